@@ -6,7 +6,7 @@
 //! (Bruck et al. 1997), and each rank adds them by itself.
 
 use crate::element::{Reduction, reduce};
-use crate::group::shard;
+use crate::shard::shard;
 use crate::transport::Transport;
 use netcl_device::Result;
 use netcl_tensor::DType;
@@ -188,7 +188,8 @@ fn scatter_shares(link: &dyn Transport, data: &mut [u8], shares: &[Range<usize>]
         let own = &mut data[shares[link.rank()].clone()];
         return some_mut(own).map_or(Ok(()), |own| link.exchange(None, Some((root, own))));
     }
-    for (rank, share) in shares.iter().enumerate().filter(|(rank, share)| *rank != root && !share.is_empty()) {
+    for (rank, share) in shares.iter().enumerate().filter(|(rank, share)| *rank != root && !share.is_empty())
+    {
         link.exchange(Some((rank, &data[share.clone()])), None)?;
     }
     Ok(())

@@ -112,32 +112,39 @@ fn typed<T: Element>(how: Reduction, parts: &[&[u8]], out: &mut [u8]) -> Result<
     let Some((first, others)) = parts.split_first() else { return Ok(()) };
     let mut sums: Vec<T::Sum> = Vec::with_capacity(BLOCK);
     for (block, out) in out.chunks_mut(BLOCK * size).enumerate() {
-        let begin = block * BLOCK * size;
+        let range = block * BLOCK * size..block * BLOCK * size + out.len();
         sums.clear();
-        visit::<T>(&first[begin..begin + out.len()], |x| sums.push(x.widen()));
+        each::<T>(&first[range.clone()], |_, x| sums.push(x.widen()));
         for part in others {
-            let mut at = sums.iter_mut();
-            visit::<T>(&part[begin..begin + out.len()], |x| {
-                if let Some(sum) = at.next() {
-                    *sum = match how {
-                        Reduction::Max => T::max(*sum, x.widen()),
-                        Reduction::Sum | Reduction::Mean => T::add(*sum, x.widen()),
-                    };
+            let sums = sums.as_mut_slice();
+            match how {
+                Reduction::Max => {
+                    each::<T>(&part[range.clone()], |i, x| sums[i] = T::max(sums[i], x.widen()))
                 }
-            });
+                _ => each::<T>(&part[range.clone()], |i, x| sums[i] = T::add(sums[i], x.widen())),
+            }
         }
-        for (sum, out) in sums.iter().zip(out.chunks_exact_mut(size)) {
-            let value = if how == Reduction::Mean { T::divide(*sum, parts.len()).unwrap_or(*sum) } else { *sum };
-            out.copy_from_slice(bytemuck::bytes_of(&T::narrow(value)));
+        if how == Reduction::Mean {
+            sums.iter_mut().for_each(|sum| *sum = T::divide(*sum, parts.len()).unwrap_or(*sum));
+        }
+        match bytemuck::try_cast_slice_mut::<u8, T>(out) {
+            Ok(out) => out.iter_mut().zip(&sums).for_each(|(out, sum)| *out = T::narrow(*sum)),
+            Err(_) => {
+                let values = out.chunks_exact_mut(size).zip(&sums);
+                values.for_each(|(out, sum)| out.copy_from_slice(bytemuck::bytes_of(&T::narrow(*sum))));
+            }
         }
     }
     Ok(())
 }
 
-/// Calls `f` for each element of `bytes`, aligned or not.
-fn visit<T: Element>(bytes: &[u8], mut f: impl FnMut(T)) {
+/// Calls `f` with the number and the value of each element of `bytes`, aligned or not.
+fn each<T: Element>(bytes: &[u8], mut f: impl FnMut(usize, T)) {
     match bytemuck::try_cast_slice::<u8, T>(bytes) {
-        Ok(all) => all.iter().for_each(|x| f(*x)),
-        _ => bytes.chunks_exact(size_of::<T>()).for_each(|x| f(bytemuck::pod_read_unaligned(x))),
+        Ok(all) => all.iter().enumerate().for_each(|(i, x)| f(i, *x)),
+        Err(_) => {
+            let all = bytes.chunks_exact(size_of::<T>()).enumerate();
+            all.for_each(|(i, x)| f(i, bytemuck::pod_read_unaligned(x)));
+        }
     }
 }

@@ -6,15 +6,7 @@ use crate::{Transport, collective};
 use bytemuck::Pod;
 use netcl_device::{Error, Result};
 use netcl_tensor::DType;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// The elements of `count` that belong to `rank` of `size`: consecutive, and of lengths that differ by one at most.
-pub fn shard(count: usize, size: usize, rank: usize) -> Range<usize> {
-    let (least, longer) = (count / size.max(1), count % size.max(1));
-    let begin = rank * least + rank.min(longer);
-    begin..begin + least + usize::from(rank < longer)
-}
 
 /// One rank's part of a group of ranks that compute together.
 ///
@@ -231,7 +223,8 @@ impl Group {
         let value = own.map_err(|e| e.context(format!("rank {}", self.rank())))?;
         for (rank, text) in all?.iter().enumerate() {
             if let Some((code, message)) = text.split_first() {
-                let kind = netcl_device::ErrorKind::ALL[usize::from(*code) % netcl_device::ErrorKind::ALL.len()];
+                let kind =
+                    netcl_device::ErrorKind::ALL[usize::from(*code) % netcl_device::ErrorKind::ALL.len()];
                 return Err(Error::new(kind, format!("rank {rank}: {}", String::from_utf8_lossy(message))));
             }
         }
@@ -243,7 +236,8 @@ impl Group {
     /// # Errors
     /// `Format`, at every rank, with the first name whose values differ, and the ranks that have each of them.
     pub fn agree(&self, items: &[(&str, String)]) -> Result<()> {
-        let own: Vec<u8> = items.iter().flat_map(|(name, value)| [field(name), field(value)].concat()).collect();
+        let own: Vec<u8> =
+            items.iter().flat_map(|(name, value)| [field(name), field(value)].concat()).collect();
         let all = self.all_gather_bytes(&own)?;
         if all.iter().all(|other| *other == own) && all.len() == self.size() {
             return Ok(());

@@ -15,15 +15,17 @@ mod group;
 mod local;
 mod mpi;
 mod selftest;
+mod shard;
 mod slowed;
 mod subset;
 mod tensors;
 mod transport;
 
 pub use element::{Element, Reduction};
-pub use group::{Group, shard};
+pub use group::Group;
 pub use local::local;
 pub use mpi::{Launcher, Mpi, launched};
 pub use selftest::{SelfTest, selftest};
+pub use shard::shard;
 pub use slowed::{Link, slowed};
 pub use transport::Transport;

@@ -23,23 +23,25 @@ pub struct Launcher {
     pub name: &'static str,
     /// Processes that it started.
     pub size: usize,
+    /// This process among all.
+    pub rank: usize,
     /// This process among those of its machine; 0 where the launcher does not say.
     pub local_rank: usize,
 }
 
 /// The launcher that started this process, if one did, and more than one process.
 pub fn launched(variable: &dyn Fn(&str) -> Option<String>) -> Option<Launcher> {
-    const LAUNCHERS: [(&str, &str, &str); 4] = [
-        ("Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-        ("MPICH", "PMI_SIZE", "MPI_LOCALRANKID"),
-        ("MVAPICH", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK"),
+    const LAUNCHERS: [(&str, [&str; 3]); 4] = [
+        ("Open MPI", ["OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"]),
+        ("MPICH", ["PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"]),
+        ("MVAPICH", ["MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK"]),
         // A batch script has a number of tasks too; only what `srun` starts is a step of them.
-        ("Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+        ("Slurm", ["SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"]),
     ];
-    LAUNCHERS.iter().find_map(|(name, size, local_rank)| {
+    LAUNCHERS.iter().find_map(|(name, [size, rank, local_rank])| {
         let number = |name: &str| variable(name)?.trim().parse::<usize>().ok();
         let size = number(size).filter(|size| *size > 1)?;
-        Some(Launcher { name, size, local_rank: number(local_rank).unwrap_or(0) })
+        Some(Launcher { name, size, rank: number(rank)?, local_rank: number(local_rank).unwrap_or(0) })
     })
 }
 
@@ -118,7 +120,9 @@ impl Library {
         let (world, byte, errors_return, status_ignore, serialized) =
             match (find("ompi_mpi_comm_world"), find("ompi_mpi_byte"), find("ompi_mpi_errors_return")) {
                 (Some(world), Some(byte), Some(errors)) => (world, byte, errors, 0, 2),
-                _ if find("MPI_Abi_get_version").is_some() && is_standard(path) => (0x101, 0x247, 0x143, 0, 2048),
+                _ if find("MPI_Abi_get_version").is_some() && is_standard(path) => {
+                    (0x101, 0x247, 0x143, 0, 2048)
+                }
                 _ => (0x4400_0000, 0x4c00_010d, 0x5400_0001, 1, 2),
             };
         // SAFETY: the symbols are functions of the MPI standard, with its signatures; an `int` handle is the low half of a pointer-sized
@@ -211,7 +215,8 @@ fn candidates(launcher: Option<&Launcher>, named: Option<&Path>) -> Vec<PathBuf>
     }
     let open_mpi = ["libmpi.so.40", "libmpi.so.80", "libmpi.40.dylib"];
     let mpich = ["libmpi.so.12", "libmpich.so.12", "libmpi.12.dylib"];
-    let others = ["libmpi_abi.so.0", "libmpi_abi.so", "libmpi.so", "libmpich.so", "libmpi.dylib", "msmpi.dll"];
+    let others =
+        ["libmpi_abi.so.0", "libmpi_abi.so", "libmpi.so", "libmpich.so", "libmpi.dylib", "msmpi.dll"];
     let is_open_mpi = launcher.is_none_or(|l| l.name != "MPICH" && l.name != "MVAPICH");
     let (first, second) = if is_open_mpi { (open_mpi, mpich) } else { (mpich, open_mpi) };
     first.iter().chain(&second).chain(&others).map(PathBuf::from).collect()
@@ -385,10 +390,14 @@ mod tests {
 
     #[test]
     fn launchers_are_known_by_their_environment() {
-        let open_mpi = with(&[("OMPI_COMM_WORLD_SIZE", "4"), ("OMPI_COMM_WORLD_LOCAL_RANK", "3")]);
-        assert_eq!(open_mpi, Some(Launcher { name: "Open MPI", size: 4, local_rank: 3 }));
-        let mpich = with(&[("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "1")]);
-        assert_eq!(mpich, Some(Launcher { name: "MPICH", size: 2, local_rank: 1 }));
+        let open_mpi = with(&[
+            ("OMPI_COMM_WORLD_SIZE", "4"),
+            ("OMPI_COMM_WORLD_RANK", "3"),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+        ]);
+        assert_eq!(open_mpi, Some(Launcher { name: "Open MPI", size: 4, rank: 3, local_rank: 1 }));
+        let mpich = with(&[("PMI_SIZE", "2"), ("PMI_RANK", "1"), ("MPI_LOCALRANKID", "1")]);
+        assert_eq!(mpich, Some(Launcher { name: "MPICH", size: 2, rank: 1, local_rank: 1 }));
         assert_eq!(with(&[("OMPI_COMM_WORLD_SIZE", "1")]), None);
         assert_eq!(with(&[("SLURM_NTASKS", "8")]), None, "a batch script is no step");
         assert_eq!(with(&[]), None);

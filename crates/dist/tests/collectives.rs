@@ -108,7 +108,9 @@ fn misuse_is_refused_by_name() {
 
 #[test]
 fn ranks_that_differ_are_told_apart() {
-    for result in on(3, |rank| rank.agree(&[("program", "1".into()), ("seed", rank.rank().min(1).to_string())])) {
+    for result in
+        on(3, |rank| rank.agree(&[("program", "1".into()), ("seed", rank.rank().min(1).to_string())]))
+    {
         let text = result.unwrap_err().to_string();
         assert!(text.contains("seed is 0 at rank 0 and 1 at rank 1"), "{text}");
     }
@@ -119,7 +121,11 @@ fn ranks_that_differ_are_told_apart() {
 fn an_error_of_one_rank_is_everyones() {
     let found = on(3, |rank| {
         let own = match rank.rank() {
-            2 => Err(netcl_device::Error::io("opening", "x.bin".as_ref(), &std::io::ErrorKind::NotFound.into())),
+            2 => Err(netcl_device::Error::io(
+                "opening",
+                "x.bin".as_ref(),
+                &std::io::ErrorKind::NotFound.into(),
+            )),
             n => Ok(n),
         };
         rank.all_succeed(own)
