@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub use netcl_device as device;
+pub use netcl_dist as dist;
 pub use netcl_kernel as kernel;
 pub use netcl_llm as llm;
 pub use netcl_nn as nn;

@@ -5,6 +5,7 @@ use netcl::prelude::*;
 use std::io::{ErrorKind as IoKind, IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tracing_subscriber::EnvFilter;
 
 const PIPE: &str = "the reader of the output is gone";
@@ -62,17 +63,30 @@ pub fn is_broken_pipe(error: &Error) -> bool {
     error.kind() == ErrorKind::Io && error.message() == PIPE
 }
 
+/// Whether errors are said here: of several ranks that have the same one, the first speaks.
+static SPEAKS: AtomicBool = AtomicBool::new(true);
+
+/// Says errors, also where another rank speaks for all.
+pub fn speak() {
+    SPEAKS.store(true, Ordering::Relaxed);
+}
+
 /// Says what went wrong and gives the exit code of its kind.
 pub fn failure(error: &Error) -> ExitCode {
+    if !SPEAKS.load(Ordering::Relaxed) {
+        return ExitCode::from(error.kind().exit_code());
+    }
     // A compiler's log begins its own lines so.
     let text = error.to_string();
     note(&format!("error: {}", text.strip_prefix("error: ").unwrap_or(&text)));
     ExitCode::from(error.kind().exit_code())
 }
 
-/// Logs to stderr as `RUST_LOG` says, information and worse without it.
-pub fn init_logging() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+/// Logs to stderr as `RUST_LOG` says, information and worse without it; of a rank that another `leads`, errors without it.
+pub fn init_logging(leads: bool) {
+    SPEAKS.store(leads, Ordering::Relaxed);
+    let level = if leads { "info" } else { "error" };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let color = std::io::IsTerminal::is_terminal(&stderr())
         && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     tracing_subscriber::fmt()

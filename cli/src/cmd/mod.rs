@@ -21,6 +21,7 @@ mod quantize;
 mod sim;
 mod tokenizer;
 mod train;
+mod train_among;
 mod train_images;
 mod tune;
 
@@ -141,7 +142,8 @@ fn parse(args: &[OsString]) -> Cli {
 /// 129, 130 and 143 stopped by a signal.
 pub fn main() -> ExitCode {
     let cli = parse(&std::env::args_os().collect::<Vec<_>>());
-    out::init_logging();
+    let rank = netcl::dist::launched(&|name| std::env::var(name).ok()).map_or(0, |launcher| launcher.rank);
+    out::init_logging(rank == 0);
     let context = match Context::new() {
         Ok(context) => context,
         Err(e) => return out::failure(&e),

@@ -1,6 +1,6 @@
 //! `netcl train`: trains a language model on text or token shards.
 
-use super::{ModelSize, plan, train_images};
+use super::{ModelSize, plan, train_among, train_images};
 use crate::context::Context;
 use crate::named::{named, named_by};
 use crate::out;
@@ -11,6 +11,7 @@ use crate::shell;
 use clap::Args as ClapArgs;
 use clap::builder::PossibleValuesParser;
 use netcl::device::check_writable;
+use netcl::dist::launched;
 use netcl::nn::config::{
     DTYPES, GraphMode, Overlay, PRESETS, Recompute, Schedule, TrainConfig, storage_type,
 };
@@ -55,6 +56,9 @@ pub struct Args {
     /// Device: auto, <platform>:<index> such as pocl:0 or nvidia:0, an index of `netcl devices`, or sim.
     #[arg(long, visible_alias = "gpu_id", value_name = "DEVICE", help_heading = RUN)]
     device: Option<String>,
+    /// Train on all of these devices at once, of any vendors; --batch is divided among them. Under mpirun or srun, those of each machine.
+    #[arg(long, value_name = "DEVICE,…", value_delimiter = ',', conflicts_with = "device", help_heading = RUN)]
+    devices: Vec<String>,
     /// Run folder; without it, runs/<preset>-<n>.
     #[arg(long, visible_alias = "save_dir", value_name = "DIR", help_heading = RUN)]
     out: Option<PathBuf>,
@@ -207,6 +211,36 @@ impl Args {
         ))
     }
 
+    /// Devices to train on together.
+    pub fn devices(&self) -> &[String] {
+        &self.devices
+    }
+
+    /// The run to go on with.
+    pub fn resumed(&self) -> Option<&Path> {
+        self.resume.as_deref()
+    }
+
+    /// The folder of a new run.
+    pub fn out(&self) -> Option<&Path> {
+        self.out.as_deref()
+    }
+
+    /// Whether results are JSON.
+    pub fn json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether every op's result is checked.
+    pub fn detects_anomaly(&self) -> bool {
+        self.detect_anomaly
+    }
+
+    /// Whether to say where memory goes.
+    pub fn explains_memory(&self) -> bool {
+        self.explain_memory
+    }
+
     fn overlay(&self) -> Overlay {
         let (m, r, p) = (&self.model, &self.recipe, &self.pace);
         Overlay {
@@ -300,7 +334,7 @@ fn for_simulated(args: &Args, config: TrainConfig, device: &Device) -> Result<Tr
 }
 
 /// Says of a run that nothing is left to do, and how it goes on. That is no failure: what was asked for is there.
-fn already_finished(trainer: &Trainer, dir: &Path, json: bool) -> Result<()> {
+pub fn already_finished(trainer: &Trainer, dir: &Path, json: bool) -> Result<()> {
     let (steps, last) = (trainer.step(), trainer.last_metrics());
     let loss = last.map(|m| m.loss);
     if json {
@@ -348,6 +382,19 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     if let Some(Some(file)) = &args.profile {
         check_writable(file)?;
     }
+    let launcher = launched(&|name| std::env::var(name).ok());
+    if launcher.is_some() || args.devices.len() > 1 {
+        if args.profile.is_some() || args.dry_run {
+            return Err(Error::unsupported(
+                "--profile and --dry-run are for one device; leave --devices and mpirun out",
+            ));
+        }
+        return match launcher {
+            Some(launcher) => train_among::by_mpi(args, &config, &launcher, context),
+            None => train_among::by_threads(args, &config, &args.devices, context),
+        };
+    }
+    let config = TrainConfig { device: args.devices.first().unwrap_or(&config.device).clone(), ..config };
     let device = context.open_device_with_builders(&config.device, config.matmul_precision)?;
     let config = for_simulated(args, config, &device)?;
     if args.dry_run {

@@ -1,5 +1,6 @@
 //! `netcl bench`: how fast, as a share of what the device can do and beside a peer measured in the same minutes.
 
+mod allreduce;
 pub mod attention;
 pub mod choice;
 mod conv;
@@ -48,6 +49,8 @@ enum What {
     Attention(attention::Args),
     /// Convolutions of images, forward and with their gradients
     Conv(conv::Args),
+    /// Sums of vectors among devices, or among the ranks of mpirun
+    Allreduce(allreduce::Args),
     /// Forward and backward of every op
     Ops(ops::Args),
     /// Whole training steps
@@ -140,6 +143,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         What::Vision(args) => vision::run(args, &mut Bench::open(&args.common, context)?),
         What::Generate(args) => generate::run(args, &mut Bench::open(&args.common, context)?),
         What::Decode(args) => decode::run(args, context),
+        What::Allreduce(args) => allreduce::run(args, context),
         What::Ops(args) => ops::run(args, &mut Bench::open(&args.common, context)?),
     }
 }

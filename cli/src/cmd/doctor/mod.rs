@@ -1,5 +1,6 @@
 //! `netcl doctor`: why OpenCL is not found, and whether what is found computes correctly.
 
+mod mpi;
 mod packages;
 mod shown;
 mod system;
@@ -44,6 +45,9 @@ pub struct Args {
     /// Threads that build and test side by side, each on a context of its own; as many as cores without it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: Option<u16>,
+    /// Test the MPI library, its launcher and the ranks it starts instead of devices; within mpirun, the ranks that are there
+    #[arg(long, conflicts_with_all = ["device", "quick", "all_candidates", "op"])]
+    mpi: bool,
     /// Test ops that stdin names: a part of another doctor
     #[arg(long, hide = true, requires = "device")]
     worker: bool,
@@ -82,6 +86,9 @@ struct DeviceReport {
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     if let (true, Some(name)) = (args.worker, &args.device) {
         return workers::serve(&context.open_device(name)?, ops(args)?, reach(args));
+    }
+    if args.mpi {
+        return mpi::run(args.json);
     }
     ops(args)?;
     let system = System::look(&context.settings);

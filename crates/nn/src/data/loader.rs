@@ -3,6 +3,7 @@
 use super::{Tokens, random};
 use netcl_device::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// Inputs and targets of one forward pass, row-major `(rows, context)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +33,8 @@ pub struct Position {
 #[derive(Clone, Debug)]
 pub struct Loader {
     windows: Windows,
-    batch: usize,
+    /// The rows of a batch that are loaded, of all that it has.
+    rows: Range<usize>,
     grad_accum: u32,
 }
 
@@ -43,14 +45,20 @@ impl Loader {
         if batch == 0 || grad_accum == 0 {
             return Err(Error::format("--batch and --grad-accum must be at least 1"));
         }
-        Ok(Self { windows: Windows::new(tokens, vocab, context)?, batch, grad_accum })
+        Ok(Self { windows: Windows::new(tokens, vocab, context)?, rows: 0..batch, grad_accum })
+    }
+
+    /// The same batches, of which only these rows are loaded: a rank's share of each.
+    #[must_use]
+    pub fn part(self, rows: Range<usize>) -> Self {
+        Self { rows, ..self }
     }
 
     /// The batch at a position; deterministic. `Format` for an id outside `vocab`.
     pub fn batch(&self, at: Position) -> Result<Batch> {
         let span = (self.windows.tokens.len() - self.windows.context) as u64;
         let start = |row| random::below(at.seed, [at.step, at.micro.into(), row as u64], span) as usize;
-        self.windows.batch((0..self.batch).map(start))
+        self.windows.batch(self.rows.clone().map(start))
     }
 
     /// The position after `at`.

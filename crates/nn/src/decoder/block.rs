@@ -168,7 +168,9 @@ impl Attention {
     /// x `(B, T, C)` → concatenated heads `(B, T, H*D)`.
     fn heads(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let AttentionConfig { heads, kv_heads, size, softcap, .. } = self.config;
-        let mask = (pass.mode.dropout > 0.0).then(|| pass.mode.mask(self.site));
+        let [_, length, _] = x.dims3()?;
+        let mask =
+            (pass.mode.dropout > 0.0).then(|| pass.mode.mask(self.site, heads * length * length.div_ceil(4)));
         let options = AttentionOptions {
             causal: true,
             scale: self.scale,

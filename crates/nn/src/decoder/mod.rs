@@ -465,7 +465,7 @@ fn run(block: &Block, x: &Tensor, mode: Mode<'_>, angles: &[Angles]) -> Result<(
     let Mode { dropout, seed, pass, .. } = mode;
     let again = move |x: &Tensor| {
         // Within the block activations are kept during its own backward pass.
-        let mode = Mode { dropout, seed, pass, counter: counter.as_ref(), recompute: Recompute::None };
+        let mode = Mode { dropout, seed, pass, counter: counter.as_ref(), ..Mode::eval() };
         block.forward(x, &Pass { mode, angles: angles.clone(), past: None })
     };
     if !sparse {

@@ -30,6 +30,8 @@ pub struct Mode<'a> {
     pub counter: Option<&'a Tensor>,
     /// What the backward pass recomputes.
     pub recompute: Recompute,
+    /// Rows of the batch before those of this pass, where other ranks compute them: masks are those of the whole batch.
+    pub rows_before: usize,
 }
 
 impl<'a> Mode<'a> {
@@ -41,9 +43,10 @@ impl<'a> Mode<'a> {
     pub fn draws(pass: u64) -> u64 {
         pass.wrapping_shl(44)
     }
-    /// The mask of dropout number `site` in this pass.
-    pub(crate) fn mask(&self, site: u64) -> DropMask {
-        let offset = Self::draws(self.pass).wrapping_add(site << 32);
+    /// The mask of dropout number `site` in this pass, of a tensor that takes `draws` draws for each row of the batch.
+    pub(crate) fn mask(&self, site: u64, draws: usize) -> DropMask {
+        let before = (self.rows_before as u64).wrapping_mul(draws as u64);
+        let offset = Self::draws(self.pass).wrapping_add(site << 32).wrapping_add(before);
         DropMask { probability: self.dropout, seed: self.seed, offset, counter: self.counter.cloned() }
     }
 }
@@ -64,7 +67,9 @@ pub(crate) fn dropout(x: &Tensor, mode: Mode<'_>, site: u64) -> Result<Tensor> {
     if mode.dropout <= 0.0 {
         return Ok(x.clone());
     }
-    netcl_tensor::ops::dropout::masked(x, mode.mask(site))
+    // Of 64 elements 16 draws. Rows that are no multiple of 64 elements share one where a rank has them all, and have their own otherwise.
+    let row = x.count() / x.dims().first().copied().unwrap_or(1).max(1);
+    netcl_tensor::ops::dropout::masked(x, mode.mask(site, row.div_ceil(64) * 16))
 }
 
 #[cfg(test)]

@@ -63,6 +63,8 @@ pub type Recorded = (&'static str, Result<()>);
 /// The files in which steps are recorded.
 #[derive(Debug)]
 enum Log {
+    /// Another rank writes the folder.
+    Elsewhere,
     Open {
         metrics: MetricsLog,
         events: EventWriter,
@@ -164,6 +166,16 @@ impl RunFolder {
         let log = Log::Waiting { config: config.to_toml()?, step, best_step, keep: config.keep };
         let (path, lock) = claim.into_parts();
         Ok((Self { path, log, _lock: lock }, done))
+    }
+
+    /// The folder of a run of several ranks, which another rank has claimed and writes.
+    pub fn follow(path: &Path) -> Self {
+        Self { path: path.into(), log: Log::Elsewhere, _lock: None }
+    }
+
+    /// Whether another rank writes it.
+    pub fn follows(&self) -> bool {
+        matches!(self.log, Log::Elsewhere)
     }
 
     /// Path of the folder.

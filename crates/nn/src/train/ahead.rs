@@ -1,6 +1,6 @@
 //! Compilation of the first step's kernels ahead of it, in several processes if the settings allow.
 
-use super::passes::{gradients, optimizer, warm};
+use super::passes::{Part, gradients, optimizer, warm};
 use super::sums::Sums;
 use super::uploads::Uploads;
 use crate::config::{GraphMode, TrainConfig};
@@ -41,9 +41,10 @@ fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig) -> Result<
     let inputs = uploads
         .send(&Batch { x: ids.clone(), y: ids, rows: config.batch, context: config.context }, captured)?;
     let draws = counter(device, 0)?;
+    let part = Part { config, draws: &draws, share: 1.0, rows_before: 0 };
     let mut sums = None;
     if captured {
-        let loss = warm(&model, &optimizer, config, &draws, &inputs)?;
+        let loss = warm(&model, &optimizer, part, &inputs)?;
         if config.grad_accum > 1 {
             sums = Some(Sums::like(device, optimizer.params(), loss.dtype())?);
         }
@@ -52,7 +53,7 @@ fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig) -> Result<
     if sums.is_none() {
         optimizer.zero_grad();
     }
-    let loss = gradients(&model, &optimizer, config, &draws, &inputs, sums.is_some())?;
+    let loss = gradients(&model, &optimizer, part, &inputs, sums.is_some())?;
     if let Some(sums) = &sums {
         sums.add_loss(&loss)?;
     }

@@ -13,8 +13,14 @@ impl Trainer {
     /// Evaluates the model on the validation batches. `None` without validation data.
     pub(super) fn evaluate(&self) -> Result<Option<Score>> {
         let Some(eval) = &self.eval else { return Ok(None) };
-        let batches = eval.batches().map(|batch| batch.map(Scored::from));
-        evaluate(&*self.model, batches, self.lengths.as_ref(), &mut |_| true).map(Some)
+        let lengths = self.lengths.as_ref();
+        let Some(parallel) = &self.parallel else {
+            let batches = eval.batches().map(|batch| batch.map(Scored::from));
+            return evaluate(&*self.model, batches, lengths, &mut |_| true).map(Some);
+        };
+        let batches = parallel.part_of(eval).map(|batch| batch.map(Scored::from));
+        let own = evaluate(&*self.model, batches, lengths, &mut |_| true)?;
+        parallel.total(&own).map(Some)
     }
 
     /// A text sampled from the model; empty without a tokenizer.

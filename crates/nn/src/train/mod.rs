@@ -21,6 +21,7 @@ mod memory;
 #[cfg(test)]
 mod mutation_tests;
 mod observer;
+mod parallel;
 mod passes;
 mod peak;
 mod resume;

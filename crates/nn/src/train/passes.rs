@@ -17,28 +17,40 @@ pub(super) fn optimizer(model: &dyn Model, config: &TrainConfig) -> Result<Optim
     Ok(optimizer)
 }
 
+/// What of a step a forward and backward pass is.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'a> {
+    pub config: &'a TrainConfig,
+    pub draws: &'a Tensor,
+    /// Its rows' share of the rows of a batch.
+    pub share: f32,
+    /// Rows of the batch before its own.
+    pub rows_before: usize,
+}
+
 /// Forward and backward pass of a batch. Gradients are added to those of earlier batches; returns the batch's contribution to the mean loss of
 /// the step. `in_place`: gradients are accumulated in the existing buffers.
 pub(super) fn gradients(
     model: &dyn Model,
     optimizer: &Optimizer,
-    config: &TrainConfig,
-    draws: &Tensor,
+    part: Part<'_>,
     (x, y): &Inputs,
     in_place: bool,
 ) -> Result<Tensor> {
+    let Part { config, draws, share, rows_before } = part;
     let mode = Mode {
         dropout: config.dropout as f32,
         seed: config.seed,
         pass: 0,
         counter: (config.dropout > 0.0).then_some(draws),
         recompute: config.recompute,
+        rows_before,
     };
     let device = model.params().device();
     let tag = device.tag("activations");
     let mut loss = model.loss(x, y, mode)?;
-    if config.grad_accum > 1 {
-        loss = loss.mul_scalar(1.0 / config.grad_accum as f32)?;
+    if config.grad_accum > 1 || share < 1.0 {
+        loss = loss.mul_scalar(share / config.grad_accum as f32)?;
     }
     drop(tag);
     let _tag = device.tag("gradients");
@@ -54,15 +66,14 @@ pub(super) fn gradients(
 pub(super) fn warm(
     model: &dyn Model,
     optimizer: &Optimizer,
-    config: &TrainConfig,
-    draws: &Tensor,
+    part: Part<'_>,
     inputs: &Inputs,
 ) -> Result<Tensor> {
     // Copies of the rows, independent of the memory of the inputs.
     let row = |ids: &Tensor| {
         let bytes = ids.to_bytes()?;
         let one = bytes.len() / ids.dims()[0].max(1);
-        Tensor::from_bytes(ids.device(), [1, config.context], &bytes[..one], ids.dtype())
+        Tensor::from_bytes(ids.device(), [1, part.config.context], &bytes[..one], ids.dtype())
     };
-    gradients(model, optimizer, config, draws, &(row(&inputs.0)?, row(&inputs.1)?), false)
+    gradients(model, optimizer, part, &(row(&inputs.0)?, row(&inputs.1)?), false)
 }

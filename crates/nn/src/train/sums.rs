@@ -38,6 +38,11 @@ impl Sums {
         clear(&self.loss)
     }
 
+    /// The accumulated gradients.
+    pub fn gradients(&self) -> Vec<Tensor> {
+        self.gradients.iter().map(|(_, sum)| sum.clone()).collect()
+    }
+
     /// Adds the loss of a micro-batch; returns the sum.
     pub fn add_loss(&self, loss: &Tensor) -> Result<Tensor> {
         map_into("x0 + x1", &[&self.loss, loss], &[], &self.loss)?;

@@ -13,6 +13,7 @@ use writing::Writing;
 use super::companions::Companions;
 use super::losses::Losses;
 use super::observer::{Observer, RunInfo};
+use super::parallel::Parallel;
 use super::passes::optimizer;
 use super::stepper::Stepper;
 use super::sums::Sums;
@@ -28,6 +29,7 @@ use crate::run::{Claim, RunFolder, SpeedWindow, StepMetrics};
 use crate::schedule::LearningRate;
 use crate::tokenizer::{ByteLengths, Tokenizer};
 use netcl_device::KernelTime;
+use netcl_dist::Group;
 use netcl_tensor::random::counter;
 use netcl_tensor::{Device, Result, Tensor, counted};
 use std::collections::BTreeSet;
@@ -103,6 +105,8 @@ pub struct Trainer {
     /// Record of the data files, as stored in checkpoints.
     pub(super) data: Vec<u8>,
     tokens: [usize; 2],
+    /// This rank's part, if there are others.
+    pub(super) parallel: Option<Parallel>,
 }
 
 /// Components of a run except its folder.
@@ -126,8 +130,10 @@ impl Parts {
         config: &TrainConfig,
         from: Option<&(Checkpoint, PathBuf)>,
         watch: &mut Watch<'_>,
+        parallel: Option<&Parallel>,
     ) -> Result<Self> {
         config.validate()?;
+        let local = parallel.map_or_else(|| config.clone(), |p| p.local(config));
         // The model of the checkpoint, the one to start from, or a new one with the vocabulary of the data.
         let folder = match (from, &config.init) {
             (Some((_, path)), _) => Some(ModelFolder::open(path)?),
@@ -139,7 +145,7 @@ impl Parts {
             None => config.decoder(vocab),
         };
         // Checked once before the data is read, which may take long, and once with the vocabulary that results from it.
-        let plan = |model: &DecoderConfig| MemoryPlan::of(config, model, device.capabilities()).check(device);
+        let plan = |model: &DecoderConfig| MemoryPlan::of(&local, model, device.capabilities()).check(device);
         let vocab = folder.as_ref().map(|folder| folder.config.vocab).or(config.vocab);
         plan(&shape(vocab.unwrap_or(1))?)?;
         let kept = from.map(|(_, path)| path).filter(|path| path.join(crate::tokenizer::FILE).exists());
@@ -150,7 +156,7 @@ impl Parts {
         let shape = shape(inputs.vocab)?;
         plan(&shape)?;
         let freeze = Freeze::new(&config.freeze)?;
-        super::ahead::compile(device, config, &shape, watch)?;
+        super::ahead::compile(device, &local, &shape, watch)?;
         let dtype = config.dtype;
         let model: Box<dyn Model> = match &folder {
             Some(folder) if from.is_none() => {
@@ -175,14 +181,22 @@ impl Parts {
             .splits
             .val
             .map(|val| Eval::new(val, inputs.vocab, config.batch, config.context, limit, config.seed));
+        let eval = eval.transpose()?;
         let loader =
             Loader::new(inputs.splits.train, inputs.vocab, config.batch, config.context, config.grad_accum)?;
+        let (loader, eval) = match parallel {
+            Some(p) => {
+                let eval = eval.map(|eval| eval.in_batches_of(p.eval_rows()));
+                (loader.part(p.rows()), eval.transpose()?)
+            }
+            None => (loader, eval),
+        };
         Ok(Self {
             model,
             companions,
             optimizer,
             loader,
-            eval: eval.transpose()?,
+            eval,
             tokenizer: inputs.tokenizer,
             prompt,
             opening,
@@ -207,10 +221,47 @@ impl Trainer {
         watch: &mut Watch<'_>,
     ) -> Result<Self> {
         let config = config.with_absolute_paths()?;
-        let parts = Parts::build(device, &config, None, watch)?;
+        let parts = Parts::build(device, &config, None, watch, None)?;
         crate::data::done(watch)?;
         let folder = RunFolder::create(claim, &config)?;
         Self::assemble(device, config, parts, (folder, Vec::new()))
+    }
+
+    /// This rank of a run of all ranks of `group`, each with a device of its own. `config` is that of the whole run: its batch is divided
+    /// among the ranks. Rank 0 gives the folder it has claimed, whose `path` all of them name; it alone writes there. `resume` goes on with
+    /// the run in it, which every rank has to be able to read.
+    ///
+    /// # Errors
+    /// As [`Trainer::create_in`] and [`Trainer::resume`], at every rank what failed at one; `Format` where the ranks do not agree about the run.
+    pub fn create_among(
+        group: &Group,
+        device: &Device,
+        config: TrainConfig,
+        (claim, path, resume): (Option<Claim>, &Path, bool),
+        watch: &mut Watch<'_>,
+    ) -> Result<Self> {
+        let made = Parallel::new(group, &config).and_then(|parallel| {
+            let mut trainer = match (resume, claim) {
+                (true, claim) => Self::reopened(device, config, (claim, path), watch, Some(&parallel))?,
+                (false, claim) => {
+                    let config = config.with_absolute_paths()?;
+                    let parts = Parts::build(device, &config, None, watch, Some(&parallel))?;
+                    let folder = match claim {
+                        Some(claim) => RunFolder::create(claim, &config)?,
+                        None => RunFolder::follow(path),
+                    };
+                    Self::assemble(device, config, parts, (folder, Vec::new()))?
+                }
+            };
+            trainer.parallel = Some(parallel);
+            Ok(trainer)
+        });
+        let mut trainer = group.all_succeed(made)?;
+        let Self { parallel, model, config, data, step, .. } = &mut trainer;
+        if let Some(parallel) = parallel {
+            parallel.begin(config, data, *step, model.params().list())?;
+        }
+        Ok(trainer)
     }
 
     /// Resumes the run in `out` from its newest intact checkpoint, or from the beginning if it has none. Damaged checkpoints are skipped with a
@@ -232,6 +283,17 @@ impl Trainer {
         watch: &mut Watch<'_>,
     ) -> Result<Self> {
         let claim = RunFolder::reopen(out)?;
+        Self::reopened(device, config, (Some(claim), out), watch, None)
+    }
+
+    /// A run that goes on, written by this process if it has the claim.
+    fn reopened(
+        device: &Device,
+        config: TrainConfig,
+        (claim, out): (Option<Claim>, &Path),
+        watch: &mut Watch<'_>,
+        parallel: Option<&Parallel>,
+    ) -> Result<Self> {
         let config = config.with_absolute_paths()?;
         config.validate()?;
         let stored = out.join("config.toml");
@@ -245,13 +307,16 @@ impl Trainer {
         let step = latest.as_ref().map_or(0, |l| l.state.step);
         let mut changes = stored.with_absolute_paths()?.changes(&config, step)?;
         let from = latest.map(|l| Checkpoint::load(&l.path).map(|c| (c, l.path))).transpose()?;
-        let parts = Parts::build(device, &config, from.as_ref(), watch)?;
+        let parts = Parts::build(device, &config, from.as_ref(), watch, parallel)?;
         let written = from.as_ref().and_then(|(c, _)| c.file(DATA_FILE).ok());
         if let Some(written) = written.filter(|_| step < config.steps) {
             changes.data_since(parts.record.since(written)?);
         }
         let best_step = from.as_ref().and_then(|(c, _)| c.state.best_step);
-        let folder = RunFolder::resume(claim, &config, step, best_step)?;
+        let folder = match claim {
+            Some(claim) => RunFolder::resume(claim, &config, step, best_step)?,
+            None => (RunFolder::follow(out), Vec::new()),
+        };
         let mut trainer = Self::assemble(device, config, parts, folder)?;
         if let Some((checkpoint, path)) = &from {
             trainer.restore(checkpoint).map_err(|e| e.context(path.display()))?;
@@ -312,6 +377,7 @@ impl Trainer {
             writing: Writing::default(),
             data: parts.record.to_json()?,
             tokens: parts.tokens,
+            parallel: None,
             config,
         })
     }
@@ -400,7 +466,8 @@ impl Trainer {
         observer.started(&self.info());
         let mut batches = Prefetch::start(self.loader.clone(), self.position, PREFETCH)?;
         let c = &self.config;
-        let mut uploads = Uploads::new(&device, c.batch, c.context, c.grad_accum as usize)?;
+        let rows = self.parallel.as_ref().map_or(c.batch, |p| p.rows().len());
+        let mut uploads = Uploads::new(&device, rows, c.context, c.grad_accum as usize)?;
         self.last_done = Instant::now();
         let mut pending: Option<Pending> = None;
         let mut outcome = Outcome::Finished;
@@ -429,8 +496,11 @@ impl Trainer {
                 self.kernels = self.spare("the time of each kernel", kernels).unwrap_or_default();
             }
             self.watch_saving(observer)?;
-            let stop = observer.should_stop();
-            let asked = Asked { stop, save: observer.should_save() };
+            let [stop, save] = match &self.parallel {
+                Some(parallel) => parallel.asked(),
+                None => [observer.should_stop(), observer.should_save()],
+            };
+            let asked = Asked { stop, save };
             if (stop || asked.save || self.due())
                 && let Some(last) = pending.take()
             {
@@ -457,7 +527,10 @@ impl Trainer {
             vocab: self.model.config().vocab,
             known: self.tokenizer.as_ref().map(Tokenizer::vocab_size),
             tokens: self.tokens,
-            device: format!("{} ({})", device.capabilities().id, device.capabilities().name),
+            device: match &self.parallel {
+                Some(parallel) => parallel.devices(),
+                None => format!("{} ({})", device.capabilities().id, device.capabilities().name),
+            },
             peak_flops: self.peak_flops,
             from_step: self.step,
             steps: self.config.steps,
@@ -537,7 +610,8 @@ impl Trainer {
                 observer.evaluated(self.step, &score, best);
             }
         }
-        if !stop && (every(self.config.sample_every) || last && self.config.sample_every > 0) {
+        let samples = self.config.sample_every > 0 && !self.folder.follows();
+        if !stop && samples && (every(self.config.sample_every) || last) {
             let begun = Instant::now();
             let sample = self.sample();
             metrics.sample = self.spare("samples", sample).flatten();

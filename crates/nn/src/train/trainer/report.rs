@@ -54,6 +54,9 @@ impl Trainer {
 
     /// Writes `report.html` and pending metrics.
     pub(super) fn tell(&mut self, status: &str) {
+        if self.folder.follows() {
+            return;
+        }
         for (what, done) in self.folder.flush() {
             self.spare(what, done);
         }

@@ -7,7 +7,8 @@ use crate::layers::Mode;
 use crate::model::Model;
 use crate::optim::Optimizer;
 use crate::train::observer::Observer;
-use crate::train::passes::{gradients, warm};
+use crate::train::parallel::Parallel;
+use crate::train::passes::{Part, gradients, warm};
 use crate::train::stepper::Stepper;
 use crate::train::sums::Sums;
 use crate::train::uploads::{Inputs, Uploads};
@@ -48,8 +49,9 @@ impl Trainer {
         let device = self.model.params().device().clone();
         let lr = self.rate.at(self.step);
         self.optimizer.set_rate(lr)?;
+        // Between the backward passes and the update of a step of several ranks the host has work.
         let made = match self.config.grad_accum {
-            1 => self.enqueue_whole(batches, uploads).map(Some),
+            1 if self.parallel.is_none() => self.enqueue_whole(batches, uploads).map(Some),
             _ => self.enqueue_micros((batches, uploads), before, observer),
         };
         // Gradients of an incomplete step must not be added to those of the next.
@@ -74,12 +76,12 @@ impl Trainer {
         let (inputs, after) = self.batch(batches, uploads, 0)?;
         let begun = Instant::now();
         let Self { stepper, model, optimizer, config, draws, detect_anomaly: on, .. } = self;
-        let model = &**model;
+        let (model, part) = (&**model, Part { config, draws, share: 1.0, rows_before: 0 });
         if stepper.is_cold() {
-            dry_run(stepper, model, optimizer, config, draws, &inputs);
+            dry_run(stepper, model, optimizer, part, &inputs);
         }
         let loss = stepper.run(|| {
-            let loss = detect_anomaly(*on, || gradients(model, optimizer, config, draws, &inputs, false))?;
+            let loss = detect_anomaly(*on, || gradients(model, optimizer, part, &inputs, false))?;
             optimizer.apply()?;
             optimizer.zero_grad();
             Ok(loss)
@@ -103,7 +105,8 @@ impl Trainer {
             sums.begin()?;
         }
         for micro in 0..self.config.grad_accum {
-            if observer.should_stop_within_step() {
+            // Ranks stop together, after a step.
+            if self.parallel.is_none() && observer.should_stop_within_step() {
                 return Ok(None);
             }
             let (inputs, next) = self.batch(batches, uploads, micro)?;
@@ -112,12 +115,12 @@ impl Trainer {
             if self.stepper.is_cold() && self.sums.is_none() {
                 self.start_sums(&inputs)?;
             }
-            let Self { stepper, model, optimizer, config, draws, sums, detect_anomaly: on, .. } = self;
-            let model = &**model;
+            let Self { stepper, model, optimizer, config, draws, sums, detect_anomaly: on, parallel, .. } =
+                self;
+            let (model, part) = (&**model, part_of(parallel.as_ref(), config, draws));
             let (sums, in_place) = (sums.as_ref(), sums.is_some());
             let step = || {
-                let loss =
-                    detect_anomaly(*on, || gradients(model, optimizer, config, draws, &inputs, in_place))?;
+                let loss = detect_anomaly(*on, || gradients(model, optimizer, part, &inputs, in_place))?;
                 match sums {
                     Some(sums) => sums.add_loss(&loss),
                     None => Ok(loss),
@@ -139,6 +142,7 @@ impl Trainer {
             }
         }
         let loss = total.ok_or_else(|| Error::internal("a step without batches"))?;
+        self.reduce(&loss, observer)?;
         let (optimizer, collected) = (&mut self.optimizer, self.sums.is_some());
         self.update.run(|| {
             optimizer.apply()?;
@@ -151,12 +155,25 @@ impl Trainer {
         Ok(Some((loss, after)))
     }
 
+    /// Replaces this rank's gradients and loss by the sums of all ranks'.
+    fn reduce(&mut self, loss: &Tensor, observer: &mut dyn Observer) -> Result<()> {
+        let Some(parallel) = &mut self.parallel else { return Ok(()) };
+        let begun = Instant::now();
+        let gradients = match &self.sums {
+            Some(sums) => sums.gradients(),
+            None => self.optimizer.params().filter_map(Tensor::grad).collect(),
+        };
+        parallel.reduce(&gradients, loss, [observer.should_stop(), observer.should_save()])?;
+        self.host_did("all_reduce", begun);
+        Ok(())
+    }
+
     /// Determines shapes and types of the gradients with a dry run, and allocates accumulators at fixed addresses. If that fails, steps are not
     /// captured.
     fn start_sums(&mut self, inputs: &Inputs) -> Result<()> {
-        let Self { model, optimizer, config, draws, stepper, update, .. } = self;
-        let model = &**model;
-        let made = warm(model, optimizer, config, draws, inputs).and_then(|loss| {
+        let Self { model, optimizer, config, draws, stepper, update, parallel, .. } = self;
+        let (model, part) = (&**model, part_of(parallel.as_ref(), config, draws));
+        let made = warm(model, optimizer, part, inputs).and_then(|loss| {
             let sums = Sums::like(loss.device(), optimizer.params(), loss.dtype())?;
             optimizer.prepare()?;
             Ok(sums)
@@ -221,26 +238,31 @@ impl Trainer {
     }
 }
 
+/// What this rank computes of a batch.
+fn part_of<'a>(parallel: Option<&Parallel>, config: &'a TrainConfig, draws: &'a Tensor) -> Part<'a> {
+    let (share, rows_before) = parallel.map_or((1.0, 0), |p| (p.share(), p.rows().start));
+    Part { config, draws, share, rows_before }
+}
+
 /// Plans the memory of a step before the first one runs.
 fn dry_run(
     stepper: &mut Stepper,
     model: &dyn Model,
     optimizer: &mut Optimizer,
-    config: &TrainConfig,
-    draws: &Tensor,
+    part: Part<'_>,
     inputs: &Inputs,
 ) {
     // Both closures need the optimizer, one after the other.
     let optimizer = std::cell::RefCell::new(optimizer);
     let made = || -> Result<()> {
         let mut optimizer = optimizer.borrow_mut();
-        warm(model, &optimizer, config, draws, inputs)?;
+        warm(model, &optimizer, part, inputs)?;
         optimizer.prepare()
     };
     let step = || {
         let mut optimizer = optimizer.borrow_mut();
         optimizer.zero_grad();
-        let loss = gradients(model, &optimizer, config, draws, inputs, false)?;
+        let loss = gradients(model, &optimizer, part, inputs, false)?;
         optimizer.apply()?;
         optimizer.zero_grad();
         Ok(loss)

@@ -70,8 +70,11 @@ impl Trainer {
     /// Writes a checkpoint of the step just done: asynchronously, or synchronously if the host has no memory for a copy.
     pub(super) fn save(&mut self, best: bool, observer: &mut dyn Observer) -> Result<()> {
         self.finish_saving(observer)?;
-        let plan = self.checkpoint()?;
         self.saved_step = self.step;
+        if self.folder.follows() {
+            return Ok(());
+        }
+        let plan = self.checkpoint()?;
         let (store, total) = (self.folder.checkpoints(self.config.keep), plan.size());
         if fits(total, netcl_device::available_memory()) {
             self.writing.0 = Some(Job::start(store, plan.take()?, best, total)?);

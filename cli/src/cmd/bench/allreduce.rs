@@ -1,0 +1,196 @@
+//! `netcl bench allreduce`: how fast ranks sum their vectors, beside what the link between them carries.
+
+use crate::context::Context;
+use crate::out;
+use crate::table::Table;
+use netcl::device::human;
+use netcl::dist::{Group, Mpi, Reduction, launched, local};
+use netcl::nn::config::{DTYPES, storage_type};
+use netcl::prelude::*;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Bytes of the vectors.
+const SIZES: [usize; 7] = [4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30];
+
+/// Flags of the benchmark.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Devices of this process, a rank each; without it, and without mpirun, two ranks sum vectors of the host's memory
+    #[arg(long, value_name = "DEVICE", value_delimiter = ',')]
+    devices: Vec<String>,
+    /// Ranks without devices
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    ranks: u8,
+    /// Storage type, by any name such as bfloat16 or half
+    #[arg(long, default_value = "f32", value_parser = crate::named::named_by(&DTYPES, storage_type))]
+    dtype: DType,
+    /// Bytes of the longest vector, such as 64M
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = bytes)]
+    largest: usize,
+    /// Times that each is measured
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+fn bytes(text: &str) -> Result<usize, String> {
+    let (digits, unit) = match text.trim_end_matches(['B', 'b', 'i']).char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
+        Some((at, 'M')) => (&text[..at], 1 << 20),
+        Some((at, 'G')) => (&text[..at], 1 << 30),
+        _ => (text, 1usize),
+    };
+    let number = digits.trim().parse::<usize>().ok().and_then(|n| n.checked_mul(unit)).filter(|n| *n >= 4);
+    number.ok_or_else(|| "expected bytes such as 4096, 64k, 256M".into())
+}
+
+/// One size. Times are medians of the slowest rank's.
+#[derive(Serialize)]
+struct Line {
+    bytes: usize,
+    us: f64,
+    /// Bytes of the vector by time.
+    gb_per_s: f64,
+    /// What each rank sends and receives, by time: 2 (n - 1) / n of the vector.
+    bus_gb_per_s: f64,
+    /// What a message of the link carries in each direction, or where ranks have devices, what copies to and from the host do.
+    link_gb_per_s: f64,
+    link: &'static str,
+}
+
+/// Runs the benchmark.
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    if let Some(launcher) = launched(&|name| std::env::var(name).ok()) {
+        let library = std::env::var_os("NETCL_MPI_LIBRARY").filter(|v| !v.is_empty()).map(PathBuf::from);
+        let group = Mpi::join(Some(&launcher), library.as_deref(), PATIENCE)?;
+        let device = args.devices.get(launcher.local_rank % args.devices.len().max(1));
+        let lines = rank(args, &group, device.map(String::as_str), context)?;
+        if group.leads() {
+            show(args, &group, &lines)?;
+        }
+        return group.close();
+    }
+    let n = if args.devices.is_empty() { usize::from(args.ranks) } else { args.devices.len() };
+    let names: Vec<Option<String>> = (0..n).map(|i| args.devices.get(i).cloned()).collect();
+    let mut groups = local(n, PATIENCE);
+    let leader = groups.first().cloned();
+    let lines = std::thread::scope(|scope| {
+        let start = |(group, name): (Group, Option<String>)| {
+            scope.spawn(move || rank(args, &group, name.as_deref(), context))
+        };
+        let threads: Vec<_> = groups.drain(..).zip(names).map(start).collect();
+        let panicked = || Err(Error::internal("a rank panicked"));
+        let all = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked()));
+        all.collect::<Result<Vec<_>>>()
+    })?;
+    match (leader, lines.first()) {
+        (Some(group), Some(lines)) => show(args, &group, lines),
+        _ => Err(Error::internal("no ranks")),
+    }
+}
+
+fn rank(args: &Args, group: &Group, device: Option<&str>, context: &Context) -> Result<Vec<Line>> {
+    let device = group.all_succeed(device.map(|name| context.open_device(name)).transpose())?;
+    let mut lines = Vec::new();
+    for bytes in SIZES.into_iter().filter(|bytes| *bytes <= args.largest) {
+        let count = bytes / args.dtype.size();
+        let (seconds, link, name) = match &device {
+            None => {
+                let mut data = vec![0u8; bytes];
+                let all =
+                    timed(args, group, || group.all_reduce_bytes(args.dtype, &mut data, Reduction::Sum))?;
+                let (link, pairs) = (data, group.rank() ^ 1);
+                let message = timed(args, group, || exchange(group, pairs, &link))?;
+                (all, bytes as f64 / message, "messages between two ranks")
+            }
+            Some(device) => {
+                let x = Tensor::zeros(device, [count], args.dtype)?;
+                let all = timed(args, group, || {
+                    group.all_reduce_tensor(&x, Reduction::Sum)?;
+                    device.finish()
+                })?;
+                let copies = timed(args, group, || {
+                    let data = x.to_bytes()?;
+                    x.write_bytes(0, &data)?;
+                    device.finish()
+                })?;
+                (all, 2.0 * bytes as f64 / copies, "copies to and from the host")
+            }
+        };
+        let n = group.size() as f64;
+        lines.push(Line {
+            bytes,
+            us: seconds * 1e6,
+            gb_per_s: bytes as f64 / seconds / 1e9,
+            bus_gb_per_s: 2.0 * (n - 1.0) / n * bytes as f64 / seconds / 1e9,
+            link_gb_per_s: link / 1e9,
+            link: name,
+        });
+    }
+    Ok(lines)
+}
+
+/// Sends to and receives from the rank `with` at the same time; ranks without one do nothing.
+fn exchange(group: &Group, with: usize, data: &[u8]) -> Result<()> {
+    if with >= group.size() {
+        return Ok(());
+    }
+    let mut room = vec![0u8; data.len()];
+    group.transport().exchange(Some((with, data)), Some((with, &mut room)))
+}
+
+/// Median over the rounds of the slowest rank's time.
+fn timed(args: &Args, group: &Group, mut f: impl FnMut() -> Result<()>) -> Result<f64> {
+    let mut times = Vec::new();
+    for round in 0..=args.rounds {
+        group.barrier()?;
+        let begun = Instant::now();
+        f()?;
+        let mut slowest = [begun.elapsed().as_secs_f32()];
+        group.all_reduce(&mut slowest, Reduction::Max)?;
+        // The first one touches memory for the first time.
+        if round > 0 {
+            times.push(f64::from(slowest[0]));
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times.get(times.len() / 2).copied().unwrap_or(f64::NAN).max(1e-9))
+}
+
+fn show(args: &Args, group: &Group, lines: &[Line]) -> Result<()> {
+    if args.json {
+        return lines.iter().try_for_each(out::json);
+    }
+    out::note(&format!("{} ranks, {}, {}", group.size(), group.transport().name(), args.dtype));
+    let mut table = Table::new(&[">vector", ">us", ">GB/s", ">bus GB/s", ">link GB/s", ">of the link"]);
+    for line in lines {
+        table.row([
+            human(line.bytes as u64),
+            format!("{:.1}", line.us),
+            format!("{:.2}", line.gb_per_s),
+            format!("{:.2}", line.bus_gb_per_s),
+            format!("{:.2}", line.link_gb_per_s),
+            format!("{:.0} %", 100.0 * line.bus_gb_per_s / line.link_gb_per_s),
+        ]);
+    }
+    out::result(&table.text())?;
+    out::note(&format!("link: {}", lines.first().map_or("", |line| line.link)));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(super::bytes("64k"), Ok(65_536));
+        assert_eq!(super::bytes("256M"), Ok(256 << 20));
+        assert_eq!(super::bytes("1GiB"), Ok(1 << 30));
+        assert_eq!(super::bytes("4096"), Ok(4096));
+        assert!(super::bytes("x").is_err() && super::bytes("1").is_err());
+    }
+}

@@ -1,0 +1,140 @@
+//! `netcl train` on several devices: of one process, a thread each, or of the processes that an MPI launcher started.
+
+use super::train::{Args, already_finished};
+use crate::context::Context;
+use crate::out;
+use crate::progress::Progress;
+use crate::reading::ReadingBar;
+use netcl::device::list;
+use netcl::dist::{Group, Launcher, Mpi, local};
+use netcl::nn::config::TrainConfig;
+use netcl::nn::run::{Claim, RunFolder};
+use netcl::nn::train::{Observer, Silent, Trainer};
+use netcl::prelude::*;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a rank waits for another one: compiling kernels takes minutes on some drivers, and ranks do not do it at the same time.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// Trains as a process of those that `launcher` started.
+pub fn by_mpi(args: &Args, config: &TrainConfig, launcher: &Launcher, context: &Context) -> Result<()> {
+    let library = std::env::var_os("NETCL_MPI_LIBRARY").filter(|v| !v.is_empty()).map(PathBuf::from);
+    let group = Mpi::join(Some(launcher), library.as_deref(), PATIENCE)?;
+    let device = device_of(args, config, launcher.local_rank, context);
+    train(args, config, (&group, &device), context)?;
+    group.close()
+}
+
+/// The device of the process `local_rank` of this machine: of those named, or of the machine's GPUs, in turn.
+fn device_of(args: &Args, config: &TrainConfig, local_rank: usize, context: &Context) -> String {
+    let named = args.devices();
+    if !named.is_empty() {
+        return named[local_rank % named.len()].clone();
+    }
+    if config.device != "auto" {
+        return config.device.clone();
+    }
+    let all = list(&context.settings).unwrap_or_default();
+    let gpus: Vec<&str> = all.iter().filter(|d| !d.is_cpu()).map(|d| d.id.as_str()).collect();
+    gpus.get(local_rank % gpus.len().max(1)).map_or("auto", |id| id).to_owned()
+}
+
+/// Trains on all `devices` of this process.
+pub fn by_threads(args: &Args, config: &TrainConfig, devices: &[String], context: &Context) -> Result<()> {
+    let mut ranks = local(devices.len(), PATIENCE).into_iter().zip(devices);
+    let Some((leader, device)) = ranks.next() else { return Err(Error::internal("no devices")) };
+    std::thread::scope(|scope| {
+        let start = |(group, device): (Group, &'_ String)| {
+            let device = device.clone();
+            scope.spawn(move || train(args, config, (&group, &device), context))
+        };
+        let threads: Vec<_> = ranks.map(start).collect();
+        let own = train(args, config, (&leader, device), context);
+        // Those that wait for this rank learn that it has ended.
+        drop(leader);
+        let panicked = || Err(Error::internal("a rank panicked"));
+        let all =
+            std::iter::once(own).chain(threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())));
+        let errors: Vec<Error> = all.filter_map(Result::err).collect();
+        // What failed first made the others fail.
+        let cause = errors.iter().find(|e| !e.message().contains("which has ended"));
+        cause.or(errors.first()).map_or(Ok(()), |e| Err(e.clone()))
+    })
+}
+
+/// Ends with the run of one rank, on the device called `name`.
+fn train(args: &Args, config: &TrainConfig, (group, name): (&Group, &str), context: &Context) -> Result<()> {
+    let device = context.open_device_with_builders(name, config.matmul_precision);
+    let device = group.all_succeed(device)?;
+    let (claim, path) = group.all_succeed(folder(args, config, group, context))?;
+    let path = all_have(group, &path)?;
+    let mut reading = ReadingBar::new(context);
+    let mut watch = |p: &netcl::nn::data::Progress| match group.leads() {
+        true => reading.show(p),
+        false => !context.interrupted(),
+    };
+    let started = (claim, path.as_path(), args.resumed().is_some());
+    let mut trainer = Trainer::create_among(group, &device, config.clone(), started, &mut watch)?;
+    drop(reading);
+    if args.resumed().is_some() && trainer.is_finished() {
+        trainer.run(&mut Silent)?;
+        return if group.leads() { already_finished(&trainer, &path, args.json()) } else { Ok(()) };
+    }
+    trainer.detect_anomaly(args.detects_anomaly());
+    if !context.polite() {
+        return Ok(());
+    }
+    if !group.leads() {
+        // What fails within a run fails here alone, so it has to be said here.
+        return trainer.run(&mut Follower(context)).map(drop).map_err(|e| {
+            out::speak();
+            e.context(format!("rank {} on {name}", group.rank()))
+        });
+    }
+    let mut progress = Progress::new(context, args.json(), args.explains_memory());
+    let outcome = trainer.run(&mut progress).inspect_err(|_| progress.failed())?;
+    progress.finish(outcome, &trainer)
+}
+
+/// The run's folder, claimed by the first rank.
+fn folder(
+    args: &Args,
+    config: &TrainConfig,
+    group: &Group,
+    context: &Context,
+) -> Result<(Option<Claim>, PathBuf)> {
+    if !group.leads() {
+        return Ok((None, PathBuf::new()));
+    }
+    let claim = match (args.resumed(), args.out()) {
+        (Some(dir), _) => RunFolder::reopen(dir)?,
+        (None, Some(out)) => RunFolder::claim(out)?,
+        (None, None) => RunFolder::claim_fresh(Path::new("runs"), &config.preset)?,
+    };
+    if args.resumed().is_none() {
+        context.leave_nothing_of(claim.leaves());
+    }
+    let path = claim.path().to_owned();
+    Ok((Some(claim), path))
+}
+
+/// The path that the first rank has.
+fn all_have(group: &Group, path: &Path) -> Result<PathBuf> {
+    let own =
+        path.to_str().ok_or_else(|| Error::format(format!("{}: a path that is no UTF-8", path.display())));
+    let all = group.all_gather_bytes(group.all_succeed(own)?.as_bytes())?;
+    Ok(PathBuf::from(String::from_utf8_lossy(all.first().map_or(&[], Vec::as_slice)).into_owned()))
+}
+
+/// A rank without a display.
+struct Follower<'a>(&'a Context);
+
+impl Observer for Follower<'_> {
+    fn should_stop(&mut self) -> bool {
+        self.0.interrupted()
+    }
+    fn should_save(&mut self) -> bool {
+        self.0.take_save()
+    }
+}

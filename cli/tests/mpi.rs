@@ -1,0 +1,163 @@
+//! Runs of several processes under the MPI launchers that are installed. Where there is none, a line says so.
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // helpers of tests
+
+mod common;
+
+use common::{device, folder, texts, tiny_run, write_text};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Launchers, by implementation, of which more processes than cores may be asked.
+const LAUNCHERS: [(&str, &[&str]); 2] = [("mpirun.openmpi", &["--oversubscribe"]), ("mpirun.mpich", &[])];
+
+/// `n` processes of the program with `args`, for each launcher that is there.
+fn each(n: usize, args: &[String], mut seen: impl FnMut(&str, Command)) {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let there = |name: &str| std::env::split_paths(&folders).any(|dir| dir.join(name).is_file());
+    for (launcher, flags) in LAUNCHERS {
+        if !there(launcher) {
+            eprintln!("skipped: {launcher} is not installed");
+            continue;
+        }
+        let mut command = Command::new(launcher);
+        command.args(flags).args(["-n", &n.to_string(), env!("CARGO_BIN_EXE_netcl")]).args(args);
+        // In a container tests may be root's, which Open MPI has to be told twice.
+        for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
+            command.env(name, "1");
+        }
+        command.env("NO_COLOR", "1").stdin(Stdio::null());
+        seen(launcher, command);
+    }
+}
+
+fn ok(launcher: &str, output: &Output) -> (String, String) {
+    let (out, err) = texts(output);
+    assert!(output.status.success(), "{launcher}: {}\n{out}\n{err}", output.status);
+    (out, err)
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(Into::into).collect()
+}
+
+#[test]
+fn ranks_find_each_other_and_compute_what_they_should() {
+    for n in [2, 3] {
+        each(n, &words("doctor --mpi --json"), |launcher, mut command| {
+            let (out, _) = ok(launcher, &command.output().unwrap());
+            let report: serde_json::Value = serde_json::from_str(out.trim()).unwrap();
+            assert_eq!(report["healthy"], true);
+            assert_eq!(report["ranks"], n);
+            let library = report["library"].as_str().unwrap().to_lowercase().replace(' ', "");
+            assert!(library.contains(launcher.rsplit('.').next().unwrap()), "{launcher}: {library}");
+        });
+    }
+}
+
+fn losses(run: &Path) -> Vec<f64> {
+    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let lines = metrics.lines().map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap());
+    lines.map(|line| line["loss"].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn a_run_under_mpi_is_that_of_one_process() {
+    let dir = folder("mpi-run");
+    let data = dir.join("text.txt");
+    write_text(&data);
+    let one = dir.join("one");
+    let alone = common::netcl().args(tiny_run(&data, &one, 12)).output().unwrap();
+    ok("alone", &alone);
+    let expected = losses(&one);
+    each(2, &[], |launcher, mut command| {
+        let out = dir.join(launcher);
+        let (stdout, stderr) = ok(launcher, &command.args(tiny_run(&data, &out, 12)).output().unwrap());
+        for (i, (a, b)) in losses(&out).iter().zip(&expected).enumerate() {
+            assert!((a - b).abs() <= 1e-5 * b.abs(), "{launcher}, step {i}: {a}, expected {b}");
+        }
+        assert_eq!(losses(&out).len(), expected.len());
+        assert_eq!(stdout.matches("finished after 12 steps").count(), 1, "{stdout}");
+        assert!(stderr.contains("device 2 ranks ("), "{stderr}");
+        // Goes on with one process, and with three.
+        let mut more = common::netcl();
+        more.args(["train", "--steps", "14", "--device", &device(), "--resume"]).arg(&out);
+        ok("alone again", &more.output().unwrap());
+        assert_eq!(losses(&out).len(), 14);
+    });
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn what_one_rank_cannot_do_is_said_once() {
+    let dir = folder("mpi-error");
+    let out = dir.join("run");
+    each(2, &tiny_run(Path::new("/nowhere/text.txt"), &out, 2), |launcher, mut command| {
+        let output = command.output().unwrap();
+        let (_, err) = texts(&output);
+        assert!(!output.status.success());
+        let said =
+            err.lines().filter(|line| line.contains("error:") && line.contains("/nowhere/text.txt")).count();
+        assert_eq!(said, 1, "{launcher}: {err}");
+        assert!(!out.exists(), "{launcher}: a run that has not begun leaves no folder");
+    });
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Killing a rank ends the others within seconds; the last checkpoint is whole, and the run goes on from it.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_rank_that_is_killed_ends_the_run_everywhere() {
+    let dir = folder("mpi-kill");
+    let data = dir.join("text.txt");
+    write_text(&data);
+    each(2, &[], |launcher, mut command| {
+        let out = dir.join(launcher);
+        let mut args = tiny_run(&data, &out, 1_000_000);
+        args.extend(words("--checkpoint-every 5 --keep 2"));
+        let mut running = command.args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let begun = Instant::now();
+        while !out.join("checkpoints/last").exists() {
+            assert!(begun.elapsed() < Duration::from_secs(120), "{launcher}: no checkpoint");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let rank = rank_below(running.id()).unwrap();
+        assert!(Command::new("kill").args(["-9", &rank.to_string()]).status().unwrap().success());
+        let killed = Instant::now();
+        let status = loop {
+            if let Some(status) = running.try_wait().unwrap() {
+                break status;
+            }
+            assert!(killed.elapsed() < Duration::from_secs(60), "{launcher}: the others go on");
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        assert!(!status.success());
+        let done = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap().lines().count();
+        let mut more = common::netcl();
+        more.args(["train", "--steps", &(done + 3).to_string(), "--device", &device(), "--resume"]).arg(&out);
+        ok("alone again", &more.output().unwrap());
+    });
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A process of the program below `launcher`, however deep.
+#[cfg(target_os = "linux")]
+fn rank_below(launcher: u32) -> Option<u32> {
+    let listed = Command::new("ps").args(["-e", "-o", "pid=,ppid=,comm="]).output().ok()?;
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let all: Vec<(u32, u32, &str)> = text
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?))
+        })
+        .collect();
+    let mut below = vec![launcher];
+    let mut at = 0;
+    while let Some(parent) = below.get(at) {
+        let children = all.iter().filter(|(_, p, _)| p == parent).map(|(pid, _, _)| *pid);
+        below.extend(children.collect::<Vec<_>>());
+        at += 1;
+    }
+    all.iter().rfind(|(pid, _, name)| below.contains(pid) && *name == "netcl").map(|(pid, _, _)| *pid)
+}

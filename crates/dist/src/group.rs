@@ -1,0 +1,328 @@
+//! What one rank calls.
+
+use crate::element::{Element, Reduction};
+use crate::subset::Subset;
+use crate::{Transport, collective};
+use bytemuck::Pod;
+use netcl_device::{Error, Result};
+use netcl_tensor::DType;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// One rank's part of a group of ranks that compute together.
+///
+/// Every operation is called by all ranks, in the same order and with the same lengths; calls of one rank do not overlap. Sums go in the
+/// order of ranks, those of 16-bit floats in f32, so they have the same bits in every run with as many ranks.
+#[derive(Clone)]
+pub struct Group {
+    transport: Arc<dyn Transport>,
+    /// Memory of the last reduction; also what keeps two threads of a rank from calling at a time.
+    scratch: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Group {
+    /// The ranks of `transport`.
+    pub fn new(transport: Arc<dyn Transport>) -> Self {
+        Self { transport, scratch: Arc::default() }
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.transport.rank()
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> usize {
+        self.transport.size()
+    }
+
+    /// Whether this is rank 0, which speaks for all.
+    pub fn leads(&self) -> bool {
+        self.rank() == 0
+    }
+
+    /// What carries messages.
+    pub fn transport(&self) -> &Arc<dyn Transport> {
+        &self.transport
+    }
+
+    /// Runs `f` while no other thread of this rank exchanges messages.
+    fn alone<T>(&self, f: impl FnOnce(&dyn Transport, &mut Vec<u8>) -> Result<T>) -> Result<T> {
+        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        f(&*self.transport, &mut scratch)
+    }
+
+    /// Replaces `data` by the reduction of all ranks' vectors.
+    ///
+    /// # Errors
+    /// `Device` if a rank has ended or does not answer; `DType` for a mean of integers.
+    pub fn all_reduce<T: Element>(&self, data: &mut [T], how: Reduction) -> Result<()> {
+        self.all_reduce_bytes(T::DTYPE, bytemuck::cast_slice_mut(data), how)
+    }
+
+    /// The same for elements of `dtype` as bytes.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`]; `Shape` for a part of an element.
+    pub fn all_reduce_bytes(&self, dtype: DType, data: &mut [u8], how: Reduction) -> Result<()> {
+        whole_elements("all_reduce", dtype, data)?;
+        self.alone(|link, scratch| collective::all_reduce(link, dtype, how, data, scratch))
+    }
+
+    /// Reduces all ranks' vectors; this rank gets the elements [`shard`]`(count, size, rank)` of the result, in their place. The others
+    /// keep their values.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`].
+    pub fn reduce_scatter<T: Element>(&self, data: &mut [T], how: Reduction) -> Result<()> {
+        self.reduce_scatter_bytes(T::DTYPE, bytemuck::cast_slice_mut(data), how)
+    }
+
+    /// The same for elements of `dtype` as bytes.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_bytes`].
+    pub fn reduce_scatter_bytes(&self, dtype: DType, data: &mut [u8], how: Reduction) -> Result<()> {
+        whole_elements("reduce_scatter", dtype, data)?;
+        self.alone(|link, scratch| collective::reduce_scatter(link, dtype, how, data, scratch))
+    }
+
+    /// Completes a vector of which every rank has its [`shard`].
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_bytes`].
+    pub fn all_gather_shards(&self, dtype: DType, data: &mut [u8]) -> Result<()> {
+        whole_elements("all_gather_shards", dtype, data)?;
+        self.alone(|link, _| collective::all_gather_shares(link, dtype, data))
+    }
+
+    /// The vectors of all ranks one after the other.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`].
+    pub fn all_gather<T: Pod>(&self, own: &[T]) -> Result<Vec<T>> {
+        let mut all = vec![T::zeroed(); own.len() * self.size()];
+        self.alone(|link, _| {
+            collective::all_gather(link, bytemuck::cast_slice(own), bytemuck::cast_slice_mut(&mut all))
+        })?;
+        Ok(all)
+    }
+
+    /// Bytes of any length from every rank.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`].
+    pub fn all_gather_bytes(&self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let own_length = (own.len() as u64).to_le_bytes();
+        let mut lengths = vec![0; 8 * self.size()];
+        self.alone(|link, _| {
+            collective::all_gather(link, &own_length, &mut lengths)?;
+            let lengths: Vec<usize> = lengths.chunks_exact(8).map(number).collect();
+            let longest = lengths.iter().copied().max().unwrap_or(0);
+            let mut padded = own.to_vec();
+            padded.resize(longest, 0);
+            let mut all = vec![0; longest * lengths.len()];
+            collective::all_gather(link, &padded, &mut all)?;
+            Ok(lengths.iter().enumerate().map(|(i, n)| all[i * longest..][..*n].to_vec()).collect())
+        })
+    }
+
+    /// Replaces `data` by that of the rank `root`.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`]; `Shape` for a rank that is not there.
+    pub fn broadcast<T: Pod>(&self, data: &mut [T], root: usize) -> Result<()> {
+        self.broadcast_bytes(bytemuck::cast_slice_mut(data), root)
+    }
+
+    /// The same for bytes.
+    ///
+    /// # Errors
+    /// As [`Group::broadcast`].
+    pub fn broadcast_bytes(&self, data: &mut [u8], root: usize) -> Result<()> {
+        self.check_rank("broadcast", root)?;
+        self.alone(|link, _| collective::broadcast(link, data, root))
+    }
+
+    /// Gives the vector `all[rank * own.len()..]` of `root` to each rank; the others' `all` is not read.
+    ///
+    /// # Errors
+    /// As [`Group::broadcast`]; `Shape` if `root` has not as many vectors as there are ranks.
+    pub fn scatter<T: Pod>(&self, all: &[T], own: &mut [T], root: usize) -> Result<()> {
+        self.check_vectors("scatter", all.len(), own.len(), root)?;
+        let own = bytemuck::cast_slice_mut(own);
+        self.alone(|link, _| collective::scatter(link, bytemuck::cast_slice(all), own, root))
+    }
+
+    /// Collects each rank's vector in `all` at `root`; the others' `all` is not written.
+    ///
+    /// # Errors
+    /// As [`Group::scatter`].
+    pub fn gather<T: Pod>(&self, own: &[T], all: &mut [T], root: usize) -> Result<()> {
+        self.check_vectors("gather", all.len(), own.len(), root)?;
+        let all = bytemuck::cast_slice_mut(all);
+        self.alone(|link, _| collective::gather(link, bytemuck::cast_slice(own), all, root))
+    }
+
+    /// Sends to another rank, which calls [`Group::recv`].
+    ///
+    /// # Errors
+    /// As [`Group::broadcast`]; `Shape` for this rank itself.
+    pub fn send<T: Pod>(&self, to: usize, data: &[T]) -> Result<()> {
+        self.check_other("send", to)?;
+        self.alone(|link, _| link.exchange(Some((to, bytemuck::cast_slice(data))), None))
+    }
+
+    /// Receives as many elements as `data` has from another rank.
+    ///
+    /// # Errors
+    /// As [`Group::send`].
+    pub fn recv<T: Pod>(&self, from: usize, data: &mut [T]) -> Result<()> {
+        self.check_other("recv", from)?;
+        self.alone(|link, _| link.exchange(None, Some((from, bytemuck::cast_slice_mut(data)))))
+    }
+
+    /// Waits until every rank has called it.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`].
+    pub fn barrier(&self) -> Result<()> {
+        let mut all = vec![0; self.size()];
+        self.alone(|link, _| collective::all_gather(link, &[1], &mut all))
+    }
+
+    /// The ranks that give the same `color`, as a group of their own, in the order of this one's ranks. All ranks call it.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`].
+    pub fn split(&self, color: u32) -> Result<Self> {
+        let colors = self.all_gather(&[color])?;
+        let members: Vec<usize> = (0..self.size()).filter(|rank| colors[*rank] == color).collect();
+        let rank = members.iter().position(|member| *member == self.rank());
+        let rank = rank.ok_or_else(|| Error::internal("a rank without its own color"))?;
+        let whole = self.transport.clone();
+        Ok(Self {
+            transport: Arc::new(Subset { whole, members, rank }),
+            // One rank exchanges messages in one place at a time, whichever of its groups they are of.
+            scratch: self.scratch.clone(),
+        })
+    }
+
+    /// Makes an error of one rank everyone's: each gets its own error, or, without one, that of the lowest rank that failed.
+    ///
+    /// # Errors
+    /// What failed, with the rank's number; as [`Group::all_reduce`].
+    pub fn all_succeed<T>(&self, own: Result<T>) -> Result<T> {
+        if self.size() == 1 {
+            return own;
+        }
+        let text = match &own {
+            Ok(_) => Vec::new(),
+            Err(e) => std::iter::once(kind_code(e)).chain(e.message().bytes()).collect(),
+        };
+        let all = self.all_gather_bytes(&text);
+        let value = own.map_err(|e| e.context(format!("rank {}", self.rank())))?;
+        for (rank, text) in all?.iter().enumerate() {
+            if let Some((code, message)) = text.split_first() {
+                let kind =
+                    netcl_device::ErrorKind::ALL[usize::from(*code) % netcl_device::ErrorKind::ALL.len()];
+                return Err(Error::new(kind, format!("rank {rank}: {}", String::from_utf8_lossy(message))));
+            }
+        }
+        Ok(value)
+    }
+
+    /// Checks that all ranks have the same values of what is named.
+    ///
+    /// # Errors
+    /// `Format`, at every rank, with the first name whose values differ, and the ranks that have each of them.
+    pub fn agree(&self, items: &[(&str, String)]) -> Result<()> {
+        let own: Vec<u8> =
+            items.iter().flat_map(|(name, value)| [field(name), field(value)].concat()).collect();
+        let all = self.all_gather_bytes(&own)?;
+        if all.iter().all(|other| *other == own) && all.len() == self.size() {
+            return Ok(());
+        }
+        let all: Vec<Vec<String>> = all.iter().map(|bytes| fields(bytes)).collect();
+        for (i, (name, _)) in items.iter().enumerate() {
+            let value = |rank: usize| all[rank].get(2 * i + 1).map_or("nothing", String::as_str);
+            let other = (0..self.size()).find(|rank| value(*rank) != value(0));
+            if let Some(other) = other {
+                return Err(Error::format(format!(
+                    "the ranks do not agree: {name} is {} at rank 0 and {} at rank {other}. All ranks have to be started with the \
+                     same program, settings and data",
+                    value(0),
+                    value(other)
+                )));
+            }
+        }
+        Err(Error::format("the ranks do not agree: they compare different things, so their programs differ"))
+    }
+
+    /// Ends this rank's part: all ranks call it, after their last message. A rank that ends without it fails for the others.
+    ///
+    /// # Errors
+    /// `Device` if the transport could not be closed.
+    pub fn close(&self) -> Result<()> {
+        self.transport.close()
+    }
+
+    fn check_rank(&self, op: &str, rank: usize) -> Result<()> {
+        if rank < self.size() {
+            return Ok(());
+        }
+        Err(Error::shape(format!("{op}: rank {rank} of a group of {}", self.size())))
+    }
+
+    fn check_other(&self, op: &str, rank: usize) -> Result<()> {
+        self.check_rank(op, rank)?;
+        if rank == self.rank() {
+            return Err(Error::shape(format!("{op}: rank {rank} is this rank itself")));
+        }
+        Ok(())
+    }
+
+    fn check_vectors(&self, op: &str, all: usize, own: usize, root: usize) -> Result<()> {
+        self.check_rank(op, root)?;
+        if self.rank() != root || all == own * self.size() {
+            return Ok(());
+        }
+        Err(Error::shape(format!(
+            "{op}: rank {root} has {all} elements for {} ranks of {own}, expected {}",
+            self.size(),
+            own * self.size()
+        )))
+    }
+}
+
+fn whole_elements(op: &str, dtype: DType, data: &[u8]) -> Result<()> {
+    if data.len().is_multiple_of(dtype.size()) {
+        return Ok(());
+    }
+    Err(Error::shape(format!("{op}: {} bytes are no whole number of {dtype}", data.len())))
+}
+
+fn kind_code(e: &Error) -> u8 {
+    let at = netcl_device::ErrorKind::ALL.iter().position(|kind| *kind == e.kind()).unwrap_or(0);
+    u8::try_from(at).unwrap_or(0)
+}
+
+fn number(bytes: &[u8]) -> usize {
+    let mut le = [0; 8];
+    le.copy_from_slice(bytes);
+    usize::try_from(u64::from_le_bytes(le)).unwrap_or(usize::MAX)
+}
+
+/// A text with its length in front.
+fn field(text: &str) -> Vec<u8> {
+    [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
+}
+
+fn fields(mut bytes: &[u8]) -> Vec<String> {
+    let mut out = Vec::new();
+    while let Some((length, rest)) = bytes.split_at_checked(8) {
+        let (text, rest) = rest.split_at(number(length).min(rest.len()));
+        out.push(String::from_utf8_lossy(text).into_owned());
+        bytes = rest;
+    }
+    out
+}

@@ -1,0 +1,31 @@
+//! Ranks that compute together: collective operations among the devices of one process, or among processes that an MPI launcher started.
+//!
+//! ```text
+//! Group       what a rank calls: all_reduce, reduce_scatter, all_gather, broadcast, scatter, gather, send, recv, barrier
+//! algorithms  pairwise exchange, Bruck's all-gather, binomial trees: written once, over messages from rank to rank
+//! Transport   such messages: between threads (local), by MPI (mpi), or either with a delay and a bandwidth put on it (slowed)
+//! ```
+//!
+//! Sums go in the order of ranks, in f32 for 16-bit floats, and are rounded once. So a result depends on the number of ranks, but not on
+//! the transport, on the time at which messages arrive, or on how a vector is cut into pieces: two runs give the same bits.
+
+mod collective;
+mod element;
+mod group;
+mod local;
+mod mpi;
+mod selftest;
+mod shard;
+mod slowed;
+mod subset;
+mod tensors;
+mod transport;
+
+pub use element::{Element, Reduction};
+pub use group::Group;
+pub use local::local;
+pub use mpi::{Launcher, Mpi, launched};
+pub use selftest::{SelfTest, selftest};
+pub use shard::shard;
+pub use slowed::{Link, slowed};
+pub use transport::Transport;

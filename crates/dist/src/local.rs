@@ -1,0 +1,179 @@
+//! Messages between threads of one process, each of which is a rank.
+
+use crate::{Group, Transport};
+use netcl_device::{Error, Result};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes of a message's piece: two fit a core's second cache.
+const PIECE: usize = 256 << 10;
+/// Pieces that a sender may be ahead of its receiver.
+const AHEAD: usize = 8;
+
+/// `size` ranks of one process, each to be given to a thread of its own. A rank that is dropped before it was [closed](Group::close) makes
+/// the others' operations fail, by name; one that does not answer within `patience` likewise.
+///
+/// ```
+/// use netcl_dist::{Reduction, local};
+/// use std::time::Duration;
+/// let ranks = local(3, Duration::from_secs(10));
+/// let sums = std::thread::scope(|scope| {
+///     let run = |rank: netcl_dist::Group| {
+///         let mut x = [rank.rank() as f32, 1.0];
+///         rank.all_reduce(&mut x, Reduction::Sum).map(|()| x)
+///     };
+///     let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || run(rank))).collect();
+///     threads.into_iter().map(|t| t.join().unwrap().unwrap()).collect::<Vec<_>>()
+/// });
+/// assert_eq!(sums, [[3.0, 3.0]; 3]);
+/// ```
+pub fn local(size: usize, patience: Duration) -> Vec<Group> {
+    let lines = (0..size * size).map(|_| Line::default()).collect();
+    let shared = Arc::new(Shared { lines, size, patience });
+    (0..size).map(|rank| Group::new(Arc::new(Thread { rank, shared: shared.clone() }))).collect()
+}
+
+struct Shared {
+    /// From rank i to rank k at `i * size + k`.
+    lines: Vec<Line>,
+    size: usize,
+    patience: Duration,
+}
+
+#[derive(Default)]
+struct Line {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    pieces: VecDeque<Vec<u8>>,
+    /// Emptied pieces, to be filled again.
+    spare: Vec<Vec<u8>>,
+    /// The sender or the receiver has ended.
+    closed: bool,
+}
+
+struct Thread {
+    rank: usize,
+    shared: Arc<Shared>,
+}
+
+impl Thread {
+    fn line(&self, from: usize, to: usize) -> &Line {
+        &self.shared.lines[from * self.shared.size + to]
+    }
+
+    /// Waits until `ready`; `peer` is who it waits for.
+    fn when<'a>(
+        &self,
+        line: &'a Line,
+        peer: usize,
+        ready: impl Fn(&State) -> bool,
+    ) -> Result<MutexGuard<'a, State>> {
+        let begun = Instant::now();
+        let mut state = line.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while !ready(&state) {
+            if state.closed {
+                return Err(Error::device(format!(
+                    "rank {} waits for rank {peer}, which has ended; its own message says why",
+                    self.rank
+                )));
+            }
+            let left = self.shared.patience.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Err(Error::device(format!(
+                    "rank {} waited {:.0} s for rank {peer}, which does not answer",
+                    self.rank,
+                    self.shared.patience.as_secs_f64()
+                )));
+            }
+            state = line.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(state)
+    }
+
+    fn send(&self, to: usize, piece: &[u8]) -> Result<()> {
+        let line = self.line(self.rank, to);
+        let mut state = self.when(line, to, |state| state.closed || state.pieces.len() < AHEAD)?;
+        if state.closed {
+            drop(state);
+            return self.when(line, to, |_| false).map(drop);
+        }
+        let mut copy = state.spare.pop().unwrap_or_default();
+        drop(state);
+        copy.clear();
+        copy.extend_from_slice(piece);
+        line.state.lock().unwrap_or_else(PoisonError::into_inner).pieces.push_back(copy);
+        line.changed.notify_all();
+        Ok(())
+    }
+
+    fn receive(&self, from: usize, piece: &mut [u8]) -> Result<()> {
+        let line = self.line(from, self.rank);
+        let mut state = self.when(line, from, |state| !state.pieces.is_empty())?;
+        let found = state.pieces.pop_front().unwrap_or_default();
+        drop(state);
+        line.changed.notify_all();
+        if found.len() != piece.len() {
+            return Err(Error::device(format!(
+                "rank {} expected {} bytes of rank {from} and got {}: the ranks do not call the same operations",
+                self.rank,
+                piece.len(),
+                found.len()
+            )));
+        }
+        piece.copy_from_slice(&found);
+        let mut state = line.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.spare.len() < AHEAD {
+            state.spare.push(found);
+        }
+        Ok(())
+    }
+}
+
+impl Transport for Thread {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.shared.size
+    }
+
+    fn exchange(&self, to: Option<(usize, &[u8])>, from: Option<(usize, &mut [u8])>) -> Result<()> {
+        let (receiver, out) = to.unwrap_or((self.rank, &[]));
+        let (sender, into) = from.unwrap_or((self.rank, &mut []));
+        let (mut out, mut into) = (out.chunks(PIECE), into.chunks_mut(PIECE));
+        loop {
+            let (next, room) = (out.next(), into.next());
+            if next.is_none() && room.is_none() {
+                return Ok(());
+            }
+            if let Some(piece) = next {
+                self.send(receiver, piece)?;
+            }
+            if let Some(piece) = room {
+                self.receive(sender, piece)?;
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        "threads".into()
+    }
+}
+
+impl Drop for Thread {
+    /// Whoever waits for this rank learns that it has ended. What it has sent can still be received.
+    fn drop(&mut self) {
+        for other in 0..self.shared.size {
+            for line in [self.line(self.rank, other), self.line(other, self.rank)] {
+                line.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+                line.changed.notify_all();
+            }
+        }
+    }
+}

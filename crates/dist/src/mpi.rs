@@ -1,0 +1,412 @@
+//! Messages between processes by MPI, the library of the system, found and loaded at run time.
+//!
+//! The three binary interfaces in use are Open MPI's (handles are addresses of the library's objects), MPICH's, which Intel MPI, MVAPICH and
+//! Cray share (handles are numbers in an `int`), and the one that MPI 5 standardised (handles are small numbers in a pointer). On every
+//! ABI that Rust's `extern "C"` speaks on 64-bit machines a number in a pointer-sized argument is a valid `int` argument, so one table of
+//! functions serves all three.
+//!
+//! The one place of this crate that may use `unsafe`: it calls the library's functions with the signatures of the MPI standard.
+#![allow(unsafe_code)]
+
+use crate::{Group, Transport};
+use netcl_device::{Error, Result};
+use std::ffi::{c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a launcher says in the environment of a process that it starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launcher {
+    /// `Open MPI`, `MPICH`, `Slurm`.
+    pub name: &'static str,
+    /// Processes that it started.
+    pub size: usize,
+    /// This process among all.
+    pub rank: usize,
+    /// This process among those of its machine; 0 where the launcher does not say.
+    pub local_rank: usize,
+}
+
+/// The launcher that started this process, if one did, and more than one process.
+pub fn launched(variable: &dyn Fn(&str) -> Option<String>) -> Option<Launcher> {
+    const LAUNCHERS: [(&str, [&str; 3]); 4] = [
+        ("Open MPI", ["OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"]),
+        ("MPICH", ["PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"]),
+        ("MVAPICH", ["MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK"]),
+        // A batch script has a number of tasks too; only what `srun` starts is a step of them.
+        ("Slurm", ["SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"]),
+    ];
+    LAUNCHERS.iter().find_map(|(name, [size, rank, local_rank])| {
+        let number = |name: &str| variable(name)?.trim().parse::<usize>().ok();
+        let size = number(size).filter(|size| *size > 1)?;
+        Some(Launcher { name, size, rank: number(rank)?, local_rank: number(local_rank).unwrap_or(0) })
+    })
+}
+
+/// The library's handle of a communicator, a datatype, a request.
+type Handle = usize;
+
+type InitThread = unsafe extern "C" fn(*mut c_int, *mut c_void, c_int, *mut c_int) -> c_int;
+type Ask = unsafe extern "C" fn(*mut c_int) -> c_int;
+type AskComm = unsafe extern "C" fn(Handle, *mut c_int) -> c_int;
+type Duplicate = unsafe extern "C" fn(Handle, *mut Handle) -> c_int;
+type SetHandler = unsafe extern "C" fn(Handle, Handle) -> c_int;
+type Send = unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle) -> c_int;
+type Receive = unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle) -> c_int;
+type Test = unsafe extern "C" fn(*mut Handle, *mut c_int, usize) -> c_int;
+type Text = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
+type ErrorText = unsafe extern "C" fn(c_int, *mut c_char, *mut c_int) -> c_int;
+type Finalize = unsafe extern "C" fn() -> c_int;
+
+/// The functions in use, and the values that a binary interface gives the standard's names.
+struct Library {
+    path: String,
+    initialized: Ask,
+    init_thread: InitThread,
+    finalize: Finalize,
+    comm_rank: AskComm,
+    comm_size: AskComm,
+    comm_dup: Duplicate,
+    set_handler: SetHandler,
+    send: Send,
+    receive: Receive,
+    test: Test,
+    version: Text,
+    error_text: ErrorText,
+    world: Handle,
+    byte: Handle,
+    errors_return: Handle,
+    status_ignore: usize,
+    /// `MPI_THREAD_SERIALIZED`.
+    serialized: c_int,
+}
+
+/// Room for `MPI_MAX_LIBRARY_VERSION_STRING` and `MPI_MAX_ERROR_STRING` of every implementation.
+const TEXT: usize = 16 << 10;
+/// Bytes of a message: counts are `int`.
+const PIECE: usize = 1 << 30;
+const TAG: c_int = 1;
+
+impl Library {
+    /// The first of `candidates` that can be opened and has all functions.
+    fn open(candidates: &[PathBuf]) -> Result<Self> {
+        let mut tried = Vec::new();
+        for path in candidates {
+            match Self::load(path) {
+                Ok(library) => return Ok(library),
+                Err(why) => tried.push(format!("{}: {why}", path.display())),
+            }
+        }
+        Err(Error::device(format!(
+            "no MPI library found: {}. Install Open MPI or MPICH, the one whose launcher started this program (on Debian and \
+             Ubuntu: apt-get install openmpi-bin), or name the library in NETCL_MPI_LIBRARY",
+            tried.join("; ")
+        )))
+    }
+
+    fn load(path: &Path) -> std::result::Result<Self, String> {
+        // SAFETY: loading runs the library's constructors, as in any program that is linked with it.
+        let library = unsafe { open_global(path) }.map_err(|e| e.to_string())?;
+        // Other threads may be in it at exit, so it stays.
+        let library = std::mem::ManuallyDrop::new(library);
+        let find = |name: &str| -> Option<usize> {
+            // SAFETY: only the address is taken.
+            let address = unsafe { library.get::<*const c_void>(name.as_bytes()).ok()?.try_as_raw_ptr() };
+            address.map(|p| p as usize).filter(|p| *p != 0)
+        };
+        let need = |name: &str| find(name).ok_or_else(|| format!("it has no {name}"));
+        let (world, byte, errors_return, status_ignore, serialized) =
+            match (find("ompi_mpi_comm_world"), find("ompi_mpi_byte"), find("ompi_mpi_errors_return")) {
+                (Some(world), Some(byte), Some(errors)) => (world, byte, errors, 0, 2),
+                _ if find("MPI_Abi_get_version").is_some() && is_standard(path) => {
+                    (0x101, 0x247, 0x143, 0, 2048)
+                }
+                _ => (0x4400_0000, 0x4c00_010d, 0x5400_0001, 1, 2),
+            };
+        // SAFETY: the symbols are functions of the MPI standard, with its signatures; an `int` handle is the low half of a pointer-sized
+        // argument. `transmute` from `usize` to a function pointer is how an address from `dlsym` becomes callable.
+        unsafe {
+            Ok(Self {
+                path: path.display().to_string(),
+                initialized: std::mem::transmute::<usize, Ask>(need("MPI_Initialized")?),
+                init_thread: std::mem::transmute::<usize, InitThread>(need("MPI_Init_thread")?),
+                finalize: std::mem::transmute::<usize, Finalize>(need("MPI_Finalize")?),
+                comm_rank: std::mem::transmute::<usize, AskComm>(need("MPI_Comm_rank")?),
+                comm_size: std::mem::transmute::<usize, AskComm>(need("MPI_Comm_size")?),
+                comm_dup: std::mem::transmute::<usize, Duplicate>(need("MPI_Comm_dup")?),
+                set_handler: std::mem::transmute::<usize, SetHandler>(need("MPI_Comm_set_errhandler")?),
+                send: std::mem::transmute::<usize, Send>(need("MPI_Isend")?),
+                receive: std::mem::transmute::<usize, Receive>(need("MPI_Irecv")?),
+                test: std::mem::transmute::<usize, Test>(need("MPI_Test")?),
+                version: std::mem::transmute::<usize, Text>(need("MPI_Get_library_version")?),
+                error_text: std::mem::transmute::<usize, ErrorText>(need("MPI_Error_string")?),
+                world,
+                byte,
+                errors_return,
+                status_ignore,
+                serialized,
+            })
+        }
+    }
+
+    /// What a call that returned `code` says.
+    fn check(&self, call: &str, code: c_int) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        let (mut text, mut length) = (vec![0u8; TEXT], 0);
+        // SAFETY: the buffer is longer than any implementation's MPI_MAX_ERROR_STRING.
+        unsafe { (self.error_text)(code, text.as_mut_ptr().cast(), &raw mut length) };
+        text.truncate(usize::try_from(length).unwrap_or(0));
+        Err(Error::device(format!("{call}: {}", String::from_utf8_lossy(&text))))
+    }
+
+    /// The implementation and its version: the first line of what it says of itself.
+    fn version(&self) -> String {
+        let (mut text, mut length) = (vec![0u8; TEXT], 0);
+        // SAFETY: the buffer is longer than any implementation's MPI_MAX_LIBRARY_VERSION_STRING.
+        unsafe { (self.version)(text.as_mut_ptr().cast(), &raw mut length) };
+        text.truncate(usize::try_from(length).unwrap_or(0));
+        let text = String::from_utf8_lossy(&text).replace('\t', " ");
+        let first = text.split(['\n', '\0']).next().unwrap_or_default();
+        let first = first.split(", package").next().unwrap_or_default();
+        first.replace("Version:", "").split_whitespace().collect::<Vec<_>>().join(" ").replace(" v", " ")
+    }
+
+    /// Answers of `ask` about the communicator.
+    fn number(&self, call: &str, ask: AskComm, comm: Handle) -> Result<usize> {
+        let mut value = 0;
+        // SAFETY: `comm` is a communicator of this library, which is initialized.
+        self.check(call, unsafe { ask(comm, &raw mut value) })?;
+        usize::try_from(value).map_err(|_| Error::device(format!("{call} says {value}")))
+    }
+}
+
+/// Whether a library speaks the standard's interface; an MPICH that only answers questions about it does not.
+fn is_standard(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().contains("mpi_abi"))
+}
+
+/// # Safety
+/// As for every library: its constructors run.
+#[cfg(unix)]
+unsafe fn open_global(path: &Path) -> std::result::Result<libloading::Library, libloading::Error> {
+    use libloading::os::unix;
+    // Parts of Open MPI that it loads by itself look for its symbols in the whole process.
+    let flags = unix::RTLD_NOW | unix::RTLD_GLOBAL;
+    // SAFETY: the caller's.
+    unsafe { unix::Library::open(Some(path), flags) }.map(Into::into)
+}
+
+/// # Safety
+/// As for every library: its constructors run.
+#[cfg(not(unix))]
+unsafe fn open_global(path: &Path) -> std::result::Result<libloading::Library, libloading::Error> {
+    // SAFETY: the caller's.
+    unsafe { libloading::Library::new(path) }
+}
+
+/// Names of MPI libraries, those of `launcher` first.
+fn candidates(launcher: Option<&Launcher>, named: Option<&Path>) -> Vec<PathBuf> {
+    if let Some(named) = named {
+        return vec![named.to_path_buf()];
+    }
+    let open_mpi = ["libmpi.so.40", "libmpi.so.80", "libmpi.40.dylib"];
+    let mpich = ["libmpi.so.12", "libmpich.so.12", "libmpi.12.dylib"];
+    let others =
+        ["libmpi_abi.so.0", "libmpi_abi.so", "libmpi.so", "libmpich.so", "libmpi.dylib", "msmpi.dll"];
+    let is_open_mpi = launcher.is_none_or(|l| l.name != "MPICH" && l.name != "MVAPICH");
+    let (first, second) = if is_open_mpi { (open_mpi, mpich) } else { (mpich, open_mpi) };
+    first.iter().chain(&second).chain(&others).map(PathBuf::from).collect()
+}
+
+/// The processes that a launcher started.
+pub struct Mpi {
+    library: Library,
+    comm: Handle,
+    rank: usize,
+    size: usize,
+    patience: Duration,
+    /// One call at a time: the library is asked for `MPI_THREAD_SERIALIZED`.
+    calls: Mutex<()>,
+    closed: AtomicBool,
+}
+
+impl Mpi {
+    /// Initializes MPI and joins all processes of the launcher. `library` is the one to load instead of those known by name.
+    ///
+    /// # Errors
+    /// `Device` if there is no library, it was initialized before, or its launcher is another one's, which shows as a world of one process.
+    pub fn join(launcher: Option<&Launcher>, library: Option<&Path>, patience: Duration) -> Result<Group> {
+        let library = Library::open(&candidates(launcher, library))?;
+        let (mut before, mut level) = (0, 0);
+        // SAFETY: MPI_Initialized may be called at any time; the pointers are valid.
+        library.check("MPI_Initialized", unsafe { (library.initialized)(&raw mut before) })?;
+        if before != 0 {
+            return Err(Error::device("MPI was initialized in this process before"));
+        }
+        let none = std::ptr::null_mut();
+        // SAFETY: called once, before every other function; the standard allows null for argc and argv.
+        let code = unsafe { (library.init_thread)(none, none.cast(), library.serialized, &raw mut level) };
+        library.check("MPI_Init_thread", code)?;
+        let mut comm = 0;
+        // SAFETY: the world is a communicator; the result is a handle of at most pointer size, in memory that was zero.
+        unsafe {
+            library.check("MPI_Comm_dup", (library.comm_dup)(library.world, &raw mut comm))?;
+            library.check("MPI_Comm_set_errhandler", (library.set_handler)(comm, library.errors_return))?;
+        }
+        let rank = library.number("MPI_Comm_rank", library.comm_rank, comm)?;
+        let size = library.number("MPI_Comm_size", library.comm_size, comm)?;
+        if let Some(launcher) = launcher.filter(|l| l.size != size) {
+            return Err(Error::device(format!(
+                "{} started {} processes, but {} ({}) sees {size}: the launcher is another implementation's. Load its library with \
+                 NETCL_MPI_LIBRARY, or start with the launcher that belongs to this one",
+                launcher.name,
+                launcher.size,
+                library.path,
+                library.version()
+            )));
+        }
+        let closed = AtomicBool::new(false);
+        Ok(Group::new(Arc::new(Self { library, comm, rank, size, patience, calls: Mutex::new(()), closed })))
+    }
+
+    /// Path and version of the library that would be loaded, without initializing it.
+    ///
+    /// # Errors
+    /// `Device` if there is none.
+    pub fn found(launcher: Option<&Launcher>, library: Option<&Path>) -> Result<(String, String)> {
+        let library = Library::open(&candidates(launcher, library))?;
+        let version = library.version();
+        Ok((library.path, version))
+    }
+
+    /// Waits for requests of this rank and those of the peers they need.
+    fn complete(&self, requests: &mut [(Option<Handle>, usize)]) -> Result<()> {
+        let begun = Instant::now();
+        let mut rounds = 0u32;
+        loop {
+            let mut waits_for = None;
+            for (request, peer) in requests.iter_mut() {
+                let Some(handle) = request else { continue };
+                let mut done = 0;
+                // SAFETY: the handle is of a request that was not completed; the flag is valid.
+                let code = unsafe { (self.library.test)(handle, &raw mut done, self.library.status_ignore) };
+                let of = |e: Error| e.context(format!("rank {}, message with rank {peer}", self.rank));
+                self.library.check("MPI_Test", code).map_err(of)?;
+                if done != 0 {
+                    *request = None;
+                } else {
+                    waits_for = Some(*peer);
+                }
+            }
+            let Some(peer) = waits_for else { return Ok(()) };
+            if begun.elapsed() > self.patience {
+                return Err(Error::device(format!(
+                    "rank {} waited {:.0} s for rank {peer}, which does not answer",
+                    self.rank,
+                    self.patience.as_secs_f64()
+                )));
+            }
+            // Short messages arrive while it turns; for long waits the core is left to others, of which there may be ranks.
+            rounds = rounds.saturating_add(1);
+            match rounds {
+                0..200 => std::hint::spin_loop(),
+                200..2000 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
+    }
+}
+
+impl Transport for Mpi {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn exchange(&self, to: Option<(usize, &[u8])>, from: Option<(usize, &mut [u8])>) -> Result<()> {
+        let _one = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let (receiver, out) = to.unwrap_or((self.rank, &[]));
+        let (sender, into) = from.unwrap_or((self.rank, &mut []));
+        let (mut out, mut into) = (out.chunks(PIECE), into.chunks_mut(PIECE));
+        let lib = &self.library;
+        loop {
+            let (next, room) = (out.next(), into.next());
+            if next.is_none() && room.is_none() {
+                return Ok(());
+            }
+            let mut requests = [(None, sender), (None, receiver)];
+            if let Some(piece) = room {
+                let (count, mut handle) = (piece.len() as c_int, 0);
+                // SAFETY: the memory outlives the request, which is completed below or ends the run; a piece's length fits an `int`.
+                let code = unsafe {
+                    let at = piece.as_mut_ptr().cast();
+                    (lib.receive)(at, count, lib.byte, sender as c_int, TAG, self.comm, &raw mut handle)
+                };
+                lib.check("MPI_Irecv", code)?;
+                requests[0].0 = Some(handle);
+            }
+            if let Some(piece) = next {
+                let (count, mut handle) = (piece.len() as c_int, 0);
+                // SAFETY: as above.
+                let code = unsafe {
+                    let at = piece.as_ptr().cast();
+                    (lib.send)(at, count, lib.byte, receiver as c_int, TAG, self.comm, &raw mut handle)
+                };
+                lib.check("MPI_Isend", code)?;
+                requests[1].0 = Some(handle);
+            }
+            self.complete(&mut requests)?;
+        }
+    }
+
+    fn name(&self) -> String {
+        self.library.version()
+    }
+
+    fn close(&self) -> Result<()> {
+        let _one = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.closed.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        // SAFETY: all messages of this rank are complete, since `exchange` waits for them.
+        self.library.check("MPI_Finalize", unsafe { (self.library.finalize)() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(pairs: &'static [(&str, &str)]) -> Option<Launcher> {
+        launched(&move |name| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+    }
+
+    #[test]
+    fn launchers_are_known_by_their_environment() {
+        let open_mpi = with(&[
+            ("OMPI_COMM_WORLD_SIZE", "4"),
+            ("OMPI_COMM_WORLD_RANK", "3"),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+        ]);
+        assert_eq!(open_mpi, Some(Launcher { name: "Open MPI", size: 4, rank: 3, local_rank: 1 }));
+        let mpich = with(&[("PMI_SIZE", "2"), ("PMI_RANK", "1"), ("MPI_LOCALRANKID", "1")]);
+        assert_eq!(mpich, Some(Launcher { name: "MPICH", size: 2, rank: 1, local_rank: 1 }));
+        assert_eq!(with(&[("OMPI_COMM_WORLD_SIZE", "1")]), None);
+        assert_eq!(with(&[("SLURM_NTASKS", "8")]), None, "a batch script is no step");
+        assert_eq!(with(&[]), None);
+    }
+
+    #[test]
+    fn a_missing_library_is_named_with_what_to_do() {
+        let error = Mpi::found(None, Some(Path::new("/nowhere/libmpi.so"))).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("/nowhere/libmpi.so") && text.contains("NETCL_MPI_LIBRARY"), "{text}");
+    }
+}

@@ -1,0 +1,199 @@
+//! Collective operations on drawn vectors, compared with what one rank computes alone: what `netcl doctor --mpi` and the tests run.
+
+use crate::{Group, Reduction, shard};
+use half::{bf16, f16};
+use netcl_device::{Error, Result};
+use netcl_tensor::DType;
+use std::time::{Duration, Instant};
+
+/// What a self-test did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SelfTest {
+    /// Collective operations.
+    pub operations: usize,
+    /// Their time.
+    pub elapsed: Duration,
+}
+
+/// Lengths that are special: none, one, fewer than there are ranks, around the bound between the algorithms, several segments of one.
+const LENGTHS: [usize; 10] = [0, 1, 2, 3, 7, 1000, 4099, 16_384, 65_537, 300_001];
+const DTYPES: [DType; 5] = [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::U32];
+
+/// Runs `rounds` rounds of every operation with vectors drawn from `seed`, of at most `longest` elements; results have to have the bits of
+/// the definition.
+///
+/// # Errors
+/// `Internal` for a wrong result, with the operation, its length and type; those of the group.
+pub fn selftest(group: &Group, seed: u64, rounds: usize, longest: usize) -> Result<SelfTest> {
+    let begun = Instant::now();
+    let mut operations = 0;
+    for round in 0..rounds as u64 {
+        let mut draw = Draw(seed ^ round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        for dtype in DTYPES {
+            let pick = draw.next() as usize;
+            let drawn = draw.next() as usize % longest.max(1);
+            let length = if pick % 3 == 0 { drawn } else { LENGTHS[pick % LENGTHS.len()].min(longest) };
+            let root = draw.next() as usize % group.size();
+            let case = Case { group, dtype, length, seed: draw.next() };
+            operations += case.reductions()?;
+            operations += case.movements(root)?;
+        }
+        group.barrier()?;
+        operations += 1;
+    }
+    Ok(SelfTest { operations, elapsed: begun.elapsed() })
+}
+
+/// SplitMix64 (Steele, Lea and Flood 2014): every rank draws every rank's numbers.
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+struct Case<'a> {
+    group: &'a Group,
+    dtype: DType,
+    length: usize,
+    seed: u64,
+}
+
+impl Case<'_> {
+    fn fail(&self, op: &str, at: usize) -> Error {
+        Error::internal(format!(
+            "{op} of {} elements of {} among {} ranks over {}: wrong at byte {at} on rank {}",
+            self.length,
+            self.dtype,
+            self.group.size(),
+            self.group.transport().name(),
+            self.group.rank()
+        ))
+    }
+
+    fn same(&self, op: &str, found: &[u8], expected: &[u8]) -> Result<()> {
+        if found.len() != expected.len() {
+            return Err(self.fail(op, found.len().min(expected.len())));
+        }
+        found.iter().zip(expected).position(|(a, b)| a != b).map_or(Ok(()), |at| Err(self.fail(op, at)))
+    }
+
+    /// The vector of a rank.
+    fn of(&self, rank: usize) -> Vec<u8> {
+        let mut draw = Draw(self.seed.wrapping_add((rank as u64) << 40));
+        let mut value = || {
+            let bits = draw.next();
+            let float = ((bits >> 40) as f32 / (1 << 23) as f32 - 1.0) * 3.0;
+            match self.dtype {
+                DType::F32 => float.to_le_bytes().to_vec(),
+                DType::F16 => f16::from_f32(float).to_le_bytes().to_vec(),
+                DType::Bf16 => bf16::from_f32(float).to_le_bytes().to_vec(),
+                DType::I32 | DType::U32 | DType::Bool => (bits as u32).to_le_bytes().to_vec(),
+            }
+        };
+        (0..self.length).flat_map(|_| value()).collect()
+    }
+
+    fn all(&self) -> Vec<Vec<u8>> {
+        (0..self.group.size()).map(|rank| self.of(rank)).collect()
+    }
+
+    /// An element of the reduction of `all`: by the definition, one element at a time.
+    fn reduced(&self, how: Reduction, all: &[Vec<u8>], i: usize) -> Vec<u8> {
+        let at = |vector: &Vec<u8>| {
+            let mut bytes = [0; 4];
+            let size = self.dtype.size();
+            bytes[..size].copy_from_slice(&vector[i * size..(i + 1) * size]);
+            u32::from_le_bytes(bytes)
+        };
+        let float = |bits: u32| match self.dtype {
+            DType::F16 => f16::from_bits(bits as u16).to_f32(),
+            DType::Bf16 => f32::from_bits(bits << 16),
+            _ => f32::from_bits(bits),
+        };
+        if !self.dtype.is_float() {
+            let value = match (how, self.dtype) {
+                (Reduction::Max, DType::I32) => all.iter().map(|v| at(v) as i32).max().unwrap_or(0) as u32,
+                (Reduction::Max, _) => all.iter().map(at).max().unwrap_or(0),
+                _ => all.iter().map(at).fold(0, u32::wrapping_add),
+            };
+            return value.to_le_bytes().to_vec();
+        }
+        let values = all.iter().map(|v| float(at(v)));
+        let value = match how {
+            Reduction::Max => values.fold(f32::NEG_INFINITY, f32::max),
+            Reduction::Sum => values.reduce(|a, b| a + b).unwrap_or(0.0),
+            Reduction::Mean => values.reduce(|a, b| a + b).unwrap_or(0.0) / all.len() as f32,
+        };
+        match self.dtype {
+            DType::F16 => f16::from_f32(value).to_le_bytes().to_vec(),
+            DType::Bf16 => bf16::from_f32(value).to_le_bytes().to_vec(),
+            _ => value.to_le_bytes().to_vec(),
+        }
+    }
+
+    fn reductions(&self) -> Result<usize> {
+        let all = self.all();
+        let own = &all[self.group.rank()];
+        let rules: &[Reduction] = match self.dtype.is_float() {
+            true => &[Reduction::Sum, Reduction::Mean, Reduction::Max],
+            false => &[Reduction::Sum, Reduction::Max],
+        };
+        for how in rules {
+            let expected: Vec<u8> = (0..self.length).flat_map(|i| self.reduced(*how, &all, i)).collect();
+            let mut found = own.clone();
+            self.group.all_reduce_bytes(self.dtype, &mut found, *how)?;
+            self.same(&format!("all_reduce ({how:?})"), &found, &expected)?;
+            let mut found = own.clone();
+            self.group.reduce_scatter_bytes(self.dtype, &mut found, *how)?;
+            let (size, part) = (self.dtype.size(), shard(self.length, self.group.size(), self.group.rank()));
+            let part = part.start * size..part.end * size;
+            self.same(&format!("reduce_scatter ({how:?})"), &found[part.clone()], &expected[part])?;
+            self.group.all_gather_shards(self.dtype, &mut found)?;
+            self.same("all_gather_shards", &found, &expected)?;
+        }
+        Ok(3 * rules.len())
+    }
+
+    fn movements(&self, root: usize) -> Result<usize> {
+        let (group, all) = (self.group, self.all());
+        let (own, size) = (&all[group.rank()], group.size());
+        let joined = all.concat();
+        self.same("all_gather", &group.all_gather::<u8>(own)?, &joined)?;
+        let uneven = &own[..own.len() * group.rank() / size];
+        for (rank, found) in group.all_gather_bytes(uneven)?.iter().enumerate() {
+            self.same("all_gather_bytes", found, &all[rank][..all[rank].len() * rank / size])?;
+        }
+        let mut found = own.clone();
+        group.broadcast_bytes(&mut found, root)?;
+        self.same("broadcast", &found, &all[root])?;
+        let mut found = vec![0u8; own.len()];
+        group.scatter(if group.rank() == root { &joined } else { &[] }, &mut found, root)?;
+        self.same("scatter", &found, own)?;
+        let mut found = vec![0u8; if group.rank() == root { joined.len() } else { 0 }];
+        group.gather(own, &mut found, root)?;
+        if group.rank() == root {
+            self.same("gather", &found, &joined)?;
+        }
+        // Each pair of neighbours once, the lower one sending first.
+        let mut found = vec![0u8; own.len()];
+        if group.rank() + 1 < size {
+            group.send(group.rank() + 1, own)?;
+        }
+        if group.rank() > 0 {
+            group.recv(group.rank() - 1, &mut found)?;
+            self.same("send, recv", &found, &all[group.rank() - 1])?;
+        }
+        let half = group.split((group.rank() % 2) as u32)?;
+        let mut sum = [group.rank() as u32 + 1];
+        half.all_reduce(&mut sum, Reduction::Sum)?;
+        let expected: u32 = (0..size).filter(|r| r % 2 == group.rank() % 2).map(|r| r as u32 + 1).sum();
+        self.same("split, all_reduce", &sum[0].to_le_bytes(), &expected.to_le_bytes())?;
+        Ok(8)
+    }
+}

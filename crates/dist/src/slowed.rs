@@ -1,0 +1,60 @@
+//! A link that is slower than this machine's: for tests of overlap and for what other machines would take.
+
+use crate::{Group, Transport};
+use netcl_device::Result;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a message takes: `delay + bytes / bytes_per_s`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Time before the first byte arrives.
+    pub delay: Duration,
+    /// Bandwidth of one direction.
+    pub bytes_per_s: f64,
+}
+
+impl Link {
+    /// The time of a message of `bytes`.
+    pub fn time(&self, bytes: usize) -> Duration {
+        let seconds = bytes as f64 / self.bytes_per_s.max(1.0);
+        self.delay + Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+}
+
+/// The same group over a link that is at best as fast as `link`.
+#[must_use]
+pub fn slowed(group: &Group, link: Link) -> Group {
+    Group::new(Arc::new(Slowed { inner: group.transport().clone(), link }))
+}
+
+struct Slowed {
+    inner: Arc<dyn Transport>,
+    link: Link,
+}
+
+impl Transport for Slowed {
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+
+    fn exchange(&self, to: Option<(usize, &[u8])>, from: Option<(usize, &mut [u8])>) -> Result<()> {
+        let begun = Instant::now();
+        let bytes = to.as_ref().map_or(0, |m| m.1.len()).max(from.as_ref().map_or(0, |m| m.1.len()));
+        self.inner.exchange(to, from)?;
+        std::thread::sleep(self.link.time(bytes).saturating_sub(begun.elapsed()));
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        format!("{}, {:.3} GB/s at most", self.inner.name(), self.link.bytes_per_s / 1e9)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.inner.close()
+    }
+}

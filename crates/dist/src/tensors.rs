@@ -1,0 +1,27 @@
+//! Collective operations on tensors, through the memory of the host.
+
+use crate::{Group, Reduction};
+use netcl_device::Result;
+use netcl_tensor::Tensor;
+
+impl Group {
+    /// Replaces the values of contiguous `x` by the reduction of all ranks'.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`]; those of the device.
+    pub fn all_reduce_tensor(&self, x: &Tensor, how: Reduction) -> Result<()> {
+        let mut values = x.to_bytes()?;
+        self.all_reduce_bytes(x.dtype(), &mut values, how)?;
+        x.write_bytes(0, &values)
+    }
+
+    /// Replaces the values of contiguous `x` by those of the rank `root`.
+    ///
+    /// # Errors
+    /// As [`Group::broadcast`]; those of the device.
+    pub fn broadcast_tensor(&self, x: &Tensor, root: usize) -> Result<()> {
+        let mut values = x.to_bytes()?;
+        self.broadcast_bytes(&mut values, root)?;
+        x.write_bytes(0, &values)
+    }
+}

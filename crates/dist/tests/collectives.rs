@@ -1,0 +1,167 @@
+//! Collective operations among threads.
+#![allow(clippy::unwrap_used)] // helpers of tests
+
+use netcl_device::{ErrorKind, Result, Settings};
+use netcl_dist::{Group, Link, Reduction, launched, local, selftest, shard, slowed};
+use netcl_tensor::{DType, Device, Tensor};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What `f` gives on each of `n` ranks.
+fn on<T: Send>(n: usize, f: impl Fn(&Group) -> T + Sync) -> Vec<T> {
+    let f = &f;
+    std::thread::scope(|scope| {
+        let start = |rank: Group| scope.spawn(move || f(&rank));
+        let threads: Vec<_> = local(n, PATIENCE).into_iter().map(start).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn shards_cover_all_elements_once() {
+    for (count, size) in [(0, 3), (1, 4), (7, 3), (8, 8), (9, 8), (1000, 7)] {
+        let all: Vec<usize> = (0..size).flat_map(|rank| shard(count, size, rank)).collect();
+        assert_eq!(all, (0..count).collect::<Vec<_>>());
+        assert!((0..size).all(|r| shard(count, size, r).len().abs_diff(count / size) <= 1));
+    }
+}
+
+#[test]
+fn operations_have_the_bits_of_their_definition() {
+    for n in 1..=8 {
+        for result in on(n, |rank| selftest(rank, 7 + n as u64, 20 / n, 70_001)) {
+            result.unwrap();
+        }
+    }
+}
+
+/// Pieces that are longer than what is exchanged at a time, with a share that begins within an element's neighbour's.
+#[test]
+fn long_vectors_go_in_segments() {
+    let count = (9 << 20) + 3;
+    let sums = on(2, |rank| {
+        let mut x: Vec<u32> = (0..count).map(|i| i as u32 ^ (rank.rank() as u32) << 30).collect();
+        rank.all_reduce(&mut x, Reduction::Sum).map(|()| x)
+    });
+    for sum in sums {
+        let right = |(i, x): (usize, &u32)| *x == (i as u32).wrapping_add(i as u32 ^ 1 << 30);
+        assert!(sum.unwrap().iter().enumerate().all(right));
+    }
+}
+
+/// Memory is used again: what a rank has sent ahead is bounded.
+#[test]
+fn ten_thousand_operations_in_a_row() {
+    let last = on(3, |rank| -> Result<f32> {
+        let mut x = [1.0f32; 40];
+        for i in 0..10_000 {
+            x = [rank.rank() as f32 + i as f32; 40];
+            rank.all_reduce(&mut x, Reduction::Mean)?;
+            rank.broadcast(&mut x, i % 3)?;
+        }
+        Ok(x[39])
+    });
+    assert!(last.into_iter().all(|x| x.unwrap() == 10_000.0));
+}
+
+#[test]
+fn a_rank_that_ends_is_named_by_those_that_wait() {
+    let found = on(3, |rank| {
+        if rank.rank() == 1 {
+            return Ok(());
+        }
+        rank.all_reduce(&mut [1.0f32], Reduction::Sum)
+    });
+    let errors: Vec<_> = found.into_iter().filter_map(Result::err).collect();
+    assert_eq!(errors.len(), 2);
+    assert!(errors.iter().all(|e| e.kind() == ErrorKind::Device));
+    assert!(errors.iter().any(|e| e.message().contains("rank 1")), "{errors:?}");
+}
+
+#[test]
+fn a_rank_that_hangs_is_named_after_a_while() {
+    let ranks = local(2, Duration::from_millis(50));
+    let error = ranks[0].barrier().unwrap_err();
+    assert!(error.message().contains("rank 1, which does not answer"), "{error}");
+}
+
+#[test]
+fn misuse_is_refused_by_name() {
+    for results in on(2, |rank| {
+        [
+            rank.all_reduce(&mut [1u32], Reduction::Mean),
+            rank.broadcast(&mut [1u32], 2),
+            rank.send(rank.rank(), &[1u32]),
+            rank.all_reduce_bytes(DType::F32, &mut [0; 6], Reduction::Sum),
+            match rank.rank() {
+                0 => rank.scatter(&[1u32; 3], &mut [0], 0),
+                _ => rank.broadcast(&mut [1u32], 9),
+            },
+        ]
+    }) {
+        let kinds: Vec<_> = results.into_iter().map(|r| r.unwrap_err().kind()).collect();
+        use ErrorKind::{DType, Shape};
+        assert_eq!(kinds, [DType, Shape, Shape, Shape, Shape]);
+    }
+}
+
+#[test]
+fn ranks_that_differ_are_told_apart() {
+    for result in
+        on(3, |rank| rank.agree(&[("program", "1".into()), ("seed", rank.rank().min(1).to_string())]))
+    {
+        let text = result.unwrap_err().to_string();
+        assert!(text.contains("seed is 0 at rank 0 and 1 at rank 1"), "{text}");
+    }
+    assert!(on(3, |rank| rank.agree(&[("seed", "1".into())])).into_iter().all(|r| r.is_ok()));
+}
+
+#[test]
+fn an_error_of_one_rank_is_everyones() {
+    let found = on(3, |rank| {
+        let own = match rank.rank() {
+            2 => Err(netcl_device::Error::io(
+                "opening",
+                "x.bin".as_ref(),
+                &std::io::ErrorKind::NotFound.into(),
+            )),
+            n => Ok(n),
+        };
+        rank.all_succeed(own)
+    });
+    for error in found.into_iter().map(Result::unwrap_err) {
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert!(error.message().starts_with("rank 2: opening x.bin"), "{error}");
+    }
+    assert_eq!(on(2, |rank| rank.all_succeed(Ok(rank.rank())).unwrap()), [0, 1]);
+}
+
+#[test]
+fn a_slow_link_takes_its_time() {
+    let link = Link { delay: Duration::from_millis(5), bytes_per_s: 1e6 };
+    assert_eq!(link.time(10_000), Duration::from_millis(15));
+    let spent = on(2, |rank| {
+        let (rank, begun) = (slowed(rank, link), Instant::now());
+        rank.broadcast_bytes(&mut [0; 20_000], 0).unwrap();
+        begun.elapsed()
+    });
+    assert!(spent.iter().all(|t| *t >= Duration::from_millis(25)), "{spent:?}");
+}
+
+#[test]
+fn tensors_are_reduced_where_they_are() {
+    let sums = on(2, |rank| -> Result<Vec<f32>> {
+        let device = Device::open("sim", &Settings::default())?;
+        let x = Tensor::from_f32(&device, [3], &[1.0, 2.0, rank.rank() as f32], DType::Bf16)?;
+        rank.all_reduce_tensor(&x, Reduction::Sum)?;
+        rank.broadcast_tensor(&x, 1)?;
+        x.to_vec()
+    });
+    assert!(sums.into_iter().all(|x| x.unwrap() == [2.0, 4.0, 1.0]));
+}
+
+#[test]
+fn a_process_that_no_launcher_started_is_alone() {
+    assert_eq!(launched(&|_| None), None);
+}

@@ -1,0 +1,156 @@
+//! Data-parallel training: every rank has the whole model and computes its rows of each batch; gradients are summed before the update.
+//!
+//! The batch of the configuration is that of all ranks, so a run is the same for any number of them, but for the order of sums. A rank's
+//! loss counts by its share of the rows, so shares may differ. Ranks make the same update from the same sums; they need not exchange
+//! weights after the first step.
+
+use crate::config::TrainConfig;
+use crate::data::Eval;
+use crate::evaluate::Score;
+use netcl_dist::{Group, Reduction, shard};
+use netcl_tensor::{DType, Error, Result, Tensor};
+use std::ops::Range;
+
+/// A rank's part of a run.
+pub(super) struct Parallel {
+    group: Group,
+    rows: Range<usize>,
+    batch: usize,
+    /// Bytes of all gradients of one type.
+    bytes: Vec<u8>,
+    /// The devices of all ranks.
+    devices: Vec<String>,
+    /// What some rank was asked for in the last step.
+    asked: [bool; 2],
+}
+
+impl Parallel {
+    /// The part of this rank of `group` in batches of `config`.
+    ///
+    /// # Errors
+    /// `Format` for fewer rows than ranks.
+    pub fn new(group: &Group, config: &TrainConfig) -> Result<Self> {
+        let (size, batch) = (group.size(), config.batch);
+        if batch < size {
+            return Err(Error::format(format!(
+                "--batch {batch} for {size} ranks: the batch is that of all of them, so it must be at least {size}"
+            )));
+        }
+        let rows = shard(batch, size, group.rank());
+        let group = group.clone();
+        Ok(Self { group, rows, batch, bytes: Vec::new(), devices: Vec::new(), asked: [false; 2] })
+    }
+
+    /// The settings of this rank's part of a step.
+    pub fn local(&self, config: &TrainConfig) -> TrainConfig {
+        TrainConfig { batch: self.rows.len(), ..config.clone() }
+    }
+
+    /// This rank's rows of a batch.
+    pub fn rows(&self) -> Range<usize> {
+        self.rows.clone()
+    }
+
+    /// This rank's share of the mean over a batch.
+    pub fn share(&self) -> f32 {
+        self.rows.len() as f32 / self.batch as f32
+    }
+
+    /// Checks that all ranks run the same run, and gives all of them the weights of rank 0.
+    ///
+    /// # Errors
+    /// `Format` with what differs; those of the group and the device.
+    pub fn begin(&mut self, config: &TrainConfig, data: &[u8], step: u64, weights: &[Tensor]) -> Result<()> {
+        // Each rank has a device of its own, and only the first has a folder.
+        let same = TrainConfig { device: String::new(), ..config.clone() }.to_toml()?;
+        self.group.agree(&[
+            ("the version of netcl", env!("CARGO_PKG_VERSION").into()),
+            ("the configuration", same),
+            ("the data", String::from_utf8_lossy(data).into_owned()),
+            ("the step to go on from", step.to_string()),
+        ])?;
+        let own = weights.first().map_or("", |w| w.device().capabilities().id.as_str());
+        let all = self.group.all_gather_bytes(own.as_bytes())?;
+        self.devices = all.iter().map(|id| String::from_utf8_lossy(id).into_owned()).collect();
+        weights.iter().try_for_each(|weight| self.group.broadcast_tensor(weight, 0))
+    }
+
+    /// The devices, for people: `2 ranks (nvidia:0, nvidia:1)`.
+    pub fn devices(&self) -> String {
+        format!("{} ranks ({})", self.group.size(), self.devices.join(", "))
+    }
+
+    /// Replaces gradients and loss by their sums over all ranks, and learns whether a rank was asked to stop or to save.
+    ///
+    /// # Errors
+    /// Those of the group and the device.
+    pub fn reduce(&mut self, gradients: &[Tensor], loss: &Tensor, asked: [bool; 2]) -> Result<()> {
+        for dtype in DType::FLOATS {
+            let of_type: Vec<&Tensor> = gradients.iter().filter(|g| g.dtype() == dtype).collect();
+            if !of_type.is_empty() {
+                self.reduce_all(dtype, &of_type)?;
+            }
+        }
+        let own = [loss.item()?.to_bits(), u32::from(asked[0]), u32::from(asked[1])];
+        let all = self.group.all_gather(&own)?;
+        let of_rank = all.chunks_exact(own.len());
+        let sum = of_rank.clone().map(|rank| f32::from_bits(rank[0])).sum::<f32>();
+        self.asked = [1, 2].map(|i| of_rank.clone().any(|rank| rank[i] != 0));
+        loss.set_f32(&[sum])
+    }
+
+    fn reduce_all(&mut self, dtype: DType, gradients: &[&Tensor]) -> Result<()> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.resize(gradients.iter().map(|g| g.count() * dtype.size()).sum(), 0);
+        let mut rest = bytes.as_mut_slice();
+        for gradient in gradients {
+            let (part, others) = rest.split_at_mut(gradient.count() * dtype.size());
+            read(gradient, part)?;
+            rest = others;
+        }
+        self.group.all_reduce_bytes(dtype, &mut bytes, Reduction::Sum)?;
+        let mut rest = bytes.as_slice();
+        for gradient in gradients {
+            let (part, others) = rest.split_at(gradient.count() * dtype.size());
+            gradient.write_bytes(0, part)?;
+            rest = others;
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// Whether a rank was asked to stop, and to save, in the last step.
+    pub fn asked(&self) -> [bool; 2] {
+        self.asked
+    }
+
+    /// This rank's share of the validation batches; the windows are those of a run with one rank.
+    pub fn part_of<'a>(&self, eval: &'a Eval) -> impl Iterator<Item = Result<crate::data::Batch>> + 'a {
+        eval.batches().skip(self.group.rank()).step_by(self.group.size())
+    }
+
+    /// Rows of a validation batch.
+    pub fn eval_rows(&self) -> usize {
+        (self.batch / self.group.size()).max(1)
+    }
+
+    /// The score of all ranks' parts.
+    ///
+    /// # Errors
+    /// Those of the group.
+    pub fn total(&self, own: &Score) -> Result<Score> {
+        let numbers = [own.nll.to_bits(), own.tokens, own.windows, own.bytes.unwrap_or(0)];
+        let all = self.group.all_gather(&numbers)?;
+        let sum = |i: usize| all.chunks_exact(numbers.len()).map(|rank| rank[i]).sum::<u64>();
+        let nll = all.chunks_exact(numbers.len()).map(|rank| f64::from_bits(rank[0])).sum();
+        Ok(Score { nll, tokens: sum(1), windows: sum(2), bytes: own.bytes.map(|_| sum(3)) })
+    }
+}
+
+fn read(gradient: &Tensor, out: &mut [u8]) -> Result<()> {
+    if !gradient.is_contiguous() {
+        return Err(Error::internal("a gradient that is not contiguous"));
+    }
+    let at = gradient.layout().offset * gradient.dtype().size();
+    gradient.device().download(gradient.storage(), at, out)
+}

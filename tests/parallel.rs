@@ -1,0 +1,200 @@
+//! Data-parallel training: a run of several ranks is the run of one, but for the order of sums.
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+
+use netcl::dist::{Group, local};
+use netcl::nn::checkpoint::read_tensors;
+use netcl::nn::config::TrainConfig;
+use netcl::nn::run::RunFolder;
+use netcl::nn::train::{Observer, Silent, Trainer};
+use netcl::prelude::*;
+use netcl::tensor::suite::test_device;
+use std::path::Path;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn config(dir: &Path, steps: u64) -> TrainConfig {
+    let text = dir.join("text.txt");
+    std::fs::write(&text, "the quick brown fox jumps over the lazy dog; ".repeat(60)).unwrap();
+    TrainConfig {
+        layers: 2,
+        heads: 2,
+        width: 32,
+        context: 16,
+        batch: 5,
+        steps,
+        warmup: 2,
+        eval_every: 10,
+        eval_batches: 3,
+        sample_every: 0,
+        checkpoint_every: 0,
+        data: vec![text.display().to_string()],
+        ..TrainConfig::preset("demo-tiny").unwrap()
+    }
+}
+
+/// What `f` gives on each of `n` ranks.
+fn on<T: Send>(n: usize, f: impl Fn(&Group) -> T + Sync) -> Vec<T> {
+    let f = &f;
+    std::thread::scope(|scope| {
+        let start = |rank: Group| scope.spawn(move || f(&rank));
+        let threads: Vec<_> = local(n, PATIENCE).into_iter().map(start).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+fn device(name: Option<&str>) -> Device {
+    name.map_or_else(|| test_device().unwrap(), |name| Device::open(name, &Settings::default()).unwrap())
+}
+
+/// Trains on as many ranks as `devices` in `out`.
+fn among(devices: &[Option<&str>], config: &TrainConfig, out: &Path, resume: bool) -> Vec<Result<u64>> {
+    on(devices.len(), |rank| {
+        let device = device(devices[rank.rank()]);
+        let claim = match (rank.leads(), resume) {
+            (false, _) => None,
+            (true, false) => Some(RunFolder::claim(out)?),
+            (true, true) => Some(RunFolder::reopen(out)?),
+        };
+        rank.barrier()?;
+        let made = Trainer::create_among(rank, &device, config.clone(), (claim, out, resume), &mut |_| true);
+        let mut trainer = made?;
+        trainer.run(&mut Silent).map(|_| trainer.step())
+    })
+}
+
+fn alone(config: &TrainConfig, out: &Path) {
+    Trainer::create(&device(None), config.clone(), out).unwrap().run(&mut Silent).unwrap();
+}
+
+/// Losses of the steps, then validation losses.
+fn losses(run: &Path) -> Vec<f64> {
+    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> = metrics.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let of = |name: &'static str| lines.iter().filter_map(move |line| line[name].as_f64());
+    of("loss").chain(of("val_loss")).collect()
+}
+
+fn weights(run: &Path) -> Vec<f32> {
+    let tensors = read_tensors(&run.join("checkpoints/last/model.safetensors")).unwrap();
+    let floats = |data: &[u8]| -> Vec<f32> {
+        data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    };
+    tensors.iter().flat_map(|t| floats(&t.bytes)).collect()
+}
+
+fn close(found: &Path, expected: &Path) {
+    let (found_losses, expected_losses) = (losses(found), losses(expected));
+    assert_eq!(found_losses.len(), expected_losses.len());
+    for (i, (a, b)) in found_losses.iter().zip(&expected_losses).enumerate() {
+        assert!((a - b).abs() <= 1e-5 * b.abs(), "loss {i}: {a}, expected {b}");
+    }
+    let furthest =
+        weights(found).iter().zip(&weights(expected)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(furthest <= 1e-4, "weights differ by {furthest}");
+}
+
+/// Batches of 5 rows give ranks unlike shares; masks of dropout are those of the whole batch.
+#[test]
+fn runs_of_several_ranks_are_that_of_one() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, dropout, micros, steps) in [("plain", 0.0, 1, 50), ("dropout", 0.2, 2, 12)] {
+        let config = TrainConfig { dropout, grad_accum: micros, ..config(dir.path(), steps) };
+        let one = dir.path().join(name);
+        alone(&config, &one);
+        for n in [2, 3] {
+            let out = dir.path().join(format!("{name}-{n}"));
+            for steps_done in among(&vec![None; n], &config, &out, false) {
+                assert_eq!(steps_done.unwrap(), steps);
+            }
+            close(&out, &one);
+        }
+    }
+}
+
+#[test]
+fn two_runs_of_as_many_ranks_have_the_same_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path(), 6);
+    let [a, b] = ["a", "b"].map(|name| dir.path().join(name));
+    for out in [&a, &b] {
+        among(&[None, None], &config, out, false).into_iter().for_each(|r| assert!(r.unwrap() > 0));
+    }
+    assert_eq!(losses(&a), losses(&b));
+    assert_eq!(weights(&a), weights(&b));
+}
+
+/// A checkpoint says nothing of ranks: other numbers of them go on with it.
+#[test]
+fn a_run_goes_on_with_other_ranks() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = config(dir.path(), 12);
+    let half = TrainConfig { steps: 6, ..whole.clone() };
+    let one = dir.path().join("one");
+    alone(&whole, &one);
+    let out = dir.path().join("run");
+    // The schedule is that of the whole run.
+    let first = TrainConfig { checkpoint_every: 6, ..whole.clone() };
+    let stopped = on(3, |rank| {
+        struct Until(u64);
+        impl Observer for Until {
+            fn step(&mut self, _: &netcl::nn::run::StepMetrics) {
+                self.0 -= 1;
+            }
+            fn should_stop(&mut self) -> bool {
+                self.0 <= 1
+            }
+        }
+        let device = device(None);
+        let claim = rank.leads().then(|| RunFolder::claim(&out)).transpose()?;
+        let mut trainer =
+            Trainer::create_among(rank, &device, first.clone(), (claim, &out, false), &mut |_| true)?;
+        // One rank is asked to stop, after five steps; all of them do.
+        let mut observer: Box<dyn Observer> =
+            if rank.rank() == 2 { Box::new(Until(half.steps)) } else { Box::new(Silent) };
+        trainer.run(&mut *observer).map(|_| trainer.step())
+    });
+    let stopped: Vec<u64> = stopped.into_iter().map(Result::unwrap).collect();
+    assert!(stopped.iter().all(|step| *step == stopped[0] && *step < 12), "{stopped:?}");
+    for steps in among(&[None, None], &first, &out, true) {
+        assert_eq!(steps.unwrap(), 12);
+    }
+    close(&out, &one);
+}
+
+#[test]
+fn unlike_devices_train_one_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = TrainConfig { layers: 1, width: 16, context: 8, batch: 3, ..config(dir.path(), 6) };
+    let one = dir.path().join("one");
+    alone(&config, &one);
+    let out = dir.path().join("two");
+    among(&[None, Some("sim")], &config, &out, false).into_iter().for_each(|r| assert!(r.unwrap() > 0));
+    close(&out, &one);
+}
+
+#[test]
+fn ranks_that_cannot_train_together_say_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = config(dir.path(), 4);
+    let messages = |configs: [TrainConfig; 2]| -> Vec<String> {
+        let out = tempfile::tempdir().unwrap();
+        let path = out.path().join("run");
+        let found = on(2, |rank| {
+            let claim = rank.leads().then(|| RunFolder::claim(&path)).transpose()?;
+            let config = configs[rank.rank()].clone();
+            Trainer::create_among(rank, &device(None), config, (claim, &path, false), &mut |_| true).map(drop)
+        });
+        found.into_iter().map(|r: Result<()>| r.unwrap_err().to_string()).collect()
+    };
+    for text in messages([whole.clone(), TrainConfig { lr: 0.5, ..whole.clone() }]) {
+        assert!(text.contains("the configuration") && text.contains("lr = 0.5"), "{text}");
+    }
+    let missing = TrainConfig { data: vec!["/nowhere.txt".into()], ..whole.clone() };
+    for text in messages([whole.clone(), missing]) {
+        assert!(text.contains("rank 1") && text.contains("/nowhere.txt"), "{text}");
+    }
+    for text in messages([(); 2].map(|()| TrainConfig { batch: 1, ..whole.clone() })) {
+        assert!(text.contains("--batch 1 for 2 ranks"), "{text}");
+    }
+}
