@@ -90,6 +90,7 @@ fn a_classifier_is_trained_and_asked() {
         "{answer}"
     );
     assert!(answer["confidence"].as_f64().unwrap() > 0.5, "{answer}");
+    graph_of_the_run(dir);
     let said = refused(&["train", "--resume", "run"], dir);
     assert!(said.contains("cannot be resumed yet"), "{said}");
     let said = refused(&["train", "--preset", "mnist-cnn", "--data", ".", "--layers", "3"], dir);
@@ -99,6 +100,37 @@ fn a_classifier_is_trained_and_asked() {
     let said = refused(&["train", "--epochs", "3"], dir);
     assert!(said.contains("--epochs is for presets of images"), "{said}");
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// What the run computes as a file: shown in every form, run, and refused where it is damaged.
+fn graph_of_the_run(dir: &Path) {
+    let shown = |args: &[&str]| {
+        let output = netcl().args(args).current_dir(dir).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let device = device();
+    let saved = shown(&["graph", "save", "-m", "run", "-o", "net.safetensors", "--device", &device]);
+    assert!(saved.contains("net.safetensors: "), "{saved}");
+    let text = shown(&["graph", "show", "net.safetensors"]);
+    assert!(text.contains("input  %0 image f32 [rows, 1, 12, 12]") && text.contains("conv2d("), "{text}");
+    assert!(shown(&["graph", "show", "net.safetensors", "--dot"]).starts_with("digraph"));
+    assert!(shown(&["graph", "show", "net.safetensors", "--svg"]).contains("</svg>"));
+    let said: Value = serde_json::from_str(&shown(&["graph", "show", "net.safetensors", "--json"])).unwrap();
+    assert_eq!(said["inputs"][0]["name"], "image");
+    let memory = ["graph", "show", "net.safetensors", "--memory", "--rows", "3", "--device", &device];
+    assert!(shown(&memory).contains("memory for 4 rows"));
+    let ran = json(&["graph", "run", "net.safetensors", "--rows", "5", "--json"], dir);
+    assert_eq!(ran["results"][0], "f32 [5, 3]", "{ran}");
+    assert!(ran["first_result_ms"].as_f64().unwrap() > 0.0, "{ran}");
+    let mut bytes = std::fs::read(dir.join("net.safetensors")).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(dir.join("net.safetensors"), bytes).unwrap();
+    let said = refused(&["graph", "run", "net.safetensors"], dir);
+    assert!(said.contains("are not those that were saved"), "{said}");
+    let said = refused(&["graph", "show", "run/model.safetensors"], dir);
+    assert!(said.contains("no graph of operations"), "{said}");
 }
 
 /// The first 9,000 of MNIST's 10,000 test images, tested with the last 1,000.

@@ -213,6 +213,26 @@ fn what_a_graph_cannot_hold_is_refused_by_name() {
     assert!(error.err().unwrap().message().contains("a constant is overwritten within the function"));
 }
 
+/// With checks of `NETCL_DEBUG` that replays do not make it is computed operation by operation.
+#[test]
+fn checks_name_the_operation_of_a_graph() {
+    for checks in ["nan", "bounds"] {
+        let settings = Settings { debug: vec![checks.into()], ..Settings::from_env() };
+        let name = std::env::var("NETCL_TEST_DEVICE").unwrap_or_else(|_| "auto".into());
+        let device = Device::open(&name, &settings).unwrap();
+        let net = Net::new(&device);
+        let graph = net.graph(&device);
+        let x = random(&device, &[3, 3, 8, 8], 9);
+        near(&graph.run(&[&x]).unwrap()[0], &net.forward(&x).unwrap());
+        if checks == "nan" {
+            let x = Tensor::full(&device, [1, 3, 8, 8], f32::NAN, DType::F32).unwrap();
+            let error = graph.run(&[&x]).unwrap_err();
+            let message = error.message();
+            assert!(message.contains("operation 0 (conv2d of features.0): anomaly"), "{message}");
+        }
+    }
+}
+
 #[test]
 fn it_is_shown_as_text_dot_svg_and_a_plan_of_memory() {
     let device = test_device().unwrap();

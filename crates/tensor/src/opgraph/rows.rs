@@ -82,6 +82,8 @@ const RULES: [(Rule, &[&str]); 6] = [
             "conv2d",
             "conv_transpose2d",
             "max_pool2d",
+            "adaptive_max_pool2d",
+            "adaptive_avg_pool2d",
             "avg_pool2d",
             "linear",
             "rope",

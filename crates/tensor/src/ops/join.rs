@@ -140,9 +140,18 @@ pub fn cat(inputs: &[&Tensor], axis: isize) -> Result<Tensor> {
     };
     check::one_device(Cat::NAME, inputs)?;
     let op = Cat { axis: first.shape().axis("cat", axis)? };
-    let attributes = || vec![("axis", op.axis.into())];
-    let y = observe::noted(Cat::NAME, inputs, attributes, || tape::no_grad(|| op.join(inputs)))?;
-    tape::record(Cat::NAME, inputs, y, move |inputs, dy| op.part(&inputs.iter().collect::<Vec<_>>(), dy))
+    let axis = op.axis;
+    observe::noted(
+        Cat::NAME,
+        inputs,
+        || vec![("axis", axis.into())],
+        || {
+            let y = tape::no_grad(|| op.join(inputs))?;
+            tape::record(Cat::NAME, inputs, y, move |inputs, dy| {
+                op.part(&inputs.iter().collect::<Vec<_>>(), dy)
+            })
+        },
+    )
 }
 
 /// Tensors of one shape, side by side along a new axis put in before `axis`.

@@ -66,11 +66,12 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
             Some(x) => x.device().within((tape::current_layer(), name), forward)?,
             None => forward()?,
         };
-        observe::end(observed, std::slice::from_ref(&y));
-        tape::record(name, &inputs, y, move |inputs, dy| {
+        let y = tape::record(name, &inputs, y, move |inputs, dy| {
             let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
             Ok(self.backward(refs, &saved, dy)?.into())
-        })
+        })?;
+        observe::end(observed, std::slice::from_ref(&y));
+        Ok(y)
     }
 }
 
@@ -126,11 +127,12 @@ pub trait MultiOp<const N: usize, const M: usize>: Clone + Send + 'static {
             Some(x) => x.device().within((tape::current_layer(), name), forward)?,
             None => forward()?,
         };
-        observe::end(observed, &ys);
-        tape::record_all(name, &inputs, ys, move |inputs, dys| {
+        let ys = tape::record_all(name, &inputs, ys, move |inputs, dys| {
             let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
             Ok(self.backward(refs, &saved, std::array::from_fn(|i| dys[i].as_ref()))?.into())
-        })
+        })?;
+        observe::end(observed, &ys);
+        Ok(ys)
     }
 }
 
