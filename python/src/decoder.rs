@@ -54,7 +54,7 @@ fn config(family: &str, sizes: &str) -> Result<DecoderConfig> {
 /// Dropout, its stream, and what backward computes again.
 fn mode(py: Python<'_>, dropout: f32, seed: u64, pass: u64, recompute: &str) -> PyResult<Mode<'static>> {
     let recompute: Recompute = recompute.parse().map_err(|e| raised(py, &e))?;
-    Ok(Mode { dropout, seed, pass, counter: None, recompute })
+    Ok(Mode { dropout, seed, pass, counter: None, recompute, ..Mode::eval() })
 }
 
 #[pymethods]

@@ -60,12 +60,12 @@ fn measure(device: &Device, dtype: DType, job: &Job, rounds: &Rounds) -> Result<
     let inputs = job.inputs.iter().map(make).collect::<Result<Vec<_>>>()?;
     let host = inputs.iter().map(Tensor::to_bytes).collect::<Result<Vec<_>>>()?;
     let result = no_grad(|| (job.run)(&inputs))?.to_vec()?;
-    let alone = rounds.measure(device, &mut || no_grad(|| (job.run)(&inputs)).map(drop), None)?;
+    let alone = rounds.measure(device, &mut || no_grad(|| (job.run)(&inputs)).map(drop), None, None)?;
     let mut both = || -> Result<()> {
         inputs.iter().zip(&host).try_for_each(|(input, bytes)| input.set_bytes(bytes))?;
         no_grad(|| (job.run)(&inputs))?.to_bytes().map(drop)
     };
-    let with_transfers = rounds.measure(device, &mut both, None)?.median_ms;
+    let with_transfers = rounds.measure(device, &mut both, None, None)?.median_ms;
     Ok(Measured { alone: alone.median_ms, with_transfers, result })
 }
 
