@@ -47,6 +47,11 @@ fn cases(t: &[Tensor]) -> Vec<Case<'_>> {
             op: None,
         },
         Case {
+            name: "product of 32 terms, bias, ReLU, residual",
+            chain: Box::new(move || linear(&t[6], &t[7], Some(v))?.relu()?.add(y)),
+            op: None,
+        },
+        Case {
             name: "exp(x - max) / sum",
             chain: Box::new(move || {
                 let e = x.sub(&x.max(&[-1], true)?)?.exp()?;
@@ -92,8 +97,10 @@ fn main() -> Result<()> {
         tensor(&[N, N], 9)?,
         tensor(&[ROWS, 2 * N], 11)?,
         tensor(&[256], 13)?,
+        tensor(&[ROWS, 32], 15)?,
+        tensor(&[32, N], 17)?,
     ];
-    println!("{:38} {:>9} {:>9} {:>9} {:>8}", "ms", "ops", "lazy", "own op", "launches");
+    println!("{:42} {:>9} {:>9} {:>9} {:>8}", "ms", "ops", "lazy", "own op", "launches");
     for Case { name, chain, op } in cases(&t) {
         let ops = || chain();
         let waits = || lazy(&chain);
@@ -111,7 +118,7 @@ fn main() -> Result<()> {
         let before = device.launches();
         no_grad(waits)?;
         let own = if op.is_some() { format!("{:.3}", best[2]) } else { "-".into() };
-        println!("{name:38} {:9.3} {:9.3} {own:>9} {:8}", best[0], best[1], device.launches() - before);
+        println!("{name:42} {:9.3} {:9.3} {own:>9} {:8}", best[0], best[1], device.launches() - before);
     }
     Ok(())
 }

@@ -142,9 +142,11 @@ impl<'a> Work<'a> {
             let y = &self.group.inputs[product.input];
             let wanted = self.numbers.contains(&product.input) || self.shared[at];
             if wanted && host.as_ref().is_none_or(|host| host.product != at) {
-                y.storage().set_promise(Promise::Kept);
-                linear(product, y, None)?;
-                y.storage().set_promise(Promise::None);
+                let written = std::slice::from_ref(y.storage());
+                promised(written, Promise::Kept);
+                let done = linear(product, y, None);
+                promised(written, if done.is_ok() { Promise::None } else { Promise::Open });
+                done?;
             }
         }
         let unstored = host.as_ref().filter(|host| !host.stored);

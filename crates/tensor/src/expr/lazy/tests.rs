@@ -26,7 +26,7 @@ fn counted<R>(device: &Device, f: impl FnOnce() -> R) -> (R, u64) {
 fn close(got: &Tensor, expected: &Tensor) {
     assert_eq!((got.shape(), got.dtype()), (expected.shape(), expected.dtype()));
     for (g, e) in got.to_vec().unwrap().iter().zip(expected.to_vec().unwrap()) {
-        assert!((g - e).abs() <= 1e-5 * e.abs().max(1.0), "{g}, expected {e}");
+        assert!(*g == e || (g - e).abs() <= 1e-5 * e.abs().max(1.0), "{g}, expected {e}");
     }
 }
 
@@ -315,5 +315,47 @@ fn trees_are_shown() {
     let (_, text) = explain_lazy(|| x.mul_scalar(2.0)?.sum(&[-1], true)).unwrap();
     for part in ["mul_scalar(v0, 2.0)  [3, 5]", "sum(v1, axes [-1])  [3, 1]", "__kernel void fused_"] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+}
+
+/// Keeps what is logged.
+#[derive(Default)]
+struct Log(std::sync::Arc<std::sync::Mutex<String>>);
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::INFO
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Visitor<'a>(&'a mut String);
+        impl tracing::field::Visit for Visitor<'_> {
+            fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                *self.0 += &format!("{value:?}\n");
+            }
+        }
+        event.record(&mut Visitor(&mut self.0.lock().unwrap()));
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// `NETCL_DEBUG=fuse`.
+#[test]
+fn trees_are_logged_where_that_is_asked_for() {
+    for debug in [vec![], vec!["fuse".to_owned()]] {
+        let shown = !debug.is_empty();
+        let device = Device::open("sim", &Settings { debug, ..Settings::default() }).unwrap();
+        let x = tensor(&device, &[3, 5], 0.0);
+        let log = Log::default();
+        let text = std::sync::Arc::clone(&log.0);
+        tracing::subscriber::with_default(log, || lazy(|| x.exp()?.neg()).unwrap());
+        let text = text.lock().unwrap();
+        let found = ["exp, neg:", "v1 = exp(v0)", "__kernel void fused_"].map(|part| text.contains(part));
+        assert_eq!(found, [shown; 3], "{text}");
     }
 }
