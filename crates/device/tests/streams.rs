@@ -166,6 +166,9 @@ fn streams_come_and_go_and_are_refused_where_commands_are_recorded() {
     let error = stream.run(|| Ok(())).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     drop(session.stop().unwrap());
+    let replay = stream.run(|| device.start_replay().map(drop)).unwrap_err();
+    assert_eq!(replay.kind(), ErrorKind::Unsupported);
+    drop(device.start_replay().unwrap());
     // Another device's commands stay where they are.
     let other = sim();
     stream.run(|| Ok(assert_eq!(other.queue(), QueueKind::Compute))).unwrap();

@@ -6,7 +6,7 @@
 
 use super::Device;
 use super::buffer::{Buffer, Serial, WeakBuffer};
-use crate::driver::{Access, Arg, KernelHandle, Memory, Range};
+use crate::driver::{Access, Arg, KernelHandle, Memory, QueueKind, Range};
 use crate::pool::{Block, Home};
 use crate::{Error, Label, Result};
 use std::collections::HashMap;
@@ -488,13 +488,19 @@ impl Device {
     /// The right to enqueue a replay: its commands come in one piece, and those of no other replay on this device between them.
     ///
     /// # Errors
-    /// `Unsupported` while this thread's commands are recorded: the replay would not be in the recording.
+    /// `Unsupported` while this thread's commands are recorded: the replay would not be in the recording. Within a stream: replays go into the
+    /// device's own queue.
     pub fn start_replay(&self) -> Result<MutexGuard<'_, ()>> {
         super::deferred::all()?;
         if self.recorder().here(|_| ()).is_some() {
             return Err(Error::unsupported(
                 "capture: the step replays a graph, which cannot be part of another one; call the function that the graph was \
                  captured from, or replay the graph before or after this step",
+            ));
+        }
+        if self.queue() != QueueKind::Compute {
+            return Err(Error::unsupported(
+                "stream: a graph is replayed in the device's own queue; replay it outside of the stream, ordered by an event or by join",
             ));
         }
         Ok(self.recorder().replays.lock().unwrap_or_else(PoisonError::into_inner))
