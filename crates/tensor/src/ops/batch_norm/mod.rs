@@ -4,8 +4,12 @@ use super::map::row_grid;
 use super::prelude::*;
 use super::{MultiOp, layer_norm};
 use netcl_kernel::Launch;
+use strips::Strips;
+
+mod strips;
 
 static KERNEL: Kernel = Kernel::new("batch_norm", cl_file!("batch_norm.cl"))
+    .requires(|device| !strips::runs_on(device))
     .tune(&[("WG", &[128]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 
@@ -293,6 +297,36 @@ pub struct BatchNorm {
     pub(super) activation: Activation,
 }
 
+impl BatchNorm {
+    /// The gradients on GPUs; x lies as (.., C).
+    fn by_strips(
+        &self,
+        [x, gamma, beta]: [&Tensor; 3],
+        [mean, rstd]: [&Tensor; 2],
+        dy: &Tensor,
+        statistics: [Option<&Tensor>; 2],
+    ) -> Result<[Option<Tensor>; 3]> {
+        let (dy, beta) = (channels_last(dy)?, beta.detach().contiguous()?);
+        let strips = Strips::of(x, &[&dy, &beta]);
+        let scale = map("x0 * x1", &[gamma, rstd], &[], rstd.shape(), DType::F32)?;
+        let share = 1.0 / x.shape().rows_cols().0 as f32;
+        let extra = match statistics {
+            [None, None] => None,
+            [dmean, dvar] => {
+                let none = Tensor::zeros(mean.device(), mean.shape(), DType::F32)?;
+                let slope =
+                    map("2.0f * s0 * x0", &[dvar.unwrap_or(&none)], &[share], mean.shape(), DType::F32)?;
+                let more = map("s0 * x0", &[dmean.unwrap_or(&none)], &[share], mean.shape(), DType::F32)?;
+                Some([slope, more])
+            }
+        };
+        let extra = extra.as_ref().map(|[slope, more]| [slope, more]);
+        let [dx, dgamma, dbeta] =
+            strips.gradients(&dy, [mean, rstd, &scale, &beta], self.activation, extra)?;
+        Ok([Some(channels_first(&dx)?), Some(dgamma), Some(dbeta)])
+    }
+}
+
 impl MultiOp<3, 3> for BatchNorm {
     const NAME: &'static str = "batch_norm";
     const NO_EMPTY_SAMPLE: Option<&'static str> = Some("no element has no mean");
@@ -306,6 +340,13 @@ impl MultiOp<3, 3> for BatchNorm {
             )));
         }
         let x = channels_last(x)?;
+        if strips::runs_on(x.device().capabilities()) {
+            let (gamma, beta) = (gamma.detach().contiguous()?, beta.detach().contiguous()?);
+            let strips = Strips::of(&x, &[&gamma, &beta]);
+            let [mean, var, rstd, scale] = strips.statistics(&gamma, self.eps)?;
+            let y = strips.apply([&mean, &scale, &beta], self.activation)?;
+            return Ok(([channels_first(&y)?, mean.clone(), var], [mean, rstd]));
+        }
         let [mean, var] = Parts::of(&x).statistics(&x)?;
         let rstd = map("1.0f / sqrt(x0 + s0)", &[&var], &[self.eps], var.shape(), DType::F32)?;
         let scale = map("x0 * x1", &[gamma, &rstd], &[], rstd.shape(), DType::F32)?;
@@ -320,8 +361,11 @@ impl MultiOp<3, 3> for BatchNorm {
         [dy, dmean, dvar]: [Option<&Tensor>; 3],
     ) -> Result<[Option<Tensor>; 3]> {
         let x = channels_last(x)?;
-        let parts = Parts::of(&x);
         let shape = mean.shape();
+        if let (Some(dy), true) = (dy, strips::runs_on(x.device().capabilities())) {
+            return self.by_strips([&x, gamma, beta], [mean, rstd], dy, [dmean, dvar]);
+        }
+        let parts = Parts::of(&x);
         let none = Tensor::zeros(mean.device(), shape, DType::F32)?;
         let share = 1.0 / parts.rows as f32;
         // dx = a (dy - mean of dy) + b (x - mean) + c, a column each: differences first, for they may be small beside what they are of.
@@ -417,6 +461,8 @@ impl MultiOp<3, 3> for BatchNorm {
             of(Activation::Relu6, &[40, 3, 5]),
             // Several blocks to a part.
             of(Activation::Relu6, &[700, 19]).light(),
+            // Several parts and vectors of columns.
+            of(Activation::Relu, &[2, 40, 20, 15]).light(),
             sample(&[1, 1]).light(),
             far,
         ]

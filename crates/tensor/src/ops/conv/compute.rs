@@ -178,7 +178,7 @@ fn parts((device, dtype): (&Device, DType), pixels: usize, groups: usize, lines:
         return (16 / work).clamp(1, 8).min(most);
     }
     // As large as tiles of the kernels of f32 are, and those of tensor cores.
-    let side = if dtype == DType::F32 { 128 } else { 64 };
+    let (side, limit) = if dtype == DType::F32 { (128, 512) } else { (64, 64) };
     let tiles = groups * lines.div_ceil(side) * o.div_ceil(side);
-    (4 * capabilities.compute_units.max(1) as usize / tiles.max(1)).clamp(1, most.min(64))
+    (4 * capabilities.compute_units.max(1) as usize / tiles.max(1)).clamp(1, most.min(limit))
 }

@@ -1,0 +1,123 @@
+//! Batch norm on GPUs: groups own strips of columns and parts of the rows, and keep what belongs to a column in registers.
+
+use super::Activation;
+use crate::ops::prelude::*;
+use netcl_device::Capabilities;
+use netcl_kernel::Launch;
+
+/// Items of a group.
+const ITEMS: usize = 256;
+
+pub(super) static KERNEL: Kernel =
+    Kernel::new("batch_norm_strips", cl_file!("batch_norm_strips.cl")).requires(runs_on);
+
+/// Whether a device takes these kernels.
+pub(super) fn runs_on(device: &Capabilities) -> bool {
+    !device.is_cpu() && device.max_group >= ITEMS && device.local_mem >= 20 << 10
+}
+
+/// How a matrix (R, C) is shared out.
+pub(super) struct Strips<'a> {
+    /// `(.., C)`, contiguous.
+    x: &'a Tensor,
+    rows: usize,
+    columns: usize,
+    /// Columns that an item reads at once, whether as one access, and vectors of a strip.
+    vector: usize,
+    aligned: bool,
+    across: usize,
+    parts: usize,
+    each: usize,
+}
+
+impl<'a> Strips<'a> {
+    /// `others` lie as x does, or are (C).
+    pub(super) fn of(x: &'a Tensor, others: &[&Tensor]) -> Self {
+        let (rows, columns) = x.shape().rows_cols();
+        let widest = 16 / x.dtype().size();
+        let vector = [widest, widest / 2, 1].into_iter().find(|v| columns.is_multiple_of(*v)).unwrap_or(1);
+        let aligned =
+            vector > 1 && [&[x], others].concat().iter().all(|t| t.layout().offset.is_multiple_of(widest));
+        let vectors = columns / vector;
+        let across = vectors.next_power_of_two().min(32);
+        let strips = vectors.div_ceil(across).max(1);
+        let down = ITEMS / across;
+        let units = x.device().capabilities().compute_units.max(1) as usize;
+        let parts = (8 * units / strips).clamp(1, rows.div_ceil(8 * down).max(1));
+        let each = rows.div_ceil(parts).max(1);
+        Self { x, rows, columns, vector, aligned, across, parts: rows.div_ceil(each).max(1), each }
+    }
+
+    fn start(&self, entry: &'static str, parts: usize, activation: Activation) -> Launch<'static> {
+        let launch = KERNEL.launch(entry).define("DTYPE", self.x.dtype().code()).define("WG", ITEMS);
+        let launch =
+            launch.define("VW", self.vector).define("TX", self.across).define("ACT", activation as i64);
+        let launch = if self.aligned { launch.define("ALIGNED_VECTORS", 1) } else { launch };
+        let strips = (self.columns / self.vector).div_ceil(self.across);
+        launch.local([ITEMS, 1, 1]).groups3([strips, parts, 1])
+    }
+    fn columns(&self) -> i32 {
+        int(self.columns)
+    }
+    fn row(&self) -> Result<Tensor> {
+        self.x.empty_f32([self.columns])
+    }
+    fn part(&self) -> Result<Tensor> {
+        self.x.empty_f32([self.parts, self.columns])
+    }
+    fn sized<'b>(&self, launch: Launch<'b>) -> Launch<'b> {
+        launch.scalar(self.rows).scalar(self.columns()).scalar(self.each)
+    }
+
+    /// Mean, variance, 1 / sqrt(variance + eps) and that times gamma.
+    pub(super) fn statistics(&self, gamma: &Tensor, eps: f32) -> Result<[Tensor; 4]> {
+        let (means, squares) = (self.part()?, self.part()?);
+        let launch = self.start("strip_stats", self.parts, Activation::None);
+        self.sized(launch.read(self.x).write(&means).write(&squares)).run()?;
+        let found = [self.row()?, self.row()?, self.row()?, self.row()?];
+        let launch = self.start("strip_stats_join", 1, Activation::None).read(&means).read(&squares);
+        let launch = found.iter().fold(launch.read(gamma), Launch::write);
+        self.sized(launch).scalar(int(self.parts)).scalar(eps).run()?;
+        Ok(found)
+    }
+
+    /// The normalised rows.
+    pub(super) fn apply(&self, [mean, scale, beta]: [&Tensor; 3], activation: Activation) -> Result<Tensor> {
+        let y = Tensor::empty(self.x.device(), self.x.shape(), self.x.dtype())?;
+        let launch = self.start("strip_apply", self.parts, activation).read(self.x).read(mean);
+        self.sized(launch.read(scale).read(beta).write(&y)).run()?;
+        Ok(y)
+    }
+
+    /// Gradients of x, gamma and beta. `columns` are mean, rstd, scale and beta; `extra` what is added to the gradient of x: times the distance
+    /// from the mean, and as it is.
+    pub(super) fn gradients(
+        &self,
+        dy: &Tensor,
+        columns: [&Tensor; 4],
+        activation: Activation,
+        extra: Option<[&Tensor; 2]>,
+    ) -> Result<[Tensor; 3]> {
+        let [mean, rstd, scale, beta] = columns;
+        let (sums, products) = (self.part()?, self.part()?);
+        let launch = self.start("strip_grad_sums", self.parts, activation).read(self.x).read(dy);
+        let launch = columns.into_iter().fold(launch, Launch::read);
+        self.sized(launch.write(&sums).write(&products)).run()?;
+        let like = || Tensor::empty(self.x.device(), [self.columns], self.x.dtype());
+        let (dgamma, dbeta, of_dy, slope) = (like()?, like()?, self.row()?, self.row()?);
+        let [steeper, more] = extra.unwrap_or([scale, scale]);
+        let launch = self.start("strip_grad_join", 1, activation).define("EXTRA", extra.is_some());
+        let launch = launch.read(&sums).read(&products).read(rstd).read(scale).read(steeper);
+        let launch = launch.write(&dgamma).write(&dbeta).write(&of_dy).write(&slope).scalar(self.columns());
+        launch.scalar(int(self.parts)).scalar(1.0 / self.rows as f32).run()?;
+        let dx = Tensor::empty(self.x.device(), self.x.shape(), self.x.dtype())?;
+        let launch = self.start("strip_dx", self.parts, activation).define("EXTRA", extra.is_some());
+        let launch = launch.read(self.x).read(dy).read(mean).read(scale).read(beta).read(&of_dy).read(&slope);
+        self.sized(launch.read(more).write(&dx)).run()?;
+        Ok([dx, dgamma, dbeta])
+    }
+}
+
+fn int(v: usize) -> i32 {
+    i32::try_from(v).unwrap_or(i32::MAX)
+}
