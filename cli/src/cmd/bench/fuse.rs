@@ -134,7 +134,8 @@ fn check(device: &Device, dtype: DType, name: &str) -> Result<()> {
     let largest = expected.data.iter().fold(1e-3f64, |most, v| most.max(v.abs()));
     let allowed = (2e-5f64).max(2.0 * dtype.epsilon()) * largest;
     for (i, (got, expected)) in y.to_vec()?.iter().zip(&expected.data).enumerate() {
-        if !((f64::from(*got) - expected).abs() <= allowed) {
+        let off = (f64::from(*got) - expected).abs();
+        if off.is_nan() || off > allowed {
             return Err(wrong(&format!("element {i} is {got}, expected {expected}")));
         }
     }
@@ -163,7 +164,8 @@ fn check(device: &Device, dtype: DType, name: &str) -> Result<()> {
             loss(&given)
         };
         let slope = (moved(1e-4)? - moved(-1e-4)?) / 2e-4;
-        if !((slope - length).abs() <= 0.02 * length.max(1e-3)) {
+        let off = (slope - length).abs();
+        if off.is_nan() || off > 0.02 * length.max(1e-3) {
             return Err(wrong(&format!("the gradient of input {at} is {length} long, expected {slope}")));
         }
     }

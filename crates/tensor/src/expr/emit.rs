@@ -213,10 +213,14 @@ impl<'a> Emitter<'a> {
             let _ = write!(self.out, "ulong a{i} = o{i}; ");
         }
         let Some(outer) = self.form.outer.filter(|n| *n > 0) else { return };
-        let row = if self.job.reduced > 0 { "row / parts" } else { "row" };
+        let row = if self.in_parts() { "row / parts" } else { "row" };
         let _ = write!(self.out, "{{ ulong q = {row}; ");
         for d in (0..outer).rev() {
-            let _ = write!(self.out, "{{ const ulong c = q % d{d}; q /= d{d}; ");
+            // What is left is the place on the first axis; a division costs more than a vector's way through memory.
+            let _ = match d {
+                0 => write!(self.out, "{{ const ulong c = q; "),
+                _ => write!(self.out, "{{ const ulong c = q % d{d}; q /= d{d}; "),
+            };
             for i in 0..count {
                 let _ = write!(self.out, "a{i} += c * t{i}_{d}; ");
             }
@@ -227,6 +231,11 @@ impl<'a> Emitter<'a> {
 
     fn scalars_of(&self, id: usize) -> &[String] {
         self.scalars.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether rows, or columns, are taken in parts.
+    fn in_parts(&self) -> bool {
+        self.job.parts || self.job.below > 0
     }
 
     fn base(&self) -> &'static str {
@@ -367,7 +376,10 @@ impl<'a> Emitter<'a> {
 
     fn row_passes(&mut self) {
         self.out += "GROUP_SCRATCH(scratch);\nGROUP_ROWS(row, rows * parts) {\n";
-        self.out += "const ulong begin = row % parts * per, end = max(begin, min(inner, begin + per));\n";
+        self.out += match self.in_parts() {
+            true => "const ulong begin = row % parts * per, end = max(begin, min(inner, begin + per));\n",
+            false => "const ulong begin = 0, end = inner;\n",
+        };
         self.offsets();
         for pass in 0..=self.passes() {
             self.uniform(pass);

@@ -314,7 +314,7 @@ impl Bound {
         let last = job.space.len();
         let middle = last - job.below;
         let first = middle - job.reduced;
-        let runs = if job.below > 0 { vec![first..middle, middle..last] } else { vec![first..last] };
+        let runs = [first..middle, middle..last];
         for x in &mut leaves {
             let strides = strides_in(x, &job.space);
             let one = |run: &Range<usize>| {
@@ -336,16 +336,16 @@ impl Bound {
         let above = strides.iter().map(|s| s[..first].to_vec()).collect::<Vec<_>>();
         let (mut outer, mut steps) = merged(&job.space[..first], &above);
         let mut deep = (1, vec![0; leaves.len()]);
-        let (inner, along) = match runs.as_slice() {
-            _ if job.reduced == 0 => {
+        let (inner, along) = match (job.reduced, job.below) {
+            (0, _) => {
                 let inner = outer.pop().unwrap_or(1);
                 (inner, steps.iter_mut().map(|s| s.pop().unwrap_or(0)).collect())
             }
-            [rows, columns] => {
-                deep = run(rows);
-                run(columns)
+            (_, 0) => run(&runs[0]),
+            _ => {
+                deep = run(&runs[0]);
+                run(&runs[1])
             }
-            _ => run(&(first..last)),
         };
         let strides = steps.into_iter().zip(along).collect();
         Ok(Self { leaves, outer, inner, strides, deep, bucket: 0 })

@@ -326,3 +326,35 @@ fn columns_are_reduced_in_one_walk() {
         }
     }
 }
+
+/// Every value that the tuner may try gives the right result, for each class of kernels that a tree has.
+#[test]
+fn tuned_values_are_all_right() {
+    use netcl_kernel::tune::Tuning;
+    let device = Device::open("sim", &Settings::default()).unwrap();
+    let tuning = Tuning::of(&device);
+    let tree = |t: &[Expr]| t[0].softmax()?.mul(&t[1])?.sum(&[0])?.add(&t[1].mul_scalar(3.0)?.exp()?);
+    let (x, w) = (ramp(40 * 96), ramp(96));
+    let arrays = [
+        Array::from_fn(Shape::from([40, 96]), |i| f64::from(x[i])),
+        Array::from_fn(Shape::from([96]), |i| f64::from(w[i])),
+    ];
+    let expected = reference(&[&arrays[0], &arrays[1]], tree).unwrap();
+    let x = Tensor::from_f32(&device, [40, 96], &x, DType::F32).unwrap();
+    let w = Tensor::from_f32(&device, [96], &w, DType::F32).unwrap();
+    tuning.start_recording();
+    fuse(&[&x, &w], tree).unwrap();
+    let classes: Vec<u64> =
+        tuning.stop_recording().tuned.iter().filter(|(name, _)| *name == "fused").map(|t| t.1).collect();
+    assert!(classes.len() >= 3, "{classes:?}");
+    for params in tuning.candidates("fused").into_iter().step_by(7) {
+        classes.iter().for_each(|class| tuning.try_out("fused", *class, Some(params.clone())));
+        let got = fuse(&[&x, &w], tree).unwrap().to_vec().unwrap();
+        for (got, expected) in got.iter().zip(&expected.data) {
+            assert!(
+                (f64::from(*got) - expected).abs() <= 1e-5 * expected.abs(),
+                "{params:?}: {got}, {expected}"
+            );
+        }
+    }
+}

@@ -116,6 +116,7 @@ fn is_smooth(nodes: &Nodes, id: usize, values: &[Array]) -> bool {
         }
         Kind::Binary(row) => match binary_of(row).name {
             "maximum" | "minimum" => arg(0).data.iter().zip(&arg(1).data).all(|(a, b)| !near(*a, *b)),
+            "pow" => arg(0).data.iter().all(|a| *a > 0.3),
             "div" => arg(1).data.iter().all(|b| b.abs() > 0.3),
             _ => true,
         },
