@@ -54,9 +54,9 @@
 #if VW == 1
 #define FIRST(v) (v)
 static inline float ROUNDED1(float v) {
-  half h;
-  vstore_half_rte(v, 0, &h);
-  return vload_half(0, &h);
+  ushort h; /* a half of its own would need cl_khr_fp16 */
+  vstore_half_rte(v, 0, (half *)&h);
+  return vload_half(0, (const half *)&h);
 }
 static inline float ROUNDED2(float v) { return of_bf16(bf16_of(v)); }
 #else

@@ -75,7 +75,7 @@ impl Epilogue {
             return None;
         }
         let mut text = Writer { nodes, product, inputs, read, roots, scalars: Vec::new(), cone };
-        let functions = text.function(true) + &text.function(false);
+        let functions = text.function(true) + &text.function(false) + &text.warm();
         let (parameters, arguments) = text.parameters();
         Some(Self {
             functions: Text::new(&functions),
@@ -120,6 +120,15 @@ impl Writer<'_> {
             let _ = write!(arguments, ", h{at}");
         }
         (parameters, arguments)
+    }
+
+    /// `tree_warm`: asks for what a row's elements from `at` on will need, where a processor is to be asked ahead.
+    fn warm(&self) -> String {
+        let mut out = String::from("static inline void tree_warm(ulong at TREE_PARAMETERS) {\n");
+        for (at, _) in self.read.iter().enumerate().filter(|(_, read)| read.2 == Place::Element) {
+            let _ = writeln!(out, "WARM(e{at} + f{at} + at);");
+        }
+        out + "}\n"
     }
 
     /// `tree_v` for vectors, `tree_1` for one element, which takes all lanes.

@@ -41,7 +41,7 @@ pub(in crate::ops) enum Aux<'a> {
 /// An expression of a product's elements that was made into text: see [`lazy`](crate::lazy).
 pub(crate) struct Tree<'a> {
     /// Functions `FV tree_v(FV sum, ulong row, ulong column, ulong n TREE_PARAMETERS)` of neighbours of a row and `float tree_1(float sum, …)` of
-    /// one element: what C becomes. They write the further outputs.
+    /// one element: what C becomes. They write the further outputs. `void tree_warm(ulong at TREE_PARAMETERS)` asks ahead by WARM.
     pub functions: Text,
     /// Parameters that the kernels have for it, with a comma before each.
     pub parameters: Text,

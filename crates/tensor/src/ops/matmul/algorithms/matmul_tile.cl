@@ -90,6 +90,7 @@
 /* A generated epilogue: what C becomes instead of the sum, by tree_v and tree_1, which read and write TREE_PARAMETERS. VW is 4 then. */
 #ifdef TREE
 #define TREE_FIRST(v) ((v).s0)
+#define WARM(p)
 TREE
 #define TREE_V(v, row, column) tree_v(v, row, column, n TREE_ARGUMENTS)
 #define TREE_1(v, row, column) tree_1(v, row, column, n TREE_ARGUMENTS)

@@ -101,6 +101,9 @@ __kernel void matmul_vector(__global const T *restrict a, __global const T *rest
             }
             if (rows == MR) {
               UNROLL for (int x = 0; x < MR; ++x) WARM(sums + at + (size_t)x * n);
+#ifdef TREE
+              if (last) UNROLL for (int x = 0; x < MR; ++x) tree_warm(at + (size_t)x * n + z * m * n TREE_ARGUMENTS);
+#endif
             }
             __local const float *pb = lb + (size_t)j * kc;
 #if DTYPE == 0
