@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes three training steps of MobileNetV2 for small images by PyTorch: tests/goldens/mobilenet.safetensors, which tests/vision.rs reads.
+"""Writes a training step of MobileNetV2 for small images by PyTorch: tests/goldens/mobilenet.safetensors, which tests/vision.rs reads.
 
     python3 tools/golden_mobilenet.py     # needs torch, no GPU
 
 The network is `netcl`'s `mobilenet-v2-small`, with torchvision's names. Weights and images are made by golden_resnet.py's rule. All is computed in
-float64. Of each parameter's gradient in the first step the file has its norm and four elements, of each running statistic the same after the
-last one, and the losses of all steps.
+float64. Of each parameter's gradient, and of each running statistic after the step, the file has its norm and four elements; and the loss. There is
+one step because rounding grows: PyTorch's own loss in f32 is 0.01 from that in f64 in the second one, 0.2 in the third.
 """
 import json
 import pathlib
@@ -18,7 +18,7 @@ import golden
 from golden_resnet import drawn
 
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests/goldens/mobilenet.safetensors"
-STEPS, BATCH, CLASSES, SIZE, LR = 3, 8, 10, 16, 0.01
+STEPS, BATCH, CLASSES, SIZE, LR = 1, 8, 10, 16, 0.01
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
 
