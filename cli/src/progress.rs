@@ -23,6 +23,27 @@ fn saving_line(saving: &Saving) -> String {
     format!("writing the checkpoint of step {}: {} of {}", saving.step, human(written), human(total))
 }
 
+/// Says of a run that nothing is left to do, and how it goes on. That is no failure: what was asked for is there.
+pub fn already_finished(trainer: &Trainer, dir: &Path, json: bool) -> Result<()> {
+    let (steps, last) = (trainer.step(), trainer.last_metrics());
+    let loss = last.map(|m| m.loss);
+    if json {
+        let val = trainer.best().map(|(loss, _)| loss);
+        let summary = serde_json::json!({
+            "run": dir, "outcome": "finished", "already": true, "steps": steps, "loss": loss, "best_val_loss": val,
+        });
+        return out::result(&summary.to_string());
+    }
+    let loss = loss.map_or(String::new(), |loss| format!(", loss {loss:.4}"));
+    let best = trainer
+        .best()
+        .map_or(String::new(), |(loss, step)| format!(", validation loss {loss:.4} at step {step}"));
+    let told = dir.display();
+    out::result(&format!("{told} is finished: all {steps} steps are done{loss}{best}; nothing was changed"))?;
+    let (program, dir, more) = (shell::program(), shell::path(dir), steps.saturating_mul(2));
+    out::result(&format!("go on with more steps: {program} train --resume {dir} --steps {more}"))
+}
+
 /// Draws a run on stderr; the summary goes to stdout.
 pub struct Progress<'a> {
     context: &'a Context,

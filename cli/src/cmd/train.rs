@@ -3,11 +3,9 @@
 use super::{ModelSize, plan, train_among, train_images};
 use crate::context::Context;
 use crate::named::{named, named_by};
-use crate::out;
 use crate::profile;
-use crate::progress::Progress;
+use crate::progress::{Progress, already_finished};
 use crate::reading::ReadingBar;
-use crate::shell;
 use clap::Args as ClapArgs;
 use clap::builder::PossibleValuesParser;
 use netcl::device::check_writable;
@@ -211,34 +209,16 @@ impl Args {
         ))
     }
 
-    /// Devices to train on together.
-    pub fn devices(&self) -> &[String] {
-        &self.devices
-    }
-
-    /// The run to go on with.
-    pub fn resumed(&self) -> Option<&Path> {
-        self.resume.as_deref()
-    }
-
-    /// The folder of a new run.
-    pub fn out(&self) -> Option<&Path> {
-        self.out.as_deref()
-    }
-
-    /// Whether results are JSON.
-    pub fn json(&self) -> bool {
-        self.json
-    }
-
-    /// Whether every op's result is checked.
-    pub fn detects_anomaly(&self) -> bool {
-        self.detect_anomaly
-    }
-
-    /// Whether to say where memory goes.
-    pub fn explains_memory(&self) -> bool {
-        self.explain_memory
+    /// The same for several devices at once.
+    fn among(&self) -> train_among::Request<'_> {
+        train_among::Request {
+            devices: &self.devices,
+            resume: self.resume.as_deref(),
+            out: self.out.as_deref(),
+            json: self.json,
+            detect_anomaly: self.detect_anomaly,
+            explain_memory: self.explain_memory,
+        }
     }
 
     fn overlay(&self) -> Overlay {
@@ -333,27 +313,6 @@ fn for_simulated(args: &Args, config: TrainConfig, device: &Device) -> Result<Tr
     Ok(config)
 }
 
-/// Says of a run that nothing is left to do, and how it goes on. That is no failure: what was asked for is there.
-pub fn already_finished(trainer: &Trainer, dir: &Path, json: bool) -> Result<()> {
-    let (steps, last) = (trainer.step(), trainer.last_metrics());
-    let loss = last.map(|m| m.loss);
-    if json {
-        let val = trainer.best().map(|(loss, _)| loss);
-        let summary = serde_json::json!({
-            "run": dir, "outcome": "finished", "already": true, "steps": steps, "loss": loss, "best_val_loss": val,
-        });
-        return out::result(&summary.to_string());
-    }
-    let loss = loss.map_or(String::new(), |loss| format!(", loss {loss:.4}"));
-    let best = trainer
-        .best()
-        .map_or(String::new(), |(loss, step)| format!(", validation loss {loss:.4} at step {step}"));
-    let told = dir.display();
-    out::result(&format!("{told} is finished: all {steps} steps are done{loss}{best}; nothing was changed"))?;
-    let (program, dir, more) = (shell::program(), shell::path(dir), steps.saturating_mul(2));
-    out::result(&format!("go on with more steps: {program} train --resume {dir} --steps {more}"))
-}
-
 /// Trains a classifier where the preset is one of images; says what cannot be done with one.
 fn of_images(args: &Args, context: &Context) -> Option<Result<()>> {
     if let Some(dir) = args.resume.as_ref().filter(|dir| train_images::is_run(dir)) {
@@ -390,8 +349,8 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
             ));
         }
         return match launcher {
-            Some(launcher) => train_among::by_mpi(args, &config, &launcher, context),
-            None => train_among::by_threads(args, &config, &args.devices, context),
+            Some(launcher) => train_among::by_mpi(&args.among(), &config, &launcher, context),
+            None => train_among::by_threads(&args.among(), &config, context),
         };
     }
     let config = TrainConfig { device: args.devices.first().unwrap_or(&config.device).clone(), ..config };

@@ -1,9 +1,8 @@
 //! `netcl train` on several devices: of one process, a thread each, or of the processes that an MPI launcher started.
 
-use super::train::{Args, already_finished};
 use crate::context::Context;
 use crate::out;
-use crate::progress::Progress;
+use crate::progress::{Progress, already_finished};
 use crate::reading::ReadingBar;
 use netcl::device::list;
 use netcl::dist::{Group, Launcher, Mpi, local};
@@ -17,8 +16,29 @@ use std::time::Duration;
 /// How long a rank waits for another one: compiling kernels takes minutes on some drivers, and ranks do not do it at the same time.
 const PATIENCE: Duration = Duration::from_secs(900);
 
+/// What was asked for, besides the run's settings.
+pub struct Request<'a> {
+    /// Devices, a rank each; under a launcher those of each machine.
+    pub devices: &'a [String],
+    /// The run to go on with.
+    pub resume: Option<&'a Path>,
+    /// The folder of a new run.
+    pub out: Option<&'a Path>,
+    /// Results as JSON.
+    pub json: bool,
+    /// Check every op's result.
+    pub detect_anomaly: bool,
+    /// Say where memory goes.
+    pub explain_memory: bool,
+}
+
 /// Trains as a process of those that `launcher` started.
-pub fn by_mpi(args: &Args, config: &TrainConfig, launcher: &Launcher, context: &Context) -> Result<()> {
+pub fn by_mpi(
+    args: &Request<'_>,
+    config: &TrainConfig,
+    launcher: &Launcher,
+    context: &Context,
+) -> Result<()> {
     let library = std::env::var_os("NETCL_MPI_LIBRARY").filter(|v| !v.is_empty()).map(PathBuf::from);
     let group = Mpi::join(Some(launcher), library.as_deref(), PATIENCE)?;
     let device = device_of(args, config, launcher.local_rank, context);
@@ -27,8 +47,8 @@ pub fn by_mpi(args: &Args, config: &TrainConfig, launcher: &Launcher, context: &
 }
 
 /// The device of the process `local_rank` of this machine: of those named, or of the machine's GPUs, in turn.
-fn device_of(args: &Args, config: &TrainConfig, local_rank: usize, context: &Context) -> String {
-    let named = args.devices();
+fn device_of(args: &Request<'_>, config: &TrainConfig, local_rank: usize, context: &Context) -> String {
+    let named = args.devices;
     if !named.is_empty() {
         return named[local_rank % named.len()].clone();
     }
@@ -40,8 +60,9 @@ fn device_of(args: &Args, config: &TrainConfig, local_rank: usize, context: &Con
     gpus.get(local_rank % gpus.len().max(1)).map_or("auto", |id| id).to_owned()
 }
 
-/// Trains on all `devices` of this process.
-pub fn by_threads(args: &Args, config: &TrainConfig, devices: &[String], context: &Context) -> Result<()> {
+/// Trains on all devices of this process.
+pub fn by_threads(args: &Request<'_>, config: &TrainConfig, context: &Context) -> Result<()> {
+    let devices = args.devices;
     let mut ranks = local(devices.len(), PATIENCE).into_iter().zip(devices);
     let Some((leader, device)) = ranks.next() else { return Err(Error::internal("no devices")) };
     std::thread::scope(|scope| {
@@ -64,7 +85,12 @@ pub fn by_threads(args: &Args, config: &TrainConfig, devices: &[String], context
 }
 
 /// Ends with the run of one rank, on the device called `name`.
-fn train(args: &Args, config: &TrainConfig, (group, name): (&Group, &str), context: &Context) -> Result<()> {
+fn train(
+    args: &Request<'_>,
+    config: &TrainConfig,
+    (group, name): (&Group, &str),
+    context: &Context,
+) -> Result<()> {
     let device = context.open_device_with_builders(name, config.matmul_precision);
     let device = group.all_succeed(device)?;
     let (claim, path) = group.all_succeed(folder(args, config, group, context))?;
@@ -74,14 +100,14 @@ fn train(args: &Args, config: &TrainConfig, (group, name): (&Group, &str), conte
         true => reading.show(p),
         false => !context.interrupted(),
     };
-    let started = (claim, path.as_path(), args.resumed().is_some());
+    let started = (claim, path.as_path(), args.resume.is_some());
     let mut trainer = Trainer::create_among(group, &device, config.clone(), started, &mut watch)?;
     drop(reading);
-    if args.resumed().is_some() && trainer.is_finished() {
+    if args.resume.is_some() && trainer.is_finished() {
         trainer.run(&mut Silent)?;
-        return if group.leads() { already_finished(&trainer, &path, args.json()) } else { Ok(()) };
+        return if group.leads() { already_finished(&trainer, &path, args.json) } else { Ok(()) };
     }
-    trainer.detect_anomaly(args.detects_anomaly());
+    trainer.detect_anomaly(args.detect_anomaly);
     if !context.polite() {
         return Ok(());
     }
@@ -92,14 +118,14 @@ fn train(args: &Args, config: &TrainConfig, (group, name): (&Group, &str), conte
             e.context(format!("rank {} on {name}", group.rank()))
         });
     }
-    let mut progress = Progress::new(context, args.json(), args.explains_memory());
+    let mut progress = Progress::new(context, args.json, args.explain_memory);
     let outcome = trainer.run(&mut progress).inspect_err(|_| progress.failed())?;
     progress.finish(outcome, &trainer)
 }
 
 /// The run's folder, claimed by the first rank.
 fn folder(
-    args: &Args,
+    args: &Request<'_>,
     config: &TrainConfig,
     group: &Group,
     context: &Context,
@@ -107,12 +133,12 @@ fn folder(
     if !group.leads() {
         return Ok((None, PathBuf::new()));
     }
-    let claim = match (args.resumed(), args.out()) {
+    let claim = match (args.resume, args.out) {
         (Some(dir), _) => RunFolder::reopen(dir)?,
         (None, Some(out)) => RunFolder::claim(out)?,
         (None, None) => RunFolder::claim_fresh(Path::new("runs"), &config.preset)?,
     };
-    if args.resumed().is_none() {
+    if args.resume.is_none() {
         context.leave_nothing_of(claim.leaves());
     }
     let path = claim.path().to_owned();
