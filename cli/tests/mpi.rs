@@ -92,7 +92,7 @@ fn a_run_under_mpi_is_that_of_one_process() {
 fn what_one_rank_cannot_do_is_said_once() {
     let dir = folder("mpi-error");
     let out = dir.join("run");
-    each(2, &tiny_run(Path::new("/nowhere/text.txt"), &out, 2), |launcher, mut command| {
+    each(2, &tiny_run(Path::new("/nowhere/text.txt"), &out, 8), |launcher, mut command| {
         let output = command.output().unwrap();
         let (_, err) = texts(&output);
         assert!(!output.status.success());

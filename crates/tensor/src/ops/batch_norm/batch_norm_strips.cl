@@ -55,7 +55,8 @@
     const FV away_ = (other_m) - (m);                                                                     \
     /* In this order nothing overflows where n is 0. */                                                   \
     d += (other_d) + away_ * ((n) * share_) * away_;                                                      \
-    m += away_ * share_;                                                                                  \
+    /* The mean of infinities of one sign is infinite, and so is that of rows beside them. */             \
+    m += fabs(away_) < INFINITY ? away_ * share_ : (FV)(other_m);                                         \
     n = all_;                                                                                             \
   }
 /* The same over the items of a column. */
