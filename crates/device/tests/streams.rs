@@ -171,7 +171,8 @@ fn streams_come_and_go_and_are_refused_where_commands_are_recorded() {
     drop(device.start_replay().unwrap());
     // Another device's commands stay where they are.
     let other = sim();
-    stream.run(|| Ok(assert_eq!(other.queue(), QueueKind::Compute))).unwrap();
+    let queue = stream.run(|| Ok(other.queue())).unwrap();
+    assert_eq!(queue, QueueKind::Compute);
     // A queue that the driver does not give, and a launch that fails.
     let plan = Arc::new(Plan::default());
     let inner = Box::new(SimDriver::open("sim", &Settings::default().sim).unwrap());

@@ -21,7 +21,7 @@ use super::uploads::{PREFETCH, Uploads};
 use super::{MemoryPlan, open_inputs, peak};
 use crate::checkpoint::Checkpoint;
 use crate::config::{GraphMode, Overlay, TrainConfig};
-use crate::data::{DATA_FILE, DataRecord, Eval, Loader, Position, Prefetch, TokenCache, Watch};
+use crate::data::{DATA_FILE, DataRecord, Eval, Loader, Position, Prefetch, Splits, TokenCache, Watch};
 use crate::decoder::{Decoder, DecoderConfig, Freeze, ModelFolder};
 use crate::model::Model;
 use crate::optim::Optimizer;
@@ -176,21 +176,7 @@ impl Parts {
         let tokens =
             [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, crate::data::Tokens::len)];
         let (prompt, opening) = (inputs.prompt()?, inputs.opening());
-        let limit = Some(config.eval_batches);
-        let eval = inputs
-            .splits
-            .val
-            .map(|val| Eval::new(val, inputs.vocab, config.batch, config.context, limit, config.seed));
-        let eval = eval.transpose()?;
-        let loader =
-            Loader::new(inputs.splits.train, inputs.vocab, config.batch, config.context, config.grad_accum)?;
-        let (loader, eval) = match parallel {
-            Some(p) => {
-                let eval = eval.map(|eval| eval.in_batches_of(p.eval_rows()));
-                (loader.part(p.rows()), eval.transpose()?)
-            }
-            None => (loader, eval),
-        };
+        let (loader, eval) = batches(inputs.splits, inputs.vocab, config, parallel)?;
         Ok(Self {
             model,
             companions,
@@ -204,6 +190,22 @@ impl Parts {
             tokens,
         })
     }
+}
+
+/// What is trained and evaluated on: of several ranks this one's part.
+fn batches(
+    splits: Splits,
+    vocab: usize,
+    config: &TrainConfig,
+    parallel: Option<&Parallel>,
+) -> Result<(Loader, Option<Eval>)> {
+    let limit = Some(config.eval_batches);
+    let eval = splits.val.map(|val| Eval::new(val, vocab, config.batch, config.context, limit, config.seed));
+    let eval = eval.transpose()?;
+    let loader = Loader::new(splits.train, vocab, config.batch, config.context, config.grad_accum)?;
+    let Some(parallel) = parallel else { return Ok((loader, eval)) };
+    let eval = eval.map(|eval| eval.in_batches_of(parallel.eval_rows())).transpose()?;
+    Ok((loader.part(parallel.rows()), eval))
 }
 
 impl Trainer {
