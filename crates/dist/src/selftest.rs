@@ -32,7 +32,8 @@ pub fn selftest(group: &Group, seed: u64, rounds: usize, longest: usize) -> Resu
         for dtype in DTYPES {
             let pick = draw.next() as usize;
             let drawn = draw.next() as usize % longest.max(1);
-            let length = if pick.is_multiple_of(3) { drawn } else { LENGTHS[pick % LENGTHS.len()].min(longest) };
+            let length =
+                if pick.is_multiple_of(3) { drawn } else { LENGTHS[pick % LENGTHS.len()].min(longest) };
             let root = draw.next() as usize % group.size();
             let case = Case { group, dtype, length, seed: draw.next() };
             operations += case.reductions()?;
