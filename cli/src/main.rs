@@ -7,6 +7,7 @@ mod named;
 mod out;
 mod profile;
 mod progress;
+mod ranks;
 mod reading;
 mod sampling;
 mod shell;

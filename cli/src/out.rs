@@ -63,12 +63,12 @@ pub fn is_broken_pipe(error: &Error) -> bool {
     error.kind() == ErrorKind::Io && error.message() == PIPE
 }
 
-/// Whether errors are said here: of several ranks that have the same one, the first speaks.
+/// Whether the error that the program ends with is still to be said.
 static SPEAKS: AtomicBool = AtomicBool::new(true);
 
-/// Says errors, also where another rank speaks for all.
-pub fn speak() {
-    SPEAKS.store(true, Ordering::Relaxed);
+/// Says no more errors: what there is to say was said, here or by another rank.
+pub fn hush() {
+    SPEAKS.store(false, Ordering::Relaxed);
 }
 
 /// Says what went wrong and gives the exit code of its kind.
@@ -84,7 +84,6 @@ pub fn failure(error: &Error) -> ExitCode {
 
 /// Logs to stderr as `RUST_LOG` says, information and worse without it; of a rank that another `leads`, errors without it.
 pub fn init_logging(leads: bool) {
-    SPEAKS.store(leads, Ordering::Relaxed);
     let level = if leads { "info" } else { "error" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let color = std::io::IsTerminal::is_terminal(&stderr())

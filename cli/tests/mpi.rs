@@ -13,9 +13,16 @@ const LAUNCHERS: [(&str, &[&str]); 2] = [("mpirun.openmpi", &["--oversubscribe"]
 
 /// `n` processes of the program with `args`, for each launcher that is there.
 fn each(n: usize, args: &[String], mut seen: impl FnMut(&str, Command)) {
+    for (launcher, _) in LAUNCHERS {
+        each_of(launcher, n, args, |command| seen(launcher, command));
+    }
+}
+
+/// The same for one launcher.
+fn each_of(wanted: &str, n: usize, args: &[String], mut seen: impl FnMut(Command)) {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let there = |name: &str| std::env::split_paths(&folders).any(|dir| dir.join(name).is_file());
-    for (launcher, flags) in LAUNCHERS {
+    for (launcher, flags) in LAUNCHERS.into_iter().filter(|(name, _)| *name == wanted) {
         if !there(launcher) {
             eprintln!("skipped: {launcher} is not installed");
             continue;
@@ -27,7 +34,7 @@ fn each(n: usize, args: &[String], mut seen: impl FnMut(&str, Command)) {
             command.env(name, "1");
         }
         command.env("NO_COLOR", "1").stdin(Stdio::null());
-        seen(launcher, command);
+        seen(command);
     }
 }
 
@@ -84,6 +91,10 @@ fn a_run_under_mpi_is_that_of_one_process() {
         more.args(["train", "--steps", "14", "--device", &device(), "--resume"]).arg(&out);
         ok("alone again", &more.output().unwrap());
         assert_eq!(losses(&out).len(), 14);
+        each_of(launcher, 3, &words("train --steps 16 --resume"), |mut command| {
+            ok(launcher, &command.arg(&out).args(["--device", &device()]).output().unwrap());
+        });
+        assert_eq!(losses(&out).len(), 16);
     });
     std::fs::remove_dir_all(dir).unwrap();
 }
@@ -115,20 +126,21 @@ fn a_rank_that_is_killed_ends_the_run_everywhere() {
         let out = dir.join(launcher);
         let mut args = tiny_run(&data, &out, 1_000_000);
         args.extend(words("--checkpoint-every 5 --keep 2"));
-        let mut running = command.args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let running = command.args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut running = Running(running);
         let begun = Instant::now();
         while !out.join("checkpoints/last").exists() {
-            assert!(begun.elapsed() < Duration::from_secs(120), "{launcher}: no checkpoint");
+            assert!(begun.elapsed() < Duration::from_secs(600), "{launcher}: no checkpoint");
             std::thread::sleep(Duration::from_millis(50));
         }
-        let rank = rank_below(running.id()).unwrap();
+        let rank = rank_below(running.0.id()).unwrap();
         assert!(Command::new("kill").args(["-9", &rank.to_string()]).status().unwrap().success());
         let killed = Instant::now();
         let status = loop {
-            if let Some(status) = running.try_wait().unwrap() {
+            if let Some(status) = running.0.try_wait().unwrap() {
                 break status;
             }
-            assert!(killed.elapsed() < Duration::from_secs(60), "{launcher}: the others go on");
+            assert!(killed.elapsed() < Duration::from_secs(120), "{launcher}: the others go on");
             std::thread::sleep(Duration::from_millis(50));
         };
         assert!(!status.success());
@@ -140,24 +152,42 @@ fn a_rank_that_is_killed_ends_the_run_everywhere() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// A process of the program below `launcher`, however deep.
+/// A launcher that does not outlive its test.
+#[cfg(target_os = "linux")]
+struct Running(std::process::Child);
+
+#[cfg(target_os = "linux")]
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A rank below the process `launcher`, however deep: what runs `netcl train`.
 #[cfg(target_os = "linux")]
 fn rank_below(launcher: u32) -> Option<u32> {
-    let listed = Command::new("ps").args(["-e", "-o", "pid=,ppid=,comm="]).output().ok()?;
-    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
-    let all: Vec<(u32, u32, &str)> = text
-        .lines()
-        .filter_map(|line| {
-            let mut words = line.split_whitespace();
-            Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?))
+    let read =
+        |pid: u32, name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let all: Vec<(u32, u32)> = std::fs::read_dir("/proc")
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .filter_map(|pid| {
+            // The name in parentheses may have spaces; the state and the parent come behind it.
+            let stat = read(pid, "stat");
+            Some((pid, stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?))
         })
         .collect();
     let mut below = vec![launcher];
     let mut at = 0;
-    while let Some(parent) = below.get(at) {
-        let children = all.iter().filter(|(_, p, _)| p == parent).map(|(pid, _, _)| *pid);
-        below.extend(children.collect::<Vec<_>>());
+    while let Some(parent) = below.get(at).copied() {
+        below.extend(all.iter().filter(|(_, p)| *p == parent).map(|(pid, _)| *pid));
         at += 1;
     }
-    all.iter().rfind(|(pid, _, name)| below.contains(pid) && *name == "netcl").map(|(pid, _, _)| *pid)
+    let is_rank = |pid: &&u32| {
+        let line = read(**pid, "cmdline");
+        let mut words = line.split('\0');
+        words.next().is_some_and(|program| program.ends_with("/netcl")) && words.next() == Some("train")
+    };
+    below.iter().rev().find(is_rank).copied()
 }

@@ -326,6 +326,10 @@ fn of_images(args: &Args, context: &Context) -> Option<Result<()>> {
         let misplaced = "--epochs is for presets of images; language models take --steps";
         return epochs.map(|_| Err(Error::format(misplaced)));
     }
+    if !args.devices.is_empty() || launched(&|name| std::env::var(name).ok()).is_some() {
+        let one = "presets of images train on one device: leave --devices, mpirun and srun out, and name it with --device";
+        return Some(Err(Error::unsupported(one)));
+    }
     let overlay = args.overlay();
     let (out, dry_run, json) = (args.out.as_ref(), args.dry_run, args.json);
     let request = train_images::Request { overlay: &overlay, epochs, out, dry_run, json };

@@ -1,13 +1,13 @@
 //! `netcl train` on several devices: of one process, a thread each, or of the processes that an MPI launcher started.
 
 use crate::context::Context;
-use crate::out;
 use crate::progress::{Progress, already_finished};
+use crate::ranks::{Failed, finish};
 use crate::reading::ReadingBar;
 use netcl::device::list;
 use netcl::dist::{Group, Launcher, Mpi, local};
 use netcl::nn::config::TrainConfig;
-use netcl::nn::run::{Claim, RunFolder};
+use netcl::nn::run::{Claim, RunFolder, StepMetrics};
 use netcl::nn::train::{Observer, Silent, Trainer};
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
@@ -42,8 +42,7 @@ pub fn by_mpi(
     let library = std::env::var_os("NETCL_MPI_LIBRARY").filter(|v| !v.is_empty()).map(PathBuf::from);
     let group = Mpi::join(Some(launcher), library.as_deref(), PATIENCE)?;
     let device = device_of(args, config, launcher.local_rank, context);
-    train(args, config, (&group, &device), context)?;
-    group.close()
+    finish(&group, train(args, config, (&group, &device), context))
 }
 
 /// The device of the process `local_rank` of this machine: of those named, or of the machine's GPUs, in turn.
@@ -74,10 +73,10 @@ pub fn by_threads(args: &Request<'_>, config: &TrainConfig, context: &Context) -
         let own = train(args, config, (&leader, device), context);
         // Those that wait for this rank learn that it has ended.
         drop(leader);
-        let panicked = || Err(Error::internal("a rank panicked"));
+        let panicked = || Err(Failed::Own(Error::internal("a rank panicked")));
         let all =
             std::iter::once(own).chain(threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())));
-        let errors: Vec<Error> = all.filter_map(Result::err).collect();
+        let errors: Vec<Error> = all.filter_map(Result::err).map(Failed::into_error).collect();
         // What failed first made the others fail.
         let cause = errors.iter().find(|e| !e.message().contains("which has ended"));
         cause.or(errors.first()).map_or(Ok(()), |e| Err(e.clone()))
@@ -90,7 +89,34 @@ fn train(
     config: &TrainConfig,
     (group, name): (&Group, &str),
     context: &Context,
-) -> Result<()> {
+) -> Result<(), Failed> {
+    let made = start(args, config, (group, name), context);
+    let Some((mut trainer, path)) = made.map_err(Failed::Shared)? else { return Ok(()) };
+    if args.resume.is_some() && trainer.is_finished() {
+        let mut told = || {
+            trainer.run(&mut Silent)?;
+            if group.leads() { already_finished(&trainer, &path, args.json) } else { Ok(()) }
+        };
+        return told().map_err(Failed::Own);
+    }
+    trainer.detect_anomaly(args.detect_anomaly);
+    if !group.leads() {
+        let mut follower = Follower { context, listens: false };
+        let own = |e: Error| Failed::Own(e.context(format!("rank {} on {name}", group.rank())));
+        return trainer.run(&mut follower).map(drop).map_err(own);
+    }
+    let mut progress = Progress::new(context, args.json, args.explain_memory);
+    let outcome = trainer.run(&mut progress).inspect_err(|_| progress.failed()).map_err(Failed::Own)?;
+    progress.finish(outcome, &trainer).map_err(Failed::Own)
+}
+
+/// A rank that has read its data, and the run's folder; `None` where a signal came before.
+fn start(
+    args: &Request<'_>,
+    config: &TrainConfig,
+    (group, name): (&Group, &str),
+    context: &Context,
+) -> Result<Option<(Trainer, PathBuf)>> {
     let device = context.open_device_with_builders(name, config.matmul_precision);
     let device = group.all_succeed(device)?;
     let (claim, path) = group.all_succeed(folder(args, config, group, context))?;
@@ -101,26 +127,8 @@ fn train(
         false => !context.interrupted(),
     };
     let started = (claim, path.as_path(), args.resume.is_some());
-    let mut trainer = Trainer::create_among(group, &device, config.clone(), started, &mut watch)?;
-    drop(reading);
-    if args.resume.is_some() && trainer.is_finished() {
-        trainer.run(&mut Silent)?;
-        return if group.leads() { already_finished(&trainer, &path, args.json) } else { Ok(()) };
-    }
-    trainer.detect_anomaly(args.detect_anomaly);
-    if !context.polite() {
-        return Ok(());
-    }
-    if !group.leads() {
-        // What fails within a run fails here alone, so it has to be said here.
-        return trainer.run(&mut Follower(context)).map(drop).map_err(|e| {
-            out::speak();
-            e.context(format!("rank {} on {name}", group.rank()))
-        });
-    }
-    let mut progress = Progress::new(context, args.json, args.explain_memory);
-    let outcome = trainer.run(&mut progress).inspect_err(|_| progress.failed())?;
-    progress.finish(outcome, &trainer)
+    let trainer = Trainer::create_among(group, &device, config.clone(), started, &mut watch)?;
+    Ok(context.polite().then_some((trainer, path)))
 }
 
 /// The run's folder, claimed by the first rank.
@@ -154,13 +162,25 @@ fn all_have(group: &Group, path: &Path) -> Result<PathBuf> {
 }
 
 /// A rank without a display.
-struct Follower<'a>(&'a Context);
+struct Follower<'a> {
+    context: &'a Context,
+    /// Whether SIGUSR1 asks for a checkpoint already.
+    listens: bool,
+}
 
 impl Observer for Follower<'_> {
+    fn step(&mut self, _: &StepMetrics) {
+        // Not before the first step: LLVM, which PoCL compiles with, takes this signal for itself when it is called first.
+        if !std::mem::replace(&mut self.listens, true)
+            && let Err(e) = self.context.listen_for_saves()
+        {
+            tracing::warn!("SIGUSR1 writes no checkpoint: {e}");
+        }
+    }
     fn should_stop(&mut self) -> bool {
-        self.0.interrupted()
+        self.context.interrupted()
     }
     fn should_save(&mut self) -> bool {
-        self.0.take_save()
+        self.context.take_save()
     }
 }

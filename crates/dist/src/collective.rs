@@ -15,15 +15,15 @@ use std::ops::Range;
 /// Vectors of which all ranks' together have at most so many bytes go to everyone.
 const SMALL: usize = 64 << 10;
 /// Bytes of a share that are exchanged at a time: what a rank needs besides the vector is as much from each other one.
-const SEGMENT: usize = 8 << 20;
+pub(crate) const SEGMENT: usize = 8 << 20;
 
-/// Replaces `data` by the reduction of all ranks'.
+/// Replaces `data` by the reduction of all ranks'; shares are exchanged in segments of `length` bytes, whole elements.
 pub(crate) fn all_reduce(
     link: &dyn Transport,
     dtype: DType,
     how: Reduction,
     data: &mut [u8],
-    scratch: &mut Vec<u8>,
+    (scratch, length): (&mut Vec<u8>, usize),
 ) -> Result<()> {
     let n = link.size();
     if data.len().saturating_mul(n) <= SMALL {
@@ -34,28 +34,28 @@ pub(crate) fn all_reduce(
     }
     let count = data.len() / dtype.size();
     let shares: Vec<Range<usize>> = (0..n).map(|rank| bytes(&shard(count, n, rank), dtype)).collect();
-    let steps = shares.iter().map(|share| share.len().div_ceil(SEGMENT)).max().unwrap_or(0);
+    let steps = shares.iter().map(|share| share.len().div_ceil(length)).max().unwrap_or(0);
     for step in 0..steps {
-        let now: Vec<Range<usize>> = shares.iter().map(|share| segment(share, step)).collect();
+        let now: Vec<Range<usize>> = shares.iter().map(|share| segment(share, step, length)).collect();
         reduce_shares(link, dtype, how, data, &now, scratch)?;
         gather_shares(link, data, &now)?;
     }
     Ok(())
 }
 
-/// Reduces each rank's share of `data` into that rank's `data`; the other shares keep this rank's values.
+/// Reduces each rank's share of `data` into that rank's `data`, in segments of `length` bytes; the other shares keep this rank's values.
 pub(crate) fn reduce_scatter(
     link: &dyn Transport,
     dtype: DType,
     how: Reduction,
     data: &mut [u8],
-    scratch: &mut Vec<u8>,
+    (scratch, length): (&mut Vec<u8>, usize),
 ) -> Result<()> {
     let (n, count) = (link.size(), data.len() / dtype.size());
     let shares: Vec<Range<usize>> = (0..n).map(|rank| bytes(&shard(count, n, rank), dtype)).collect();
-    let steps = shares.iter().map(|share| share.len().div_ceil(SEGMENT)).max().unwrap_or(0);
+    let steps = shares.iter().map(|share| share.len().div_ceil(length)).max().unwrap_or(0);
     for step in 0..steps {
-        let now: Vec<Range<usize>> = shares.iter().map(|share| segment(share, step)).collect();
+        let now: Vec<Range<usize>> = shares.iter().map(|share| segment(share, step, length)).collect();
         reduce_shares(link, dtype, how, data, &now, scratch)?;
     }
     Ok(())
@@ -72,9 +72,9 @@ fn bytes(elements: &Range<usize>, dtype: DType) -> Range<usize> {
     elements.start * dtype.size()..elements.end * dtype.size()
 }
 
-fn segment(share: &Range<usize>, step: usize) -> Range<usize> {
-    let begin = (share.start + step * SEGMENT).min(share.end);
-    begin..(begin + SEGMENT).min(share.end)
+fn segment(share: &Range<usize>, step: usize, length: usize) -> Range<usize> {
+    let begin = (share.start + step * length).min(share.end);
+    begin..(begin + length).min(share.end)
 }
 
 fn reduce_shares(

@@ -1,5 +1,6 @@
 //! What one rank calls.
 
+use crate::collective::SEGMENT;
 use crate::element::{Element, Reduction};
 use crate::subset::Subset;
 use crate::{Transport, collective};
@@ -65,7 +66,7 @@ impl Group {
     /// As [`Group::all_reduce`]; `Shape` for a part of an element.
     pub fn all_reduce_bytes(&self, dtype: DType, data: &mut [u8], how: Reduction) -> Result<()> {
         whole_elements("all_reduce", dtype, data)?;
-        self.alone(|link, scratch| collective::all_reduce(link, dtype, how, data, scratch))
+        self.alone(|link, scratch| collective::all_reduce(link, dtype, how, data, (scratch, SEGMENT)))
     }
 
     /// Reduces all ranks' vectors; this rank gets the elements [`shard`]`(count, size, rank)` of the result, in their place. The others
@@ -83,7 +84,7 @@ impl Group {
     /// As [`Group::all_reduce_bytes`].
     pub fn reduce_scatter_bytes(&self, dtype: DType, data: &mut [u8], how: Reduction) -> Result<()> {
         whole_elements("reduce_scatter", dtype, data)?;
-        self.alone(|link, scratch| collective::reduce_scatter(link, dtype, how, data, scratch))
+        self.alone(|link, scratch| collective::reduce_scatter(link, dtype, how, data, (scratch, SEGMENT)))
     }
 
     /// Completes a vector of which every rank has its [`shard`].
@@ -264,6 +265,11 @@ impl Group {
     /// `Device` if the transport could not be closed.
     pub fn close(&self) -> Result<()> {
         self.transport.close()
+    }
+
+    /// Ends all ranks at once, with this exit code: for a rank that fails where the others do not learn of it.
+    pub fn abort(&self, code: u8) {
+        self.transport.abort(code);
     }
 
     fn check_rank(&self, op: &str, rank: usize) -> Result<()> {

@@ -29,3 +29,6 @@ pub use selftest::{SelfTest, selftest};
 pub use shard::shard;
 pub use slowed::{Link, slowed};
 pub use transport::Transport;
+
+#[cfg(test)]
+mod segments_tests;

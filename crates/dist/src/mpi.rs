@@ -1,9 +1,9 @@
 //! Messages between processes by MPI, the library of the system, found and loaded at run time.
 //!
 //! The three binary interfaces in use are Open MPI's (handles are addresses of the library's objects), MPICH's, which Intel MPI, MVAPICH and
-//! Cray share (handles are numbers in an `int`), and the one that MPI 5 standardised (handles are small numbers in a pointer). On every
-//! ABI that Rust's `extern "C"` speaks on 64-bit machines a number in a pointer-sized argument is a valid `int` argument, so one table of
-//! functions serves all three.
+//! Cray share (handles are numbers in an `int`), and the one that MPI 5 standardised (handles are small numbers in a pointer). On
+//! little-endian 64-bit machines a number in a pointer-sized argument is a valid `int` argument, and an `int` written to a zeroed pointer is
+//! its number, so one table of functions serves all three; on other machines MPI is refused.
 //!
 //! The one place of this crate that may use `unsafe`: it calls the library's functions with the signatures of the MPI standard.
 #![allow(unsafe_code)]
@@ -38,10 +38,19 @@ pub fn launched(variable: &dyn Fn(&str) -> Option<String>) -> Option<Launcher> {
         // A batch script has a number of tasks too; only what `srun` starts is a step of them.
         ("Slurm", ["SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"]),
     ];
+    const LOCAL_RANKS: [&str; 5] = [
+        "MPI_LOCALRANKID",
+        "PMI_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "MV2_COMM_WORLD_LOCAL_RANK",
+        "SLURM_LOCALID",
+    ];
     LAUNCHERS.iter().find_map(|(name, [size, rank, local_rank])| {
         let number = |name: &str| variable(name)?.trim().parse::<usize>().ok();
         let size = number(size).filter(|size| *size > 1)?;
-        Some(Launcher { name, size, rank: number(rank)?, local_rank: number(local_rank).unwrap_or(0) })
+        // A launcher may speak to the library by another one's protocol, as `srun --mpi=pmi2` does.
+        let local_rank = number(local_rank).or_else(|| LOCAL_RANKS.iter().find_map(|name| number(name)));
+        Some(Launcher { name, size, rank: number(rank)?, local_rank: local_rank.unwrap_or(0) })
     })
 }
 
@@ -59,6 +68,7 @@ type Test = unsafe extern "C" fn(*mut Handle, *mut c_int, usize) -> c_int;
 type Text = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
 type ErrorText = unsafe extern "C" fn(c_int, *mut c_char, *mut c_int) -> c_int;
 type Finalize = unsafe extern "C" fn() -> c_int;
+type Abort = unsafe extern "C" fn(Handle, c_int) -> c_int;
 
 /// The functions in use, and the values that a binary interface gives the standard's names.
 struct Library {
@@ -66,6 +76,7 @@ struct Library {
     initialized: Ask,
     init_thread: InitThread,
     finalize: Finalize,
+    abort: Abort,
     comm_rank: AskComm,
     comm_size: AskComm,
     comm_dup: Duplicate,
@@ -107,6 +118,9 @@ impl Library {
     }
 
     fn load(path: &Path) -> std::result::Result<Self, String> {
+        if cfg!(any(target_endian = "big", not(target_pointer_width = "64"))) {
+            return Err("MPI is supported on little-endian 64-bit machines only".into());
+        }
         // SAFETY: loading runs the library's constructors, as in any program that is linked with it.
         let library = unsafe { open_global(path) }.map_err(|e| e.to_string())?;
         // Other threads may be in it at exit, so it stays.
@@ -133,6 +147,7 @@ impl Library {
                 initialized: std::mem::transmute::<usize, Ask>(need("MPI_Initialized")?),
                 init_thread: std::mem::transmute::<usize, InitThread>(need("MPI_Init_thread")?),
                 finalize: std::mem::transmute::<usize, Finalize>(need("MPI_Finalize")?),
+                abort: std::mem::transmute::<usize, Abort>(need("MPI_Abort")?),
                 comm_rank: std::mem::transmute::<usize, AskComm>(need("MPI_Comm_rank")?),
                 comm_size: std::mem::transmute::<usize, AskComm>(need("MPI_Comm_size")?),
                 comm_dup: std::mem::transmute::<usize, Duplicate>(need("MPI_Comm_dup")?),
@@ -251,6 +266,13 @@ impl Mpi {
         // SAFETY: called once, before every other function; the standard allows null for argc and argv.
         let code = unsafe { (library.init_thread)(none, none.cast(), library.serialized, &raw mut level) };
         library.check("MPI_Init_thread", code)?;
+        if level < library.serialized {
+            return Err(Error::device(format!(
+                "{} ({}) cannot be called from several threads: it was built without MPI_THREAD_SERIALIZED",
+                library.path,
+                library.version()
+            )));
+        }
         let mut comm = 0;
         // SAFETY: the world is a communicator; the result is a handle of at most pointer size, in memory that was zero.
         unsafe {
@@ -281,6 +303,13 @@ impl Mpi {
         let library = Library::open(&candidates(launcher, library))?;
         let version = library.version();
         Ok((library.path, version))
+    }
+
+    /// Ends all processes after an error with messages under way, whose memory the caller would free.
+    fn end(&self, error: Error) -> Error {
+        tracing::error!("{error}");
+        self.abort(error.kind().exit_code());
+        error
     }
 
     /// Waits for requests of this rank and those of the peers they need.
@@ -332,6 +361,9 @@ impl Transport for Mpi {
 
     fn exchange(&self, to: Option<(usize, &[u8])>, from: Option<(usize, &mut [u8])>) -> Result<()> {
         let _one = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Error::device(format!("rank {} has left the group: it was closed", self.rank)));
+        }
         let (receiver, out) = to.unwrap_or((self.rank, &[]));
         let (sender, into) = from.unwrap_or((self.rank, &mut []));
         let (mut out, mut into) = (out.chunks(PIECE), into.chunks_mut(PIECE));
@@ -344,12 +376,12 @@ impl Transport for Mpi {
             let mut requests = [(None, sender), (None, receiver)];
             if let Some(piece) = room {
                 let (count, mut handle) = (piece.len() as c_int, 0);
-                // SAFETY: the memory outlives the request, which is completed below or ends the run; a piece's length fits an `int`.
+                // SAFETY: the memory outlives the request, which is completed below or ends all processes; a piece's length fits an `int`.
                 let code = unsafe {
                     let at = piece.as_mut_ptr().cast();
                     (lib.receive)(at, count, lib.byte, sender as c_int, TAG, self.comm, &raw mut handle)
                 };
-                lib.check("MPI_Irecv", code)?;
+                lib.check("MPI_Irecv", code).map_err(|e| self.end(e))?;
                 requests[0].0 = Some(handle);
             }
             if let Some(piece) = next {
@@ -359,15 +391,22 @@ impl Transport for Mpi {
                     let at = piece.as_ptr().cast();
                     (lib.send)(at, count, lib.byte, receiver as c_int, TAG, self.comm, &raw mut handle)
                 };
-                lib.check("MPI_Isend", code)?;
+                lib.check("MPI_Isend", code).map_err(|e| self.end(e))?;
                 requests[1].0 = Some(handle);
             }
-            self.complete(&mut requests)?;
+            self.complete(&mut requests).map_err(|e| self.end(e))?;
         }
     }
 
     fn name(&self) -> String {
         self.library.version()
+    }
+
+    fn abort(&self, code: u8) {
+        if !self.closed.load(Ordering::Relaxed) {
+            // SAFETY: the communicator is of this library, which is initialized. The standard lets it be called while others are in the library.
+            unsafe { (self.library.abort)(self.comm, c_int::from(code)) };
+        }
     }
 
     fn close(&self) -> Result<()> {
@@ -398,6 +437,8 @@ mod tests {
         assert_eq!(open_mpi, Some(Launcher { name: "Open MPI", size: 4, rank: 3, local_rank: 1 }));
         let mpich = with(&[("PMI_SIZE", "2"), ("PMI_RANK", "1"), ("MPI_LOCALRANKID", "1")]);
         assert_eq!(mpich, Some(Launcher { name: "MPICH", size: 2, rank: 1, local_rank: 1 }));
+        let pmi2 = with(&[("PMI_SIZE", "4"), ("PMI_RANK", "3"), ("SLURM_LOCALID", "2")]);
+        assert_eq!(pmi2.map(|l| l.local_rank), Some(2));
         assert_eq!(with(&[("OMPI_COMM_WORLD_SIZE", "1")]), None);
         assert_eq!(with(&[("SLURM_NTASKS", "8")]), None, "a batch script is no step");
         assert_eq!(with(&[]), None);

@@ -15,7 +15,7 @@ pub struct SelfTest {
     pub elapsed: Duration,
 }
 
-/// Lengths that are special: none, one, fewer than there are ranks, around the bound between the algorithms, several segments of one.
+/// Lengths that are special: none, one, fewer than there are ranks, around the bound between the algorithms.
 const LENGTHS: [usize; 10] = [0, 1, 2, 3, 7, 1000, 4099, 16_384, 65_537, 300_001];
 const DTYPES: [DType; 5] = [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::U32];
 

@@ -54,6 +54,10 @@ impl Transport for Slowed {
         format!("{}, {:.3} GB/s at most", self.inner.name(), self.link.bytes_per_s / 1e9)
     }
 
+    fn abort(&self, code: u8) {
+        self.inner.abort(code);
+    }
+
     fn close(&self) -> Result<()> {
         self.inner.close()
     }

@@ -21,6 +21,10 @@ pub trait Transport: Send + Sync {
     /// What carries the messages, for people: `threads`, `Open MPI 4.1.4`.
     fn name(&self) -> String;
 
+    /// Ends all ranks at once, because this one cannot go on. Where ranks are threads, those that wait for this one learn of its end when
+    /// it is dropped, and nothing happens here.
+    fn abort(&self, _code: u8) {}
+
     /// Ends this rank's part in order: all ranks call it, after their last message.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ fn operations_have_the_bits_of_their_definition() {
     }
 }
 
-/// Pieces that are longer than what is exchanged at a time, with a share that begins within an element's neighbour's.
+/// Shares that are longer than the segment that is exchanged at a time.
 #[test]
 fn long_vectors_go_in_segments() {
     let count = (9 << 20) + 3;

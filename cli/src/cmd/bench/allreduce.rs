@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::out;
+use crate::ranks::{Failed, finish};
 use crate::table::Table;
 use netcl::device::human;
 use netcl::dist::{Group, Mpi, Reduction, launched, local};
@@ -31,8 +32,8 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = bytes)]
     largest: usize,
     /// Times that each is measured
-    #[arg(long, default_value_t = 7)]
-    rounds: usize,
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
     /// One JSON object a line
     #[arg(long)]
     json: bool,
@@ -69,16 +70,15 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         let library = std::env::var_os("NETCL_MPI_LIBRARY").filter(|v| !v.is_empty()).map(PathBuf::from);
         let group = Mpi::join(Some(&launcher), library.as_deref(), PATIENCE)?;
         let device = args.devices.get(launcher.local_rank % args.devices.len().max(1));
-        let lines = rank(args, &group, device.map(String::as_str), context)?;
-        if group.leads() {
-            show(args, &group, &lines)?;
-        }
-        return group.close();
+        let about = (group.size(), group.transport().name());
+        let lines = rank(args, &group, device.map(String::as_str), context);
+        let shown = lines.and_then(|lines| if group.leads() { show(args, &about, &lines) } else { Ok(()) });
+        return finish(&group, shown.map_err(Failed::Own));
     }
     let n = if args.devices.is_empty() { usize::from(args.ranks) } else { args.devices.len() };
     let names: Vec<Option<String>> = (0..n).map(|i| args.devices.get(i).cloned()).collect();
     let mut groups = local(n, PATIENCE);
-    let leader = groups.first().cloned();
+    let about = (n, groups.first().map_or(String::new(), |group| group.transport().name()));
     let lines = std::thread::scope(|scope| {
         let start = |(group, name): (Group, Option<String>)| {
             scope.spawn(move || rank(args, &group, name.as_deref(), context))
@@ -88,10 +88,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         let all = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked()));
         all.collect::<Result<Vec<_>>>()
     })?;
-    match (leader, lines.first()) {
-        (Some(group), Some(lines)) => show(args, &group, lines),
-        _ => Err(Error::internal("no ranks")),
-    }
+    lines.first().map_or_else(|| Err(Error::internal("no ranks")), |lines| show(args, &about, lines))
 }
 
 fn rank(args: &Args, group: &Group, device: Option<&str>, context: &Context) -> Result<Vec<Line>> {
@@ -162,11 +159,11 @@ fn timed(args: &Args, group: &Group, mut f: impl FnMut() -> Result<()>) -> Resul
     Ok(times.get(times.len() / 2).copied().unwrap_or(f64::NAN).max(1e-9))
 }
 
-fn show(args: &Args, group: &Group, lines: &[Line]) -> Result<()> {
+fn show(args: &Args, (ranks, transport): &(usize, String), lines: &[Line]) -> Result<()> {
     if args.json {
         return lines.iter().try_for_each(out::json);
     }
-    out::note(&format!("{} ranks, {}, {}", group.size(), group.transport().name(), args.dtype));
+    out::note(&format!("{ranks} ranks, {transport}, {}", args.dtype));
     let mut table = Table::new(&[">vector", ">us", ">GB/s", ">bus GB/s", ">link GB/s", ">of the link"]);
     for line in lines {
         table.row([

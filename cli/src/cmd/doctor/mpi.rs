@@ -1,6 +1,7 @@
 //! `netcl doctor --mpi`: whether processes of an MPI launcher find each other and compute what they should.
 
 use crate::out;
+use crate::ranks::{Failed, finish};
 use netcl::dist::{Group, Launcher, Mpi, Reduction, launched, selftest};
 use netcl::prelude::*;
 use serde::Serialize;
@@ -31,21 +32,21 @@ pub fn run(json: bool) -> Result<()> {
     let launcher = launched(&|name| std::env::var(name).ok());
     let Some(launcher) = launcher else { return start(json, named) };
     let group = Mpi::join(Some(&launcher), named.as_deref(), PATIENCE)?;
-    let report = test(&group, &launcher)?;
-    if group.leads() {
-        show(&report, json)?;
-    }
-    group.close()
+    let tested = test(&group, &launcher).and_then(|report| match group.leads() {
+        true => show(&report, json).map_err(Failed::Own),
+        false => Ok(()),
+    });
+    finish(&group, tested)
 }
 
-fn test(group: &Group, launcher: &Launcher) -> Result<Report> {
-    let done = group.all_succeed(selftest(group, 1, ROUNDS, LONGEST))?;
+fn test(group: &Group, launcher: &Launcher) -> Result<Report, Failed> {
+    let done = group.all_succeed(selftest(group, 1, ROUNDS, LONGEST)).map_err(Failed::Shared)?;
     let mut small = [1.0f32; 1024];
     let mut times: Vec<f64> = Vec::new();
     for _ in 0..50 {
-        group.barrier()?;
+        group.barrier().map_err(Failed::Own)?;
         let begun = Instant::now();
-        group.all_reduce(&mut small, Reduction::Mean)?;
+        group.all_reduce(&mut small, Reduction::Mean).map_err(Failed::Own)?;
         times.push(begun.elapsed().as_secs_f64() * 1e6);
     }
     times.sort_by(f64::total_cmp);

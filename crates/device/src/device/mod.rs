@@ -514,14 +514,15 @@ impl Device {
 
     /// Hands everything enqueued to the device without waiting.
     pub fn flush(&self) -> Result<()> {
-        self.driver().flush(QueueKind::Compute)
+        self.driver().flush(self.queue())
     }
 
     /// Waits until the device has nothing left to do, and reports an error a destructor left behind.
     pub fn finish(&self) -> Result<()> {
+        deferred::all()?;
         self.driver().finish(QueueKind::Compute)?;
         self.driver().finish(QueueKind::Copy)?;
-        self.streams().queues().into_iter().try_for_each(|queue| self.driver().finish(queue))?;
+        self.streams().each(|queue| self.driver().finish(queue))?;
         self.check_deferred()
     }
 

@@ -3,10 +3,11 @@
 //! A thread's commands go into a stream while it is within [`Stream::run`]: launches, uploads, downloads, copies and fills. A stream begins
 //! with no order to anything else; [`Stream::wait`] and [`Device::wait_for`] make one by events. What a stream touches stays alive until the
 //! device's own queue is ordered behind it, or the host has waited for it, so that nothing else gets its memory meanwhile; and what is
-//! allocated within it gets memory of its own from the driver, which no command in another queue can still use.
+//! allocated within it gets memory of its own from the driver, which no command in another queue can still use. Memory that was allocated
+//! outside may be used by commands before: let the stream wait for a [`Device::mark`] first.
 
-use super::Device;
 use super::buffer::Buffer;
+use super::{Device, deferred};
 use crate::driver::{Event, QueueKind};
 use crate::{Error, Result};
 use std::cell::RefCell;
@@ -37,9 +38,9 @@ impl Streams {
     fn all(&self) -> MutexGuard<'_, Vec<Arc<Queue>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// The queues, for those who wait for all.
-    pub fn queues(&self) -> Vec<QueueKind> {
-        self.all().iter().map(|queue| queue.kind).collect()
+    /// Calls `f` for each queue, none of which is closed meanwhile.
+    pub fn each(&self, mut f: impl FnMut(QueueKind) -> Result<()>) -> Result<()> {
+        self.all().iter().try_for_each(|queue| f(queue.kind))
     }
 }
 
@@ -49,11 +50,14 @@ impl Streams {
 /// use netcl_device::{Device, Settings};
 /// # fn main() -> netcl_device::Result<()> {
 /// let device = Device::open("sim", &Settings::default())?;
-/// let (now, next) = (device.allocate(1 << 20)?, device.allocate(1 << 20)?);
+/// let now = device.allocate(1 << 20)?;
 /// let stream = device.stream()?;
 /// device.fill(&now, &[1])?;
-/// // Goes on beside the fill.
-/// stream.run(|| device.upload(&next, 0, &[2; 1 << 20]))?;
+/// // Goes on beside the fill, in memory that no command before can still use.
+/// let next = stream.run(|| {
+///     let next = device.allocate(1 << 20)?;
+///     device.upload(&next, 0, &[2; 1 << 20]).map(|()| next)
+/// })?;
 /// // What the device does from here on comes after it.
 /// stream.join()?;
 /// device.copy(&next, 0, &now, 0, 1 << 20)?;
@@ -83,9 +87,13 @@ impl Stream {
                 "stream: commands of a step that is being recorded go into its recording; use the stream before or after it",
             ));
         }
+        // What was deferred before belongs to the queue around this one, and what `f` defers to this one.
+        deferred::all()?;
         WITHIN.with_borrow_mut(|within| within.push((self.device.clone(), Arc::clone(&self.queue))));
         let _leave = Leave;
-        f()
+        let out = f()?;
+        deferred::all()?;
+        Ok(out)
     }
 
     /// A point after everything in the stream so far.
@@ -104,6 +112,8 @@ impl Stream {
     /// # Errors
     /// The driver's.
     pub fn wait(&self, event: &Event) -> Result<()> {
+        // The event's commands have to be handed over before another queue can wait for them.
+        self.device.driver().flush(QueueKind::Compute)?;
         self.device.driver().wait_for(self.queue.kind, event)
     }
 
@@ -126,9 +136,13 @@ impl Stream {
     /// # Errors
     /// The driver's.
     pub fn finish(&self) -> Result<()> {
-        self.device.driver().finish(self.queue.kind)?;
-        self.queue.kept().clear();
-        Ok(())
+        // What another thread enqueues meanwhile stays.
+        let kept = std::mem::take(&mut *self.queue.kept());
+        let finished = self.device.driver().finish(self.queue.kind);
+        if finished.is_err() {
+            self.queue.kept().extend(kept);
+        }
+        finished
     }
 
     /// Which queue it is, as drivers and profiles call it.

@@ -242,27 +242,27 @@ impl Trainer {
         (claim, path, resume): (Option<Claim>, &Path, bool),
         watch: &mut Watch<'_>,
     ) -> Result<Self> {
-        let made = Parallel::new(group, &config).and_then(|parallel| {
-            let mut trainer = match (resume, claim) {
-                (true, claim) => Self::reopened(device, config, (claim, path), watch, Some(&parallel))?,
-                (false, claim) => {
-                    let config = config.with_absolute_paths()?;
-                    let parts = Parts::build(device, &config, None, watch, Some(&parallel))?;
-                    let folder = match claim {
-                        Some(claim) => RunFolder::create(claim, &config)?,
-                        None => RunFolder::follow(path),
-                    };
-                    Self::assemble(device, config, parts, (folder, Vec::new()))?
-                }
+        let mut parallel = group.all_succeed(Parallel::new(group, &config))?;
+        let mut trainer = if resume {
+            let made = Self::reopened(device, config, (claim, path), watch, Some(&parallel));
+            let trainer = group.all_succeed(made)?;
+            parallel.begin(&trainer.config, &trainer.data, trainer.step, trainer.model.params().list())?;
+            trainer
+        } else {
+            let made = config.with_absolute_paths().and_then(|config| {
+                let parts = Parts::build(device, &config, None, watch, Some(&parallel))?;
+                Ok((config, parts))
+            });
+            let (config, parts) = group.all_succeed(made)?;
+            parallel.begin(&config, &parts.record.to_json()?, 0, parts.model.params().list())?;
+            // Nothing is written before all ranks have begun.
+            let folder = match claim {
+                Some(claim) => RunFolder::create(claim, &config),
+                None => Ok(RunFolder::follow(path)),
             };
-            trainer.parallel = Some(parallel);
-            Ok(trainer)
-        });
-        let mut trainer = group.all_succeed(made)?;
-        let Self { parallel, model, config, data, step, .. } = &mut trainer;
-        if let Some(parallel) = parallel {
-            parallel.begin(config, data, *step, model.params().list())?;
-        }
+            Self::assemble(device, config, parts, (group.all_succeed(folder)?, Vec::new()))?
+        };
+        trainer.parallel = Some(parallel);
         Ok(trainer)
     }
 

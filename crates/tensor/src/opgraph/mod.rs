@@ -183,7 +183,7 @@ impl OpGraph {
         if !self.spec.any_rows {
             return self.runner.run(&self.device, parts, &owned, (self.spec.rows, self.spec.rows));
         }
-        let most = self.buckets.last().copied().unwrap_or(MOST_ROWS);
+        let most = self.most();
         if rows <= most {
             return self.runner.run(&self.device, parts, &owned, (rows, self.bucket(rows)));
         }
@@ -206,8 +206,14 @@ impl OpGraph {
         (0..self.spec.outputs.len()).map(joined).collect()
     }
 
-    /// The number of rows that so many are computed as.
+    /// Rows that a run takes at once.
+    fn most(&self) -> usize {
+        self.buckets.last().copied().unwrap_or(MOST_ROWS)
+    }
+
+    /// The number of rows that so many are computed as; of more than a run takes at once, the most that it takes.
     pub fn bucket(&self, rows: usize) -> usize {
+        let rows = rows.min(self.most());
         let known = self.buckets.iter().copied().find(|bucket| *bucket >= rows);
         known.unwrap_or_else(|| rows.max(1).next_power_of_two())
     }

@@ -79,7 +79,8 @@ pub(crate) fn defer(
     term: impl FnOnce() -> Result<Option<Term>>,
 ) -> Result<Option<Tensor>> {
     // A check of each op's result needs the result.
-    if EAGER.get() || super::detects_anomaly() {
+    let debug = |x: &&Tensor| x.device().debug().needs_each() || x.device().debug().shapes;
+    if EAGER.get() || super::detects_anomaly() || inputs.first().is_some_and(debug) {
         return Ok(None);
     }
     let Some(scope) = SCOPE.with_borrow(Clone::clone) else { return Ok(None) };
