@@ -32,11 +32,7 @@ pub(crate) fn all_reduce(
         let parts: Vec<&[u8]> = if data.is_empty() { Vec::new() } else { all.chunks(data.len()).collect() };
         return reduce(dtype, how, &parts, data);
     }
-    let count = data.len() / dtype.size();
-    let shares: Vec<Range<usize>> = (0..n).map(|rank| bytes(&shard(count, n, rank), dtype)).collect();
-    let steps = shares.iter().map(|share| share.len().div_ceil(length)).max().unwrap_or(0);
-    for step in 0..steps {
-        let now: Vec<Range<usize>> = shares.iter().map(|share| segment(share, step, length)).collect();
+    for now in segments(link, dtype, data.len(), length) {
         reduce_shares(link, dtype, how, data, &now, scratch)?;
         gather_shares(link, data, &now)?;
     }
@@ -51,30 +47,38 @@ pub(crate) fn reduce_scatter(
     data: &mut [u8],
     (scratch, length): (&mut Vec<u8>, usize),
 ) -> Result<()> {
-    let (n, count) = (link.size(), data.len() / dtype.size());
-    let shares: Vec<Range<usize>> = (0..n).map(|rank| bytes(&shard(count, n, rank), dtype)).collect();
-    let steps = shares.iter().map(|share| share.len().div_ceil(length)).max().unwrap_or(0);
-    for step in 0..steps {
-        let now: Vec<Range<usize>> = shares.iter().map(|share| segment(share, step, length)).collect();
+    for now in segments(link, dtype, data.len(), length) {
         reduce_shares(link, dtype, how, data, &now, scratch)?;
     }
     Ok(())
 }
 
-/// Every rank's share of `data`, of `count` elements, to everyone.
+/// Every rank's share of `data` to everyone.
 pub(crate) fn all_gather_shares(link: &dyn Transport, dtype: DType, data: &mut [u8]) -> Result<()> {
-    let (n, count) = (link.size(), data.len() / dtype.size());
-    let shares: Vec<Range<usize>> = (0..n).map(|rank| bytes(&shard(count, n, rank), dtype)).collect();
-    gather_shares(link, data, &shares)
+    gather_shares(link, data, &shares(link, dtype, data.len()))
 }
 
-fn bytes(elements: &Range<usize>, dtype: DType) -> Range<usize> {
-    elements.start * dtype.size()..elements.end * dtype.size()
+/// The bytes of each rank's share of a vector of `bytes` bytes.
+fn shares(link: &dyn Transport, dtype: DType, bytes: usize) -> Vec<Range<usize>> {
+    let (n, size) = (link.size(), dtype.size());
+    let share = |rank| shard(bytes / size, n, rank);
+    (0..n).map(share).map(|elements| elements.start * size..elements.end * size).collect()
 }
 
-fn segment(share: &Range<usize>, step: usize, length: usize) -> Range<usize> {
-    let begin = (share.start + step * length).min(share.end);
-    begin..(begin + length).min(share.end)
+/// The shares in parts of at most `length` bytes: in each step one part of every rank's, empty where its share has ended.
+fn segments(
+    link: &dyn Transport,
+    dtype: DType,
+    bytes: usize,
+    length: usize,
+) -> impl Iterator<Item = Vec<Range<usize>>> {
+    let shares = shares(link, dtype, bytes);
+    let steps = shares.iter().map(|share| share.len().div_ceil(length)).max().unwrap_or(0);
+    let segment = move |share: &Range<usize>, step: usize| {
+        let begin = (share.start + step * length).min(share.end);
+        begin..(begin + length).min(share.end)
+    };
+    (0..steps).map(move |step| shares.iter().map(|share| segment(share, step)).collect())
 }
 
 fn reduce_shares(
