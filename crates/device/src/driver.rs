@@ -3,6 +3,7 @@
 //! Handles are shared owners: cloning is cheap, dropping the last one releases the object. A driver receives
 //! back only handles it made, and says [`Error::internal`](crate::Error::internal) for a foreign one.
 
+use crate::host::SharedMemory;
 use crate::{Capabilities, Result};
 use serde::Serialize;
 use std::any::Any;
@@ -154,6 +155,35 @@ pub trait Driver: Send + Sync {
         to: (&Memory, usize),
         bytes: usize,
     ) -> Result<()>;
+    /// Makes host memory one that transfers reach directly (page-locked), as long as the handle lives; `None` where the driver has no need
+    /// or no means of it.
+    fn pin(&self, _memory: &Arc<SharedMemory>) -> Result<Option<Memory>> {
+        Ok(None)
+    }
+    /// Enqueues a copy from the device into host memory, which the caller keeps until it is done.
+    fn read_into(
+        &self,
+        queue: QueueKind,
+        from: (&Memory, usize),
+        to: (&SharedMemory, usize),
+        bytes: usize,
+    ) -> Result<()> {
+        let mut data = vec![0; bytes];
+        self.read(queue, from.0, from.1, &mut data)?;
+        to.0.write(to.1, &data)
+    }
+    /// Enqueues a copy from host memory to the device; the caller keeps it, unchanged, until it is done.
+    fn write_from(
+        &self,
+        queue: QueueKind,
+        from: (&SharedMemory, usize),
+        to: (&Memory, usize),
+        bytes: usize,
+    ) -> Result<()> {
+        let mut data = vec![0; bytes];
+        from.0.read(from.1, &mut data)?;
+        self.write(queue, to.0, to.1, &data)
+    }
     /// Repeats `pattern` (1, 2, 4, 8 or 16 bytes) over a range.
     fn fill(&self, queue: QueueKind, to: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()>;
     /// Compiles source text. The error's message carries the build log.

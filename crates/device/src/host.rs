@@ -1,10 +1,10 @@
-//! Host memory: files seen as bytes without reading them first.
+//! Host memory: files seen as bytes without reading them first, and memory that several devices or processes share.
 //!
-//! The one place outside `opencl` that may use `unsafe`, for the one call that maps a file.
+//! The one place outside `opencl` that may use `unsafe`: for the call that maps a file, and for copies from and to shared memory.
 #![allow(unsafe_code)]
 
 use crate::{Error, Result};
-use std::{fs::File, ops::Deref, path::Path};
+use std::{fs::File, io::Write, ops::Deref, path::Path};
 
 /// A file mapped read-only. Dereferences to its bytes; an empty file is an empty slice.
 ///
@@ -39,6 +39,99 @@ impl Deref for MappedFile {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         self.map.as_deref().unwrap_or_default()
+    }
+}
+
+/// Host memory that threads, devices and processes share, at an address that does not change.
+///
+/// Who writes which part, and when others read it, is agreed by messages; the type only checks that accesses stay inside.
+#[derive(Debug)]
+pub struct SharedMemory {
+    map: memmap2::MmapRaw,
+}
+
+impl SharedMemory {
+    /// Zeroed memory of this process alone.
+    ///
+    /// # Errors
+    /// `Memory` where the system has none.
+    pub fn new(bytes: usize) -> Result<Self> {
+        let map = memmap2::MmapMut::map_anon(bytes.max(1));
+        let map = map.map_err(|e| Error::memory(format!("{bytes} bytes of host memory: {e}")))?;
+        Ok(Self { map: map.into() })
+    }
+
+    /// The memory of a new file of zeros, which other processes [open](Self::open). Its blocks are written first, because a file system
+    /// that is full would end the process at the first access.
+    ///
+    /// # Errors
+    /// `Io` where the file exists, or has no room.
+    pub fn create(path: &Path, bytes: usize) -> Result<Self> {
+        let failed = |e: std::io::Error| Error::io("creating", path, &e);
+        let mut file = File::options().read(true).write(true).create_new(true).open(path).map_err(failed)?;
+        let zeros = vec![0; bytes.clamp(1, 1 << 20)];
+        let written = (0..bytes.max(1))
+            .step_by(zeros.len())
+            .try_for_each(|at| file.write_all(&zeros[..zeros.len().min(bytes.max(1) - at)]));
+        if let Err(e) = written {
+            let _ = std::fs::remove_file(path);
+            return Err(failed(e));
+        }
+        let map = memmap2::MmapRaw::map_raw(&file).map_err(|e| Error::io("mapping", path, &e))?;
+        Ok(Self { map })
+    }
+
+    /// The memory of a file that another process [created](Self::create).
+    ///
+    /// # Errors
+    /// `Io` where it is not there or cannot be mapped.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::options().read(true).write(true).open(path);
+        let file = file.map_err(|e| Error::io("opening", path, &e))?;
+        let map = memmap2::MmapRaw::map_raw(&file).map_err(|e| Error::io("mapping", path, &e))?;
+        Ok(Self { map })
+    }
+
+    /// Bytes.
+    pub fn bytes(&self) -> usize {
+        self.map.len()
+    }
+
+    /// The address of byte `at`, from which `bytes` are inside.
+    ///
+    /// # Errors
+    /// `Internal` where they are not.
+    pub(crate) fn address(&self, at: usize, bytes: usize) -> Result<*mut u8> {
+        if at.checked_add(bytes).is_none_or(|end| end > self.bytes()) {
+            return Err(Error::internal(format!(
+                "{bytes} bytes at {at} leave host memory of {}",
+                self.bytes()
+            )));
+        }
+        Ok(self.map.as_mut_ptr().wrapping_add(at))
+    }
+
+    /// Copies the bytes from `at` on.
+    ///
+    /// # Errors
+    /// `Internal` where they leave the memory.
+    pub fn read(&self, at: usize, out: &mut [u8]) -> Result<()> {
+        let from = self.address(at, out.len())?;
+        // SAFETY: the part lies inside the mapping, which `out` cannot overlap. A device or process that writes there at the same time
+        // breaks the agreement above; what is copied then is unspecified.
+        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+
+    /// Replaces the bytes from `at` on.
+    ///
+    /// # Errors
+    /// `Internal` where they leave the memory.
+    pub fn write(&self, at: usize, data: &[u8]) -> Result<()> {
+        let to = self.address(at, data.len())?;
+        // SAFETY: as in `read`.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
+        Ok(())
     }
 }
 
@@ -84,6 +177,22 @@ mod tests {
             assert_eq!(control_group(&dir), left);
         }
         std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn shared_memory_is_one_for_all_who_open_it() {
+        let path = std::env::temp_dir().join(format!("netcl-shared-{}", std::process::id()));
+        let first = SharedMemory::create(&path, 3 << 20).unwrap();
+        assert!(SharedMemory::create(&path, 1).is_err());
+        let second = SharedMemory::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        first.write((3 << 20) - 4, b"abcd").unwrap();
+        let mut got = [0; 5];
+        second.read((3 << 20) - 4, &mut got[..4]).unwrap();
+        assert_eq!((&got[..4], second.bytes()), (b"abcd".as_slice(), 3 << 20));
+        assert!(second.read((3 << 20) - 4, &mut got).is_err() && second.write(usize::MAX, b"a").is_err());
+        assert_eq!(SharedMemory::new(5).unwrap().bytes(), 5);
+        assert!(SharedMemory::open(&path).is_err());
     }
 
     #[test]

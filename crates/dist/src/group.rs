@@ -5,9 +5,12 @@ use crate::element::{Element, Reduction};
 use crate::subset::Subset;
 use crate::{Transport, collective};
 use bytemuck::Pod;
-use netcl_device::{Error, Result};
+use netcl_device::{Error, Result, SharedMemory};
 use netcl_tensor::DType;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 /// One rank's part of a group of ranks that compute together.
 ///
@@ -208,6 +211,37 @@ impl Group {
         })
     }
 
+    /// Host memory of `bytes` that all ranks see, at first zero; `None` where they are on several machines, or there is no room. All ranks
+    /// call it.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`].
+    pub fn share_memory(&self, bytes: usize) -> Result<Option<SharedMemory>> {
+        if !self.transport.may_share_memory() {
+            return Ok(None);
+        }
+        // In memory where the system has such a file system, else where temporary files are.
+        for folder in [PathBuf::from("/dev/shm"), std::env::temp_dir()] {
+            let (path, own) = if self.leads() { create_in(&folder, bytes) } else { (PathBuf::new(), None) };
+            let name = self.all_gather_bytes(path.to_string_lossy().as_bytes())?;
+            let path = PathBuf::from(String::from_utf8_lossy(&name[0]).into_owned());
+            let found = if self.leads() || path.as_os_str().is_empty() {
+                own
+            } else {
+                SharedMemory::open(&path).ok().filter(|memory| memory.bytes() == bytes.max(1))
+            };
+            let all = self.all_gather(&[u8::from(found.is_some())])?;
+            if self.leads() && !path.as_os_str().is_empty() {
+                // The memory lives as long as somebody has it.
+                let _ = std::fs::remove_file(&path);
+            }
+            if let (Some(memory), true) = (found, all.iter().all(|has| *has == 1)) {
+                return Ok(Some(memory));
+            }
+        }
+        Ok(None)
+    }
+
     /// Makes an error of one rank everyone's: each gets its own error, or, without one, that of the lowest rank that failed.
     ///
     /// # Errors
@@ -297,6 +331,21 @@ impl Group {
             self.size(),
             own * self.size()
         )))
+    }
+}
+
+/// A new file of shared memory in `folder`: its path and the memory, or nothing where there is no room.
+fn create_in(folder: &Path, bytes: usize) -> (PathBuf, Option<SharedMemory>) {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |t| t.as_nanos());
+    let path = folder.join(format!("netcl-{}-{number}-{since:x}", std::process::id()));
+    match SharedMemory::create(&path, bytes) {
+        Ok(memory) => (path, Some(memory)),
+        Err(e) => {
+            tracing::debug!("no memory is shared in {}: {e}", folder.display());
+            (PathBuf::new(), None)
+        }
     }
 }
 

@@ -50,6 +50,11 @@ impl Transport for Slowed {
         Ok(())
     }
 
+    fn may_share_memory(&self) -> bool {
+        // It would be faster than the link.
+        false
+    }
+
     fn name(&self) -> String {
         format!("{}, {:.3} GB/s at most", self.inner.name(), self.link.bytes_per_s / 1e9)
     }

@@ -34,6 +34,10 @@ impl Transport for Subset {
         self.whole.exchange(to, from)
     }
 
+    fn may_share_memory(&self) -> bool {
+        self.whole.may_share_memory()
+    }
+
     fn name(&self) -> String {
         self.whole.name()
     }

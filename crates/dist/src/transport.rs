@@ -21,6 +21,11 @@ pub trait Transport: Send + Sync {
     /// What carries the messages, for people: `threads`, `Open MPI 4.1.4`.
     fn name(&self) -> String;
 
+    /// Whether ranks of one machine may exchange data through memory that they share, beside these messages.
+    fn may_share_memory(&self) -> bool {
+        true
+    }
+
     /// Ends all ranks at once, because this one cannot go on. Where ranks are threads, those that wait for this one learn of its end when
     /// it is dropped, and nothing happens here.
     fn abort(&self, _code: u8) {}

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 use netcl_device::{ErrorKind, Result, Settings};
-use netcl_dist::{Group, Link, Reduction, launched, local, selftest, shard, slowed};
+use netcl_dist::{Group, Link, Reduction, Relay, RelaySettings, launched, local, selftest, shard, slowed};
 use netcl_tensor::{DType, Device, Tensor};
 use std::time::{Duration, Instant};
 
@@ -164,4 +164,38 @@ fn tensors_are_reduced_where_they_are() {
 #[test]
 fn a_process_that_no_launcher_started_is_alone() {
     assert_eq!(launched(&|_| None), None);
+}
+
+/// Sums through shared memory, by shares and as a whole, and through messages, in pieces of 4096 bytes that take turns in the slots; their
+/// bits are those of the operation on the host.
+#[test]
+fn a_relay_has_the_sums_of_the_host() {
+    let numbers = |rank: usize, round: usize, count: usize| -> Vec<f32> {
+        let draw = |i: usize| (i * 2_654_435_761 + rank * 40_503 + round * 97) % 4093;
+        (0..count).map(|i| draw(i) as f32 / 17.0 - 100.0).collect()
+    };
+    for (n, shares_from, messages) in
+        [(1, 3, false), (2, 3, false), (2, 2, false), (3, 3, false), (10, 11, false), (3, 3, true)]
+    {
+        let settings = RelaySettings { piece: 4096, slots: 3 + n % 2, shares_from };
+        let done = on(n, |rank| -> Result<()> {
+            let link = Link { delay: Duration::ZERO, bytes_per_s: 1e12 };
+            let group = if messages { slowed(rank, link) } else { rank.clone() };
+            let device = Device::open("sim", &Settings::default())?;
+            let mut relay = Relay::new(&group, &device, settings)?;
+            assert_eq!(relay.shares_memory(), !messages);
+            for (round, count) in [1, 1023, 1024, 1025, 5000, 2048, 0, 9000].into_iter().enumerate() {
+                for dtype in [DType::F32, DType::Bf16] {
+                    let x = Tensor::from_f32(&device, [count], &numbers(rank.rank(), round, count), dtype)?;
+                    let mut expected = x.to_bytes()?;
+                    group.all_reduce_bytes(dtype, &mut expected, Reduction::Sum)?;
+                    relay.all_reduce(&x, &device.mark()?)?;
+                    relay.join()?;
+                    assert!(x.to_bytes()? == expected, "{n} ranks, {count} {dtype}");
+                }
+            }
+            Ok(())
+        });
+        assert!(done.iter().all(Result::is_ok), "{n} ranks: {done:?}");
+    }
 }

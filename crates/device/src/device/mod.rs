@@ -2,6 +2,7 @@
 
 mod buffer;
 pub mod deferred;
+mod pinned;
 pub mod record;
 mod stream;
 pub mod version;
@@ -9,6 +10,7 @@ mod writes;
 mod zones;
 
 pub use buffer::{Buffer, WeakBuffer};
+pub use pinned::Pinned;
 pub use stream::Stream;
 
 use crate::driver::{Access, Arg, Driver, Event, KernelHandle, Memory, QueueKind, Range};

@@ -47,6 +47,8 @@ pub struct Touched {
     pub allocation: Option<usize>,
     /// Where the object starts within that allocation.
     pub start: usize,
+    /// [`Buffer::number`] of the buffer that it is, or is part of.
+    pub buffer: u64,
 }
 
 impl Touched {
@@ -273,7 +275,13 @@ impl State {
             let (key, weak) = whole.downgrade();
             self.buffers.insert(key, weak);
         }
-        Touched { memory: buffer.memory().clone(), access, allocation, start: buffer.start() }
+        Touched {
+            memory: buffer.memory().clone(),
+            access,
+            allocation,
+            start: buffer.start(),
+            buffer: whole.number(),
+        }
     }
 }
 

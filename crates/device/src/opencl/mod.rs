@@ -8,6 +8,7 @@ mod discover;
 mod load;
 mod objects;
 mod parts;
+mod pinned;
 mod result;
 mod safe;
 mod staging;

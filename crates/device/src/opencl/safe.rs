@@ -4,12 +4,14 @@ use super::discover::OpenClDevice;
 use super::objects::{
     Arguments, ClEvent, ClKernel, ClMemory, ClProgram, Owner, Set, Shared, cl_event, cl_memory, foreign,
 };
+use super::pinned::PinnedRegion;
 use super::result::{check, info_bytes, need, number, text};
 use super::staging::Staging;
 use super::sys::{self, Ptr, Table};
 use super::transfers::Transfers;
 use crate::driver::{Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
 use crate::driver::{Transfer, TransferKind};
+use crate::host::SharedMemory;
 use crate::{Capabilities, Error, ErrorKind, Result};
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -267,6 +269,50 @@ impl Driver for OpenClDriver {
         let code = unsafe { copy(q, src, dst, from.1, to.1, bytes, 0, std::ptr::null(), slot) };
         check("clEnqueueCopyBuffer", || format!("{bytes} bytes"), code)?;
         self.timed(TransferKind::Copy, queue, bytes, event);
+        Ok(())
+    }
+
+    fn pin(&self, memory: &Arc<SharedMemory>) -> Result<Option<Memory>> {
+        // The host's memory is a processor's own.
+        if self.capabilities.is_cpu() {
+            return Ok(None);
+        }
+        PinnedRegion::new(&self.shared, memory).map(|region| Some(Memory::new(region)))
+    }
+
+    fn read_into(
+        &self,
+        queue: QueueKind,
+        from: (&Memory, usize),
+        to: (&SharedMemory, usize),
+        bytes: usize,
+    ) -> Result<()> {
+        let read = need(self.table().clEnqueueReadBuffer, "clEnqueueReadBuffer")?;
+        let (q, memory, at) = (self.shared.queue(queue), cl_memory(from.0)?, to.0.address(to.1, bytes)?);
+        let mut event = std::ptr::null_mut();
+        let slot = self.event_slot(&mut event);
+        // SAFETY: `bytes` from `at` are inside the host memory, which the caller keeps until the copy is done.
+        let code = unsafe { read(q, memory, 0, from.1, bytes, at.cast(), 0, std::ptr::null(), slot) };
+        check("clEnqueueReadBuffer", || format!("{bytes} bytes at {}", from.1), code)?;
+        self.timed(TransferKind::Download, queue, bytes, event);
+        Ok(())
+    }
+
+    fn write_from(
+        &self,
+        queue: QueueKind,
+        from: (&SharedMemory, usize),
+        to: (&Memory, usize),
+        bytes: usize,
+    ) -> Result<()> {
+        let write = need(self.table().clEnqueueWriteBuffer, "clEnqueueWriteBuffer")?;
+        let (q, memory, at) = (self.shared.queue(queue), cl_memory(to.0)?, from.0.address(from.1, bytes)?);
+        let mut event = std::ptr::null_mut();
+        let slot = self.event_slot(&mut event);
+        // SAFETY: as in `read_into`.
+        let code = unsafe { write(q, memory, 0, to.1, bytes, at.cast(), 0, std::ptr::null(), slot) };
+        check("clEnqueueWriteBuffer", || format!("{bytes} bytes at {}", to.1), code)?;
+        self.timed(TransferKind::Upload, queue, bytes, event);
         Ok(())
     }
 

@@ -78,6 +78,7 @@ table! {
 pub const DEVICE_TYPE_ALL: Ulong = 0xFFFF_FFFF;
 pub const QUEUE_PROFILING_ENABLE: Ulong = 1 << 1;
 pub const MEM_READ_WRITE: Ulong = 1;
+pub const MEM_USE_HOST_PTR: Ulong = 1 << 3;
 pub const MEM_ALLOC_HOST_PTR: Ulong = 1 << 4;
 pub const BUFFER_CREATE_TYPE_REGION: Uint = 0x1220;
 pub const MAP_READ_WRITE: Ulong = 3;

@@ -6,6 +6,7 @@ use super::uploads::Uploads;
 use crate::config::{GraphMode, TrainConfig};
 use crate::data::{Batch, Stage, Watch, Watcher};
 use crate::decoder::{Decoder, DecoderConfig, Freeze};
+use crate::model::Model;
 use netcl_device::Device;
 use netcl_kernel::ahead::build;
 use netcl_tensor::Result;
@@ -46,7 +47,7 @@ fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig) -> Result<
     if captured {
         let loss = warm(&model, &optimizer, part, &inputs)?;
         if config.grad_accum > 1 {
-            sums = Some(Sums::like(device, optimizer.params(), loss.dtype())?);
+            sums = Some(Sums::like(device, model.params().trained().iter(), loss.dtype())?);
         }
         optimizer.prepare()?;
     }

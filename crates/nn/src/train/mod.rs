@@ -24,6 +24,7 @@ mod observer;
 mod parallel;
 mod passes;
 mod peak;
+mod reducer;
 mod resume;
 mod stepper;
 mod sums;

@@ -1,14 +1,17 @@
-//! Data-parallel training: every rank has the whole model and computes its rows of each batch; gradients are summed before the update.
+//! Data-parallel training: every rank has the whole model and computes its rows of each batch; gradients are summed before the update, each
+//! buffer of them as soon as the backward pass is done with it.
 //!
 //! The batch of the configuration is that of all ranks, so a run is the same for any number of them, but for the order of sums. A rank's
 //! loss counts by its share of the rows, so shares may differ. Ranks make the same update from the same sums; they need not exchange
 //! weights after the first step.
 
+use super::reducer::{Reduced, Reducer};
 use crate::config::TrainConfig;
 use crate::data::Eval;
 use crate::evaluate::Score;
-use netcl_dist::{Group, Reduction, shard};
-use netcl_tensor::{DType, Error, Result, Tensor};
+use netcl_device::driver::Event;
+use netcl_dist::{Group, shard};
+use netcl_tensor::{Device, Error, Result, Tensor};
 use std::ops::Range;
 
 /// A rank's part of a run.
@@ -16,12 +19,14 @@ pub(super) struct Parallel {
     group: Group,
     rows: Range<usize>,
     batch: usize,
-    /// Bytes of all gradients of one type.
-    bytes: Vec<u8>,
+    /// Made with the first reduction, because it needs the device.
+    reducer: Option<Reducer>,
     /// The devices of all ranks.
     devices: Vec<String>,
     /// What some rank was asked for in the last step.
     asked: [bool; 2],
+    /// Ranks whose part of the loss was no finite number, at the first such step.
+    diverged: Option<String>,
 }
 
 impl Parallel {
@@ -38,7 +43,7 @@ impl Parallel {
         }
         let rows = shard(batch, size, group.rank());
         let group = group.clone();
-        Ok(Self { group, rows, batch, bytes: Vec::new(), devices: Vec::new(), asked: [false; 2] })
+        Ok(Self { group, rows, batch, reducer: None, devices: Vec::new(), asked: [false; 2], diverged: None })
     }
 
     /// The settings of this rank's part of a step.
@@ -80,43 +85,46 @@ impl Parallel {
         format!("{} ranks ({})", self.group.size(), self.devices.join(", "))
     }
 
-    /// Replaces gradients and loss by their sums over all ranks, and learns whether a rank was asked to stop or to save.
+    /// Begins the reduction of a buffer of gradients, which are there once `ready` has come, beside what the device does.
+    ///
+    /// # Errors
+    /// Those of the group and the device, when the first reduction is prepared.
+    pub fn begin_reduction(&mut self, bucket: &Tensor, ready: Event) -> Result<()> {
+        self.reducer(bucket.device())?.sum(bucket.clone(), ready)
+    }
+
+    /// Waits until the device's queue can go on behind the reductions that were begun; `loss` is then the sum of all ranks', and known is whether
+    /// one of them was asked to stop or to save.
     ///
     /// # Errors
     /// Those of the group and the device.
-    pub fn reduce(&mut self, gradients: &[Tensor], loss: &Tensor, asked: [bool; 2]) -> Result<()> {
-        for dtype in DType::FLOATS {
-            let of_type: Vec<&Tensor> = gradients.iter().filter(|g| g.dtype() == dtype).collect();
-            if !of_type.is_empty() {
-                self.reduce_all(dtype, &of_type)?;
-            }
+    pub fn finish_reductions(&mut self, loss: &Tensor, asked: [bool; 2]) -> Result<()> {
+        let reducer = self.reducer(loss.device())?;
+        let Reduced { losses, asked } = reducer.finish(loss.clone(), asked)?;
+        self.asked = asked;
+        if self.diverged.is_none() {
+            let bad = losses.iter().enumerate().filter(|(_, loss)| !loss.is_finite());
+            let ranks: Vec<String> =
+                bad.map(|(rank, loss)| format!("{loss} at {}", self.name_of(rank))).collect();
+            self.diverged = (!ranks.is_empty()).then(|| ranks.join(", "));
         }
-        let own = [loss.item()?.to_bits(), u32::from(asked[0]), u32::from(asked[1])];
-        let all = self.group.all_gather(&own)?;
-        let of_rank = all.chunks_exact(own.len());
-        let sum = of_rank.clone().map(|rank| f32::from_bits(rank[0])).sum::<f32>();
-        self.asked = [1, 2].map(|i| of_rank.clone().any(|rank| rank[i] != 0));
-        loss.set_f32(&[sum])
+        Ok(())
     }
 
-    fn reduce_all(&mut self, dtype: DType, gradients: &[&Tensor]) -> Result<()> {
-        let mut bytes = std::mem::take(&mut self.bytes);
-        bytes.resize(gradients.iter().map(|g| g.count() * dtype.size()).sum(), 0);
-        let mut rest = bytes.as_mut_slice();
-        for gradient in gradients {
-            let (part, others) = rest.split_at_mut(gradient.count() * dtype.size());
-            read(gradient, part)?;
-            rest = others;
+    /// The ranks whose part of a loss was the first that is no finite number.
+    pub fn diverged(&self) -> Option<&str> {
+        self.diverged.as_deref()
+    }
+
+    fn name_of(&self, rank: usize) -> String {
+        format!("rank {rank} ({})", self.devices.get(rank).map_or("", String::as_str))
+    }
+
+    fn reducer(&mut self, device: &Device) -> Result<&Reducer> {
+        match &mut self.reducer {
+            Some(reducer) => Ok(reducer),
+            none => Ok(none.insert(Reducer::start(&self.group, device)?)),
         }
-        self.group.all_reduce_bytes(dtype, &mut bytes, Reduction::Sum)?;
-        let mut rest = bytes.as_slice();
-        for gradient in gradients {
-            let (part, others) = rest.split_at(gradient.count() * dtype.size());
-            gradient.write_bytes(0, part)?;
-            rest = others;
-        }
-        self.bytes = bytes;
-        Ok(())
     }
 
     /// Whether a rank was asked to stop, and to save, in the last step.
@@ -145,12 +153,4 @@ impl Parallel {
         let nll = all.chunks_exact(numbers.len()).map(|rank| f64::from_bits(rank[0])).sum();
         Ok(Score { nll, tokens: sum(1), windows: sum(2), bytes: own.bytes.map(|_| sum(3)) })
     }
-}
-
-fn read(gradient: &Tensor, out: &mut [u8]) -> Result<()> {
-    if !gradient.is_contiguous() {
-        return Err(Error::internal("a gradient that is not contiguous"));
-    }
-    let at = gradient.layout().offset * gradient.dtype().size();
-    gradient.device().download(gradient.storage(), at, out)
 }

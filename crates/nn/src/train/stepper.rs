@@ -20,6 +20,9 @@ pub struct Stepper {
     plans: bool,
 }
 
+/// Tensors that somebody waits for, and what is called when all that writes one is enqueued.
+type Parts<'a> = (&'a [&'a Tensor], &'a mut dyn FnMut(usize) -> Result<()>);
+
 enum State {
     /// No step has run yet.
     Cold,
@@ -104,27 +107,62 @@ impl Stepper {
     ///
     /// # Errors
     /// Errors of the step; with [`GraphMode::On`] also the reason why it cannot be captured.
-    pub fn run(&mut self, mut step: impl FnMut() -> Result<Tensor>) -> Result<Tensor> {
+    pub fn run(&mut self, step: impl FnMut() -> Result<Tensor>) -> Result<Tensor> {
+        self.run_parts(step, &[], |_| Ok(()))
+    }
+
+    /// The same, and calls `done(i)` as soon as all that writes `parts[i]` is enqueued, in their order: within the step if it is replayed,
+    /// else after it. See [`Graph::replay_parts`].
+    ///
+    /// # Errors
+    /// As [`Stepper::run`]; those of `done`.
+    pub fn run_parts(
+        &mut self,
+        mut step: impl FnMut() -> Result<Tensor>,
+        parts: &[&Tensor],
+        mut done: impl FnMut(usize) -> Result<()>,
+    ) -> Result<Tensor> {
         // Memory checkers need every buffer to be a separate allocation.
         let unplanned = self.device.settings().exact_memory || !self.plans;
         // Gradients of an incomplete step must not be added to those of the next.
         let gradients = Rollback::start();
-        let out = self.advance(unplanned, &mut step);
+        let out = self.advance(unplanned, &mut step, (parts, &mut done));
         if out.is_ok() {
             gradients.accept();
         }
         out
     }
 
-    fn advance(&mut self, unplanned: bool, step: &mut impl FnMut() -> Result<Tensor>) -> Result<Tensor> {
-        match std::mem::replace(&mut self.state, State::Eager) {
+    fn advance(
+        &mut self,
+        unplanned: bool,
+        step: &mut impl FnMut() -> Result<Tensor>,
+        (parts, done): Parts<'_>,
+    ) -> Result<Tensor> {
+        let state = std::mem::replace(&mut self.state, State::Eager);
+        let replays = matches!(state, State::Captured { .. } | State::Traced(_))
+            || unplanned && matches!(state, State::Warm);
+        let (of_replay, after): (&[&Tensor], &[&Tensor]) = if replays { (parts, &[]) } else { (&[], parts) };
+        let loss = self.advance_from(state, unplanned, step, (of_replay, done))?;
+        (0..after.len()).try_for_each(done)?;
+        Ok(loss)
+    }
+
+    fn advance_from(
+        &mut self,
+        state: State,
+        unplanned: bool,
+        step: &mut impl FnMut() -> Result<Tensor>,
+        parts: Parts<'_>,
+    ) -> Result<Tensor> {
+        match state {
             State::Eager => step(),
             State::Cold => {
                 let loss = step()?;
                 self.state = State::Warm;
                 Ok(loss)
             }
-            State::Warm if unplanned => self.capture(None, step),
+            State::Warm if unplanned => self.capture(None, step, parts),
             State::Warm => {
                 let (trace, loss) = Trace::of(&self.device, &mut *step)?;
                 match Plan::new(&self.device, &trace) {
@@ -133,10 +171,10 @@ impl Stepper {
                 }
                 Ok(loss)
             }
-            State::Traced(plan) => self.capture(Some(plan), step),
+            State::Traced(plan) => self.capture(Some(plan), step, parts),
             State::Captured { graph, loss, plan } => {
                 // The graph is kept also if the replay fails, because its buffers may be in use.
-                let outcome = graph.replay();
+                let outcome = graph.replay_parts(parts.0, parts.1);
                 let out = loss.clone();
                 self.state = State::Captured { graph, loss, plan };
                 outcome.map(|()| out)
@@ -144,7 +182,12 @@ impl Stepper {
         }
     }
 
-    fn capture(&mut self, plan: Option<Plan>, step: &mut impl FnMut() -> Result<Tensor>) -> Result<Tensor> {
+    fn capture(
+        &mut self,
+        plan: Option<Plan>,
+        step: &mut impl FnMut() -> Result<Tensor>,
+        (parts, done): Parts<'_>,
+    ) -> Result<Tensor> {
         let captured = match &plan {
             Some(plan) => Graph::planned(&self.device, plan, &mut *step),
             None => Graph::capture(&self.device, &mut *step),
@@ -153,13 +196,15 @@ impl Stepper {
             Ok((graph, loss)) => {
                 let (launches, others) = graph.commands();
                 tracing::debug!("captured a step: {launches} launches, {others} fills, copies and uploads");
-                let (outcome, out) = (graph.replay(), loss.clone());
+                let (outcome, out) = (graph.replay_parts(parts, done), loss.clone());
                 self.state = State::Captured { graph, loss, plan };
                 outcome.map(|()| out)
             }
             Err(e) => {
                 self.give_up(e)?;
-                step()
+                let loss = step()?;
+                (0..parts.len()).try_for_each(done)?;
+                Ok(loss)
             }
         }
     }

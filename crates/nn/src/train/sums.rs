@@ -1,27 +1,51 @@
 //! Accumulated gradients and loss of a step with several micro-batches, in fixed buffers: every replay of the captured micro-batch adds to the
 //! same memory, so one graph serves all micro-batches.
 
+use crate::params::ALIGN;
 use netcl_tensor::ops::map::map_into;
 use netcl_tensor::{DType, Device, Result, Tensor};
+
+/// Bytes from which on a buffer takes no further gradients: what PyTorch's `DistributedDataParallel` has for its first bucket and for the
+/// others (Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020). The first one is small, so that its
+/// reduction begins early.
+const FIRST_BUCKET: usize = 1 << 20;
+const BUCKET: usize = 25 << 20;
 
 /// The accumulators of a step.
 pub(super) struct Sums {
     /// Parameters and their gradient accumulators.
     gradients: Vec<(Tensor, Tensor)>,
+    /// The buffers that hold the accumulators, each those of parameters that follow each other, the last parameters first: about the order
+    /// in which a backward pass is done with them.
+    buckets: Vec<Tensor>,
     loss: Tensor,
+}
+
+/// Gradients of one type that lie in one buffer.
+struct Bucket {
+    dtype: DType,
+    /// The parameters and where their gradients begin, in elements.
+    params: Vec<(Tensor, usize)>,
+    count: usize,
 }
 
 impl Sums {
     /// Accumulators for the parameters that have a gradient now, of the gradients' types.
     pub fn like<'a>(device: &Device, params: impl Iterator<Item = &'a Tensor>, loss: DType) -> Result<Self> {
         let _tag = device.tag("gradients");
-        let mut gradients = Vec::new();
-        for param in params {
-            if let Some(grad) = param.grad() {
-                gradients.push((param.clone(), Tensor::empty(device, param.shape(), grad.dtype())?));
+        let (mut gradients, mut buckets) = (Vec::new(), Vec::new());
+        // Memory checkers need every buffer to be a separate allocation.
+        let separate = device.settings().exact_memory;
+        let graded: Vec<_> = params.filter_map(|param| Some((param, param.grad()?.dtype()))).collect();
+        for bucket in divide(graded.into_iter().rev(), separate) {
+            let whole = Tensor::empty(device, [bucket.count], bucket.dtype)?;
+            for (param, at) in bucket.params {
+                let sum = whole.window(at, param.shape().clone())?;
+                gradients.push((param, sum));
             }
+            buckets.push(whole);
         }
-        let sums = Self { gradients, loss: Tensor::empty(device, [], loss)? };
+        let sums = Self { gradients, buckets, loss: Tensor::empty(device, [], loss)? };
         sums.begin()?;
         Ok(sums)
     }
@@ -31,16 +55,14 @@ impl Sums {
     /// They are set to -0, because -0 + x has the bits of x for every x, -0 included: the first micro-batch can add like the others and
     /// needs no graph of its own.
     pub fn begin(&self) -> Result<()> {
-        for (param, sum) in &self.gradients {
-            clear(sum)?;
-            param.set_grad(Some(sum.clone()));
-        }
+        self.buckets.iter().try_for_each(clear)?;
+        self.gradients.iter().for_each(|(param, sum)| param.set_grad(Some(sum.clone())));
         clear(&self.loss)
     }
 
-    /// The accumulated gradients.
-    pub fn gradients(&self) -> Vec<Tensor> {
-        self.gradients.iter().map(|(_, sum)| sum.clone()).collect()
+    /// The buffers that hold the accumulated gradients, about in the order in which a backward pass is done with them.
+    pub fn buckets(&self) -> &[Tensor] {
+        &self.buckets
     }
 
     /// Adds the loss of a micro-batch; returns the sum.
@@ -53,6 +75,25 @@ impl Sums {
     pub fn end(&self) {
         self.gradients.iter().for_each(|(param, _)| param.set_grad(None));
     }
+}
+
+/// The buffers for gradients of these parameters and types.
+fn divide<'a>(params: impl Iterator<Item = (&'a Tensor, DType)>, separate: bool) -> Vec<Bucket> {
+    let mut buckets: Vec<Bucket> = Vec::new();
+    for (param, dtype) in params {
+        let has_room = |(i, bucket): (usize, &Bucket)| {
+            let full = if i == 0 { FIRST_BUCKET } else { BUCKET };
+            !separate && bucket.dtype == dtype && bucket.count * dtype.size() < full
+        };
+        let at = buckets.iter().enumerate().position(has_room).unwrap_or(buckets.len());
+        if at == buckets.len() {
+            buckets.push(Bucket { dtype, params: Vec::new(), count: 0 });
+        }
+        let bucket = &mut buckets[at];
+        bucket.params.push((param.clone(), bucket.count));
+        bucket.count += param.count().next_multiple_of(ALIGN);
+    }
+    buckets
 }
 
 fn clear(sum: &Tensor) -> Result<()> {

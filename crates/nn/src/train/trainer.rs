@@ -145,7 +145,11 @@ impl Parts {
             None => config.decoder(vocab),
         };
         // Checked once before the data is read, which may take long, and once with the vocabulary that results from it.
-        let plan = |model: &DecoderConfig| MemoryPlan::of(&local, model, device.capabilities()).check(device);
+        let plan = |model: &DecoderConfig| {
+            let plan = MemoryPlan::of(&local, model, device.capabilities());
+            // Ranks accumulate gradients in memory that stays.
+            MemoryPlan { gradients_wait: plan.gradients_wait || parallel.is_some(), ..plan }.check(device)
+        };
         let vocab = folder.as_ref().map(|folder| folder.config.vocab).or(config.vocab);
         plan(&shape(vocab.unwrap_or(1))?)?;
         let kept = from.map(|(_, path)| path).filter(|path| path.join(crate::tokenizer::FILE).exists());

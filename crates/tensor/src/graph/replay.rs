@@ -2,10 +2,11 @@
 
 use super::plan::Plan;
 use super::record::{Recorded, Trace, recorded};
-use crate::{Device, Result};
-use netcl_device::driver::{Arg, KernelHandle, QueueKind, Range};
+use crate::{Device, Result, Tensor};
+use netcl_device::driver::{Access, Arg, KernelHandle, QueueKind, Range};
 use netcl_device::record::{Command, Held, Mode, Recorded as Argument, Touched};
 use netcl_device::{Buffer, Label};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// One command with everything it needs.
@@ -27,6 +28,8 @@ pub struct Graph {
     steps: Vec<Step>,
     // After the commands: a kernel may be released while its memory is still there, not the other way round.
     held: Held,
+    /// By the number of each buffer that is written and was there before: the last command that writes it.
+    last_writes: HashMap<u64, usize>,
     _chunks: Vec<Buffer>,
     /// Memory objects that bound kernels do not keep by themselves.
     _memory: Vec<Touched>,
@@ -68,8 +71,13 @@ impl Graph {
 
     fn bind(device: &Device, commands: Vec<Command>, held: Held, chunks: Vec<Buffer>) -> Result<Self> {
         let mut steps = Vec::with_capacity(commands.len());
-        let mut memory = Vec::new();
-        for command in commands {
+        let (mut memory, mut last_writes) = (Vec::new(), HashMap::new());
+        for (at, command) in commands.into_iter().enumerate() {
+            for touched in command.touched() {
+                if touched.access == Access::Write && touched.allocation.is_none() {
+                    last_writes.insert(touched.buffer, at);
+                }
+            }
             steps.push(match command {
                 Command::Launch { kernel, args, indirect, range, label, .. } => {
                     let reached = indirect.iter().filter(|_| device.capabilities().simulated);
@@ -88,7 +96,7 @@ impl Graph {
                 Command::Write { to, data } => Step::Write { to, data },
             });
         }
-        Ok(Self { device: device.clone(), steps, held, _chunks: chunks, _memory: memory })
+        Ok(Self { device: device.clone(), steps, held, last_writes, _chunks: chunks, _memory: memory })
     }
 
     /// Enqueues the step again, in one piece: replays of this or another graph that threads start at the same time come one after the
@@ -98,8 +106,32 @@ impl Graph {
     /// The driver's: the commands before the one that failed are enqueued. `Unsupported` within a step that is being recorded.
     pub fn replay(&self) -> Result<()> {
         let _alone = self.device.start_replay()?;
+        self.enqueue(&self.steps)
+    }
+
+    /// The same, and calls `done(i)` as soon as the last command is enqueued that writes the tensor `parts[i]`, in the order of `parts`: what
+    /// does something with a part beside the rest of the step can begin behind a [`Device::mark`] made there.
+    ///
+    /// `parts` are tensors from before the capture. One that the step does not write is done when those before it are.
+    ///
+    /// # Errors
+    /// As [`Graph::replay`]; those of `done`.
+    pub fn replay_parts(&self, parts: &[&Tensor], mut done: impl FnMut(usize) -> Result<()>) -> Result<()> {
+        let _alone = self.device.start_replay()?;
+        let mut begin = 0;
+        for (i, part) in parts.iter().enumerate() {
+            let last = self.last_writes.get(&part.storage().number());
+            let end = last.map_or(begin, |last| begin.max(last + 1));
+            self.enqueue(&self.steps[begin..end])?;
+            done(i)?;
+            begin = end;
+        }
+        self.enqueue(&self.steps[begin..])
+    }
+
+    fn enqueue(&self, steps: &[Step]) -> Result<()> {
         let driver = self.device.driver();
-        for step in &self.steps {
+        for step in steps {
             match step {
                 Step::Launch { kernel, range, label } => {
                     tracing::trace!("replaying {} of {:?} in {:?}", label.name, range.global, range.local);

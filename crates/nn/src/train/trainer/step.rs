@@ -112,9 +112,11 @@ impl Trainer {
             let (inputs, next) = self.batch(batches, uploads, micro)?;
             after = next;
             let begun = Instant::now();
-            if self.stepper.is_cold() && self.sums.is_none() {
+            // Ranks reduce gradients in the accumulators, captured or not.
+            if (self.stepper.is_cold() || self.parallel.is_some()) && self.sums.is_none() {
                 self.start_sums(&inputs)?;
             }
+            let last = micro + 1 == self.config.grad_accum;
             let Self { stepper, model, optimizer, config, draws, sums, detect_anomaly: on, parallel, .. } =
                 self;
             let (model, part) = (&**model, part_of(parallel.as_ref(), config, draws));
@@ -129,7 +131,15 @@ impl Trainer {
             if stepper.is_cold() && sums.is_some() {
                 stepper.dry_run(|| Ok(()), step);
             }
-            let loss = stepper.run(step)?;
+            let whole = model.params().device();
+            let buckets: Vec<&Tensor> = match (sums, &parallel) {
+                (Some(sums), Some(_)) if last => sums.buckets().iter().collect(),
+                _ => Vec::new(),
+            };
+            let loss = stepper.run_parts(step, &buckets, |i| match parallel {
+                Some(parallel) => parallel.begin_reduction(buckets[i], whole.mark()?),
+                None => Ok(()),
+            })?;
             total = Some(match total {
                 Some(sum) if sums.is_none() => sum.add(&loss)?,
                 _ => loss,
@@ -155,15 +165,11 @@ impl Trainer {
         Ok(Some((loss, after)))
     }
 
-    /// Replaces this rank's gradients and loss by the sums of all ranks'.
+    /// Waits for the sums of all ranks' gradients; `loss` becomes the sum of all ranks'.
     fn reduce(&mut self, loss: &Tensor, observer: &mut dyn Observer) -> Result<()> {
         let Some(parallel) = &mut self.parallel else { return Ok(()) };
         let begun = Instant::now();
-        let gradients = match &self.sums {
-            Some(sums) => sums.gradients(),
-            None => self.optimizer.params().filter_map(Tensor::grad).collect(),
-        };
-        parallel.reduce(&gradients, loss, [observer.should_stop(), observer.should_save()])?;
+        parallel.finish_reductions(loss, [observer.should_stop(), observer.should_save()])?;
         self.host_did("all_reduce", begun);
         Ok(())
     }
@@ -174,12 +180,13 @@ impl Trainer {
         let Self { model, optimizer, config, draws, stepper, update, parallel, .. } = self;
         let (model, part) = (&**model, part_of(parallel.as_ref(), config, draws));
         let made = warm(model, optimizer, part, inputs).and_then(|loss| {
-            let sums = Sums::like(loss.device(), optimizer.params(), loss.dtype())?;
+            let sums = Sums::like(loss.device(), model.params().trained().iter(), loss.dtype())?;
             optimizer.prepare()?;
             Ok(sums)
         });
         match made {
             Ok(sums) => self.sums = Some(sums),
+            Err(e) if parallel.is_some() => return Err(e),
             Err(e) => {
                 optimizer.zero_grad();
                 stepper.stay_eager(e)?;
@@ -220,13 +227,13 @@ impl Trainer {
 
     /// The error for a step whose loss is not finite.
     pub(super) fn diverged(&self, done: &Done) -> Error {
+        let device = &self.model.params().device().capabilities().id;
+        let ranks = self.parallel.as_ref().and_then(Parallel::diverged);
+        let place = ranks.map_or_else(|| format!("on {device}"), |ranks| format!("({ranks})"));
         Error::launch(format!(
-            "the loss of step {} on {} is {}: training diverged. Lower --lr (now {:.1e}), lengthen --warmup, or clip with \
+            "the loss of step {} {place} is {}: training diverged. Lower --lr (now {:.1e}), lengthen --warmup, or clip with \
              --clip; --detect-anomaly names the op that made it. The checkpoints before this step are intact",
-            done.step,
-            self.model.params().device().capabilities().id,
-            done.loss,
-            done.lr
+            done.step, done.loss, done.lr
         ))
     }
 

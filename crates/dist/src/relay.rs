@@ -1,0 +1,300 @@
+//! Reductions of tensors through page-locked host memory, beside what the device computes.
+//!
+//! Every rank copies a piece of its vector into a slot of host memory; ranks of one machine share that memory and copy each other's pieces
+//! to their devices, which add them up. Two streams carry the copies, one each way, so both directions of the link are in use, and the
+//! device's own queue goes on meanwhile. Ranks on several machines, or behind a [`slowed`](crate::slowed) link, exchange the pieces by
+//! messages and add them on the host. The sums have the same bits either way: in the order of ranks, in f32, rounded once.
+
+use crate::{Group, Reduction, shard};
+use netcl_device::driver::Event;
+use netcl_device::{Device, Error, Pinned, Result, SharedMemory, Stream};
+use netcl_tensor::ops::map::map_into;
+use netcl_tensor::{DType, Tensor};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Sizes of a [`Relay`].
+#[derive(Clone, Copy, Debug)]
+pub struct RelaySettings {
+    /// Bytes that are copied at a time: a multiple of 4096.
+    pub piece: usize,
+    /// Pieces of each rank that the host memory holds: at least 3.
+    pub slots: usize,
+    /// From so many ranks on each sums its share and passes the sums on; with fewer, each sums everything.
+    pub shares_from: usize,
+}
+
+impl Default for RelaySettings {
+    /// Pieces that a link of 50 GB/s moves in a few times the latency of a transfer and a message.
+    fn default() -> Self {
+        Self { piece: 8 << 20, slots: 4, shares_from: 3 }
+    }
+}
+
+/// Elements at whose multiples shares begin: an alignment that every device accepts.
+const ALIGN: usize = 1024;
+/// Summands of one launch.
+const SUMMANDS: [&str; 7] = [
+    "x0 + x1",
+    "x0 + x1 + x2",
+    "x0 + x1 + x2 + x3",
+    "x0 + x1 + x2 + x3 + x4",
+    "x0 + x1 + x2 + x3 + x4 + x5",
+    "x0 + x1 + x2 + x3 + x4 + x5 + x6",
+    "x0 + x1 + x2 + x3 + x4 + x5 + x6 + x7",
+];
+
+/// One rank's end of the reductions of a group.
+pub struct Relay {
+    group: Group,
+    device: Device,
+    settings: RelaySettings,
+    // Before the memory: what is under way ends first.
+    down: Stream,
+    up: Stream,
+    host: Pinned,
+    /// Whether the memory is that of all ranks.
+    shared: bool,
+    /// Memory of the device for other ranks' pieces, by type.
+    staging: Vec<(DType, Vec<Tensor>)>,
+    /// Pieces whose download was enqueued, and pieces that were reduced.
+    started: usize,
+    reduced: usize,
+    /// Of the last pieces: when this rank has read the slots.
+    read: VecDeque<Event>,
+}
+
+/// A piece that is on its way to the host.
+struct Piece {
+    x: Tensor,
+    there: Event,
+}
+
+impl Relay {
+    /// The end of this rank, on its device. All ranks call it, with the same settings.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`]; `Memory` without room on the host; those of the device.
+    pub fn new(group: &Group, device: &Device, settings: RelaySettings) -> Result<Self> {
+        let own = settings.piece * settings.slots;
+        let shared = group.share_memory(own * group.size())?;
+        let whole = shared.is_some();
+        let memory = shared.map_or_else(|| SharedMemory::new(own), Ok)?;
+        Ok(Self {
+            group: group.clone(),
+            device: device.clone(),
+            settings,
+            down: device.stream()?,
+            up: device.stream()?,
+            host: device.pin(&Arc::new(memory)),
+            shared: whole,
+            staging: Vec::new(),
+            started: 0,
+            reduced: 0,
+            read: VecDeque::new(),
+        })
+    }
+
+    /// Whether the ranks exchange data through memory that they share.
+    pub fn shares_memory(&self) -> bool {
+        self.shared
+    }
+
+    /// Replaces the values of contiguous `x`, of a float type, by the sums of all ranks'. They are on the device once `ready` has come, and
+    /// the sums once the device's queue has come to where [`Relay::join`] was called. Waits for the other ranks, but not for the device's own
+    /// queue behind `ready`. All ranks call it, with the same length and type.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`]; those of the device.
+    pub fn all_reduce(&mut self, x: &Tensor, ready: &Event) -> Result<()> {
+        if !x.is_contiguous() || !DType::FLOATS.contains(&x.dtype()) {
+            return Err(Error::shape(format!(
+                "all_reduce of {} {}: expected contiguous floats",
+                x.dtype(),
+                x.shape()
+            )));
+        }
+        if self.group.size() == 1 {
+            return Ok(());
+        }
+        self.down.wait(ready)?;
+        self.up.wait(ready)?;
+        let length = self.settings.piece / x.dtype().size();
+        let mut before = None;
+        for begin in (0..x.count()).step_by(length) {
+            let next = self.start(x.window(begin, [length.min(x.count() - begin)])?)?;
+            // The next piece is copied while this one is reduced.
+            if let Some(piece) = before.replace(next) {
+                self.reduce(&piece)?;
+            }
+        }
+        before.map_or(Ok(()), |last| self.reduce(&last))
+    }
+
+    /// What the device's own queue does from here on comes after all sums so far.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn join(&mut self) -> Result<()> {
+        self.down.join()?;
+        self.up.join()
+    }
+
+    /// Runs `f`, whose transfers come after `ready` and wait neither for the device's own queue behind it nor for sums under way; they may not
+    /// touch what is being summed.
+    ///
+    /// # Errors
+    /// Those of `f` and of the device.
+    pub fn beside<T>(&self, ready: &Event, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.down.wait(ready)?;
+        self.down.run(f)
+    }
+
+    /// Where the slot of piece `number` of a rank begins.
+    fn slot(&self, rank: usize, number: usize) -> usize {
+        let RelaySettings { piece, slots, .. } = self.settings;
+        let rank = if self.shared { rank } else { 0 };
+        (rank * slots + number % slots) * piece
+    }
+
+    /// Enqueues the copy of a piece to the host. Its slot is free: all ranks had read what was there before they reduced the last piece but
+    /// one (see `reduce`).
+    fn start(&mut self, x: Tensor) -> Result<Piece> {
+        let at = self.slot(self.group.rank(), self.started);
+        self.download(&x, 0..x.count(), at)?;
+        self.started += 1;
+        Ok(Piece { x, there: self.down.record()? })
+    }
+
+    fn reduce(&mut self, piece: &Piece) -> Result<()> {
+        self.device.wait(&piece.there)?;
+        // Two pieces after this one a slot is written again: whoever comes to the messages of this one has read that.
+        while self.read.len() + 2 >= self.settings.slots
+            && let Some(read) = self.read.pop_front()
+        {
+            self.device.wait(&read)?;
+        }
+        let x = &piece.x;
+        match (self.shared, self.group.size() < self.settings.shares_from) {
+            (true, true) => self.sum_whole(x)?,
+            (true, false) => self.sum_shares(x)?,
+            (false, _) => self.sum_on_host(x)?,
+        }
+        self.read.push_back(self.up.record()?);
+        self.reduced += 1;
+        Ok(())
+    }
+
+    /// Every rank reads all others' pieces and sums them.
+    fn sum_whole(&mut self, x: &Tensor) -> Result<()> {
+        self.group.barrier()?;
+        self.sum(x, 0..x.count())
+    }
+
+    /// Every rank sums its share of the piece, and reads the others' sums.
+    fn sum_shares(&mut self, x: &Tensor) -> Result<()> {
+        let (rank, size) = (self.group.rank(), self.group.size());
+        let share = |rank: usize| {
+            let units = shard(x.count().div_ceil(ALIGN), size, rank);
+            (units.start * ALIGN).min(x.count())..(units.end * ALIGN).min(x.count())
+        };
+        self.group.barrier()?;
+        self.sum(x, share(rank))?;
+        // The sums take the place of this rank's share in its slot, which no other rank reads before.
+        let summed = self.up.record()?;
+        self.down.wait(&summed)?;
+        self.download(x, share(rank), self.slot(rank, self.reduced))?;
+        self.device.wait(&self.down.record()?)?;
+        self.group.barrier()?;
+        for other in (0..size).filter(|other| *other != rank) {
+            self.upload(other, share(other), (x, share(other).start))?;
+        }
+        Ok(())
+    }
+
+    fn sum_on_host(&mut self, x: &Tensor) -> Result<()> {
+        let at = self.slot(self.group.rank(), self.reduced);
+        let mut data = vec![0; x.count() * x.dtype().size()];
+        self.host.memory().read(at, &mut data)?;
+        self.group.all_reduce_bytes(x.dtype(), &mut data, Reduction::Sum)?;
+        self.host.memory().write(at, &data)?;
+        self.upload(self.group.rank(), 0..x.count(), (x, 0))
+    }
+
+    /// Replaces the elements `range` of `x` by the sums of all ranks'.
+    fn sum(&mut self, x: &Tensor, range: Range<usize>) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let own = self.group.rank();
+        let others: Vec<usize> = (0..self.group.size()).filter(|rank| *rank != own).collect();
+        let staging = self.staging(x.dtype())?;
+        for (other, room) in others.iter().zip(&staging) {
+            self.upload(*other, range.clone(), (room, 0))?;
+        }
+        let y = x.window(range.start, [range.len()])?;
+        let mut terms =
+            staging.iter().map(|room| room.window(0, [range.len()])).collect::<Result<Vec<_>>>()?;
+        terms.insert(own, y.clone());
+        self.up.run(|| add_up(&terms, &y))
+    }
+
+    fn staging(&mut self, dtype: DType) -> Result<Vec<Tensor>> {
+        if let Some((_, found)) = self.staging.iter().find(|(of, _)| *of == dtype) {
+            return Ok(found.clone());
+        }
+        let _tag = self.device.tag("gradients of other ranks");
+        let count = self.settings.piece / dtype.size();
+        // Within the stream memory is new, so that no command before can still use it.
+        let made = self.up.run(|| {
+            (1..self.group.size())
+                .map(|_| Tensor::empty(&self.device, [count], dtype))
+                .collect::<Result<Vec<_>>>()
+        })?;
+        self.staging.push((dtype, made.clone()));
+        Ok(made)
+    }
+
+    fn download(&self, x: &Tensor, range: Range<usize>, slot: usize) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let size = x.dtype().size();
+        let (from, at) = (x.layout().offset + range.start, range.start * size);
+        self.down.run(|| {
+            self.device.download_into((x.storage(), from * size), (&self.host, slot + at), range.len() * size)
+        })
+    }
+
+    /// The elements `range` of a rank's piece into `to`, from an element on.
+    fn upload(&self, rank: usize, range: Range<usize>, (to, start): (&Tensor, usize)) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let size = to.dtype().size();
+        let (at, target) = (self.slot(rank, self.reduced) + range.start * size, to.layout().offset + start);
+        self.up.run(|| {
+            self.device.upload_from((&self.host, at), (to.storage(), target * size), range.len() * size)
+        })
+    }
+}
+
+/// `y = terms[0] + terms[1] + …`, in f32 and rounded once. `y` may be one of the terms.
+fn add_up(terms: &[Tensor], y: &Tensor) -> Result<()> {
+    let most = SUMMANDS.len() + 1;
+    let (mut sum, mut rest): (Option<Tensor>, &[Tensor]) = (None, terms);
+    loop {
+        let (now, later) = rest.split_at(rest.len().min(most - usize::from(sum.is_some())));
+        let inputs: Vec<&Tensor> = sum.iter().chain(now).collect();
+        let Some(expression) = inputs.len().checked_sub(2).and_then(|i| SUMMANDS.get(i)) else {
+            return Ok(());
+        };
+        if later.is_empty() {
+            return map_into(expression, &inputs, &[], y);
+        }
+        let partial = Tensor::empty(y.device(), y.shape(), DType::F32)?;
+        map_into(expression, &inputs, &[], &partial)?;
+        (sum, rest) = (Some(partial), later);
+    }
+}
