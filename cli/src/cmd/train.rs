@@ -218,7 +218,13 @@ impl Args {
             json: self.json,
             detect_anomaly: self.detect_anomaly,
             explain_memory: self.explain_memory,
+            profile: self.profile_settings(),
         }
+    }
+
+    fn profile_settings(&self) -> Option<ProfileSettings> {
+        let (file, default) = (self.profile.clone()?, ProfileSettings::default());
+        Some(ProfileSettings { file, steps: self.profile_steps.unwrap_or(default.steps), ..default })
     }
 
     fn overlay(&self) -> Overlay {
@@ -347,10 +353,8 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     }
     let launcher = launched(&|name| std::env::var(name).ok());
     if launcher.is_some() || args.devices.len() > 1 {
-        if args.profile.is_some() || args.dry_run {
-            return Err(Error::unsupported(
-                "--profile and --dry-run are for one device; leave --devices and mpirun out",
-            ));
+        if args.dry_run {
+            return Err(Error::unsupported("--dry-run is for one device; leave --devices and mpirun out"));
         }
         return match launcher {
             Some(launcher) => train_among::by_mpi(&args.among(), &config, &launcher, context),
@@ -386,10 +390,8 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         return already_finished(&trainer, dir, args.json);
     }
     trainer.detect_anomaly(args.detect_anomaly);
-    if let Some(file) = &args.profile {
-        let default = ProfileSettings::default();
-        let steps = args.profile_steps.unwrap_or(default.steps);
-        trainer.profile(ProfileSettings { file: file.clone(), steps, ..default })?;
+    if let Some(profile) = args.profile_settings() {
+        trainer.profile(profile)?;
     }
     let mut progress = Progress::new(context, args.json, args.explain_memory);
     progress.compare_with(ceilings);

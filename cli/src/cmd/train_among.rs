@@ -8,7 +8,7 @@ use netcl::device::list;
 use netcl::dist::{Group, Launcher, Mpi, local};
 use netcl::nn::config::TrainConfig;
 use netcl::nn::run::{Claim, RunFolder, StepMetrics};
-use netcl::nn::train::{Observer, Silent, Trainer};
+use netcl::nn::train::{Observer, ProfileSettings, Silent, Trainer};
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,6 +30,8 @@ pub struct Request<'a> {
     pub detect_anomaly: bool,
     /// Say where memory goes.
     pub explain_memory: bool,
+    /// Profile these steps of the first rank.
+    pub profile: Option<ProfileSettings>,
 }
 
 /// Trains as a process of those that `launcher` started.
@@ -104,6 +106,9 @@ fn train(
         let mut follower = Follower { context, listens: false };
         let own = |e: Error| Failed::Own(e.context(format!("rank {} on {name}", group.rank())));
         return trainer.run(&mut follower).map(drop).map_err(own);
+    }
+    if let Some(profile) = &args.profile {
+        trainer.profile(profile.clone()).map_err(Failed::Own)?;
     }
     let mut progress = Progress::new(context, args.json, args.explain_memory);
     let outcome = trainer.run(&mut progress).inspect_err(|_| progress.failed()).map_err(Failed::Own)?;

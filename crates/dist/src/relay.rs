@@ -1,7 +1,7 @@
 //! Reductions of tensors through page-locked host memory, beside what the device computes.
 //!
 //! Every rank copies a piece of its vector into a slot of host memory; ranks of one machine share that memory and copy each other's pieces
-//! to their devices, which add them up. Two streams carry the copies, one each way, so both directions of the link are in use, and the
+//! to their devices, which add them up: few ranks the whole vectors, more of them a share each, which they pass on. Two streams carry the copies, one each way, so both directions of the link are in use, and the
 //! device's own queue goes on meanwhile. Ranks on several machines, or behind a [`slowed`](crate::slowed) link, exchange the pieces by
 //! messages and add them on the host. The sums have the same bits either way: in the order of ranks, in f32, rounded once.
 
@@ -28,10 +28,12 @@ pub struct RelaySettings {
 impl Default for RelaySettings {
     /// Pieces that a link of 50 GB/s moves in a few times the latency of a transfer and a message.
     fn default() -> Self {
-        Self { piece: 8 << 20, slots: 4, shares_from: 3 }
+        Self { piece: 8 << 20, slots: 4, shares_from: 5 }
     }
 }
 
+/// Bytes of a vector that is exchanged by messages and summed on the host.
+const SMALL: usize = 32 << 10;
 /// Elements at whose multiples shares begin: an alignment that every device accepts.
 const ALIGN: usize = 1024;
 /// Summands of one launch.
@@ -56,8 +58,12 @@ pub struct Relay {
     host: Pinned,
     /// Whether the memory is that of all ranks.
     shared: bool,
-    /// Memory of the device for other ranks' pieces, by type.
+    /// Memory of the device for other ranks' pieces where each rank sums its share, by type.
     staging: Vec<(DType, Vec<Tensor>)>,
+    /// Memory for other ranks' vectors where each rank sums everything: of the first vector since the last join, of the second, …
+    others: Vec<Vec<Tensor>>,
+    /// Vectors since the last join that are still to be summed.
+    pending: Vec<Tensor>,
     /// Pieces whose download was enqueued, and pieces that were reduced.
     started: usize,
     reduced: usize,
@@ -68,6 +74,8 @@ pub struct Relay {
 /// A piece that is on its way to the host.
 struct Piece {
     x: Tensor,
+    /// Where it begins in its vector, in elements.
+    begin: usize,
     there: Event,
 }
 
@@ -90,6 +98,8 @@ impl Relay {
             host: device.pin(&Arc::new(memory)),
             shared: whole,
             staging: Vec::new(),
+            others: Vec::new(),
+            pending: Vec::new(),
             started: 0,
             reduced: 0,
             read: VecDeque::new(),
@@ -120,25 +130,60 @@ impl Relay {
         }
         self.down.wait(ready)?;
         self.up.wait(ready)?;
+        if x.count() * x.dtype().size() <= SMALL {
+            return self.reduce_small(x);
+        }
+        let rooms = if self.sums_whole() { self.rooms(x)? } else { Vec::new() };
         let length = self.settings.piece / x.dtype().size();
         let mut before = None;
         for begin in (0..x.count()).step_by(length) {
-            let next = self.start(x.window(begin, [length.min(x.count() - begin)])?)?;
+            let next = self.start(x.window(begin, [length.min(x.count() - begin)])?, begin)?;
             // The next piece is copied while this one is reduced.
             if let Some(piece) = before.replace(next) {
-                self.reduce(&piece)?;
+                self.reduce(&piece, &rooms)?;
             }
         }
-        before.map_or(Ok(()), |last| self.reduce(&last))
+        before.map_or(Ok(()), |last| self.reduce(&last, &rooms))
     }
 
-    /// What the device's own queue does from here on comes after all sums so far.
+    /// Whether each rank sums whole vectors, of which the others' are copied to its device.
+    fn sums_whole(&self) -> bool {
+        self.shared && self.group.size() < self.settings.shares_from
+    }
+
+    /// Memory for the other ranks' vectors like `x`, which will be summed with it.
+    fn rooms(&mut self, x: &Tensor) -> Result<Vec<Tensor>> {
+        let _tag = self.device.tag("gradients of other ranks");
+        let at = self.pending.len();
+        self.pending.push(x.clone());
+        let fits =
+            |rooms: &Vec<Tensor>| rooms.iter().all(|r| r.dtype() == x.dtype() && r.count() == x.count());
+        if !self.others.get(at).is_some_and(fits) {
+            let one = || Tensor::empty(&self.device, [x.count()], x.dtype());
+            // Within the stream memory is new, so that no command before can still use it.
+            let made = self.up.run(|| (1..self.group.size()).map(|_| one()).collect::<Result<Vec<_>>>())?;
+            self.others.truncate(at);
+            self.others.push(made);
+        }
+        Ok(self.others[at].clone())
+    }
+
+    /// What the device's own queue does from here on comes after all sums so far. Where each rank sums whole vectors, it does so now and in
+    /// that queue: with NVIDIA's driver (580) a kernel of another queue begins when this one is empty.
     ///
     /// # Errors
     /// Those of the device.
     pub fn join(&mut self) -> Result<()> {
         self.down.join()?;
-        self.up.join()
+        self.up.join()?;
+        let own = self.group.rank();
+        for (x, others) in std::mem::take(&mut self.pending).iter().zip(&self.others) {
+            let mut terms = others.clone();
+            let flat = x.window(0, [x.count()])?;
+            terms.insert(own, flat.clone());
+            add_up(&terms, &flat)?;
+        }
+        Ok(())
     }
 
     /// Runs `f`, whose transfers come after `ready` and wait neither for the device's own queue behind it nor for sums under way; they may not
@@ -160,14 +205,21 @@ impl Relay {
 
     /// Enqueues the copy of a piece to the host. Its slot is free: all ranks had read what was there before they reduced the last piece but
     /// one (see `reduce`).
-    fn start(&mut self, x: Tensor) -> Result<Piece> {
+    fn start(&mut self, x: Tensor, begin: usize) -> Result<Piece> {
         let at = self.slot(self.group.rank(), self.started);
         self.download(&x, 0..x.count(), at)?;
         self.started += 1;
-        Ok(Piece { x, there: self.down.record()? })
+        Ok(Piece { x, begin, there: self.down.record()? })
     }
 
-    fn reduce(&mut self, piece: &Piece) -> Result<()> {
+    /// A vector for which a message takes less time than what it takes to start transfers.
+    fn reduce_small(&self, x: &Tensor) -> Result<()> {
+        let mut data = self.down.run(|| x.to_bytes())?;
+        self.group.all_reduce_bytes(x.dtype(), &mut data, Reduction::Sum)?;
+        self.up.run(|| x.write_bytes(0, &data))
+    }
+
+    fn reduce(&mut self, piece: &Piece, rooms: &[Tensor]) -> Result<()> {
         self.device.wait(&piece.there)?;
         // Two pieces after this one a slot is written again: whoever comes to the messages of this one has read that.
         while self.read.len() + 2 >= self.settings.slots
@@ -176,20 +228,24 @@ impl Relay {
             self.device.wait(&read)?;
         }
         let x = &piece.x;
-        match (self.shared, self.group.size() < self.settings.shares_from) {
-            (true, true) => self.sum_whole(x)?,
-            (true, false) => self.sum_shares(x)?,
-            (false, _) => self.sum_on_host(x)?,
+        match (self.sums_whole(), self.shared) {
+            (true, _) => self.collect(piece, rooms)?,
+            (false, true) => self.sum_shares(x)?,
+            (false, false) => self.sum_on_host(x)?,
         }
         self.read.push_back(self.up.record()?);
         self.reduced += 1;
         Ok(())
     }
 
-    /// Every rank reads all others' pieces and sums them.
-    fn sum_whole(&mut self, x: &Tensor) -> Result<()> {
+    /// Every rank copies all others' pieces to its device.
+    fn collect(&self, piece: &Piece, rooms: &[Tensor]) -> Result<()> {
         self.group.barrier()?;
-        self.sum(x, 0..x.count())
+        let own = self.group.rank();
+        let others = (0..self.group.size()).filter(|rank| *rank != own);
+        others
+            .zip(rooms)
+            .try_for_each(|(other, room)| self.upload(other, 0..piece.x.count(), (room, piece.begin)))
     }
 
     /// Every rank sums its share of the piece, and reads the others' sums.

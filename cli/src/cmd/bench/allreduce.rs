@@ -4,12 +4,13 @@ use crate::context::Context;
 use crate::out;
 use crate::ranks::{Failed, finish};
 use crate::table::Table;
-use netcl::device::human;
-use netcl::dist::{Group, Mpi, Reduction, launched, local};
+use netcl::device::{SharedMemory, human};
+use netcl::dist::{Group, Mpi, Reduction, Relay, RelaySettings, launched, local};
 use netcl::nn::config::{DTYPES, storage_type};
 use netcl::prelude::*;
 use serde::Serialize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -59,7 +60,7 @@ struct Line {
     gb_per_s: f64,
     /// What each rank sends and receives, by time: 2 (n - 1) / n of the vector.
     bus_gb_per_s: f64,
-    /// What a message of the link carries in each direction, or where ranks have devices, what copies to and from the host do.
+    /// What a message of the link carries in each direction, or where ranks have devices, what their copies to and from the host do.
     link_gb_per_s: f64,
     link: &'static str,
 }
@@ -93,10 +94,12 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
 
 fn rank(args: &Args, group: &Group, device: Option<&str>, context: &Context) -> Result<Vec<Line>> {
     let device = group.all_succeed(device.map(|name| context.open_device(name)).transpose())?;
+    let relay = |device: Device| Ok((device.clone(), Relay::new(group, &device, RelaySettings::default())?));
+    let mut device = device.map(relay).transpose()?;
     let mut lines = Vec::new();
     for bytes in SIZES.into_iter().filter(|bytes| *bytes <= args.largest) {
         let count = bytes / args.dtype.size();
-        let (seconds, link, name) = match &device {
+        let (seconds, link, name) = match &mut device {
             None => {
                 let mut data = vec![0u8; bytes];
                 let all =
@@ -105,18 +108,15 @@ fn rank(args: &Args, group: &Group, device: Option<&str>, context: &Context) -> 
                 let message = timed(args, group, || exchange(group, pairs, &link))?;
                 (all, bytes as f64 / message, "messages between two ranks")
             }
-            Some(device) => {
+            Some((device, relay)) => {
                 let x = Tensor::zeros(device, [count], args.dtype)?;
                 let all = timed(args, group, || {
-                    group.all_reduce_tensor(&x, Reduction::Sum)?;
+                    relay.all_reduce(&x, &device.mark()?)?;
+                    relay.join()?;
                     device.finish()
                 })?;
-                let copies = timed(args, group, || {
-                    let data = x.to_bytes()?;
-                    x.write_bytes(0, &data)?;
-                    device.finish()
-                })?;
-                (all, 2.0 * bytes as f64 / copies, "copies to and from the host")
+                let copies = copies(args, group, &x)?;
+                (all, bytes as f64 / copies, "copies through page-locked memory, both ways at once")
             }
         };
         let n = group.size() as f64;
@@ -130,6 +130,22 @@ fn rank(args: &Args, group: &Group, device: Option<&str>, context: &Context) -> 
         });
     }
     Ok(lines)
+}
+
+/// Time in which each device copies the elements of `x` to the host, and as many to itself.
+fn copies(args: &Args, group: &Group, x: &Tensor) -> Result<f64> {
+    let (device, bytes) = (x.device(), x.storage().bytes());
+    let host = device.pin(&Arc::new(SharedMemory::new(2 * bytes)?));
+    let other = Tensor::empty(device, x.shape(), x.dtype())?;
+    let (down, up) = (device.stream()?, device.stream()?);
+    timed(args, group, || {
+        down.run(|| device.download_into((x.storage(), 0), (&host, 0), bytes))?;
+        up.run(|| device.upload_from((&host, bytes), (other.storage(), 0), bytes))?;
+        down.record()?;
+        up.record()?;
+        down.finish()?;
+        up.finish()
+    })
 }
 
 /// Sends to and receives from the rank `with` at the same time; ranks without one do nothing.

@@ -1,6 +1,6 @@
 //! Compilation of the first step's kernels ahead of it, in several processes if the settings allow.
 
-use super::passes::{Part, gradients, optimizer, warm};
+use super::passes::{Collect, Part, gradients, optimizer, warm};
 use super::sums::Sums;
 use super::uploads::Uploads;
 use crate::config::{GraphMode, TrainConfig};
@@ -47,14 +47,20 @@ fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig) -> Result<
     if captured {
         let loss = warm(&model, &optimizer, part, &inputs)?;
         if config.grad_accum > 1 {
-            sums = Some(Sums::like(device, model.params().trained().iter(), loss.dtype())?);
+            sums = Some(Sums::like(device, model.params().trained().iter(), loss.dtype(), true)?);
         }
         optimizer.prepare()?;
     }
     if sums.is_none() {
         optimizer.zero_grad();
     }
-    let loss = gradients(&model, &optimizer, part, &inputs, sums.is_some())?;
+    let loss = gradients(
+        &model,
+        &optimizer,
+        part,
+        &inputs,
+        if sums.is_some() { Collect::Add } else { Collect::New },
+    )?;
     if let Some(sums) = &sums {
         sums.add_loss(&loss)?;
     }

@@ -5,7 +5,7 @@
 //! loss counts by its share of the rows, so shares may differ. Ranks make the same update from the same sums; they need not exchange
 //! weights after the first step.
 
-use super::reducer::{Reduced, Reducer};
+use super::reducer::Reducer;
 use crate::config::TrainConfig;
 use crate::data::Eval;
 use crate::evaluate::Score;
@@ -25,8 +25,6 @@ pub(super) struct Parallel {
     devices: Vec<String>,
     /// What some rank was asked for in the last step.
     asked: [bool; 2],
-    /// Ranks whose part of the loss was no finite number, at the first such step.
-    diverged: Option<String>,
 }
 
 impl Parallel {
@@ -43,7 +41,7 @@ impl Parallel {
         }
         let rows = shard(batch, size, group.rank());
         let group = group.clone();
-        Ok(Self { group, rows, batch, reducer: None, devices: Vec::new(), asked: [false; 2], diverged: None })
+        Ok(Self { group, rows, batch, reducer: None, devices: Vec::new(), asked: [false; 2] })
     }
 
     /// The settings of this rank's part of a step.
@@ -99,25 +97,18 @@ impl Parallel {
     /// # Errors
     /// Those of the group and the device.
     pub fn finish_reductions(&mut self, loss: &Tensor, asked: [bool; 2]) -> Result<()> {
-        let reducer = self.reducer(loss.device())?;
-        let Reduced { losses, asked } = reducer.finish(loss.clone(), asked)?;
-        self.asked = asked;
-        if self.diverged.is_none() {
-            let bad = losses.iter().enumerate().filter(|(_, loss)| !loss.is_finite());
-            let ranks: Vec<String> =
-                bad.map(|(rank, loss)| format!("{loss} at {}", self.name_of(rank))).collect();
-            self.diverged = (!ranks.is_empty()).then(|| ranks.join(", "));
-        }
-        Ok(())
+        let own = self.reducer(loss.device())?.finish(loss.clone())?;
+        let sum = self.exchange(own, asked)?;
+        loss.set_f32(&[sum])
     }
 
-    /// The ranks whose part of a loss was the first that is no finite number.
-    pub fn diverged(&self) -> Option<&str> {
-        self.diverged.as_deref()
-    }
-
-    fn name_of(&self, rank: usize) -> String {
-        format!("rank {rank} ({})", self.devices.get(rank).map_or("", String::as_str))
+    /// Tells the other ranks this one's part of the loss and what it was asked for; returns the whole loss.
+    fn exchange(&mut self, loss: f32, asked: [bool; 2]) -> Result<f32> {
+        let own = [loss.to_bits(), u32::from(asked[0]), u32::from(asked[1])];
+        let all = self.group.all_gather(&own)?;
+        let of_rank = all.chunks_exact(own.len());
+        self.asked = [1, 2].map(|i| of_rank.clone().any(|rank| rank[i] != 0));
+        Ok(of_rank.map(|rank| f32::from_bits(rank[0])).sum())
     }
 
     fn reducer(&mut self, device: &Device) -> Result<&Reducer> {

@@ -5,7 +5,7 @@ use crate::config::TrainConfig;
 use crate::layers::Mode;
 use crate::model::Model;
 use crate::optim::{Optimizer, ParamGroup, Rule};
-use netcl_tensor::tape::accumulate_in_place;
+use netcl_tensor::tape::{accumulate_in_place, replace_in_place};
 use netcl_tensor::{Result, Tensor};
 
 /// AdamW as usual for GPTs: weight decay for matrices only, gradient clipping, and loss scaling for f16.
@@ -28,14 +28,25 @@ pub(super) struct Part<'a> {
     pub rows_before: usize,
 }
 
+/// Where gradients go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Collect {
+    /// New memory, or sums with what was collected.
+    New,
+    /// They are added to what is there, in its memory.
+    Add,
+    /// They replace what is there, in its memory.
+    Replace,
+}
+
 /// Forward and backward pass of a batch. Gradients are added to those of earlier batches; returns the batch's contribution to the mean loss of
-/// the step. `in_place`: gradients are accumulated in the existing buffers.
+/// the step.
 pub(super) fn gradients(
     model: &dyn Model,
     optimizer: &Optimizer,
     part: Part<'_>,
     (x, y): &Inputs,
-    in_place: bool,
+    collect: Collect,
 ) -> Result<Tensor> {
     let Part { config, draws, share, rows_before } = part;
     let mode = Mode {
@@ -54,10 +65,13 @@ pub(super) fn gradients(
     }
     drop(tag);
     let _tag = device.tag("gradients");
-    if in_place {
-        accumulate_in_place(|| optimizer.backward(&loss))?;
-    } else {
-        optimizer.backward(&loss)?;
+    match collect {
+        Collect::New => optimizer.backward(&loss)?,
+        Collect::Add => accumulate_in_place(|| optimizer.backward(&loss))?,
+        Collect::Replace => {
+            let params: Vec<Tensor> = optimizer.params().cloned().collect();
+            replace_in_place(&params, || optimizer.backward(&loss))?;
+        }
     }
     Ok(loss.detach())
 }
@@ -75,5 +89,5 @@ pub(super) fn warm(
         let one = bytes.len() / ids.dims()[0].max(1);
         Tensor::from_bytes(ids.device(), [1, part.config.context], &bytes[..one], ids.dtype())
     };
-    gradients(model, optimizer, part, &(row(&inputs.0)?, row(&inputs.1)?), false)
+    gradients(model, optimizer, part, &(row(&inputs.0)?, row(&inputs.1)?), Collect::New)
 }

@@ -6,17 +6,9 @@ use netcl_tensor::{Device, Error, Result, Tensor};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-/// What all ranks said at the end of a step.
-pub(super) struct Reduced {
-    /// Each rank's part of the loss.
-    pub losses: Vec<f32>,
-    /// Whether one was asked to stop, and to save.
-    pub asked: [bool; 2],
-}
-
 enum Job {
     Sum { x: Tensor, ready: Event },
-    Finish { loss: Tensor, asked: [bool; 2], ready: Event, reply: Sender<Result<Reduced>> },
+    Finish { loss: Tensor, ready: Event, reply: Sender<Result<f32>> },
 }
 
 /// The thread, and what it is given to do.
@@ -33,9 +25,7 @@ impl Reducer {
     pub fn start(group: &Group, device: &Device) -> Result<Self> {
         let relay = Relay::new(group, device, RelaySettings::default())?;
         let (jobs, todo) = channel();
-        let group = group.clone();
-        let thread =
-            std::thread::Builder::new().name("reducer".into()).spawn(move || work(relay, &group, &todo));
+        let thread = std::thread::Builder::new().name("reducer".into()).spawn(move || work(relay, &todo));
         let thread =
             thread.map_err(|e| Error::device(format!("no thread for the reduction of gradients: {e}")))?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
@@ -49,14 +39,14 @@ impl Reducer {
         self.give(Job::Sum { x, ready })
     }
 
-    /// Waits for the sums; what the device's queue does from here on comes after them. `loss` is then the sum of all ranks' losses.
+    /// Waits for the sums; what the device's queue does from here on comes after them. Returns `loss`, which is there with the last of them.
     ///
     /// # Errors
     /// The first one of the sums since the last call.
-    pub fn finish(&self, loss: Tensor, asked: [bool; 2]) -> Result<Reduced> {
+    pub fn finish(&self, loss: Tensor) -> Result<f32> {
         let ready = loss.device().mark()?;
         let (reply, answer) = channel();
-        self.give(Job::Finish { loss, asked, ready, reply })?;
+        self.give(Job::Finish { loss, ready, reply })?;
         answer.recv().unwrap_or_else(|_| Err(ended()))
     }
 
@@ -79,35 +69,19 @@ fn ended() -> Error {
     Error::internal("the thread that reduces gradients has ended")
 }
 
-fn work(mut relay: Relay, group: &Group, jobs: &Receiver<Job>) {
+fn work(mut relay: Relay, jobs: &Receiver<Job>) {
     let mut failed = None;
     for job in jobs {
         match job {
             Job::Sum { x, ready } => failed = failed.or_else(|| relay.all_reduce(&x, &ready).err()),
-            Job::Finish { loss, asked, ready, reply } => {
+            Job::Finish { loss, ready, reply } => {
                 let done = match failed.take() {
                     Some(e) => Err(e),
-                    None => finish(&mut relay, group, (&loss, &ready), asked),
+                    None => relay.beside(&ready, || loss.item()).and_then(|loss| relay.join().map(|()| loss)),
                 };
                 // Whoever does not wait any more has an error of its own.
                 let _ = reply.send(done);
             }
         }
     }
-}
-
-fn finish(
-    relay: &mut Relay,
-    group: &Group,
-    (loss, ready): (&Tensor, &Event),
-    asked: [bool; 2],
-) -> Result<Reduced> {
-    let own = relay.beside(ready, || loss.item())?;
-    let all = group.all_gather(&[own.to_bits(), u32::from(asked[0]), u32::from(asked[1])])?;
-    let of_rank: Vec<&[u32]> = all.chunks_exact(3).collect();
-    let losses: Vec<f32> = of_rank.iter().map(|rank| f32::from_bits(rank[0])).collect();
-    let asked = [1, 2].map(|i| of_rank.iter().any(|rank| rank[i] != 0));
-    relay.beside(ready, || loss.set_f32(&[losses.iter().sum()]))?;
-    relay.join()?;
-    Ok(Reduced { losses, asked })
 }

@@ -1,11 +1,12 @@
 //! Accumulated gradients and loss of a step with several micro-batches, in fixed buffers: every replay of the captured micro-batch adds to the
 //! same memory, so one graph serves all micro-batches.
 
+use super::passes::Collect;
 use crate::params::ALIGN;
 use netcl_tensor::ops::map::map_into;
 use netcl_tensor::{DType, Device, Result, Tensor};
 
-/// Bytes from which on a buffer takes no further gradients: what PyTorch's `DistributedDataParallel` has for its first bucket and for the
+/// Bytes that gradients of one buffer have, where one alone has not more: what PyTorch's `DistributedDataParallel` has for its first bucket and for the
 /// others (Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020). The first one is small, so that its
 /// reduction begins early.
 const FIRST_BUCKET: usize = 1 << 20;
@@ -19,6 +20,8 @@ pub(super) struct Sums {
     /// in which a backward pass is done with them.
     buckets: Vec<Tensor>,
     loss: Tensor,
+    /// Whether a step has several micro-batches. The gradients of one replace those of the last step, which saves clearing them.
+    several: bool,
 }
 
 /// Gradients of one type that lie in one buffer.
@@ -31,7 +34,12 @@ struct Bucket {
 
 impl Sums {
     /// Accumulators for the parameters that have a gradient now, of the gradients' types.
-    pub fn like<'a>(device: &Device, params: impl Iterator<Item = &'a Tensor>, loss: DType) -> Result<Self> {
+    pub fn like<'a>(
+        device: &Device,
+        params: impl Iterator<Item = &'a Tensor>,
+        loss: DType,
+        several: bool,
+    ) -> Result<Self> {
         let _tag = device.tag("gradients");
         let (mut gradients, mut buckets) = (Vec::new(), Vec::new());
         // Memory checkers need every buffer to be a separate allocation.
@@ -45,7 +53,8 @@ impl Sums {
             }
             buckets.push(whole);
         }
-        let sums = Self { gradients, buckets, loss: Tensor::empty(device, [], loss)? };
+        let sums = Self { gradients, buckets, loss: Tensor::empty(device, [], loss)?, several };
+        sums.buckets.iter().try_for_each(clear)?;
         sums.begin()?;
         Ok(sums)
     }
@@ -55,9 +64,16 @@ impl Sums {
     /// They are set to -0, because -0 + x has the bits of x for every x, -0 included: the first micro-batch can add like the others and
     /// needs no graph of its own.
     pub fn begin(&self) -> Result<()> {
-        self.buckets.iter().try_for_each(clear)?;
+        if self.several {
+            self.buckets.iter().try_for_each(clear)?;
+        }
         self.gradients.iter().for_each(|(param, sum)| param.set_grad(Some(sum.clone())));
         clear(&self.loss)
+    }
+
+    /// What a backward pass does with them.
+    pub fn collect(&self) -> Collect {
+        if self.several { Collect::Add } else { Collect::Replace }
     }
 
     /// The buffers that hold the accumulated gradients, about in the order in which a backward pass is done with them.
@@ -81,11 +97,13 @@ impl Sums {
 fn divide<'a>(params: impl Iterator<Item = (&'a Tensor, DType)>, separate: bool) -> Vec<Bucket> {
     let mut buckets: Vec<Bucket> = Vec::new();
     for (param, dtype) in params {
-        let has_room = |(i, bucket): (usize, &Bucket)| {
-            let full = if i == 0 { FIRST_BUCKET } else { BUCKET };
-            !separate && bucket.dtype == dtype && bucket.count * dtype.size() < full
+        // Only the last one: a pass is done with the gradients of a buffer at about the same time.
+        let last = buckets.iter().rposition(|bucket| bucket.dtype == dtype);
+        let has_room = |i: &usize| {
+            let most = if *i == 0 { FIRST_BUCKET } else { BUCKET };
+            !separate && (buckets[*i].count + param.count()) * dtype.size() <= most
         };
-        let at = buckets.iter().enumerate().position(has_room).unwrap_or(buckets.len());
+        let at = last.filter(has_room).unwrap_or(buckets.len());
         if at == buckets.len() {
             buckets.push(Bucket { dtype, params: Vec::new(), count: 0 });
         }
@@ -102,4 +120,35 @@ fn clear(sum: &Tensor) -> Result<()> {
         _ => &[0, 0x80],
     };
     sum.device().fill(sum.storage(), nothing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netcl_tensor::suite::test_device;
+
+    /// Buffers follow the order of the parameters, are small at first, and one gradient may be larger than a buffer.
+    #[test]
+    fn gradients_are_divided_in_order() {
+        let device = test_device().unwrap();
+        let sizes = [100_000, 5, 300_000, 8_000_000, 300, 300];
+        let params: Vec<Tensor> = sizes
+            .iter()
+            .map(|n| Tensor::empty(&device, [1], DType::F32).unwrap().expand([*n]).unwrap())
+            .collect();
+        let of = |separate| {
+            let all = divide(params.iter().map(|p| (p, DType::F32)), separate);
+            all.iter()
+                .map(|b| (b.params.iter().map(|(p, _)| p.count()).collect(), b.count))
+                .collect::<Vec<_>>()
+        };
+        let expected = vec![
+            (vec![100_000, 5], 100_096 + 256),
+            (vec![300_000], 300_032),
+            (vec![8_000_000], 8_000_000),
+            (vec![300, 300], 1024),
+        ];
+        assert_eq!(of(false), expected);
+        assert_eq!(of(true).len(), sizes.len());
+    }
 }

@@ -2,11 +2,15 @@
 
 use super::Restore;
 use crate::ops::map::map_into;
-use crate::{Result, Tensor};
-use std::cell::Cell;
+use crate::{Error, Result, Tensor};
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 thread_local! {
     static IN_PLACE: Cell<bool> = const { Cell::new(false) };
+    /// The tensors that have a gradient of this walk already, where the first one replaces what is there.
+    static REPLACED: RefCell<Option<HashSet<usize>>> = const { RefCell::new(None) };
 }
 
 /// Runs `f`, in which a backward on this thread adds to collected gradients in their own memory instead of replacing them by the sum.
@@ -17,11 +21,52 @@ pub fn accumulate_in_place<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// `before + grad`, in the memory of `before` where that is asked for and possible.
-pub(super) fn sum(before: &Tensor, grad: &Tensor) -> Result<Tensor> {
+/// The same, but the first gradient that reaches a tensor replaces what its memory held, instead of being added to it. `tensors` that no
+/// gradient reaches have zeros after it.
+///
+/// # Errors
+/// Those of `f`; `Internal` for a gradient of another form than what is there.
+pub fn replace_in_place<R>(tensors: &[Tensor], f: impl FnOnce() -> Result<R>) -> Result<R> {
+    struct Leave(Option<HashSet<usize>>);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            REPLACED.set(self.0.take());
+        }
+    }
+    let _leave = Leave(REPLACED.replace(Some(HashSet::new())));
+    let out = accumulate_in_place(f)?;
+    for tensor in tensors.iter().filter(|tensor| is_first(tensor)) {
+        if let Some(grad) = tensor.grad() {
+            map_into("0.0f", &[], &[], &grad)?;
+        }
+    }
+    Ok(out)
+}
+
+/// Whether a gradient of `tensor` is the first one where that replaces what is there.
+fn is_first(tensor: &Tensor) -> bool {
+    let key = Arc::as_ptr(&tensor.0) as usize;
+    REPLACED.with_borrow_mut(|seen| seen.as_mut().is_some_and(|seen| seen.insert(key)))
+}
+
+/// `before + grad`, the collected gradient of `tensor`, in the memory of `before` where that is asked for and possible.
+pub(super) fn sum(tensor: &Tensor, before: &Tensor, grad: &Tensor) -> Result<Tensor> {
     let fits = before.is_contiguous() && before.shape() == grad.shape() && before.dtype() == grad.dtype();
+    if REPLACED.with_borrow(Option::is_some) && !fits {
+        return Err(Error::internal(format!(
+            "a gradient {} {} replaces one of {} {}",
+            grad.dtype(),
+            grad.shape(),
+            before.dtype(),
+            before.shape()
+        )));
+    }
     if !IN_PLACE.get() || !fits {
         return before.add(grad);
+    }
+    if is_first(tensor) {
+        map_into("x0", &[grad], &[], before)?;
+        return Ok(before.clone());
     }
     // As `add` has it: the same kernel, the same bits.
     map_into("x0 + x1", &[before, grad], &[], before)?;

@@ -65,7 +65,7 @@ pub(crate) fn keep(tensor: &Tensor, grad: Tensor) -> Result<Tensor> {
     rollback::changing(tensor);
     let mut collected = autograd.grad.lock().unwrap_or_else(PoisonError::into_inner);
     let sum = match collected.as_ref() {
-        Some(before) => accumulate::sum(before, &grad)?,
+        Some(before) => accumulate::sum(tensor, before, &grad)?,
         None if is_own(&grad) => grad.clone(),
         None => copied(&grad)?,
     };

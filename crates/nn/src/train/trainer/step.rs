@@ -8,7 +8,7 @@ use crate::model::Model;
 use crate::optim::Optimizer;
 use crate::train::observer::Observer;
 use crate::train::parallel::Parallel;
-use crate::train::passes::{Part, gradients, warm};
+use crate::train::passes::{Collect, Part, gradients, warm};
 use crate::train::stepper::Stepper;
 use crate::train::sums::Sums;
 use crate::train::uploads::{Inputs, Uploads};
@@ -81,7 +81,7 @@ impl Trainer {
             dry_run(stepper, model, optimizer, part, &inputs);
         }
         let loss = stepper.run(|| {
-            let loss = detect_anomaly(*on, || gradients(model, optimizer, part, &inputs, false))?;
+            let loss = detect_anomaly(*on, || gradients(model, optimizer, part, &inputs, Collect::New))?;
             optimizer.apply()?;
             optimizer.zero_grad();
             Ok(loss)
@@ -120,9 +120,10 @@ impl Trainer {
             let Self { stepper, model, optimizer, config, draws, sums, detect_anomaly: on, parallel, .. } =
                 self;
             let (model, part) = (&**model, part_of(parallel.as_ref(), config, draws));
-            let (sums, in_place) = (sums.as_ref(), sums.is_some());
+            let sums = sums.as_ref();
+            let collect = sums.map_or(Collect::New, Sums::collect);
             let step = || {
-                let loss = detect_anomaly(*on, || gradients(model, optimizer, part, &inputs, in_place))?;
+                let loss = detect_anomaly(*on, || gradients(model, optimizer, part, &inputs, collect))?;
                 match sums {
                     Some(sums) => sums.add_loss(&loss),
                     None => Ok(loss),
@@ -180,7 +181,8 @@ impl Trainer {
         let Self { model, optimizer, config, draws, stepper, update, parallel, .. } = self;
         let (model, part) = (&**model, part_of(parallel.as_ref(), config, draws));
         let made = warm(model, optimizer, part, inputs).and_then(|loss| {
-            let sums = Sums::like(loss.device(), model.params().trained().iter(), loss.dtype())?;
+            let several = config.grad_accum > 1;
+            let sums = Sums::like(loss.device(), model.params().trained().iter(), loss.dtype(), several)?;
             optimizer.prepare()?;
             Ok(sums)
         });
@@ -227,13 +229,13 @@ impl Trainer {
 
     /// The error for a step whose loss is not finite.
     pub(super) fn diverged(&self, done: &Done) -> Error {
-        let device = &self.model.params().device().capabilities().id;
-        let ranks = self.parallel.as_ref().and_then(Parallel::diverged);
-        let place = ranks.map_or_else(|| format!("on {device}"), |ranks| format!("({ranks})"));
         Error::launch(format!(
-            "the loss of step {} {place} is {}: training diverged. Lower --lr (now {:.1e}), lengthen --warmup, or clip with \
+            "the loss of step {} on {} is {}: training diverged. Lower --lr (now {:.1e}), lengthen --warmup, or clip with \
              --clip; --detect-anomaly names the op that made it. The checkpoints before this step are intact",
-            done.step, done.loss, done.lr
+            done.step,
+            self.model.params().device().capabilities().id,
+            done.loss,
+            done.lr
         ))
     }
 
@@ -269,7 +271,7 @@ fn dry_run(
     let step = || {
         let mut optimizer = optimizer.borrow_mut();
         optimizer.zero_grad();
-        let loss = gradients(model, &optimizer, part, inputs, false)?;
+        let loss = gradients(model, &optimizer, part, inputs, Collect::New)?;
         optimizer.apply()?;
         optimizer.zero_grad();
         Ok(loss)
