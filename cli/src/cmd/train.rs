@@ -18,6 +18,7 @@ use netcl::nn::train::{ProfileSettings, Silent, Trainer};
 use netcl::nn::vision::classifier;
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Heading of the flags that come after those of model, recipe and pace.
 const RUN: &str = "Run";
@@ -63,6 +64,14 @@ pub struct Args {
     /// Go on with the run in this folder.
     #[arg(long, visible_alias = "load_checkpoint", value_name = "DIR", conflicts_with_all = ["out", "preset", "config"], help_heading = RUN)]
     resume: Option<PathBuf>,
+    /// Go on with the run in --out if there is one, with as many devices as there are now; else begin it. The same command starts it and,
+    /// after an end of any kind, starts it again.
+    #[arg(long, requires = "out", conflicts_with = "resume", help_heading = RUN)]
+    elastic: bool,
+    /// On several devices: end the run when one gives no sign of life for so long while steps go. Without it, after twenty times what a step
+    /// takes, and at least 20 seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), help_heading = RUN)]
+    watchdog: Option<u32>,
     /// Capture a training step once and replay it: on, off, or auto, which is on where it works. The same bits either way.
     #[arg(long, value_name = "MODE", value_parser = named(&GraphMode::NAMES), help_heading = RUN)]
     graph: Option<GraphMode>,
@@ -213,12 +222,19 @@ impl Args {
     fn among(&self) -> train_among::Request<'_> {
         train_among::Request {
             devices: &self.devices,
-            resume: self.resume.as_deref(),
+            resume: self.goes_on(),
             out: self.out.as_deref(),
             json: self.json,
             detect_anomaly: self.detect_anomaly,
+            watchdog: self.watchdog.map(|seconds| Duration::from_secs(seconds.into())),
             explain_memory: self.explain_memory,
         }
+    }
+
+    /// The run to go on with.
+    fn goes_on(&self) -> Option<&Path> {
+        let begun = |dir: &&Path| self.elastic && dir.join("config.toml").exists();
+        self.resume.as_deref().or_else(|| self.out.as_deref().filter(begun))
     }
 
     fn overlay(&self) -> Overlay {
@@ -270,13 +286,17 @@ impl Args {
 
     /// What the run does; `preset` goes before what the user named.
     fn config(&self, preset: Option<&str>) -> Result<TrainConfig> {
-        let kept = self.resume.as_ref().map(|dir| dir.join("config.toml"));
+        let kept = self.goes_on().map(|dir| dir.join("config.toml"));
         if let Some(path) = kept.as_ref().filter(|p| !p.exists()) {
             let dir = path.parent().unwrap_or(Path::new("."));
             return Err(Error::format(format!("{} is no run folder: it has no config.toml", dir.display())));
         }
         let mut overlay = self.overlay();
         overlay.preset = preset.map(Into::into).or(overlay.preset);
+        if self.elastic && kept.is_some() {
+            // The run has the settings of its preset and of --config already.
+            overlay.preset = None;
+        }
         let mut config = TrainConfig::resolve(kept.as_deref().or(self.config.as_deref()), &overlay)?;
         if config.data.is_empty() {
             config.data = vec![own_sources()?];
@@ -297,7 +317,7 @@ const FOR_SIMULATED: &str = "demo-tiny";
 
 /// Chooses the preset that a simulated device trains in minutes where none was named, and says what to do where another was.
 fn for_simulated(args: &Args, config: TrainConfig, device: &Device) -> Result<TrainConfig> {
-    if !device.capabilities().simulated || args.resume.is_some() || config.preset == FOR_SIMULATED {
+    if !device.capabilities().simulated || args.goes_on().is_some() || config.preset == FOR_SIMULATED {
         return Ok(config);
     }
     if args.preset.is_none() && args.config.is_none() {
@@ -320,6 +340,9 @@ fn of_images(args: &Args, context: &Context) -> Option<Result<()>> {
             "{} is a run of a classifier of images, and those cannot be resumed yet; start another one with --out",
             dir.display()
         ))));
+    }
+    if args.elastic && args.preset.as_deref().is_some_and(train_images::is_for_images) {
+        return Some(Err(Error::unsupported("runs of classifiers of images cannot be resumed yet, so --elastic is for language models")));
     }
     let epochs = args.recipe.epochs;
     if !args.preset.as_deref().is_some_and(train_images::is_for_images) {
@@ -367,9 +390,10 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         Some(_) => profile::ceilings(&device, config.dtype)?,
         None => None,
     };
+    let goes_on = args.goes_on();
     let mut reading = ReadingBar::new(context);
     let mut watch = |p: &netcl::nn::data::Progress| reading.show(p);
-    let mut trainer = match &args.resume {
+    let mut trainer = match goes_on {
         Some(dir) => Trainer::resume_watched(&device, config, dir, &mut watch)?,
         None => {
             let claim = match &args.out {
@@ -381,7 +405,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         }
     };
     drop(reading);
-    if let (Some(dir), true) = (&args.resume, trainer.is_finished()) {
+    if let (Some(dir), true) = (goes_on, trainer.is_finished()) {
         trainer.run(&mut Silent)?;
         return already_finished(&trainer, dir, args.json);
     }

@@ -3,11 +3,12 @@
 use crate::collective::SEGMENT;
 use crate::element::{Element, Reduction};
 use crate::subset::Subset;
-use crate::{Transport, collective};
+use crate::{Transport, Watch, collective};
 use bytemuck::Pod;
 use netcl_device::{Error, Result};
 use netcl_tensor::DType;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// One rank's part of a group of ranks that compute together.
 ///
@@ -46,10 +47,18 @@ impl Group {
         &self.transport
     }
 
+    /// How long this rank waits for others, and what it knows of its waiting.
+    pub fn watch(&self) -> &Watch {
+        self.transport.watch()
+    }
+
     /// Runs `f` while no other thread of this rank exchanges messages.
     fn alone<T>(&self, f: impl FnOnce(&dyn Transport, &mut Vec<u8>) -> Result<T>) -> Result<T> {
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        f(&*self.transport, &mut scratch)
+        let begun = Instant::now();
+        let done = f(&*self.transport, &mut scratch);
+        self.watch().was_busy(begun.elapsed());
+        done
     }
 
     /// Replaces `data` by the reduction of all ranks' vectors.

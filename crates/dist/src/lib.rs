@@ -10,6 +10,7 @@
 //! the transport, on the time at which messages arrive, or on how a vector is cut into pieces: two runs give the same bits.
 
 mod collective;
+mod cost;
 mod element;
 mod group;
 mod local;
@@ -20,6 +21,7 @@ mod slowed;
 mod subset;
 mod tensors;
 mod transport;
+mod watch;
 
 pub use element::{Element, Reduction};
 pub use group::Group;
@@ -29,6 +31,7 @@ pub use selftest::{SelfTest, selftest};
 pub use shard::shard;
 pub use slowed::{Link, slowed};
 pub use transport::Transport;
+pub use watch::Watch;
 
 #[cfg(test)]
 mod segments_tests;

@@ -1,6 +1,6 @@
 //! A link that is slower than this machine's: for tests of overlap and for what other machines would take.
 
-use crate::{Group, Transport};
+use crate::{Group, Transport, Watch};
 use netcl_device::Result;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,6 +48,10 @@ impl Transport for Slowed {
         self.inner.exchange(to, from)?;
         std::thread::sleep(self.link.time(bytes).saturating_sub(begun.elapsed()));
         Ok(())
+    }
+
+    fn watch(&self) -> &Watch {
+        self.inner.watch()
     }
 
     fn name(&self) -> String {

@@ -1,6 +1,6 @@
 //! Some of the ranks of a transport, as a transport.
 
-use crate::Transport;
+use crate::{Transport, Watch};
 use netcl_device::{Error, Result};
 use std::sync::Arc;
 
@@ -32,6 +32,10 @@ impl Transport for Subset {
         let to = to.map(|(rank, data)| Ok::<_, Error>((self.member(rank)?, data))).transpose()?;
         let from = from.map(|(rank, data)| Ok::<_, Error>((self.member(rank)?, data))).transpose()?;
         self.whole.exchange(to, from)
+    }
+
+    fn watch(&self) -> &Watch {
+        self.whole.watch()
     }
 
     fn name(&self) -> String {

@@ -27,8 +27,10 @@ mod peak;
 mod resume;
 mod stepper;
 mod sums;
+mod told;
 mod trainer;
 mod uploads;
+mod watchdog;
 
 pub use inputs::{Inputs, open_inputs};
 pub(crate) use losses::Losses;
@@ -37,4 +39,6 @@ pub use observer::{Observer, Profile, RunInfo, Saving, Silent};
 pub use peak::measure as matmul_peak;
 pub use resume::model_from_dir;
 pub use stepper::Stepper;
+pub use told::RankTimes;
 pub use trainer::{Outcome, ProfileSettings, Trainer};
+pub use watchdog::LONG as PATIENCE;

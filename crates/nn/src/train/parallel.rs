@@ -7,9 +7,12 @@
 use crate::config::TrainConfig;
 use crate::data::Eval;
 use crate::evaluate::Score;
+use crate::train::told::{RankTimes, Told};
+use crate::train::watchdog::{Pause, Watchdog};
 use netcl_dist::{Group, Reduction, shard};
 use netcl_tensor::{DType, Error, Result, Tensor};
 use std::ops::Range;
+use std::time::Instant;
 
 /// A rank's part of a run.
 pub(super) struct Parallel {
@@ -20,8 +23,9 @@ pub(super) struct Parallel {
     bytes: Vec<u8>,
     /// The devices of all ranks.
     devices: Vec<String>,
-    /// What some rank was asked for in the last step.
-    asked: [bool; 2],
+    /// What ranks have told each other.
+    pub(super) told: Told,
+    pub(super) watchdog: Watchdog,
 }
 
 impl Parallel {
@@ -38,7 +42,8 @@ impl Parallel {
         }
         let rows = shard(batch, size, group.rank());
         let group = group.clone();
-        Ok(Self { group, rows, batch, bytes: Vec::new(), devices: Vec::new(), asked: [false; 2] })
+        let (told, watchdog) = (Told::default(), Watchdog::default());
+        Ok(Self { group, rows, batch, bytes: Vec::new(), devices: Vec::new(), told, watchdog })
     }
 
     /// The settings of this rank's part of a step.
@@ -72,12 +77,56 @@ impl Parallel {
         let own = weights.first().map_or("", |w| w.device().capabilities().id.as_str());
         let all = self.group.all_gather_bytes(own.as_bytes())?;
         self.devices = all.iter().map(|id| String::from_utf8_lossy(id).into_owned()).collect();
+        self.group.watch().name_ranks(self.devices.clone());
+        let row_tokens = config.tokens_a_step() / config.batch.max(1) as u64;
+        let times = |device: &String| RankTimes { device: device.clone(), row_tokens, ..RankTimes::default() };
+        self.told.times = self.devices.iter().map(times).collect();
         weights.iter().try_for_each(|weight| self.group.broadcast_tensor(weight, 0))
     }
 
-    /// The devices, for people: `2 ranks (nvidia:0, nvidia:1)`.
+    /// The devices, for people: `2 ranks (0 nvidia:0, 1 nvidia:1)`.
     pub fn devices(&self) -> String {
-        format!("{} ranks ({})", self.group.size(), self.devices.join(", "))
+        let all: Vec<String> = self.devices.iter().enumerate().map(|(i, id)| format!("{i} {id}")).collect();
+        format!("{} ranks ({})", self.group.size(), all.join(", "))
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> usize {
+        self.group.size()
+    }
+
+    /// This rank for people: `rank 1 (nvidia:1)`.
+    pub fn name(&self) -> String {
+        self.group.watch().name(self.group.rank())
+    }
+
+    /// Whose part of the loss was not finite, for people.
+    pub fn whose(&self) -> String {
+        let ranks = &self.told.not_finite;
+        if ranks.len() == self.group.size() {
+            return "all ranks".into();
+        }
+        ranks.iter().map(|rank| self.group.watch().name(*rank)).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The sum of all ranks' values; 0 if one of them is.
+    ///
+    /// # Errors
+    /// Those of the group.
+    pub fn total_of(&self, own: f64) -> Result<f64> {
+        let all = self.group.all_gather(&[own])?;
+        Ok(if all.contains(&0.0) { 0.0 } else { all.iter().sum() })
+    }
+
+    /// Sets how long ranks wait for each other, after a step.
+    pub fn stepped(&mut self) {
+        self.watchdog.exchanged(self.group.watch(), Instant::now());
+    }
+
+    /// The same before ranks evaluate, sample or save.
+    pub fn pausing(&mut self, what: Pause) {
+        self.told.pausing();
+        self.watchdog.pausing(self.group.watch(), what);
     }
 
     /// Replaces gradients and loss by their sums over all ranks, and learns whether a rank was asked to stop or to save.
@@ -91,11 +140,7 @@ impl Parallel {
                 self.reduce_all(dtype, &of_type)?;
             }
         }
-        let own = [loss.item()?.to_bits(), u32::from(asked[0]), u32::from(asked[1])];
-        let all = self.group.all_gather(&own)?;
-        let of_rank = all.chunks_exact(own.len());
-        let sum = of_rank.clone().map(|rank| f32::from_bits(rank[0])).sum::<f32>();
-        self.asked = [1, 2].map(|i| of_rank.clone().any(|rank| rank[i] != 0));
+        let sum = self.told.exchange(&self.group, loss.item()?, self.rows.len(), asked)?;
         loss.set_f32(&[sum])
     }
 
@@ -121,7 +166,7 @@ impl Parallel {
 
     /// Whether a rank was asked to stop, and to save, in the last step.
     pub fn asked(&self) -> [bool; 2] {
-        self.asked
+        self.told.asked
     }
 
     /// This rank's share of the validation batches; the windows are those of a run with one rank.
