@@ -257,11 +257,10 @@ impl Group {
             let value = |rank: usize| all[rank].get(2 * i + 1).map_or("nothing", String::as_str);
             let other = (0..self.size()).find(|rank| value(*rank) != value(0));
             if let Some(other) = other {
+                let [first, second] = unlike_lines(value(0), value(other));
                 return Err(Error::format(format!(
-                    "the ranks do not agree: {name} is {} at rank 0 and {} at rank {other}. All ranks have to be started with the \
-                     same program, settings and data",
-                    value(0),
-                    value(other)
+                    "the ranks do not agree: {name} is {first} at rank 0 and {second} at rank {other}. All ranks have to be started \
+                     with the same program, settings and data"
                 )));
             }
         }
@@ -314,6 +313,17 @@ fn whole_elements(op: &str, dtype: DType, data: &[u8]) -> Result<()> {
         return Ok(());
     }
     Err(Error::shape(format!("{op}: {} bytes are no whole number of {dtype}", data.len())))
+}
+
+/// Of two texts the first lines that differ.
+fn unlike_lines<'a>(a: &'a str, b: &'a str) -> [&'a str; 2] {
+    let (mut a, mut b) = (a.lines(), b.lines());
+    loop {
+        match (a.next(), b.next()) {
+            (Some(x), Some(y)) if x == y => {}
+            (x, y) => return [x, y].map(|line| line.unwrap_or("nothing")),
+        }
+    }
 }
 
 fn kind_code(e: &Error) -> u8 {

@@ -199,3 +199,32 @@ fn read(gradient: &Tensor, out: &mut [u8]) -> Result<()> {
     let at = gradient.layout().offset * gradient.dtype().size();
     gradient.device().download(gradient.storage(), at, out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netcl_dist::local;
+    use std::time::Duration;
+
+    /// Files of the same name may have other contents on another machine.
+    #[test]
+    fn ranks_that_read_other_data_are_told_apart() {
+        let ranks = local(2, Duration::from_secs(60));
+        let found: Vec<Error> = std::thread::scope(|scope| {
+            let begin = |rank: Group| {
+                scope.spawn(move || {
+                    let config = TrainConfig::preset("char-cpu").unwrap();
+                    let data = format!("{{\"files\": [{}]}}", rank.rank());
+                    let mut parallel = Parallel::new(&rank, &config).unwrap();
+                    parallel.begin(&config, data.as_bytes(), 0, &[]).unwrap_err()
+                })
+            };
+            let threads: Vec<_> = ranks.into_iter().map(begin).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        for error in found {
+            let text = error.to_string();
+            assert!(text.contains("the data is {\"files\": [0]} at rank 0"), "{text}");
+        }
+    }
+}
