@@ -143,7 +143,9 @@ fn a_rank_that_hangs_is_named_with_its_device() {
         };
         let rank = *ranks.iter().find(of_rank).unwrap();
         signal("-STOP", rank);
-        assert_eq!(ended(&mut running.0), Some(3), "{launcher}");
+        // MPICH's launcher may tell of a rank that it killed instead.
+        let code = ended(&mut running.0);
+        assert!(code == Some(3) || launcher.contains("mpich") && code == Some(9), "{launcher}: {code:?}");
         let said = std::fs::read_to_string(log).unwrap();
         let lines: Vec<&str> = said.lines().filter(|line| line.contains("does not answer")).collect();
         assert!(lines.len() == 1 && lines[0].contains(&format!("rank {hangs} (")), "{launcher}: {said}");

@@ -28,6 +28,11 @@ impl Strategy {
         std::iter::once(Self::Data).filter(move |_| devices > 0).chain(sharded).chain(stages)
     }
 
+    /// Whether `netcl train` can divide a run so.
+    pub fn is_available(self) -> bool {
+        matches!(self, Self::Data)
+    }
+
     /// Stages of the pipeline; 1 without one.
     pub fn stages(self) -> usize {
         match self {

@@ -115,21 +115,17 @@ impl Planned<'_> {
         self.config.batch.saturating_mul(self.config.grad_accum as usize).max(1)
     }
 
-    /// The fastest plan that fits, of all ways to divide the work among `devices`; if none fits, the one that takes the least memory.
+    /// The fastest plan that fits, of the ways to divide the work among `devices` that are [available](Strategy::is_available); if none of those
+    /// fits, of all ways; if none does, the one that takes the least memory.
     ///
     /// # Errors
     /// `Format` for no devices.
     pub fn best(&self, devices: usize) -> Result<Plan> {
         let all = self.plans(devices);
-        let fitting = all.iter().filter(|plan| plan.fits);
-        // Simpler ways come first, and win unless another one is faster.
-        let fastest = fitting.fold(None, |best: Option<&Plan>, plan| match best {
-            Some(best) if plan.tokens_per_s <= best.tokens_per_s * 1.01 => Some(best),
-            _ => Some(plan),
-        });
+        let available = fastest(all.iter().filter(|plan| plan.strategy.is_available()));
         let least = all.iter().min_by(|a, b| a.memory.total_cmp(&b.memory));
         let none = || Error::format("a plan for no devices");
-        fastest.or(least).copied().ok_or_else(none)
+        available.or_else(|| fastest(all.iter())).or(least).copied().ok_or_else(none)
     }
 
     /// Every way to divide the work among `devices`, each with the largest micro-batch that fits.
@@ -183,6 +179,14 @@ impl Planned<'_> {
         let floor = Capabilities::floor("planned", netcl_device::DeviceKind::Gpu);
         Capabilities { global_mem: self.machine.memory as u64, ..floor }
     }
+}
+
+/// The fastest that fits. Simpler ways come first, and win unless another one is faster.
+pub fn fastest<'a>(plans: impl Iterator<Item = &'a Plan>) -> Option<&'a Plan> {
+    plans.filter(|plan| plan.fits).fold(None, |best: Option<&Plan>, plan| match best {
+        Some(best) if plan.tokens_per_s <= best.tokens_per_s * 1.01 => Some(best),
+        _ => Some(plan),
+    })
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ impl Planned<'_> {
     }
 
     /// Seconds of an update by the bytes that it moves: weights and optimizer's state are read and written, gradients read.
-    fn update(&self) -> f64 {
+    pub fn update(&self) -> f64 {
         let plan = self.whole(1, 1);
         (2 * plan.parameters + plan.gradients + 2 * plan.optimizer) as f64 / self.machine.memory_bandwidth
     }
