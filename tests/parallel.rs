@@ -1,5 +1,5 @@
 //! Data-parallel training: a run of several ranks is the run of one, but for the order of sums.
-#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // helpers of tests
 
 use netcl::dist::{Group, local};
 use netcl::nn::checkpoint::read_tensors;
@@ -198,5 +198,108 @@ fn ranks_that_cannot_train_together_say_why() {
     }
     for text in messages([(); 2].map(|()| TrainConfig { batch: 1, ..whole.clone() })) {
         assert!(text.contains("--batch 1 for 2 ranks"), "{text}");
+    }
+}
+
+/// A run of two ranks, of which the second one's weights become NaN before the first step: what each ends with.
+fn with_a_broken_rank(anomaly: bool) -> Vec<(String, bool)> {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, out) = (config(dir.path(), 6), dir.path().join("run"));
+    on(2, |rank| {
+        let claim = rank.leads().then(|| RunFolder::claim(&out)).transpose().unwrap();
+        rank.barrier().unwrap();
+        let started = (claim, out.as_path(), false);
+        let made = Trainer::create_among(rank, &device(None), config.clone(), started, &mut |_| true);
+        let mut trainer = made.unwrap();
+        trainer.detect_anomaly(anomaly);
+        if rank.rank() == 1 {
+            let weight = &trainer.model().params().list()[0];
+            weight.write_bytes(0, &f32::NAN.to_le_bytes().repeat(weight.count())).unwrap();
+        }
+        let error = trainer.run(&mut Silent).unwrap_err();
+        (error.to_string(), trainer.failed_together())
+    })
+}
+
+#[test]
+fn a_rank_whose_loss_is_not_finite_is_named_by_all() {
+    for (error, together) in with_a_broken_rank(false) {
+        assert!(together, "{error}");
+        assert!(error.contains("the loss of step 1 on rank 1 (") && error.contains("is NaN"), "{error}");
+    }
+}
+
+#[test]
+fn the_op_that_makes_the_first_nan_is_named_with_its_rank() {
+    let found = with_a_broken_rank(true);
+    assert!(found.iter().all(|(_, together)| !together));
+    assert!(found[1].0.starts_with("rank 1 (") && found[1].0.contains("NaN"), "{found:?}");
+    assert!(found[0].0.contains("waits for rank 1") && found[0].0.contains("has ended"), "{found:?}");
+}
+
+/// Seconds of a step: the median, without the first ones.
+struct Timed(Vec<f64>);
+
+impl Observer for Timed {
+    fn step(&mut self, metrics: &netcl::nn::run::StepMetrics) {
+        self.0.push(metrics.elapsed);
+    }
+    fn should_stop(&mut self) -> bool {
+        false
+    }
+}
+
+impl Timed {
+    fn median(&self) -> f64 {
+        let mut steps: Vec<f64> = self.0.windows(2).skip(8).map(|pair| pair[1] - pair[0]).collect();
+        steps.sort_by(f64::total_cmp);
+        steps[steps.len() / 2]
+    }
+}
+
+/// `make plan`: step times of 1, 2 and 4 ranks over links of known delay and bandwidth, beside what the model of step time says. Ranks share
+/// this machine's processor, so together they compute as long as one does alone.
+#[test]
+#[ignore = "measures time"]
+fn the_model_of_step_time_beside_measured_steps() {
+    use netcl::dist::{Link, slowed};
+    use netcl::nn::scaling::{Compute, Machine, Planned, Strategy};
+    let dir = tempfile::tempdir().unwrap();
+    let base = TrainConfig { layers: 4, heads: 4, width: 128, context: 64, batch: 8, ..config(dir.path(), 48) };
+    let config = TrainConfig { eval_every: 0, ..base };
+    let measured = |n: usize, link: Option<Link>| {
+        let out = tempfile::tempdir().unwrap();
+        let path = out.path().join("run");
+        let times = on(n, |rank| {
+            let claim = rank.leads().then(|| RunFolder::claim(&path)).transpose().unwrap();
+            let rank = link.map_or_else(|| rank.clone(), |link| slowed(rank, link));
+            rank.barrier().unwrap();
+            let started = (claim, path.as_path(), false);
+            let mut trainer =
+                Trainer::create_among(&rank, &device(None), config.clone(), started, &mut |_| true).unwrap();
+            let mut timed = Timed(Vec::new());
+            trainer.run(&mut timed).unwrap();
+            (timed.median(), trainer.model().config().clone())
+        });
+        times.into_iter().next().unwrap()
+    };
+    let (alone, model) = measured(1, None);
+    let machine = Machine { memory: 8e9, memory_bandwidth: 10e9, relay: 2e9, sums: 5e9 };
+    println!("one rank: {:.1} ms", alone * 1e3);
+    for (mb_per_s, delay_us) in [(400.0, 50), (100.0, 200), (25.0, 1000)] {
+        let link = Link { delay: Duration::from_micros(delay_us), bytes_per_s: mb_per_s * 1e6 };
+        for n in [2, 4] {
+            let compute = Compute::Measured { rows: config.batch / n, passes: alone, update: 0.0 };
+            let (machine, bucket) = (machine, None);
+            let planned = Planned { model: &model, config: &config, machine, compute, link, bucket };
+            let predicted = planned.plan(n, Strategy::Data).unwrap().step;
+            let (found, _) = measured(n, Some(link));
+            println!(
+                "{n} ranks, {mb_per_s} MB/s, {delay_us} us: measured {:.1} ms, predicted {:.1} ms, {:+.1} %",
+                found * 1e3,
+                predicted * 1e3,
+                100.0 * (predicted / found - 1.0)
+            );
+        }
     }
 }

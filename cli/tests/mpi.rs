@@ -12,11 +12,12 @@ use std::path::Path;
 #[test]
 fn ranks_find_each_other_and_compute_what_they_should() {
     for n in [2, 3] {
-        each(n, &words("doctor --mpi --json"), |launcher, mut command| {
+        each(n, &words("doctor --mpi --json --in-a-row 10000"), |launcher, mut command| {
             let (out, _) = ok(launcher, &command.output().unwrap());
             let report: serde_json::Value = serde_json::from_str(out.trim()).unwrap();
             assert_eq!(report["healthy"], true);
             assert_eq!(report["ranks"], n);
+            assert!(report["operations"].as_u64().unwrap() > 10_000);
             let library = report["library"].as_str().unwrap().to_lowercase().replace(' ', "");
             assert!(library.contains(launcher.rsplit('.').next().unwrap()), "{launcher}: {library}");
         });

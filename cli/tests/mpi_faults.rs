@@ -209,7 +209,7 @@ fn ranks_that_were_started_unlike_are_told_apart() {
         args
     };
     let cases = [
-        ("the configuration is lr = 0.001 and lr = 0.5 at rank 1", run(&data, ""), run(&data, "--lr 0.5")),
+        ("lr = 0.001 at rank 0 and lr = 0.5 at rank 1", run(&data, ""), run(&data, "--lr 0.5")),
         ("the number of --devices", devices(1), devices(2)),
     ];
     for (i, (what, first, second)) in cases.into_iter().enumerate() {

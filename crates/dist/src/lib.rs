@@ -27,7 +27,7 @@ pub use element::{Element, Reduction};
 pub use group::Group;
 pub use local::local;
 pub use mpi::{Launcher, Mpi, launched};
-pub use selftest::{SelfTest, selftest};
+pub use selftest::{SelfTest, selftest, selftest_long};
 pub use shard::shard;
 pub use slowed::{Link, slowed};
 pub use transport::Transport;
