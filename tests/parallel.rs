@@ -237,7 +237,7 @@ fn the_op_that_makes_the_first_nan_is_named_with_its_rank() {
     assert!(found[0].0.contains("waits for rank 1") && found[0].0.contains("has ended"), "{found:?}");
 }
 
-/// Seconds of a step: the median, without the first ones.
+/// Times at which steps ended.
 struct Timed(Vec<f64>);
 
 impl Observer for Timed {
@@ -250,14 +250,15 @@ impl Observer for Timed {
 }
 
 impl Timed {
-    fn median(&self) -> f64 {
+    /// Seconds of a step without the first ones: of ten the shortest but one, since the machine may have other work.
+    fn step(&self) -> f64 {
         let mut steps: Vec<f64> = self.0.windows(2).skip(8).map(|pair| pair[1] - pair[0]).collect();
         steps.sort_by(f64::total_cmp);
-        steps[steps.len() / 2]
+        steps[steps.len() / 10]
     }
 }
 
-/// `make plan`: step times of 1, 2 and 4 ranks over links of known delay and bandwidth, beside what the model of step time says. Ranks share
+/// `make step-times`: step times of 1, 2 and 4 ranks over links of known delay and bandwidth, beside what the model of step time says. Ranks share
 /// this machine's processor, so together they compute as long as one does alone.
 #[test]
 #[ignore = "measures time"]
@@ -265,7 +266,7 @@ fn the_model_of_step_time_beside_measured_steps() {
     use netcl::dist::{Link, slowed};
     use netcl::nn::scaling::{Compute, Machine, Planned, Strategy};
     let dir = tempfile::tempdir().unwrap();
-    let base = TrainConfig { layers: 4, heads: 4, width: 128, context: 64, batch: 8, ..config(dir.path(), 48) };
+    let base = TrainConfig { layers: 4, heads: 4, width: 128, context: 64, batch: 8, ..config(dir.path(), 40) };
     let config = TrainConfig { eval_every: 0, ..base };
     let measured = |n: usize, link: Option<Link>| {
         let out = tempfile::tempdir().unwrap();
@@ -279,27 +280,45 @@ fn the_model_of_step_time_beside_measured_steps() {
                 Trainer::create_among(&rank, &device(None), config.clone(), started, &mut |_| true).unwrap();
             let mut timed = Timed(Vec::new());
             trainer.run(&mut timed).unwrap();
-            (timed.median(), trainer.model().config().clone())
+            (timed.step(), trainer.model().config().clone())
         });
         times.into_iter().next().unwrap()
     };
-    let (alone, model) = measured(1, None);
-    let machine = Machine { memory: 8e9, memory_bandwidth: 10e9, relay: 2e9, sums: 5e9 };
-    println!("one rank: {:.1} ms", alone * 1e3);
-    for (mb_per_s, delay_us) in [(400.0, 50), (100.0, 200), (25.0, 1000)] {
-        let link = Link { delay: Duration::from_micros(delay_us), bytes_per_s: mb_per_s * 1e6 };
-        for n in [2, 4] {
-            let compute = Compute::Measured { rows: config.batch / n, passes: alone, update: 0.0 };
-            let (machine, bucket) = (machine, None);
-            let planned = Planned { model: &model, config: &config, machine, compute, link, bucket };
-            let predicted = planned.plan(n, Strategy::Data).unwrap().step;
-            let (found, _) = measured(n, Some(link));
-            println!(
-                "{n} ranks, {mb_per_s} MB/s, {delay_us} us: measured {:.1} ms, predicted {:.1} ms, {:+.1} %",
-                found * 1e3,
-                predicted * 1e3,
-                100.0 * (predicted / found - 1.0)
-            );
-        }
+    const LINKS: [(f64, u64); 3] = [(400.0, 50), (100.0, 200), (25.0, 1000)];
+    let links = LINKS.map(|(mb, us)| Link { delay: Duration::from_micros(us), bytes_per_s: mb * 1e6 });
+    let cases: Vec<(usize, Link)> = links.into_iter().flat_map(|link| [(2, link), (4, link)]).collect();
+    let model = measured(1, None).1;
+    // The machine may have other work: of several rounds the shortest time counts.
+    let mut best = vec![f64::INFINITY; cases.len() + 2];
+    for _ in 0..4 {
+        let all = [(1, None), (2, None)].into_iter().chain(cases.iter().map(|(n, link)| (*n, Some(*link))));
+        all.zip(&mut best).for_each(|((n, link), best)| *best = best.min(measured(n, link).0));
+    }
+    let (alone, free) = (best[0], best[1]);
+    // What ranks of one processor share, each has its part of. What copies and sums take is measured with two ranks and the link as it is.
+    let bytes = 4.0 * model.parameters() as f64;
+    let copies = 2.0 * 3.0 * bytes / (free - alone).max(1e-4);
+    let machine = |n: usize| {
+        let part = |bytes_per_s: f64| bytes_per_s / n as f64;
+        Machine { memory: 8e9, memory_bandwidth: part(20e9), relay: part(copies), sums: part(copies) }
+    };
+    println!("one rank {:.1} ms, two {:.1} ms; copies and sums {:.2} GB/s", alone * 1e3, free * 1e3, copies * 1e-9);
+    for ((n, link), found) in cases.into_iter().zip(&best[2..]) {
+        let run = |n: usize, compute: Compute| {
+            Planned { model: &model, config: &config, machine: machine(n), compute, link, bucket: None }
+        };
+        // Of one processor's time passes are the same, and each rank makes its update of all weights.
+        let passes = alone - run(1, Compute::Flops(1.0)).update();
+        let update = run(n, Compute::Flops(1.0)).update();
+        let compute = Compute::Measured { rows: config.batch / n, passes, update };
+        let predicted = run(n, compute).plan(n, Strategy::Data).unwrap().step;
+        println!(
+            "{n} ranks, {:.0} MB/s, {:?}: measured {:.1} ms, predicted {:.1} ms, {:+.1} %",
+            link.bytes_per_s * 1e-6,
+            link.delay,
+            found * 1e3,
+            predicted * 1e3,
+            100.0 * (predicted / found - 1.0)
+        );
     }
 }
