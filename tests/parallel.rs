@@ -237,6 +237,43 @@ fn the_op_that_makes_the_first_nan_is_named_with_its_rank() {
     assert!(found[0].0.contains("waits for rank 1") && found[0].0.contains("has ended"), "{found:?}");
 }
 
+/// A rank that hangs while steps go is named by the others, with its device.
+#[test]
+fn a_rank_that_hangs_is_named_with_its_device() {
+    struct Hangs<'a>(&'a std::sync::Barrier);
+    impl Observer for Hangs<'_> {
+        fn step(&mut self, metrics: &netcl::nn::run::StepMetrics) {
+            if metrics.step == 12 {
+                self.0.wait();
+            }
+        }
+        fn should_stop(&mut self) -> bool {
+            false
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let config = TrainConfig { eval_every: 0, ..config(dir.path(), 100) };
+    let out = dir.path().join("run");
+    // The second rank hangs until the others have given up.
+    let given_up = std::sync::Barrier::new(3);
+    let errors = on(3, |rank| {
+        let claim = rank.leads().then(|| RunFolder::claim(&out)).transpose().unwrap();
+        rank.barrier().unwrap();
+        let started = (claim, out.as_path(), false);
+        let made = Trainer::create_among(rank, &device(None), config.clone(), started, &mut |_| true);
+        let mut trainer = made.unwrap();
+        trainer.watchdog(Some(Duration::from_secs(2)));
+        if rank.rank() == 1 {
+            return trainer.run(&mut Hangs(&given_up)).unwrap_err().to_string();
+        }
+        let error = trainer.run(&mut Silent).unwrap_err().to_string();
+        given_up.wait();
+        error
+    });
+    assert!(errors[0].contains("rank 1 (") && errors[0].contains("does not answer"), "{errors:?}");
+    assert!(errors[2].contains("rank 1 (") && errors[2].contains("does not answer"), "{errors:?}");
+}
+
 /// Times at which steps ended.
 struct Timed(Vec<f64>);
 
@@ -266,7 +303,8 @@ fn the_model_of_step_time_beside_measured_steps() {
     use netcl::dist::{Link, slowed};
     use netcl::nn::scaling::{Compute, Machine, Planned, Strategy};
     let dir = tempfile::tempdir().unwrap();
-    let base = TrainConfig { layers: 4, heads: 4, width: 128, context: 64, batch: 8, ..config(dir.path(), 40) };
+    let base =
+        TrainConfig { layers: 4, heads: 4, width: 128, context: 64, batch: 8, ..config(dir.path(), 40) };
     let config = TrainConfig { eval_every: 0, ..base };
     let measured = |n: usize, link: Option<Link>| {
         let out = tempfile::tempdir().unwrap();
@@ -302,10 +340,20 @@ fn the_model_of_step_time_beside_measured_steps() {
         let part = |bytes_per_s: f64| bytes_per_s / n as f64;
         Machine { memory: 8e9, memory_bandwidth: part(20e9), relay: part(copies), sums: part(copies) }
     };
-    println!("one rank {:.1} ms, two {:.1} ms; copies and sums {:.2} GB/s", alone * 1e3, free * 1e3, copies * 1e-9);
+    println!(
+        "one rank {:.1} ms, two {:.1} ms; copies and sums {:.2} GB/s",
+        alone * 1e3,
+        free * 1e3,
+        copies * 1e-9
+    );
     for ((n, link), found) in cases.into_iter().zip(&best[2..]) {
-        let run = |n: usize, compute: Compute| {
-            Planned { model: &model, config: &config, machine: machine(n), compute, link, bucket: None }
+        let run = |n: usize, compute: Compute| Planned {
+            model: &model,
+            config: &config,
+            machine: machine(n),
+            compute,
+            link,
+            bucket: None,
         };
         // Of one processor's time passes are the same, and each rank makes its update of all weights.
         let passes = alone - run(1, Compute::Flops(1.0)).update();

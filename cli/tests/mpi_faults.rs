@@ -69,18 +69,24 @@ fn kills(launcher: &str, moments: u64) {
         let (ranks, out) = (2 + moment as usize % 2, dir.join(format!("run-{moment}")));
         each_of(launcher, ranks, &[], |mut command| {
             command.args(tiny_run(&data, &out, STEPS)).args(["--checkpoint-every", "1", "--keep", "2"]);
-            let mut running =
-                Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+            let mut running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
             let after = next(&mut random) % 25;
             wait_until("no step", || {
-                let steps = std::fs::read_to_string(out.join("metrics.jsonl")).map_or(0, |t| t.lines().count());
-                steps as u64 >= after && out.join("config.toml").exists() || running.0.try_wait().unwrap().is_some()
+                let steps =
+                    std::fs::read_to_string(out.join("metrics.jsonl")).map_or(0, |t| t.lines().count());
+                steps as u64 >= after && out.join("config.toml").exists()
+                    || running.0.try_wait().unwrap().is_some()
             });
             std::thread::sleep(Duration::from_micros(next(&mut random) % 20_000));
             let all = ranks_below(running.0.id());
             let killed = all.get(next(&mut random) as usize % ranks.max(1)).copied();
             let died = killed.is_some_and(|rank| {
-                Command::new("kill").args(["-9", &rank.to_string()]).stderr(Stdio::null()).status().unwrap().success()
+                Command::new("kill")
+                    .args(["-9", &rank.to_string()])
+                    .stderr(Stdio::null())
+                    .status()
+                    .unwrap()
+                    .success()
             });
             let code = ended(&mut running.0);
             if died && losses(&out).len() < STEPS as usize {
@@ -102,7 +108,8 @@ fn kills(launcher: &str, moments: u64) {
 
 /// Goes on with the run in `out` on `ranks` ranks, to its end.
 fn go_on(launcher: &str, ranks: usize, out: &Path) {
-    let more = [words("train --resume"), vec![out.display().to_string(), "--device".into(), device()]].concat();
+    let more =
+        [words("train --resume"), vec![out.display().to_string(), "--device".into(), device()]].concat();
     match ranks {
         1 => drop(ok("alone again", &netcl().args(more).output().unwrap())),
         _ => each_of(launcher, ranks, &more, |mut command| drop(ok(launcher, &command.output().unwrap()))),

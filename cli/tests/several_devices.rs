@@ -167,8 +167,10 @@ fn plans_for_many_devices() {
     assert!(by_devices.iter().all(|p| p["tokens_per_s"].as_f64().unwrap() > 0.0 && p["fits"] == true));
     assert_eq!(found["best"]["devices"], 64);
     // A faster link is never worse, and tokens/s of one device are what is given.
-    let slow = plan("--devices 8 --link 1GB/s --preset gpt2-124m --device-type h200 --tokens-per-second 600000");
-    let fast = plan("--devices 8 --link 100GB/s --preset gpt2-124m --device-type h200 --tokens-per-second 600000");
+    let slow =
+        plan("--devices 8 --link 1GB/s --preset gpt2-124m --device-type h200 --tokens-per-second 600000");
+    let fast =
+        plan("--devices 8 --link 100GB/s --preset gpt2-124m --device-type h200 --tokens-per-second 600000");
     let speed = |p: &Value| p["best"]["tokens_per_s"].as_f64().unwrap();
     assert!(speed(&fast) > speed(&slow) && speed(&fast) < 8.0 * 600_000.0 * 1.001);
     assert!((slow["by_devices"][0]["tokens_per_s"].as_f64().unwrap() / 600_000.0 - 1.0).abs() < 1e-6);

@@ -115,8 +115,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let config = config(args)?;
     let model = config.decoder(args.vocab.unwrap_or_else(|| bench::vocabulary(&config)))?;
     let (machine, compute, source) = constants(args, (&config, &model), context)?;
-    let link =
-        Link { delay: Duration::from_secs_f64(args.latency.min(1e9) * 1e-6), bytes_per_s: args.link };
+    let link = Link { delay: Duration::from_secs_f64(args.latency.min(1e9) * 1e-6), bytes_per_s: args.link };
     let bucket = (!args.no_overlap).then_some(BUCKET);
     let run = Planned { model: &model, config: &config, machine, compute, link, bucket };
     let devices = args.devices as usize;
@@ -293,7 +292,12 @@ fn print(
             best.accum,
             best.devices
         ),
-        way => format!("take {way}: {} rows a device at a time, {} times a step{}", best.rows, best.accum, yet(way)),
+        way => format!(
+            "take {way}: {} rows a device at a time, {} times a step{}",
+            best.rows,
+            best.accum,
+            yet(way)
+        ),
     };
     out::result(&format!("\n{take}"))?;
     match fastest(all.iter()).filter(|other| other.tokens_per_s > best.tokens_per_s * 1.01 && best.fits) {
@@ -319,7 +323,9 @@ mod tests {
     #[test]
     fn quantities_have_decimal_units() {
         let close = |text: &str, value: f64| (quantity(text).unwrap() / value - 1.0).abs() < 1e-12;
-        assert!(close("25GB/s", 25e9) && close("400T", 4e14) && close("80GB", 80e9) && close("1.5e3", 1500.0));
+        assert!(
+            close("25GB/s", 25e9) && close("400T", 4e14) && close("80GB", 80e9) && close("1.5e3", 1500.0)
+        );
         assert!(close("990TFLOP/s", 9.9e14) && close("12.5 MB/s", 12.5e6) && close("7", 7.0));
         for wrong in ["", "GB/s", "-1G", "0", "inf", "1X"] {
             assert!(quantity(wrong).is_err(), "{wrong}");

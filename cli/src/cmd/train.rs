@@ -342,7 +342,9 @@ fn of_images(args: &Args, context: &Context) -> Option<Result<()>> {
         ))));
     }
     if args.elastic && args.preset.as_deref().is_some_and(train_images::is_for_images) {
-        return Some(Err(Error::unsupported("runs of classifiers of images cannot be resumed yet, so --elastic is for language models")));
+        return Some(Err(Error::unsupported(
+            "runs of classifiers of images cannot be resumed yet, so --elastic is for language models",
+        )));
     }
     let epochs = args.recipe.epochs;
     if !args.preset.as_deref().is_some_and(train_images::is_for_images) {

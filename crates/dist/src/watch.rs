@@ -18,7 +18,8 @@ pub struct Watch {
 impl Watch {
     /// A rank that waits for `patience`; see [`Watch::set_patience`].
     pub fn new(patience: Duration) -> Self {
-        let watch = Self { patience_ns: AtomicU64::new(0), names: OnceLock::new(), busy_ns: AtomicU64::new(0) };
+        let watch =
+            Self { patience_ns: AtomicU64::new(0), names: OnceLock::new(), busy_ns: AtomicU64::new(0) };
         watch.set_patience(patience);
         watch
     }
@@ -63,9 +64,16 @@ impl Watch {
         let seconds = if seconds < 1.0 { format!("{seconds:.2}") } else { format!("{seconds:.0}") };
         let names: Vec<String> = absent.iter().map(|rank| self.name(*rank)).collect();
         match names.as_slice() {
-            [] => format!("all ranks wait for each other, since {seconds} s: they do not call the same operations"),
-            [one] => format!("{one} does not answer, since {seconds} s: it hangs, or takes longer than the others wait (--watchdog)"),
-            more => format!("{} do not answer, since {seconds} s: they hang, or take longer than the others wait (--watchdog)", more.join(", ")),
+            [] => format!(
+                "all ranks wait for each other, since {seconds} s: they do not call the same operations"
+            ),
+            [one] => format!(
+                "{one} does not answer, since {seconds} s: it hangs, or takes longer than the others wait (--watchdog)"
+            ),
+            more => format!(
+                "{} do not answer, since {seconds} s: they hang, or take longer than the others wait (--watchdog)",
+                more.join(", ")
+            ),
         }
     }
 }

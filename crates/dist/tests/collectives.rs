@@ -53,7 +53,9 @@ fn long_vectors_go_in_segments() {
 #[test]
 fn long_vectors_have_the_right_sums() {
     for n in [1, 2, 3] {
-        on(n, |rank| selftest_long(rank, 1_000_004)).into_iter().for_each(|r| assert!(r.unwrap().operations > 0));
+        on(n, |rank| selftest_long(rank, 1_000_004))
+            .into_iter()
+            .for_each(|r| assert!(r.unwrap().operations > 0));
     }
 }
 
@@ -61,7 +63,9 @@ fn long_vectors_have_the_right_sums() {
 #[test]
 #[ignore = "9 GB of memory"]
 fn vectors_of_more_than_two_to_the_31_bytes() {
-    on(2, |rank| selftest_long(rank, (4 << 30) + 20)).into_iter().for_each(|r| assert!(r.unwrap().operations > 0));
+    on(2, |rank| selftest_long(rank, (4 << 30) + 20))
+        .into_iter()
+        .for_each(|r| assert!(r.unwrap().operations > 0));
 }
 
 #[test]

@@ -32,8 +32,8 @@ use netcl::nn::config::{DTYPES, storage_type};
 use netcl::prelude::*;
 use peer::Peer;
 use profile::Profile;
-pub use train::{step_seconds, vocabulary};
 use std::path::Path;
+pub use train::{step_seconds, vocabulary};
 
 /// Measure matrix products, attention, convolutions, every op, training, or language models
 #[derive(clap::Args)]

@@ -130,7 +130,9 @@ impl Planned<'_> {
 
     /// Every way to divide the work among `devices`, each with the largest micro-batch that fits.
     pub fn plans(&self, devices: usize) -> Vec<Plan> {
-        Strategy::all(devices, self.model.layers).filter_map(|strategy| self.plan(devices, strategy)).collect()
+        Strategy::all(devices, self.model.layers)
+            .filter_map(|strategy| self.plan(devices, strategy))
+            .collect()
     }
 
     /// One way, with the largest micro-batch that fits, or of one row if none does.

@@ -18,7 +18,9 @@ impl Planned<'_> {
                 let passes = (step - update).max(0.0) / f64::from(c.grad_accum);
                 [passes * rows as f64 / c.batch.max(1) as f64, update]
             }
-            Compute::Measured { rows: of, passes, update } => [passes * rows as f64 / of.max(1) as f64, update],
+            Compute::Measured { rows: of, passes, update } => {
+                [passes * rows as f64 / of.max(1) as f64, update]
+            }
         }
     }
 
@@ -29,7 +31,12 @@ impl Planned<'_> {
     }
 
     /// Seconds of a step: forward and backward, exposed exchange, update.
-    pub(super) fn parts(&self, devices: usize, strategy: Strategy, (rows, accum): (usize, usize)) -> [f64; 3] {
+    pub(super) fn parts(
+        &self,
+        devices: usize,
+        strategy: Strategy,
+        (rows, accum): (usize, usize),
+    ) -> [f64; 3] {
         let [passes, update] = self.compute(rows);
         let bytes = self.whole(1, 1).gradients as f64;
         let weights = self.whole(1, 1).parameters as f64;

@@ -79,7 +79,8 @@ impl Parallel {
         self.devices = all.iter().map(|id| String::from_utf8_lossy(id).into_owned()).collect();
         self.group.watch().name_ranks(self.devices.clone());
         let row_tokens = config.tokens_a_step() / config.batch.max(1) as u64;
-        let times = |device: &String| RankTimes { device: device.clone(), row_tokens, ..RankTimes::default() };
+        let times =
+            |device: &String| RankTimes { device: device.clone(), row_tokens, ..RankTimes::default() };
         self.told.times = self.devices.iter().map(times).collect();
         weights.iter().try_for_each(|weight| self.group.broadcast_tensor(weight, 0))
     }

@@ -95,8 +95,12 @@ impl Told {
         }
         let losses = of_rank.iter().map(|rank| f32::from_bits(rank[0]));
         if self.not_finite.is_empty() {
-            self.not_finite =
-                losses.clone().enumerate().filter(|(_, loss)| !loss.is_finite()).map(|(rank, _)| rank).collect();
+            self.not_finite = losses
+                .clone()
+                .enumerate()
+                .filter(|(_, loss)| !loss.is_finite())
+                .map(|(rank, _)| rank)
+                .collect();
         }
         self.exchanged += 1;
         if !std::mem::take(&mut self.paused) && self.exchanged > WARM {

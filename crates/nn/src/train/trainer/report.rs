@@ -87,7 +87,12 @@ impl Trainer {
             row("memory, peak", human(memory.peak as u64)),
             row("memory, reserved", human(memory.reserved as u64)),
         ];
-        let ranks = self.ranks().iter().enumerate().map(|(i, rank)| row(&format!("rank {i}, {}", rank.device), rank.line())).collect();
+        let ranks = self
+            .ranks()
+            .iter()
+            .enumerate()
+            .map(|(i, rank)| row(&format!("rank {i}, {}", rank.device), rank.line()))
+            .collect();
         let config = self.config.to_toml()?;
         let settings =
             config.lines().filter_map(|l| l.split_once(" = ")).map(|(k, v)| row(k, v.into())).collect();

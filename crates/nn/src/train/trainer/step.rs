@@ -227,9 +227,7 @@ impl Trainer {
         Error::launch(format!(
             "the loss of step {} on {place} is {}: training diverged. Lower --lr (now {:.1e}), lengthen --warmup, or clip with \
              --clip; --detect-anomaly names the op that made it. The checkpoints before this step are intact",
-            done.step,
-            done.loss,
-            done.lr
+            done.step, done.loss, done.lr
         ))
     }
 
