@@ -361,6 +361,22 @@ fn of_images(args: &Args, context: &Context) -> Option<Result<()>> {
     Some(train_images::run(&request, context))
 }
 
+/// Trains on several devices where there are several.
+fn of_several(args: &Args, config: &TrainConfig, context: &Context) -> Option<Result<()>> {
+    let launcher = launched(&|name| std::env::var(name).ok());
+    if launcher.is_none() && args.devices.len() < 2 {
+        return None;
+    }
+    if args.profile.is_some() || args.dry_run {
+        let one = "--profile and --dry-run are for one device; leave --devices and mpirun out";
+        return Some(Err(Error::unsupported(one)));
+    }
+    Some(match launcher {
+        Some(launcher) => train_among::by_mpi(&args.among(), config, &launcher, context),
+        None => train_among::by_threads(&args.among(), config, context),
+    })
+}
+
 /// Runs the command.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     if let Some(done) = of_images(args, context) {
@@ -370,17 +386,8 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     if let Some(Some(file)) = &args.profile {
         check_writable(file)?;
     }
-    let launcher = launched(&|name| std::env::var(name).ok());
-    if launcher.is_some() || args.devices.len() > 1 {
-        if args.profile.is_some() || args.dry_run {
-            return Err(Error::unsupported(
-                "--profile and --dry-run are for one device; leave --devices and mpirun out",
-            ));
-        }
-        return match launcher {
-            Some(launcher) => train_among::by_mpi(&args.among(), &config, &launcher, context),
-            None => train_among::by_threads(&args.among(), &config, context),
-        };
+    if let Some(done) = of_several(args, &config, context) {
+        return done;
     }
     let config = TrainConfig { device: args.devices.first().unwrap_or(&config.device).clone(), ..config };
     let device = context.open_device_with_builders(&config.device, config.matmul_precision)?;

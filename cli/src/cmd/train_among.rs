@@ -108,7 +108,7 @@ fn all_ended(ends: &mpsc::Receiver<Result<()>>, ranks: usize) -> Result<()> {
                 // A thread that hangs in a driver cannot be ended, and keeps the process: it goes with it.
                 let cause = cause(&errors).unwrap_or_else(|| Error::internal("a rank hangs"));
                 out::failure(&cause);
-                std::process::exit(i32::from(cause.kind().exit_code()));
+                signal_hook::low_level::exit(i32::from(cause.kind().exit_code()));
             }
         }
     }

@@ -494,11 +494,7 @@ impl Trainer {
 
     fn train(&mut self, observer: &mut dyn Observer) -> Result<Outcome> {
         let device = self.model.params().device().clone();
-        let peak = peak::measure(&device, self.model.params().dtype());
-        self.peak_flops = self.spare("the share of the device's peak", peak).unwrap_or(0.0);
-        if let Some(parallel) = &self.parallel {
-            self.peak_flops = parallel.total_of(self.peak_flops)?;
-        }
+        self.measure_peak(&device)?;
         self.speed = SpeedWindow::new(self.elapsed, self.trained);
         observer.started(&self.info());
         let mut batches = Prefetch::start(self.loader.clone(), self.position, PREFETCH)?;
@@ -536,11 +532,8 @@ impl Trainer {
                 self.kernels = self.spare("the time of each kernel", kernels).unwrap_or_default();
             }
             self.watch_saving(observer)?;
-            let [stop, save] = match &self.parallel {
-                Some(parallel) => parallel.asked(),
-                None => [observer.should_stop(), observer.should_save()],
-            };
-            let asked = Asked { stop, save };
+            let asked = self.asked(observer);
+            let stop = asked.stop;
             if (stop || asked.save || self.due())
                 && let Some(last) = pending.take()
             {
@@ -557,6 +550,25 @@ impl Trainer {
         self.end_profile(true, observer)?;
         self.finish_saving(observer)?;
         Ok(outcome)
+    }
+
+    /// Measures the peak of the device, of ranks that of all together.
+    fn measure_peak(&mut self, device: &Device) -> Result<()> {
+        let peak = peak::measure(device, self.model.params().dtype());
+        self.peak_flops = self.spare("the share of the device's peak", peak).unwrap_or(0.0);
+        if let Some(parallel) = &self.parallel {
+            self.peak_flops = parallel.total_of(self.peak_flops)?;
+        }
+        Ok(())
+    }
+
+    /// What the observer asked for in this step, or any rank's.
+    fn asked(&self, observer: &mut dyn Observer) -> Asked {
+        let [stop, save] = match &self.parallel {
+            Some(parallel) => parallel.asked(),
+            None => [observer.should_stop(), observer.should_save()],
+        };
+        Asked { stop, save }
     }
 
     /// What is known when a run starts.
