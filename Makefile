@@ -6,6 +6,9 @@
 # make sanitize       the op suite under Oclgrind: races and uninitialised memory
 # make compile-check  every kernel variant, at most 24 sources of each (LIMIT), through clang for AMD and SPIR targets
 # make intel          the op suite on Intel's CPU runtime
+# make kills          ranks of runs under MPI killed at 20 moments each, minutes
+# make step-times      the model of step time beside measured steps of 1, 2 and 4 ranks over slowed links, two minutes
+# make collectives    sums of vectors of more than 2^31 bytes, threads and both MPIs, 14 GB of memory
 # make large          tensors of more than 2^31 elements on Intel's CPU runtime and the simulated GPU, five minutes and 24 GB of
 #                     memory (NETCL_TEST_DEVICE and cargo test -p netcl-tensor --test large -- --ignored for another device)
 # make sim            every op and storage type, with every variant and tuned value, on the simulated GPU with all its checks
@@ -27,7 +30,7 @@ SECONDS ?= 3600
 CARGO ?= cargo
 NETCL = target/release/netcl
 
-.PHONY: demo test check deny bench sanitize compile-check intel large sim mnist candidates sim-speed differential fuzz peers mutants python array-api capi trees build
+.PHONY: kills step-times collectives demo test check deny bench sanitize compile-check intel large sim mnist candidates sim-speed differential fuzz peers mutants python array-api capi trees build
 
 demo: build
 	tools/opencl.sh $(NETCL)
@@ -75,6 +78,17 @@ large:
 	CL_CONFIG_CPU_FORCE_GLOBAL_MEM_SIZE=20GB CL_CONFIG_CPU_FORCE_MAX_MEM_ALLOC_SIZE=8GB tools/intel.sh \
 		$(CARGO) test --package netcl-tensor --test large -- --ignored --nocapture
 	NETCL_SIM_MEMORY=19500000000 NETCL_TEST_DEVICE=sim:h200 $(CARGO) test --package netcl-tensor --test large -- --ignored --nocapture
+
+kills:
+	$(CARGO) test --package netcl-cli --test mpi_faults -- --ignored --nocapture
+
+step-times:
+	$(CARGO) test --package netcl --test parallel -- --ignored --nocapture
+
+collectives: build
+	$(CARGO) test --release --package netcl-dist --test collectives -- --ignored --nocapture
+	for launcher in mpirun.openmpi mpirun.mpich; do \
+	  $$launcher -n 2 $(NETCL) doctor --mpi --in-a-row 10000 --vector 4294967316 || exit 1; done
 
 sim:
 	NETCL_TEST_DEVICE=sim NETCL_SIM_CHECK=all $(CARGO) test --package netcl-tensor --package netcl-nn --lib --tests

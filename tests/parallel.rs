@@ -1,9 +1,10 @@
 //! Data-parallel training: a run of several ranks is the run of one, but for the order of sums.
-#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // helpers of tests
 
-use netcl::dist::{Group, local};
+use netcl::dist::{Group, Link, local, slowed};
 use netcl::nn::checkpoint::read_tensors;
 use netcl::nn::config::TrainConfig;
+use netcl::nn::decoder::DecoderConfig;
 use netcl::nn::run::RunFolder;
 use netcl::nn::train::{Observer, Silent, Trainer};
 use netcl::prelude::*;
@@ -198,5 +199,178 @@ fn ranks_that_cannot_train_together_say_why() {
     }
     for text in messages([(); 2].map(|()| TrainConfig { batch: 1, ..whole.clone() })) {
         assert!(text.contains("--batch 1 for 2 ranks"), "{text}");
+    }
+}
+
+/// A run of two ranks, of which the second one's weights become NaN before the first step: what each ends with.
+fn with_a_broken_rank(anomaly: bool) -> Vec<(String, bool)> {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, out) = (config(dir.path(), 6), dir.path().join("run"));
+    on(2, |rank| {
+        let claim = rank.leads().then(|| RunFolder::claim(&out)).transpose().unwrap();
+        rank.barrier().unwrap();
+        let started = (claim, out.as_path(), false);
+        let made = Trainer::create_among(rank, &device(None), config.clone(), started, &mut |_| true);
+        let mut trainer = made.unwrap();
+        trainer.detect_anomaly(anomaly);
+        if rank.rank() == 1 {
+            let weight = &trainer.model().params().list()[0];
+            weight.write_bytes(0, &f32::NAN.to_le_bytes().repeat(weight.count())).unwrap();
+        }
+        let error = trainer.run(&mut Silent).unwrap_err();
+        (error.to_string(), trainer.failed_together())
+    })
+}
+
+#[test]
+fn a_rank_whose_loss_is_not_finite_is_named_by_all() {
+    for (error, together) in with_a_broken_rank(false) {
+        assert!(together, "{error}");
+        assert!(error.contains("the loss of step 1 on rank 1 (") && error.contains("is NaN"), "{error}");
+    }
+}
+
+#[test]
+fn the_op_that_makes_the_first_nan_is_named_with_its_rank() {
+    let found = with_a_broken_rank(true);
+    assert!(found.iter().all(|(_, together)| !together));
+    assert!(found[1].0.starts_with("rank 1 (") && found[1].0.contains("NaN"), "{found:?}");
+    assert!(found[0].0.contains("waits for rank 1") && found[0].0.contains("has ended"), "{found:?}");
+}
+
+/// A rank that hangs while steps go is named by the others, with its device.
+#[test]
+fn a_rank_that_hangs_is_named_with_its_device() {
+    struct Hangs<'a>(&'a std::sync::Barrier);
+    impl Observer for Hangs<'_> {
+        fn step(&mut self, metrics: &netcl::nn::run::StepMetrics) {
+            if metrics.step == 12 {
+                self.0.wait();
+            }
+        }
+        fn should_stop(&mut self) -> bool {
+            false
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let config = TrainConfig { eval_every: 0, ..config(dir.path(), 100) };
+    let out = dir.path().join("run");
+    // The second rank hangs until the others have given up.
+    let given_up = std::sync::Barrier::new(3);
+    let errors = on(3, |rank| {
+        let claim = rank.leads().then(|| RunFolder::claim(&out)).transpose().unwrap();
+        rank.barrier().unwrap();
+        let started = (claim, out.as_path(), false);
+        let made = Trainer::create_among(rank, &device(None), config.clone(), started, &mut |_| true);
+        let mut trainer = made.unwrap();
+        trainer.watchdog(Some(Duration::from_secs(2)));
+        if rank.rank() == 1 {
+            return trainer.run(&mut Hangs(&given_up)).unwrap_err().to_string();
+        }
+        let error = trainer.run(&mut Silent).unwrap_err().to_string();
+        given_up.wait();
+        error
+    });
+    assert!(errors[0].contains("rank 1 (") && errors[0].contains("does not answer"), "{errors:?}");
+    assert!(errors[2].contains("rank 1 (") && errors[2].contains("does not answer"), "{errors:?}");
+}
+
+/// Times at which steps ended.
+struct Timed(Vec<f64>);
+
+impl Observer for Timed {
+    fn step(&mut self, metrics: &netcl::nn::run::StepMetrics) {
+        self.0.push(metrics.elapsed);
+    }
+    fn should_stop(&mut self) -> bool {
+        false
+    }
+}
+
+impl Timed {
+    /// Seconds of a step without the first ones: of ten the shortest but one, since the machine may have other work.
+    fn step(&self) -> f64 {
+        let mut steps: Vec<f64> = self.0.windows(2).skip(8).map(|pair| pair[1] - pair[0]).collect();
+        steps.sort_by(f64::total_cmp);
+        steps[steps.len() / 10]
+    }
+}
+
+/// Seconds of a step of `n` ranks over `link`, and the model.
+fn measured(config: &TrainConfig, n: usize, link: Option<Link>) -> (f64, DecoderConfig) {
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("run");
+    let times = on(n, |rank| {
+        let claim = rank.leads().then(|| RunFolder::claim(&path)).transpose().unwrap();
+        let rank = link.map_or_else(|| rank.clone(), |link| slowed(rank, link));
+        rank.barrier().unwrap();
+        let started = (claim, path.as_path(), false);
+        let mut trainer =
+            Trainer::create_among(&rank, &device(None), config.clone(), started, &mut |_| true).unwrap();
+        let mut timed = Timed(Vec::new());
+        trainer.run(&mut timed).unwrap();
+        (timed.step(), trainer.model().config().clone())
+    });
+    times.into_iter().next().unwrap()
+}
+
+/// `make step-times`: step times of 1, 2 and 4 ranks over links of known delay and bandwidth, beside what the model of step time says. Ranks share
+/// this machine's processor, so together they compute as long as one does alone.
+#[test]
+#[ignore = "measures time"]
+fn the_model_of_step_time_beside_measured_steps() {
+    use netcl::nn::scaling::{Compute, Machine, Planned, Strategy};
+    let dir = tempfile::tempdir().unwrap();
+    let base =
+        TrainConfig { layers: 4, heads: 4, width: 128, context: 64, batch: 8, ..config(dir.path(), 40) };
+    let config = TrainConfig { eval_every: 0, ..base };
+    const LINKS: [(f64, u64); 3] = [(400.0, 50), (100.0, 200), (25.0, 1000)];
+    let links = LINKS.map(|(mb, us)| Link { delay: Duration::from_micros(us), bytes_per_s: mb * 1e6 });
+    let cases: Vec<(usize, Link)> = links.into_iter().flat_map(|link| [(2, link), (4, link)]).collect();
+    let model = measured(&config, 1, None).1;
+    // The machine may have other work: of several rounds the shortest time counts.
+    let mut best = vec![f64::INFINITY; cases.len() + 2];
+    for _ in 0..4 {
+        let all = [(1, None), (2, None)].into_iter().chain(cases.iter().map(|(n, link)| (*n, Some(*link))));
+        all.zip(&mut best).for_each(|((n, link), best)| *best = best.min(measured(&config, n, link).0));
+    }
+    let (one, free) = (best[0], best[1]);
+    // Two ranks may keep the processor busier than one does.
+    let alone = one.min(free);
+    // What ranks of one processor share, each has its part of. What copies and sums take is measured with two ranks and the link as it is.
+    let bytes = 4.0 * model.parameters() as f64;
+    let copies = 2.0 * 3.0 * bytes / (free - alone).max(1e-4);
+    let machine = |n: usize| {
+        let part = |bytes_per_s: f64| bytes_per_s / n as f64;
+        Machine { memory: 8e9, memory_bandwidth: part(20e9), relay: part(copies), sums: part(copies) }
+    };
+    println!(
+        "one rank {:.1} ms, two {:.1} ms; copies and sums {:.2} GB/s",
+        one * 1e3,
+        free * 1e3,
+        copies * 1e-9
+    );
+    for ((n, link), found) in cases.into_iter().zip(&best[2..]) {
+        let run = |n: usize, compute: Compute| Planned {
+            model: &model,
+            config: &config,
+            machine: machine(n),
+            compute,
+            link,
+            bucket: None,
+        };
+        // Of one processor's time passes are the same, and each rank makes its update of all weights.
+        let passes = alone - run(1, Compute::Flops(1.0)).update();
+        let update = run(n, Compute::Flops(1.0)).update();
+        let compute = Compute::Measured { rows: config.batch / n, passes, update };
+        let predicted = run(n, compute).plan(n, Strategy::Data).unwrap().step;
+        println!(
+            "{n} ranks, {:.0} MB/s, {:?}: measured {:.1} ms, predicted {:.1} ms, {:+.1} %",
+            link.bytes_per_s * 1e-6,
+            link.delay,
+            found * 1e3,
+            predicted * 1e3,
+            100.0 * (predicted / found - 1.0)
+        );
     }
 }

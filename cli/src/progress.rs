@@ -9,7 +9,7 @@ use netcl::device::{counted, human};
 use netcl::kernel::ceiling::Ceilings;
 use netcl::nn::evaluate::Score;
 use netcl::nn::run::StepMetrics;
-use netcl::nn::train::{Observer, Outcome, Profile, RunInfo, Saving, Trainer};
+use netcl::nn::train::{Observer, Outcome, Profile, RankTimes, RunInfo, Saving, Trainer};
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -110,7 +110,9 @@ impl<'a> Progress<'a> {
         let saving = self.saving.map_or(String::new(), |(s, _)| {
             format!("  checkpoint {:.0}%", s.written as f64 / s.total.max(1) as f64 * 100.0)
         });
-        format!("loss {:.4}{val}  {:.0} tok/s{share}{saving}{eta}", m.loss, m.tokens_per_s)
+        let devices = self.info.as_ref().map_or(1, |info| info.ranks);
+        let devices = if devices > 1 { format!(" on {devices} devices") } else { String::new() };
+        format!("loss {:.4}{val}  {:.0} tok/s{devices}{share}{saving}{eta}", m.loss, m.tokens_per_s)
     }
 
     /// What can be done with the run now, as a command line for the shell.
@@ -154,6 +156,7 @@ impl<'a> Progress<'a> {
         if self.json {
             // `null` for a run that ends within its first step.
             let loss = self.last.as_ref().map(|m| m.loss);
+            let ranks: Vec<_> = trainer.ranks().iter().map(of_rank).collect();
             let summary = serde_json::json!({
                 "run": info.folder,
                 "outcome": match outcome { Outcome::Finished => "finished", Outcome::Stopped => "stopped" },
@@ -164,6 +167,8 @@ impl<'a> Progress<'a> {
                 "memory_peak": trainer.model().params().device().memory().peak,
                 "parameters": info.parameters,
                 "device": info.device,
+                "devices": info.ranks,
+                "ranks": ranks,
                 "first_step_s": self.first_step.map(|d| d.as_secs_f64()),
                 "seconds": self.began.elapsed().as_secs_f64(),
                 "sample": self.sample,
@@ -187,9 +192,22 @@ impl<'a> Progress<'a> {
         if speed.is_finite() {
             out::note(&format!("{speed:.0} tokens/s over all steps of this session"));
         }
+        for (i, rank) in trainer.ranks().iter().enumerate() {
+            out::note(&format!("rank {i}, {}: {}", rank.device, rank.line()));
+        }
         out::result(&format!("run folder: {} (open report.html there)", info.folder.display()))?;
         self.hint(outcome, trainer, &info.folder).map_or(Ok(()), |hint| out::result(&hint))
     }
+}
+
+/// A rank of the summary in JSON; numbers are `null` where too few steps were done.
+fn of_rank(rank: &RankTimes) -> serde_json::Value {
+    serde_json::json!({
+        "device": rank.device,
+        "share": rank.share(),
+        "tokens_per_s": rank.tokens_per_s(),
+        "waiting": rank.waiting_share(),
+    })
 }
 
 impl Observer for Progress<'_> {

@@ -17,6 +17,7 @@ mod man;
 mod models;
 mod perplexity;
 mod plan;
+mod plan_devices;
 mod quantize;
 mod sim;
 mod tokenizer;
@@ -67,6 +68,7 @@ enum Command {
     Eval(eval::Args),
     Classify(classify::Args),
     Graph(graph::Args),
+    Plan(Box<plan_devices::Args>),
     Devices(devices::Args),
     Doctor(doctor::Args),
     Tokenizer(tokenizer::Args),
@@ -95,6 +97,7 @@ impl Command {
             Self::Eval(args) => eval::run(args, context),
             Self::Classify(args) => classify::run(args, context),
             Self::Graph(args) => graph::run(args, context),
+            Self::Plan(args) => plan_devices::run(args, context),
             Self::Devices(args) => devices::run(args, context),
             Self::Doctor(args) => doctor::run(args, context),
             Self::Tokenizer(args) => tokenizer::run(args, context),

@@ -18,6 +18,7 @@ use netcl::nn::train::{ProfileSettings, Silent, Trainer};
 use netcl::nn::vision::classifier;
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Heading of the flags that come after those of model, recipe and pace.
 const RUN: &str = "Run";
@@ -63,6 +64,14 @@ pub struct Args {
     /// Go on with the run in this folder.
     #[arg(long, visible_alias = "load_checkpoint", value_name = "DIR", conflicts_with_all = ["out", "preset", "config"], help_heading = RUN)]
     resume: Option<PathBuf>,
+    /// Go on with the run in --out if there is one, with as many devices as there are now; else begin it. The same command starts it and,
+    /// after an end of any kind, starts it again.
+    #[arg(long, requires = "out", conflicts_with = "resume", help_heading = RUN)]
+    elastic: bool,
+    /// On several devices: end the run when one gives no sign of life for so long while steps go. Without it, after twenty times what a step
+    /// takes, and at least 20 seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), help_heading = RUN)]
+    watchdog: Option<u32>,
     /// Capture a training step once and replay it: on, off, or auto, which is on where it works. The same bits either way.
     #[arg(long, value_name = "MODE", value_parser = named(&GraphMode::NAMES), help_heading = RUN)]
     graph: Option<GraphMode>,
@@ -213,10 +222,11 @@ impl Args {
     fn among(&self) -> train_among::Request<'_> {
         train_among::Request {
             devices: &self.devices,
-            resume: self.resume.as_deref(),
+            resume: self.goes_on(),
             out: self.out.as_deref(),
             json: self.json,
             detect_anomaly: self.detect_anomaly,
+            watchdog: self.watchdog.map(|seconds| Duration::from_secs(seconds.into())),
             explain_memory: self.explain_memory,
             profile: self.profile_settings(),
         }
@@ -225,6 +235,12 @@ impl Args {
     fn profile_settings(&self) -> Option<ProfileSettings> {
         let (file, default) = (self.profile.clone()?, ProfileSettings::default());
         Some(ProfileSettings { file, steps: self.profile_steps.unwrap_or(default.steps), ..default })
+    }
+
+    /// The run to go on with.
+    fn goes_on(&self) -> Option<&Path> {
+        let begun = |dir: &&Path| self.elastic && dir.join("config.toml").exists();
+        self.resume.as_deref().or_else(|| self.out.as_deref().filter(begun))
     }
 
     fn overlay(&self) -> Overlay {
@@ -276,13 +292,17 @@ impl Args {
 
     /// What the run does; `preset` goes before what the user named.
     fn config(&self, preset: Option<&str>) -> Result<TrainConfig> {
-        let kept = self.resume.as_ref().map(|dir| dir.join("config.toml"));
+        let kept = self.goes_on().map(|dir| dir.join("config.toml"));
         if let Some(path) = kept.as_ref().filter(|p| !p.exists()) {
             let dir = path.parent().unwrap_or(Path::new("."));
             return Err(Error::format(format!("{} is no run folder: it has no config.toml", dir.display())));
         }
         let mut overlay = self.overlay();
         overlay.preset = preset.map(Into::into).or(overlay.preset);
+        if self.elastic && kept.is_some() {
+            // The run has the settings of its preset and of --config already.
+            overlay.preset = None;
+        }
         let mut config = TrainConfig::resolve(kept.as_deref().or(self.config.as_deref()), &overlay)?;
         if config.data.is_empty() {
             config.data = vec![own_sources()?];
@@ -303,7 +323,7 @@ const FOR_SIMULATED: &str = "demo-tiny";
 
 /// Chooses the preset that a simulated device trains in minutes where none was named, and says what to do where another was.
 fn for_simulated(args: &Args, config: TrainConfig, device: &Device) -> Result<TrainConfig> {
-    if !device.capabilities().simulated || args.resume.is_some() || config.preset == FOR_SIMULATED {
+    if !device.capabilities().simulated || args.goes_on().is_some() || config.preset == FOR_SIMULATED {
         return Ok(config);
     }
     if args.preset.is_none() && args.config.is_none() {
@@ -327,6 +347,11 @@ fn of_images(args: &Args, context: &Context) -> Option<Result<()>> {
             dir.display()
         ))));
     }
+    if args.elastic && args.preset.as_deref().is_some_and(train_images::is_for_images) {
+        return Some(Err(Error::unsupported(
+            "runs of classifiers of images cannot be resumed yet, so --elastic is for language models",
+        )));
+    }
     let epochs = args.recipe.epochs;
     if !args.preset.as_deref().is_some_and(train_images::is_for_images) {
         let misplaced = "--epochs is for presets of images; language models take --steps";
@@ -342,6 +367,22 @@ fn of_images(args: &Args, context: &Context) -> Option<Result<()>> {
     Some(train_images::run(&request, context))
 }
 
+/// Trains on several devices where there are several.
+fn of_several(args: &Args, config: &TrainConfig, context: &Context) -> Option<Result<()>> {
+    let launcher = launched(&|name| std::env::var(name).ok());
+    if launcher.is_none() && args.devices.len() < 2 {
+        return None;
+    }
+    if args.dry_run {
+        let one = "--dry-run is for one device; leave --devices and mpirun out";
+        return Some(Err(Error::unsupported(one)));
+    }
+    Some(match launcher {
+        Some(launcher) => train_among::by_mpi(&args.among(), config, &launcher, context),
+        None => train_among::by_threads(&args.among(), config, context),
+    })
+}
+
 /// Runs the command.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     if let Some(done) = of_images(args, context) {
@@ -351,15 +392,8 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     if let Some(Some(file)) = &args.profile {
         check_writable(file)?;
     }
-    let launcher = launched(&|name| std::env::var(name).ok());
-    if launcher.is_some() || args.devices.len() > 1 {
-        if args.dry_run {
-            return Err(Error::unsupported("--dry-run is for one device; leave --devices and mpirun out"));
-        }
-        return match launcher {
-            Some(launcher) => train_among::by_mpi(&args.among(), &config, &launcher, context),
-            None => train_among::by_threads(&args.among(), &config, context),
-        };
+    if let Some(done) = of_several(args, &config, context) {
+        return done;
     }
     let config = TrainConfig { device: args.devices.first().unwrap_or(&config.device).clone(), ..config };
     let device = context.open_device_with_builders(&config.device, config.matmul_precision)?;
@@ -371,9 +405,10 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         Some(_) => profile::ceilings(&device, config.dtype)?,
         None => None,
     };
+    let goes_on = args.goes_on();
     let mut reading = ReadingBar::new(context);
     let mut watch = |p: &netcl::nn::data::Progress| reading.show(p);
-    let mut trainer = match &args.resume {
+    let mut trainer = match goes_on {
         Some(dir) => Trainer::resume_watched(&device, config, dir, &mut watch)?,
         None => {
             let claim = match &args.out {
@@ -385,7 +420,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         }
     };
     drop(reading);
-    if let (Some(dir), true) = (&args.resume, trainer.is_finished()) {
+    if let (Some(dir), true) = (goes_on, trainer.is_finished()) {
         trainer.run(&mut Silent)?;
         return already_finished(&trainer, dir, args.json);
     }

@@ -1,6 +1,7 @@
 //! `netcl train` on several devices: of one process, a thread each, or of the processes that an MPI launcher started.
 
 use crate::context::Context;
+use crate::out;
 use crate::progress::{Progress, already_finished};
 use crate::ranks::{Failed, finish};
 use crate::reading::ReadingBar;
@@ -8,13 +9,16 @@ use netcl::device::list;
 use netcl::dist::{Group, Launcher, Mpi, local};
 use netcl::nn::config::TrainConfig;
 use netcl::nn::run::{Claim, RunFolder, StepMetrics};
-use netcl::nn::train::{Observer, ProfileSettings, Silent, Trainer};
+use netcl::nn::train::{Observer, PATIENCE, ProfileSettings, Silent, Trainer};
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
-/// How long a rank waits for another one: compiling kernels takes minutes on some drivers, and ranks do not do it at the same time.
-const PATIENCE: Duration = Duration::from_secs(900);
+/// How long the other ranks of a process have to end after one failed.
+const GRACE: Duration = Duration::from_secs(10);
+/// Stack of a rank's thread: that of a process's first one.
+const STACK: usize = 8 << 20;
 
 /// What was asked for, besides the run's settings.
 pub struct Request<'a> {
@@ -28,6 +32,8 @@ pub struct Request<'a> {
     pub json: bool,
     /// Check every op's result.
     pub detect_anomaly: bool,
+    /// How long ranks wait for one that gives no sign of life.
+    pub watchdog: Option<Duration>,
     /// Say where memory goes.
     pub explain_memory: bool,
     /// Profile these steps of the first rank.
@@ -63,26 +69,57 @@ fn device_of(args: &Request<'_>, config: &TrainConfig, local_rank: usize, contex
 
 /// Trains on all devices of this process.
 pub fn by_threads(args: &Request<'_>, config: &TrainConfig, context: &Context) -> Result<()> {
-    let devices = args.devices;
-    let mut ranks = local(devices.len(), PATIENCE).into_iter().zip(devices);
-    let Some((leader, device)) = ranks.next() else { return Err(Error::internal("no devices")) };
+    let (done, ends) = mpsc::channel();
     std::thread::scope(|scope| {
         let start = |(group, device): (Group, &'_ String)| {
-            let device = device.clone();
-            scope.spawn(move || train(args, config, (&group, &device), context))
+            let (device, done) = (device.clone(), done.clone());
+            let work = move || {
+                let end = train(args, config, (&group, &device), context).map_err(Failed::into_error);
+                // Those that wait for this rank learn that it has ended.
+                drop(group);
+                let _ = done.send(end);
+            };
+            let thread = std::thread::Builder::new().name("netcl-rank".into()).stack_size(STACK);
+            thread.spawn_scoped(scope, work).map_err(|e| Error::internal(format!("starting a rank: {e}")))
         };
-        let threads: Vec<_> = ranks.map(start).collect();
-        let own = train(args, config, (&leader, device), context);
-        // Those that wait for this rank learn that it has ended.
-        drop(leader);
-        let panicked = || Err(Failed::Own(Error::internal("a rank panicked")));
-        let all =
-            std::iter::once(own).chain(threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())));
-        let errors: Vec<Error> = all.filter_map(Result::err).map(Failed::into_error).collect();
-        // What failed first made the others fail.
-        let cause = errors.iter().find(|e| !e.message().contains("which has ended"));
-        cause.or(errors.first()).map_or(Ok(()), |e| Err(e.clone()))
+        let ranks = local(args.devices.len(), PATIENCE).into_iter().zip(args.devices);
+        let threads = ranks.map(start).collect::<Result<Vec<_>>>()?;
+        drop(done);
+        let ended = all_ended(&ends, threads.len());
+        let panicked = threads.into_iter().filter_map(|t| t.join().err()).count();
+        if panicked > 0 { Err(Error::internal("a rank panicked")) } else { ended }
     })
+}
+
+/// Waits until all ranks have ended; after one failed, not for those that hang.
+fn all_ended(ends: &mpsc::Receiver<Result<()>>, ranks: usize) -> Result<()> {
+    let (mut errors, mut failed): (Vec<Error>, Option<Instant>) = (Vec::new(), None);
+    for _ in 0..ranks {
+        let end = match failed {
+            None => ends.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(since) => ends.recv_timeout(GRACE.saturating_sub(since.elapsed())),
+        };
+        match end {
+            Ok(end) => {
+                errors.extend(end.err());
+                failed = failed.or_else(|| (!errors.is_empty()).then(Instant::now));
+            }
+            // A rank that panicked.
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                // A thread that hangs in a driver cannot be ended, and keeps the process: it goes with it.
+                let cause = cause(&errors).unwrap_or_else(|| Error::internal("a rank hangs"));
+                out::failure(&cause);
+                signal_hook::low_level::exit(i32::from(cause.kind().exit_code()));
+            }
+        }
+    }
+    cause(&errors).map_or(Ok(()), Err)
+}
+
+/// Of the errors of ranks the one that made the others fail.
+fn cause(errors: &[Error]) -> Option<Error> {
+    errors.iter().find(|e| !e.message().contains("which has ended")).or(errors.first()).cloned()
 }
 
 /// Ends with the run of one rank, on the device called `name`.
@@ -102,17 +139,24 @@ fn train(
         return told().map_err(Failed::Own);
     }
     trainer.detect_anomaly(args.detect_anomaly);
+    trainer.watchdog(args.watchdog);
     if !group.leads() {
         let mut follower = Follower { context, listens: false };
-        let own = |e: Error| Failed::Own(e.context(format!("rank {} on {name}", group.rank())));
-        return trainer.run(&mut follower).map(drop).map_err(own);
+        let done = trainer.run(&mut follower);
+        return done.map(drop).map_err(|e| failed(&trainer, e));
     }
     if let Some(profile) = &args.profile {
         trainer.profile(profile.clone()).map_err(Failed::Own)?;
     }
     let mut progress = Progress::new(context, args.json, args.explain_memory);
-    let outcome = trainer.run(&mut progress).inspect_err(|_| progress.failed()).map_err(Failed::Own)?;
+    let outcome = trainer.run(&mut progress).inspect_err(|_| progress.failed());
+    let outcome = outcome.map_err(|e| failed(&trainer, e))?;
     progress.finish(outcome, &trainer).map_err(Failed::Own)
+}
+
+/// Who knows of an error that ended a run.
+fn failed(trainer: &Trainer, error: Error) -> Failed {
+    if trainer.failed_together() { Failed::Shared(error) } else { Failed::Own(error) }
 }
 
 /// A rank that has read its data, and the run's folder; `None` where a signal came before.
@@ -122,6 +166,11 @@ fn start(
     (group, name): (&Group, &str),
     context: &Context,
 ) -> Result<Option<(Trainer, PathBuf)>> {
+    group.agree(&[
+        ("the version of netcl", env!("CARGO_PKG_VERSION").into()),
+        ("the number of --devices", args.devices.len().to_string()),
+        ("whether a run goes on", args.resume.is_some().to_string()),
+    ])?;
     let device = context.open_device_with_builders(name, config.matmul_precision);
     let device = group.all_succeed(device)?;
     let (claim, path) = group.all_succeed(folder(args, config, group, context))?;

@@ -13,7 +13,7 @@ use netcl_tensor::DType;
 use std::ops::Range;
 
 /// Vectors of which all ranks' together have at most so many bytes go to everyone.
-const SMALL: usize = 64 << 10;
+pub(crate) const SMALL: usize = 64 << 10;
 /// Bytes of a share that are exchanged at a time: what a rank needs besides the vector is as much from each other one.
 pub(crate) const SEGMENT: usize = 8 << 20;
 

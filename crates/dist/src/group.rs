@@ -3,14 +3,14 @@
 use crate::collective::SEGMENT;
 use crate::element::{Element, Reduction};
 use crate::subset::Subset;
-use crate::{Transport, collective};
+use crate::{Transport, Watch, collective};
 use bytemuck::Pod;
 use netcl_device::{Error, Result, SharedMemory};
 use netcl_tensor::DType;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 /// One rank's part of a group of ranks that compute together.
 ///
@@ -49,10 +49,18 @@ impl Group {
         &self.transport
     }
 
+    /// How long this rank waits for others, and what it knows of its waiting.
+    pub fn watch(&self) -> &Watch {
+        self.transport.watch()
+    }
+
     /// Runs `f` while no other thread of this rank exchanges messages.
     fn alone<T>(&self, f: impl FnOnce(&dyn Transport, &mut Vec<u8>) -> Result<T>) -> Result<T> {
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        f(&*self.transport, &mut scratch)
+        let begun = Instant::now();
+        let done = f(&*self.transport, &mut scratch);
+        self.watch().was_busy(begun.elapsed());
+        done
     }
 
     /// Replaces `data` by the reduction of all ranks' vectors.
@@ -282,11 +290,10 @@ impl Group {
             let value = |rank: usize| all[rank].get(2 * i + 1).map_or("nothing", String::as_str);
             let other = (0..self.size()).find(|rank| value(*rank) != value(0));
             if let Some(other) = other {
+                let [first, second] = unlike_lines(value(0), value(other));
                 return Err(Error::format(format!(
-                    "the ranks do not agree: {name} is {} at rank 0 and {} at rank {other}. All ranks have to be started with the \
-                     same program, settings and data",
-                    value(0),
-                    value(other)
+                    "the ranks do not agree: {name} is {first} at rank 0 and {second} at rank {other}. All ranks have to be started \
+                     with the same program, settings and data"
                 )));
             }
         }
@@ -354,6 +361,17 @@ fn whole_elements(op: &str, dtype: DType, data: &[u8]) -> Result<()> {
         return Ok(());
     }
     Err(Error::shape(format!("{op}: {} bytes are no whole number of {dtype}", data.len())))
+}
+
+/// Of two texts the first lines that differ.
+fn unlike_lines<'a>(a: &'a str, b: &'a str) -> [&'a str; 2] {
+    let (mut a, mut b) = (a.lines(), b.lines());
+    loop {
+        match (a.next(), b.next()) {
+            (Some(x), Some(y)) if x == y => {}
+            (x, y) => return [x, y].map(|line| line.unwrap_or("nothing")),
+        }
+    }
 }
 
 fn kind_code(e: &Error) -> u8 {

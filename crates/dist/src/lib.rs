@@ -10,6 +10,7 @@
 //! the transport, on the time at which messages arrive, or on how a vector is cut into pieces: two runs give the same bits.
 
 mod collective;
+mod cost;
 mod element;
 mod group;
 mod local;
@@ -21,16 +22,18 @@ mod slowed;
 mod subset;
 mod tensors;
 mod transport;
+mod watch;
 
 pub use element::{Element, Reduction};
 pub use group::Group;
 pub use local::local;
 pub use mpi::{Launcher, Mpi, launched};
 pub use relay::{Relay, RelaySettings};
-pub use selftest::{SelfTest, selftest};
+pub use selftest::{SelfTest, selftest, selftest_long};
 pub use shard::shard;
 pub use slowed::{Link, slowed};
 pub use transport::Transport;
+pub use watch::Watch;
 
 #[cfg(test)]
 mod segments_tests;

@@ -1,15 +1,21 @@
 //! Messages between threads of one process, each of which is a rank.
 
-use crate::{Group, Transport};
+use crate::watch::Waiting;
+use crate::{Group, Transport, Watch};
 use netcl_device::{Error, Result};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes of a message's piece: two fit a core's second cache.
 const PIECE: usize = 256 << 10;
 /// Pieces that a sender may be ahead of its receiver.
 const AHEAD: usize = 8;
+/// How often a rank that waits looks whether its patience has ended.
+const LOOK: Duration = Duration::from_millis(200);
+/// A rank that waits for no other.
+const NOBODY: usize = usize::MAX;
 
 /// `size` ranks of one process, each to be given to a thread of its own. A rank that is dropped before it was [closed](Group::close) makes
 /// the others' operations fail, by name; one that does not answer within `patience` likewise.
@@ -30,15 +36,18 @@ const AHEAD: usize = 8;
 /// ```
 pub fn local(size: usize, patience: Duration) -> Vec<Group> {
     let lines = (0..size * size).map(|_| Line::default()).collect();
-    let shared = Arc::new(Shared { lines, size, patience });
-    (0..size).map(|rank| Group::new(Arc::new(Thread { rank, shared: shared.clone() }))).collect()
+    let waits = (0..size).map(|_| AtomicUsize::new(NOBODY)).collect();
+    let shared = Arc::new(Shared { lines, size, waits });
+    let thread = |rank| Thread { rank, shared: shared.clone(), watch: Watch::new(patience) };
+    (0..size).map(|rank| Group::new(Arc::new(thread(rank)))).collect()
 }
 
 struct Shared {
     /// From rank i to rank k at `i * size + k`.
     lines: Vec<Line>,
     size: usize,
-    patience: Duration,
+    /// Whom each rank waits for.
+    waits: Vec<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -56,9 +65,26 @@ struct State {
     closed: bool,
 }
 
+/// While it lives, a rank waits.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl<'a> Waits<'a> {
+    fn begin(of: &'a AtomicUsize, peer: usize) -> Self {
+        of.store(peer, Ordering::Relaxed);
+        Self(of)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.store(NOBODY, Ordering::Relaxed);
+    }
+}
+
 struct Thread {
     rank: usize,
     shared: Arc<Shared>,
+    watch: Watch,
 }
 
 impl Thread {
@@ -73,26 +99,42 @@ impl Thread {
         peer: usize,
         ready: impl Fn(&State) -> bool,
     ) -> Result<MutexGuard<'a, State>> {
-        let begun = Instant::now();
         let mut state = line.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if ready(&state) {
+            return Ok(state);
+        }
+        let _waits = Waits::begin(&self.shared.waits[self.rank], peer);
+        let mut waiting = Waiting::begin();
         while !ready(&state) {
             if state.closed {
                 return Err(Error::device(format!(
-                    "rank {} waits for rank {peer}, which has ended; its own message says why",
-                    self.rank
-                )));
-            }
-            let left = self.shared.patience.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                return Err(Error::device(format!(
-                    "rank {} waited {:.0} s for rank {peer}, which does not answer",
+                    "rank {} waits for {}, which has ended; its own message says why",
                     self.rank,
-                    self.shared.patience.as_secs_f64()
+                    self.watch.name(peer)
                 )));
             }
+            let waited = waiting.look();
+            let left = self.watch.patience().saturating_sub(waited);
+            if left.is_zero() {
+                return Err(Error::device(self.watch.silent(waited, &[self.silent(peer)])));
+            }
+            let left = left.min(LOOK);
             state = line.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(state)
+    }
+
+    /// The rank that `peer` waits for, directly or through others: the one that waits for nobody.
+    fn silent(&self, peer: usize) -> usize {
+        let mut at = peer;
+        for _ in 0..self.shared.size {
+            let next = self.shared.waits[at].load(Ordering::Relaxed);
+            if next == NOBODY || next == self.rank {
+                return at;
+            }
+            at = next;
+        }
+        peer
     }
 
     fn send(&self, to: usize, piece: &[u8]) -> Result<()> {
@@ -159,6 +201,10 @@ impl Transport for Thread {
                 self.receive(sender, piece)?;
             }
         }
+    }
+
+    fn watch(&self) -> &Watch {
+        &self.watch
     }
 
     fn name(&self) -> String {

@@ -8,13 +8,14 @@
 //! The one place of this crate that may use `unsafe`: it calls the library's functions with the signatures of the MPI standard.
 #![allow(unsafe_code)]
 
-use crate::{Group, Transport};
+use crate::watch::Waiting;
+use crate::{Group, Transport, Watch};
 use netcl_device::{Error, Result};
 use std::ffi::{c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a launcher says in the environment of a process that it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +65,7 @@ type Duplicate = unsafe extern "C" fn(Handle, *mut Handle) -> c_int;
 type SetHandler = unsafe extern "C" fn(Handle, Handle) -> c_int;
 type Send = unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle) -> c_int;
 type Receive = unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle) -> c_int;
+type Probe = unsafe extern "C" fn(c_int, c_int, Handle, *mut c_int, usize) -> c_int;
 type Test = unsafe extern "C" fn(*mut Handle, *mut c_int, usize) -> c_int;
 type Text = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
 type ErrorText = unsafe extern "C" fn(c_int, *mut c_char, *mut c_int) -> c_int;
@@ -84,6 +86,7 @@ struct Library {
     send: Send,
     receive: Receive,
     test: Test,
+    probe: Probe,
     version: Text,
     error_text: ErrorText,
     world: Handle,
@@ -99,6 +102,14 @@ const TEXT: usize = 16 << 10;
 /// Bytes of a message: counts are `int`.
 const PIECE: usize = 1 << 30;
 const TAG: c_int = 1;
+/// Tag of the messages by which ranks that wait say that they are there.
+const PRESENT: c_int = 2;
+/// After so long a wait a rank looks whether another one has lost its patience, and as often.
+const SLOW: Duration = Duration::from_millis(500);
+/// How long ranks that wait have time to say so.
+const ROLL_CALL: Duration = Duration::from_secs(2);
+/// How long a rank waits for the one that speaks for all to end it.
+const SPOKEN_FOR: Duration = Duration::from_secs(5);
 
 impl Library {
     /// The first of `candidates` that can be opened and has all functions.
@@ -155,6 +166,7 @@ impl Library {
                 send: std::mem::transmute::<usize, Send>(need("MPI_Isend")?),
                 receive: std::mem::transmute::<usize, Receive>(need("MPI_Irecv")?),
                 test: std::mem::transmute::<usize, Test>(need("MPI_Test")?),
+                probe: std::mem::transmute::<usize, Probe>(need("MPI_Iprobe")?),
                 version: std::mem::transmute::<usize, Text>(need("MPI_Get_library_version")?),
                 error_text: std::mem::transmute::<usize, ErrorText>(need("MPI_Error_string")?),
                 world,
@@ -243,7 +255,7 @@ pub struct Mpi {
     comm: Handle,
     rank: usize,
     size: usize,
-    patience: Duration,
+    watch: Watch,
     /// One call at a time: the library is asked for `MPI_THREAD_SERIALIZED`.
     calls: Mutex<()>,
     closed: AtomicBool,
@@ -291,8 +303,8 @@ impl Mpi {
                 library.version()
             )));
         }
-        let closed = AtomicBool::new(false);
-        Ok(Group::new(Arc::new(Self { library, comm, rank, size, patience, calls: Mutex::new(()), closed })))
+        let (closed, watch) = (AtomicBool::new(false), Watch::new(patience));
+        Ok(Group::new(Arc::new(Self { library, comm, rank, size, watch, calls: Mutex::new(()), closed })))
     }
 
     /// Path and version of the library that would be loaded, without initializing it.
@@ -312,12 +324,65 @@ impl Mpi {
         error
     }
 
+    /// Whether a rank says that it has lost its patience.
+    fn is_called(&self) -> Result<bool> {
+        for peer in (0..self.size).filter(|peer| *peer != self.rank) {
+            let mut there = 0;
+            let ignore = self.library.status_ignore;
+            // SAFETY: the communicator is of this library and has this rank; the flag is valid.
+            let code =
+                unsafe { (self.library.probe)(peer as c_int, PRESENT, self.comm, &raw mut there, ignore) };
+            self.library.check("MPI_Iprobe", code)?;
+            if there != 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Says to all that this rank waits, and hears who else does: the others hang. One rank speaks for all; the others wait for it to end them.
+    fn roll_call(&self, waited: Duration) -> Result<Error> {
+        static HERE: [u8; 1] = [1];
+        let (lib, one) = (&self.library, 1);
+        // The group ends with this call, so neither the requests nor their memory are used again.
+        let room: &'static mut [u8] = Box::leak(vec![0; self.size].into_boxed_slice());
+        let mut absent: Vec<(usize, Handle)> = Vec::new();
+        for peer in (0..self.size).filter(|peer| *peer != self.rank) {
+            let (mut sent, mut awaited, to) = (0, 0, peer as c_int);
+            // SAFETY: the memory lives as long as the process.
+            unsafe {
+                let at = room[peer..].as_mut_ptr().cast();
+                let code = (lib.receive)(at, one, lib.byte, to, PRESENT, self.comm, &raw mut awaited);
+                lib.check("MPI_Irecv", code)?;
+                let at = HERE.as_ptr().cast();
+                lib.check("MPI_Isend", (lib.send)(at, one, lib.byte, to, PRESENT, self.comm, &raw mut sent))?;
+            }
+            absent.push((peer, awaited));
+        }
+        let mut waiting = Waiting::begin();
+        while !absent.is_empty() && waiting.look() < ROLL_CALL {
+            absent.retain_mut(|(_, request)| {
+                let mut done = 0;
+                // SAFETY: the handle is of a request that was not completed; the flag is valid.
+                let code = unsafe { (lib.test)(request, &raw mut done, lib.status_ignore) };
+                code != 0 || done == 0
+            });
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let absent: Vec<usize> = absent.into_iter().map(|(peer, _)| peer).collect();
+        let speaks = (0..self.size).find(|rank| !absent.contains(rank));
+        if speaks != Some(self.rank) {
+            std::thread::sleep(SPOKEN_FOR);
+        }
+        Ok(Error::device(self.watch.silent(waited, &absent)))
+    }
+
     /// Waits for requests of this rank and those of the peers they need.
     fn complete(&self, requests: &mut [(Option<Handle>, usize)]) -> Result<()> {
-        let begun = Instant::now();
-        let mut rounds = 0u32;
+        let mut waiting = Waiting::begin();
+        let (mut rounds, mut looked) = (0u32, Duration::ZERO);
         loop {
-            let mut waits_for = None;
+            let mut waits = false;
             for (request, peer) in requests.iter_mut() {
                 let Some(handle) = request else { continue };
                 let mut done = 0;
@@ -328,16 +393,19 @@ impl Mpi {
                 if done != 0 {
                     *request = None;
                 } else {
-                    waits_for = Some(*peer);
+                    waits = true;
                 }
             }
-            let Some(peer) = waits_for else { return Ok(()) };
-            if begun.elapsed() > self.patience {
-                return Err(Error::device(format!(
-                    "rank {} waited {:.0} s for rank {peer}, which does not answer",
-                    self.rank,
-                    self.patience.as_secs_f64()
-                )));
+            if !waits {
+                return Ok(());
+            }
+            let waited = waiting.look();
+            let looks = waited >= looked + SLOW;
+            if looks {
+                looked = waited;
+            }
+            if waited > self.watch.patience() || looks && self.is_called()? {
+                return Err(self.roll_call(waited)?);
             }
             // Short messages arrive while it turns; for long waits the core is left to others, of which there may be ranks.
             rounds = rounds.saturating_add(1);
@@ -396,6 +464,10 @@ impl Transport for Mpi {
             }
             self.complete(&mut requests).map_err(|e| self.end(e))?;
         }
+    }
+
+    fn watch(&self) -> &Watch {
+        &self.watch
     }
 
     fn name(&self) -> String {

@@ -45,6 +45,31 @@ pub fn selftest(group: &Group, seed: u64, rounds: usize, longest: usize) -> Resu
     Ok(SelfTest { operations, elapsed: begun.elapsed() })
 }
 
+/// Sums and broadcasts a vector of `bytes` bytes, with numbers of which the results are known: for vectors of more bytes than 31 bits count.
+///
+/// # Errors
+/// `Internal` for a wrong result, with its place; those of the group.
+pub fn selftest_long(group: &Group, bytes: usize) -> Result<SelfTest> {
+    let begun = Instant::now();
+    let own = |rank: usize, i: usize| (i as u32).wrapping_mul(2_654_435_761) ^ (rank as u32) << 28;
+    let sum = |i: usize| (0..group.size()).fold(0u32, |sum, rank| sum.wrapping_add(own(rank, i)));
+    let last = group.size().saturating_sub(1);
+    let mut x: Vec<u32> = (0..bytes / 4).map(|i| own(group.rank(), i)).collect();
+    group.all_reduce(&mut x, Reduction::Sum)?;
+    let right = |x: &[u32], expected: &dyn Fn(usize) -> u32, op: &str| {
+        let wrong = x.iter().enumerate().position(|(i, x)| *x != expected(i));
+        let fail = |at: usize| {
+            Error::internal(format!("{op} of {bytes} bytes: wrong at element {at} on rank {}", group.rank()))
+        };
+        wrong.map_or(Ok(()), |at| Err(fail(at)))
+    };
+    right(&x, &sum, "all_reduce")?;
+    x.iter_mut().enumerate().for_each(|(i, x)| *x = own(group.rank(), i));
+    group.broadcast(&mut x, last)?;
+    right(&x, &|i| own(last, i), "broadcast")?;
+    Ok(SelfTest { operations: 2, elapsed: begun.elapsed() })
+}
+
 /// SplitMix64 (Steele, Lea and Flood 2014): every rank draws every rank's numbers.
 struct Draw(u64);
 

@@ -1,6 +1,6 @@
 //! A link that is slower than this machine's: for tests of overlap and for what other machines would take.
 
-use crate::{Group, Transport};
+use crate::{Group, Transport, Watch};
 use netcl_device::Result;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,6 +53,10 @@ impl Transport for Slowed {
     fn may_share_memory(&self) -> bool {
         // It would be faster than the link.
         false
+    }
+
+    fn watch(&self) -> &Watch {
+        self.inner.watch()
     }
 
     fn name(&self) -> String {

@@ -1,6 +1,6 @@
 //! Some of the ranks of a transport, as a transport.
 
-use crate::Transport;
+use crate::{Transport, Watch};
 use netcl_device::{Error, Result};
 use std::sync::Arc;
 
@@ -36,6 +36,10 @@ impl Transport for Subset {
 
     fn may_share_memory(&self) -> bool {
         self.whole.may_share_memory()
+    }
+
+    fn watch(&self) -> &Watch {
+        self.whole.watch()
     }
 
     fn name(&self) -> String {

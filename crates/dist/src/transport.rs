@@ -1,5 +1,6 @@
 //! Messages from rank to rank: all that a means of transport has to offer.
 
+use crate::Watch;
 use netcl_device::Result;
 
 /// Messages between the ranks `0..size`. Messages from one rank to another arrive in the order they were sent.
@@ -17,6 +18,9 @@ pub trait Transport: Send + Sync {
     /// # Errors
     /// `Device` if a rank has ended or does not answer; the message names it.
     fn exchange(&self, to: Option<(usize, &[u8])>, from: Option<(usize, &mut [u8])>) -> Result<()>;
+
+    /// How long this rank waits for others, and what it knows of its waiting.
+    fn watch(&self) -> &Watch;
 
     /// What carries the messages, for people: `threads`, `Open MPI 4.1.4`.
     fn name(&self) -> String;

@@ -13,6 +13,7 @@ pub mod optim;
 pub mod params;
 pub mod ranks;
 pub mod run;
+pub mod scaling;
 pub mod schedule;
 pub mod tokenizer;
 pub mod train;

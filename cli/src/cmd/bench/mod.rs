@@ -33,6 +33,7 @@ use netcl::prelude::*;
 use peer::Peer;
 use profile::Profile;
 use std::path::Path;
+pub use train::{step_seconds, vocabulary};
 
 /// Measure matrix products, attention, convolutions, every op, training, or language models
 #[derive(clap::Args)]

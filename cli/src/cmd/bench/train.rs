@@ -344,6 +344,31 @@ impl Steps {
     }
 }
 
+/// Steps before [`step_seconds`] measures, which compile and capture.
+const WARM: usize = 4;
+/// Steps that it measures at most, and for how many seconds.
+const MEASURED: (usize, f64) = (20, 5.0);
+
+/// Seconds of a training step of one batch of `config` with its update: the median of some.
+pub fn step_seconds(device: &Device, model: &DecoderConfig, config: &TrainConfig) -> Result<f64> {
+    let step = TrainConfig { grad_accum: 1, ..config.clone() };
+    MemoryPlan::of(&step, model, device.capabilities()).check(device)?;
+    let how = (config.graph, config.recompute);
+    let mut steps = Steps::new(device, model, config.batch, config.dtype, how)?;
+    for _ in 0..WARM {
+        steps.run()?;
+    }
+    device.finish()?;
+    let (begun, mut times) = (Instant::now(), Vec::new());
+    while times.is_empty() || times.len() < MEASURED.0 && begun.elapsed().as_secs_f64() < MEASURED.1 {
+        let started = Instant::now();
+        steps.run()?;
+        device.finish()?;
+        times.push(started.elapsed().as_secs_f64());
+    }
+    Ok(median(&mut times))
+}
+
 /// Plans a step's memory before the first one, as training does.
 fn dry_run(
     stepper: &mut Stepper,

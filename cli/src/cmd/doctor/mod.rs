@@ -48,6 +48,12 @@ pub struct Args {
     /// Test the MPI library, its launcher and the ranks it starts instead of devices; within mpirun, the ranks that are there
     #[arg(long, conflicts_with_all = ["device", "quick", "all_candidates", "op"])]
     mpi: bool,
+    /// With --mpi: so many operations in a row as well, in which the memory of no rank may grow
+    #[arg(long, value_name = "N", requires = "mpi", default_value_t = 0)]
+    in_a_row: u32,
+    /// With --mpi: a vector of so many bytes as well, which may be more than 2^31
+    #[arg(long, value_name = "BYTES", requires = "mpi", default_value_t = 0)]
+    vector: u64,
     /// Test ops that stdin names: a part of another doctor
     #[arg(long, hide = true, requires = "device")]
     worker: bool,
@@ -88,7 +94,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         return workers::serve(&context.open_device(name)?, ops(args)?, reach(args));
     }
     if args.mpi {
-        return mpi::run(args.json);
+        return mpi::run(args.json, &mpi::More { in_a_row: args.in_a_row, vector: args.vector });
     }
     ops(args)?;
     let system = System::look(&context.settings);

@@ -2,7 +2,7 @@
 
 use crate::out;
 use crate::ranks::{Failed, finish};
-use netcl::dist::{Group, Launcher, Mpi, Reduction, launched, selftest};
+use netcl::dist::{Group, Launcher, Mpi, Reduction, launched, selftest, selftest_long};
 use netcl::prelude::*;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -26,21 +26,73 @@ struct Report {
     all_reduce_us: f64,
 }
 
+/// What is tested besides.
+#[derive(Clone, Copy)]
+pub struct More {
+    /// Operations in a row.
+    pub in_a_row: u32,
+    /// Bytes of a vector.
+    pub vector: u64,
+}
+
+/// Elements of the vectors of operations in a row.
+const IN_A_ROW: usize = 4000;
+/// Operations before memory is looked at.
+const SETTLED: u32 = 500;
+
+impl More {
+    fn arguments(self) -> [String; 4] {
+        ["--in-a-row".into(), self.in_a_row.to_string(), "--vector".into(), self.vector.to_string()]
+    }
+
+    fn test(self, group: &Group) -> Result<usize> {
+        let mut x = vec![0.0f32; IN_A_ROW];
+        let mut before = None;
+        for i in 0..self.in_a_row {
+            if i == SETTLED {
+                before = resident();
+            }
+            x.fill(i as f32);
+            group.all_reduce(&mut x, Reduction::Mean)?;
+        }
+        // A quarter of what it would be if a vector were kept of each.
+        let room = self.in_a_row as usize * IN_A_ROW + (16 << 20);
+        if let (Some(before), Some(after)) = (before, resident().filter(|_| self.in_a_row > 2 * SETTLED))
+            && after > before + room
+        {
+            return Err(Error::internal(format!(
+                "memory grows: from {before} to {after} bytes in {} operations",
+                self.in_a_row
+            )));
+        }
+        let long = usize::try_from(self.vector).unwrap_or(usize::MAX);
+        let long = if long > 0 { selftest_long(group, long)?.operations } else { 0 };
+        Ok(self.in_a_row as usize + long)
+    }
+}
+
+/// Bytes of this process's memory, where Linux tells it.
+fn resident() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    text.split_whitespace().nth(1)?.parse::<usize>().ok()?.checked_mul(4096)
+}
+
 /// Tests the ranks of the launcher that started this process, or starts two with the launcher that is found.
-pub fn run(json: bool) -> Result<()> {
+pub fn run(json: bool, more: &More) -> Result<()> {
     let named = std::env::var_os("NETCL_MPI_LIBRARY").filter(|v| !v.is_empty()).map(PathBuf::from);
     let launcher = launched(&|name| std::env::var(name).ok());
-    let Some(launcher) = launcher else { return start(json, named) };
+    let Some(launcher) = launcher else { return start(json, named, *more) };
     let group = Mpi::join(Some(&launcher), named.as_deref(), PATIENCE)?;
-    let tested = test(&group, &launcher).and_then(|report| match group.leads() {
+    let tested = test(&group, &launcher, *more).and_then(|report| match group.leads() {
         true => show(&report, json).map_err(Failed::Own),
         false => Ok(()),
     });
     finish(&group, tested)
 }
 
-fn test(group: &Group, launcher: &Launcher) -> Result<Report, Failed> {
+fn test(group: &Group, launcher: &Launcher, more: More) -> Result<Report, Failed> {
     let done = group.all_succeed(selftest(group, 1, ROUNDS, LONGEST)).map_err(Failed::Shared)?;
+    let more = group.all_succeed(more.test(group)).map_err(Failed::Shared)?;
     let mut small = [1.0f32; 1024];
     let mut times: Vec<f64> = Vec::new();
     for _ in 0..50 {
@@ -55,7 +107,7 @@ fn test(group: &Group, launcher: &Launcher) -> Result<Report, Failed> {
         launcher: launcher.name.into(),
         library: group.transport().name(),
         ranks: group.size(),
-        operations: done.operations,
+        operations: done.operations + more,
         all_reduce_us: times[times.len() / 2],
     })
 }
@@ -72,7 +124,7 @@ fn show(report: &Report, json: bool) -> Result<()> {
 }
 
 /// Two ranks of this program.
-fn start(json: bool, named: Option<PathBuf>) -> Result<()> {
+fn start(json: bool, named: Option<PathBuf>, more: More) -> Result<()> {
     let (path, version) = Mpi::found(None, named.as_deref())?;
     out::note(&format!("MPI library: {path} ({version})"));
     let folders = std::env::var_os("PATH").unwrap_or_default();
@@ -86,7 +138,7 @@ fn start(json: bool, named: Option<PathBuf>) -> Result<()> {
     let program = std::env::current_exe().map_err(|e| Error::io("finding", "this program".as_ref(), &e))?;
     out::note(&format!("{launcher} -n 2 {} doctor --mpi", program.display()));
     let mut command = Command::new(launcher);
-    command.args(["-n", "2"]).arg(&program).args(["doctor", "--mpi"]);
+    command.args(["-n", "2"]).arg(&program).args(["doctor", "--mpi"]).args(more.arguments());
     if json {
         command.arg("--json");
     }

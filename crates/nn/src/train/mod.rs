@@ -28,8 +28,10 @@ mod reducer;
 mod resume;
 mod stepper;
 mod sums;
+mod told;
 mod trainer;
 mod uploads;
+mod watchdog;
 
 pub use inputs::{Inputs, open_inputs};
 pub(crate) use losses::Losses;
@@ -38,4 +40,6 @@ pub use observer::{Observer, Profile, RunInfo, Saving, Silent};
 pub use peak::measure as matmul_peak;
 pub use resume::model_from_dir;
 pub use stepper::Stepper;
+pub use told::RankTimes;
 pub use trainer::{Outcome, ProfileSettings, Trainer};
+pub use watchdog::LONG as PATIENCE;

@@ -18,7 +18,9 @@ pub struct RunInfo {
     pub tokens: [usize; 2],
     /// Device id and name.
     pub device: String,
-    /// Measured FLOP/s of a large matrix product.
+    /// Number of ranks, each with a device; 1 without others.
+    pub ranks: usize,
+    /// Measured FLOP/s of a large matrix product, of all devices together.
     pub peak_flops: f64,
     /// Steps done before this session (resumed run).
     pub from_step: u64,

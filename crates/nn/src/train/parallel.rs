@@ -9,10 +9,13 @@ use super::reducer::Reducer;
 use crate::config::TrainConfig;
 use crate::data::Eval;
 use crate::evaluate::Score;
+use crate::train::told::{RankTimes, Told};
+use crate::train::watchdog::{Pause, Watchdog};
 use netcl_device::driver::Event;
 use netcl_dist::{Group, shard};
 use netcl_tensor::{Device, Error, Result, Tensor};
 use std::ops::Range;
+use std::time::Instant;
 
 /// A rank's part of a run.
 pub(super) struct Parallel {
@@ -23,8 +26,9 @@ pub(super) struct Parallel {
     reducer: Option<Reducer>,
     /// The devices of all ranks.
     devices: Vec<String>,
-    /// What some rank was asked for in the last step.
-    asked: [bool; 2],
+    /// What ranks have told each other.
+    pub(super) told: Told,
+    pub(super) watchdog: Watchdog,
 }
 
 impl Parallel {
@@ -41,7 +45,8 @@ impl Parallel {
         }
         let rows = shard(batch, size, group.rank());
         let group = group.clone();
-        Ok(Self { group, rows, batch, reducer: None, devices: Vec::new(), asked: [false; 2] })
+        let (told, watchdog) = (Told::default(), Watchdog::default());
+        Ok(Self { group, rows, batch, reducer: None, devices: Vec::new(), told, watchdog })
     }
 
     /// The settings of this rank's part of a step.
@@ -75,12 +80,57 @@ impl Parallel {
         let own = weights.first().map_or("", |w| w.device().capabilities().id.as_str());
         let all = self.group.all_gather_bytes(own.as_bytes())?;
         self.devices = all.iter().map(|id| String::from_utf8_lossy(id).into_owned()).collect();
+        self.group.watch().name_ranks(self.devices.clone());
+        let row_tokens = config.tokens_a_step() / config.batch.max(1) as u64;
+        let times =
+            |device: &String| RankTimes { device: device.clone(), row_tokens, ..RankTimes::default() };
+        self.told.times = self.devices.iter().map(times).collect();
         weights.iter().try_for_each(|weight| self.group.broadcast_tensor(weight, 0))
     }
 
-    /// The devices, for people: `2 ranks (nvidia:0, nvidia:1)`.
+    /// The devices, for people: `2 ranks (0 nvidia:0, 1 nvidia:1)`.
     pub fn devices(&self) -> String {
-        format!("{} ranks ({})", self.group.size(), self.devices.join(", "))
+        let all: Vec<String> = self.devices.iter().enumerate().map(|(i, id)| format!("{i} {id}")).collect();
+        format!("{} ranks ({})", self.group.size(), all.join(", "))
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> usize {
+        self.group.size()
+    }
+
+    /// This rank for people: `rank 1 (nvidia:1)`.
+    pub fn name(&self) -> String {
+        self.group.watch().name(self.group.rank())
+    }
+
+    /// Whose part of the loss was not finite, for people.
+    pub fn whose(&self) -> String {
+        let ranks = &self.told.not_finite;
+        if ranks.len() == self.group.size() {
+            return "all ranks".into();
+        }
+        ranks.iter().map(|rank| self.group.watch().name(*rank)).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The sum of all ranks' values; 0 if one of them is.
+    ///
+    /// # Errors
+    /// Those of the group.
+    pub fn total_of(&self, own: f64) -> Result<f64> {
+        let all = self.group.all_gather(&[own])?;
+        Ok(if all.contains(&0.0) { 0.0 } else { all.iter().sum() })
+    }
+
+    /// Sets how long ranks wait for each other, after a step.
+    pub fn stepped(&mut self) {
+        self.watchdog.exchanged(self.group.watch(), Instant::now());
+    }
+
+    /// The same before ranks evaluate, sample or save.
+    pub fn pausing(&mut self, what: Pause) {
+        self.told.pausing();
+        self.watchdog.pausing(self.group.watch(), what);
     }
 
     /// Begins the reduction of a buffer of gradients, which are there once `ready` has come, beside what the device does.
@@ -97,18 +147,14 @@ impl Parallel {
     /// # Errors
     /// Those of the group and the device.
     pub fn finish_reductions(&mut self, loss: &Tensor, asked: [bool; 2]) -> Result<()> {
-        let own = self.reducer(loss.device())?.finish(loss.clone())?;
-        let sum = self.exchange(own, asked)?;
+        let device = loss.device();
+        // From here on this rank waits for what the others and the link still have to do.
+        device.wait(&device.mark()?)?;
+        let begun = Instant::now();
+        let own = self.reducer(device)?.finish(loss.clone())?;
+        let rows = self.rows.len();
+        let sum = self.told.exchange(&self.group, own, (rows, begun.elapsed()), asked)?;
         loss.set_f32(&[sum])
-    }
-
-    /// Tells the other ranks this one's part of the loss and what it was asked for; returns the whole loss.
-    fn exchange(&mut self, loss: f32, asked: [bool; 2]) -> Result<f32> {
-        let own = [loss.to_bits(), u32::from(asked[0]), u32::from(asked[1])];
-        let all = self.group.all_gather(&own)?;
-        let of_rank = all.chunks_exact(own.len());
-        self.asked = [1, 2].map(|i| of_rank.clone().any(|rank| rank[i] != 0));
-        Ok(of_rank.map(|rank| f32::from_bits(rank[0])).sum())
     }
 
     fn reducer(&mut self, device: &Device) -> Result<&Reducer> {
@@ -120,7 +166,7 @@ impl Parallel {
 
     /// Whether a rank was asked to stop, and to save, in the last step.
     pub fn asked(&self) -> [bool; 2] {
-        self.asked
+        self.told.asked
     }
 
     /// This rank's share of the validation batches; the windows are those of a run with one rank.
@@ -143,5 +189,34 @@ impl Parallel {
         let sum = |i: usize| all.chunks_exact(numbers.len()).map(|rank| rank[i]).sum::<u64>();
         let nll = all.chunks_exact(numbers.len()).map(|rank| f64::from_bits(rank[0])).sum();
         Ok(Score { nll, tokens: sum(1), windows: sum(2), bytes: own.bytes.map(|_| sum(3)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netcl_dist::local;
+    use std::time::Duration;
+
+    /// Files of the same name may have other contents on another machine.
+    #[test]
+    fn ranks_that_read_other_data_are_told_apart() {
+        let ranks = local(2, Duration::from_secs(60));
+        let found: Vec<Error> = std::thread::scope(|scope| {
+            let begin = |rank: Group| {
+                scope.spawn(move || {
+                    let config = TrainConfig::preset("char-cpu").unwrap();
+                    let data = format!("{{\"files\": [{}]}}", rank.rank());
+                    let mut parallel = Parallel::new(&rank, &config).unwrap();
+                    parallel.begin(&config, data.as_bytes(), 0, &[]).unwrap_err()
+                })
+            };
+            let threads: Vec<_> = ranks.into_iter().map(begin).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        for error in found {
+            let text = error.to_string();
+            assert!(text.contains("the data is {\"files\": [0]} at rank 0"), "{text}");
+        }
     }
 }

@@ -17,6 +17,7 @@ use super::parallel::Parallel;
 use super::passes::optimizer;
 use super::stepper::Stepper;
 use super::sums::Sums;
+use super::told::RankTimes;
 use super::uploads::{PREFETCH, Uploads};
 use super::{MemoryPlan, open_inputs, peak};
 use crate::checkpoint::Checkpoint;
@@ -31,10 +32,10 @@ use crate::tokenizer::{ByteLengths, Tokenizer};
 use netcl_device::KernelTime;
 use netcl_dist::Group;
 use netcl_tensor::random::counter;
-use netcl_tensor::{Device, Result, Tensor, counted};
+use netcl_tensor::{Device, Error, Result, Tensor, counted};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Steps whose kernels are timed for the report, after compilation.
 const PROFILED: std::ops::Range<u64> = 5..8;
@@ -107,6 +108,8 @@ pub struct Trainer {
     tokens: [usize; 2],
     /// This rank's part, if there are others.
     pub(super) parallel: Option<Parallel>,
+    /// Whether the run failed in the same way at every rank.
+    failed_together: bool,
 }
 
 /// Components of a run except its folder.
@@ -384,6 +387,7 @@ impl Trainer {
             data: parts.record.to_json()?,
             tokens: parts.tokens,
             parallel: None,
+            failed_together: false,
             config,
         })
     }
@@ -415,6 +419,24 @@ impl Trainer {
                 sums.end();
             }
         }
+    }
+
+    /// Ends the run if a rank gives no sign of life for so long while steps go; without it after twenty times what a step takes, and at least
+    /// 20 seconds.
+    pub fn watchdog(&mut self, bound: Option<Duration>) {
+        if let Some(parallel) = &mut self.parallel {
+            parallel.watchdog.given = bound;
+        }
+    }
+
+    /// Whether the run ended with an error that every rank has, such as a loss that is not finite.
+    pub fn failed_together(&self) -> bool {
+        self.failed_together
+    }
+
+    /// How the time of each rank went; empty for a run of one.
+    pub fn ranks(&self) -> &[RankTimes] {
+        self.parallel.as_ref().map_or(&[], |parallel| &parallel.told.times)
     }
 
     /// The model.
@@ -453,7 +475,7 @@ impl Trainer {
             self.was_finished();
             return Ok(Outcome::Finished);
         }
-        let outcome = self.train(observer);
+        let outcome = self.train(observer).map_err(|e| self.named(e));
         let steps = counted(self.config.steps, "step");
         let status = match &outcome {
             Ok(Outcome::Finished) => format!("finished after {}", counted(self.step, "step")),
@@ -464,10 +486,19 @@ impl Trainer {
         outcome
     }
 
+    /// An error that only this rank has, with its name.
+    fn named(&self, error: Error) -> Error {
+        match &self.parallel {
+            Some(parallel) if !self.failed_together && !error.message().starts_with("rank ") => {
+                error.context(parallel.name())
+            }
+            _ => error,
+        }
+    }
+
     fn train(&mut self, observer: &mut dyn Observer) -> Result<Outcome> {
         let device = self.model.params().device().clone();
-        let peak = peak::measure(&device, self.model.params().dtype());
-        self.peak_flops = self.spare("the share of the device's peak", peak).unwrap_or(0.0);
+        self.measure_peak(&device)?;
         self.speed = SpeedWindow::new(self.elapsed, self.trained);
         observer.started(&self.info());
         let mut batches = Prefetch::start(self.loader.clone(), self.position, PREFETCH)?;
@@ -490,6 +521,9 @@ impl Trainer {
                 outcome = Outcome::Stopped;
                 break;
             };
+            if let Some(parallel) = &mut self.parallel {
+                parallel.stepped();
+            }
             if let Some(before) = pending.replace(next) {
                 self.finish_step(&before, observer)?;
             }
@@ -502,11 +536,8 @@ impl Trainer {
                 self.kernels = self.spare("the time of each kernel", kernels).unwrap_or_default();
             }
             self.watch_saving(observer)?;
-            let [stop, save] = match &self.parallel {
-                Some(parallel) => parallel.asked(),
-                None => [observer.should_stop(), observer.should_save()],
-            };
-            let asked = Asked { stop, save };
+            let asked = self.asked(observer);
+            let stop = asked.stop;
             if (stop || asked.save || self.due())
                 && let Some(last) = pending.take()
             {
@@ -525,6 +556,25 @@ impl Trainer {
         Ok(outcome)
     }
 
+    /// Measures the peak of the device, of ranks that of all together.
+    fn measure_peak(&mut self, device: &Device) -> Result<()> {
+        let peak = peak::measure(device, self.model.params().dtype());
+        self.peak_flops = self.spare("the share of the device's peak", peak).unwrap_or(0.0);
+        if let Some(parallel) = &self.parallel {
+            self.peak_flops = parallel.total_of(self.peak_flops)?;
+        }
+        Ok(())
+    }
+
+    /// What the observer asked for in this step, or any rank's.
+    fn asked(&self, observer: &mut dyn Observer) -> Asked {
+        let [stop, save] = match &self.parallel {
+            Some(parallel) => parallel.asked(),
+            None => [observer.should_stop(), observer.should_save()],
+        };
+        Asked { stop, save }
+    }
+
     /// What is known when a run starts.
     fn info(&self) -> RunInfo {
         let device = self.model.params().device();
@@ -538,6 +588,7 @@ impl Trainer {
                 None => format!("{} ({})", device.capabilities().id, device.capabilities().name),
             },
             peak_flops: self.peak_flops,
+            ranks: self.parallel.as_ref().map_or(1, Parallel::size),
             from_step: self.step,
             steps: self.config.steps,
             folder: self.folder.path().into(),
@@ -579,6 +630,7 @@ impl Trainer {
         let metrics = self.metrics(&done);
         if !done.loss.is_finite() {
             self.record(metrics)?;
+            self.failed_together = self.parallel.is_some();
             return Err(self.diverged(&done));
         }
         Ok(metrics)
@@ -600,6 +652,11 @@ impl Trainer {
         let last = self.step == self.config.steps;
         let step = self.step;
         let every = |n: u64| n > 0 && step.is_multiple_of(n);
+        let c = &self.config;
+        let pauses = [c.eval_every, c.sample_every, c.checkpoint_every].map(|n| every(n) || last);
+        if let Some(parallel) = &mut self.parallel {
+            parallel.pausing(pauses);
+        }
         let mut best = false;
         if !stop && (every(self.config.eval_every) || last && self.config.eval_every > 0) {
             let begun = Instant::now();

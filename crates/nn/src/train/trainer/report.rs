@@ -87,6 +87,12 @@ impl Trainer {
             row("memory, peak", human(memory.peak as u64)),
             row("memory, reserved", human(memory.reserved as u64)),
         ];
+        let ranks = self
+            .ranks()
+            .iter()
+            .enumerate()
+            .map(|(i, rank)| row(&format!("rank {i}, {}", rank.device), rank.line()))
+            .collect();
         let config = self.config.to_toml()?;
         let settings =
             config.lines().filter_map(|l| l.split_once(" = ")).map(|(k, v)| row(k, v.into())).collect();
@@ -101,7 +107,7 @@ impl Trainer {
             status,
             metrics: &self.history,
             kernels: &kernels,
-            tables: &[("Model", model), ("Device", machine), ("Configuration", settings)],
+            tables: &[("Model", model), ("Device", machine), ("Ranks", ranks), ("Configuration", settings)],
         };
         self.folder.report(&report).map(|_| ())
     }

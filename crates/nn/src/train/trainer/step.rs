@@ -229,13 +229,14 @@ impl Trainer {
 
     /// The error for a step whose loss is not finite.
     pub(super) fn diverged(&self, done: &Done) -> Error {
+        let place = match &self.parallel {
+            Some(parallel) => parallel.whose(),
+            None => self.model.params().device().capabilities().id.clone(),
+        };
         Error::launch(format!(
-            "the loss of step {} on {} is {}: training diverged. Lower --lr (now {:.1e}), lengthen --warmup, or clip with \
+            "the loss of step {} on {place} is {}: training diverged. Lower --lr (now {:.1e}), lengthen --warmup, or clip with \
              --clip; --detect-anomaly names the op that made it. The checkpoints before this step are intact",
-            done.step,
-            self.model.params().device().capabilities().id,
-            done.loss,
-            done.lr
+            done.step, done.loss, done.lr
         ))
     }
 

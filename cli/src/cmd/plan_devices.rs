@@ -1,0 +1,334 @@
+//! `netcl plan`: what training takes on a number of devices, by a model of step time.
+
+use super::{ModelSize, bench};
+use crate::context::Context;
+use crate::named::{named, named_by};
+use crate::out;
+use crate::profile;
+use crate::table::Table;
+use clap::builder::PossibleValuesParser;
+use netcl::device::human;
+use netcl::dist::Link;
+use netcl::nn::config::{DTYPES, Recompute, TrainConfig, models, storage_type};
+use netcl::nn::scaling::{Compute, H200, Machine, Plan, Planned, Strategy, fastest};
+use netcl::prelude::*;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Predict training on 2 to 1024 devices: tokens/s, efficiency, memory of a device, and how to divide the work
+#[derive(clap::Args)]
+pub struct Args {
+    /// Devices, all alike
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    devices: u32,
+    /// What a device sends and receives at a time, such as 25GB/s; of a card that devices share, each one's part
+    #[arg(long, value_name = "BYTES/s", default_value = "25GB/s", value_parser = quantity)]
+    link: f64,
+    /// Microseconds until a message's first byte is there
+    #[arg(long, value_name = "US", default_value_t = 5.0)]
+    latency: f64,
+    /// Model, batch and storage type of a preset
+    #[arg(long, default_value = "gpt2-124m", value_parser = PossibleValuesParser::new(models()))]
+    preset: String,
+    #[command(flatten)]
+    size: ModelSize,
+    /// Tokens of the vocabulary; what the preset is usually trained with, without it
+    #[arg(long)]
+    vocab: Option<usize>,
+    /// Sequences of a device at a time, at most; the preset's batch without it
+    #[arg(long)]
+    batch: Option<usize>,
+    /// Sequences of a step, of all devices together; the preset's batch times its --grad-accum without it
+    #[arg(long, value_name = "N")]
+    step_batch: Option<usize>,
+    /// Storage of weights and activations
+    #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
+    dtype: Option<DType>,
+    /// What the backward computes again
+    #[arg(long, value_name = "WHAT", value_parser = named(&Recompute::NAMES))]
+    recompute: Option<Recompute>,
+    /// Kind of the devices: h200, with constants that were measured, or here, a device of this machine
+    #[arg(long, value_name = "KIND", default_value = "here", value_parser = ["here", "h200"])]
+    device_type: String,
+    /// The device of this machine
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Measure whole steps on it, instead of taking half the speed of its matrix products
+    #[arg(long)]
+    measure: bool,
+    /// Tokens a second of one device, measured with `netcl bench train` or in a run
+    #[arg(long, value_name = "N", conflicts_with = "measure")]
+    tokens_per_second: Option<f64>,
+    /// Floating-point operations a second that training steps reach, such as 400T
+    #[arg(long, value_name = "N", value_parser = quantity, conflicts_with_all = ["measure", "tokens_per_second"])]
+    flops: Option<f64>,
+    /// Memory of a device, such as 80GB
+    #[arg(long, value_name = "BYTES", value_parser = quantity)]
+    memory: Option<f64>,
+    /// What the memory of a device carries
+    #[arg(long, value_name = "BYTES/s", value_parser = quantity)]
+    memory_bandwidth: Option<f64>,
+    /// What copies between device and host carry, each way
+    #[arg(long, value_name = "BYTES/s", value_parser = quantity)]
+    relay: Option<f64>,
+    /// Exchange gradients after the backward, not during it
+    #[arg(long)]
+    no_overlap: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Part of the speed of large matrix products that training steps reach, where nothing was measured.
+const UTILIZATION: f64 = 0.5;
+/// Part of a device's memory that a run may take.
+const USABLE: f64 = 0.95;
+/// Bytes of a bucket of gradients.
+const BUCKET: f64 = 25e6;
+/// What hosts add up in sums, bytes per second.
+const SUMS: f64 = 10e9;
+
+/// `25GB/s`, `400T`, `80GB`: a number with a decimal unit.
+fn quantity(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches("/s").trim_end_matches("FLOP").trim_end_matches(['B', 'b']);
+    let (digits, unit) = match number.char_indices().next_back() {
+        Some((at, unit @ ('k' | 'K' | 'M' | 'G' | 'T' | 'P'))) => (&number[..at], unit),
+        _ => (number, ' '),
+    };
+    let unit = match unit {
+        'k' | 'K' => 1e3,
+        'M' => 1e6,
+        'G' => 1e9,
+        'T' => 1e12,
+        'P' => 1e15,
+        _ => 1.0,
+    };
+    let value = digits.trim().parse::<f64>().ok().map(|n| n * unit).filter(|n| n.is_finite() && *n > 0.0);
+    value.ok_or_else(|| "expected a number above 0 with a unit, such as 25GB/s or 400T".into())
+}
+
+/// Runs the command.
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    if !(args.latency >= 0.0 && args.latency.is_finite()) {
+        return Err(Error::format(format!("--latency {} is no time", args.latency)));
+    }
+    let config = config(args)?;
+    let model = config.decoder(args.vocab.unwrap_or_else(|| bench::vocabulary(&config)))?;
+    let (machine, compute, source) = constants(args, (&config, &model), context)?;
+    let link = Link { delay: Duration::from_secs_f64(args.latency.min(1e9) * 1e-6), bytes_per_s: args.link };
+    let bucket = (!args.no_overlap).then_some(BUCKET);
+    let run = Planned { model: &model, config: &config, machine, compute, link, bucket };
+    let devices = args.devices as usize;
+    let (best, all) = (run.best(devices)?, run.plans(devices));
+    let powers = (0..).map(|i| 1usize << i).take_while(|n| *n <= devices.max(1024));
+    let by_number = powers.map(|n| run.best(n)).collect::<Result<Vec<_>>>()?;
+    if args.json {
+        let of = |plans: &[Plan]| plans.iter().map(row_json).collect::<Vec<_>>();
+        return out::json(&json!({
+            "preset": args.preset, "parameters": model.parameters(), "source": source,
+            "best": row_json(&best), "ways": of(&all), "by_devices": of(&by_number),
+        }));
+    }
+    print(args, (&run, &source), (&best, &all, &by_number))
+}
+
+fn config(args: &Args) -> Result<TrainConfig> {
+    let base = TrainConfig::preset(&args.preset)?;
+    let size = &args.size;
+    let config = TrainConfig {
+        layers: size.layers.unwrap_or(base.layers),
+        heads: size.heads.unwrap_or(base.heads),
+        width: size.width.unwrap_or(base.width),
+        context: size.context.unwrap_or(base.context),
+        dtype: args.dtype.unwrap_or(base.dtype),
+        recompute: args.recompute.unwrap_or(base.recompute),
+        ..base
+    };
+    let rows = args.step_batch.unwrap_or(config.batch * config.grad_accum as usize);
+    let batch = args.batch.unwrap_or(config.batch).min(rows);
+    if batch == 0 || rows == 0 {
+        return Err(Error::format("--batch and --step-batch are at least 1"));
+    }
+    let grad_accum = u32::try_from(rows.div_ceil(batch)).unwrap_or(u32::MAX);
+    Ok(TrainConfig { batch, grad_accum, ..config })
+}
+
+/// Constants of the devices, what one takes, and where that is from.
+fn constants(
+    args: &Args,
+    (config, model): (&TrainConfig, &netcl::nn::decoder::DecoderConfig),
+    context: &Context,
+) -> Result<(Machine, Compute, String)> {
+    let narrow = config.dtype != DType::F32;
+    let (machine, flops, source) = match args.device_type.as_str() {
+        "h200" => (H200.0, Some(H200.1(narrow)), "constants of an H200, measured".to_owned()),
+        _ => here(args, config, context)?,
+    };
+    let machine = Machine {
+        memory: args.memory.unwrap_or(machine.memory) * USABLE,
+        memory_bandwidth: args.memory_bandwidth.unwrap_or(machine.memory_bandwidth),
+        relay: args.relay.unwrap_or(machine.relay),
+        ..machine
+    };
+    if let Some(speed) = args.tokens_per_second {
+        return match speed.is_finite() && speed > 0.0 {
+            true => Ok((machine, Compute::TokensPerS(speed), "tokens/s as given".into())),
+            false => Err(Error::format(format!("--tokens-per-second {speed} is no speed"))),
+        };
+    }
+    if let Some(flops) = args.flops {
+        return Ok((machine, Compute::Flops(flops), "FLOP/s as given".into()));
+    }
+    if args.measure {
+        let device = context.open_device_with_builders(&args.device, config.matmul_precision)?;
+        let step = bench::step_seconds(&device, model, config)?;
+        let link = Link { delay: Duration::ZERO, bytes_per_s: 1.0 };
+        let update =
+            Planned { model, config, machine, compute: Compute::Flops(1.0), link, bucket: None }.update();
+        let update = update.min(step / 2.0);
+        let compute = Compute::Measured { rows: config.batch, passes: step - update, update };
+        return Ok((machine, compute, format!("steps measured on {}", device.capabilities().id)));
+    }
+    let flops = flops.ok_or_else(|| Error::internal("no speed of a device"))?;
+    Ok((machine, Compute::Flops(flops), source))
+}
+
+/// The device of this machine; what was given is not measured.
+fn here(args: &Args, config: &TrainConfig, context: &Context) -> Result<(Machine, Option<f64>, String)> {
+    let speed_given = args.tokens_per_second.is_some() || args.flops.is_some();
+    if let (true, Some(memory), Some(memory_bandwidth), Some(relay)) =
+        (speed_given, args.memory, args.memory_bandwidth, args.relay)
+    {
+        return Ok((Machine { memory, memory_bandwidth, relay, sums: SUMS }, None, String::new()));
+    }
+    let device = context.open_device(&args.device)?;
+    let c = device.capabilities();
+    if c.simulated {
+        return Err(Error::unsupported(format!(
+            "{} is simulated, and its speed says nothing of a device's; take --device-type h200, or give --flops or \
+             --tokens-per-second with --memory, --memory-bandwidth and --relay",
+            c.id
+        )));
+    }
+    let ceilings = profile::ceilings(&device, config.dtype)?;
+    let ceilings = ceilings.ok_or_else(|| Error::unsupported(format!("{}: no ceilings are known", c.id)))?;
+    let memory_bandwidth = ceilings.gbps * 1e9;
+    let machine = Machine {
+        memory: c.global_mem as f64,
+        memory_bandwidth,
+        // A processor's devices and its host have the same memory.
+        relay: if c.is_cpu() { memory_bandwidth } else { H200.0.relay },
+        sums: SUMS,
+    };
+    let flops = ceilings.gflops * 1e9 * UTILIZATION;
+    let source = format!("{:.0} % of the matrix products of {}, measured", 100.0 * UTILIZATION, c.id);
+    Ok((machine, Some(flops), source))
+}
+
+fn row_json(plan: &Plan) -> Value {
+    json!({
+        "devices": plan.devices,
+        "way": plan.strategy.to_string(),
+        "rows": plan.rows,
+        "grad_accum": plan.accum,
+        "step_s": plan.step,
+        "passes_s": plan.parts[0],
+        "exchange_s": plan.parts[1],
+        "update_s": plan.parts[2],
+        "tokens_per_s": plan.tokens_per_s,
+        "efficiency": plan.efficiency,
+        "memory": plan.memory,
+        "fits": plan.fits,
+    })
+}
+
+const COLUMNS: [&str; 8] =
+    [">devices", "way", ">rows", ">accum", ">ms/step", ">exchange", ">tokens/s", ">efficiency"];
+
+fn table(plans: &[Plan]) -> String {
+    let mut table = Table::new(&[&COLUMNS[..], &[">memory", ""]].concat());
+    for plan in plans {
+        table.row([
+            plan.devices.to_string(),
+            plan.strategy.to_string(),
+            plan.rows.to_string(),
+            plan.accum.to_string(),
+            format!("{:.1}", plan.step * 1e3),
+            format!("{:.1} %", 100.0 * plan.parts[1] / plan.step),
+            format!("{:.0}", plan.tokens_per_s),
+            format!("{:.1} %", 100.0 * plan.efficiency),
+            human(plan.memory as u64),
+            if plan.fits { String::new() } else { "does not fit".into() },
+        ]);
+    }
+    table.text()
+}
+
+fn print(
+    args: &Args,
+    (run, source): (&Planned<'_>, &str),
+    (best, all, by_number): (&Plan, &[Plan], &[Plan]),
+) -> Result<()> {
+    out::note(&format!(
+        "{}, {} parameters in {}; {source}; {} of memory a device; link of {:.1} GB/s and {} us",
+        args.preset,
+        run.model.parameters(),
+        run.config.dtype,
+        human(run.machine.memory as u64),
+        args.link / 1e9,
+        args.latency
+    ));
+    out::result(&format!("ways to divide the work among {} devices\n{}", best.devices, table(all)))?;
+    out::result(&format!("\nthe best of them by number of devices\n{}", table(by_number)))?;
+    let take = match best.strategy {
+        _ if !best.fits => format!(
+            "none fits: the least is {} a device. Take more devices, --recompute block, or a smaller model",
+            human(best.memory as u64)
+        ),
+        Strategy::Data => format!(
+            "take data parallel: netcl train --preset {} --batch {} --grad-accum {} on {} devices",
+            args.preset,
+            best.rows * best.devices,
+            best.accum,
+            best.devices
+        ),
+        way => format!(
+            "take {way}: {} rows a device at a time, {} times a step{}",
+            best.rows,
+            best.accum,
+            yet(way)
+        ),
+    };
+    out::result(&format!("\n{take}"))?;
+    match fastest(all.iter()).filter(|other| other.tokens_per_s > best.tokens_per_s * 1.01 && best.fits) {
+        Some(other) => out::result(&format!(
+            "{} would be {:.2} times as fast{}",
+            other.strategy,
+            other.tokens_per_s / best.tokens_per_s,
+            yet(other.strategy)
+        )),
+        None => Ok(()),
+    }
+}
+
+/// What is said of a way that `netcl train` cannot go.
+fn yet(way: Strategy) -> &'static str {
+    if way.is_available() { "" } else { "; netcl train does not have it yet" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quantity;
+
+    #[test]
+    fn quantities_have_decimal_units() {
+        let close = |text: &str, value: f64| (quantity(text).unwrap() / value - 1.0).abs() < 1e-12;
+        assert!(
+            close("25GB/s", 25e9) && close("400T", 4e14) && close("80GB", 80e9) && close("1.5e3", 1500.0)
+        );
+        assert!(close("990TFLOP/s", 9.9e14) && close("12.5 MB/s", 12.5e6) && close("7", 7.0));
+        for wrong in ["", "GB/s", "-1G", "0", "inf", "1X"] {
+            assert!(quantity(wrong).is_err(), "{wrong}");
+        }
+    }
+}

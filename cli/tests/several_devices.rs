@@ -1,0 +1,184 @@
+//! Runs on several devices of one process, of unlike vendors, and plans for more of them.
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // helpers of tests
+
+mod common;
+
+use common::{device, folder, netcl, texts, tiny_run, write_text};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(Into::into).collect()
+}
+
+/// The arguments of a run on `devices` instead of one.
+fn among(data: &Path, out: &Path, steps: u32, devices: &[&str]) -> Vec<String> {
+    let mut args = tiny_run(data, out, steps);
+    let at = args.iter().position(|a| a == "--device").unwrap();
+    args.splice(at..at + 2, ["--devices".to_owned(), devices.join(",")]);
+    args
+}
+
+fn done(command: &mut Command) -> (String, String) {
+    let output = command.output().unwrap();
+    let (out, err) = texts(&output);
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    (out, err)
+}
+
+fn losses(run: &Path) -> Vec<f64> {
+    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let lines = metrics.lines().map(|l| serde_json::from_str::<Value>(l).unwrap());
+    lines.map(|line| line["loss"].as_f64().unwrap()).collect()
+}
+
+fn close(found: &[f64], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len());
+    for (i, (a, b)) in found.iter().zip(expected).enumerate() {
+        assert!((a - b).abs() <= 1e-5 * b.abs(), "step {i}: {a}, expected {b}");
+    }
+}
+
+/// A file with Intel's CPU runtime and what other platforms there are, if it is installed.
+fn all_vendors(dir: &Path) -> Option<PathBuf> {
+    let venv = std::env::var_os("NETCL_INTEL_VENV").map(PathBuf::from).or_else(|| {
+        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+        Some(cache.join("netcl/intel"))
+    })?;
+    let library = venv.join("lib/libintelocl.so");
+    let others: Vec<_> =
+        std::fs::read_dir("/etc/OpenCL/vendors").ok()?.filter_map(|e| Some(e.ok()?.path())).collect();
+    if !library.is_file() || !others.iter().any(|path| path.to_string_lossy().contains("pocl")) {
+        return None;
+    }
+    let vendors = dir.join("vendors");
+    std::fs::create_dir_all(&vendors).unwrap();
+    for path in others {
+        std::fs::copy(&path, vendors.join(path.file_name().unwrap())).unwrap();
+    }
+    std::fs::write(vendors.join("intel.icd"), library.display().to_string()).unwrap();
+    Some(vendors)
+}
+
+/// PoCL, Intel's CPU runtime and the simulated GPU train one model, and its losses are those of one device.
+#[test]
+fn three_vendors_train_one_model() {
+    let dir = folder("vendors");
+    let Some(vendors) = all_vendors(&dir) else {
+        eprintln!("skipped: tools/intel.sh has not installed Intel's CPU runtime, or PoCL is not there");
+        return;
+    };
+    let data = dir.join("text.txt");
+    write_text(&data);
+    let [one, three] = ["one", "three"].map(|name| dir.join(name));
+    done(netcl().args(tiny_run(&data, &one, 12)));
+    let devices = ["pocl:0", "intel:0", "sim"];
+    let run = among(&data, &three, 12, &devices);
+    let (out, _) = done(netcl().args(run).arg("--json").env("OCL_ICD_VENDORS", vendors));
+    let summary: Value = serde_json::from_str(out.trim()).unwrap();
+    assert_eq!(summary["devices"], 3);
+    let named: Vec<&str> =
+        summary["ranks"].as_array().unwrap().iter().map(|r| r["device"].as_str().unwrap()).collect();
+    assert!(named[0] == "pocl:0" && named[1] == "intel:0" && named[2].starts_with("sim"), "{named:?}");
+    close(&losses(&three), &losses(&one));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_device_out_of_memory_is_named_with_its_rank() {
+    let dir = folder("rank-memory");
+    let data = dir.join("text.txt");
+    write_text(&data);
+    let out = dir.join("run");
+    let mut args = among(&data, &out, 8, &[&device(), "sim"]);
+    args.extend(words("--width 64 --context 64 --batch 16 --eval-every 0"));
+    // Enough for the weights and the optimizer, not for a step.
+    let output = netcl().args(args).env("NETCL_SIM_MEMORY", "5000000").output().unwrap();
+    let (_, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(4), "{err}");
+    let said: Vec<&str> = err.lines().filter(|line| line.starts_with("error:")).collect();
+    assert!(said.len() == 1 && said[0].starts_with("error: rank 1 (sim:"), "{err}");
+    assert!(said[0].contains("out of memory"), "{err}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// The same command begins a run, goes on with it on more or fewer devices, and says that it is finished.
+#[test]
+fn an_elastic_run_goes_on_with_other_devices() {
+    let dir = folder("elastic");
+    let data = dir.join("text.txt");
+    write_text(&data);
+    let [whole, out] = ["whole", "run"].map(|name| dir.join(name));
+    let rate = ["--schedule", "constant"];
+    done(netcl().args(tiny_run(&data, &whole, 24)).args(rate));
+    let name = device();
+    for (steps, n) in [(8, 2), (16, 3), (20, 1), (24, 2)] {
+        let run = among(&data, &out, steps, &vec![name.as_str(); n]);
+        done(netcl().args(run).args(rate).arg("--elastic"));
+        assert_eq!(losses(&out).len(), steps as usize);
+    }
+    close(&losses(&out), &losses(&whole));
+    let (said, _) = done(netcl().args(among(&data, &out, 24, &[&name])).args(rate).arg("--elastic"));
+    assert!(said.contains("is finished"), "{said}");
+    // Without the flag a folder with a run is refused, and without a folder the flag is.
+    let refused = netcl().args(tiny_run(&data, &out, 24)).output().unwrap();
+    assert!(texts(&refused).1.contains("holds a run already"));
+    let alone = netcl().args(["train", "--elastic"]).output().unwrap();
+    assert_eq!(alone.status.code(), Some(2));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn ranks_tell_their_share_speed_and_waiting() {
+    let dir = folder("rank-times");
+    let data = dir.join("text.txt");
+    write_text(&data);
+    let out = dir.join("run");
+    let name = device();
+    let run = among(&data, &out, 16, &[&name, &name]);
+    let (said, err) = done(netcl().args(&run).args(words("--json --sample-every 8")));
+    assert!(err.contains("device 2 ranks (0 ") && err.contains(" tok/s on 2 devices"), "{err}");
+    assert_eq!(err.matches(": sample").count(), 2, "only the first rank writes: {err}");
+    let summary: Value = serde_json::from_str(said.trim()).unwrap();
+    let ranks = summary["ranks"].as_array().unwrap();
+    assert_eq!((ranks.len(), &summary["devices"]), (2, &2.into()));
+    for rank in ranks {
+        let number = |name: &str| rank[name].as_f64().unwrap();
+        assert!((number("share") - 0.5).abs() < 1e-9);
+        assert!(number("tokens_per_s") > 0.0 && (0.0..1.0).contains(&number("waiting")), "{rank}");
+    }
+    let report = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(report.contains("Ranks") && report.contains("50.0 % of the batch"));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn plans_for_many_devices() {
+    let plan = |more: &str| -> Value {
+        let (out, _) = done(netcl().args(["plan", "--json"]).args(words(more)));
+        serde_json::from_str(out.trim()).unwrap()
+    };
+    let found = plan("--devices 64 --link 25GB/s --preset gpt2-1558m --device-type h200");
+    let by_devices = found["by_devices"].as_array().unwrap();
+    assert_eq!(by_devices.len(), 11);
+    assert_eq!(by_devices[10]["devices"], 1024);
+    assert!(by_devices.iter().all(|p| p["tokens_per_s"].as_f64().unwrap() > 0.0 && p["fits"] == true));
+    assert_eq!(found["best"]["devices"], 64);
+    // A faster link is never worse, and tokens/s of one device are what is given.
+    let slow =
+        plan("--devices 8 --link 1GB/s --preset gpt2-124m --device-type h200 --tokens-per-second 600000");
+    let fast =
+        plan("--devices 8 --link 100GB/s --preset gpt2-124m --device-type h200 --tokens-per-second 600000");
+    let speed = |p: &Value| p["best"]["tokens_per_s"].as_f64().unwrap();
+    assert!(speed(&fast) > speed(&slow) && speed(&fast) < 8.0 * 600_000.0 * 1.001);
+    assert!((slow["by_devices"][0]["tokens_per_s"].as_f64().unwrap() / 600_000.0 - 1.0).abs() < 1e-6);
+    let (text, _) = done(netcl().args(words("plan --devices 4 --device-type h200 --preset gpt2-350m")));
+    assert!(text.contains("data parallel") && text.contains("take "), "{text}");
+    for wrong in ["plan --link 0", "plan --link fast", "plan --devices 0", "plan --preset nothing"] {
+        assert_eq!(netcl().args(words(wrong)).output().unwrap().status.code(), Some(2), "{wrong}");
+    }
+    let none = netcl().args(words("plan --device sim")).output().unwrap();
+    assert!(texts(&none).1.contains("is simulated"));
+}

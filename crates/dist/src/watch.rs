@@ -1,0 +1,124 @@
+//! How long a rank waits for another one before it gives up, what ranks are called, and how much time operations took.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The longest pause between two looks that counts as waiting: a process that was stopped, or a machine that slept, has not waited.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What one rank knows of its waiting for others.
+#[derive(Debug)]
+pub struct Watch {
+    patience_ns: AtomicU64,
+    names: OnceLock<Vec<String>>,
+    busy_ns: AtomicU64,
+}
+
+impl Watch {
+    /// A rank that waits for `patience`; see [`Watch::set_patience`].
+    pub fn new(patience: Duration) -> Self {
+        let watch =
+            Self { patience_ns: AtomicU64::new(0), names: OnceLock::new(), busy_ns: AtomicU64::new(0) };
+        watch.set_patience(patience);
+        watch
+    }
+
+    /// How long this rank waits for a message before it takes its sender for hung.
+    pub fn patience(&self) -> Duration {
+        Duration::from_nanos(self.patience_ns.load(Ordering::Relaxed))
+    }
+
+    /// The same from now on, also for a message that is waited for already. Ranks need not have the same: the shortest ends the group.
+    pub fn set_patience(&self, patience: Duration) {
+        let ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+        self.patience_ns.store(ns, Ordering::Relaxed);
+    }
+
+    /// What each rank runs on, for messages. Only the first call counts.
+    pub fn name_ranks(&self, names: Vec<String>) {
+        let _ = self.names.set(names);
+    }
+
+    /// A rank for people: `rank 3`, or `rank 3 (nvidia:1)`.
+    pub fn name(&self, rank: usize) -> String {
+        match self.names.get().and_then(|names| names.get(rank)) {
+            Some(name) => format!("rank {rank} ({name})"),
+            None => format!("rank {rank}"),
+        }
+    }
+
+    /// Time that this rank has spent in operations of its groups, which is mostly waiting for the others.
+    pub fn busy(&self) -> Duration {
+        Duration::from_nanos(self.busy_ns.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn was_busy(&self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.busy_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// What is said of ranks that did not answer for `waited`.
+    pub(crate) fn silent(&self, waited: Duration, absent: &[usize]) -> String {
+        let seconds = waited.as_secs_f64();
+        let seconds = if seconds < 1.0 { format!("{seconds:.2}") } else { format!("{seconds:.0}") };
+        let names: Vec<String> = absent.iter().map(|rank| self.name(*rank)).collect();
+        match names.as_slice() {
+            [] => format!(
+                "all ranks wait for each other, since {seconds} s: they do not call the same operations"
+            ),
+            [one] => format!(
+                "{one} does not answer, since {seconds} s: it hangs, or takes longer than the others wait (--watchdog)"
+            ),
+            more => format!(
+                "{} do not answer, since {seconds} s: they hang, or take longer than the others wait (--watchdog)",
+                more.join(", ")
+            ),
+        }
+    }
+}
+
+/// Time spent waiting, by looks at the clock.
+pub(crate) struct Waiting {
+    last: Instant,
+    waited: Duration,
+}
+
+impl Waiting {
+    pub fn begin() -> Self {
+        Self { last: Instant::now(), waited: Duration::ZERO }
+    }
+
+    /// Looks at the clock: how long it has been waited for so far.
+    pub fn look(&mut self) -> Duration {
+        let now = Instant::now();
+        self.waited += now.duration_since(self.last).min(LOOK);
+        self.last = now;
+        self.waited
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopped_process_has_not_waited() {
+        let Some(before) = Instant::now().checked_sub(Duration::from_secs(3600)) else { return };
+        let mut waiting = Waiting { last: before, waited: Duration::ZERO };
+        assert!(waiting.look() <= LOOK);
+    }
+
+    #[test]
+    fn ranks_are_called_by_number_and_device() {
+        let watch = Watch::new(Duration::from_secs(2));
+        let one = watch.silent(Duration::from_secs(2), &[1]);
+        assert!(one.starts_with("rank 1 does not answer, since 2 s"), "{one}");
+        watch.name_ranks(vec!["pocl:0".into(), "sim".into()]);
+        assert_eq!(watch.name(1), "rank 1 (sim)");
+        assert_eq!(watch.name(7), "rank 7");
+        let two = watch.silent(Duration::from_millis(250), &[0, 1]);
+        assert!(two.starts_with("rank 0 (pocl:0), rank 1 (sim) do not answer, since 0.25 s"), "{two}");
+        assert!(watch.silent(Duration::from_secs(1), &[]).contains("the same operations"));
+    }
+}

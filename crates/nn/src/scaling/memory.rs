@@ -1,0 +1,93 @@
+//! Ways to divide a run, and the memory of a device in each.
+
+use super::Planned;
+use crate::config::TrainConfig;
+use crate::train::MemoryPlan;
+use std::fmt;
+
+/// How work and state are divided among devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// Every device has the whole model and rows of the batch.
+    Data,
+    /// The same with the optimizer's state divided (ZeRO-1).
+    Optimizer,
+    /// The same with gradients divided as well (ZeRO-2).
+    Gradients,
+    /// The layers in so many stages, micro-batches one after the other through them (1F1B).
+    Pipeline(usize),
+}
+
+impl Strategy {
+    /// All for a number of devices and layers, the simplest first.
+    pub fn all(devices: usize, layers: usize) -> impl Iterator<Item = Self> {
+        let sharded = [Self::Optimizer, Self::Gradients].into_iter().filter(move |_| devices > 1);
+        let stages = (1..usize::BITS).map(|i| 1usize << i);
+        let stages = stages.take_while(move |p| *p <= devices && *p <= layers);
+        let stages = stages.filter(move |p| devices.is_multiple_of(*p)).map(Self::Pipeline);
+        std::iter::once(Self::Data).filter(move |_| devices > 0).chain(sharded).chain(stages)
+    }
+
+    /// Whether `netcl train` can divide a run so.
+    pub fn is_available(self) -> bool {
+        matches!(self, Self::Data)
+    }
+
+    /// Stages of the pipeline; 1 without one.
+    pub fn stages(self) -> usize {
+        match self {
+            Self::Pipeline(stages) => stages.max(1),
+            _ => 1,
+        }
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Data => f.write_str("data parallel"),
+            Self::Optimizer => f.write_str("ZeRO-1"),
+            Self::Gradients => f.write_str("ZeRO-2"),
+            Self::Pipeline(stages) => write!(f, "pipeline of {stages}"),
+        }
+    }
+}
+
+impl Planned<'_> {
+    /// The estimate of a device that does everything, with micro-batches of `rows`.
+    pub(super) fn whole(&self, rows: usize, accum: usize) -> MemoryPlan {
+        let grad_accum = u32::try_from(accum).unwrap_or(u32::MAX);
+        let config = TrainConfig { batch: rows, grad_accum, ..self.config.clone() };
+        MemoryPlan::of(&config, self.model, &self.capabilities())
+    }
+
+    /// Bytes of memory of a device.
+    pub(super) fn memory(&self, devices: usize, strategy: Strategy, (rows, accum): (usize, usize)) -> f64 {
+        let plan = self.whole(rows, accum);
+        let n = devices as u64;
+        // Gradients of several ranks are all there before they are exchanged.
+        let plan = MemoryPlan { gradients_wait: plan.gradients_wait || devices > 1, ..plan };
+        let plan = match strategy {
+            Strategy::Data => plan,
+            Strategy::Optimizer => MemoryPlan { optimizer: plan.optimizer.div_ceil(n), ..plan },
+            Strategy::Gradients => MemoryPlan {
+                optimizer: plan.optimizer.div_ceil(n),
+                gradients: plan.gradients.div_ceil(n),
+                ..plan
+            },
+            Strategy::Pipeline(stages) => {
+                let p = stages as u64;
+                // The first stage has the activations of as many micro-batches as there are stages behind it.
+                let in_flight = accum.min(stages) as u64;
+                MemoryPlan {
+                    parameters: plan.parameters.div_ceil(p),
+                    gradients: plan.gradients.div_ceil(p),
+                    optimizer: plan.optimizer.div_ceil(p),
+                    activations: plan.activations.div_ceil(p).saturating_mul(in_flight),
+                    ..plan
+                }
+            }
+        };
+        plan.device() as f64
+    }
+}

@@ -1,0 +1,148 @@
+use super::*;
+use std::time::Duration;
+
+const FREE: Link = Link { delay: Duration::ZERO, bytes_per_s: 1e30 };
+const MACHINE: Machine = Machine { memory: 80e9, memory_bandwidth: 1e12, relay: 1e30, sums: f64::INFINITY };
+
+fn gpt2() -> (TrainConfig, DecoderConfig) {
+    let config = TrainConfig { batch: 16, grad_accum: 32, ..TrainConfig::preset("gpt2-124m").unwrap() };
+    let model = config.decoder(50_304).unwrap();
+    (config, model)
+}
+
+fn planned<'a>((config, model): &'a (TrainConfig, DecoderConfig), link: Link) -> Planned<'a> {
+    Planned { model, config, machine: MACHINE, compute: Compute::Flops(1e14), link, bucket: Some(25e6) }
+}
+
+fn close(found: f64, expected: f64) {
+    assert!((found - expected).abs() <= 1e-9 * expected.abs(), "{found}, expected {expected}");
+}
+
+#[test]
+fn a_free_link_scales_but_for_the_update() {
+    let run = gpt2();
+    let plan = planned(&run, FREE);
+    let one = plan.plan(1, Strategy::Data).unwrap();
+    close(one.efficiency, 1.0);
+    close(one.tokens_per_s, (512 * 1024) as f64 / one.step);
+    let four = plan.plan(4, Strategy::Data).unwrap();
+    assert_eq!((four.rows, four.accum), (16, 8));
+    close(four.parts[0], one.parts[0] / 4.0);
+    close(four.parts[1], 0.0);
+    close(four.parts[2], one.parts[2]);
+    // A sharded update scales as well.
+    let sharded = plan.plan(4, Strategy::Optimizer).unwrap();
+    close(sharded.efficiency, 1.0);
+}
+
+#[test]
+fn without_overlap_the_exchange_is_the_sum_of_its_stages() {
+    let run = gpt2();
+    let link = Link { delay: Duration::from_micros(50), bytes_per_s: 1e9 };
+    let machine = Machine { relay: 2e9, sums: 4e9, ..MACHINE };
+    let plan = Planned { machine, bucket: None, ..planned(&run, link) };
+    let bytes = 2.0 * run.1.parameters() as f64;
+    let two = plan.plan(2, Strategy::Data).unwrap();
+    close(two.parts[1], 2.0 * bytes / 2e9 + link.all_reduce(bytes, 2) + bytes / 4e9);
+}
+
+/// Closed cases of the overlap: a link that is fast enough leaves the last bucket exposed, one that is far too slow all but the first part of
+/// the backward.
+#[test]
+fn with_overlap_the_slower_of_backward_and_link_counts() {
+    let run = gpt2();
+    let bytes = 2.0 * run.1.parameters() as f64;
+    let count = (bytes / 25e6).ceil();
+    let each = bytes / count;
+    for gb_per_s in [100.0, 1e-3] {
+        let link = Link { delay: Duration::ZERO, bytes_per_s: gb_per_s * 1e9 };
+        let two = planned(&run, link).plan(2, Strategy::Data).unwrap();
+        let backward = two.parts[0] / two.accum as f64 * 2.0 / 3.0;
+        let bucket = link.all_reduce(each, 2);
+        let expected = match bucket < backward / count {
+            true => bucket,
+            false => backward / count + count * bucket - backward,
+        };
+        assert!((two.parts[1] - expected).abs() <= 1e-6 * expected, "{} {expected}", two.parts[1]);
+    }
+}
+
+#[test]
+fn a_link_at_half_the_needed_speed_slows_by_what_is_left() {
+    let run = gpt2();
+    let bytes = 2.0 * run.1.parameters() as f64;
+    let alone = planned(&run, FREE).plan(2, Strategy::Data).unwrap();
+    let backward = alone.parts[0] / alone.accum as f64 * 2.0 / 3.0;
+    // Between two ranks each sends the whole vector once: this link takes two backwards.
+    let link = Link { delay: Duration::ZERO, bytes_per_s: bytes / (2.0 * backward) };
+    let two = planned(&run, link).plan(2, Strategy::Data).unwrap();
+    let count = (bytes / 25e6).ceil();
+    assert!((two.parts[1] / (backward * (1.0 + 1.0 / count)) - 1.0).abs() < 1e-6, "{two:?}");
+}
+
+#[test]
+fn measured_times_and_speeds_give_them_back() {
+    let run = gpt2();
+    let given = Planned { compute: Compute::TokensPerS(12_345.0), ..planned(&run, FREE) };
+    close(given.plan(1, Strategy::Data).unwrap().tokens_per_s, 12_345.0);
+    let measured = Compute::Measured { rows: 8, passes: 0.5, update: 0.25 };
+    let given = Planned { compute: measured, ..planned(&run, FREE) };
+    let one = given.plan(1, Strategy::Data).unwrap();
+    close(one.step, 32.0 * 1.0 + 0.25);
+}
+
+#[test]
+fn pipelines_have_bubbles() {
+    let run = gpt2();
+    let plan = planned(&run, FREE);
+    let four = plan.plan(4, Strategy::Pipeline(4)).unwrap();
+    // 512 rows in micro-batches of 16: 32 of them, and three slots to fill and to drain.
+    assert_eq!((four.rows, four.accum), (16, 32));
+    let alone = plan.plan(1, Strategy::Data).unwrap();
+    close(four.parts[0], alone.parts[0] / 4.0 * 35.0 / 32.0);
+}
+
+#[test]
+fn what_does_not_fit_is_divided() {
+    let config = TrainConfig { batch: 16, grad_accum: 32, ..TrainConfig::preset("gpt2-1558m").unwrap() };
+    let model = config.decoder(50_304).unwrap();
+    let run = (config, model);
+    let link = Link { delay: Duration::from_micros(5), bytes_per_s: 25e9 };
+    // 16 bytes a parameter are 25 GB: more than this device has.
+    let machine = Machine { memory: 24e9, ..MACHINE };
+    let plan = Planned { machine, ..planned(&run, link) };
+    let data = plan.plan(8, Strategy::Data).unwrap();
+    assert!(!data.fits && data.rows == 1, "{data:?}");
+    let best = plan.best(8).unwrap();
+    assert!(best.fits && best.strategy != Strategy::Data && best.memory <= 24e9, "{best:?}");
+    let none = Planned { machine: Machine { memory: 1e9, ..MACHINE }, ..plan }.best(2).unwrap();
+    assert!(!none.fits);
+    assert!(planned(&run, link).best(0).is_err());
+}
+
+#[test]
+fn a_thousand_devices_are_slower_each_than_two() {
+    let run = gpt2();
+    let link = Link { delay: Duration::from_micros(5), bytes_per_s: 25e9 };
+    let efficiency: Vec<f64> = (1..=10)
+        .map(|i| planned(&run, link).best(1 << i).unwrap())
+        .map(|plan| {
+            assert!(plan.fits && plan.step > 0.0 && plan.tokens_per_s.is_finite());
+            plan.efficiency
+        })
+        .collect();
+    assert!(efficiency.is_sorted_by(|a, b| *a >= *b - 0.02), "{efficiency:?}");
+    assert!(efficiency[0] > 0.9 && efficiency[9] < efficiency[0]);
+}
+
+#[test]
+fn state_that_is_divided_takes_its_part_of_the_memory() {
+    let run = gpt2();
+    let plan = planned(&run, FREE);
+    let of = |strategy| plan.plan(2, strategy).unwrap();
+    let (data, optimizer, gradients) = (of(Strategy::Data), of(Strategy::Optimizer), of(Strategy::Gradients));
+    let count = run.1.parameters() as f64;
+    // bf16: 12 bytes of master weights and averages, 2 of gradients.
+    assert!((data.memory - optimizer.memory - 6.0 * count).abs() < 2.0);
+    assert!((optimizer.memory - gradients.memory - count).abs() < 2.0);
+}

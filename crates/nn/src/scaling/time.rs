@@ -1,0 +1,97 @@
+//! The time of a step.
+
+use super::{Compute, Planned, Strategy};
+
+impl Planned<'_> {
+    /// Seconds of one device for forward and backward of a micro-batch of `rows`, and for an update of the whole model.
+    fn compute(&self, rows: usize) -> [f64; 2] {
+        let tokens = |rows: usize| (rows * self.model.context) as f64;
+        let update = self.update();
+        let c = self.config;
+        match self.compute {
+            Compute::Flops(speed) => {
+                [self.model.flops(rows * self.model.context, self.model.context) / speed, update]
+            }
+            Compute::TokensPerS(speed) => {
+                // The speed is that of steps as the configuration has them, with their update.
+                let step = tokens(c.batch) * f64::from(c.grad_accum) / speed;
+                let passes = (step - update).max(0.0) / f64::from(c.grad_accum);
+                [passes * rows as f64 / c.batch.max(1) as f64, update]
+            }
+            Compute::Measured { rows: of, passes, update } => {
+                [passes * rows as f64 / of.max(1) as f64, update]
+            }
+        }
+    }
+
+    /// Seconds of an update by the bytes that it moves: weights and optimizer's state are read and written, gradients read.
+    pub fn update(&self) -> f64 {
+        let plan = self.whole(1, 1);
+        (2 * plan.parameters + plan.gradients + 2 * plan.optimizer) as f64 / self.machine.memory_bandwidth
+    }
+
+    /// Seconds of a step: forward and backward, exposed exchange, update.
+    pub(super) fn parts(
+        &self,
+        devices: usize,
+        strategy: Strategy,
+        (rows, accum): (usize, usize),
+    ) -> [f64; 3] {
+        let [passes, update] = self.compute(rows);
+        let bytes = self.whole(1, 1).gradients as f64;
+        let weights = self.whole(1, 1).parameters as f64;
+        let n = devices;
+        // Two thirds of the last micro-batch's time are its backward.
+        let backward = passes * 2.0 / 3.0;
+        match strategy {
+            Strategy::Data => {
+                let exchange = self.exchange(bytes, backward, n, |bytes| self.link.all_reduce(bytes, n));
+                [passes * accum as f64, exchange, update]
+            }
+            Strategy::Optimizer | Strategy::Gradients => {
+                // Sums of which each rank keeps its share, and the new weights from all.
+                let gather = |bytes: f64| self.link.all_gather(bytes, n);
+                let exchange = self.exchange(bytes, backward, n, gather);
+                let weights = self.exchange(weights, 0.0, 1, gather);
+                [passes * accum as f64, exchange + weights, update / n as f64]
+            }
+            Strategy::Pipeline(stages) => {
+                let p = stages as f64;
+                let slots = (accum + stages - 1) as f64;
+                let state = (rows * self.model.context * self.model.width * self.config.dtype.size()) as f64;
+                // Of each micro-batch a state forward and its gradient backward, through the relay.
+                let send = 2.0 * (self.link.message(state) + 2.0 * state / self.machine.relay);
+                let replicas = n / stages.max(1);
+                let sum = |bytes: f64| self.link.all_reduce(bytes, replicas);
+                let exchange = self.exchange(bytes / p, backward / p, replicas, sum);
+                [passes / p * slots, exchange + send * slots, update / p]
+            }
+        }
+    }
+
+    /// Seconds that the exchange of `bytes` of gradients among `ranks` goes on after a backward of `backward` seconds has ended; `operation`
+    /// is the time of the collective operation of a bucket.
+    fn exchange(&self, bytes: f64, backward: f64, ranks: usize, operation: impl Fn(f64) -> f64) -> f64 {
+        let relay = |bytes: f64| bytes / self.machine.relay;
+        let network = |bytes: f64| {
+            if ranks > 1 { operation(bytes) + bytes / self.machine.sums } else { operation(bytes) }
+        };
+        if operation(bytes) == 0.0 {
+            return 0.0;
+        }
+        let Some(bucket) = self.bucket.filter(|bucket| *bucket > 0.0) else {
+            return 2.0 * relay(bytes) + network(bytes);
+        };
+        let count = (bytes / bucket).ceil().clamp(1.0, 1e6);
+        let each = bytes / count;
+        let mut free = [0.0f64; 3];
+        for i in 1..=count as usize {
+            let mut ready = backward * i as f64 / count;
+            for (stage, took) in [relay(each), network(each), relay(each)].into_iter().enumerate() {
+                ready = ready.max(free[stage]) + took;
+                free[stage] = ready;
+            }
+        }
+        (free[2] - backward).max(0.0)
+    }
+}
