@@ -6,7 +6,7 @@ use netcl::nn::checkpoint::read_tensors;
 use netcl::nn::config::TrainConfig;
 use netcl::nn::decoder::DecoderConfig;
 use netcl::nn::run::RunFolder;
-use netcl::nn::train::{Observer, Silent, Trainer};
+use netcl::nn::train::{Observer, Shares, Silent, Trainer};
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
 use std::path::Path;
@@ -64,6 +64,16 @@ fn among(devices: &[Option<&str>], config: &TrainConfig, out: &Path, resume: boo
     })
 }
 
+/// An observer that takes its time after every step.
+struct Slow(Duration);
+
+impl Observer for Slow {
+    fn should_stop(&mut self) -> bool {
+        std::thread::sleep(self.0);
+        false
+    }
+}
+
 fn alone(config: &TrainConfig, out: &Path) {
     Trainer::create(&device(None), config.clone(), out).unwrap().run(&mut Silent).unwrap();
 }
@@ -111,6 +121,34 @@ fn runs_of_several_ranks_are_that_of_one() {
             }
             close(&out, &one);
         }
+    }
+}
+
+/// Rows in given proportions, and rows by speed, of which a slow rank gets fewer after the first steps.
+#[test]
+fn unequal_shares_change_no_result() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = TrainConfig { batch: 8, ..config(dir.path(), 30) };
+    let one = dir.path().join("one");
+    alone(&config, &one);
+    for shares in [Shares::Weights(vec![3.0, 1.0]), Shares::BySpeed] {
+        let out = dir.path().join(format!("{shares:?}").replace(|c: char| !c.is_alphanumeric(), ""));
+        let found = on(2, |rank| -> Result<f64> {
+            let claim = if rank.leads() { Some(RunFolder::claim(&out)?) } else { None };
+            rank.barrier()?;
+            let started = (claim, out.as_path(), false);
+            let mut trainer =
+                Trainer::create_among(rank, &device(None), config.clone(), started, &mut |_| true)?;
+            trainer.shares(&shares)?;
+            trainer.run(&mut Slow(Duration::from_millis(if rank.rank() == 1 { 60 } else { 0 })))?;
+            Ok(trainer.ranks()[0].share())
+        });
+        for share in found {
+            let share = share.unwrap();
+            let right = if shares == Shares::BySpeed { share > 0.55 } else { (share - 0.75).abs() < 1e-9 };
+            assert!(right, "{shares:?}: {share} of the rows went to the first rank");
+        }
+        close(&out, &one);
     }
 }
 

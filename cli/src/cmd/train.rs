@@ -14,11 +14,24 @@ use netcl::nn::config::{
     DTYPES, GraphMode, Overlay, PRESETS, Recompute, Schedule, TrainConfig, storage_type,
 };
 use netcl::nn::run::RunFolder;
-use netcl::nn::train::{ProfileSettings, Silent, Trainer};
+use netcl::nn::train::{ProfileSettings, Shares, Silent, Trainer};
 use netcl::nn::vision::classifier;
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Reads `--shares`.
+fn shares(text: &str) -> std::result::Result<Shares, String> {
+    match text {
+        "equal" => return Ok(Shares::Equal),
+        "speed" => return Ok(Shares::BySpeed),
+        _ => {}
+    }
+    let weights: Option<Vec<f64>> = text.split(',').map(|part| part.trim().parse().ok()).collect();
+    weights
+        .map(Shares::Weights)
+        .ok_or_else(|| "expected equal, speed, or a number for each device such as 3,1".into())
+}
 
 /// Heading of the flags that come after those of model, recipe and pace.
 const RUN: &str = "Run";
@@ -72,6 +85,10 @@ pub struct Args {
     /// takes, and at least 20 seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), help_heading = RUN)]
     watchdog: Option<u32>,
+    /// On several devices: how batches are divided among them: equal, speed (measured in the first steps, corrected later), or numbers such as
+    /// 3,1. Without it equally among devices of one kind, else by speed, which makes the bits of a run depend on times.
+    #[arg(long, value_name = "SHARES", value_parser = shares, help_heading = RUN)]
+    shares: Option<Shares>,
     /// Capture a training step once and replay it: on, off, or auto, which is on where it works. The same bits either way.
     #[arg(long, value_name = "MODE", value_parser = named(&GraphMode::NAMES), help_heading = RUN)]
     graph: Option<GraphMode>,
@@ -228,6 +245,7 @@ impl Args {
             detect_anomaly: self.detect_anomaly,
             watchdog: self.watchdog.map(|seconds| Duration::from_secs(seconds.into())),
             explain_memory: self.explain_memory,
+            shares: self.shares.clone(),
             profile: self.profile_settings(),
         }
     }

@@ -9,7 +9,7 @@ use netcl::device::list;
 use netcl::dist::{Group, Launcher, Mpi, local};
 use netcl::nn::config::TrainConfig;
 use netcl::nn::run::{Claim, RunFolder, StepMetrics};
-use netcl::nn::train::{Observer, PATIENCE, ProfileSettings, Silent, Trainer};
+use netcl::nn::train::{Observer, PATIENCE, ProfileSettings, Shares, Silent, Trainer};
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -36,6 +36,8 @@ pub struct Request<'a> {
     pub watchdog: Option<Duration>,
     /// Say where memory goes.
     pub explain_memory: bool,
+    /// How batches are divided among the ranks.
+    pub shares: Option<Shares>,
     /// Profile these steps of the first rank.
     pub profile: Option<ProfileSettings>,
 }
@@ -181,7 +183,10 @@ fn start(
         false => !context.interrupted(),
     };
     let started = (claim, path.as_path(), args.resume.is_some());
-    let trainer = Trainer::create_among(group, &device, config.clone(), started, &mut watch)?;
+    let mut trainer = Trainer::create_among(group, &device, config.clone(), started, &mut watch)?;
+    if let Some(shares) = &args.shares {
+        trainer.shares(shares)?;
+    }
     Ok(context.polite().then_some((trainer, path)))
 }
 

@@ -30,7 +30,7 @@ pub use local::local;
 pub use mpi::{Launcher, Mpi, launched};
 pub use relay::{Relay, RelaySettings};
 pub use selftest::{SelfTest, selftest, selftest_long};
-pub use shard::shard;
+pub use shard::{divide, shard};
 pub use slowed::{Link, slowed};
 pub use transport::Transport;
 pub use watch::Watch;

@@ -8,3 +8,43 @@ pub fn shard(count: usize, size: usize, rank: usize) -> Range<usize> {
     let begin = rank * least + rank.min(longer);
     begin..begin + least + usize::from(rank < longer)
 }
+
+/// Divides `count` elements by `weights`: at least one for each, where there are as many, and the rest by largest remainders. Weights that
+/// are not positive count as none.
+pub fn divide(count: usize, weights: &[f64]) -> Vec<usize> {
+    let weight = |i: usize| if weights[i] > 0.0 && weights[i].is_finite() { weights[i] } else { 0.0 };
+    let n = weights.len();
+    let total: f64 = (0..n).map(weight).sum();
+    let spare = count.saturating_sub(n);
+    let exact =
+        |i: usize| if total > 0.0 { spare as f64 * weight(i) / total } else { spare as f64 / n as f64 };
+    let least = usize::from(count >= n);
+    let mut parts: Vec<usize> = (0..n).map(|i| least + exact(i) as usize).collect();
+    let mut order: Vec<usize> = (0..n).collect();
+    // Equal remainders go to the lower ranks.
+    order.sort_by(|a, b| exact(*b).fract().total_cmp(&exact(*a).fract()).then(a.cmp(b)));
+    let left = count.saturating_sub(parts.iter().sum());
+    order.iter().cycle().take(left).for_each(|i| parts[*i] += 1);
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::divide;
+
+    #[test]
+    fn elements_are_divided_by_weights() {
+        assert_eq!(divide(8, &[1.0, 1.0]), [4, 4]);
+        assert_eq!(divide(9, &[3.0, 1.0]), [6, 3]);
+        assert_eq!(divide(64, &[100.0, 1.0]), [62, 2]);
+        assert_eq!(divide(5, &[0.0, f64::NAN, -1.0]), [2, 2, 1]);
+        assert_eq!(divide(3, &[1000.0, 1.0, 1.0]), [1, 1, 1]);
+        for count in 0..50 {
+            for weights in [vec![1.0; 7], vec![0.3, 8.0, 1e-9, 2.0], vec![1.0]] {
+                let parts = divide(count, &weights);
+                assert_eq!(parts.iter().sum::<usize>(), count);
+                assert!(count < weights.len() || parts.iter().all(|n| *n > 0));
+            }
+        }
+    }
+}

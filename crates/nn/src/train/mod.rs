@@ -37,6 +37,7 @@ pub use inputs::{Inputs, open_inputs};
 pub(crate) use losses::Losses;
 pub use memory::MemoryPlan;
 pub use observer::{Observer, Profile, RunInfo, Saving, Silent};
+pub use parallel::Shares;
 pub use peak::measure as matmul_peak;
 pub use resume::model_from_dir;
 pub use stepper::Stepper;

@@ -17,11 +17,32 @@ use netcl_tensor::{Device, Error, Result, Tensor};
 use std::ops::Range;
 use std::time::Instant;
 
+/// How a batch is divided among ranks.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shares {
+    /// As many rows for each.
+    Equal,
+    /// By their speed, measured in the first steps and corrected later. Which sums a rank makes depends on times then, so the bits of two runs
+    /// differ.
+    BySpeed,
+    /// In these proportions.
+    Weights(Vec<f64>),
+}
+
+/// Steps that count between two divisions by speed.
+const MEASURED: u64 = 8;
+/// What a new division has to save of a step's time.
+const WORTH: f64 = 0.05;
+
 /// A rank's part of a run.
 pub(super) struct Parallel {
     group: Group,
-    rows: Range<usize>,
+    /// Rows of each rank.
+    parts: Vec<usize>,
     batch: usize,
+    by_speed: bool,
+    /// Of each rank at the last division: rows and seconds that count.
+    since: Vec<(u64, f64)>,
     /// Made with the first reduction, because it needs the device.
     reducer: Option<Reducer>,
     /// The devices of all ranks.
@@ -43,25 +64,81 @@ impl Parallel {
                 "--batch {batch} for {size} ranks: the batch is that of all of them, so it must be at least {size}"
             )));
         }
-        let rows = shard(batch, size, group.rank());
+        let parts = (0..size).map(|rank| shard(batch, size, rank).len()).collect();
         let group = group.clone();
         let (told, watchdog) = (Told::default(), Watchdog::default());
-        Ok(Self { group, rows, batch, reducer: None, devices: Vec::new(), told, watchdog })
+        let (by_speed, since, devices) = (false, Vec::new(), Vec::new());
+        Ok(Self { group, parts, batch, by_speed, since, reducer: None, devices, told, watchdog })
     }
 
     /// The settings of this rank's part of a step.
     pub fn local(&self, config: &TrainConfig) -> TrainConfig {
-        TrainConfig { batch: self.rows.len(), ..config.clone() }
+        TrainConfig { batch: self.rows().len(), ..config.clone() }
     }
 
     /// This rank's rows of a batch.
     pub fn rows(&self) -> Range<usize> {
-        self.rows.clone()
+        let begin = self.parts[..self.group.rank()].iter().sum();
+        begin..begin + self.parts[self.group.rank()]
+    }
+
+    /// Divides the batch. All ranks call it, before the first step.
+    ///
+    /// # Errors
+    /// `Format` for another number of weights than ranks, or ones that are not positive.
+    pub fn divide(&mut self, shares: &Shares) -> Result<()> {
+        self.by_speed = *shares == Shares::BySpeed;
+        match shares {
+            Shares::Equal | Shares::BySpeed => {
+                self.parts = netcl_dist::divide(self.batch, &vec![1.0; self.size()])
+            }
+            Shares::Weights(weights) => {
+                let right = weights.len() == self.size() && weights.iter().all(|w| w.is_finite() && *w > 0.0);
+                if !right {
+                    return Err(Error::format(format!(
+                        "--shares has {} numbers for {} ranks; expected a positive number for each",
+                        weights.len(),
+                        self.size()
+                    )));
+                }
+                self.parts = netcl_dist::divide(self.batch, weights);
+            }
+        }
+        Ok(())
+    }
+
+    /// Divides the batch anew where ranks wait for slower ones; whether this rank's rows are others now. All ranks come to the same result,
+    /// from what they have told each other.
+    pub fn rebalance(&mut self) -> bool {
+        let times = &self.told.times;
+        let steps = times.first().map_or(0, |t| t.steps);
+        if !self.by_speed || steps == 0 || !steps.is_multiple_of(MEASURED) {
+            return false;
+        }
+        let now: Vec<(u64, f64)> = times.iter().map(|t| (t.rows, t.computing)).collect();
+        let before = if self.since.is_empty() { vec![(0, 0.0); now.len()] } else { self.since.clone() };
+        // Rows a second since the last division.
+        let speed =
+            now.iter().zip(&before).map(|(now, then)| (now.0 - then.0) as f64 / (now.1 - then.1).max(1e-9));
+        let speed: Vec<f64> = speed.collect();
+        self.since = now;
+        let parts = netcl_dist::divide(self.batch, &speed);
+        let time = |parts: &[usize]| {
+            parts.iter().zip(&speed).map(|(rows, speed)| *rows as f64 / speed).fold(0.0, f64::max)
+        };
+        if parts == self.parts || time(&parts) > (1.0 - WORTH) * time(&self.parts) {
+            return false;
+        }
+        let words: Vec<String> = parts.iter().map(usize::to_string).collect();
+        tracing::info!("rows of a batch for each rank, by their speed: {}", words.join(", "));
+        self.parts = parts;
+        self.told.restart();
+        true
     }
 
     /// This rank's share of the mean over a batch.
     pub fn share(&self) -> f32 {
-        self.rows.len() as f32 / self.batch as f32
+        self.rows().len() as f32 / self.batch as f32
     }
 
     /// Checks that all ranks run the same run, and gives all of them the weights of rank 0.
@@ -77,6 +154,10 @@ impl Parallel {
             ("the data", String::from_utf8_lossy(data).into_owned()),
             ("the step to go on from", step.to_string()),
         ])?;
+        // Where nobody says how, batches are divided equally among devices of one kind, else by speed.
+        let kind = weights.first().map_or("", |w| w.device().capabilities().name.as_str());
+        let kinds = self.group.all_gather_bytes(kind.as_bytes())?;
+        self.by_speed = kinds.iter().any(|other| *other != kinds[0]);
         let own = weights.first().map_or("", |w| w.device().capabilities().id.as_str());
         let all = self.group.all_gather_bytes(own.as_bytes())?;
         self.devices = all.iter().map(|id| String::from_utf8_lossy(id).into_owned()).collect();
@@ -152,7 +233,7 @@ impl Parallel {
         device.wait(&device.mark()?)?;
         let begun = Instant::now();
         let own = self.reducer(device)?.finish(loss.clone())?;
-        let rows = self.rows.len();
+        let rows = self.rows().len();
         let sum = self.told.exchange(&self.group, own, (rows, begun.elapsed()), asked)?;
         loss.set_f32(&[sum])
     }

@@ -133,6 +133,11 @@ impl Told {
         }
     }
 
+    /// The next steps compile and capture again.
+    pub fn restart(&mut self) {
+        self.exchanged = 0;
+    }
+
     /// Between the last step and the next one ranks do something else.
     pub fn pausing(&mut self) {
         self.paused = true;

@@ -13,7 +13,7 @@ use writing::Writing;
 use super::companions::Companions;
 use super::losses::Losses;
 use super::observer::{Observer, RunInfo};
-use super::parallel::Parallel;
+use super::parallel::{Parallel, Shares};
 use super::passes::optimizer;
 use super::stepper::Stepper;
 use super::sums::Sums;
@@ -521,9 +521,7 @@ impl Trainer {
                 outcome = Outcome::Stopped;
                 break;
             };
-            if let Some(parallel) = &mut self.parallel {
-                parallel.stepped();
-            }
+            self.rebalance((&mut batches, &mut uploads))?;
             if let Some(before) = pending.replace(next) {
                 self.finish_step(&before, observer)?;
             }
@@ -554,6 +552,36 @@ impl Trainer {
         self.end_profile(true, observer)?;
         self.finish_saving(observer)?;
         Ok(outcome)
+    }
+
+    /// After a step of several ranks: sets how long they wait for each other, and divides batches anew where that pays.
+    fn rebalance(&mut self, (batches, uploads): (&mut Prefetch, &mut Uploads)) -> Result<()> {
+        let Some(parallel) = &mut self.parallel else { return Ok(()) };
+        parallel.stepped();
+        if !parallel.rebalance() {
+            return Ok(());
+        }
+        let device = self.model.params().device().clone();
+        let rows = parallel.rows();
+        self.loader = self.loader.clone().part(rows.clone());
+        // Commands that read the old batches and the captured step may still run.
+        device.finish()?;
+        *batches = Prefetch::start(self.loader.clone(), self.position, PREFETCH)?;
+        *uploads = Uploads::new(&device, rows.len(), self.config.context, self.config.grad_accum as usize)?;
+        self.stepper = Stepper::new(&device, self.stepper.mode());
+        Ok(())
+    }
+
+    /// How batches are divided among ranks; without it equally among devices of one kind, else by their speed. All ranks call it, before
+    /// [`Trainer::run`].
+    ///
+    /// # Errors
+    /// `Format` for another number of weights than ranks, or ones that are not positive.
+    pub fn shares(&mut self, shares: &Shares) -> Result<()> {
+        let Some(parallel) = &mut self.parallel else { return Ok(()) };
+        parallel.divide(shares)?;
+        self.loader = self.loader.clone().part(parallel.rows());
+        Ok(())
     }
 
     /// Measures the peak of the device, of ranks that of all together.
