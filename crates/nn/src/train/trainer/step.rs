@@ -138,7 +138,12 @@ impl Trainer {
                 _ => Vec::new(),
             };
             let loss = stepper.run_parts(step, &buckets, |i| match parallel {
-                Some(parallel) => parallel.begin_reduction(buckets[i], whole.mark()?),
+                Some(parallel) => {
+                    let ready = whole.mark()?;
+                    // Drivers hand over launches in batches; nobody waits for one that was not.
+                    whole.flush()?;
+                    parallel.begin_reduction(buckets[i], ready)
+                }
                 None => Ok(()),
             })?;
             total = Some(match total {
