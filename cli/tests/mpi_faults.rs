@@ -176,6 +176,9 @@ fn a_signal_writes_one_checkpoint_or_ends_the_run_with_one() {
         let steps = || std::fs::read_to_string(out.join("metrics.jsonl")).map_or(0, |t| t.lines().count());
         wait_until("no step", || steps() > 10);
         let said = || std::fs::read_to_string(&log).unwrap();
+        for rank in ranks_below(running.0.id()) {
+            assert!(said().contains(&format!(" is {rank} on ")), "{launcher}: {}", said());
+        }
         // MPICH's launcher hands SIGUSR1 on; Open MPI's should, but that of Debian 12 does not.
         match launcher.contains("openmpi") {
             true => ranks_below(running.0.id()).into_iter().for_each(|rank| signal("-USR1", rank)),

@@ -52,7 +52,24 @@ pub fn by_mpi(
     let library = std::env::var_os("NETCL_MPI_LIBRARY").filter(|v| !v.is_empty()).map(PathBuf::from);
     let group = Mpi::join(Some(launcher), library.as_deref(), PATIENCE)?;
     let device = device_of(args, config, launcher.local_rank, context);
-    finish(&group, train(args, config, (&group, &device), context))
+    let told = tell_processes(&group).map_err(Failed::Own);
+    finish(&group, told.and_then(|()| train(args, config, (&group, &device), context)))
+}
+
+/// Says which process each rank is: of one that was killed some launchers tell the process alone.
+fn tell_processes(group: &Group) -> Result<()> {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let own = match host.trim() {
+        "" => std::process::id().to_string(),
+        host => format!("{} on {host}", std::process::id()),
+    };
+    let all = group.all_gather_bytes(own.as_bytes())?;
+    if group.leads() {
+        let named = all.iter().enumerate();
+        let named = named.map(|(rank, process)| format!("{rank} is {}", String::from_utf8_lossy(process)));
+        tracing::info!("processes of the ranks: {}", named.collect::<Vec<_>>().join(", "));
+    }
+    Ok(())
 }
 
 /// The device of the process `local_rank` of this machine: of those named, or of the machine's GPUs, in turn.
