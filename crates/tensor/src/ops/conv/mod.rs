@@ -249,6 +249,8 @@ impl Op<3> for Conv2d {
             // Channels in eights, as tensor cores take them; and images of few channels.
             sample([2, 16, 6, 5], [24, 16, 3, 3], true, plain.stride(2).padding(1)).in_order(),
             sample([1, 3, 7, 6], [8, 3, 3, 3], true, plain.stride(2).padding(1)).in_order(),
+            // Neighbouring taps and whole vectors of channels.
+            sample([1, 16, 6, 7], [32, 16, 3, 3], true, plain.padding(1)).light(),
             // Whole panels, and channels that the gradient of weights reads where they lie.
             sample([1, 8, 4, 4], [33, 8, 1, 2], true, plain).light(),
             sample([1, 1, 1, 1], [1, 1, 1, 1], true, plain.padding(1))

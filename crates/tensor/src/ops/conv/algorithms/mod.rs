@@ -13,9 +13,11 @@ mod lines;
 mod tile;
 mod vector;
 mod wgmma;
+mod winograd;
 
-static ALGORITHMS: [&Algorithm; 6] = [
+static ALGORITHMS: [&Algorithm; 7] = [
     &depthwise::ALGORITHM,
+    &winograd::ALGORITHM,
     &vector::ALGORITHM,
     &wgmma::ALGORITHM,
     &lines::ALGORITHM,
@@ -149,6 +151,8 @@ pub(super) enum Plan {
     Blocks { pixels: usize, panels: usize, lines: usize },
     /// Number of a tile in local memory.
     Tile(usize),
+    /// Pixels of a tile along an axis, and tiles of a block.
+    Winograd { side: usize, block: usize },
     /// Number of a tensor cores' tile, and pixels of a box along W, H and N.
     Boxes { tile: usize, sides: [usize; 3] },
 }
