@@ -86,12 +86,15 @@ pub(super) fn compute(mut group: Group, explain: bool, host: bool) -> Result<Opt
 /// A result on the tape: its number, node and tensor.
 type Recorded = (usize, usize, WeakTensor);
 
+/// What makes the gradient of a tensor of a shape of that of its node.
+type Back = fn(&Tensor, &Shape) -> Result<Tensor>;
+
 /// The gradients of a group's inputs.
 fn gradients(
     nodes: Nodes,
     results: &[Recorded],
     (inputs, dys): (&[Tensor], &[Option<Tensor>]),
-    (seen, back): (fn(&Tensor) -> Tensor, fn(&Tensor, &Shape) -> Result<Tensor>),
+    (seen, back): (fn(&Tensor) -> Tensor, Back),
 ) -> Result<Vec<Option<Tensor>>> {
     let used = results.iter().filter_map(|(slot, root, _)| Some((*root, seen(dys.get(*slot)?.as_ref()?))));
     let (roots, dys): (Vec<usize>, Vec<Tensor>) = used.unzip();
