@@ -164,8 +164,7 @@ impl Stream {
     /// The driver's.
     pub fn join(&self) -> Result<()> {
         let kept = std::mem::take(&mut *self.queue.kept());
-        let joined =
-            self.mark().and_then(|event| self.device.driver().wait_for(QueueKind::Compute, &event));
+        let joined = self.mark().and_then(|event| self.device.driver().wait_for(QueueKind::Compute, &event));
         if joined.is_err() {
             self.queue.kept().restore(kept);
         }
