@@ -53,29 +53,45 @@ class Net(nn.Module):
         return self.fc(F.adaptive_avg_pool2d(self.layer2(self.layer1(x)), 1).flatten(1))
 
 
-def main():
-    torch.set_num_threads(1)
-    net = Net().double()
+def initialised(net, is_scale):
+    """The network in float64, weights by their names; parameters for which `is_scale` says so are near 1."""
+    net = net.double()
     with torch.no_grad():
         for name, p in net.named_parameters():
             u = drawn(name, p.numel()).reshape(p.shape)
-            fan = p[0].numel() if p.dim() > 1 else 1
-            p.copy_((u * (3 / fan) ** 0.5 if p.dim() > 1 else 0.1 * u + ("bn" in name or "downsample.1" in name) * name.endswith("weight")).float().double())
-    opt = torch.optim.SGD(net.parameters(), lr=LR, momentum=0.9)
+            value = u * (3 / p[0].numel()) ** 0.5 if p.dim() > 1 else 0.1 * u + is_scale(name)
+            p.copy_(value.float().double())
+    return net
+
+
+def write(out, net, steps, size, classes, lr, told, batch=BATCH):
+    """Trains the network and writes what `told(step)` says of gradients in each step, what `told(None)` says of what is left, and the losses."""
+    opt = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9)
     tensors, losses = {}, []
-    for step in range(STEPS):
-        x = drawn(f"images {step}", BATCH * 3 * SIZE * SIZE).reshape(BATCH, 3, SIZE, SIZE)
-        y = torch.tensor([(i + step) % CLASSES for i in range(BATCH)])
+    for step in range(steps):
+        x = drawn(f"images {step}", batch * 3 * size * size).reshape(batch, 3, size, size)
+        y = torch.tensor([(i + step) % classes for i in range(batch)])
         loss = F.cross_entropy(net(x), y)
         opt.zero_grad()
         loss.backward()
         losses.append(loss.item())
-        if step in (0, STEPS - 1):
-            tensors.update({f"grad.{step}.{n}": p.grad.float() for n, p in net.named_parameters()})
+        tensors.update(told(step))
         opt.step()
-    tensors.update({f"after.{n}": t.float() for n, t in net.state_dict().items() if "num_batches" not in n})
+    tensors.update(told(None))
     tensors["losses"] = torch.tensor(losses, dtype=torch.float64).float()
-    golden.write(OUT, tensors, {"steps": json.dumps({"steps": STEPS, "batch": BATCH, "lr": LR})})
+    golden.write(out, tensors, {"steps": json.dumps({"steps": steps, "batch": batch, "lr": lr})})
+
+
+def main():
+    torch.set_num_threads(1)
+    net = initialised(Net(), lambda name: ("bn" in name or "downsample.1" in name) * name.endswith("weight"))
+
+    def told(step):
+        if step is None:
+            return {f"after.{n}": t.float() for n, t in net.state_dict().items() if "num_batches" not in n}
+        return {f"grad.{step}.{n}": p.grad.float() for n, p in net.named_parameters()} if step in (0, STEPS - 1) else {}
+
+    write(OUT, net, STEPS, SIZE, CLASSES, LR, told)
 
 
 if __name__ == "__main__":

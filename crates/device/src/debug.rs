@@ -8,7 +8,7 @@ use crate::{Error, Result, did_you_mean};
 pub struct Debug {
     /// Results of operations are looked at: the first NaN or infinity is an error that names operation, layer and element.
     pub nan: bool,
-    /// Accesses beyond a buffer's ends are errors: the simulator's own check, elsewhere zones before and behind each buffer, which no launch may
+    /// Accesses beyond a buffer's ends are errors: the simulator's own check, elsewhere guard zones before and behind each buffer, which no launch may
     /// change.
     pub bounds: bool,
     /// Arguments of launches and results of operations lie within their buffers.

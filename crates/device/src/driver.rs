@@ -18,6 +18,10 @@ impl<K> Handle<K> {
     pub fn new(inner: impl Any + Send + Sync) -> Self {
         Self(Arc::new(inner), PhantomData)
     }
+    /// Whether both are clones of one handle.
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
     /// What the driver kept, if it is of this type.
     pub fn get<T: Any>(&self) -> Option<&T> {
         self.0.downcast_ref()

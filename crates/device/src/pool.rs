@@ -46,7 +46,7 @@ pub(crate) struct Pool {
     exact: bool,
     /// With `exact`: freed blocks are kept and not used again.
     keep: bool,
-    /// Bytes of the zones around each buffer; 0 for none. They come with `exact`.
+    /// Bytes of the guard zones around each buffer; 0 for none. They come with `exact`.
     zone: usize,
     state: Mutex<State>,
 }

@@ -35,6 +35,8 @@ pub struct Settings {
     /// `NETCL_EXACT_MEMORY=keep`: what is freed stays allocated and is never handed out again, for checkers that take a new
     /// allocation at an old place for written.
     pub keep_memory: bool,
+    /// `NETCL_FUSE=0`: captured graphs make no trees of ops by themselves.
+    pub no_fuse: bool,
     /// `NETCL_DEBUG`: what is shown or checked besides, by name ([`Debug`](crate::Debug)). `fuse`: the trees of lazy scopes and their kernels, in
     /// the log.
     pub debug: Vec<String>,
@@ -141,6 +143,7 @@ impl Settings {
             no_loader: flag("NETCL_NO_LOADER"),
             cache_dir,
             quarantine_dir,
+            no_fuse: std::env::var_os("NETCL_FUSE").is_some_and(|v| v == "0"),
             debug: words("NETCL_DEBUG"),
             disable: words("NETCL_DISABLE"),
             prefer: words("NETCL_PREFER"),

@@ -156,6 +156,38 @@ fn what_a_stream_touches_is_no_one_elses_before_it_is_joined() {
 }
 
 #[test]
+fn what_comes_before_an_event_is_free_when_the_device_waits_for_it() {
+    let device = sim();
+    let stream = device.stream().unwrap();
+    let live = device.memory().live;
+    let touched = |bytes: usize| {
+        let buffer = device.allocate(bytes).unwrap();
+        stream.run(|| (0..3).try_for_each(|_| device.fill(&buffer, &[1]))).unwrap();
+    };
+    touched(1000);
+    let first = stream.record().unwrap();
+    touched(5000);
+    let second = stream.record().unwrap();
+    touched(9000);
+    let all = device.memory().live;
+    // Another stream that waits frees nothing: the device's own queue could take the memory.
+    let other = device.stream().unwrap();
+    other.run(|| device.wait_for(&second)).unwrap();
+    assert_eq!(device.memory().live, all);
+    device.wait_for(&first).unwrap();
+    let later = device.memory().live;
+    assert!(live < later && later < all, "{live} < {later} < {all}");
+    device.wait_for(&second).unwrap();
+    assert!(live < device.memory().live && device.memory().live < later);
+    // An event of before, or of the device, changes nothing.
+    device.wait_for(&first).unwrap();
+    device.wait_for(&device.mark().unwrap()).unwrap();
+    assert!(live < device.memory().live);
+    stream.join().unwrap();
+    assert_eq!(device.memory().live, live);
+}
+
+#[test]
 fn streams_come_and_go_and_are_refused_where_commands_are_recorded() {
     let device = sim();
     for _ in 0..100 {

@@ -10,7 +10,7 @@ use crate::tune::Tuning;
 use netcl_device::driver::{Access, KernelHandle, Range};
 use netcl_device::record::Argument;
 use netcl_device::{Buffer, Device, Effects, Error, ErrorKind, Label, Result};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 /// Something a launch can bind: a buffer from an offset on.
@@ -155,6 +155,23 @@ impl Parts {
         // A thread that ends has no place left to put them.
         let _ = SPARE.try_with(|spare| spare.borrow_mut().push(self));
     }
+}
+
+thread_local! {
+    static CHECKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f`, in which launches of this thread that are part of a dry run are dropped before their programs are built: for a step of which
+/// only the checks of its operations are wanted.
+pub fn checked_only<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CHECKING.set(self.0);
+        }
+    }
+    let _restore = Restore(CHECKING.replace(true));
+    f()
 }
 
 impl Kernel {
@@ -373,6 +390,9 @@ impl<'a> Launch<'a> {
     }
 
     fn find(&mut self, device: &Device) -> Result<Option<Looked>> {
+        if CHECKING.get() && device.is_dry_run() {
+            return Ok(None);
+        }
         let (which, bucket) = ((self.kernel, self.entry), self.parts.bucket);
         let tuning = Tuning::of(device);
         // Before what it says is read: a change meanwhile then shows.

@@ -23,6 +23,6 @@ pub use cache::{CacheEntry, DiskCache};
 pub use define::{Text, Value};
 pub use dtype::DType;
 pub use kernel::{Kernel, PRELUDE, Reload};
-pub use launch::{Found, Launch, Operand, Scalar};
+pub use launch::{Found, Launch, Operand, Scalar, checked_only};
 pub use programs::{BuildStats, Order, Programs};
 pub use variants::{Usable, Variants};

@@ -15,7 +15,7 @@ pub mod suite;
 pub mod tape;
 mod tensor;
 
-pub use expr::{Lazy, fuse, lazy};
+pub use expr::{Lazy, fuse, lazy, unfused};
 pub use netcl_device::{Device, Error, ErrorKind, Result, Settings, counted};
 pub use netcl_kernel::DType;
 pub use random::Generator;

@@ -11,6 +11,7 @@ pub mod gemm;
 mod generate;
 mod line;
 mod llama_bench;
+mod losses;
 pub mod measure;
 mod ops;
 mod peer;

@@ -1,5 +1,6 @@
 //! `netcl bench train`: whole training steps of GPTs: forward, backward, clipping and AdamW.
 
+use super::losses;
 use super::measure::median;
 use super::profile::file_of;
 use super::{Bench, Common, Line};
@@ -194,7 +195,7 @@ fn checked(
     (model, batch, dtype): (&DecoderConfig, usize, DType),
     args: &Args,
 ) -> Result<()> {
-    let losses = |steps: &mut Steps| -> Result<Vec<f32>> {
+    let seen = |steps: &mut Steps| -> Result<Vec<f32>> {
         let one = |step| {
             steps.rate = gentle(model, step);
             steps.step(0)?.item()
@@ -205,38 +206,15 @@ fn checked(
     };
     let eager = match args.graph {
         GraphMode::Off => None,
-        _ => Some(losses(&mut Steps::new(device, model, batch, dtype, (GraphMode::Off, args.recompute))?)?),
+        _ => Some(seen(&mut Steps::new(device, model, batch, dtype, (GraphMode::Off, args.recompute))?)?),
     };
     device.finish()?;
     device.release_cached_memory();
     device.reset_memory_peak();
     // Loss scaling passes over steps until the scale fits.
     let falls = dtype != DType::F16;
-    verdict(&losses(steps)?, eager.as_deref(), model.vocab, falls)
-}
-
-/// Whether losses are those of a model that learns: a new one guesses (ln of the vocabulary, within 1), the loss of a batch that is
-/// seen again and again falls, and a replayed step does what one does that is not.
-fn verdict(losses: &[f32], eager: Option<&[f32]>, vocab: usize, falls: bool) -> Result<()> {
-    let wrong =
-        |why: String| Err(Error::internal(format!("bench train: the losses {losses:?} are wrong: {why}")));
-    let guess = (vocab as f32).ln();
-    let (Some(first), Some(last)) = (losses.first(), losses.last()) else {
-        return wrong("there are none".into());
-    };
-    if losses.iter().any(|l| !l.is_finite()) {
-        return wrong("not all are finite".into());
-    }
-    if (first - guess).abs() > 1.0 {
-        return wrong(format!("a new model guesses, so the first is about {guess:.2}"));
-    }
-    if falls && last >= first {
-        return wrong("the same batch again and again, and it does not fall".into());
-    }
-    match eager {
-        Some(eager) if eager != losses => wrong(format!("without a graph they are {eager:?}")),
-        _ => Ok(()),
-    }
+    let new = losses::New { classes: model.vocab, within: 1.0 };
+    losses::check("train", &seen(steps)?, eager.as_deref(), new, falls)
 }
 
 /// A model in training on random tokens.
@@ -419,23 +397,6 @@ mod tests {
     use crate::cmd::bench::tests;
     use clap::Parser;
     use netcl::nn::decoder::Sizes;
-
-    #[test]
-    fn losses_of_a_model_that_learns() {
-        let learns = [4.18, 4.15, 4.11, 4.06];
-        verdict(&learns, Some(&learns), 65, true).unwrap();
-        for (losses, eager, part) in [
-            ([4.18, 4.15, f32::NAN, 4.06], None, "finite"),
-            ([0.0, 0.0, 0.0, 0.0], None, "guesses"),
-            ([4.18, 4.18, 4.18, 4.18], None, "does not fall"),
-            (learns, Some([4.18, 4.15, 4.11, 4.05]), "without a graph they are"),
-        ] {
-            let message = verdict(&losses, eager.as_ref().map(|e| &e[..]), 65, true).unwrap_err().to_string();
-            assert!(message.contains(part), "{message}");
-        }
-        verdict(&[4.18; 4], None, 65, false).unwrap();
-        assert!(verdict(&[], None, 65, true).is_err());
-    }
 
     #[derive(clap::Parser)]
     struct Line {

@@ -1,5 +1,6 @@
 //! `netcl bench vision`: whole training steps of networks for images: forward, backward and AdamW.
 
+use super::losses;
 use super::profile::file_of;
 use super::{Bench, Common, Line};
 use crate::named::named;
@@ -69,7 +70,7 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
 
 fn case(bench: &mut Bench, network: &str, args: &Args) -> Result<()> {
     bench.device.release_cached_memory();
-    let losses = |steps: &mut Steps| -> Result<Vec<f32>> {
+    let seen = |steps: &mut Steps| -> Result<Vec<f32>> {
         steps.rate = RATES[1];
         let losses = (0..CHECKED).map(|_| steps.step(0)?.item()).collect();
         steps.rate = RATES[0];
@@ -77,13 +78,14 @@ fn case(bench: &mut Bench, network: &str, args: &Args) -> Result<()> {
     };
     let eager = match args.graph {
         GraphMode::Off => None,
-        _ => Some(losses(&mut Steps::new(bench, network, args, GraphMode::Off)?)?),
+        _ => Some(seen(&mut Steps::new(bench, network, args, GraphMode::Off)?)?),
     };
     bench.device.finish()?;
     bench.device.release_cached_memory();
     bench.device.reset_memory_peak();
     let mut steps = Steps::new(bench, network, args, args.graph)?;
-    verdict(&losses(&mut steps)?, eager.as_deref(), args.classes, bench.dtype != DType::F16)?;
+    let new = losses::New { classes: args.classes, within: 2.0 };
+    losses::check("vision", &seen(&mut steps)?, eager.as_deref(), new, bench.dtype != DType::F16)?;
     let shape = vec![args.batch, args.channels, args.size, args.size];
     let device = bench.device.clone();
     let flops = super::ops::flops(&device, &mut || steps.run().map(drop))?;
@@ -117,26 +119,6 @@ fn case(bench: &mut Bench, network: &str, args: &Args) -> Result<()> {
         let file = file_of(file, network, args.network.len() == 1);
         bench.profile((about, 1), &file, &mut || steps.run().map(drop))
     })
-}
-
-/// Whether losses are those of a network that learns: a new one guesses (ln of the classes, within 2), the loss of a batch that is seen again and
-/// again falls, and a replayed step does what one does that is not.
-fn verdict(losses: &[f32], eager: Option<&[f32]>, classes: usize, falls: bool) -> Result<()> {
-    let wrong =
-        |why: String| Err(Error::internal(format!("bench vision: the losses {losses:?} are wrong: {why}")));
-    let guess = (classes as f32).ln();
-    let (Some(first), Some(last)) = (losses.first(), losses.last()) else {
-        return wrong("there are none".into());
-    };
-    match eager {
-        _ if losses.iter().any(|l| !l.is_finite()) => wrong("not all are finite".into()),
-        _ if (first - guess).abs() > 2.0 => {
-            wrong(format!("a new network guesses, so the first is about {guess:.2}"))
-        }
-        _ if falls && last >= first => wrong("the same batch again and again, and it does not fall".into()),
-        Some(eager) if eager != losses => wrong(format!("without a graph they are {eager:?}")),
-        _ => Ok(()),
-    }
 }
 
 /// A network in training on random images.
@@ -201,27 +183,5 @@ impl Steps {
         })?;
         optimizer.count();
         Ok(loss)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn losses_of_a_network_that_learns() {
-        let learns = [2.4, 2.3, 2.2, 2.1];
-        verdict(&learns, Some(&learns), 10, true).unwrap();
-        verdict(&[2.4; 4], None, 10, false).unwrap();
-        for (losses, eager, part) in [
-            ([2.4, f32::NAN, 2.2, 2.1], None, "finite"),
-            ([0.0; 4], None, "guesses"),
-            ([2.4; 4], None, "does not fall"),
-            (learns, Some([2.4, 2.3, 2.2, 2.0]), "without a graph they are"),
-        ] {
-            let message = verdict(&losses, eager.as_ref().map(|e| &e[..]), 10, true).unwrap_err().to_string();
-            assert!(message.contains(part), "{message}");
-        }
-        assert!(verdict(&[], None, 10, true).is_err());
     }
 }

@@ -21,7 +21,7 @@ pub(crate) type Serial = (u64, usize);
 pub enum Promise {
     /// Nothing: they are what the commands enqueued so far make them.
     None,
-    /// A command that writes them has been put off.
+    /// A deferred command writes them.
     Open,
     /// That command is being enqueued. The write was counted when it was promised.
     Kept,
@@ -257,7 +257,7 @@ impl Buffer {
         }
         at
     }
-    /// The zones around this whole buffer: where they start in its root object, and their bytes. `None` where there are none.
+    /// The guard zones around this whole buffer: where they start in its root object, and their bytes. `None` where there are none.
     pub(super) fn zones(&self) -> Option<[(usize, usize); 2]> {
         let block = self.0.block().filter(|block| block.offset == ZONE && self.0.chunk.is_none())?;
         Some([(0, ZONE), (block.offset + block.bytes, ZONE)])

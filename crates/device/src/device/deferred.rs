@@ -1,4 +1,4 @@
-//! Commands that a thread has put off: what they will write is promised, and they are enqueued before anything else uses it.
+//! Deferred commands of a thread: what they will write is promised, and they are enqueued before anything else uses it.
 
 pub use super::buffer::Promise;
 
@@ -8,14 +8,14 @@ use crate::{Error, Result};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Whoever puts commands off on a thread.
+/// Whoever defers commands on a thread.
 pub trait Deferred {
     /// A command of this thread is about to be enqueued that reads or writes `buffer`: what has to come before it is enqueued now.
     ///
     /// # Errors
-    /// Those of the commands that were put off.
+    /// Those of the deferred commands.
     fn before(&self, buffer: &Buffer, access: Access) -> Result<()>;
-    /// All that was put off is enqueued now.
+    /// All deferred commands are enqueued now.
     ///
     /// # Errors
     /// As [`Deferred::before`].
@@ -26,7 +26,7 @@ thread_local! {
     static DEFERRED: RefCell<Option<Rc<dyn Deferred>>> = const { RefCell::new(None) };
 }
 
-/// Who puts commands off on this thread from now on; who did so before.
+/// Who defers commands on this thread from now on; who did so before.
 pub fn defer_by(deferred: Option<Rc<dyn Deferred>>) -> Option<Rc<dyn Deferred>> {
     DEFERRED.replace(deferred)
 }

@@ -168,7 +168,7 @@ impl Device {
         self.watched(buffer)
     }
 
-    /// A new buffer, with zones around it where they are watched.
+    /// A new buffer, with guard zones around it where they are checked.
     fn watched(&self, buffer: Buffer) -> Result<Buffer> {
         if self.0.debug.bounds && !self.capabilities().simulated {
             self.mark_zones(&buffer)?;

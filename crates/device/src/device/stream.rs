@@ -2,7 +2,8 @@
 //!
 //! A thread's commands go into a stream while it is within [`Stream::run`]: launches, uploads, downloads, copies and fills. A stream begins
 //! with no order to anything else; [`Stream::wait`] and [`Device::wait_for`] make one by events. What a stream touches stays alive until the
-//! device's own queue is ordered behind it, or the host has waited for it, so that nothing else gets its memory meanwhile; and what is
+//! device's own queue is ordered behind it, by [`Stream::join`] or by waiting for a later event of the stream, or the host has waited for
+//! it, so that nothing else gets its memory meanwhile; and what is
 //! allocated within it gets memory of its own from the driver, which no command in another queue can still use. Memory that was allocated
 //! outside may be used by commands before: let the stream wait for a [`Device::mark`] first.
 
@@ -10,7 +11,9 @@ use super::buffer::Buffer;
 use super::{Device, deferred};
 use crate::driver::{Event, QueueKind};
 use crate::{Error, Result};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The open queues of a device's streams, and what each keeps alive.
@@ -19,12 +22,34 @@ pub(super) struct Streams(Mutex<Vec<Arc<Queue>>>);
 
 struct Queue {
     kind: QueueKind,
-    /// What it touched since it was last joined.
-    kept: Mutex<Vec<Buffer>>,
+    kept: Mutex<Kept>,
+}
+
+/// What a stream touched that the device's own queue is not ordered behind.
+#[derive(Default)]
+struct Kept {
+    /// What it touched up to each of its events, the oldest first: for each event what no earlier one has.
+    before: Vec<(Event, HashMap<u64, Buffer>)>,
+    /// What it touched since the last event.
+    since: HashMap<u64, Buffer>,
+}
+
+impl Kept {
+    /// Takes out what was touched before `event`, if it is one of this stream's.
+    fn until(&mut self, event: &Event) -> Vec<(Event, HashMap<u64, Buffer>)> {
+        let at = self.before.iter().position(|(own, _)| own.same(event));
+        at.map(|at| self.before.drain(..=at).collect()).unwrap_or_default()
+    }
+    /// Puts back what was taken out.
+    fn restore(&mut self, mut taken: Self) {
+        taken.before.append(&mut self.before);
+        self.before = taken.before;
+        self.since.extend(taken.since);
+    }
 }
 
 impl Queue {
-    fn kept(&self) -> MutexGuard<'_, Vec<Buffer>> {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -44,7 +69,13 @@ impl Streams {
     }
 }
 
-/// A queue of a device beside its own. Dropping it waits for what is in it.
+/// A queue of a device beside its own. Dropping it waits for what is in it. One thread at a time has it: what [`Stream::join`] frees must not
+/// be what another thread enqueues meanwhile.
+///
+/// ```compile_fail
+/// fn shared_by_threads<T: Sync>() {}
+/// shared_by_threads::<netcl_device::Stream>();
+/// ```
 ///
 /// ```
 /// use netcl_device::{Device, Settings};
@@ -67,6 +98,8 @@ impl Streams {
 pub struct Stream {
     device: Device,
     queue: Arc<Queue>,
+    /// Moves between threads, and is not shared by them.
+    _one_thread: PhantomData<Cell<()>>,
 }
 
 impl Stream {
@@ -101,6 +134,14 @@ impl Stream {
     /// # Errors
     /// The driver's.
     pub fn record(&self) -> Result<Event> {
+        let event = self.mark()?;
+        let mut kept = self.queue.kept();
+        let since = std::mem::take(&mut kept.since);
+        kept.before.push((event.clone(), since));
+        Ok(event)
+    }
+
+    fn mark(&self) -> Result<Event> {
         let event = self.device.driver().mark(self.queue.kind)?;
         // Whoever waits for it shall not wait for a command that was never handed over.
         self.device.driver().flush(self.queue.kind)?;
@@ -123,10 +164,9 @@ impl Stream {
     /// The driver's.
     pub fn join(&self) -> Result<()> {
         let kept = std::mem::take(&mut *self.queue.kept());
-        let joined =
-            self.record().and_then(|event| self.device.driver().wait_for(QueueKind::Compute, &event));
+        let joined = self.mark().and_then(|event| self.device.driver().wait_for(QueueKind::Compute, &event));
         if joined.is_err() {
-            self.queue.kept().extend(kept);
+            self.queue.kept().restore(kept);
         }
         joined
     }
@@ -136,11 +176,10 @@ impl Stream {
     /// # Errors
     /// The driver's.
     pub fn finish(&self) -> Result<()> {
-        // What another thread enqueues meanwhile stays.
         let kept = std::mem::take(&mut *self.queue.kept());
         let finished = self.device.driver().finish(self.queue.kind);
         if finished.is_err() {
-            self.queue.kept().extend(kept);
+            self.queue.kept().restore(kept);
         }
         finished
     }
@@ -171,7 +210,7 @@ impl Device {
         let kind = self.driver().open_queue()?;
         let queue = Arc::new(Queue { kind, kept: Mutex::default() });
         self.streams().all().push(Arc::clone(&queue));
-        Ok(Stream { device: self.clone(), queue })
+        Ok(Stream { device: self.clone(), queue, _one_thread: PhantomData })
     }
 
     /// What comes next, in the stream that this thread is within or else in the device's own queue, begins when `event` has come.
@@ -180,7 +219,14 @@ impl Device {
     /// The driver's; `Unsupported` within a captured step.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         self.check_computed(None)?;
-        self.driver().wait_for(self.queue(), event)
+        let queue = self.queue();
+        self.driver().wait_for(queue, event)?;
+        if queue == QueueKind::Compute {
+            // Freed memory is taken by commands of this queue, which come after the event now. Dropped without the lock.
+            let freed: Vec<_> = self.streams().all().iter().map(|queue| queue.kept().until(event)).collect();
+            drop(freed);
+        }
+        Ok(())
     }
 
     fn within_stream<R>(&self, f: impl FnOnce(&Arc<Queue>) -> R) -> Option<R> {
@@ -197,7 +243,8 @@ impl Device {
     /// Keeps what a command touches as long as the stream may use it; the queue it goes into.
     pub(super) fn queue_for<'a>(&self, touched: impl Iterator<Item = &'a Buffer>) -> QueueKind {
         let kind = self.within_stream(|queue| {
-            queue.kept().extend(touched.map(|buffer| buffer.whole().clone()));
+            let whole = |buffer: &'a Buffer| (buffer.whole().number(), buffer.whole().clone());
+            queue.kept().since.extend(touched.map(whole));
             queue.kind
         });
         kind.unwrap_or(QueueKind::Compute)

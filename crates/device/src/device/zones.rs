@@ -1,16 +1,15 @@
-//! Zones before and behind each buffer that no launch may change, for `NETCL_DEBUG=bounds` where no simulator sees each access.
+//! Guard zones before and behind each buffer that no launch may change, for `NETCL_DEBUG=bounds` where no simulator sees each access.
 
 use super::Device;
 use super::buffer::Buffer;
-use crate::driver::QueueKind;
 use crate::pool::ZONE;
 use crate::{Error, Label, Result};
 
-/// Every byte of a zone.
+/// Every byte of a guard zone.
 const PATTERN: u8 = 0xA5;
 
 impl Device {
-    /// Writes the pattern around a new buffer.
+    /// Writes the pattern into the guard zones of a new buffer.
     pub(super) fn mark_zones(&self, buffer: &Buffer) -> Result<()> {
         for (at, bytes) in buffer.zones().into_iter().flatten() {
             self.driver().fill(self.queue(), &buffer.root(), at, bytes, &[PATTERN])?;
@@ -18,7 +17,7 @@ impl Device {
         Ok(())
     }
 
-    /// Looks at the zones of what a launch was given.
+    /// Checks the guard zones of what a launch was given.
     ///
     /// # Errors
     /// `Launch` that names the kernel, the argument and where it wrote.
@@ -43,12 +42,12 @@ impl Device {
                 };
                 let Some(place) = place else { continue };
                 // So that the next launch is not blamed for it.
-                self.driver().fill(QueueKind::Compute, &whole.root(), at, bytes, &[PATTERN])?;
+                self.driver().fill(self.queue(), &whole.root(), at, bytes, &[PATTERN])?;
                 let named =
                     argument.map_or("memory it reaches by addresses".into(), |i| format!("argument {i}"));
                 return Err(Error::launch(format!(
-                    "bounds: kernel {} ({}) wrote to byte {place} of {named}, a buffer of {} bytes ({}); zones of {ZONE} bytes around each buffer \
-                     are watched",
+                    "bounds: kernel {} ({}) wrote to byte {place} of {named}, a buffer of {} bytes ({}); guard zones of {ZONE} bytes around each \
+                     buffer are checked",
                     label.name,
                     label.variant,
                     whole.bytes(),

@@ -38,6 +38,22 @@
 #define IN_V4(p, i) TO_FV(LDV_F32((p) + (i)))
 #define IN_14(p, i) ((float)(p)[i])
 
+/* ROUNDEDd: values as storage type d keeps them. */
+#if VW == 1
+static inline float ROUNDED1(float v) {
+  ushort h; /* a half of its own would need cl_khr_fp16 */
+  vstore_half_rte(v, 0, (half *)&h);
+  return vload_half(0, (const half *)&h);
+}
+static inline float ROUNDED2(float v) { return of_bf16(bf16_of(v)); }
+#else
+static inline FV ROUNDED1(FV v) { return f16_values(f16_rounded(v)); }
+static inline FV ROUNDED2(FV v) { return AS_FV(TO_UV(bf16_rounded(v)) << 16); }
+#endif
+#define ROUNDED0(v) (v)
+#define ROUNDED3(v) TO_FV(TO_IV(rint(v)))
+#define ROUNDED4(v) TO_FV(TO_UV(rint(v)))
+
 /* Functions that expressions use. The tanh of GELU comes from one exponential: 0.5 (1 + tanh u) = sigmoid(2u). */
 #define GELU_TANH_U(x) (1.59576912f * ((x) + 0.044715f * (x) * (x) * (x)))
 #if NVIDIA_CC && (OUT == 1 || OUT == 2)

@@ -4,7 +4,6 @@
  * GROUP_ROWS      rows of a kernel with reductions: a work-group each; on CPUs (WG 1) a run of neighbours for each item.
  * SVd, S1d        stores of a vector and of one value by storage type, as IN_Vd and IN_1d load.
  * FIRST           the first lane.
- * ROUNDEDd        values as storage type d keeps them.
  * ROW_SUM         the sum over a work-group of vectors v and of the values `rest` from behind the last whole vector.
  * TAKE_MAX        takes v into the maximum s and into q, the largest of all sizes, NaN counted as above infinity.
  * ROW_MAX         the maximum over a work-group of what TAKE_MAX made; NaN where one is.
@@ -53,20 +52,9 @@
 
 #if VW == 1
 #define FIRST(v) (v)
-static inline float ROUNDED1(float v) {
-  ushort h; /* a half of its own would need cl_khr_fp16 */
-  vstore_half_rte(v, 0, (half *)&h);
-  return vload_half(0, (const half *)&h);
-}
-static inline float ROUNDED2(float v) { return of_bf16(bf16_of(v)); }
 #else
 #define FIRST(v) ((v).s0)
-static inline FV ROUNDED1(FV v) { return f16_values(f16_rounded(v)); }
-static inline FV ROUNDED2(FV v) { return AS_FV(TO_UV(bf16_rounded(v)) << 16); }
 #endif
-#define ROUNDED0(v) (v)
-#define ROUNDED3(v) TO_FV(TO_IV(rint(v)))
-#define ROUNDED4(v) TO_FV(TO_UV(rint(v)))
 
 #define ROW_SUM(scratch, v, rest) GROUP_SUM(scratch, sum_lanes(v) + (rest))
 /* The larger of s and v, which one instruction finds where NaN need not be kept; sizes as unsigned numbers order NaN on top. */

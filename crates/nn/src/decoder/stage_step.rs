@@ -12,7 +12,7 @@ use netcl_tensor::ops::choose::Texts;
 use netcl_tensor::ops::decode_embedding::decode_embedding;
 use netcl_tensor::ops::decode_step::Text;
 use netcl_tensor::ops::fused_linear::{Around, Before};
-use netcl_tensor::{Result, Tensor, no_grad};
+use netcl_tensor::{Result, Tensor, no_grad, unfused};
 
 /// A stage's part of a step.
 pub(super) struct StageStep {
@@ -90,7 +90,8 @@ impl StageStep {
                 self.whole = no_grad(|| stage.proven_step(self, store, &made))?;
             }
         }
-        match Graph::capture(stage.device(), || step(self)) {
+        // The bits of a prompt, which is read as it comes.
+        match unfused(|| Graph::capture(stage.device(), || step(self))) {
             Ok((graph, made)) => {
                 tracing::debug!("captured a step of decoding: {} launches", graph.commands().0);
                 graph.replay()?;

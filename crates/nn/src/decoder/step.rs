@@ -9,7 +9,7 @@ use super::store::Store;
 use super::{Cache, Decoder};
 use netcl_tensor::graph::Graph;
 use netcl_tensor::ops::choose::{Chooser, Texts};
-use netcl_tensor::{Error, Result, Tensor, no_grad};
+use netcl_tensor::{Error, Result, Tensor, no_grad, unfused};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -161,7 +161,7 @@ impl Steps {
                 return Ok(());
             }
         }
-        match Graph::capture(logits.device(), choose) {
+        match unfused(|| Graph::capture(logits.device(), choose)) {
             Ok((graph, _)) => {
                 graph.replay()?;
                 self.choice = Some((Arc::clone(by), Choosing::Captured(graph)));

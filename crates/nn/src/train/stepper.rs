@@ -3,7 +3,7 @@
 use crate::config::GraphMode;
 use netcl_tensor::graph::{Graph, Plan, Trace};
 use netcl_tensor::tape::Rollback;
-use netcl_tensor::{Device, Result, Tensor};
+use netcl_tensor::{Device, Result, Tensor, unfused};
 
 /// Executes steps and captures one as a graph after all its kernels were launched once.
 ///
@@ -91,7 +91,7 @@ impl Stepper {
         if !matches!(self.state, State::Cold) || !self.plans || self.device.settings().exact_memory {
             return;
         }
-        let planned = warm().and_then(|()| Trace::dry_run(&self.device, step));
+        let planned = warm().and_then(|()| unfused(|| Trace::dry_run(&self.device, step)));
         match planned.and_then(|trace| Plan::new(&self.device, &trace)) {
             Ok(plan) => self.state = State::Traced(plan),
             Err(e) => tracing::debug!("the first step runs as it comes: {e}"),
@@ -164,7 +164,7 @@ impl Stepper {
             }
             State::Warm if unplanned => self.capture(None, step, parts),
             State::Warm => {
-                let (trace, loss) = Trace::of(&self.device, &mut *step)?;
+                let (trace, loss) = unfused(|| Trace::of(&self.device, &mut *step))?;
                 match Plan::new(&self.device, &trace) {
                     Ok(plan) => self.state = State::Traced(plan),
                     Err(e) => self.give_up(e)?,
@@ -188,10 +188,11 @@ impl Stepper {
         step: &mut impl FnMut() -> Result<Tensor>,
         (parts, done): Parts<'_>,
     ) -> Result<Tensor> {
-        let captured = match &plan {
+        // Steps that run as they are called and those that are replayed have the same bits, so that runs can be resumed anywhere.
+        let captured = unfused(|| match &plan {
             Some(plan) => Graph::planned(&self.device, plan, &mut *step),
             None => Graph::capture(&self.device, &mut *step),
-        };
+        });
         match captured {
             Ok((graph, loss)) => {
                 let (launches, others) = graph.commands();

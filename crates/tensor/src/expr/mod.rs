@@ -18,7 +18,7 @@ mod show;
 mod tests;
 
 pub use build::Expr;
-pub use lazy::{Lazy, explain_lazy, lazy};
+pub use lazy::{Lazy, explain_lazy, lazy, unfused};
 
 use crate::array::Array;
 use crate::ops::{check, observe};
@@ -66,8 +66,13 @@ pub fn fuse(inputs: &[&Tensor], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Resu
     })?;
     drop(plain);
     tape::record("fuse", inputs, y, move |inputs, dy| {
-        backward(nodes, (&[root], &[dy]), inputs, &[]).map(|[grads, _]| grads)
+        backward(nodes, (&[root], &[dy]), (inputs, &needed(inputs)), &[]).map(|[grads, _]| grads)
     })
+}
+
+/// Which of these need gradients.
+fn needed(inputs: &[Tensor]) -> Vec<bool> {
+    inputs.iter().map(Tensor::requires_grad).collect()
 }
 
 /// The gradients of the tree of `f` for those `inputs` that need one, given `dy`, that of its result, without the tape: `None` for the
@@ -87,7 +92,8 @@ pub fn gradients(
         return Err(Error::shape(format!("gradients: dy has shape {is}, expected {expected}")));
     }
     let inputs: Vec<Tensor> = inputs.iter().map(|x| (*x).clone()).collect();
-    tape::no_grad(|| backward(nodes, (&[root], &[dy]), &inputs, &[]).map(|[grads, _]| grads))
+    let needs = needed(&inputs);
+    tape::no_grad(|| backward(nodes, (&[root], &[dy]), (&inputs, &needs), &[]).map(|[grads, _]| grads))
 }
 
 /// The tree of `f` over `inputs`, and the kernels that compute it and its gradient, as text.
@@ -180,11 +186,11 @@ fn gradients_of(
     Ok((roots, dtypes, numbers))
 }
 
-/// The gradients of `inputs` that need one, given those of `roots`, and what nodes that were asked for get from other roots.
+/// The gradients of those `inputs` that `needs` says, given those of `roots`, and what nodes that were asked for get from other roots.
 fn backward(
     mut nodes: Nodes,
     (roots, dys): (&[usize], &[&Tensor]),
-    inputs: &[Tensor],
+    (inputs, needs): (&[Tensor], &[bool]),
     asked: &[usize],
 ) -> Result<[Vec<Option<Tensor>>; 2]> {
     let mut out: Vec<Option<Tensor>> = vec![None; inputs.len()];
@@ -194,8 +200,7 @@ fn backward(
     for (dy, root) in dys.iter().zip(roots) {
         all.push(dy.detach().reshape(nodes.shape(*root))?);
     }
-    let (mut wanted, mut dtypes, numbers) =
-        gradients_of(&mut nodes, roots, &all, |i| inputs[i].requires_grad())?;
+    let (mut wanted, mut dtypes, numbers) = gradients_of(&mut nodes, roots, &all, |i| needs[i])?;
     let mut places = Vec::new();
     for (at, node) in asked.iter().enumerate() {
         let others = roots.iter().enumerate().filter(|(_, root)| *root != node);

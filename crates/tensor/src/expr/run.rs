@@ -5,7 +5,7 @@ use super::emit::{Form, KEPT, Keep, arguments, is_costly, text};
 use super::node::{Kind, Node, Nodes, Reduction};
 use super::plan::{Job, Step as PlanStep, plan};
 use crate::ops::map::{CPU_CHUNK, map_into, row_grid};
-use crate::ops::{largest_group, row_groups, sum_parts};
+use crate::ops::{RESIDENT, largest_group, row_groups, sum_parts};
 use crate::{DType, Device, Error, Result, Shape, Tensor};
 use netcl_kernel::generate::{FUSED, Step};
 use netcl_kernel::tune::Tuning;
@@ -434,7 +434,7 @@ impl Bound {
             return wanted.max(deep / MOST_ADDED).clamp(1, deep.div_ceil(LEAST_ADDED).max(1));
         }
         let items = rows * self.inner.div_ceil(4);
-        let wanted = (device.capabilities().compute_units.max(1) as usize * 2048).div_ceil(items.max(1));
+        let wanted = (device.capabilities().compute_units.max(1) as usize * RESIDENT).div_ceil(items.max(1));
         wanted.max(deep / MOST_ADDED).clamp(1, deep.div_ceil(LEAST_ADDED).max(1))
     }
 

@@ -358,3 +358,38 @@ fn tuned_values_are_all_right() {
         }
     }
 }
+
+/// Where trees that are drawn at random do not go: bases near 0, at 0 and below it, with whole exponents. The gradients of a power as formulas in
+/// f64; that of the exponent is 0 at a base of 0 and does not exist below.
+#[test]
+fn powers_of_small_and_negative_bases_have_their_gradients() {
+    let mut draw = crate::Generator::new(77);
+    let count = 240;
+    let unit = draw.uniform(count, 0.0, 1.0);
+    let bases: Vec<f32> = (0..count)
+        .map(|i| match i % 4 {
+            0 => 0.3 * unit[i],
+            1 => -2.0 * unit[i] - 0.01,
+            2 => 0.0,
+            _ => 1e-3 * (unit[i] - 0.5),
+        })
+        .collect();
+    let exponents: Vec<f32> = (0..count).map(|i| [1.0, 2.0, 3.0, 4.0, 0.0][i / 4 % 5]).collect();
+    for device in devices() {
+        let tensor = |data: &[f32]| Tensor::from_f32(&device, [count], data, DType::F32).unwrap();
+        let (x, b) = (tensor(&bases).parameter("x"), tensor(&exponents).parameter("b"));
+        let y = lazy(|| x.pow(&b)?.mul(&b)).unwrap();
+        y.backward_with(&Tensor::ones(&device, [count], DType::F32).unwrap()).unwrap();
+        let got = [&x, &b].map(|leaf| leaf.grad().unwrap().to_vec().unwrap());
+        let near = |g: f32, e: f64| (f64::from(g) - e).abs() <= 1e-5 * e.abs().max(1e-3);
+        for i in 0..count {
+            let (x, b) = (f64::from(bases[i]), f64::from(exponents[i]));
+            let dx = if b == 0.0 { 0.0 } else { b * b * x.powf(b - 1.0) };
+            assert!(near(got[0][i], dx), "{x}^{b}: dx {}, expected {dx}", got[0][i]);
+            // d (b x^b) / db
+            let db = x.powf(b) + if x == 0.0 { 0.0 } else { b * x.powf(b) * x.ln() };
+            let same = if db.is_nan() { got[1][i].is_nan() } else { near(got[1][i], db) };
+            assert!(same, "{x}^{b}: db {}, expected {db}", got[1][i]);
+        }
+    }
+}

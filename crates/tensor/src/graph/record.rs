@@ -1,5 +1,6 @@
 //! What a step does, noted while it runs.
 
+use crate::expr::Lazy;
 use crate::tape::{Rollback, settle};
 use crate::{Device, Error, Result};
 use netcl_device::driver::Access;
@@ -118,11 +119,12 @@ pub(super) fn recorded<T>(
             "capture: NETCL_DEBUG checks each launch, which replays of a captured step do not",
         ));
     }
-    // What was put off before the step is no part of it, and what it puts off is.
+    // What was deferred before the step is no part of it, and what it defers is.
     settle()?;
     let session = device.record(mode)?;
     let gradients = Rollback::start();
-    let out = step().and_then(|out| settle().map(|()| out));
+    let scope = Lazy::of_capture(!device.settings().no_fuse);
+    let out = step().and_then(|out| settle().and_then(|()| scope.finish()).map(|()| out));
     let recording = session.stop()?;
     Ok(Recorded { recording, out: out?, gradients })
 }

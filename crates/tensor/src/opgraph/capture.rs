@@ -9,7 +9,7 @@ use crate::graph::Trace;
 use crate::ops::observe::{self, Called};
 use crate::ops::{copied, find};
 use crate::shape::Layout;
-use crate::{DType, Device, Error, Result, Tensor, no_grad};
+use crate::{DType, Device, Error, Result, Tensor, no_grad, unfused};
 use netcl_device::record::{Command, Mode, Recording};
 use std::collections::{HashMap, HashSet};
 
@@ -57,7 +57,8 @@ pub(super) fn capture(device: &Device, inputs: &[(&str, &Tensor)], f: &Function<
     // Kernels are compiled and proven, and what is kept from call to call is made, before anything is noted.
     let given = upload()?;
     drop(run(&given)?);
-    Trace::dry_run(device, || run(&given)).map_err(|e| e.context("recording a graph of operations"))?;
+    unfused(|| Trace::dry_run(device, || run(&given)))
+        .map_err(|e| e.context("recording a graph of operations"))?;
     drop(given);
     let session = device.record(Mode::Watch)?;
     let xs = upload()?;

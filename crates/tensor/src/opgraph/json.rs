@@ -77,34 +77,50 @@ pub(super) fn write(spec: &Spec) -> Json {
     })
 }
 
-/// A part of a document with its place.
-struct At<'a> {
-    place: String,
-    json: &'a Json,
+/// Where a part of a document is in what it is part of.
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Name(&'a str),
+    Index(usize),
 }
 
-impl<'a> At<'a> {
+/// A part of a document, and the parts it lies in. Its place is told where something is wrong.
+struct At<'a> {
+    json: &'a Json,
+    within: Option<(&'a At<'a>, Step<'a>)>,
+}
+
+impl std::fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.within {
+            None => Ok(()),
+            Some((outer, Step::Index(i))) => write!(f, "{outer}[{i}]"),
+            Some((outer, Step::Name(name))) if outer.within.is_none() => f.write_str(name),
+            Some((outer, Step::Name(name))) => write!(f, "{outer}.{name}"),
+        }
+    }
+}
+
+impl At<'_> {
     fn wrong<T>(&self, expected: &str) -> Result<T> {
         let mut shown: String = self.json.to_string().chars().take(60).collect();
         if shown.is_empty() {
             shown = "nothing".into();
         }
-        Err(Error::format(format!("{}: {shown} is not {expected}", self.place)))
+        Err(Error::format(format!("{}: {shown} is not {expected}", self)))
     }
-    fn get(&self, name: &str) -> Result<At<'a>> {
-        let place = if self.place.is_empty() { name.to_owned() } else { format!("{}.{name}", self.place) };
+    fn get<'b>(&'b self, name: &'b str) -> Result<At<'b>> {
+        let at =
+            At { json: self.json.get(name).unwrap_or(&Json::Null), within: Some((self, Step::Name(name))) };
         match self.json.get(name) {
-            Some(json) => Ok(At { place, json }),
-            None => Err(Error::format(format!("{place}: it is missing"))),
+            Some(_) => Ok(at),
+            None => Err(Error::format(format!("{at}: it is missing"))),
         }
     }
-    fn list(&self) -> Result<Vec<At<'a>>> {
+    fn list<T>(&self, read: impl Fn(&At<'_>) -> Result<T>) -> Result<Vec<T>> {
         let Json::Array(all) = self.json else { return self.wrong("a list") };
-        Ok(all
-            .iter()
-            .enumerate()
-            .map(|(i, json)| At { place: format!("{}[{i}]", self.place), json })
-            .collect())
+        let each = all.iter().enumerate();
+        each.map(|(i, json)| read(&At { json, within: Some((self, Step::Index(i))) })).collect()
     }
     fn text(&self) -> Result<String> {
         self.json.as_str().map_or_else(|| self.wrong("a text"), |text| Ok(text.to_owned()))
@@ -120,23 +136,24 @@ impl<'a> At<'a> {
         let known = self.json.as_str().and_then(DType::parse);
         known.map_or_else(|| self.wrong("a storage type"), Ok)
     }
-    fn each<T>(&self, name: &str, read: impl Fn(&At<'a>) -> Result<T>) -> Result<Vec<T>> {
-        self.get(name)?.list()?.iter().map(read).collect()
+    fn each<T>(&self, name: &str, read: impl Fn(&At<'_>) -> Result<T>) -> Result<Vec<T>> {
+        self.get(name)?.list(read)
     }
     fn triple(&self) -> Result<[usize; 3]> {
-        let all = self.list()?.iter().map(Self::count).collect::<Result<Vec<_>>>()?;
+        let all = self.list(|n| n.count())?;
         all.try_into().or_else(|_| self.wrong("three counts"))
     }
+    /// An integer, which only attributes have below 0.
     fn size(&self) -> Result<Size> {
         if let Some(n) = self.json.as_i64() {
             return Ok(Size::Fixed(n));
         }
         let rows = self.json.as_object().filter(|o| o.len() == 1).and_then(|o| o.get("rows")?.as_i64());
-        rows.filter(|k| *k > 0).map_or_else(|| self.wrong("a size"), |k| Ok(Size::Rows(k)))
+        rows.filter(|k| *k != 0).map_or_else(|| self.wrong("a size"), |k| Ok(Size::Rows(k)))
     }
     fn form(&self) -> Result<Form> {
         let sizes = self.each("shape", |size| match size.size()? {
-            Size::Fixed(n) if n < 0 => size.wrong("a size"),
+            Size::Fixed(n) | Size::Rows(n) if n < 0 => size.wrong("a size"),
             size => Ok(size),
         })?;
         Ok(Form { sizes, dtype: self.get("dtype")?.dtype()? })
@@ -152,7 +169,7 @@ impl<'a> At<'a> {
                 _ => return self.wrong("a number of 64 bits"),
             },
             Json::Array(_) => {
-                let sizes = self.list()?.iter().map(Self::size).collect::<Result<Vec<_>>>()?;
+                let sizes = self.list(|size| size.size())?;
                 let fixed = sizes.iter().map(|s| match s {
                     Size::Fixed(n) => Some(*n),
                     Size::Rows(_) => None,
@@ -205,7 +222,7 @@ impl<'a> At<'a> {
 /// # Errors
 /// `Format` with the place of what is wrong.
 pub(super) fn read(json: &Json) -> Result<Spec> {
-    let top = At { place: String::new(), json };
+    let top = At { json, within: None };
     let spec = Spec {
         any_rows: top.get("any_rows")?.flag()?,
         rows: top.get("rows")?.count()?,
@@ -214,14 +231,36 @@ pub(super) fn read(json: &Json) -> Result<Spec> {
         weights: top.each("weights", |w| {
             Ok(WeightInfo {
                 name: w.get("name")?.text()?,
-                dims: w.each("shape", At::count)?,
+                dims: w.each("shape", |n| n.count())?,
                 dtype: w.get("dtype")?.dtype()?,
                 hash: w.get("hash")?.text()?,
             })
         })?,
-        nodes: top.each("nodes", At::node)?,
-        outputs: top.each("outputs", At::count)?,
+        nodes: top.each("nodes", |node| node.node())?,
+        outputs: top.each("outputs", |n| n.count())?,
     };
     spec.check()?;
     Ok(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Attributes may be below 0, shapes may not; what is wrong is told with its place.
+    #[test]
+    fn integers_that_grow_with_the_rows_are_read_back() {
+        let sizes = vec![Size::Rows(-2), Size::Fixed(-1), Size::Rows(3)];
+        for setting in [Setting::Rows(-1), Setting::Rows(4), Setting::Sizes(sizes)] {
+            let json = setting_out(&setting);
+            assert_eq!(At { json: &json, within: None }.setting().unwrap(), setting);
+        }
+        let json = json!({ "shape": [2, { "rows": -1 }], "dtype": "f32" });
+        let e = At { json: &json, within: None }.form().unwrap_err();
+        assert!(e.message().starts_with("shape[1]: "), "{e}");
+        let json = json!({ "inputs": [{ "form": { "shape": [0.5] } }] });
+        let top = At { json: &json, within: None };
+        let e = top.each("inputs", |i| i.get("form")?.form()).unwrap_err();
+        assert!(e.message().starts_with("inputs[0].form.shape[0]: 0.5 is not "), "{e}");
+    }
 }

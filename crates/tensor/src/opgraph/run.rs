@@ -4,7 +4,8 @@ use super::spec::{Form, Input, Node, Spec, WeightInfo};
 use super::weights::Weights;
 use crate::graph::{Graph, Plan, Trace};
 use crate::ops::find;
-use crate::{Device, Error, Result, Tensor, no_grad};
+use crate::{Device, Error, Lazy, Result, Tensor, no_grad, unfused};
+use netcl_kernel::checked_only;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -152,8 +153,8 @@ fn places(device: &Device, spec: &Spec, rows: usize) -> Result<Vec<Tensor>> {
 fn prepare(device: &Device, spec: &Spec, weights: &[Tensor], rows: usize) -> Result<Ready> {
     let inputs = places(device, spec, rows)?;
     // Every shape is checked before anything gets memory.
-    drop(Trace::dry_run(device, || evaluate(spec, weights, &inputs, rows))?);
-    let (spec, weights) = folded(spec, weights, rows)?;
+    unfused(|| checked_only(|| Trace::dry_run(device, || evaluate(spec, weights, &inputs, rows)).map(drop)))?;
+    let (spec, weights) = folded(spec, weights, rows, !device.settings().no_fuse)?;
     let step = || -> Result<Vec<Tensor>> {
         let outputs = evaluate(&spec, &weights, &inputs, rows)?;
         outputs.iter().map(|y| no_grad(|| y.contiguous())).collect()
@@ -165,27 +166,35 @@ fn prepare(device: &Device, spec: &Spec, weights: &[Tensor], rows: usize) -> Res
 }
 
 /// The same graph with what depends on weights alone computed, as further weights.
-fn folded(spec: &Spec, weights: &[Tensor], rows: usize) -> Result<(Spec, Vec<Tensor>)> {
+fn folded(spec: &Spec, weights: &[Tensor], rows: usize, fuse: bool) -> Result<(Spec, Vec<Tensor>)> {
     let count = spec.inputs.len();
     let mut values: Vec<Option<Tensor>> = vec![None; count];
     values.extend(weights.iter().map(|w| Some(w.detach())));
+    let (mut constant, last) = ([vec![false; count], vec![true; weights.len()]].concat(), spec.last_uses());
     let mut out = Spec { nodes: Vec::new(), ..spec.clone() };
-    let (mut all, mut rest) = (weights.to_vec(), Vec::new());
+    let mut rest = Vec::new();
+    // Chains are computed on the host: they are small, and reading a kernel's text takes longer.
+    let scope = fuse.then(Lazy::on_host);
     for (at, node) in spec.nodes.iter().enumerate() {
         let first = values.len();
-        let constant = node.inputs.iter().flatten().all(|id| values.get(*id).is_some_and(Option::is_some));
-        if !constant || node.results.iter().any(|made| made.form.has_rows()) {
+        let is_constant = node.inputs.iter().flatten().all(|id| constant[*id])
+            && !node.results.iter().any(|made| made.form.has_rows());
+        constant.extend(node.results.iter().map(|_| is_constant));
+        if !is_constant {
             values.extend(node.results.iter().map(|_| None));
             rest.push((first, at));
             continue;
         }
         let results = no_grad(|| call(spec, at, &values, rows)).map_err(|e| e.context(spec.called(at)))?;
-        for made in &node.results {
-            let y = results.get(made.of).cloned();
-            all.extend(y.clone());
-            values.push(y);
-        }
+        values.extend(node.results.iter().map(|made| results.get(made.of).cloned()));
+        drop(results);
+        // What only constants are made of is no weight.
+        let made = |id: &usize| *id >= spec.first_made() && last[*id] == at;
+        node.inputs.iter().flatten().copied().filter(made).for_each(|id| values[id] = None);
     }
+    scope.map(Lazy::finish).transpose()?;
+    let mut all = weights.to_vec();
+    all.extend(values.iter().skip(spec.first_made()).flatten().cloned());
     // Numbers of values there: inputs, weights and what was computed, then the rest.
     let mut numbers: Vec<usize> = (0..spec.first_made()).collect();
     let mut next = spec.first_made();

@@ -1,5 +1,6 @@
 //! Conversion between storage types.
 
+use super::elementwise::map_as_they_lie;
 use super::map::map_typed;
 use super::prelude::*;
 
@@ -15,7 +16,7 @@ impl Op<1> for Cast {
     fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, ())> {
         let floats = x.dtype().is_float() && self.dtype.is_float();
         let y = match floats {
-            true => map("x0", &[x], &[], x.shape(), self.dtype)?,
+            true => map_as_they_lie("x0", &[x], &[], x.shape(), self.dtype)?,
             false => map_typed("x0", &[x], &[], x.shape(), self.dtype)?,
         };
         Ok((y, ()))

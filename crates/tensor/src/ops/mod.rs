@@ -65,6 +65,10 @@ pub fn largest_group(device: &Device) -> usize {
     1 << device.capabilities().max_group.max(1).ilog2()
 }
 
+/// Work-items that a GPU's compute unit has at once, which OpenCL does not tell: 2048 on NVIDIA's 8.0 and 9.0 (CUDA C++ Programming Guide, technical
+/// specifications), 40 waves of 64 or 32 of 64 on AMD's. Work is cut into parts for so many on each unit.
+pub(crate) const RESIDENT: usize = 2048;
+
 /// Work-groups that `rows` of `n` elements are dealt to: on GPUs one a row, on CPUs a few for each core.
 pub fn row_groups(device: &Device, rows: usize, n: usize) -> usize {
     let capabilities = device.capabilities();

@@ -54,7 +54,7 @@ pub(crate) fn watch<R>(f: impl FnOnce() -> R) -> (R, Vec<Called>) {
     (out, STATE.take().unwrap_or_default().called)
 }
 
-/// Whether somebody watches on this thread. Operations are not put off then.
+/// Whether somebody watches on this thread. Operations are not deferred then.
 pub(crate) fn watching() -> bool {
     STATE.with_borrow(Option::is_some)
 }

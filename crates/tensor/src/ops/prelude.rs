@@ -1,5 +1,6 @@
 //! What an op's file starts with.
 
+pub(crate) use super::RESIDENT;
 pub use super::call::{Args, Attributes, Call, Kind, Value};
 pub use super::map::{map, map_into};
 pub(crate) use super::observe;

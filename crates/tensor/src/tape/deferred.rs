@@ -1,4 +1,4 @@
-//! Ops that are put off: what they say of themselves, and who puts them off on a thread. [`crate::lazy`] makes trees of them.
+//! Deferred ops: what they say of themselves, and who defers them on a thread. [`crate::lazy`] makes trees of them.
 
 use super::{Node, Restore, fill, made_by, open_node};
 use crate::tensor::saved::{Form, Saved};
@@ -46,13 +46,38 @@ pub enum Term {
     LogSoftmax,
     /// x `(.., K)` times w `(K, N)`, with a bias `(N)` where there is a third input: a value that trees go on from.
     Product,
+    /// x `(N, G C, H, W)` and w `(G O, C, I, J)`, and a third input: another such value, of images whose channels are neighbours.
+    Convolution {
+        /// Along both axes, as the other two.
+        stride: [usize; 2],
+        /// Zeros before and behind the image.
+        padding: [usize; 2],
+        /// Between taps.
+        dilation: [usize; 2],
+        /// G.
+        groups: usize,
+        /// Whether the third input is a bias `(G O)`.
+        bias: bool,
+    },
 }
 
-/// Who puts ops off.
+impl Term {
+    /// Whether it is of each element by itself.
+    pub(crate) fn is_elementwise(&self) -> bool {
+        use Term::{Binary, Cast, Compare, MaskedFill, Unary, Where};
+        matches!(self, Unary(..) | Binary(_) | Compare(_) | Where | MaskedFill(_) | Cast(_))
+    }
+    /// Whether it is a value that trees go on from.
+    pub(crate) fn is_product(&self) -> bool {
+        matches!(self, Self::Product | Self::Convolution { .. })
+    }
+}
+
+/// Who defers ops.
 pub(crate) trait Scope {
-    /// The result of an op that is put off; `None` for one that is to run now.
+    /// The result of an op that is deferred; `None` for one that is to run now.
     fn defer(&self, op: &'static str, term: Term, inputs: &[&Tensor]) -> Result<Option<Tensor>>;
-    /// Runs all that was put off.
+    /// Runs all deferred ops.
     fn settle(&self) -> Result<()>;
 }
 
@@ -61,7 +86,7 @@ thread_local! {
     static EAGER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Who puts ops off on this thread from now on; who did so before.
+/// Who defers ops on this thread from now on; who did so before.
 pub(crate) fn in_scope(scope: Option<Rc<dyn Scope>>) -> Option<Rc<dyn Scope>> {
     SCOPE.replace(scope)
 }
@@ -72,7 +97,7 @@ pub(crate) fn eagerly<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// The result of an op, if somebody puts it off. `term` is asked only then; it checks the inputs, and is `None` of ops that are no trees.
+/// The result of an op, if somebody defers it. `term` is asked only then; it checks the inputs, and is `None` of ops that are no trees.
 pub(crate) fn defer(
     op: &'static str,
     inputs: &[&Tensor],
@@ -90,12 +115,12 @@ pub(crate) fn defer(
     }
 }
 
-/// Runs what was put off on this thread.
+/// Runs the deferred ops of this thread.
 pub(crate) fn settle() -> Result<()> {
     SCOPE.with_borrow(Clone::clone).map_or(Ok(()), |scope| scope.settle())
 }
 
-/// The place on the tape of ops that are put off and become one.
+/// The place on the tape of deferred ops that become one.
 pub(crate) struct Later {
     node: Arc<Node>,
     results: Vec<Form>,

@@ -48,7 +48,7 @@ impl Node {
     /// # Errors
     /// `Internal` before it has run.
     pub fn done(&self) -> Result<&Done> {
-        let why = || Error::internal(format!("backward: {} was put off and did not run", self.op));
+        let why = || Error::internal(format!("backward: {} was deferred and did not run", self.op));
         self.done.get().ok_or_else(why)
     }
 }

@@ -1,14 +1,17 @@
 //! Runs what waited, and puts it on the tape.
 
 use super::super::node::{Kind, Nodes};
-use super::super::{backward, gradients_of, run, show};
+use super::super::{backward, gradients_of, needed, run, show};
 use super::epilogue::Epilogue;
 use super::group::{Entry, Group, Product};
+use super::term::convolution;
+use crate::array::Array;
 use crate::ops::Op;
 use crate::ops::matmul::{self, Linear, MatMul, Tree};
 use crate::tape;
+use crate::tape::Term;
 use crate::tensor::WeakTensor;
-use crate::{DType, Error, Layout, Result, Tensor};
+use crate::{DType, Error, Layout, Result, Shape, Tensor};
 use netcl_device::Buffer;
 use netcl_device::deferred::Promise;
 
@@ -26,7 +29,12 @@ struct Work<'a> {
     /// Which products somebody has kept.
     shared: Vec<bool>,
     sources: Vec<String>,
+    /// Computed on the host.
+    on_host: bool,
 }
+
+/// Elements of a node at most that the host computes.
+const SMALL: usize = 1 << 14;
 
 /// A product whose kernel goes on with what follows.
 struct Host {
@@ -41,11 +49,12 @@ struct Host {
 }
 
 /// Computes what is still wanted of a group and puts it on the tape; tree and kernels as text, if that is asked for.
-pub(super) fn compute(mut group: Group, explain: bool) -> Result<Option<String>> {
+pub(super) fn compute(mut group: Group, explain: bool, host: bool) -> Result<Option<String>> {
     let shown = group.device.settings().debug.iter().any(|word| word == "fuse");
     let (device, layer) = (group.device.clone(), group.layer);
     let (text, results, numbers, unstored, nodes) = {
         let mut work = Work::of(&group);
+        work.on_host = host && work.is_small();
         if work.kept.is_empty() && !work.shared.contains(&true) {
             return Ok(None);
         }
@@ -68,41 +77,52 @@ pub(super) fn compute(mut group: Group, explain: bool) -> Result<Option<String>>
     }
     let Some(later) = group.later.take().filter(|_| !results.is_empty()) else { return Ok(text) };
     let inputs: Vec<&Tensor> = numbers.iter().map(|i| &group.inputs[*i]).collect();
-    later.done(&inputs, move |inputs, dys| gradients(nodes, &results, inputs, dys))?;
+    let back = group.gradients();
+    let seen = group.views();
+    later.done(&inputs, move |inputs, dys| gradients(nodes, &results, (inputs, dys), (seen, back)))?;
     Ok(text)
 }
 
 /// A result on the tape: its number, node and tensor.
 type Recorded = (usize, usize, WeakTensor);
 
+/// What makes the gradient of a tensor of a shape of that of its node.
+type Back = fn(&Tensor, &Shape) -> Result<Tensor>;
+
 /// The gradients of a group's inputs.
 fn gradients(
     nodes: Nodes,
     results: &[Recorded],
-    inputs: &[Tensor],
-    dys: &[Option<Tensor>],
+    (inputs, dys): (&[Tensor], &[Option<Tensor>]),
+    (seen, back): (fn(&Tensor) -> Tensor, Back),
 ) -> Result<Vec<Option<Tensor>>> {
-    let used = results.iter().filter_map(|(slot, root, _)| Some((*root, dys.get(*slot)?.as_ref()?)));
-    let given: (Vec<usize>, Vec<&Tensor>) = used.unzip();
+    let used = results.iter().filter_map(|(slot, root, _)| Some((*root, seen(dys.get(*slot)?.as_ref()?))));
+    let (roots, dys): (Vec<usize>, Vec<Tensor>) = used.unzip();
+    let dys: Vec<&Tensor> = dys.iter().collect();
     // Results whose own gradient somebody asked for get it from the rest of the tree too.
     let asked = results.iter().filter_map(|(_, root, x)| Some((*root, x.upgrade()?)));
     let asked: Vec<(usize, Tensor)> = asked.filter(|(_, x)| x.retains_grad()).collect();
     let nodes_asked: Vec<usize> = asked.iter().map(|(root, _)| *root).collect();
-    let [grads, within] = backward(nodes, (&given.0, &given.1), inputs, &nodes_asked)?;
+    let (views, needs) = (inputs.iter().map(seen).collect::<Vec<_>>(), needed(inputs));
+    let [grads, within] = backward(nodes, (&roots, &dys), (&views, &needs), &nodes_asked)?;
     for ((_, x), grad) in asked.iter().zip(within) {
         if let Some(grad) = grad {
-            tape::keep(x, grad.to_dtype(x.dtype())?.reshape(x.shape())?)?;
+            tape::keep(x, back(&grad.to_dtype(x.dtype())?, x.shape())?)?;
         }
     }
-    Ok(grads)
+    let all = grads.into_iter().zip(inputs);
+    all.map(|(grad, x)| grad.map(|grad| back(&grad, x.shape())).transpose()).collect()
 }
 
 fn record_product(product: Product) -> Result<()> {
-    let Product { op, of, later: Some(later), .. } = product else { return Ok(()) };
+    let Product { op, term, of, later: Some(later), .. } = product else { return Ok(()) };
     let inputs: Vec<&Tensor> = of.iter().collect();
     later.done(&inputs, move |inputs, dys| {
         let [Some(dy)] = dys else { return Err(Error::internal(format!("backward of {op}: no gradient"))) };
         match inputs {
+            [x, w, bias] if term != Term::Product => {
+                Ok(convolution(&term)?.backward([x, w, bias], &(), dy)?.into())
+            }
             [x, w] => Ok(MatMul.backward([x, w], &(), dy)?.into()),
             [x, w, bias] => Ok(Linear.backward([x, w, bias], &(), dy)?.into()),
             _ => Err(Error::internal(format!("backward of {op}: {} inputs", inputs.len()))),
@@ -118,13 +138,13 @@ impl<'a> Work<'a> {
         let kept: Vec<(&Entry, Buffer)> = kept.collect();
         let roots: Vec<usize> = kept.iter().map(|(entry, _)| entry.node).collect();
         let (nodes, roots, numbers) = group.nodes.pruned(&roots);
-        let plain = numbers.iter().map(|i| group.inputs[*i].detach()).collect();
+        let plain = numbers.iter().map(|i| group.as_node(&group.inputs[*i])).collect();
         let to = kept.iter().zip(&roots).map(|((entry, buffer), root)| {
             let layout = Layout::contiguous(nodes.shape(*root).clone());
             Tensor::from_parts(buffer.clone(), layout, entry.dtype, None)
         });
         let to = to.collect();
-        Self { group, nodes, kept, roots, to, numbers, plain, shared, sources: Vec::new() }
+        Self { group, nodes, kept, roots, to, numbers, plain, shared, sources: Vec::new(), on_host: false }
     }
 
     /// What is on the tape.
@@ -144,7 +164,7 @@ impl<'a> Work<'a> {
             if wanted && host.as_ref().is_none_or(|host| host.product != at) {
                 let written = std::slice::from_ref(y.storage());
                 promised(written, Promise::Kept);
-                let done = linear(product, y, None);
+                let done = computed(product, &self.group.as_node(y), None);
                 promised(written, if done.is_ok() { Promise::None } else { Promise::Open });
                 done?;
             }
@@ -160,7 +180,31 @@ impl<'a> Work<'a> {
         done.map(|()| unstored)
     }
 
+    /// Whether the host can compute it: few elements of floats, and no product.
+    fn is_small(&self) -> bool {
+        let floats = self.plain.iter().chain(&self.to).all(|x| x.dtype().is_float());
+        floats
+            && self.group.products.is_empty()
+            && self.nodes.all.iter().all(|node| node.shape.count() <= SMALL)
+    }
+
+    /// All of it by the interpreter.
+    fn interpreted(&self) -> Result<()> {
+        let read = |x: &Tensor| -> Result<Array> {
+            let data = x.to_vec()?.into_iter().map(f64::from).collect();
+            Ok(Array { shape: x.shape().clone(), data })
+        };
+        let inputs = self.plain.iter().map(read).collect::<Result<Vec<_>>>()?;
+        for (y, to) in self.nodes.interpret(&self.roots, &inputs).iter().zip(&self.to) {
+            to.set_f32(&y.data.iter().map(|v| *v as f32).collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+
     fn trees(&mut self, host: Option<&Host>) -> Result<()> {
+        if self.on_host {
+            return self.interpreted();
+        }
         let mut rest: Vec<usize> = (0..self.roots.len()).collect();
         if let Some(host) = host {
             rest.retain(|i| !host.makes.contains(i));
@@ -196,7 +240,7 @@ impl<'a> Work<'a> {
             product,
             apart: &apart,
         };
-        linear(&self.group.products[host.product], &to[0], Some(&tree))
+        computed(&self.group.products[host.product], &to[0], Some(&tree))
     }
 
     /// The last product that can take over what follows it.
@@ -247,9 +291,11 @@ impl<'a> Work<'a> {
     }
 }
 
-fn linear(product: &Product, y: &Tensor, tree: Option<&Tree<'_>>) -> Result<()> {
-    let [x, w, bias @ ..] = product.of.as_slice() else {
-        return Err(Error::internal("lazy: a product of fewer than two tensors"));
-    };
-    matmul::linear_into(y, (x, w, bias.first()), tree)
+/// Computes a product as its node lies.
+fn computed(product: &Product, y: &Tensor, tree: Option<&Tree<'_>>) -> Result<()> {
+    match (&product.term, product.of.as_slice()) {
+        (Term::Product, [x, w, bias @ ..]) => matmul::linear_into(y, (x, w, bias.first()), tree),
+        (term, [x, w, bias]) => convolution(term)?.computed(y, [x, w, bias], tree),
+        _ => Err(Error::internal("lazy: a product of fewer tensors than it has")),
+    }
 }

@@ -66,8 +66,6 @@ impl Epilogue {
             match nodes.kind(*id) {
                 Kind::Input(i) if i != product => read.push((*id, i, place(&inputs[i], shape)?)),
                 Kind::Reduce(..) | Kind::Stored => return None,
-                // Rounded values need more of the generator's text.
-                Kind::Cast(to) if to != DType::F32 => return None,
                 _ => {}
             }
         }
@@ -189,6 +187,7 @@ impl Writer<'_> {
         self.scalars.extend(own.into_iter().map(f32::from_bits));
         match (kind, kind.text()) {
             (Kind::Const(_), _) => names[0].clone(),
+            (Kind::Cast(dtype), _) => format!("ROUNDED{}({})", dtype.code(), args[0]),
             (_, Some(text)) => filled(text, &args, &names),
             _ => args[0].clone(),
         }

@@ -8,12 +8,13 @@
 mod compute;
 mod epilogue;
 mod group;
+mod images;
 mod term;
 #[cfg(test)]
 mod tests;
 
 use crate::tape::{self, Scope, Term};
-use crate::{Result, Tensor};
+use crate::{Error, Result, Tensor};
 use group::Group;
 use netcl_device::Buffer;
 use netcl_device::deferred::{Deferred, defer_by};
@@ -71,11 +72,26 @@ fn scoped<R>(scope: Lazy, f: impl FnOnce() -> Result<R>) -> Result<(R, Vec<Strin
     Ok((out?, finished?))
 }
 
+/// Runs `f`, in which captured graphs compute every op by itself: for steps of which some run as they are called and some are replayed, and
+/// all are to have the same bits. [`lazy`] scopes that `f` asks for stay lazy.
+pub fn unfused<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            UNFUSED.set(self.0);
+        }
+    }
+    let _restore = Restore(UNFUSED.replace(true));
+    f()
+}
+
 /// A lazy scope of this thread for callers that have no closure: from [`Lazy::start`] to [`Lazy::finish`]. Dropped without that, as by
 /// an error, it computes nothing more: what waits then can be used no more.
 pub struct Lazy {
     /// None within another scope.
     own: Option<Before>,
+    /// Why what waited before could not be computed.
+    failed: Option<Error>,
     /// Belongs to the thread.
     _thread: PhantomData<*const ()>,
 }
@@ -83,26 +99,49 @@ pub struct Lazy {
 /// What a scope replaced.
 struct Before {
     waiting: Rc<Waiting>,
+    around: Option<Rc<Waiting>>,
     scope: Option<Rc<dyn Scope>>,
     deferred: Option<Rc<dyn Deferred>>,
 }
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Waiting>>> = const { RefCell::new(None) };
+    static UNFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Lazy {
     /// Ops of this thread wait from now on.
     #[must_use]
     pub fn start() -> Self {
-        if CURRENT.with_borrow(Option::is_some) {
-            return Self { own: None, _thread: PhantomData };
+        Self::of(Waiting::default())
+    }
+
+    /// The scope of a step that is captured: what gradients need runs as it is called, and so do reductions, so that of the bits of a step as
+    /// it is called only roundings between element-wise ops are others. Without `fuse`, within [`unfused`] and in another scope it is none.
+    pub(crate) fn of_capture(fuse: bool) -> Self {
+        match fuse && !UNFUSED.get() {
+            true => Self::of(Waiting { captured: true, ..Waiting::default() }),
+            false => Self { own: None, failed: None, _thread: PhantomData },
         }
-        let waiting = Rc::new(Waiting::default());
+    }
+
+    /// A scope whose trees of few elements are computed on the host, in f64: for what is computed once.
+    pub(crate) fn on_host() -> Self {
+        Self::of(Waiting { host: true, ..Waiting::default() })
+    }
+
+    fn of(waiting: Waiting) -> Self {
+        let around = CURRENT.with_borrow(Clone::clone);
+        // A scope that was asked for is the same one in a captured step as outside of it.
+        if around.as_ref().is_some_and(|around| waiting.captured || !around.captured) {
+            return Self { own: None, failed: None, _thread: PhantomData };
+        }
+        let failed = around.as_ref().and_then(|around| around.settle().err());
+        let waiting = Rc::new(waiting);
         CURRENT.set(Some(Rc::clone(&waiting)));
         let scope = tape::in_scope(Some(Rc::clone(&waiting) as Rc<dyn Scope>));
         let deferred = defer_by(Some(Rc::clone(&waiting) as Rc<dyn Deferred>));
-        Self { own: Some(Before { waiting, scope, deferred }), _thread: PhantomData }
+        Self { own: Some(Before { waiting, around, scope, deferred }), failed, _thread: PhantomData }
     }
 
     /// Computes what waits and ends the scope. Within another one it is part of that.
@@ -118,6 +157,9 @@ impl Lazy {
         let waiting = Rc::clone(&before.waiting);
         let settled = waiting.settle();
         self.end();
+        if let Some(failed) = self.failed.take() {
+            return Err(failed);
+        }
         settled.map(|()| waiting.shown.take())
     }
 
@@ -125,7 +167,7 @@ impl Lazy {
         let Some(before) = self.own.take() else { return };
         tape::in_scope(before.scope);
         defer_by(before.deferred);
-        CURRENT.set(None);
+        CURRENT.set(before.around);
     }
 }
 
@@ -139,6 +181,10 @@ impl Drop for Lazy {
 #[derive(Default)]
 struct Waiting {
     open: RefCell<Option<Group>>,
+    /// See [`Lazy::of_capture`].
+    captured: bool,
+    /// See [`Lazy::on_host`].
+    host: bool,
     explain: Cell<bool>,
     shown: RefCell<Vec<String>>,
 }
@@ -147,7 +193,8 @@ impl Waiting {
     fn settle(&self) -> Result<()> {
         let group = self.open.borrow_mut().take();
         let Some(group) = group else { return Ok(()) };
-        let text = tape::eagerly(|| tape::no_grad(|| compute::compute(group, self.explain.get())))?;
+        let text =
+            tape::eagerly(|| tape::no_grad(|| compute::compute(group, self.explain.get(), self.host)))?;
         self.shown.borrow_mut().extend(text);
         Ok(())
     }
@@ -156,11 +203,14 @@ impl Waiting {
 impl Scope for Waiting {
     fn defer(&self, op: &'static str, term: Term, inputs: &[&Tensor]) -> Result<Option<Tensor>> {
         let Some(first) = inputs.first() else { return Ok(None) };
+        if self.captured && (tape::records(inputs) || !term.is_elementwise() && !term.is_product()) {
+            return Ok(None);
+        }
         if self.open.borrow().as_ref().is_some_and(|group| !group.takes(first.device(), &term, inputs)) {
             self.settle()?;
         }
         let mut open = self.open.borrow_mut();
-        open.get_or_insert_with(|| Group::new(first.device())).add(op, &term, inputs).map(Some)
+        open.get_or_insert_with(|| Group::new(first.device(), &term, inputs)).add(op, &term, inputs).map(Some)
     }
     fn settle(&self) -> Result<()> {
         Self::settle(self)

@@ -1,6 +1,7 @@
 //! What ops are in a tree.
 
 use super::super::node::{Kind, Nodes, Reduction, binary_row, unary_row};
+use crate::ops::conv::{Conv2d, Conv2dOptions};
 use crate::tape::Term;
 use crate::{DType, Error, Result, Shape, Tensor};
 
@@ -32,7 +33,9 @@ pub(super) fn node(nodes: &mut Nodes, term: &Term, args: &[usize]) -> Result<usi
             let [_, e, sum] = exponentials(nodes, args[0])?;
             binary(nodes, "div", e, sum)
         }
-        Term::Product => Err(Error::internal("lazy: a product is no node of a tree")),
+        Term::Product | Term::Convolution { .. } => {
+            Err(Error::internal("lazy: a product is no node of a tree"))
+        }
         Term::LogSoftmax => {
             let [x, _, sum] = exponentials(nodes, args[0])?;
             let log = unary(nodes, "log", &[], sum)?;
@@ -65,6 +68,14 @@ fn last(axes: usize) -> u32 {
     u32::MAX.checked_shr(32 - axes as u32).unwrap_or(0)
 }
 
+/// The op that such a term is of.
+pub(super) fn convolution(term: &Term) -> Result<Conv2d> {
+    let Term::Convolution { stride, padding, dilation, groups, bias } = *term else {
+        return Err(Error::internal("lazy: not a convolution"));
+    };
+    Ok(Conv2d::new(Conv2dOptions { stride, padding, dilation, groups }, bias))
+}
+
 /// Shape and type of an op's result.
 ///
 /// # Errors
@@ -88,6 +99,7 @@ pub(super) fn result(op: &str, term: &Term, inputs: &[&Tensor]) -> Result<(Shape
             let dims = dims[..dims.len() - 1].iter().copied().chain([n]);
             (dims.collect::<Vec<_>>().into(), x.dtype())
         }
+        Term::Convolution { .. } => (convolution(term)?.shape(inputs)?, x.dtype()),
         Term::Max { axes, keep } => (reduced(x.shape(), axes.len(), *keep), x.dtype()),
     })
 }

@@ -3,6 +3,7 @@ use crate::graph::{Graph, Plan, Trace};
 use crate::suite::test_device;
 use crate::{DType, Device, Error, Result, Settings, Tensor, no_grad};
 
+mod convolutions;
 mod epilogues;
 mod programs;
 
@@ -215,7 +216,7 @@ fn what_was_never_computed_is_an_error() {
     drop(scope);
     let e = y.to_vec().unwrap_err();
     assert!(e.message().contains("lazy scope"), "{e}");
-    // Nor is what another thread has put off.
+    // Nor is what another thread has deferred.
     let scope = Lazy::start();
     let y = x.exp().unwrap();
     let e = std::thread::scope(|s| s.spawn(|| y.neg().map(drop)).join().unwrap()).unwrap_err();

@@ -142,13 +142,15 @@ pub fn batch_norm_inference(
     let Running { mean, variance } = running;
     check_channels(op, x, &[("gamma", gamma), ("beta", beta), ("mean", mean), ("variance", variance)])?;
     check::same_float(op, &[("x", x), ("gamma", gamma), ("beta", beta)])?;
-    let rstd = variance.to_dtype(DType::F32)?.add_scalar(eps)?.rsqrt()?;
-    let scale = gamma.to_dtype(DType::F32)?.mul(&rstd)?;
-    let order = last(x.shape().rank());
-    // In f32, so that 16-bit storage rounds once.
-    let y = x.permute(&order)?.to_dtype(DType::F32)?.sub(&mean.to_dtype(DType::F32)?)?;
-    let y = y.mul(&scale)?.add(&beta.to_dtype(DType::F32)?)?.to_dtype(x.dtype())?;
-    y.permute(&inverse(&order))
+    // As they broadcast, before anything is computed: what follows a convolution is part of its kernel then, lazily. In f32, so that 16-bit
+    // storage rounds once.
+    let mut dims = vec![1; x.shape().rank() - 1];
+    dims[0] = x.dims()[1];
+    let laid = |of: &Tensor| of.reshape(dims.clone())?.to_dtype(DType::F32);
+    let (gamma, variance) = (laid(gamma)?, laid(variance)?);
+    let scale = gamma.mul(&variance.add_scalar(eps)?.rsqrt()?)?;
+    let y = x.to_dtype(DType::F32)?.sub(&laid(mean)?)?.mul(&scale)?.add(&laid(beta)?)?;
+    y.to_dtype(x.dtype())
 }
 
 /// Group normalisation (Wu and He 2018): x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)`

@@ -43,7 +43,7 @@ impl<'a> Strips<'a> {
         let strips = vectors.div_ceil(across).max(1);
         let down = ITEMS / across;
         let units = x.device().capabilities().compute_units.max(1) as usize;
-        let parts = (8 * units / strips).clamp(1, rows.div_ceil(8 * down).max(1));
+        let parts = (RESIDENT / ITEMS * units / strips).clamp(1, rows.div_ceil(8 * down).max(1));
         let each = rows.div_ceil(parts).max(1);
         Self { x, rows, columns, vector, aligned, across, parts: rows.div_ceil(each).max(1), each }
     }

@@ -1,6 +1,6 @@
 //! A convolution, the gradient of its image and that of its weights, over images that lie as `(N, H, W, C)`.
 
-use super::super::matmul::{linear, matmul};
+use super::super::matmul::{Tree, linear, linear_into, matmul};
 use super::super::prelude::*;
 use super::algorithms::{CONV, Place, Request, Weights, Work};
 use super::geometry::Geometry;
@@ -44,14 +44,14 @@ pub(super) fn request<R>(
     let (x, w) = (channels_last(x)?, laid(g, w)?);
     let [h, width] = g.sides;
     let y = Tensor::empty(x.device(), [g.batch, h.places, width.places, g.groups * g.places], x.dtype())?;
-    Ok(f(&gather(g, &x, &view(g, &w), None, &y)))
+    Ok(f(&gather(g, &x, &view(g, &w), (None, None), &y)))
 }
 
 fn gather<'a>(
     g: &Geometry,
     x: &'a Tensor,
     w: &'a Weights,
-    bias: Option<&'a Tensor>,
+    (bias, tree): (Option<&'a Tensor>, Option<&'a Tree<'a>>),
     y: &'a Tensor,
 ) -> Request<'a> {
     let n = &y.layout().strides;
@@ -63,7 +63,7 @@ fn gather<'a>(
         c: g.image,
         o: g.places,
         axes: g.sides.map(|side| side.forward()),
-        work: Work::Gather { w, bias, y, place },
+        work: Work::Gather { w, bias, tree, y, place },
     }
 }
 
@@ -71,17 +71,28 @@ fn gather<'a>(
 pub(super) fn forward(g: &Geometry, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let [h, width] = g.sides;
     let shape = [g.batch, h.places, width.places, g.groups * g.places];
-    if g.is_product() {
-        let w = w.detach().reshape([g.places, g.image])?.transpose(0, 1)?;
-        return linear(&x.reshape([g.batch * h.image * width.image, g.image])?, &w, bias)?.reshape(shape);
-    }
     let y = Tensor::empty(x.device(), shape, x.dtype())?;
+    forward_into(g, (x, w, bias), &y, None)?;
+    Ok(y)
+}
+
+/// The same into y, contiguous, or what an expression makes of it.
+pub(super) fn forward_into(
+    g: &Geometry,
+    (x, w, bias): (&Tensor, &Tensor, Option<&Tensor>),
+    y: &Tensor,
+    tree: Option<&Tree<'_>>,
+) -> Result<()> {
     if y.count() == 0 {
-        return Ok(y);
+        return Ok(());
+    }
+    if g.is_product() {
+        let rows = y.count() / g.places;
+        let w = w.detach().reshape([g.places, g.image])?.transpose(0, 1)?;
+        return linear_into(&y.reshape([rows, g.places])?, (&x.reshape([rows, g.image])?, &w, bias), tree);
     }
     let (w, bias) = (laid(g, w)?, bias.map(Tensor::contiguous).transpose()?);
-    CONV.run(&gather(g, x, &view(g, &w), bias.as_ref(), &y))?;
-    Ok(y)
+    CONV.run(&gather(g, x, &view(g, &w), (bias.as_ref(), tree), y))
 }
 
 /// The gradient of the image, and a transposed convolution: dy `(N, places, places, G O)`, w `(G O, C, I, J)`, bias `(G C)` →
@@ -133,7 +144,7 @@ pub(super) fn backward(g: &Geometry, dy: &Tensor, w: &Tensor, bias: Option<&Tens
             c: g.places,
             o: g.image,
             axes: [down.axis, across.axis],
-            work: Work::Gather { w: &weights, bias: bias.as_ref(), y: &dx, place },
+            work: Work::Gather { w: &weights, bias: bias.as_ref(), tree: None, y: &dx, place },
         })?;
     }
     Ok(dx)

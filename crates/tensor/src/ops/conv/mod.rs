@@ -3,6 +3,7 @@
 //! Images are `(N, C, H, W)` whatever their strides; the kernels compute on `(N, H, W, C)`, so an image that lies so costs no copy, and
 //! results do. The matrix of patches is never stored. Sums are f32 for every storage type.
 
+use super::matmul::Tree;
 use super::prelude::*;
 use algorithms::CONV;
 use compute::{channels_first, channels_last};
@@ -62,6 +63,29 @@ pub struct Conv2d {
 }
 
 impl Conv2d {
+    /// A convolution, of which the third input is a bias or nothing.
+    pub(crate) fn new(options: Conv2dOptions, bias: bool) -> Self {
+        Self { options, bias }
+    }
+    /// The shape of its result.
+    pub(crate) fn shape(&self, inputs: &[&Tensor]) -> Result<Shape> {
+        let [x, w, bias] = *inputs else { return Err(Error::internal("conv2d: not three inputs")) };
+        let g = self.geometry(Self::NAME, x, w, self.bias.then_some(bias))?;
+        let [h, width] = g.sides;
+        Ok([g.batch, g.groups * g.places, h.places, width.places].into())
+    }
+    /// The result, or what an expression makes of it, into y `(N, H', W', G O)`, contiguous, off the tape.
+    pub(crate) fn computed(
+        &self,
+        y: &Tensor,
+        [x, w, bias]: [&Tensor; 3],
+        tree: Option<&Tree<'_>>,
+    ) -> Result<()> {
+        let bias = self.bias.then_some(bias);
+        let g = self.geometry(Self::NAME, x, w, bias)?;
+        compute::forward_into(&g, (&channels_last(x)?, w, bias), y, tree)
+    }
+
     fn geometry(&self, op: &str, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Geometry> {
         check::same_float(op, &[("x", x), ("w", w)])?;
         let [n, channels, height, width] = x.dims4().map_err(|e| e.context(format!("{op}: x")))?;
@@ -123,6 +147,11 @@ impl Op<3> for Conv2d {
         let bias = self.bias.then_some(bias);
         let g = self.geometry(Self::NAME, x, w, bias)?;
         Ok((channels_first(&compute::forward(&g, &channels_last(x)?, w, bias)?)?, ()))
+    }
+    fn term(&self, inputs: [&Tensor; 3]) -> Result<Option<Term>> {
+        self.shape(&inputs)?;
+        let Conv2dOptions { stride, padding, dilation, groups } = self.options;
+        Ok(Some(Term::Convolution { stride, padding, dilation, groups, bias: self.bias }))
     }
     fn backward(&self, [x, w, bias]: [&Tensor; 3], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let g = self.geometry(Self::NAME, x, w, None)?;
@@ -220,6 +249,8 @@ impl Op<3> for Conv2d {
             // Channels in eights, as tensor cores take them; and images of few channels.
             sample([2, 16, 6, 5], [24, 16, 3, 3], true, plain.stride(2).padding(1)).in_order(),
             sample([1, 3, 7, 6], [8, 3, 3, 3], true, plain.stride(2).padding(1)).in_order(),
+            // Neighbouring taps and whole vectors of channels.
+            sample([1, 16, 6, 7], [32, 16, 3, 3], true, plain.padding(1)).light(),
             // Whole panels, and channels that the gradient of weights reads where they lie.
             sample([1, 8, 4, 4], [33, 8, 1, 2], true, plain).light(),
             sample([1, 1, 1, 1], [1, 1, 1, 1], true, plain.padding(1))

@@ -58,11 +58,15 @@ pub(crate) struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// Its defines and arguments.
-    pub(super) fn bind<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
+    /// Its defines, which the program has for all of its kernels.
+    pub(in crate::ops) fn define<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
         let launch = launch.define("TREE", self.functions.clone());
         let launch = launch.define("TREE_PARAMETERS", self.parameters.clone());
-        let mut launch = launch.define("TREE_ARGUMENTS", self.arguments.clone());
+        launch.define("TREE_ARGUMENTS", self.arguments.clone())
+    }
+    /// Its defines and arguments.
+    pub(in crate::ops) fn bind<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
+        let mut launch = self.define(launch);
         for x in self.inputs {
             launch = launch.read_base(x).scalar(x.layout().offset);
         }

@@ -6,6 +6,7 @@
  *
  * x, dy     T, contiguous. w T: tap (i, j) at w_off + i * w_i + j * w_j, its channels side by side.
  * y: pixel (n, y, x) at y_off + n * y_n + y * y_h + x * y_w. flags: BIAS 2, bias T (C) is read.
+ * TREE: a generated epilogue (epilogue.cl), over rows of pixels and columns of channels.
  * Items of dimension 0 take every get_global_size(0)-th vector of channels; those of dimension 1 take pixels in conv_depthwise, and
  * (part, tap) in conv_depthwise_weights. No element has two owners. Tuned: VW, WG.
  * Ceiling: x read and y written once.
@@ -17,7 +18,7 @@
 
 __kernel void conv_depthwise(__global const T *restrict x, __global const T *restrict w, __global const T *restrict bias,
                              __global T *restrict y, long w_off, long w_i, long w_j, long y_off, long y_n, long y_h, long y_w,
-                             long pixels, int c, AXES, int flags) {
+                             long pixels, int c, AXES, int flags TREE_PARAMETERS) {
   w += w_off;
   y += y_off;
   FOR_ROWS(p, pixels, 1) {
@@ -36,8 +37,12 @@ __kernel void conv_depthwise(__global const T *restrict x, __global const T *res
           sum = fma(CHANNELS(from, at), CHANNELS(w + i * w_i + j * w_j, at), sum);
         }
       }
-      if (at + VW <= (ulong)c) STV(to, at, sum);
-      else store_part(to + at, sum, c - at);
+      if (at + VW <= (ulong)c) STV(to, at, TREE_V(sum, p, at, c));
+      else {
+        float lanes[VW];
+        STV_F32(lanes, sum);
+        for (int v = 0; at + v < (ulong)c; ++v) ST(to, at + v, TREE_1(lanes[v], p, at + v, c));
+      }
     }
   }
 }

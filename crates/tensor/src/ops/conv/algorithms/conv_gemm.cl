@@ -10,6 +10,7 @@
  * x, dy     T, contiguous, fewer than 2^31 elements. w T (G, taps, C, O), contiguous. y: pixel (n, y, x) at y_off + n * y_n + y * y_h + x * y_w,
  *           its channels side by side.
  * flags     BIAS 2: bias T (G * O) is read.
+ * TREE      a generated epilogue (epilogue.cl), over rows of pixels and columns of G * O.
  * Groups (tiles, columns fastest, so that those running together share pixels in the cache; 1; G or G * parts) of (BM / TM) (BN / TN) items.
  * Defines: DTYPE; BM, BN, TM, TN in fours; BK; VA 4 where channels of x can be read four at once, else 1; VB the same for O.
  *
@@ -133,7 +134,7 @@ typedef float VecB;
 
 __kernel void conv_gemm(__global const T *restrict x, __global const T *restrict w, __global const T *restrict bias,
                         __global T *restrict y, long y_off, long y_n, long y_h, long y_w, long pixels, int groups, int o, int c, AXES,
-                        int flags) {
+                        int flags TREE_PARAMETERS) {
   __local float as[2][BK * LDA] __attribute__((aligned(16)));
   __local float bs[2][BK * BN] __attribute__((aligned(16)));
   /* Of each row's pixel: where its image begins, and where its first tap lies. */
@@ -177,12 +178,18 @@ __kernel void conv_gemm(__global const T *restrict x, __global const T *restrict
       __global T *to = y + p / out_w / out_h * y_n + p / out_w % out_h * y_h + p % out_w * y_w;
       UNROLL for (int j = 0; j < TN / 4; ++j) {
 #if VB == 4
-        if (COLUMN(j) < left) store4(to + COLUMN(j), flags & BIAS ? acc[i][j] + load4(bias + COLUMN(j)) : acc[i][j]);
+        if (COLUMN(j) < left) {
+          const float4 sum = flags & BIAS ? acc[i][j] + load4(bias + COLUMN(j)) : acc[i][j];
+          store4(to + COLUMN(j), TREE_V(sum, p, g * o + n0 + COLUMN(j), groups * o));
+        }
 #else
         const float v[4] = {acc[i][j].x, acc[i][j].y, acc[i][j].z, acc[i][j].w};
         UNROLL for (int e = 0; e < 4; ++e) {
           const int column = COLUMN(j) + e;
-          if (column < left) ST(to, column, flags & BIAS ? v[e] + LD(bias, column) : v[e]);
+          if (column < left) {
+            const float sum = flags & BIAS ? v[e] + LD(bias, column) : v[e];
+            ST(to, column, TREE_1(sum, p, g * o + n0 + column, groups * o));
+          }
         }
 #endif
       }

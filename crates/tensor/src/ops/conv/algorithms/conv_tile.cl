@@ -8,6 +8,7 @@
  *
  * x, dy     T, contiguous. w T, any strides. y: pixel (n, y, x) at y_off + n * y_n + y * y_h + x * y_w, its channels side by side.
  * flags     BIAS 2: bias T (G * O) is read.
+ * TREE      a generated epilogue (epilogue.cl), over rows of pixels and columns of G * O.
  * Groups (rows of tiles, columns of tiles, G or G * parts) of WG = 256 items; an item has 4 by 4 sums: rows item / 16 + 16 a,
  * columns item % 16 + 16 b, so that neighbours read neighbours of local memory and write neighbours of y.
  * Defines: DTYPE.
@@ -34,7 +35,7 @@
 
 __kernel void conv_tile(__global const T *restrict x, __global const T *restrict w, __global const T *restrict bias,
                         __global T *restrict y, long w_off, long w_g, long w_o, long w_c, long w_i, long w_j, long y_off, long y_n,
-                        long y_h, long y_w, long pixels, int groups, int o, int c, AXES, int flags) {
+                        long y_h, long y_w, long pixels, int groups, int o, int c, AXES, int flags TREE_PARAMETERS) {
   __local float as[BK][BM + 1], bs[BK][BN + 1];
   const int item = get_local_id(0), row = item / 16, column = item % 16, g = get_group_id(2), channels = groups * c;
   const long p0 = (long)get_group_id(0) * BM;
@@ -73,7 +74,8 @@ __kernel void conv_tile(__global const T *restrict x, __global const T *restrict
       __global T *to = y + p / out_w / out_h * y_n + p / out_w % out_h * y_h + p % out_w * y_w;
       UNROLL for (int f = 0; f < 4; ++f) {
         const int to_o = o0 + column + 16 * f;
-        if (to_o < o) ST(to, to_o, acc[e][f] + (flags & BIAS ? LD(bias, g * o + to_o) : 0.0f));
+        const float sum = acc[e][f] + (flags & BIAS && to_o < o ? LD(bias, g * o + to_o) : 0.0f);
+        if (to_o < o) ST(to, to_o, TREE_1(sum, p, g * o + to_o, groups * o));
       }
     }
   }

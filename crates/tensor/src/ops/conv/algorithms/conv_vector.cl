@@ -15,6 +15,7 @@
  *
  * x, dy     T, contiguous. y: pixel (n, y, x) at y_off + n * y_n + y * y_h + x * y_w, its channels side by side. zeros: T (C).
  * flags     BIAS 2: bias T (G * O) is read.
+ * TREE      a generated epilogue (epilogue.cl), over rows of pixels and columns of G * O.
  * Defines: DTYPE, VW (native vector), MR and NV as matmul_panels.cl has them; WR rows of the register tile of weights.
  * The order of a sum is that of (i, j, c), or of the pixels of a part, whatever the blocks: the same bits for any number of groups.
  *
@@ -55,7 +56,7 @@ __kernel void conv_pack(__global const T *restrict w, __global float *restrict p
 
 __kernel void conv_vector(__global const T *restrict x, __global const float *restrict panels, __global const T *restrict bias,
                           __global T *restrict y, long y_off, long y_n, long y_h, long y_w, long pixels, int groups, int o, int c,
-                          AXES, long block, int wide, int flags) {
+                          AXES, long block, int wide, int flags TREE_PARAMETERS) {
   const int each = (o + NR - 1) / NR, g = get_group_id(2), channels = groups * c;
   const long k = (long)taps_h * taps_w * c;
   __global const T *zeros = (__global const T *)(panels + (long)groups * each * k * NR);
@@ -103,7 +104,7 @@ __kernel void conv_vector(__global const T *restrict x, __global const float *re
         UNROLL for (int v = 0; v < NV; ++v) {
           const FV add = flags & BIAS ? LDV(bias, o0 + v * VW) : (FV)(0.0f);
           UNROLL for (int r = 0; r < MR; ++r) {
-            if (r < rows) STV(y, to[r] + o0 + v * VW, acc[r][v] + add);
+            if (r < rows) STV(y, to[r] + o0 + v * VW, TREE_V(acc[r][v] + add, p + r, g * o + o0 + v * VW, groups * o));
           }
         }
       } else {
@@ -112,8 +113,10 @@ __kernel void conv_vector(__global const T *restrict x, __global const float *re
           UNROLL for (int v = 0; v < NV; ++v) SVEC(acc[r][v], tile + r * NR + v * VW);
         }
         for (int r = 0; r < rows; ++r)
-          for (int v = 0; v < cols; ++v)
-            ST(y, to[r] + o0 + v, tile[r * NR + v] + (flags & BIAS ? LD(bias, o0 + v) : 0.0f));
+          for (int v = 0; v < cols; ++v) {
+            const float sum = tile[r * NR + v] + (flags & BIAS ? LD(bias, o0 + v) : 0.0f);
+            ST(y, to[r] + o0 + v, TREE_1(sum, p + r, g * o + o0 + v, groups * o));
+          }
       }
     }
   }

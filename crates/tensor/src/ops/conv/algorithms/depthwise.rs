@@ -1,11 +1,17 @@
 //! Convolutions in which every channel has a filter of its own.
 
-use super::{Algorithm, Plan, Request, Work, bias, int};
+use super::{Algorithm, EPILOGUE, FUNCTIONS, Plan, Request, Work, bias, int, with_tree};
 use crate::ops::map::row_grid;
 use crate::ops::prelude::*;
 use netcl_kernel::tune::{Constant, Model};
 
 pub(super) static KERNEL: Kernel = Kernel::new("conv_depthwise", cl_file!("conv_depthwise.cl"))
+    .include(&[EPILOGUE])
+    .tune(&[("WG", &[128]), ("VW", &[4])])
+    .tune_cpu(&[("VW", &[0])]);
+/// The same with expressions.
+static TREE: Kernel = Kernel::new("conv_depthwise", cl_file!("conv_depthwise.cl"))
+    .include(&[FUNCTIONS, EPILOGUE])
     .tune(&[("WG", &[128]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 
@@ -43,16 +49,17 @@ fn run(r: &Request<'_>, _: &Plan) -> Result<()> {
     let value = |name| Tuning::value(device, &KERNEL, 0, name);
     let channels = r.groups;
     match &r.work {
-        Work::Gather { w, bias: added, y, place } => {
+        Work::Gather { w, bias: added, tree, y, place } => {
             let (local, groups) = row_grid(device, value("WG"), value("VW"), r.pixels(), channels);
-            let launch = r.launch(&KERNEL, "conv_depthwise").local(local).groups3(groups);
+            let kernel = if tree.is_some() { &TREE } else { &KERNEL };
+            let launch = r.launch(kernel, "conv_depthwise").local(local).groups3(groups);
             let (launch, flags) = bias(launch.read(r.x).read_base(&w.tensor), *added, r.x);
             let launch = launch.write_base(*y);
             let [.., rows, columns] = w.strides;
             let longs = [w.offset, rows, columns, place.offset].into_iter().chain(place.strides);
             let launch = longs.fold(launch, |launch, v| launch.scalar(v));
             let launch = launch.scalar(r.pixels()).scalar(int(channels));
-            r.axes(launch).scalar(flags).run()
+            with_tree(r.axes(launch).scalar(flags), *tree).run()
         }
         Work::Weights { dy, part, parts } => {
             let lines = parts * r.terms();

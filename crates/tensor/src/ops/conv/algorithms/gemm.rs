@@ -1,6 +1,6 @@
 //! Convolutions on GPUs as implicit products with registers of 8 x 8 an item: f32 on any, and 16 bits where there are no tensor cores for it.
 
-use super::{Algorithm, Plan, Request, Weights, Work, bias, int};
+use super::{Algorithm, EPILOGUE, FUNCTIONS, Plan, Request, Weights, Work, bias, int, with_tree};
 use crate::ops::prelude::*;
 use netcl_device::Capabilities;
 use netcl_kernel::tune::{Constant, Model};
@@ -11,8 +11,16 @@ const ITEMS: usize = 256;
 const BK: usize = 16;
 
 pub(super) static KERNEL: Kernel = Kernel::new("conv_gemm", cl_file!("conv_gemm.cl"))
+    .include(&[EPILOGUE])
     .requires(|device| device.max_group >= ITEMS && TILES.iter().any(|tile| tile.fits(device)))
-    .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=128" } else { "" });
+    .options(registers);
+/// The same with expressions.
+static TREE: Kernel =
+    Kernel::new("conv_gemm", cl_file!("conv_gemm.cl")).include(&[FUNCTIONS, EPILOGUE]).options(registers);
+
+fn registers(device: &Capabilities) -> &'static str {
+    if device.sm().is_some() { "-cl-nv-maxrregcount=128" } else { "" }
+}
 
 /// A tile of a group: rows (pixels, or taps of channels) by channels of the result, and sums of an item.
 #[derive(Debug)]
@@ -53,6 +61,14 @@ static MODEL: Model = Model {
         Constant::new("small", "how much longer such an area takes of half as large tiles", 1.2),
         Constant::new("single", "how much longer channels take that are read one by one", 1.5).cpu(1.0),
         Constant::new("start_steps", "what a group costs to start and to store", 24.0),
+        // Local memory and registers of a group of 256 are about half of a GPU's unit; measured on an H200. A processor runs one after the other.
+        Constant::new("together", "groups that share a unit", 2.0).cpu(1.0),
+        Constant::new(
+            "alone",
+            "how long a step takes of a group that shares its unit with none, of one of two",
+            0.67,
+        )
+        .cpu(1.0),
     ],
 };
 
@@ -88,7 +104,7 @@ fn vectors(r: &Request<'_>) -> [usize; 2] {
 }
 
 fn estimate(r: &Request<'_>) -> (f64, Plan) {
-    let [launch, step, small, single, start] = MODEL.on(r.x.device());
+    let [launch, step, small, single, start, together, alone] = MODEL.on(r.x.device());
     let (terms, parts) = match r.work {
         Work::Gather { .. } => (r.terms(), 1),
         Work::Weights { parts, .. } => (r.pixels_of_part(parts), parts),
@@ -98,9 +114,8 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
         let groups = tile.count(r) * r.groups * parts;
         let area = (tile.rows * tile.columns) as f64 / (128.0 * 128.0);
         let longer = if area < 1.0 { small } else { 1.0 };
-        let rounds = groups.div_ceil(2 * r.units()) as f64;
-        // Groups that are alone on a unit share it with none.
-        let shared = if groups <= r.units() { 0.67 } else { 1.0 };
+        let rounds = (groups as f64 / (together * r.units() as f64)).ceil();
+        let shared = if groups <= r.units() { alone } else { 1.0 };
         launch + rounds * shared * slower * longer * area * step * (start + terms as f64)
     };
     let capabilities = r.x.device().capabilities();
@@ -125,20 +140,25 @@ fn run(r: &Request<'_>, plan: &Plan) -> Result<()> {
         Work::Gather { .. } => "conv_gemm",
         Work::Weights { .. } => "conv_gemm_weights",
     };
-    let launch = r.launch(&KERNEL, entry).define("WG", ITEMS);
+    let launch = match r.work {
+        Work::Gather { tree: Some(_), .. } => r.launch(&TREE, entry).define("VW", 4),
+        _ => r.launch(&KERNEL, entry),
+    };
+    let launch = launch.define("WG", ITEMS);
     let [va, vb] = vectors(r);
     let launch = launch.define("BM", tile.rows).define("BN", tile.columns).define("BK", BK);
     let launch = launch.define("TM", tile.item[0]).define("TN", tile.item[1]);
     let launch = launch.define("VA", va).define("VB", vb);
     let sizes = [r.groups, r.o, r.c];
     match &r.work {
-        Work::Gather { w, bias: added, y, place } => {
+        Work::Gather { w, bias: added, tree, y, place } => {
             let w = packed(r, w)?;
             let (launch, flags) = bias(launch.read(r.x).read(&w), *added, r.x);
             let strides = [place.offset].into_iter().chain(place.strides);
             let launch = strides.fold(launch.write_base(*y), |launch, stride| launch.scalar(stride));
             let launch = sizes.into_iter().fold(launch.scalar(r.pixels()), |launch, v| launch.scalar(int(v)));
-            r.axes(launch).scalar(flags).groups3([tile.count(r), 1, r.groups]).run()
+            let launch = with_tree(r.axes(launch).scalar(flags), *tree);
+            launch.groups3([tile.count(r), 1, r.groups]).run()
         }
         Work::Weights { dy, part, parts } => {
             let launch = launch.read(r.x).read(*dy).write(*part).scalar(r.pixels());
@@ -197,7 +217,7 @@ mod tests {
                 let s = &y.layout().strides;
                 let place = Place { offset: 0, strides: [s[0], s[1], s[2]] };
                 let of = |work| Request { x: &x, batch: n, groups, c, o, axes, work };
-                go(&of(Work::Gather { w: &weights, bias: Some(&added), y, place }));
+                go(&of(Work::Gather { w: &weights, bias: Some(&added), tree: None, y, place }));
                 go(&of(Work::Weights { dy: &dy, part, parts: 3 }));
             };
             let results = |go: &dyn Fn(&Request<'_>)| {

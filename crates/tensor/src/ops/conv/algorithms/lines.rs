@@ -4,7 +4,7 @@
 
 use super::super::geometry::Axis;
 use super::wgmma;
-use super::{Algorithm, Plan, Request, Weights, Work, int};
+use super::{Algorithm, Plan, Request, Weights, Work, apart, int};
 use crate::Layout;
 use crate::ops::matmul::warpgroups::MODEL;
 use crate::ops::prelude::*;
@@ -27,7 +27,7 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     supports,
     models: &[&MODEL, &COPY],
     estimate,
-    run,
+    run: |r, plan| apart(r, |r| run(r, plan)),
     self_test: Some(|device| wgmma::proven(device, &KERNEL, supports, run_planned)),
 };
 
@@ -99,7 +99,7 @@ fn run_folded(r: &Request<'_>, with: &dyn Fn(&Request<'_>) -> Result<()>) -> Res
     let x = lines(r)?;
     let ([down, across], c) = (r.axes, padded(r.c));
     match &r.work {
-        Work::Gather { w, bias, y, place } => {
+        Work::Gather { w, bias, y, place, .. } => {
             // (O, I, J, C), of which channels are added.
             let shape = Shape::from([r.o, down.taps, across.taps, r.c]);
             let strides = vec![w.strides[1], w.strides[3], w.strides[4], w.strides[2]];
@@ -109,7 +109,7 @@ fn run_folded(r: &Request<'_>, with: &dyn Fn(&Request<'_>) -> Result<()>) -> Res
             all.write_slice(3, 0, &given)?;
             let n = across.taps * c;
             let weights = Weights { tensor: all, offset: 0, strides: [0, down.taps * n, 1, n, n] };
-            let work = Work::Gather { w: &weights, bias: *bias, y, place: *place };
+            let work = Work::Gather { w: &weights, bias: *bias, tree: None, y, place: *place };
             with(&folded(r, &x, work))
         }
         Work::Weights { dy, part, parts } => {
@@ -160,7 +160,7 @@ mod tests {
                 let part = Tensor::full(&device, [2, 1, taps_h, taps_w, c, o], f32::NAN, DType::F32).unwrap();
                 let of = |work| Request { x: &x, batch: 2, groups: 1, c, o, axes, work };
                 for work in [
-                    Work::Gather { w: &weights, bias: Some(&bias), y: &y, place },
+                    Work::Gather { w: &weights, bias: Some(&bias), tree: None, y: &y, place },
                     Work::Weights { dy: &dy, part: &part, parts: 2 },
                 ] {
                     let request = of(work);

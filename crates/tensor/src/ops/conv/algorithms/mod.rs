@@ -2,6 +2,7 @@
 //! variant: a file here and its line in `rows!`. A convolution of single pixels is a product and does not come here.
 
 use super::super::algorithms::{self, Job, Table, kernels};
+use super::super::matmul::Tree;
 use super::super::prelude::*;
 use super::geometry::Axis;
 use netcl_kernel::Launch;
@@ -12,9 +13,11 @@ mod lines;
 mod tile;
 mod vector;
 mod wgmma;
+mod winograd;
 
-static ALGORITHMS: [&Algorithm; 6] = [
+static ALGORITHMS: [&Algorithm; 7] = [
     &depthwise::ALGORITHM,
+    &winograd::ALGORITHM,
     &vector::ALGORITHM,
     &wgmma::ALGORITHM,
     &lines::ALGORITHM,
@@ -47,8 +50,14 @@ pub(super) struct Place {
 /// What is computed.
 #[derive(Clone, Copy)]
 pub(super) enum Work<'a> {
-    /// `y` at `place`: the sum over taps and input channels.
-    Gather { w: &'a Weights, bias: Option<&'a Tensor>, y: &'a Tensor, place: Place },
+    /// `y` at `place`: the sum over taps and input channels, or what an expression makes of it, for which `y` is contiguous.
+    Gather {
+        w: &'a Weights,
+        bias: Option<&'a Tensor>,
+        tree: Option<&'a Tree<'a>>,
+        y: &'a Tensor,
+        place: Place,
+    },
     /// f32 (parts, G, I, J, C, O): sums over the pixels of each part of x by dy, the gradient of weights.
     Weights { dy: &'a Tensor, part: &'a Tensor, parts: usize },
 }
@@ -114,6 +123,25 @@ fn bias<'a>(launch: Launch<'a>, bias: Option<&Tensor>, other: &Tensor) -> (Launc
     }
 }
 
+/// The generated epilogue of kernels that take one, before the rest of their text: without and with what expressions are made of.
+const EPILOGUE: &str = cl_file!("../../include/epilogue.cl");
+const FUNCTIONS: &str = netcl_kernel::generate::FUNCTIONS;
+
+/// A convolution's launch with its expression, if there is one: the last of its arguments.
+fn with_tree<'a>(launch: Launch<'a>, tree: Option<&Tree<'_>>) -> Launch<'a> {
+    match tree {
+        Some(tree) => tree.bind(launch),
+        None => launch,
+    }
+}
+
+/// Runs a row whose kernel takes no expressions: what follows the convolution is computed apart.
+fn apart(r: &Request<'_>, run: impl Fn(&Request<'_>) -> Result<()>) -> Result<()> {
+    let Work::Gather { w, bias, tree: Some(tree), place, .. } = r.work else { return run(r) };
+    run(&Request { work: Work::Gather { w, bias, tree: None, y: tree.product, place }, ..*r })?;
+    (tree.apart)()
+}
+
 /// How a row shares a request out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Plan {
@@ -123,6 +151,8 @@ pub(super) enum Plan {
     Blocks { pixels: usize, panels: usize, lines: usize },
     /// Number of a tile in local memory.
     Tile(usize),
+    /// Pixels of a tile along an axis, and tiles of a block.
+    Winograd { side: usize, block: usize },
     /// Number of a tensor cores' tile, and pixels of a box along W, H and N.
     Boxes { tile: usize, sides: [usize; 3] },
 }
@@ -145,7 +175,9 @@ impl Job for Convolutions {
     fn signature(request: &Request<'_>) -> Signature {
         let Request { x, batch, groups, c, o, axes, work } = request;
         let work = match work {
-            Work::Gather { w, bias, place, .. } => Some((w.strides, bias.is_some(), *place)),
+            Work::Gather { w, bias, tree, place, .. } => {
+                Some((w.strides, bias.is_some(), tree.is_some(), *place))
+            }
             Work::Weights { .. } => None,
         };
         Signature { dtype: x.dtype(), sizes: [*batch, *groups, *c, *o], axes: *axes, work }
@@ -167,5 +199,5 @@ pub(super) struct Signature {
     dtype: DType,
     sizes: [usize; 4],
     axes: [Axis; 2],
-    work: Option<([usize; 5], bool, Place)>,
+    work: Option<([usize; 5], bool, bool, Place)>,
 }

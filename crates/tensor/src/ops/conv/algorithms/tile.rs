@@ -1,13 +1,21 @@
 //! Convolutions on GPUs, by tiles in local memory.
 
-use super::{Algorithm, Plan, Request, Work, bias, int};
+use super::{Algorithm, EPILOGUE, FUNCTIONS, Plan, Request, Work, bias, int, with_tree};
 use crate::ops::prelude::*;
 use netcl_device::Capabilities;
 use netcl_kernel::tune::{Constant, Model};
 
 pub(super) static KERNEL: Kernel = Kernel::new("conv_tile", cl_file!("conv_tile.cl"))
+    .include(&[EPILOGUE])
     .requires(|device| !device.is_cpu() && fits(device))
-    .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=128" } else { "" });
+    .options(registers);
+/// The same with expressions.
+static TREE: Kernel =
+    Kernel::new("conv_tile", cl_file!("conv_tile.cl")).include(&[FUNCTIONS, EPILOGUE]).options(registers);
+
+fn registers(device: &Capabilities) -> &'static str {
+    if device.sm().is_some() { "-cl-nv-maxrregcount=128" } else { "" }
+}
 
 /// Whether a tile's group and local memory fit a device.
 pub(super) fn fits(device: &Capabilities) -> bool {
@@ -52,14 +60,18 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
 pub(super) fn run(r: &Request<'_>, _: &Plan) -> Result<()> {
     let sizes = [r.groups, r.o, r.c];
     match &r.work {
-        Work::Gather { w, bias: added, y, place } => {
-            let launch = r.launch(&KERNEL, "conv_tile").define("WG", ITEMS);
+        Work::Gather { w, bias: added, tree, y, place } => {
+            let launch = match tree {
+                Some(_) => r.launch(&TREE, "conv_tile").define("VW", 4),
+                None => r.launch(&KERNEL, "conv_tile"),
+            };
+            let launch = launch.define("WG", ITEMS);
             let (launch, flags) = bias(launch.read(r.x).read_base(&w.tensor), *added, r.x);
             let launch = launch.write_base(*y).scalar(w.offset);
             let strides = w.strides.into_iter().chain([place.offset]).chain(place.strides);
             let launch = strides.fold(launch, |launch, stride| launch.scalar(stride)).scalar(r.pixels());
             let launch = sizes.into_iter().fold(launch, |launch, v| launch.scalar(int(v)));
-            r.axes(launch).scalar(flags).groups3(groups(r)).run()
+            with_tree(r.axes(launch).scalar(flags), *tree).groups3(groups(r)).run()
         }
         Work::Weights { dy, part, parts } => {
             let launch = r.launch(&KERNEL, "conv_tile_weights").define("WG", ITEMS);

@@ -1,13 +1,19 @@
 //! Convolutions on processors, and on what cannot run a tile: pointers to rows of pixels instead of a matrix of patches.
 
-use super::{Algorithm, Plan, Request, Work, bias, int};
+use super::{Algorithm, EPILOGUE, FUNCTIONS, Plan, Request, Work, bias, int, with_tree};
 use crate::ops::prelude::*;
 use netcl_kernel::tune::{Constant, Model};
 
 pub(super) static KERNEL: Kernel = Kernel::new("conv_vector", cl_file!("conv_vector.cl"))
-    .include(&[cl_file!("../../matmul/algorithms/matmul_panels.cl")])
+    .include(&[PANELS, EPILOGUE])
     .tune(&[("VW", &[0])])
     .requires(|device| device.is_cpu() || !super::tile::fits(device));
+/// The same with expressions.
+static TREE: Kernel = Kernel::new("conv_vector", cl_file!("conv_vector.cl"))
+    .include(&[FUNCTIONS, PANELS, EPILOGUE])
+    .tune(&[("VW", &[0])]);
+
+const PANELS: &str = cl_file!("../../matmul/algorithms/matmul_panels.cl");
 
 static MODEL: Model = Model {
     name: "conv_vector",
@@ -78,23 +84,33 @@ fn run(r: &Request<'_>, plan: &Plan) -> Result<()> {
 }
 
 fn gather(r: &Request<'_>, block: usize, wide: usize) -> Result<()> {
-    let Work::Gather { w, bias: added, y, place } = &r.work else { return Err(Algorithm::foreign(&KERNEL)) };
+    let Work::Gather { w, bias: added, tree, y, place } = &r.work else {
+        return Err(Algorithm::foreign(&KERNEL));
+    };
     let tile = Tile::of(r.x.device());
     let panels = r.o.div_ceil(tile.width());
     let packed = r.x.empty_f32([r.groups * panels * r.terms() * tile.width() + r.c])?;
+    // One program has both: drivers take longer to read a text than to run it a few times.
+    let kernel = if tree.is_some() { &TREE } else { &KERNEL };
     let shape =
-        |entry| r.launch(&KERNEL, entry).define("MR", tile.mr).define("NV", tile.nv).define("WR", tile.wr);
-    let launch = shape("conv_pack").flops(0).read_base(&w.tensor).write(&packed).scalar(w.offset);
+        |entry| r.launch(kernel, entry).define("MR", tile.mr).define("NV", tile.nv).define("WR", tile.wr);
+    let launch = shape("conv_pack");
+    let launch = match tree {
+        Some(tree) => tree.define(launch),
+        None => launch,
+    };
+    let launch = launch.flops(0).read_base(&w.tensor).write(&packed).scalar(w.offset);
     let launch = w.strides.into_iter().fold(launch, |launch, stride| launch.scalar(stride));
     let sizes = [r.groups, r.o, r.c, r.axes[0].taps, r.axes[1].taps];
     let launch = sizes.into_iter().fold(launch, |launch, v| launch.scalar(int(v)));
     launch.groups(r.groups * panels).run()?;
-    let (launch, flags) = bias(shape("conv_vector").read(r.x).read(&packed), *added, r.x);
+    let launch = shape("conv_vector");
+    let (launch, flags) = bias(launch.read(r.x).read(&packed), *added, r.x);
     let launch = launch.write_base(*y).scalar(place.offset);
     let launch = place.strides.into_iter().fold(launch, |launch, stride| launch.scalar(stride));
     let launch = launch.scalar(r.pixels());
     let launch = [r.groups, r.o, r.c].into_iter().fold(launch, |launch, v| launch.scalar(int(v)));
-    let launch = r.axes(launch).scalar(block).scalar(int(wide)).scalar(flags);
+    let launch = with_tree(r.axes(launch).scalar(block).scalar(int(wide)).scalar(flags), *tree);
     launch.groups3([r.pixels().div_ceil(block), panels.div_ceil(wide), r.groups]).run()
 }
 

@@ -3,7 +3,7 @@
 
 use super::super::super::matmul::warpgroups::{MODEL, NARROW, Speeds, SplitK, TILES, Tile, Unused};
 use super::super::geometry::Axis;
-use super::{Algorithm, Place, Plan, Request, Weights, Work, int, tile};
+use super::{Algorithm, Place, Plan, Request, Weights, Work, apart, int, tile};
 use crate::Layout;
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
@@ -38,7 +38,7 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     supports: supported,
     models: &[&MODEL],
     estimate,
-    run: |r, plan| run_with(&KERNEL, r, plan),
+    run: |r, plan| apart(r, |r| run_with(&KERNEL, r, plan)),
     self_test: Some(|device| proven(device, &KERNEL, supported, |r| run_with(&KERNEL, r, &estimate(r).1))),
 };
 
@@ -336,7 +336,7 @@ fn proof(
         let y = Tensor::full(device, [batch, h, w, o], f32::NAN, dtype)?;
         let part = Tensor::full(device, [2, 1, 3, 2, c, o], f32::NAN, DType::F32)?;
         let of = |work| Request { x: &x, batch, groups: 1, c, o, axes, work };
-        let forth = of(Work::Gather { w: &weights, bias: Some(&bias), y: &y, place });
+        let forth = of(Work::Gather { w: &weights, bias: Some(&bias), tree: None, y: &y, place });
         let back = of(Work::Weights { dy: &dy, part: &part, parts: 2 });
         for request in [&forth, &back].into_iter().filter(|r| supports(r).is_ok()) {
             match here {
@@ -412,7 +412,7 @@ mod tests {
                 c: 8,
                 o: 8,
                 axes: axes(image, 3, 1, 1),
-                work: Work::Gather { w: &weights, bias: None, y: &x, place },
+                work: Work::Gather { w: &weights, bias: None, tree: None, y: &x, place },
             };
             let share = |sides: Sides, rows: usize| {
                 (boxes(&r, sides).iter().product::<usize>() * rows) as f64 / r.pixels() as f64
