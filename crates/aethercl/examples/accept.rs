@@ -10,13 +10,14 @@ fn main() -> std::io::Result<()> {
     for line in std::fs::read_to_string(list)?.lines() {
         let (path, options) = line.split_once('\t').unwrap_or((line, ""));
         let text = String::from_utf8_lossy(&std::fs::read(path)?).into_owned();
-        let answer = match Program::build(&Source { name: path, text: &text }, options, &Includes::from_disk()) {
-            Ok(program) => {
-                let failed = program.kernels().iter().find_map(|k| program.lower(&k.name).err());
-                failed.map_or("ok".to_string(), |e| first(&e.to_string()))
-            }
-            Err(e) => first(&e.log),
-        };
+        let answer =
+            match Program::build(&Source { name: path, text: &text }, options, &Includes::from_disk()) {
+                Ok(program) => {
+                    let failed = program.kernels().iter().find_map(|k| program.lower(&k.name).err());
+                    failed.map_or("ok".to_string(), |e| first(&e.to_string()))
+                }
+                Err(e) => first(&e.log),
+            };
         println!("{path}\t{answer}");
     }
     Ok(())

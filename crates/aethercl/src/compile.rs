@@ -36,7 +36,7 @@ impl std::error::Error for BuildError {}
 
 /// Stack of the thread that builds: the deepest program that the limits of the parser allow needs a part of it, whatever
 /// the stack of the caller is.
-const STACK_BYTES: usize = 64 << 20;
+const STACK_BYTES: usize = 256 << 20;
 
 /// Builds for a device with everything that [`Target::default`] lists.
 ///
@@ -70,6 +70,14 @@ pub fn check_unit(
     target: &Target,
 ) -> Result<String, BuildError> {
     in_thread(source, options, includes, target, true).map(|program| program.warnings)
+}
+
+/// Runs what walks a program's tree with the stack of a build; none where there is no thread for it or it panics.
+pub(crate) fn with_stack<T: Send>(run: impl FnOnce() -> T + Send) -> Option<T> {
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().name("aethercl-lower".into()).stack_size(STACK_BYTES);
+        builder.spawn_scoped(scope, run).ok()?.join().ok()
+    })
 }
 
 fn in_thread(

@@ -1,6 +1,6 @@
 //! A built program and what is known about its kernels.
 
-use crate::compile::{BuildError, Source, compile_for};
+use crate::compile::{BuildError, Source, compile_for, with_stack};
 use crate::exec::bytecode::Code;
 use crate::exec::{Constants, lower};
 use crate::hir::{self, FunctionId};
@@ -151,7 +151,11 @@ impl Program {
         let mut lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
         lowered
             .entry((id, checked))
-            .or_insert_with(|| lower(&self.hir, &self.constants, id, checked).map(Arc::new))
+            .or_insert_with(|| {
+                let run = || lower(&self.hir, &self.constants, id, checked).map(Arc::new);
+                let failed = || Err((Span::default(), "there is no thread to make its code in".to_string()));
+                with_stack(run).unwrap_or_else(failed)
+            })
             .clone()
     }
 }

@@ -33,6 +33,7 @@ fn bytes_come_back_through_every_way() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines)] // calls of fourteen arguments
 fn boxes_go_to_and_from_the_host_and_between_buffers() {
     let s = Setup::new();
     // 4 × 4 bytes in the host, its middle 2 × 2 into a row pitch of 8 at (1, 1).

@@ -108,6 +108,7 @@ fn what_does_not_exist_says_so() {
 
 /// Any sequence of calls with any arguments comes to codes: no panic, no crash, and what is released is gone.
 #[test]
+#[allow(clippy::too_many_lines)] // a table of calls
 fn random_calls_come_to_codes() {
     let s = Setup::with(cl::QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
     let mut seed = 0x2545_f491_4f6c_dd1du64;

@@ -26,6 +26,7 @@ fn a_log_is_in_the_form_of_clang() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines)] // one life of a program
 fn programs_are_compiled_with_headers_linked_and_come_back_from_binaries() {
     let s = Setup::new();
     let header = s.program("struct pair { int a, b; };\nint sum(struct pair p);\n");

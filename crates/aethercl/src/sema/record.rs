@@ -179,7 +179,11 @@ impl Sema<'_> {
         };
         // Values that fit `int` are of that type; the others of the enumeration's.
         for (name, span, value) in values.into_iter().filter(|v| i32::try_from(v.2).is_err()) {
-            self.rebind(name, Entity::Constant(super::fold::wrap(value as u64, all), Type::Scalar(all)), span);
+            self.rebind(
+                name,
+                Entity::Constant(super::fold::wrap(value as u64, all), Type::Scalar(all)),
+                span,
+            );
         }
         if let Some(tag) = spec.tag {
             if self.tag_here(tag).is_some() {
