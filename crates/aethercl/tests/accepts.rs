@@ -136,3 +136,30 @@ fn sizes_are_asked_for_by_a_variable() {
     let text = "kernel void k(global int *x) { for (int d = 0; d < 4; d++) { x[d] = get_global_size(d); x[d + 4] = get_local_id(d) + get_group_id(d) + get_global_id(d) + get_num_groups(d) + get_local_size(d) + get_global_offset(d); } }";
     assert_eq!(run(text, "", 8), [1, 1, 1, 1, 2, 2, 2, 2]);
 }
+
+#[test]
+fn lists_of_values_stand_in_blocks_with_labels() {
+    let text = "kernel void k(global int *x) {
+            int n = 0, rounds = 0;
+            {
+                int t[3] = { 1, 2, 3 };
+                struct { int a, b; } p = { 10, 20 };
+            again:
+                n += t[rounds]; t[2] += 100; p.a++;
+                if (++rounds < 3) goto again;
+                x[0] = n; x[1] = t[2]; x[2] = p.a; x[3] = p.b;
+            }
+            int round = 0;
+        anew:
+            { int u[2] = { 5 }; u[1] += u[0] + round; x[4 + round] = u[1]; }
+            int w[2] = { round, 7 };
+            x[7 + round] = w[0] + w[1];
+            w[1] = 50;
+            if (++round < 3) goto anew;
+            goto end;
+            x[0] = -1;
+        end:
+            x[10] = w[1];
+        }";
+    assert_eq!(run(text, "", 11), [1 + 2 + 203, 303, 13, 20, 5, 6, 7, 7, 8, 9, 50]);
+}

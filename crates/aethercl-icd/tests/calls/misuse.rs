@@ -123,7 +123,8 @@ fn random_calls_come_to_codes() {
     let mut host = vec![0u8; 4096];
     let at = address(&mut host);
     let mut codes = std::collections::BTreeSet::new();
-    for _ in 0..4000 {
+    let calls = std::env::var("AETHERCL_ICD_CALLS").ok().and_then(|n| n.parse().ok()).unwrap_or(4000);
+    for _ in 0..calls {
         let mut h = || handles[random(handles.len())];
         let (a, b, c) = (h(), h(), h());
         let size = [0, 1, 4, 16, 64, 5000, usize::MAX][random(7)];
