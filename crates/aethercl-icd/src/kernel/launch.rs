@@ -137,8 +137,10 @@ fn run(
             Value::Local(bytes) => Binding::Local(*bytes),
             Value::Mem(None) => Binding::Buffer { address: 0, bytes: 0, access: Access::Read },
             Value::Mem(Some(mem)) => {
-                let promised = mem.flags & cl::MEM_READ_ONLY != 0;
-                let reads = promised || matches!(arg.kind, ArgKind::Buffer { read_only: true, .. });
+                // Devices do not hold kernels to it, and programs rely on that: only the check for it does.
+                let promised = mem.flags & cl::MEM_READ_ONLY != 0
+                    || matches!(arg.kind, ArgKind::Buffer { read_only: true, .. });
+                let reads = promised && device.launch.checks.contract;
                 let access = if reads { Access::Read } else { Access::Write };
                 Binding::Buffer { address: mem.address_on(device)?, bytes: mem.size as u64, access }
             }
