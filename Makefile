@@ -22,6 +22,7 @@
 # make array-api    array-api-tests on netcl.array_api: ARRAY_API_TESTS names a checkout of them, NETCL_PYTHON a Python that has netcl
 # make mutants        fifty defects planted in the kernels, ten of them in variants and tuned values that are not the default,
 #                     and how many of them are found
+# make aethercl       AetherCL as an OpenCL driver: library, loader's file and the program that runs others on it, in target/aethercl
 # make capi           libnetcl for C: header, libraries, pkg-config file and CMake package in target/capi; its programs, also under valgrind
 #                     and from Python where those are (NETCL_PYTHON names a Python that has NumPy)
 
@@ -30,7 +31,7 @@ SECONDS ?= 3600
 CARGO ?= cargo
 NETCL = target/release/netcl
 
-.PHONY: kills step-times collectives demo test check deny bench sanitize compile-check intel large sim mnist candidates sim-speed differential fuzz peers mutants python array-api capi trees build
+.PHONY: kills step-times collectives demo test check deny bench sanitize compile-check intel large sim mnist candidates sim-speed differential fuzz peers mutants python array-api capi aethercl trees build
 
 demo: build
 	tools/opencl.sh $(NETCL)
@@ -130,6 +131,13 @@ array-api:
 
 mutants:
 	$(CARGO) test --package netcl-tensor --test mutants -- --nocapture
+
+aethercl:
+	$(CARGO) build --release --package aethercl-icd
+	mkdir -p target/aethercl
+	cp target/release/libaethercl_icd.so target/aethercl/libaethercl.so
+	cp target/release/aethercl target/aethercl/aethercl
+	echo "$(CURDIR)/target/aethercl/libaethercl.so" > target/aethercl/aethercl.icd
 
 capi:
 	tools/capi.sh

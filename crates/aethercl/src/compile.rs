@@ -36,7 +36,7 @@ impl std::error::Error for BuildError {}
 
 /// Stack of the thread that builds: the deepest program that the limits of the parser allow needs a part of it, whatever
 /// the stack of the caller is.
-const STACK_BYTES: usize = 64 << 20;
+const STACK_BYTES: usize = 256 << 20;
 
 /// Builds for a device with everything that [`Target::default`] lists.
 ///
@@ -56,10 +56,41 @@ pub fn compile_for(
     includes: &Includes,
     target: &Target,
 ) -> Result<hir::Program, BuildError> {
+    in_thread(source, options, includes, target, false)
+}
+
+/// Checks a unit that will be linked with others: functions that it calls may have their bodies there. The warnings.
+///
+/// # Errors
+/// As [`compile`].
+pub fn check_unit(
+    source: &Source<'_>,
+    options: &str,
+    includes: &Includes,
+    target: &Target,
+) -> Result<String, BuildError> {
+    in_thread(source, options, includes, target, true).map(|program| program.warnings)
+}
+
+/// Runs what walks a program's tree with the stack of a build; none where there is no thread for it or it panics.
+pub(crate) fn with_stack<T: Send>(run: impl FnOnce() -> T + Send) -> Option<T> {
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().name("aethercl-lower".into()).stack_size(STACK_BYTES);
+        builder.spawn_scoped(scope, run).ok()?.join().ok()
+    })
+}
+
+fn in_thread(
+    source: &Source<'_>,
+    options: &str,
+    includes: &Includes,
+    target: &Target,
+    open: bool,
+) -> Result<hir::Program, BuildError> {
     let options = Options::parse(options).map_err(|why| BuildError { log: format!("error: {why}\n") })?;
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().name("aethercl-build".into()).stack_size(STACK_BYTES);
-        let run = || stages(source, &options, includes, target);
+        let run = || stages(source, &options, includes, target, open);
         let thread = builder.spawn_scoped(scope, run);
         let thread =
             thread.map_err(|e| BuildError { log: format!("error: no thread to build in: {e}\n") })?;
@@ -67,11 +98,42 @@ pub fn compile_for(
     })
 }
 
+/// The text as the parser reads it: every macro and directive done, comments gone, a line for each line.
+///
+/// # Errors
+/// The log, as [`compile`].
+pub fn preprocessed(
+    source: &Source<'_>,
+    options: &str,
+    includes: &Includes,
+    target: &Target,
+) -> Result<String, BuildError> {
+    let options = Options::parse(options).map_err(|why| BuildError { log: format!("error: {why}\n") })?;
+    let mut names = Names::default();
+    let mut sources = SourceMap::default();
+    let mut diagnostics = Diagnostics::new(options.warn, options.warnings_are_errors);
+    let includes = includes.with_directories(&options.directories);
+    let preprocessor =
+        Preprocessor::new(&mut names, &mut sources, &mut diagnostics, &options, &includes, target);
+    let tokens = preprocessor.run(source.name, source.text);
+    if diagnostics.failed() {
+        return Err(BuildError { log: diagnostics.render(&sources) });
+    }
+    let mut text = String::new();
+    for token in tokens {
+        // Tokens out of macros may stand side by side without being one.
+        text.push_str(if token.starts_line { "\n" } else { " " });
+        text.push_str(token.spelling(&names));
+    }
+    Ok(text)
+}
+
 fn stages(
     source: &Source<'_>,
     options: &Options,
     includes: &Includes,
     target: &Target,
+    open: bool,
 ) -> Result<hir::Program, BuildError> {
     let mut names = Names::default();
     let mut sources = SourceMap::default();
@@ -91,6 +153,7 @@ fn stages(
         fp16: has("cl_khr_fp16"),
         fp64: has("cl_khr_fp64"),
         single_precision_constant: options.single_precision_constant,
+        open,
     };
     let analysed = sema::analyse(&items, &mut names, &features, &mut diagnostics);
     let log = diagnostics.render(&sources);

@@ -25,7 +25,7 @@ mod text;
 pub mod types;
 
 pub use check::{Checks, Finding, FindingKind};
-pub use compile::{BuildError, Source, compile, compile_for};
+pub use compile::{BuildError, Source, check_unit, compile, compile_for, preprocessed};
 pub use counters::Counters;
 pub use launch::{Access, Arg, LaunchError, LaunchOptions, MAX_STEPS, MAX_TIME, NdRange, Outcome};
 pub use memory::Memory;

@@ -32,10 +32,12 @@ impl Includes {
         Self { directories: directories.to_vec(), ..self.clone() }
     }
 
-    /// Path and text of a file.
-    pub(crate) fn find(&self, name: &str) -> Option<(String, String)> {
+    /// Path and text of a file; `beside` is the path of a file in whose folder it is looked for first.
+    pub(crate) fn find(&self, name: &str, beside: Option<&str>) -> Option<(String, String)> {
+        let folder = beside.and_then(|path| path.rsplit_once(['/', '\\'])).map(|(folder, _)| folder);
+        let near = folder.filter(|_| !name.starts_with('/')).map(|folder| format!("{folder}/{name}"));
         let inside = self.directories.iter().map(|d| format!("{}/{name}", d.trim_end_matches('/')));
-        std::iter::once(name.to_string()).chain(inside).find_map(|path| {
+        near.into_iter().chain([name.to_string()]).chain(inside).find_map(|path| {
             let given = self.files.get(&path).cloned();
             let text = given.or_else(|| std::fs::read_to_string(&path).ok().filter(|_| self.from_disk));
             Some((path, text?))
@@ -211,4 +213,26 @@ fn split(text: &str) -> Result<Vec<String>, String> {
     }
     words.extend(word);
     Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Source, compile};
+
+    #[test]
+    fn a_file_is_looked_for_beside_the_one_that_includes_it() {
+        let files = Includes::none()
+            .with("lib/a.h", "#include \"b.h\"\n")
+            .with("lib/b.h", "constant int b = 1;\n")
+            .with("b.h", "#error the wrong one\n");
+        let build = |text: &str, options: &str| {
+            compile(&Source { name: "<source>", text }, options, &files).map(|_| ()).map_err(|e| e.log)
+        };
+        assert_eq!(build("#include \"lib/a.h\"\nkernel void k(global int *x) { x[0] = b; }", ""), Ok(()));
+        assert_eq!(build("#include \"a.h\"\nkernel void k(global int *x) { x[0] = b; }", "-I lib"), Ok(()));
+        assert!(
+            build("#include <lib/a.h>\n#include <b.h>\n", "").is_err_and(|log| log.contains("the wrong one"))
+        );
+    }
 }

@@ -1,6 +1,6 @@
 //! A built program and what is known about its kernels.
 
-use crate::compile::{BuildError, Source, compile_for};
+use crate::compile::{BuildError, Source, compile_for, with_stack};
 use crate::exec::bytecode::Code;
 use crate::exec::{Constants, lower};
 use crate::hir::{self, FunctionId};
@@ -8,11 +8,14 @@ use crate::options::{Includes, Target};
 use crate::source::Span;
 use crate::types::{Space, Type};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A program that built, ready to launch its kernels.
 #[derive(Debug)]
 pub struct Program {
+    /// Tells it from every other program of the process, also from those that are gone.
+    number: u64,
     hir: hir::Program,
     constants: Constants,
     kernels: Vec<KernelInfo>,
@@ -115,7 +118,13 @@ impl Program {
     fn new(hir: hir::Program) -> Program {
         let constants = Constants::new(&hir);
         let kernels = hir.functions.keys().filter_map(|id| kernel_info(&hir, *id)).collect();
-        Program { hir, constants, kernels, lowered: Mutex::default() }
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Program { number, hir, constants, kernels, lowered: Mutex::default() }
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// The kernels in the order of the text.
@@ -142,7 +151,11 @@ impl Program {
         let mut lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
         lowered
             .entry((id, checked))
-            .or_insert_with(|| lower(&self.hir, &self.constants, id, checked).map(Arc::new))
+            .or_insert_with(|| {
+                let run = || lower(&self.hir, &self.constants, id, checked).map(Arc::new);
+                let failed = || Err((Span::default(), "there is no thread to make its code in".to_string()));
+                with_stack(run).unwrap_or_else(failed)
+            })
             .clone()
     }
 }

@@ -238,3 +238,64 @@ fn a_kernel_that_hangs_is_stopped() {
     let error = bench.program.launch(&bench.memory, "k", &args, NdRange::line(1, 1), &options).unwrap_err();
     assert!(error.to_string().contains("check.cl:2:"), "{error}");
 }
+
+/// Runs `k(in, out)` of 64 words each with one group of 64 work-items, two sub-groups.
+fn in_sub_groups(text: &str) -> Vec<Finding> {
+    let bench = Bench::new(text);
+    let args = [bench.buffer("in", 64, Access::Read), bench.buffer("out", 64, Access::Write)];
+    bench.run(&args, NdRange::line(64, 64))
+}
+
+#[test]
+fn barriers_of_sub_groups_order_what_is_within_one() {
+    let kernel = |between: &str, partner: &str| {
+        format!(
+            "{SIGNATURE} {{
+               local int s[64];
+               int l = get_local_id(0);
+               s[l] = in[l] + l;
+               {between}
+               int t = s[{partner}];
+               {between}
+               s[l] = t;
+               {between}
+               out[l] = s[{partner}] + s[{partner} & ~1];
+             }}"
+        )
+    };
+    let (barrier, neighbour) = ("sub_group_barrier(CLK_LOCAL_MEM_FENCE);", "(l ^ 5)");
+    assert_eq!(in_sub_groups(&kernel(barrier, neighbour)), []);
+    // Without it, with one of the other memory's fence, and between sub-groups it is a race.
+    for (between, partner) in [
+        ("", neighbour),
+        ("sub_group_barrier(CLK_GLOBAL_MEM_FENCE);", neighbour),
+        (barrier, "(l ^ 32)"),
+        (barrier, "((l + 1) & 63)"),
+    ] {
+        let found = in_sub_groups(&kernel(between, partner));
+        assert!(found.iter().any(|f| f.kind == FindingKind::RaceInGroup), "{between} {partner}: {found:#?}");
+    }
+    let all = "barrier(CLK_LOCAL_MEM_FENCE);";
+    assert_eq!(in_sub_groups(&kernel(all, "(l ^ 32)")), []);
+}
+
+#[test]
+fn a_sub_group_that_passed_its_barrier_races_with_the_other() {
+    // Every item of both sub-groups reads the same word; one of the first writes it after a barrier of its sub-group.
+    let text = |barrier: &str| {
+        format!(
+            "{SIGNATURE} {{
+               local int s[2];
+               int l = get_local_id(0);
+               if (l == 0) s[0] = 1;
+               barrier(CLK_LOCAL_MEM_FENCE);
+               out[l] = s[0] + in[l];
+               {barrier}
+               if (l == 0) s[0] = 2;
+             }}"
+        )
+    };
+    let found = in_sub_groups(&text("sub_group_barrier(CLK_LOCAL_MEM_FENCE);"));
+    assert_eq!(found.iter().map(|f| f.kind).collect::<Vec<_>>(), [FindingKind::RaceInGroup]);
+    assert_eq!(in_sub_groups(&text("barrier(CLK_LOCAL_MEM_FENCE);")), []);
+}

@@ -236,6 +236,8 @@ pub trait Check: Send {
     fn access(&mut self, _access: &Access<'_>, _cx: &Context<'_>, _report: &mut Report) {}
     /// At a barrier of these fences: 1 local, 2 global.
     fn barrier(&mut self, _pc: usize, _flags: u32, _cx: &Context<'_>, _report: &mut Report) {}
+    /// At a barrier of sub-groups, of these fences.
+    fn sub_barrier(&mut self, _flags: u32, _cx: &Context<'_>) {}
     /// At a copy by the whole group; whether all work-items give the same operands.
     fn collective(&mut self, _pc: usize, _same: bool, _cx: &Context<'_>, _report: &mut Report) {}
     /// Before an element of an array that is part of something larger is touched.

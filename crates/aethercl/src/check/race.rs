@@ -2,7 +2,7 @@
 //!
 //! Each granule (the smallest access of the kernel to shared memory) remembers its last write and its last reads: group,
 //! lane, and how many barriers of the fitting fence the group had passed. Within a group accesses on two sides of a
-//! barrier are ordered; between groups nothing orders them but atomic operations. Two writes of the same value are let
+//! barrier are ordered, and so are those of a sub-group on two sides of a barrier of its own; between groups nothing orders them but atomic operations. Two writes of the same value are let
 //! pass, as every device gives the same result.
 
 use super::report::Details;
@@ -14,6 +14,9 @@ use crate::memory::address::Space;
 /// A lane number that stands for several.
 const MANY: u32 = u32::MAX;
 
+/// A sub-group's number that stands for several.
+const SEVERAL: u16 = u16::MAX;
+
 /// Who touched a granule last.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mark {
@@ -21,6 +24,10 @@ struct Mark {
     group: u32,
     lane: u32,
     epoch: u32,
+    /// The sub-group's number; `SEVERAL` for more than one.
+    sub: u16,
+    /// Barriers of the fitting fence that the sub-group had passed by itself.
+    sub_epoch: u16,
     /// Every access of this epoch was atomic.
     atomic: bool,
     /// Every access of this group was atomic.
@@ -46,6 +53,10 @@ pub struct Races {
     written: Vec<bool>,
     local_epoch: u32,
     global_epoch: u32,
+    /// Work-items of a sub-group.
+    sub_size: u32,
+    /// Barriers that each sub-group of the group passed by itself: local, global.
+    sub_epochs: Vec<[u16; 2]>,
     /// Races of the access being looked at: lane and the other side.
     hits: Vec<(usize, Other)>,
 }
@@ -75,7 +86,20 @@ impl Races {
         }
         let local = vec![Granule::default(); (shared.local_bytes as usize).div_ceil(size)];
         let hits = Vec::new();
-        Races { shift, local, allocations, global, written, local_epoch: 0, global_epoch: 0, hits }
+        let sub_size = shared.sub_group.max(1);
+        let (local_epoch, global_epoch, sub_epochs) = (0, 0, Vec::new());
+        Races {
+            shift,
+            local,
+            allocations,
+            global,
+            written,
+            local_epoch,
+            global_epoch,
+            sub_size,
+            sub_epochs,
+            hits,
+        }
     }
 
     /// Whether the groups that another thread ran touched what these did, one of them writing.
@@ -114,7 +138,11 @@ impl Races {
     }
 
     fn mark(&self, lane: usize, space: Space, kind: Kind, cx: &Context<'_>) -> Mark {
+        let sub = lane as u32 / self.sub_size;
+        let passed = self.sub_epochs.get(sub as usize).copied().unwrap_or_default();
         Mark {
+            sub: sub.min(u32::from(SEVERAL) - 1) as u16,
+            sub_epoch: passed[usize::from(space != Space::Local)],
             group: cx.group_number() as u32 + 1,
             lane: lane as u32,
             epoch: if space == Space::Local { self.local_epoch } else { self.global_epoch },
@@ -155,7 +183,10 @@ fn visit(granule: &mut Granule, now: Mark, kind: Kind) -> Option<Other> {
     let unordered = |m: &Mark| match m.group {
         0 => false,
         g if g != now.group => !(m.always_atomic && now.atomic),
-        _ => m.epoch == now.epoch && m.lane != now.lane && !(m.atomic && now.atomic),
+        _ => {
+            let within = m.sub == now.sub && m.sub_epoch != now.sub_epoch;
+            m.epoch == now.epoch && m.lane != now.lane && !(m.atomic && now.atomic) && !within
+        }
     };
     let mut other = None;
     if unordered(&granule.write) {
@@ -163,13 +194,25 @@ fn visit(granule: &mut Granule, now: Mark, kind: Kind) -> Option<Other> {
     }
     if kind == Kind::Load {
         let r = &mut granule.read;
-        if r.group == now.group && r.epoch == now.epoch && (r.lane == now.lane || r.lane == MANY) {
+        let same_epoch = r.group == now.group && r.epoch == now.epoch;
+        if same_epoch && r.sub == now.sub && r.sub_epoch != now.sub_epoch {
+            // What another sub-group races with in the one it races with in the other.
+            *r = now;
+            return other;
+        }
+        if same_epoch && (r.lane == now.lane || r.lane == MANY) {
+            if r.sub != now.sub {
+                r.sub = SEVERAL;
+            }
             return other;
         }
         if r.group == 0 || (r.group == now.group && (r.epoch != now.epoch || r.lane == now.lane)) {
             *r = now;
         } else if r.group == now.group {
             r.lane = MANY;
+            if r.sub != now.sub {
+                r.sub = SEVERAL;
+            }
         } else {
             r.group = MANY;
         }
@@ -191,6 +234,9 @@ fn after(before: &Mark, now: Mark) -> Mark {
             mark.atomic &= before.atomic || before.lane != now.lane;
             if before.lane != now.lane && now.atomic && before.atomic {
                 mark.lane = MANY;
+                if before.sub != now.sub {
+                    mark.sub = SEVERAL;
+                }
             }
         }
     } else if before.group != 0 && before.always_atomic && now.atomic {
@@ -204,6 +250,23 @@ impl Check for Races {
         self.local.fill(Granule::default());
         self.local_epoch = 0;
         self.global_epoch = 0;
+        self.sub_epochs.clear();
+    }
+
+    fn sub_barrier(&mut self, flags: u32, cx: &Context<'_>) {
+        self.sub_epochs.resize(cx.lanes.div_ceil(self.sub_size as usize), [0; 2]);
+        let mut last = None;
+        for sub in cx.mask.lanes().map(|lane| lane / self.sub_size as usize) {
+            if last == Some(sub) {
+                continue;
+            }
+            last = Some(sub);
+            if let Some(passed) = self.sub_epochs.get_mut(sub) {
+                // Where it can count no further it orders nothing.
+                passed[0] = passed[0].saturating_add((flags & 1) as u16);
+                passed[1] = passed[1].saturating_add((flags >> 1 & 1) as u16);
+            }
+        }
     }
 
     fn barrier(&mut self, _pc: usize, flags: u32, _cx: &Context<'_>, _report: &mut Report) {
@@ -226,11 +289,15 @@ impl Check for Races {
             }
             _ => return true,
         }
-        let mut now = self.mark(0, whole.space, whole.kind, cx);
+        let first = self.mark(0, whole.space, whole.kind, cx);
         for lane in cx.mask.range() {
             if cx.mask.has(lane) {
                 let place = whole.place(lane);
-                now.lane = lane as u32;
+                let sub = (lane as u32 / self.sub_size) as u16;
+                let mut now = Mark { lane: lane as u32, sub, ..first };
+                if let Some(passed) = self.sub_epochs.get(usize::from(sub)) {
+                    now.sub_epoch = passed[usize::from(whole.space != Space::Local)];
+                }
                 self.note(
                     lane,
                     (whole.space, number),

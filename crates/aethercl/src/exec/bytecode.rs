@@ -185,6 +185,10 @@ pub enum Inst {
     Barrier {
         flags: Reg,
     },
+    /// Every work-item of a sub-group must arrive; flags as of `Barrier`. Only the checks see it.
+    SubGroupBarrier {
+        flags: Reg,
+    },
     /// Reports an index outside of `0..len`.
     CheckIndex {
         index: Reg,

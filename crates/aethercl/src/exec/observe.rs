@@ -77,6 +77,11 @@ impl Group<'_> {
                 let flags = self.lane_value(flags, lane) as u32;
                 o.checks.iter_mut().for_each(|c| c.barrier(pc, flags, &cx, &mut o.report));
             }
+            Inst::SubGroupBarrier { flags } => {
+                let lane = self.mask.lanes().next().unwrap_or(0);
+                let flags = self.lane_value(flags, lane) as u32;
+                o.checks.iter_mut().for_each(|c| c.sub_barrier(flags, &cx));
+            }
             Inst::CheckDivisor { divisor, wide } => {
                 let mask = if wide { u64::MAX } else { u64::from(u32::MAX) };
                 let value = |lane: usize| self.lane_value(divisor, lane) & mask;

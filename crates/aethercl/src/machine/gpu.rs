@@ -154,6 +154,10 @@ impl Gpu {
     pub fn now(&self) -> u64 {
         self.host_ns
     }
+    /// The host has done something else until then, ns of its clock. It does not go back.
+    pub fn host_reaches(&mut self, ns: u64) {
+        self.host_ns = self.host_ns.max(ns);
+    }
     /// The timeline so far, where one is kept.
     pub fn timeline(&self) -> Option<&Timeline> {
         self.timeline.as_ref()

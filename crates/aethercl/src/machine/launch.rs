@@ -95,7 +95,7 @@ impl Work for KernelLaunch {
 
     fn signature(&self) -> u64 {
         let mut hash = DefaultHasher::new();
-        Arc::as_ptr(&self.program).addr().hash(&mut hash);
+        self.program.number().hash(&mut hash);
         self.name.hash(&mut hash);
         self.range.global.hash(&mut hash);
         self.range.local.hash(&mut hash);

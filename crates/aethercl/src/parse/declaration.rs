@@ -7,7 +7,7 @@ use super::ast::{
 use super::words::{is_reserved, space_named, type_named, unsupported_type};
 use super::{Meaning, Parser};
 use crate::lex::TokenKind;
-use crate::types::{Scalar, Type};
+use crate::types::{INT, Scalar, Type};
 
 /// Attributes whose arguments are expressions that matter here; those of others are skipped.
 const WITH_ARGS: [&str; 7] = [
@@ -215,9 +215,23 @@ impl Parser<'_> {
                 Err(why) => return self.error(specs.span, why),
             }
         } else if !found {
-            return self.no_type();
+            let said = specs.storage.is_some() || specs.qualifiers != Qualifiers::default();
+            if !(said && self.defaults_to_int()) {
+                return self.no_type();
+            }
+            let message = "type specifier missing, defaults to 'int'";
+            self.diagnostics.warning(self.peek().span, message);
+            specs.base = TypeSpec::Plain(INT);
         }
         Some(specs)
+    }
+
+    /// Whether a name follows that a declaration without a type would be of, as C had it once: `static const n = 4`.
+    fn defaults_to_int(&self) -> bool {
+        let word = self.word();
+        let names = !word.is_empty() && !is_reserved(word) && unsupported_type(word).is_none();
+        let next = self.token(self.at + 1);
+        names && ["=", ";", ",", "["].iter().any(|p| next.is(p))
     }
 
     /// No type where one must be: says what stands there.

@@ -18,10 +18,10 @@ use crate::lex::{Names, Symbol, Token, TokenKind};
 use crate::source::{Diagnostics, Span};
 use ast::Item;
 
-/// Brackets, statements and operators inside each other; clang's limit for brackets is 256 too.
-const MAX_NESTING: usize = 400;
+/// Brackets, statements and operators inside each other; an `else if` is one more each.
+const MAX_NESTING: usize = 1000;
 /// Levels of one expression's tree: `a + b + …` makes one a term.
-const MAX_DEPTH: u16 = 400;
+const MAX_DEPTH: u16 = 1000;
 
 /// What a name means to the parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

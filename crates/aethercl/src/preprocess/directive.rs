@@ -112,15 +112,19 @@ impl Preprocessor<'_> {
             expanded = self.expand_list(rest);
             rest = &expanded;
         }
+        let mut beside = None;
         let name = match rest {
-            [Token { kind: TokenKind::Text(s), .. }, ..] => self.names.text(*s).trim_matches('"').to_string(),
+            [Token { kind: TokenKind::Text(s), .. }, ..] => {
+                beside = self.files.last().map(|file| file.symbol);
+                self.names.text(*s).trim_matches('"').to_string()
+            }
             [open, inner @ .., close] if open.is("<") && close.is(">") => self.line_text(inner),
             _ => {
                 self.diagnostics.error(at, "expected \"FILENAME\" or <FILENAME>");
                 return;
             }
         };
-        let Some((path, text)) = self.includes.find(&name) else {
+        let Some((path, text)) = self.includes.find(&name, beside.map(|file| self.names.text(file))) else {
             self.diagnostics.error(at, format!("'{name}' file not found"));
             return;
         };

@@ -118,7 +118,27 @@ impl<'a> Preprocessor<'a> {
     /// The tokens of the main text; the last is [`TokenKind::End`].
     pub fn run(mut self, name: &str, text: &str) -> Vec<Token> {
         self.enter(name, text.to_string(), Span::default());
-        self.drain()
+        let tokens = self.drain();
+        self.with_functions(tokens)
+    }
+
+    /// With those functions of the language in front that are written in it, where the program uses one and has none of its own.
+    fn with_functions(&mut self, tokens: Vec<Token>) -> Vec<Token> {
+        let written = |t: &Token| t.name().is_some_and(|n| predefined::is_written(self.names.text(n)));
+        let mut used = tokens.iter().enumerate().filter(|(_, t)| written(t)).map(|(i, _)| i).peekable();
+        // Behind a type's name stands a declaration.
+        let declares = |at: usize| {
+            let before = at.checked_sub(1).and_then(|i| tokens[i].name());
+            before.is_some_and(|n| self.names.text(n) != "return")
+        };
+        if used.peek().is_none() || used.any(declares) {
+            return tokens;
+        }
+        self.enter("<built-in functions>", predefined::functions(), Span::default());
+        let mut all = self.drain();
+        all.pop();
+        all.extend(tokens);
+        all
     }
 
     /// Starts reading a file.
@@ -127,6 +147,8 @@ impl<'a> Preprocessor<'a> {
             self.diagnostics.error(at, "#include nested too deeply");
             return;
         }
+        // The mark of UTF-8 that some editors begin a file with.
+        let text = text.strip_prefix('\u{feff}').map_or(text.clone(), String::from);
         let copy = text.clone();
         let Some(base) = self.sources.add(name, text) else {
             self.diagnostics.error(at, "the texts are too long");

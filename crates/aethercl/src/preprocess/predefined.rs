@@ -161,3 +161,32 @@ pub(super) fn text(options: &Options, target: &Target) -> String {
     }
     out
 }
+
+/// Whether a function of the language is one of [`functions`].
+pub(super) fn is_written(name: &str) -> bool {
+    name.starts_with("dot_4x8packed_") || name.starts_with("dot_acc_sat_4x8packed_")
+}
+
+/// Products of four bytes in a word, of `cl_khr_integer_dot_product`.
+pub(super) fn functions() -> String {
+    let mut out = String::new();
+    for (name, a, b, sum) in [
+        ("ss_int", "char4", "char4", "int"),
+        ("uu_uint", "uchar4", "uchar4", "uint"),
+        ("su_int", "char4", "uchar4", "int"),
+        ("us_int", "uchar4", "char4", "int"),
+    ] {
+        let part = |i: u32| format!("({sum})__x.s{i} * ({sum})__y.s{i}");
+        let parts: Vec<String> = (0..4).map(part).collect();
+        let parts = parts.join(" + ");
+        let _ = writeln!(
+            out,
+            "{sum} dot_4x8packed_{name}(uint __a, uint __b) {{ {a} __x = as_{a}(__a); {b} __y = as_{b}(__b); return {parts}; }}"
+        );
+        let _ = writeln!(
+            out,
+            "{sum} dot_acc_sat_4x8packed_{name}(uint __a, uint __b, {sum} __c) {{ return add_sat(dot_4x8packed_{name}(__a, __b), __c); }}"
+        );
+    }
+    out
+}

@@ -149,6 +149,18 @@ impl Sema<'_> {
             let (a, b) = (self.type_name(value.ty), self.type_name(to));
             return self.error(span, format!("cannot reinterpret '{a}' as '{b}'"));
         };
+        // A vector of three takes the room of four: one of another element is that of four first.
+        let sizes_fit = self.types.size(value.ty) == self.types.size(to) && a.size() != b.size();
+        if sizes_fit && a != Scalar::Bool && b != Scalar::Bool {
+            if value.ty.lanes() == 3 && to.lanes() != 3 {
+                let four = self.as_type(Type::Vector(a, 4), value, span)?;
+                return self.as_type(to, four, span);
+            }
+            if to.lanes() == 3 && value.ty.lanes() != 3 {
+                let four = self.as_type(Type::Vector(b, 4), value, span)?;
+                return self.as_type(to, four, span);
+            }
+        }
         let three_four = a.size() == b.size() && matches!((value.ty.lanes(), to.lanes()), (3, 4) | (4, 3));
         let same =
             self.types.size(value.ty) == self.types.size(to) && (value.ty.lanes() == 3) == (to.lanes() == 3);

@@ -51,7 +51,9 @@ impl Sema<'_> {
             );
         }
         if !self.pointees_fit(from, wanted) {
-            return self.error(span, format!("{what} '{to_name}' from incompatible type '{from_name}'"));
+            // As C compilers have it: the pointer is what it is, and what is read through it another thing.
+            self.diagnostics
+                .warning(span, format!("incompatible pointer types {what} '{to_name}' from '{from_name}'"));
         }
         if from.is_const && !wanted.is_const {
             self.diagnostics

@@ -225,7 +225,7 @@ impl Sema<'_> {
     /// values.
     pub(super) fn unless_entered_first(&mut self, body: &ast::Stmt, first: Vec<Stmt>) -> Option<Vec<Stmt>> {
         let Some(entry) = self.entry(list_of(body)) else { return Some(first) };
-        self.no_lists(&first)?;
+        self.keep_lists(&first);
         let span = entry.span;
         let mut out = Vec::new();
         let values: Vec<Stmt> = first.into_iter().map(|s| begun_before(s, &mut out)).collect();
@@ -298,7 +298,7 @@ impl Sema<'_> {
             }
             let mut out = Vec::new();
             all_fine &= self.statement(inner, &mut out).is_some();
-            self.no_lists(&out)?;
+            self.keep_lists(&out);
             parts.last_mut()?.append(&mut out);
             if self.diagnostics.too_many() {
                 return None;
@@ -307,11 +307,14 @@ impl Sema<'_> {
         all_fine.then_some(parts)
     }
 
-    fn no_lists(&mut self, list: &[Stmt]) -> Option<()> {
-        let is_list = |s: &&Stmt| matches!(s.kind, StmtKind::Declare { init: Some(Init::List { .. }), .. });
-        match list.iter().find(is_list) {
-            Some(s) => self.error(s.span, "a variable with a list of values in a block with labels is not supported: put it into a block of its own"),
-            None => Some(()),
+    /// Variables with lists of values lie in memory, where other parts of the block find them.
+    fn keep_lists(&mut self, list: &[Stmt]) {
+        for stmt in list {
+            if let StmtKind::Declare { local, init: Some(Init::List { .. }) } = stmt.kind
+                && let Some(variable) = self.current.as_mut().and_then(|c| c.locals.get_mut(local.0 as usize))
+            {
+                variable.address_taken = true;
+            }
         }
     }
 
@@ -366,7 +369,8 @@ fn assign(place: Place, value: Expr, span: Span) -> Stmt {
     Stmt { kind: StmtKind::Expr(Expr { kind, ty, span }), span }
 }
 
-/// A declaration becomes one before the loop, and here the first value's assignment.
+/// A declaration becomes one before the loop, and here the first value's assignment. A list of values is one of its own again, of the same
+/// variable: what stands before it in the text may not use what was there.
 fn begun_before(stmt: Stmt, before: &mut Vec<Stmt>) -> Stmt {
     let span = stmt.span;
     match stmt.kind {
@@ -374,7 +378,8 @@ fn begun_before(stmt: Stmt, before: &mut Vec<Stmt>) -> Stmt {
             before.push(Stmt { kind: StmtKind::Declare { local, init: None }, span });
             match init {
                 Some(Init::Value(value)) => assign(variable(local, &value), value, span),
-                _ => Stmt { kind: StmtKind::Block(Vec::new()), span },
+                Some(list) => Stmt { kind: StmtKind::Declare { local, init: Some(list) }, span },
+                None => Stmt { kind: StmtKind::Block(Vec::new()), span },
             }
         }
         kind => Stmt { kind, span },

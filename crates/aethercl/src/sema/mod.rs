@@ -116,6 +116,8 @@ pub(crate) struct Features {
     pub fp64: bool,
     /// Floating constants without suffix are `float`.
     pub single_precision_constant: bool,
+    /// Functions that are called may have their bodies elsewhere: the unit will be linked with others.
+    pub open: bool,
 }
 
 /// The result of the analysis.

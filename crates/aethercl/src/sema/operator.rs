@@ -197,7 +197,7 @@ impl Sema<'_> {
         };
         if a.to != b.to && a.to != Type::Void && b.to != Type::Void {
             let (a, b) = (self.type_name(left.ty), self.type_name(right.ty));
-            return self.error(span, format!("pointer type mismatch ('{a}' and '{b}')"));
+            self.diagnostics.warning(span, format!("pointer type mismatch ('{a}' and '{b}')"));
         }
         let mut wider = if a.to == Type::Void { a } else { b };
         if space_converts(a.space, b.space) {

@@ -8,7 +8,7 @@ impl Sema<'_> {
     pub(super) fn finish(mut self) -> Option<Analysed> {
         for i in 0..self.functions.len() {
             let f = &self.functions[i];
-            if let (None, Some(call)) = (&f.body, f.called) {
+            if let (None, Some(call), false) = (&f.body, f.called, self.features.open) {
                 let message = format!("function '{}' is called but has no body", f.name);
                 self.diagnostics.error(call, message);
             }

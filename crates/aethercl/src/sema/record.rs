@@ -5,7 +5,7 @@ use super::scope::{Entity, Tag};
 use crate::lex::Symbol;
 use crate::parse::ast::{EnumSpec, RecordSpec};
 use crate::source::Span;
-use crate::types::{Field, INT, Record, RecordId, Space, Type};
+use crate::types::{Field, Record, RecordId, Scalar, Space, Type};
 
 /// Structures inside structures: walking them recurses.
 const MAX_RECORD_DEPTH: usize = 32;
@@ -22,7 +22,7 @@ impl Sema<'_> {
                 }
                 id
             }
-            Some(Tag::Enum) => return self.wrong_tag(spec.tag, spec.span),
+            Some(Tag::Enum(_)) => return self.wrong_tag(spec.tag, spec.span),
             None => self.new_record(spec),
         };
         if spec.members.is_some() {
@@ -145,35 +145,65 @@ impl Sema<'_> {
         }
     }
 
-    /// The type of `enum { … }`: `int`.
+    /// The type of `enum { … }`: `int`, or the first of `uint`, `long`, `ulong` that has all of its values.
     pub(super) fn enum_type(&mut self, spec: &EnumSpec) -> Option<Type> {
         let Some(constants) = &spec.constants else {
             return match spec.tag.and_then(|t| self.tag(t)) {
-                Some(Tag::Enum) => Some(INT),
+                Some(Tag::Enum(ty)) => Some(ty),
                 Some(Tag::Record(_)) => self.wrong_tag(spec.tag, spec.span),
                 None => self.error(spec.span, "use of an enumeration that is not defined"),
             };
         };
-        let mut next = 0i64;
+        let mut next = 0i128;
+        let mut values = Vec::with_capacity(constants.len());
         for (name, span, value) in constants {
             if let Some(value) = value {
                 let (bits, ty) = self.constant_integer(value)?;
-                next = super::fold::signed(bits, ty);
+                let signed = i128::from(super::fold::signed(bits, ty));
+                let is_signed = ty.element().is_some_and(Scalar::is_signed);
+                next = if is_signed { signed } else { i128::from(bits) };
             }
-            if i32::try_from(next).is_err() {
-                return self.error(*span, "enumerator value is not representable in 'int'");
-            }
-            self.bind(*name, Entity::Constant(next as u64 & 0xffff_ffff, INT), *span)?;
+            let ty = holding(next, next);
+            let Some(ty) = ty else {
+                return self.error(*span, "enumerator value is not representable in any integer type");
+            };
+            // Those behind it may use it.
+            self.bind(*name, Entity::Constant(super::fold::wrap(next as u64, ty), Type::Scalar(ty)), *span)?;
+            values.push((*name, *span, next));
             next += 1;
+        }
+        let least = values.iter().map(|v| v.2).min().unwrap_or(0);
+        let most = values.iter().map(|v| v.2).max().unwrap_or(0);
+        let Some(all) = holding(least, most) else {
+            return self.error(spec.span, "no integer type holds all values of the enumeration");
+        };
+        // Values that fit `int` are of that type; the others of the enumeration's.
+        for (name, span, value) in values.into_iter().filter(|v| i32::try_from(v.2).is_err()) {
+            self.rebind(
+                name,
+                Entity::Constant(super::fold::wrap(value as u64, all), Type::Scalar(all)),
+                span,
+            );
         }
         if let Some(tag) = spec.tag {
             if self.tag_here(tag).is_some() {
                 return self.error(spec.span, "redefinition of an enumeration");
             }
-            self.bind_tag(tag, Tag::Enum);
+            self.bind_tag(tag, Tag::Enum(Type::Scalar(all)));
         }
-        Some(INT)
+        Some(Type::Scalar(all))
     }
+}
+
+/// The first of the types of enumerations that has all values from `least` to `most`.
+fn holding(least: i128, most: i128) -> Option<Scalar> {
+    let ranges = [
+        (Scalar::I32, i128::from(i32::MIN), i128::from(i32::MAX)),
+        (Scalar::U32, 0, i128::from(u32::MAX)),
+        (Scalar::I64, i128::from(i64::MIN), i128::from(i64::MAX)),
+        (Scalar::U64, 0, i128::from(u64::MAX)),
+    ];
+    ranges.iter().find(|(_, low, high)| *low <= least && most <= *high).map(|(scalar, ..)| *scalar)
 }
 
 /// Offset of the next field; grows the record.

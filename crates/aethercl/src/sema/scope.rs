@@ -30,8 +30,8 @@ pub(super) enum Entity {
 pub(super) enum Tag {
     /// A structure or union.
     Record(RecordId),
-    /// An enumeration.
-    Enum,
+    /// An enumeration, of this type.
+    Enum(Type),
 }
 
 /// One block's names.

@@ -82,6 +82,11 @@ impl Lower<'_> {
                 let flags = self.e.reg(Val::Const(3));
                 self.effect(Inst::Barrier { flags })
             }
+            SubGroupBarrier if self.checked => {
+                let flags = self.scalar(&args[0]);
+                let flags = self.e.reg(flags);
+                self.effect(Inst::SubGroupBarrier { flags })
+            }
             SubGroupBarrier | MemFence | Prefetch => {
                 args.iter().for_each(|a| _ = self.value(a));
                 Vec::new()

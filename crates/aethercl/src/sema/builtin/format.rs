@@ -129,7 +129,8 @@ fn conversion(bytes: &[u8]) -> Result<(FormatPiece, &[u8]), String> {
         [b'h', b'h', ..] => (1, 2),
         [b'h', b'l', ..] => (4, 2),
         [b'h', ..] => (2, 1),
-        [b'l', ..] => (8, 1),
+        [b'l', b'l', ..] => (8, 2),
+        [b'l' | b'z' | b't' | b'j', ..] => (8, 1),
         _ => (4, 0),
     };
     rest = &rest[skip..];

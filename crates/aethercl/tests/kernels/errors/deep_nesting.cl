@@ -3,6 +3,6 @@
 #define P256(x) P16(P16(P16(P16(P16(P16(P16(P16(P16(P16(P16(P16(P16(P16(P16(P16(x))))))))))))))))
 
 kernel void k(global int *out) {
-  out[0] = P256(1);
+  out[0] = P256(P256(P256(P256(P256(1)))));
   out[1] = 2;
 }

@@ -1,0 +1,316 @@
+//! Buffers: memory of a device, which moves to another one of the context when a command there uses it.
+
+mod map;
+mod rect;
+mod transfer;
+
+pub use map::{enqueue_map_buffer, enqueue_unmap_mem_object};
+pub use rect::{enqueue_copy_buffer_rect, enqueue_read_buffer_rect, enqueue_write_buffer_rect};
+pub use transfer::{
+    enqueue_copy_buffer, enqueue_fill_buffer, enqueue_migrate_mem_objects, enqueue_read_buffer,
+    enqueue_write_buffer,
+};
+
+use crate::answer::Room;
+use crate::cl;
+use crate::cl::{Code, Result};
+use crate::context::Context;
+use crate::device::{Device, max_alloc};
+use crate::raw::{Block, Handle, Host, In, Notify, Out};
+use crate::registry::{self, Object, Tag};
+use crate::report;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// A buffer, or a part of one.
+pub struct Mem {
+    tag: Tag,
+    /// Whose it is.
+    pub context: Arc<Context>,
+    /// `CL_MEM_…`.
+    pub flags: u64,
+    /// Bytes.
+    pub size: usize,
+    /// What it is a part of, and from which byte on.
+    parent: Option<(Arc<Mem>, usize)>,
+    /// The program's memory that it was made with.
+    host_ptr: usize,
+    properties: Vec<u64>,
+    /// Where its bytes are. Of a part, unused.
+    place: Mutex<Place>,
+    /// Host memory that mapping shows, where the program has not given its own.
+    shadow: OnceLock<Block>,
+    maps: Mutex<Vec<map::Mapping>>,
+    destructors: Mutex<Vec<(Notify, usize)>>,
+}
+
+/// Device and address of a buffer's bytes.
+type Place = Option<(Arc<Device>, u64)>;
+
+impl Object for Mem {
+    const INVALID: Code = cl::INVALID_MEM_OBJECT;
+    const NAME: &'static str = "memory object";
+    fn tag(&self) -> &Tag {
+        &self.tag
+    }
+}
+
+impl Drop for Mem {
+    fn drop(&mut self) {
+        let place = self.place.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((device, address)) = place {
+            // It was allocated there, so there is nothing that could go wrong.
+            let _ = device.gpu().free(address);
+        }
+        let list = std::mem::take(self.destructors.get_mut().unwrap_or_else(PoisonError::into_inner));
+        for (function, data) in list.into_iter().rev() {
+            if let Some(function) = function {
+                function(self.tag.handle(), data);
+            }
+        }
+    }
+}
+
+impl Mem {
+    fn place(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The buffer that has the bytes, and which of them is the first.
+    fn root(&self) -> (&Mem, usize) {
+        match &self.parent {
+            Some((parent, origin)) => (parent, *origin),
+            None => (self, 0),
+        }
+    }
+
+    /// Address of its first byte on a device; its bytes are there afterwards.
+    ///
+    /// # Errors
+    /// `CL_MEM_OBJECT_ALLOCATION_FAILURE` where the device has no room.
+    pub fn address_on(&self, device: &Arc<Device>) -> Result<u64> {
+        let (root, origin) = self.root();
+        let mut place = root.place();
+        if let Some((there, address)) = &*place
+            && Arc::ptr_eq(there, device)
+        {
+            return Ok(address + origin as u64);
+        }
+        let address = device.gpu().allocate(root.size as u64, &root.name()).map_err(|e| {
+            report::failure(&e.to_string());
+            cl::MEM_OBJECT_ALLOCATION_FAILURE
+        })?;
+        if let Some((other, old)) = place.take() {
+            let mut bytes = vec![0; root.size];
+            let from = Arc::clone(other.gpu().memory());
+            let read = from.read(old, &mut bytes);
+            let to = Arc::clone(device.gpu().memory());
+            read.and_then(|()| to.write(address, &bytes)).map_err(|_| cl::OUT_OF_RESOURCES)?;
+            other.gpu().free(old).map_err(|_| cl::OUT_OF_RESOURCES)?;
+        }
+        *place = Some((Arc::clone(device), address));
+        Ok(address + origin as u64)
+    }
+
+    /// How findings call it.
+    fn name(&self) -> String {
+        format!("buffer of {} bytes", self.size)
+    }
+
+    /// Where mapping shows its first byte.
+    fn host(&self) -> Host {
+        let (root, origin) = self.root();
+        match Host::at(root.host_ptr) {
+            Ok(host) if root.flags & cl::MEM_USE_HOST_PTR != 0 => host.plus(origin),
+            _ => root.shadow.get_or_init(|| Block::new(root.size)).host().plus(origin),
+        }
+    }
+
+    /// That a range lies inside.
+    ///
+    /// # Errors
+    /// `CL_INVALID_VALUE` where it does not.
+    fn holds(&self, offset: usize, bytes: usize) -> Result<()> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.size => Ok(()),
+            _ => Err(cl::INVALID_VALUE),
+        }
+    }
+
+    /// That a part of a buffer begins where a device's parts may.
+    ///
+    /// # Errors
+    /// `CL_MISALIGNED_SUB_BUFFER_OFFSET`.
+    fn aligned(&self) -> Result<()> {
+        match &self.parent {
+            Some((_, origin)) if origin % ALIGN != 0 => Err(cl::MISALIGNED_SUB_BUFFER_OFFSET),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether two buffers are, or are parts of, the same.
+    fn shares(&self, other: &Mem) -> bool {
+        std::ptr::eq(self.root().0, other.root().0)
+    }
+}
+
+/// Bytes that parts of a buffer begin at multiples of (`CL_DEVICE_MEM_BASE_ADDR_ALIGN`).
+const ALIGN: usize = 128;
+
+const ACCESS: u64 = cl::MEM_READ_WRITE | cl::MEM_WRITE_ONLY | cl::MEM_READ_ONLY;
+const HOST_ACCESS: u64 = cl::MEM_HOST_WRITE_ONLY | cl::MEM_HOST_READ_ONLY | cl::MEM_HOST_NO_ACCESS;
+const HOST_PTR: u64 = cl::MEM_USE_HOST_PTR | cl::MEM_ALLOC_HOST_PTR | cl::MEM_COPY_HOST_PTR;
+
+/// That flags exist and none excludes another.
+fn check_flags(flags: u64) -> Result<()> {
+    let one_at_most = |mask: u64| (flags & mask).count_ones() <= 1;
+    let known = flags & !(ACCESS | HOST_ACCESS | HOST_PTR) == 0;
+    let using = flags & cl::MEM_USE_HOST_PTR != 0;
+    let other = flags & (cl::MEM_ALLOC_HOST_PTR | cl::MEM_COPY_HOST_PTR) != 0;
+    let fits = known && one_at_most(ACCESS) && one_at_most(HOST_ACCESS) && !(using && other);
+    if fits { Ok(()) } else { Err(cl::INVALID_VALUE) }
+}
+
+/// `clCreateBuffer`.
+pub fn create_buffer(context: Handle, flags: u64, size: usize, host_ptr: usize) -> Result<Handle> {
+    create(context, Vec::new(), flags, size, host_ptr)
+}
+
+/// `clCreateBufferWithProperties`: there are none.
+pub fn create_buffer_with_properties(
+    context: Handle,
+    list: In<u64>,
+    flags: u64,
+    size: usize,
+    host_ptr: usize,
+) -> Result<Handle> {
+    if !list.pairs().is_empty() {
+        return Err(cl::INVALID_PROPERTY);
+    }
+    let properties = if list.is_null() { Vec::new() } else { vec![0] };
+    create(context, properties, flags, size, host_ptr)
+}
+
+fn create(context: Handle, properties: Vec<u64>, flags: u64, size: usize, host_ptr: usize) -> Result<Handle> {
+    let context = registry::get::<Context>(context)?;
+    check_flags(flags)?;
+    let most = context.devices.iter().map(|d| max_alloc(&d.profile)).max().unwrap_or(0);
+    if size == 0 || size as u64 > most {
+        return Err(cl::INVALID_BUFFER_SIZE);
+    }
+    let given = flags & (cl::MEM_USE_HOST_PTR | cl::MEM_COPY_HOST_PTR) != 0;
+    if given != (host_ptr != 0) {
+        return Err(cl::INVALID_HOST_PTR);
+    }
+    let flags = if flags & ACCESS == 0 { flags | cl::MEM_READ_WRITE } else { flags };
+    let mem = Mem {
+        tag: Tag::default(),
+        flags,
+        size,
+        parent: None,
+        host_ptr: if flags & cl::MEM_USE_HOST_PTR != 0 { host_ptr } else { 0 },
+        properties,
+        place: Mutex::default(),
+        shadow: OnceLock::new(),
+        maps: Mutex::default(),
+        destructors: Mutex::default(),
+        context: Arc::clone(&context),
+    };
+    // The first device gets it now, so that one that does not fit is known at once.
+    let device = &context.devices[0];
+    let address = mem.address_on(device)?;
+    if given {
+        let memory = Arc::clone(device.gpu().memory());
+        let host = Host::at(host_ptr)?;
+        for at in (0..size).step_by(CHUNK) {
+            let bytes = host.plus(at).bytes(CHUNK.min(size - at));
+            memory.write(address + at as u64, &bytes).map_err(|_| cl::OUT_OF_RESOURCES)?;
+        }
+    }
+    Ok(registry::publish(&Arc::new(mem)))
+}
+
+/// Bytes that are copied at a time.
+const CHUNK: usize = 16 << 20;
+
+/// `clCreateSubBuffer`.
+pub fn create_sub_buffer(parent: Handle, flags: u64, kind: u32, region: In<usize>) -> Result<Handle> {
+    let parent = registry::get::<Mem>(parent)?;
+    if parent.parent.is_some() {
+        return Err(cl::INVALID_MEM_OBJECT);
+    }
+    if flags & HOST_PTR != 0 || kind != cl::BUFFER_CREATE_TYPE_REGION || region.is_null() {
+        return Err(cl::INVALID_VALUE);
+    }
+    check_flags(flags)?;
+    let widens = |only: u64, wanted: u64| parent.flags & only != 0 && flags & wanted != 0;
+    if widens(cl::MEM_WRITE_ONLY, cl::MEM_READ_WRITE | cl::MEM_READ_ONLY)
+        || widens(cl::MEM_READ_ONLY, cl::MEM_READ_WRITE | cl::MEM_WRITE_ONLY)
+        || widens(cl::MEM_HOST_WRITE_ONLY, cl::MEM_HOST_READ_ONLY)
+        || widens(cl::MEM_HOST_READ_ONLY, cl::MEM_HOST_WRITE_ONLY)
+        || widens(cl::MEM_HOST_NO_ACCESS, cl::MEM_HOST_READ_ONLY | cl::MEM_HOST_WRITE_ONLY)
+    {
+        return Err(cl::INVALID_VALUE);
+    }
+    let region = region.list(2);
+    let (origin, size) = (region[0], region[1]);
+    if size == 0 {
+        return Err(cl::INVALID_BUFFER_SIZE);
+    }
+    parent.holds(origin, size)?;
+    if origin % ALIGN != 0 {
+        return Err(cl::MISALIGNED_SUB_BUFFER_OFFSET);
+    }
+    let own = |mask: u64| if flags & mask != 0 { flags & mask } else { parent.flags & mask };
+    let mem = Mem {
+        tag: Tag::default(),
+        context: Arc::clone(&parent.context),
+        flags: own(ACCESS) | own(HOST_ACCESS) | parent.flags & HOST_PTR,
+        size,
+        host_ptr: if parent.host_ptr != 0 { parent.host_ptr + origin } else { 0 },
+        properties: Vec::new(),
+        place: Mutex::default(),
+        shadow: OnceLock::new(),
+        maps: Mutex::default(),
+        destructors: Mutex::default(),
+        parent: Some((parent, origin)),
+    };
+    Ok(registry::publish(&Arc::new(mem)))
+}
+
+/// `clGetMemObjectInfo`.
+pub fn get_mem_object_info(
+    handle: Handle,
+    name: u32,
+    size: usize,
+    value: Out<u8>,
+    size_ret: Out<usize>,
+) -> Result<()> {
+    let room = Room { size, value, size_ret };
+    let mem = registry::get::<Mem>(handle)?;
+    match name {
+        cl::MEM_TYPE => room.give(&cl::MEM_OBJECT_BUFFER),
+        cl::MEM_FLAGS => room.give(&mem.flags),
+        cl::MEM_SIZE => room.give(&mem.size),
+        cl::MEM_HOST_PTR => room.give(&mem.host_ptr),
+        cl::MEM_MAP_COUNT => room.give(&(mem.maps().len() as u32)),
+        cl::MEM_REFERENCE_COUNT => room.give(&registry::references(&*mem)),
+        cl::MEM_CONTEXT => room.give(&mem.context.handle()),
+        cl::MEM_ASSOCIATED_MEMOBJECT => {
+            room.give(&mem.parent.as_ref().map_or(Handle::NULL, |(p, _)| p.tag.handle()))
+        }
+        cl::MEM_OFFSET => room.give(&mem.parent.as_ref().map_or(0, |(_, origin)| *origin)),
+        cl::MEM_USES_SVM_POINTER => room.give(&false),
+        cl::MEM_PROPERTIES => room.give(&mem.properties[..]),
+        _ => Err(cl::INVALID_VALUE),
+    }
+}
+
+/// `clSetMemObjectDestructorCallback`.
+pub fn set_mem_object_destructor_callback(handle: Handle, function: Notify, data: usize) -> Result<()> {
+    let mem = registry::get::<Mem>(handle)?;
+    if function.is_none() {
+        return Err(cl::INVALID_VALUE);
+    }
+    mem.destructors.lock().unwrap_or_else(PoisonError::into_inner).push((function, data));
+    Ok(())
+}

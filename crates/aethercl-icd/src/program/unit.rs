@@ -1,0 +1,196 @@
+//! What a program was made from, which is also its binary: texts with the options and headers they were compiled with.
+
+use aethercl::{BuildError, Includes, Source, Target};
+use serde::{Deserialize, Serialize};
+
+/// One text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Text {
+    /// OpenCL C.
+    pub text: String,
+    /// Build options.
+    pub options: String,
+    /// Names and texts that `#include` finds beside those on disk.
+    pub headers: Vec<(String, String)>,
+}
+
+/// What a program is after a build, a compilation or a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// Compiled, not linked.
+    Object,
+    /// A library of compiled programs.
+    Library,
+    /// Ready for kernels.
+    Executable,
+}
+
+/// Texts that make up a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unit {
+    /// What it is.
+    pub kind: Kind,
+    /// Its texts in order.
+    pub texts: Vec<Text>,
+    /// Options of the link, or of the build from a binary.
+    pub options: String,
+}
+
+/// What a binary begins with; the number changes with its form.
+const MAGIC: &[u8] = b"AETHERCL-BINARY-1\n";
+/// Name of a program's text in messages.
+const NAME: &str = "<source>";
+
+impl Unit {
+    /// As a binary.
+    pub fn binary(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend(serde_json::to_vec(self).unwrap_or_default());
+        out
+    }
+
+    /// From a binary; none where it is not one.
+    pub fn from_binary(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes.strip_prefix(MAGIC)?).ok()
+    }
+
+    /// Builds it for a device.
+    ///
+    /// # Errors
+    /// The log.
+    pub fn build(&self, target: &Target) -> Result<aethercl::Program, BuildError> {
+        if let [one] = &self.texts[..] {
+            let source = Source { name: NAME, text: &one.text };
+            return aethercl::Program::build_for(&source, &one.options, &one.includes(), target);
+        }
+        // Several: each is preprocessed with what it was compiled with, then they are one text.
+        let mut joined = String::new();
+        let mut known: Vec<String> = Vec::new();
+        for text in &self.texts {
+            let source = Source { name: NAME, text: &text.text };
+            let plain = aethercl::preprocessed(&source, &text.options, &text.includes(), target)?;
+            for item in items(&plain) {
+                // A header's declarations come with each text that included it.
+                let words = item.split_whitespace().collect::<Vec<_>>().join(" ");
+                if known.contains(&words) {
+                    continue;
+                }
+                known.push(words);
+                joined += item;
+                joined.push('\n');
+            }
+        }
+        let options = self.texts.first().map_or("", |t| t.options.as_str());
+        let kept: Vec<&str> = options.split_whitespace().filter(|o| o.starts_with("-cl-")).collect();
+        let source = Source { name: "<linked>", text: &joined };
+        aethercl::Program::build_for(&source, &kept.join(" "), &Includes::none(), target)
+    }
+
+    /// That its texts compile by themselves: what they call may be in others.
+    ///
+    /// # Errors
+    /// The log.
+    pub fn compile(&self, target: &Target) -> Result<String, BuildError> {
+        let mut log = String::new();
+        for text in &self.texts {
+            let source = Source { name: NAME, text: &text.text };
+            log += &aethercl::check_unit(&source, &text.options, &text.includes(), target)?;
+        }
+        Ok(log)
+    }
+}
+
+impl Text {
+    fn includes(&self) -> Includes {
+        self.headers.iter().fold(Includes::from_disk(), |all, (name, text)| all.with(name, text))
+    }
+}
+
+/// The declarations and definitions of a preprocessed text, one after the other.
+fn items(text: &str) -> Vec<&str> {
+    let (mut out, mut depth, mut start) = (Vec::new(), 0i32, 0);
+    let mut function = false;
+    let mut quote: Option<char> = None;
+    let mut escaped = false;
+    let mut last = ' ';
+    for (i, c) in text.char_indices() {
+        if let Some(q) = quote {
+            if c == q && !escaped {
+                quote = None;
+            }
+            escaped = c == '\\' && !escaped;
+            continue;
+        }
+        let mut ends = false;
+        match c {
+            '"' | '\'' => quote = Some(c),
+            '{' => {
+                // Behind a parameter list or an attribute a brace opens a body.
+                function |= depth == 0 && last == ')';
+                depth += 1;
+            }
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            '}' => {
+                depth -= 1;
+                ends = depth == 0 && function;
+            }
+            ';' => ends = depth == 0,
+            _ => {}
+        }
+        if !c.is_whitespace() {
+            last = c;
+        }
+        if ends {
+            out.push(text[start..=i].trim());
+            start = i + 1;
+            function = false;
+        }
+    }
+    if !text[start..].trim().is_empty() {
+        out.push(text[start..].trim());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str, options: &str, headers: &[(&str, &str)]) -> Text {
+        let headers = headers.iter().map(|(n, t)| ((*n).to_string(), (*t).to_string())).collect();
+        Text { text: text.into(), options: options.into(), headers }
+    }
+
+    #[test]
+    fn a_binary_comes_back() {
+        let texts = vec![text("kernel void k() {}", "-D A=\"x y\"", &[("h.h", "int f(int);")])];
+        let unit = Unit { kind: Kind::Executable, texts, options: "-w".into() };
+        assert_eq!(Unit::from_binary(&unit.binary()), Some(unit));
+        assert_eq!(Unit::from_binary(b"\x7fELF"), None);
+    }
+
+    #[test]
+    fn texts_fall_apart_into_declarations() {
+        let text = "struct s { int a; }; typedef int t; constant char c[] = \"};{\"; int f(int x) { return x; }\nkernel void k() { if (1) { ; } }";
+        let found = items(text);
+        assert_eq!(found.len(), 5, "{found:?}");
+        assert_eq!((found[0], found[2]), ("struct s { int a; };", "constant char c[] = \"};{\";"));
+    }
+
+    #[test]
+    fn texts_with_a_header_in_common_link() {
+        let header = [("h.h", "struct pair { int a, b; };\nint sum(struct pair p);\n")];
+        let one =
+            text("#include \"h.h\"\nint sum(struct pair p) { return p.a + p.b + N; }", "-D N=1", &header);
+        let two = text(
+            "#include \"h.h\"\nkernel void k(global int *y) { struct pair p = { 1, N }; y[0] = sum(p); }",
+            "-D N=2",
+            &header,
+        );
+        let unit = Unit { kind: Kind::Executable, texts: vec![two, one], options: String::new() };
+        unit.compile(&Target::default()).unwrap();
+        let program = unit.build(&Target::default()).unwrap();
+        assert_eq!(program.kernels()[0].name, "k");
+    }
+}

@@ -1,0 +1,170 @@
+//! Which command runs when: those that wait for nothing any more, in the order they were enqueued, on one thread; callbacks on another.
+
+use super::event::Event;
+use crate::cl;
+use crate::cl::Result;
+use crate::device::Times;
+use crate::raw::EventNotify;
+use crate::registry::Object;
+use aethercl::machine::Fence;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+
+type Work = Box<dyn FnOnce() -> Result<Times> + Send>;
+
+/// What a command does on the device.
+pub struct Job(Option<Work>);
+
+impl Job {
+    /// Something that takes place on the machine, or fails with a code.
+    pub fn new(work: impl FnOnce() -> Result<Times> + Send + 'static) -> Self {
+        Self(Some(Box::new(work)))
+    }
+    /// Nothing but its place in the order.
+    pub fn nothing() -> Self {
+        Self(None)
+    }
+}
+
+/// A command that has not begun.
+pub struct Command {
+    event: Arc<Event>,
+    number: u64,
+    /// Events that it waits for, and one until it is wholly enqueued.
+    pending: AtomicUsize,
+    failed: AtomicBool,
+    job: Mutex<Job>,
+    /// What it waits for, for the device's clock.
+    before: Mutex<Vec<Arc<Event>>>,
+}
+
+#[derive(Default)]
+struct Ready {
+    commands: Mutex<BTreeMap<u64, Arc<Command>>>,
+    changed: Condvar,
+}
+
+/// Commands that can begin, and the thread that takes them.
+fn ready() -> &'static Ready {
+    static READY: OnceLock<Ready> = OnceLock::new();
+    static THREAD: OnceLock<bool> = OnceLock::new();
+    let ready = READY.get_or_init(Ready::default);
+    THREAD.get_or_init(|| {
+        std::thread::Builder::new().name("aethercl-commands".into()).spawn(move || work(ready)).is_ok()
+    });
+    ready
+}
+
+fn work(ready: &'static Ready) {
+    loop {
+        let mut commands = ready.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let command = loop {
+            match commands.pop_first() {
+                Some((_, command)) => break command,
+                None => commands = ready.changed.wait(commands).unwrap_or_else(PoisonError::into_inner),
+            }
+        };
+        drop(commands);
+        command.run();
+    }
+}
+
+/// Puts a command into the graph of those that wait; `enter` tells its place in its queue.
+pub fn submit(
+    event: &Arc<Event>,
+    listed: Vec<Arc<Event>>,
+    enter: impl FnOnce(&Arc<Event>) -> Vec<Arc<Event>>,
+    job: Job,
+) {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let placed = enter(event);
+    let command = Arc::new(Command {
+        event: Arc::clone(event),
+        number: NUMBER.fetch_add(1, Ordering::Relaxed),
+        pending: AtomicUsize::new(1 + listed.len() + placed.len()),
+        failed: AtomicBool::new(false),
+        job: Mutex::new(job),
+        before: Mutex::new(listed.iter().chain(&placed).cloned().collect()),
+    });
+    for (before, listed) in listed.iter().map(|e| (e, true)).chain(placed.iter().map(|e| (e, false))) {
+        if !before.hold(&command, listed) {
+            command.let_go(listed && before.status() < 0);
+        }
+    }
+    command.let_go(false);
+}
+
+impl Command {
+    /// One of the things it waits for has come to an end.
+    pub fn let_go(self: &Arc<Self>, failed: bool) {
+        if failed {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let ready = ready();
+            let mut commands = ready.commands.lock().unwrap_or_else(PoisonError::into_inner);
+            commands.insert(self.number, Arc::clone(self));
+            drop(commands);
+            ready.changed.notify_one();
+        }
+    }
+
+    fn run(self: &Arc<Self>) {
+        let before = std::mem::take(&mut *self.before.lock().unwrap_or_else(PoisonError::into_inner));
+        let job = self.job.lock().unwrap_or_else(PoisonError::into_inner).0.take();
+        let event = &self.event;
+        if self.failed.load(Ordering::Relaxed) {
+            drop(job);
+            event.reach(cl::EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, Times::at(event.queued));
+            return;
+        }
+        event.reach(cl::SUBMITTED as i32, Times::default());
+        event.reach(cl::RUNNING as i32, Times::default());
+        // A command that panics is a failed one; whoever waits for it goes on.
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.done(&before, job)));
+        match done.unwrap_or(Err(cl::OUT_OF_HOST_MEMORY)) {
+            Ok(times) => event.reach(cl::COMPLETE as i32, times),
+            Err(code) => event.reach(code, Times::at(event.queued)),
+        }
+    }
+
+    fn done(&self, before: &[Arc<Event>], job: Option<Work>) -> Result<Times> {
+        let event = &self.event;
+        let Some(queue) = &event.queue else { return Ok(Times::default()) };
+        let times: Vec<Times> = before.iter().map(|e| e.times()).collect();
+        let Some(job) = job else {
+            let end = times.iter().map(|t| t.end).fold(event.queued, u64::max);
+            return Ok(Times { queued: event.queued, ..Times::at(end) });
+        };
+        let here = |e: &&Arc<Event>| e.queue.as_ref().is_some_and(|q| Arc::ptr_eq(&q.device, &queue.device));
+        let fences: Vec<Fence> = before.iter().filter(here).filter_map(|e| e.times().fence).collect();
+        // What another device or the program did is a moment of the host's clock.
+        let elsewhere = before.iter().filter(|e| !here(e)).map(|e| e.times().end);
+        let moment = elsewhere.fold(event.queued, u64::max);
+        queue.device.order(queue.number, &fences, moment)?;
+        Ok(Times { queued: event.queued, ..job()? })
+    }
+}
+
+type Call = (Arc<Event>, EventNotify, i32, usize);
+
+/// Has a callback called.
+pub fn call_back(event: Arc<Event>, function: EventNotify, status: i32, data: usize) {
+    static CALLS: OnceLock<Mutex<Sender<Call>>> = OnceLock::new();
+    let calls = CALLS.get_or_init(|| {
+        let (sender, receiver) = channel::<Call>();
+        let run = move || {
+            for (event, function, status, data) in receiver {
+                if let Some(function) = function {
+                    function(event.tag().handle(), status, data);
+                }
+            }
+        };
+        // Without a thread nothing is called; a process in that state has other sorrows.
+        let _ = std::thread::Builder::new().name("aethercl-callbacks".into()).spawn(run);
+        Mutex::new(sender)
+    });
+    let _ = calls.lock().unwrap_or_else(PoisonError::into_inner).send((event, function, status, data));
+}

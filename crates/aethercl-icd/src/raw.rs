@@ -1,0 +1,228 @@
+//! What programs in C hand over: pointers to read or write through, and host memory that commands reach.
+//!
+//! The types here have the layout of a C pointer and stand in the signatures of the exported functions, so a value of one comes from a
+//! caller. Each access trusts the caller for what OpenCL says of that parameter and for nothing else: null is always looked for, and
+//! nothing is read beyond the number of elements that the call gives.
+#![allow(unsafe_code)] // the one place, with the exported names, that follows pointers of the caller
+
+use crate::cl;
+use crate::cl::Result;
+use std::ffi::{CStr, c_char, c_void};
+
+/// An OpenCL object as programs see it: the address of what [`crate::registry`] keeps, or 0.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(pub usize);
+
+impl Handle {
+    /// No object.
+    pub const NULL: Self = Self(0);
+}
+
+/// A pointer that a call only reads through.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct In<T>(*const T);
+
+impl<T> Clone for In<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for In<T> {}
+
+impl<T: Copy> In<T> {
+    /// No pointer.
+    pub const NULL: Self = Self(std::ptr::null());
+
+    /// Of a slice that outlives the call.
+    pub fn of(list: &[T]) -> Self {
+        Self(list.as_ptr())
+    }
+    /// Whether there is none.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+    /// Where it points.
+    pub fn address(self) -> usize {
+        self.0.addr()
+    }
+    /// The value it points to, if there is one.
+    pub fn get(self) -> Option<T> {
+        // SAFETY: not null, so the caller promises a value of this type; its alignment is not relied on.
+        (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
+    }
+    /// The first `count` values; none where the pointer is null.
+    pub fn list(self, count: usize) -> Vec<T> {
+        if self.0.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: not null, so the caller promises `count` values; alignment is not relied on.
+        (0..count).map(|i| unsafe { self.0.add(i).read_unaligned() }).collect()
+    }
+}
+
+impl<T: Copy + Default + PartialEq> In<T> {
+    /// Pairs of a list that ends with 0 in the place of a name; none where the pointer is null.
+    pub fn pairs(self) -> Vec<(T, T)> {
+        let mut pairs = Vec::new();
+        while !self.0.is_null() {
+            // SAFETY: every name before was not 0, so the caller promises another one here.
+            let name = unsafe { self.0.add(pairs.len() * 2).read_unaligned() };
+            if name == T::default() {
+                break;
+            }
+            // SAFETY: a value follows each name.
+            pairs.push((name, unsafe { self.0.add(pairs.len() * 2 + 1).read_unaligned() }));
+        }
+        pairs
+    }
+}
+
+impl In<c_char> {
+    /// Of a text that outlives the call.
+    pub fn from_text(text: &CStr) -> Self {
+        Self(text.as_ptr())
+    }
+    /// The text up to its 0, bytes that are not UTF-8 replaced; none where the pointer is null.
+    pub fn text(self) -> Option<String> {
+        // SAFETY: not null, so the caller promises a text that ends with 0.
+        (!self.0.is_null()).then(|| unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
+    }
+    /// The first `bytes` bytes as text.
+    pub fn text_of(self, bytes: usize) -> String {
+        let raw: Vec<u8> = self.list(bytes).into_iter().map(|c| c as u8).collect();
+        String::from_utf8_lossy(&raw).into_owned()
+    }
+}
+
+/// A pointer that a call writes through.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Out<T>(*mut T);
+
+impl<T> Clone for Out<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Out<T> {}
+
+impl<T: Copy> Out<T> {
+    /// No pointer: what is written is dropped.
+    pub const NULL: Self = Self(std::ptr::null_mut());
+
+    /// To a variable that outlives the call.
+    pub fn to(value: &mut T) -> Self {
+        Self(value)
+    }
+    /// To the first of several values that outlive the call.
+    pub fn to_list(list: &mut [T]) -> Self {
+        Self(list.as_mut_ptr())
+    }
+    /// Whether there is none.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+    /// Writes a value, where there is a pointer.
+    pub fn set(self, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: not null, so the caller promises room for one value; alignment is not relied on.
+            unsafe { self.0.write_unaligned(value) }
+        }
+    }
+    /// Writes values one after the other, where there is a pointer.
+    pub fn set_list(self, values: &[T]) {
+        for (i, value) in values.iter().enumerate().filter(|_| !self.0.is_null()) {
+            // SAFETY: callers of this crate compared the number with the room that the call names.
+            unsafe { self.0.add(i).write_unaligned(*value) }
+        }
+    }
+}
+
+impl Out<u8> {
+    /// The first `count` addresses of a list that the caller has there.
+    pub fn addresses(self, count: usize) -> Vec<usize> {
+        In(self.0.cast::<usize>().cast_const()).list(count)
+    }
+}
+
+/// Memory of the program that a command reads or writes, now or later: OpenCL has the program keep it until the command is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host(usize);
+
+impl Host {
+    /// At an address.
+    ///
+    /// # Errors
+    /// `CL_INVALID_VALUE` for null.
+    pub fn at(address: usize) -> Result<Self> {
+        if address == 0 { Err(cl::INVALID_VALUE) } else { Ok(Self(address)) }
+    }
+    /// Further on.
+    pub fn plus(self, bytes: usize) -> Self {
+        Self(self.0.wrapping_add(bytes))
+    }
+    /// The address.
+    pub fn address(self) -> usize {
+        self.0
+    }
+    /// Copies bytes from there.
+    pub fn read(self, to: &mut [u8]) {
+        let from = std::ptr::with_exposed_provenance::<u8>(self.0);
+        // SAFETY: the program keeps these bytes for the command that reads them; `to` is memory of this crate.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) }
+    }
+    /// The bytes there.
+    pub fn bytes(self, bytes: usize) -> Vec<u8> {
+        let mut data = vec![0; bytes];
+        self.read(&mut data);
+        data
+    }
+    /// Copies bytes there.
+    pub fn write(self, from: &[u8]) {
+        let to = std::ptr::with_exposed_provenance_mut::<u8>(self.0);
+        // SAFETY: the program keeps this room for the command that writes it; `from` is memory of this crate.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
+    }
+}
+
+/// Host memory that this crate has for mapped buffers: its address is a multiple of 4096.
+#[derive(Debug)]
+pub struct Block(Vec<Page>);
+
+#[repr(align(4096))]
+#[derive(Clone, Copy, Debug)]
+struct Page([u8; 4096]);
+
+impl Block {
+    /// Zeroes.
+    pub fn new(bytes: usize) -> Self {
+        Self(vec![Page([0; 4096]); bytes.div_ceil(4096).max(1)])
+    }
+    /// Where it begins.
+    pub fn host(&self) -> Host {
+        // Of a page's own bytes, which it has room for.
+        debug_assert_eq!(self.0.first().map_or(0, |p| p.0.len()), 4096);
+        Host(self.0.as_ptr().expose_provenance())
+    }
+}
+
+/// `void (*)(const char *, const void *, size_t, void *)`.
+pub type ContextNotify = Option<extern "C" fn(*const c_char, *const c_void, usize, usize)>;
+/// `void (*)(cl_object, void *)`.
+pub type Notify = Option<extern "C" fn(Handle, usize)>;
+/// `void (*)(cl_event, cl_int, void *)`.
+pub type EventNotify = Option<extern "C" fn(Handle, i32, usize)>;
+/// A function pointer that is taken and never called.
+pub type Unused = Option<extern "C" fn()>;
+
+unsafe extern "C" {
+    fn atexit(function: extern "C" fn()) -> i32;
+}
+
+/// Runs a function when the process ends.
+pub fn at_exit(function: extern "C" fn()) {
+    // SAFETY: the function takes nothing, returns nothing and lives as long as the library, which is never unloaded: it holds threads.
+    unsafe { atexit(function) };
+}

@@ -1,0 +1,163 @@
+//! Handles: which objects a program knows, and how often it holds each.
+//!
+//! A handle is the address of a few bytes that begin with the dispatch table, as `cl_khr_icd` asks. It is never followed here: every call
+//! looks its handles up, so one that was released, or never was one, is an error code. An object lives while the program holds it or
+//! another object needs it, and its handle is valid as long as that.
+
+use crate::cl;
+use crate::cl::{Code, Result};
+use crate::raw::Handle;
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+
+/// Address of the dispatch table that every handle points to.
+static DISPATCH: AtomicUsize = AtomicUsize::new(0);
+
+/// Says where the dispatch table is, before the first object is made.
+pub fn set_dispatch(address: usize) {
+    DISPATCH.store(address, Ordering::Release);
+}
+
+/// What a handle points to.
+#[repr(C)]
+struct Face {
+    dispatch: usize,
+}
+
+/// The part of an object that makes it known under a handle, as long as it lives.
+#[derive(Debug)]
+pub struct Tag(Box<Face>);
+
+impl std::fmt::Debug for Face {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x}", self.dispatch)
+    }
+}
+
+impl Default for Tag {
+    fn default() -> Self {
+        Self(Box::new(Face { dispatch: DISPATCH.load(Ordering::Acquire) }))
+    }
+}
+
+impl Tag {
+    /// The handle.
+    pub fn handle(&self) -> Handle {
+        Handle((&raw const *self.0).expose_provenance())
+    }
+}
+
+impl Drop for Tag {
+    fn drop(&mut self) {
+        let gone = write().remove(&self.handle());
+        // What it held can be another object, whose end locks the table again.
+        drop(gone);
+    }
+}
+
+/// An object that programs have handles of.
+pub trait Object: Any + Send + Sync {
+    /// The error of a call that is given something else.
+    const INVALID: Code;
+    /// Its name in the list of what was not released.
+    const NAME: &'static str;
+    /// What makes it known.
+    fn tag(&self) -> &Tag;
+}
+
+type Shared = Arc<dyn Any + Send + Sync>;
+
+struct Entry {
+    object: Weak<dyn Any + Send + Sync>,
+    name: &'static str,
+    /// How often the program holds it; 0 where only other objects do.
+    held: u32,
+    keep: Option<Shared>,
+}
+
+static TABLE: RwLock<BTreeMap<Handle, Entry>> = RwLock::new(BTreeMap::new());
+
+fn read() -> RwLockReadGuard<'static, BTreeMap<Handle, Entry>> {
+    TABLE.read().unwrap_or_else(PoisonError::into_inner)
+}
+fn write() -> RwLockWriteGuard<'static, BTreeMap<Handle, Entry>> {
+    TABLE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes an object known, held once by the program.
+pub fn publish<T: Object>(object: &Arc<T>) -> Handle {
+    let handle = object.tag().handle();
+    let keep: Shared = Arc::clone(object) as Shared;
+    let entry = Entry { object: Arc::downgrade(&keep), name: T::NAME, held: 1, keep: Some(keep) };
+    write().insert(handle, entry);
+    handle
+}
+
+/// The object of a handle.
+///
+/// # Errors
+/// [`Object::INVALID`].
+pub fn get<T: Object>(handle: Handle) -> Result<Arc<T>> {
+    let object = read().get(&handle).and_then(|entry| entry.object.upgrade());
+    object.and_then(|object| object.downcast::<T>().ok()).ok_or(T::INVALID)
+}
+
+/// How often the program holds an object.
+pub fn references<T: Object>(object: &T) -> u32 {
+    read().get(&object.tag().handle()).map_or(0, |entry| entry.held)
+}
+
+/// The program holds an object once more.
+///
+/// # Errors
+/// [`Object::INVALID`].
+pub fn retain<T: Object>(handle: Handle) -> Result<()> {
+    let object = get::<T>(handle)?;
+    let mut table = write();
+    let entry = table.get_mut(&handle).ok_or(T::INVALID)?;
+    entry.held += 1;
+    entry.keep.get_or_insert(object as Shared);
+    Ok(())
+}
+
+/// The program holds an object once less.
+///
+/// # Errors
+/// [`Object::INVALID`], also where the program does not hold it.
+pub fn release<T: Object>(handle: Handle) -> Result<()> {
+    let object = get::<T>(handle)?;
+    let mut table = write();
+    let entry = table.get_mut(&handle).filter(|e| e.held > 0).ok_or(T::INVALID)?;
+    entry.held -= 1;
+    let kept = if entry.held == 0 { entry.keep.take() } else { None };
+    drop(table);
+    drop((kept, object));
+    Ok(())
+}
+
+/// Handles of a list of objects.
+///
+/// # Errors
+/// Of the first that is none.
+pub fn all<T: Object>(handles: &[Handle]) -> Result<Vec<Arc<T>>> {
+    handles.iter().map(|handle| get(*handle)).collect()
+}
+
+/// What the program holds, by name: objects and how many references.
+pub fn held() -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::new();
+    for entry in read().values().filter(|e| e.held > 0) {
+        *counts.entry(entry.name).or_default() += 1;
+    }
+    counts
+}
+
+/// That a list of handles and its length belong together.
+///
+/// # Errors
+/// `CL_INVALID_EVENT_WAIT_LIST` where they do not.
+pub fn wait_list_length(count: u32, is_null: bool) -> Result<()> {
+    if (count == 0) == is_null { Ok(()) } else { Err(cl::INVALID_EVENT_WAIT_LIST) }
+}

@@ -1,0 +1,135 @@
+//! What a program did, for the end: kernels by modelled time, transfers, findings, objects that were not released.
+
+use crate::raw;
+use crate::registry;
+use crate::settings::{say, settings};
+use crate::summary::{FindingRow, KernelRow, Summary, TransferRow};
+use aethercl::Finding;
+use aethercl::machine::Completion;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+static REPORT: Mutex<Summary> = Mutex::new(Summary {
+    kernels: Vec::new(),
+    transfers: Vec::new(),
+    findings: Vec::new(),
+    failures: Vec::new(),
+    leaked: BTreeMap::new(),
+});
+
+fn report() -> MutexGuard<'static, Summary> {
+    REPORT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Failures and findings that are kept at most.
+const KEPT: usize = 1000;
+
+/// Has the report written when the process ends, where the settings ask for one.
+pub fn begin() {
+    static BEGUN: Once = Once::new();
+    if settings().report.is_some() {
+        BEGUN.call_once(|| raw::at_exit(write));
+    }
+}
+
+extern "C" fn write() {
+    let Some(path) = &settings().report else { return };
+    // Each process that a program starts has a file of its own.
+    let path = PathBuf::from(path.to_string_lossy().replace("%p", &std::process::id().to_string()));
+    let mut report = report().clone();
+    report.kernels.sort_by_key(|k| std::cmp::Reverse(k.ns));
+    // Devices and the platform are there without having been made.
+    let made = registry::held().into_iter().filter(|(name, _)| !matches!(*name, "platform" | "device"));
+    report.leaked = made.map(|(name, n)| (name.to_string(), n)).collect();
+    let text = serde_json::to_string_pretty(&report).unwrap_or_default();
+    if let Err(e) = std::fs::write(&path, text) {
+        say(&format!("the report cannot be written to {}: {e}", path.display()));
+    }
+}
+
+/// Notes a launch that went well.
+pub fn launch(device: &str, name: &str, done: &Completion) {
+    let mut report = report();
+    let at = report.kernels.iter().position(|k| k.device == device && k.kernel == name);
+    let at = at.unwrap_or_else(|| {
+        let (device, kernel) = (device.to_string(), name.to_string());
+        report.kernels.push(KernelRow { device, kernel, ..KernelRow::default() });
+        report.kernels.len() - 1
+    });
+    let ns = done.end_ns.saturating_sub(done.start_ns);
+    let row = &mut report.kernels[at];
+    row.launches += 1;
+    row.ns += ns;
+    let estimate = done.outcome.as_ref().ok().and_then(|o| o.estimate.clone());
+    if let Some(estimate) = estimate.filter(|_| ns >= row.longest_ns) {
+        (row.longest_ns, row.bound) = (ns, estimate.bound().to_string());
+    }
+}
+
+/// Notes a transfer that went well.
+pub fn transfer(device: &str, kind: &str, bytes: usize, ns: u64) {
+    let mut report = report();
+    let at = report.transfers.iter().position(|t| t.device == device && t.kind == kind);
+    let at = at.unwrap_or_else(|| {
+        let (device, kind) = (device.to_string(), kind.to_string());
+        report.transfers.push(TransferRow { device, kind, ..TransferRow::default() });
+        report.transfers.len() - 1
+    });
+    let row = &mut report.transfers[at];
+    row.count += 1;
+    row.bytes += bytes as u64;
+    row.ns += ns;
+}
+
+/// Notes what checks found in a launch; what is new is said at once.
+pub fn findings(found: &[Finding]) {
+    let mut report = report();
+    for finding in found {
+        let same = |f: &&mut FindingRow| {
+            f.kind == finding.kind.name()
+                && f.kernel == finding.kernel
+                && (&f.file, f.line, f.column) == (&finding.file, finding.line, finding.column)
+                && f.object == finding.object
+        };
+        if let Some(known) = report.findings.iter_mut().find(same) {
+            known.count += finding.count;
+            continue;
+        }
+        if report.findings.len() < KEPT {
+            report.findings.push(row(finding));
+            tell(&finding.to_string());
+        }
+    }
+}
+
+fn row(finding: &Finding) -> FindingRow {
+    FindingRow {
+        kind: finding.kind.name().into(),
+        kernel: finding.kernel.clone(),
+        file: finding.file.clone(),
+        line: finding.line,
+        column: finding.column,
+        message: finding.message.clone(),
+        object: finding.object.clone(),
+        offset: finding.offset,
+        count: finding.count,
+        text: finding.to_string(),
+    }
+}
+
+/// Notes a command that failed, and says so.
+pub fn failure(why: &str) {
+    let mut report = report();
+    if report.failures.len() < KEPT {
+        report.failures.push(why.to_string());
+        tell(why);
+    }
+}
+
+/// Says what the report would, where none is asked for.
+fn tell(text: &str) {
+    if !settings().quiet && settings().report.is_none() {
+        say(text);
+    }
+}

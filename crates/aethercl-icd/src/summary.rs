@@ -1,0 +1,139 @@
+//! What a program did on the devices, as it is written at its end and read by `aethercl run`.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A kernel on a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelRow {
+    /// Device, as its profile is called.
+    pub device: String,
+    /// Its name.
+    pub kernel: String,
+    /// How often it ran.
+    pub launches: u64,
+    /// Modelled time of all launches, ns.
+    pub ns: u64,
+    /// What held its longest launch up.
+    pub bound: String,
+    /// Modelled time of its longest launch, ns.
+    pub longest_ns: u64,
+}
+
+/// Transfers of one kind on a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransferRow {
+    /// Device, as its profile is called.
+    pub device: String,
+    /// `write`, `read`, `copy` or `fill`.
+    pub kind: String,
+    /// How many.
+    pub count: u64,
+    /// Bytes moved by all.
+    pub bytes: u64,
+    /// Modelled time of all, ns.
+    pub ns: u64,
+}
+
+/// Something that a check found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FindingRow {
+    /// The kind's name, the same in every release.
+    pub kind: String,
+    /// The kernel.
+    pub kernel: String,
+    /// File of the place.
+    pub file: String,
+    /// Line from 1.
+    pub line: u32,
+    /// Column from 1.
+    pub column: u32,
+    /// What happened.
+    pub message: String,
+    /// Buffer or variable.
+    pub object: String,
+    /// Byte offset in it.
+    pub offset: i64,
+    /// How often, in all launches.
+    pub count: u64,
+    /// All of it as text.
+    pub text: String,
+}
+
+/// Everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Kernels, the longest first.
+    pub kernels: Vec<KernelRow>,
+    /// Transfers.
+    pub transfers: Vec<TransferRow>,
+    /// Findings in the order they were made.
+    pub findings: Vec<FindingRow>,
+    /// Commands that failed, in words.
+    pub failures: Vec<String>,
+    /// Objects that the program still held at the end, by kind.
+    pub leaked: BTreeMap<String, usize>,
+}
+
+impl Summary {
+    /// Adds what another process did.
+    pub fn add(&mut self, other: Self) {
+        for row in other.kernels {
+            let same = |k: &&mut KernelRow| k.device == row.device && k.kernel == row.kernel;
+            match self.kernels.iter_mut().find(same) {
+                Some(own) => {
+                    own.launches += row.launches;
+                    own.ns += row.ns;
+                    if row.longest_ns > own.longest_ns {
+                        (own.longest_ns, own.bound) = (row.longest_ns, row.bound);
+                    }
+                }
+                None => self.kernels.push(row),
+            }
+        }
+        for row in other.transfers {
+            let same = |t: &&mut TransferRow| t.device == row.device && t.kind == row.kind;
+            match self.transfers.iter_mut().find(same) {
+                Some(own) => {
+                    own.count += row.count;
+                    own.bytes += row.bytes;
+                    own.ns += row.ns;
+                }
+                None => self.transfers.push(row),
+            }
+        }
+        self.findings.extend(other.findings);
+        self.failures.extend(other.failures);
+        for (name, count) in other.leaked {
+            *self.leaked.entry(name).or_default() += count;
+        }
+        self.kernels.sort_by_key(|k| std::cmp::Reverse(k.ns));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_processes_are_one_summary() {
+        let kernel = |ns: u64, bound: &str| KernelRow {
+            device: "d".into(),
+            kernel: "k".into(),
+            launches: 1,
+            ns,
+            bound: bound.into(),
+            longest_ns: ns,
+        };
+        let of = |row: KernelRow| Summary {
+            leaked: BTreeMap::from([("event".to_string(), 2)]),
+            kernels: vec![row],
+            ..Summary::default()
+        };
+        let mut all = of(kernel(5, "latency"));
+        all.add(of(kernel(7, "issue slots")));
+        let want = KernelRow { launches: 2, ns: 12, longest_ns: 7, ..kernel(7, "issue slots") };
+        assert_eq!(all.kernels, [want]);
+        assert_eq!(all.leaked["event"], 4);
+    }
+}

@@ -1,0 +1,9 @@
+//! The functions as a program calls them, without a loader.
+#![allow(clippy::unwrap_used, clippy::panic)] // tests
+
+mod buffers;
+mod events;
+mod misuse;
+mod programs;
+mod setup;
+mod threads;

@@ -1,0 +1,111 @@
+//! `aethercl run` with a program in C that finds the driver as a loader does.
+#![allow(clippy::unwrap_used)] // tests
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Doubles a buffer; with an argument, one element too many.
+const PROGRAM: &str = r#"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+typedef void *handle;
+#define F(type, name, ...) type (*name)(__VA_ARGS__) = (type (*)(__VA_ARGS__))dlsym(library, #name)
+int main(int count, char **arguments) {
+    void *library = dlopen(getenv("OCL_ICD_FILENAMES"), RTLD_NOW);
+    if (!library) { puts(dlerror()); return 9; }
+    F(int, clGetPlatformIDs, unsigned, handle *, unsigned *);
+    F(int, clGetDeviceIDs, handle, unsigned long, unsigned, handle *, unsigned *);
+    F(handle, clCreateContext, void *, unsigned, handle *, void *, void *, int *);
+    F(handle, clCreateCommandQueue, handle, handle, unsigned long, int *);
+    F(handle, clCreateBuffer, handle, unsigned long, size_t, void *, int *);
+    F(handle, clCreateProgramWithSource, handle, unsigned, const char **, size_t *, int *);
+    F(int, clBuildProgram, handle, unsigned, handle *, const char *, void *, void *);
+    F(handle, clCreateKernel, handle, const char *, int *);
+    F(int, clSetKernelArg, handle, unsigned, size_t, const void *);
+    F(int, clEnqueueNDRangeKernel, handle, handle, unsigned, size_t *, size_t *, size_t *, unsigned, handle *, handle *);
+    F(int, clEnqueueReadBuffer, handle, handle, unsigned, size_t, size_t, void *, unsigned, handle *, handle *);
+    handle platform, device; int e; int data[64]; size_t items = count > 1 ? 65 : 64;
+    for (int i = 0; i < 64; i++) data[i] = i;
+    clGetPlatformIDs(1, &platform, NULL);
+    clGetDeviceIDs(platform, 4, 1, &device, NULL);
+    handle context = clCreateContext(NULL, 1, &device, NULL, NULL, &e);
+    handle queue = clCreateCommandQueue(context, device, 0, &e);
+    handle buffer = clCreateBuffer(context, 1 << 5, sizeof data, data, &e);
+    const char *text = "kernel void twice(global int *x) { x[get_global_id(0)] *= 2; }";
+    handle program = clCreateProgramWithSource(context, 1, &text, NULL, &e);
+    clBuildProgram(program, 0, NULL, "", NULL, NULL);
+    handle kernel = clCreateKernel(program, "twice", &e);
+    clSetKernelArg(kernel, 0, sizeof buffer, &buffer);
+    if (clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &items, NULL, 0, NULL, NULL)) return 8;
+    if (clEnqueueReadBuffer(queue, buffer, 1, 0, sizeof data, data, 0, NULL, NULL)) return 7;
+    printf("%d\n", data[63]);
+    return 0;
+}
+"#;
+
+/// The library that cargo built beside the program.
+fn library() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_BIN_EXE_aethercl")).parent().unwrap();
+    let names = ["deps/libaethercl_icd.so", "libaethercl_icd.so"];
+    names.iter().map(|name| folder.join(name)).find(|path| path.is_file())
+}
+
+fn run(options: &[&str], program: &[&Path], more: &[&str]) -> Option<Output> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_aethercl"));
+    command.arg("run").args(options).arg("--").args(program).args(more);
+    command.env("AETHERCL_LIBRARY", library()?).env("AETHERCL_PROFILES", "teaching");
+    Some(command.output().unwrap())
+}
+
+fn program(folder: &Path) -> Option<PathBuf> {
+    let (source, program) = (folder.join("twice.c"), folder.join("twice"));
+    std::fs::write(&source, PROGRAM).unwrap();
+    let built = Command::new("cc").arg(&source).arg("-o").arg(&program).arg("-ldl").output().ok()?;
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    Some(program)
+}
+
+#[test]
+fn a_program_runs_and_is_told_about() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = program(folder.path()).filter(|_| library().is_some()) else {
+        println!("skipped: there is no C compiler, or no shared library");
+        return;
+    };
+    let json = folder.path().join("it has blanks.json");
+    let out = run(&["--check", "all", "--json", json.to_str().unwrap()], &[&program], &[]).unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(
+        (out.status.code(), String::from_utf8_lossy(&out.stdout).as_ref()),
+        (Some(0), "126\n"),
+        "{said}"
+    );
+    assert!(said.contains("twice") && said.contains("0 findings, 0 failed commands"), "{said}");
+    assert!(said.contains("1 read on teaching: 256 bytes"), "{said}");
+    assert!(said.contains("not released at the end: command queue 1, context 1, kernel 1"), "{said}");
+    let summary: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(summary["kernels"][0]["launches"], 1);
+    assert!(summary["kernels"][0]["ns"].as_u64().unwrap() > 0);
+
+    let out = run(&["--check", "bounds"], &[&program], &["too many"]).unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(3), "{said}");
+    assert!(said.contains("<source>:1:56: read-outside") && said.contains("in kernel twice"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    if library().is_none() {
+        println!("skipped: there is no shared library");
+        return;
+    }
+    let out = run(&["--check", "luck"], &[Path::new("true")], &[]).unwrap();
+    assert_eq!(out.status.code(), Some(127));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("no check \"luck\""));
+    let out = run(&[], &[Path::new("there-is-no-such-program")], &[]).unwrap();
+    assert_eq!(out.status.code(), Some(127));
+    let out = run(&[], &[Path::new("sh")], &["-c", "exit 5"]).unwrap();
+    assert_eq!(out.status.code(), Some(5));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("used no simulated GPU"));
+}

@@ -1,0 +1,30 @@
+//! Builds files: `accept LIST`, a line of which is a path, a tab, and build options. Prints `ok` or the first error for each.
+//!
+//! Compared with another compiler's answers it tells what the front end refuses of what others take.
+#![allow(clippy::print_stdout, reason = "a program")]
+
+use aethercl::{Includes, Program, Source};
+
+fn main() -> std::io::Result<()> {
+    let list = std::env::args().nth(1).unwrap_or_default();
+    for line in std::fs::read_to_string(list)?.lines() {
+        let (path, options) = line.split_once('\t').unwrap_or((line, ""));
+        let text = String::from_utf8_lossy(&std::fs::read(path)?).into_owned();
+        let answer =
+            match Program::build(&Source { name: path, text: &text }, options, &Includes::from_disk()) {
+                Ok(program) => {
+                    let failed = program.kernels().iter().find_map(|k| program.lower(&k.name).err());
+                    failed.map_or("ok".to_string(), |e| first(&e.to_string()))
+                }
+                Err(e) => first(&e.log),
+            };
+        println!("{path}\t{answer}");
+    }
+    Ok(())
+}
+
+/// The first line that says what is wrong.
+fn first(log: &str) -> String {
+    let error = log.lines().find(|l| l.contains("error:")).or_else(|| log.lines().next());
+    error.unwrap_or("no reason").to_string()
+}
