@@ -164,29 +164,31 @@ pub trait Driver: Send + Sync {
     fn pin(&self, _memory: &Arc<SharedMemory>) -> Result<Option<Memory>> {
         Ok(None)
     }
-    /// Enqueues a copy from the device into host memory, which the caller keeps until it is done.
+    /// Enqueues a copy from the device into host memory, which the caller keeps until the event completes.
     fn read_into(
         &self,
         queue: QueueKind,
         from: (&Memory, usize),
         to: (&SharedMemory, usize),
         bytes: usize,
-    ) -> Result<()> {
+    ) -> Result<Event> {
         let mut data = vec![0; bytes];
         self.read(queue, from.0, from.1, &mut data)?;
-        to.0.write(to.1, &data)
+        to.0.write(to.1, &data)?;
+        self.mark(queue)
     }
-    /// Enqueues a copy from host memory to the device; the caller keeps it, unchanged, until it is done.
+    /// Enqueues a copy from host memory to the device; the caller keeps it, unchanged, until the event completes.
     fn write_from(
         &self,
         queue: QueueKind,
         from: (&SharedMemory, usize),
         to: (&Memory, usize),
         bytes: usize,
-    ) -> Result<()> {
+    ) -> Result<Event> {
         let mut data = vec![0; bytes];
         from.0.read(from.1, &mut data)?;
-        self.write(queue, to.0, to.1, &data)
+        self.write(queue, to.0, to.1, &data)?;
+        self.mark(queue)
     }
     /// Repeats `pattern` (1, 2, 4, 8 or 16 bytes) over a range.
     fn fill(&self, queue: QueueKind, to: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()>;

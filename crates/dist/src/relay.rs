@@ -13,6 +13,7 @@ use netcl_tensor::{DType, Tensor};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Sizes of a [`Relay`].
 #[derive(Clone, Copy, Debug)]
@@ -128,8 +129,10 @@ impl Relay {
         if self.group.size() == 1 {
             return Ok(());
         }
+        let begun = Instant::now();
         self.down.wait(ready)?;
         self.up.wait(ready)?;
+        tracing::trace!("a vector of {} elements: ordered after {:?}", x.count(), begun.elapsed());
         if x.count() * x.dtype().size() <= SMALL {
             return self.reduce_small(x);
         }
@@ -207,9 +210,9 @@ impl Relay {
     /// one (see `reduce`).
     fn start(&mut self, x: Tensor, begin: usize) -> Result<Piece> {
         let at = self.slot(self.group.rank(), self.started);
-        self.download(&x, 0..x.count(), at)?;
+        let there = self.download(&x, 0..x.count(), at)?;
         self.started += 1;
-        Ok(Piece { x, begin, there: self.down.record()? })
+        Ok(Piece { x, begin, there })
     }
 
     /// A vector for which a message takes less time than what it takes to start transfers.
@@ -220,36 +223,47 @@ impl Relay {
     }
 
     fn reduce(&mut self, piece: &Piece, rooms: &[Tensor]) -> Result<()> {
+        let begun = Instant::now();
         self.device.wait(&piece.there)?;
+        let downloaded = begun.elapsed();
         // Two pieces after this one a slot is written again: whoever comes to the messages of this one has read that.
         while self.read.len() + 2 >= self.settings.slots
             && let Some(read) = self.read.pop_front()
         {
             self.device.wait(&read)?;
         }
+        tracing::trace!("piece {}: slots are free after {:?}", self.reduced, begun.elapsed());
         let x = &piece.x;
-        match (self.sums_whole(), self.shared) {
+        let read = match (self.sums_whole(), self.shared) {
             (true, _) => self.collect(piece, rooms)?,
             (false, true) => self.sum_shares(x)?,
             (false, false) => self.sum_on_host(x)?,
-        }
-        self.read.push_back(self.up.record()?);
+        };
+        self.up.flush()?;
+        self.read.push_back(read);
+        tracing::trace!(
+            "piece {} of rank {}: downloaded after {downloaded:?}, exchanged after {:?}",
+            self.reduced,
+            self.group.rank(),
+            begun.elapsed()
+        );
         self.reduced += 1;
         Ok(())
     }
 
     /// Every rank copies all others' pieces to its device.
-    fn collect(&self, piece: &Piece, rooms: &[Tensor]) -> Result<()> {
+    fn collect(&self, piece: &Piece, rooms: &[Tensor]) -> Result<Event> {
         self.group.barrier()?;
         let own = self.group.rank();
-        let others = (0..self.group.size()).filter(|rank| *rank != own);
-        others
-            .zip(rooms)
-            .try_for_each(|(other, room)| self.upload(other, 0..piece.x.count(), (room, piece.begin)))
+        let mut read = piece.there.clone();
+        for (other, room) in (0..self.group.size()).filter(|rank| *rank != own).zip(rooms) {
+            read = self.upload(other, 0..piece.x.count(), (room, piece.begin))?;
+        }
+        Ok(read)
     }
 
     /// Every rank sums its share of the piece, and reads the others' sums.
-    fn sum_shares(&mut self, x: &Tensor) -> Result<()> {
+    fn sum_shares(&mut self, x: &Tensor) -> Result<Event> {
         let (rank, size) = (self.group.rank(), self.group.size());
         let share = |rank: usize| {
             let units = shard(x.count().div_ceil(ALIGN), size, rank);
@@ -260,16 +274,16 @@ impl Relay {
         // The sums take the place of this rank's share in its slot, which no other rank reads before.
         let summed = self.up.record()?;
         self.down.wait(&summed)?;
-        self.download(x, share(rank), self.slot(rank, self.reduced))?;
-        self.device.wait(&self.down.record()?)?;
+        let mut read = self.download(x, share(rank), self.slot(rank, self.reduced))?;
+        self.device.wait(&read)?;
         self.group.barrier()?;
         for other in (0..size).filter(|other| *other != rank) {
-            self.upload(other, share(other), (x, share(other).start))?;
+            read = self.upload(other, share(other), (x, share(other).start))?;
         }
-        Ok(())
+        Ok(read)
     }
 
-    fn sum_on_host(&mut self, x: &Tensor) -> Result<()> {
+    fn sum_on_host(&mut self, x: &Tensor) -> Result<Event> {
         let at = self.slot(self.group.rank(), self.reduced);
         let mut data = vec![0; x.count() * x.dtype().size()];
         self.host.memory().read(at, &mut data)?;
@@ -312,22 +326,18 @@ impl Relay {
         Ok(made)
     }
 
-    fn download(&self, x: &Tensor, range: Range<usize>, slot: usize) -> Result<()> {
-        if range.is_empty() {
-            return Ok(());
-        }
+    fn download(&self, x: &Tensor, range: Range<usize>, slot: usize) -> Result<Event> {
         let size = x.dtype().size();
         let (from, at) = (x.layout().offset + range.start, range.start * size);
-        self.down.run(|| {
+        let there = self.down.run(|| {
             self.device.download_into((x.storage(), from * size), (&self.host, slot + at), range.len() * size)
-        })
+        })?;
+        self.down.flush()?;
+        Ok(there)
     }
 
     /// The elements `range` of a rank's piece into `to`, from an element on.
-    fn upload(&self, rank: usize, range: Range<usize>, (to, start): (&Tensor, usize)) -> Result<()> {
-        if range.is_empty() {
-            return Ok(());
-        }
+    fn upload(&self, rank: usize, range: Range<usize>, (to, start): (&Tensor, usize)) -> Result<Event> {
         let size = to.dtype().size();
         let (at, target) = (self.slot(rank, self.reduced) + range.start * size, to.layout().offset + start);
         self.up.run(|| {

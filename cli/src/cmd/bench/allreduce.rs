@@ -141,8 +141,8 @@ fn copies(args: &Args, group: &Group, x: &Tensor) -> Result<f64> {
     timed(args, group, || {
         down.run(|| device.download_into((x.storage(), 0), (&host, 0), bytes))?;
         up.run(|| device.upload_from((&host, bytes), (other.storage(), 0), bytes))?;
-        down.record()?;
-        up.record()?;
+        down.flush()?;
+        up.flush()?;
         down.finish()?;
         up.finish()
     })

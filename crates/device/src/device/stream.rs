@@ -148,6 +148,14 @@ impl Stream {
         Ok(event)
     }
 
+    /// Hands what is in the stream to the device without waiting.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn flush(&self) -> Result<()> {
+        self.device.driver().flush(self.queue.kind)
+    }
+
     /// What comes next in the stream begins when `event` has come: one of [`Device::mark`], or of another stream.
     ///
     /// # Errors

@@ -286,16 +286,17 @@ impl Driver for OpenClDriver {
         from: (&Memory, usize),
         to: (&SharedMemory, usize),
         bytes: usize,
-    ) -> Result<()> {
+    ) -> Result<Event> {
         let read = need(self.table().clEnqueueReadBuffer, "clEnqueueReadBuffer")?;
         let (q, memory, at) = (self.shared.queue(queue), cl_memory(from.0)?, to.0.address(to.1, bytes)?);
         let mut event = std::ptr::null_mut();
-        let slot = self.event_slot(&mut event);
         // SAFETY: `bytes` from `at` are inside the host memory, which the caller keeps until the copy is done.
-        let code = unsafe { read(q, memory, 0, from.1, bytes, at.cast(), 0, std::ptr::null(), slot) };
+        let code =
+            unsafe { read(q, memory, 0, from.1, bytes, at.cast(), 0, std::ptr::null(), &raw mut event) };
         check("clEnqueueReadBuffer", || format!("{bytes} bytes at {}", from.1), code)?;
-        self.timed(TransferKind::Download, queue, bytes, event);
-        Ok(())
+        let event = Event::new(ClEvent::new(&self.shared, event));
+        self.transfers.note(TransferKind::Download, queue, bytes, || event.clone());
+        Ok(event)
     }
 
     fn write_from(
@@ -304,16 +305,17 @@ impl Driver for OpenClDriver {
         from: (&SharedMemory, usize),
         to: (&Memory, usize),
         bytes: usize,
-    ) -> Result<()> {
+    ) -> Result<Event> {
         let write = need(self.table().clEnqueueWriteBuffer, "clEnqueueWriteBuffer")?;
         let (q, memory, at) = (self.shared.queue(queue), cl_memory(to.0)?, from.0.address(from.1, bytes)?);
         let mut event = std::ptr::null_mut();
-        let slot = self.event_slot(&mut event);
         // SAFETY: as in `read_into`.
-        let code = unsafe { write(q, memory, 0, to.1, bytes, at.cast(), 0, std::ptr::null(), slot) };
+        let code =
+            unsafe { write(q, memory, 0, to.1, bytes, at.cast(), 0, std::ptr::null(), &raw mut event) };
         check("clEnqueueWriteBuffer", || format!("{bytes} bytes at {}", to.1), code)?;
-        self.timed(TransferKind::Upload, queue, bytes, event);
-        Ok(())
+        let event = Event::new(ClEvent::new(&self.shared, event));
+        self.transfers.note(TransferKind::Upload, queue, bytes, || event.clone());
+        Ok(event)
     }
 
     fn fill(&self, queue: QueueKind, to: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
