@@ -10,6 +10,7 @@ use netcl::nn::train::Stepper;
 use netcl::prelude::*;
 use netcl::tensor::graph::{Graph, Plan, Trace};
 use netcl::tensor::suite::test_device;
+use netcl::tensor::unfused;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -215,11 +216,15 @@ fn every_read_on_the_host_is_refused_while_capturing() {
     refused(&|y| y.to_device(&Device::open("sim", &Settings::default())?).map(drop));
     refused(&|_| device.mark().map(drop));
     // Neither may another thread look at what the capture has made.
-    let e = Graph::capture(&device, || {
-        let y = x.exp()?;
-        std::thread::scope(|s| s.spawn(|| y.item()).join().unwrap())
-    });
-    assert!(e.err().unwrap().message().contains("read it after the replay"));
+    let across = || {
+        Graph::capture(&device, || {
+            let y = x.exp()?;
+            std::thread::scope(|s| s.spawn(|| y.item()).join().unwrap())
+        })
+    };
+    assert!(unfused(across).err().unwrap().message().contains("read it after the replay"));
+    // Nor where it is deferred until the capture fuses it.
+    assert!(across().err().unwrap().message().contains("of a captured step is used that was not computed"));
     assert_eq!(x.item_after(&device.mark().unwrap()).unwrap(), 3.0);
 }
 
@@ -280,9 +285,13 @@ fn the_cost_of_a_capture_grows_no_faster_than_its_launches() {
             Ok::<_, Error>(y)
         };
         let begun = processor_seconds().unwrap();
-        let plan = Plan::new(&device, &Trace::dry_run(&device, step).unwrap()).unwrap();
-        let (planned, _) = Graph::planned(&device, &plan, step).unwrap();
-        let (captured, _) = Graph::capture(&device, step).unwrap();
+        // One kernel for all of them would have no cost that grows.
+        let [planned, captured] = unfused(|| {
+            let plan = Plan::new(&device, &Trace::dry_run(&device, step).unwrap()).unwrap();
+            let (planned, _) = Graph::planned(&device, &plan, step).unwrap();
+            let (captured, _) = Graph::capture(&device, step).unwrap();
+            [planned, captured]
+        });
         assert_eq!((planned.commands().0, captured.commands().0), (launches, launches));
         // The newest first, as a graph's own kernels go: see there.
         drop(captured);

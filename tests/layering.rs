@@ -156,7 +156,9 @@ fn unsafe_stands_only_where_it_must() {
 #[test]
 fn crates_forbid_unsafe_code() {
     for path in files(&["rs"]).iter().filter(|p| p.ends_with("src/lib.rs")) {
-        let exempt = ["crates/device", "crates/dist", "crates/aethercl-icd", "capi", "python"].iter().any(|e| path.starts_with(e));
+        let exempt = ["crates/device", "crates/dist", "crates/aethercl-icd", "capi", "python"]
+            .iter()
+            .any(|e| path.starts_with(e));
         assert!(
             exempt || read(path).contains("#![forbid(unsafe_code)]"),
             "{}: #![forbid(unsafe_code)]",

@@ -43,6 +43,8 @@ pub(super) struct Parallel {
     by_speed: bool,
     /// Of each rank at the last division: rows and seconds that count.
     since: Vec<(u64, f64)>,
+    /// Steps that had counted when speeds were last looked at.
+    looked: u64,
     /// Made with the first reduction, because it needs the device.
     reducer: Option<Reducer>,
     /// The devices of all ranks.
@@ -68,7 +70,7 @@ impl Parallel {
         let group = group.clone();
         let (told, watchdog) = (Told::default(), Watchdog::default());
         let (by_speed, since, devices) = (false, Vec::new(), Vec::new());
-        Ok(Self { group, parts, batch, by_speed, since, reducer: None, devices, told, watchdog })
+        Ok(Self { group, parts, batch, by_speed, since, looked: 0, reducer: None, devices, told, watchdog })
     }
 
     /// The settings of this rank's part of a step.
@@ -112,9 +114,10 @@ impl Parallel {
     pub fn rebalance(&mut self) -> bool {
         let times = &self.told.times;
         let steps = times.first().map_or(0, |t| t.steps);
-        if !self.by_speed || steps == 0 || !steps.is_multiple_of(MEASURED) {
+        if !self.by_speed || steps < self.looked + MEASURED {
             return false;
         }
+        self.looked = steps;
         let now: Vec<(u64, f64)> = times.iter().map(|t| (t.rows, t.computing)).collect();
         let before = if self.since.is_empty() { vec![(0, 0.0); now.len()] } else { self.since.clone() };
         // Rows a second since the last division.
@@ -126,11 +129,14 @@ impl Parallel {
         let time = |parts: &[usize]| {
             parts.iter().zip(&speed).map(|(rows, speed)| *rows as f64 / speed).fold(0.0, f64::max)
         };
-        if parts == self.parts || time(&parts) > (1.0 - WORTH) * time(&self.parts) {
+        let worth = time(&parts) <= (1.0 - WORTH) * time(&self.parts);
+        if parts == self.parts || !worth || !speed.iter().all(|speed| *speed > 0.0) {
             return false;
         }
         let words: Vec<String> = parts.iter().map(usize::to_string).collect();
-        tracing::info!("rows of a batch for each rank, by their speed: {}", words.join(", "));
+        if self.group.leads() {
+            tracing::info!("rows of a batch for each rank, by their speed: {}", words.join(", "));
+        }
         self.parts = parts;
         self.told.restart();
         true

@@ -132,20 +132,9 @@ impl Trainer {
             if stepper.is_cold() && sums.is_some() {
                 stepper.dry_run(|| Ok(()), step);
             }
-            let whole = model.params().device();
-            let buckets: Vec<&Tensor> = match (sums, &parallel) {
-                (Some(sums), Some(_)) if last => sums.buckets().iter().collect(),
-                _ => Vec::new(),
-            };
-            let loss = stepper.run_parts(step, &buckets, |i| match parallel {
-                Some(parallel) => {
-                    let ready = whole.mark()?;
-                    // Drivers hand over launches in batches; nobody waits for one that was not.
-                    whole.flush()?;
-                    parallel.begin_reduction(buckets[i], ready)
-                }
-                None => Ok(()),
-            })?;
+            let buckets = if last { reduced(sums, parallel.as_ref()) } else { Vec::new() };
+            let loss =
+                stepper.run_parts(step, &buckets, |i| begin_reduction(parallel.as_mut(), buckets[i]))?;
             total = Some(match total {
                 Some(sum) if sums.is_none() => sum.add(&loss)?,
                 _ => loss,
@@ -251,6 +240,21 @@ impl Trainer {
         let norm = f64::from(pending.report.read()?.norm);
         Ok(Done { step: pending.step, lr: pending.lr, loss, norm, at: Instant::now() })
     }
+}
+
+/// The gradients that ranks reduce while a backward pass goes on, in the order in which it is done with them.
+fn reduced<'a>(sums: Option<&'a Sums>, parallel: Option<&Parallel>) -> Vec<&'a Tensor> {
+    sums.filter(|_| parallel.is_some()).map_or_else(Vec::new, |sums| sums.buckets().iter().collect())
+}
+
+/// Begins the reduction of gradients that nothing writes any more.
+fn begin_reduction(parallel: Option<&mut Parallel>, bucket: &Tensor) -> Result<()> {
+    let Some(parallel) = parallel else { return Ok(()) };
+    let device = bucket.device();
+    let ready = device.mark()?;
+    // Drivers hand over launches in batches; nobody waits for one that was not.
+    device.flush()?;
+    parallel.begin_reduction(bucket, ready)
 }
 
 /// What this rank computes of a batch.

@@ -14,8 +14,10 @@ fn devices() -> Vec<(&'static str, Device)> {
         settings.sim.check = vec!["all".into()];
         Device::open("sim", &settings).unwrap()
     };
-    let test = ("test", test_device().unwrap());
-    [test]
+    let test = test_device().unwrap();
+    let winograd = Settings { prefer: vec!["conv_winograd".into()], ..Settings::default() };
+    let winograd = Device::open(&test.capabilities().id, &winograd).unwrap();
+    [("test", test), ("conv_winograd", winograd)]
         .into_iter()
         .chain(["conv_tile", "conv_gemm", "conv_depthwise"].map(|name| (name, sim(name))))
         .collect()
@@ -45,6 +47,8 @@ fn cases() -> Vec<Case> {
         // Depthwise, in whole vectors and not, and a product.
         ([1, 1, 1, 20], 5, 3, plain.padding(1).groups(20)),
         ([2, 5, 9, 1], 4, 1, plain),
+        // Whole vectors of channels, and edges of tiles.
+        ([2, 16, 32, 1], 7, 3, plain.padding(1)),
     ]
 }
 
