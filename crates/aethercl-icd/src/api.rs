@@ -30,6 +30,7 @@ fn status(call: impl FnOnce() -> Result<()>) -> i32 {
 
 /// A call whose result is an object or an address.
 fn object<T: Into<(Handle, i32)>>(code: Out<i32>, call: impl FnOnce() -> Result<T>) -> Handle {
+    registry::set_dispatch(TABLE.0.as_ptr().addr());
     let made = catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(cl::OUT_OF_HOST_MEMORY));
     let (handle, why) = made.map_or_else(|why| (Handle::NULL, why), Into::into);
     code.set(why);

@@ -31,7 +31,7 @@ pub fn settings() -> &'static Settings {
 /// A line on standard error.
 pub fn say(line: &str) {
     use std::io::Write;
-    // Where nobody reads it, nobody misses it.
+    // A closed stream is no error of the program.
     let _ = writeln!(std::io::stderr(), "aethercl: {line}");
 }
 
@@ -70,7 +70,7 @@ fn read(variable: &dyn Fn(&str) -> Option<String>, complain: &dyn Fn(&str)) -> S
     }
 }
 
-/// Devices where the environment names none, the first first. They are what people have; `teaching` is for looking at.
+/// Devices where the environment names none, in this order: GPUs that exist, and `teaching`, whose figures are small.
 const DEFAULT: [&str; 5] = ["h200", "rx7900xtx", "arc-a770", "adreno-750", "teaching"];
 
 fn profile(name: &str) -> Result<Profile, String> {

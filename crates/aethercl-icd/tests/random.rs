@@ -9,11 +9,19 @@ use aethercl_icd::api::entry::*;
 use aethercl_icd::cl;
 use aethercl_icd::raw::{Handle, In, Out};
 use setup::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Any sequence of calls with any arguments comes to codes: no panic, no crash, and what is released is gone.
 #[test]
 #[allow(clippy::too_many_lines)] // a table of calls
 fn random_calls_come_to_codes() {
+    // A panic within a call or a command is caught there, so it is counted here.
+    static PANICS: AtomicUsize = AtomicUsize::new(0);
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        PANICS.fetch_add(1, Ordering::Relaxed);
+        hook(info);
+    }));
     let s = Setup::with(cl::QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
     let mut seed = 0x2545_f491_4f6c_dd1du64;
     let mut random = move |n: usize| {
@@ -114,4 +122,5 @@ fn random_calls_come_to_codes() {
         let _ = clReleaseProgram(old);
     }
     assert_eq!(clFinish(s.queue), 0);
+    assert_eq!(PANICS.load(Ordering::Relaxed), 0);
 }

@@ -142,10 +142,11 @@ pub fn get_kernel_work_group_info(
 /// Bytes of local memory of its own variables and of the arguments that are set.
 pub(super) fn local_bytes(kernel: &Kernel) -> u64 {
     let given = |v: &Option<Value>| match v {
-        Some(Value::Local(bytes)) => (*bytes as u64).next_multiple_of(8),
+        // The largest sizes have no next multiple.
+        Some(Value::Local(bytes)) => (*bytes as u64).checked_next_multiple_of(8).unwrap_or(u64::MAX),
         _ => 0,
     };
-    kernel.info.local_bytes + kernel.values().iter().map(given).sum::<u64>()
+    kernel.values().iter().map(given).fold(kernel.info.local_bytes, u64::saturating_add)
 }
 
 /// `clGetKernelSubGroupInfo`.

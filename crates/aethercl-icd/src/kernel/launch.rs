@@ -165,7 +165,7 @@ fn left(outcome: &Outcome) {
     report::findings(&outcome.done.findings);
     if !outcome.done.printed.is_empty() {
         let mut out = std::io::stdout().lock();
-        // Where nobody reads it, nobody misses it.
+        // A closed stream is no error of the program.
         let _ = out.write_all(outcome.done.printed.as_bytes()).and_then(|()| out.flush());
     }
 }

@@ -1,7 +1,7 @@
 //! Command queues, their commands and events.
 //!
 //! Every command has an event. It runs when the events before it have come to an end: those of its wait list, and in its queue the command
-//! before (in-order), or the last barrier (out-of-order). One thread runs commands that are ready, the one enqueued first first, whichever
+//! before (in-order), or the last barrier (out-of-order). One thread runs commands that are ready, in the order they were enqueued in, whichever
 //! queue it is in; a kernel has all cores by itself.
 
 mod event;
@@ -66,6 +66,8 @@ pub enum After {
     Everything,
     /// The same, and everything enqueued later waits for it.
     Barrier,
+    /// The wait list, and in an out-of-order queue the last barrier; everything enqueued later waits for it.
+    ListBarrier,
 }
 
 impl Queue {
@@ -86,10 +88,10 @@ impl Queue {
         let mut open = self.open();
         let before = match after {
             _ if in_order => open.events.last().cloned().into_iter().collect(),
-            After::Usual => open.barrier.iter().cloned().collect(),
+            After::Usual | After::ListBarrier => open.barrier.iter().cloned().collect(),
             After::Everything | After::Barrier => open.events.clone(),
         };
-        if after == After::Barrier {
+        if matches!(after, After::Barrier | After::ListBarrier) {
             open.barrier = Some(Arc::clone(event));
         }
         open.events.push(Arc::clone(event));
@@ -285,7 +287,8 @@ pub fn enqueue_barrier_with_wait_list(
     list: In<Handle>,
     event: Out<Handle>,
 ) -> Result<()> {
-    nothing(handle, cl::COMMAND_BARRIER, Ask { count, list, event }, After::Barrier)
+    let after = if count == 0 { After::Barrier } else { After::ListBarrier };
+    nothing(handle, cl::COMMAND_BARRIER, Ask { count, list, event }, after)
 }
 
 /// `clEnqueueMarker`.
@@ -302,7 +305,7 @@ pub fn enqueue_wait_for_events(handle: Handle, count: u32, list: In<Handle>) -> 
         return Err(cl::INVALID_VALUE);
     }
     let ask = Ask { count, list, event: Out::NULL };
-    nothing(handle, cl::COMMAND_BARRIER, ask, After::Barrier).map_err(|code| match code {
+    nothing(handle, cl::COMMAND_BARRIER, ask, After::ListBarrier).map_err(|code| match code {
         cl::INVALID_EVENT_WAIT_LIST => cl::INVALID_EVENT,
         code => code,
     })

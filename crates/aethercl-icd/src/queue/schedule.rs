@@ -141,7 +141,9 @@ impl Command {
         let here = |e: &&Arc<Event>| e.queue.as_ref().is_some_and(|q| Arc::ptr_eq(&q.device, &queue.device));
         let fences: Vec<Fence> = before.iter().filter(here).filter_map(|e| e.times().fence).collect();
         // What another device or the program did is a moment of the host's clock.
-        let elsewhere = before.iter().filter(|e| !here(e)).map(|e| e.times().end);
+        // So is the end of a command without a fence, such as a marker.
+        let elsewhere =
+            before.iter().filter(|e| !here(e) || e.times().fence.is_none()).map(|e| e.times().end);
         let moment = elsewhere.fold(event.queued, u64::max);
         queue.device.order(queue.number, &fences, moment)?;
         Ok(Times { queued: event.queued, ..job()? })
@@ -162,7 +164,7 @@ pub fn call_back(event: Arc<Event>, function: EventNotify, status: i32, data: us
                 }
             }
         };
-        // Without a thread nothing is called; a process in that state has other sorrows.
+        // Without a thread nothing is called.
         let _ = std::thread::Builder::new().name("aethercl-callbacks".into()).spawn(run);
         Mutex::new(sender)
     });

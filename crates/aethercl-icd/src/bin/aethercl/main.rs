@@ -66,7 +66,7 @@ fn main() -> ExitCode {
 }
 
 fn say(text: &str) {
-    // Where nobody reads it, nobody misses it.
+    // A closed stream is no error of the program.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
