@@ -189,6 +189,7 @@ fn start(
         ("the version of netcl", env!("CARGO_PKG_VERSION").into()),
         ("the number of --devices", args.devices.len().to_string()),
         ("whether a run goes on", args.resume.is_some().to_string()),
+        ("--shares", format!("{:?}", args.shares)),
     ])?;
     let device = context.open_device_with_builders(name, config.matmul_precision);
     let device = group.all_succeed(device)?;

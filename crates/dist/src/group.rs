@@ -228,6 +228,12 @@ impl Group {
         if !self.transport.may_share_memory() {
             return Ok(None);
         }
+        // Machines may have a file system in common, but no memory.
+        let machine = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let machines = self.all_gather_bytes(&machine)?;
+        if machines.iter().any(|other| other.is_empty() || *other != machine) {
+            return Ok(None);
+        }
         // In memory where the system has such a file system, else where temporary files are.
         for folder in [PathBuf::from("/dev/shm"), std::env::temp_dir()] {
             let (path, own) = if self.leads() { create_in(&folder, bytes) } else { (PathBuf::new(), None) };

@@ -84,8 +84,15 @@ impl Relay {
     /// The end of this rank, on its device. All ranks call it, with the same settings.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`]; `Memory` without room on the host; those of the device.
+    /// As [`Group::all_reduce`]; `Shape` for other settings than those described; `Format` where ranks give different ones; `Memory` without room on the host; those of the device.
     pub fn new(group: &Group, device: &Device, settings: RelaySettings) -> Result<Self> {
+        let RelaySettings { piece, slots, .. } = settings;
+        if piece == 0 || !piece.is_multiple_of(4096) || slots < 3 {
+            return Err(Error::shape(format!(
+                "relay: pieces of {piece} bytes in {slots} slots; expected a multiple of 4096, and at least 3 slots"
+            )));
+        }
+        group.agree(&[("the settings of the relay", format!("{settings:?}"))])?;
         let own = settings.piece * settings.slots;
         let shared = group.share_memory(own * group.size())?;
         let whole = shared.is_some();

@@ -41,7 +41,7 @@ pub(super) struct Parallel {
     parts: Vec<usize>,
     batch: usize,
     by_speed: bool,
-    /// Of each rank at the last division: rows and seconds that count.
+    /// Of each rank when speeds were last looked at: rows and seconds that count.
     since: Vec<(u64, f64)>,
     /// Steps that had counted when speeds were last looked at.
     looked: u64,
@@ -139,6 +139,7 @@ impl Parallel {
         }
         self.parts = parts;
         self.told.restart();
+        self.watchdog.restart(self.group.watch());
         true
     }
 

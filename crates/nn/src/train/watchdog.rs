@@ -52,6 +52,13 @@ impl Watchdog {
         watch.set_patience(self.of_step());
     }
 
+    /// The next steps compile and capture again: they have the long bound of the first ones.
+    pub fn restart(&mut self, watch: &Watch) {
+        (self.exchanged, self.last) = (0, None);
+        self.steps.clear();
+        watch.set_patience(self.of_step());
+    }
+
     /// Ranks pause after this step.
     pub fn pausing(&mut self, watch: &Watch, pause: Pause) {
         self.pausing = Some(pause);
@@ -84,6 +91,15 @@ mod tests {
             dog.exchanged(&watch, now);
         }
         (dog, watch, now)
+    }
+
+    #[test]
+    fn steps_that_compile_again_have_the_long_bound() {
+        let (mut dog, watch, now) = after(&[0.01; 5], None);
+        dog.restart(&watch);
+        assert_eq!(watch.patience(), LONG);
+        dog.exchanged(&watch, now + Duration::from_secs(100));
+        assert_eq!(watch.patience(), LONG);
     }
 
     #[test]
