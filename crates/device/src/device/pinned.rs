@@ -3,7 +3,7 @@
 use super::{Device, check_range, deferred};
 use crate::driver::{Access, Event, Memory};
 use crate::host::SharedMemory;
-use crate::{Buffer, Result};
+use crate::{Buffer, Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,6 +19,14 @@ impl Pinned {
     /// The memory.
     pub fn memory(&self) -> &Arc<SharedMemory> {
         &self.memory
+    }
+
+    /// What is dropped waits for its own device alone.
+    fn check_device(&self, device: &Device) -> Result<()> {
+        if self.device.same(device) {
+            return Ok(());
+        }
+        Err(Error::internal("host memory that was pinned for another device"))
     }
 }
 
@@ -47,6 +55,7 @@ impl Device {
     /// # Errors
     /// The driver's; `Unsupported` within a captured step.
     pub fn download_into(&self, from: (&Buffer, usize), to: (&Pinned, usize), bytes: usize) -> Result<Event> {
+        to.0.check_device(self)?;
         check_range("download", from.0, from.1, bytes)?;
         deferred::before([from.0].into_iter(), Access::Read)?;
         self.check_computed(Some(from.0))?;
@@ -63,6 +72,7 @@ impl Device {
     /// # Errors
     /// The driver's; `Unsupported` within a captured step.
     pub fn upload_from(&self, from: (&Pinned, usize), to: (&Buffer, usize), bytes: usize) -> Result<Event> {
+        from.0.check_device(self)?;
         check_range("upload", to.0, to.1, bytes)?;
         deferred::before([to.0].into_iter(), Access::Write)?;
         self.check_computed(None)?;
