@@ -1,0 +1,305 @@
+//! Creation of a run, alone or as one of several ranks, and continuation from a checkpoint.
+
+use super::Trainer;
+use super::writing::Writing;
+use crate::checkpoint::Checkpoint;
+use crate::config::{Overlay, TrainConfig};
+use crate::data::{DATA_FILE, DataRecord, Eval, Loader, Position, Splits, TokenCache, Watch};
+use crate::decoder::{Decoder, DecoderConfig, Freeze, ModelFolder};
+use crate::model::Model;
+use crate::optim::Optimizer;
+use crate::run::{Claim, RunFolder, SpeedWindow, StepMetrics};
+use crate::tokenizer::Tokenizer;
+use crate::train::companions::Companions;
+use crate::train::losses::Losses;
+use crate::train::parallel::Parallel;
+use crate::train::passes::optimizer;
+use crate::train::stepper::Stepper;
+use crate::train::{MemoryPlan, open_inputs};
+use netcl_dist::Group;
+use netcl_tensor::random::counter;
+use netcl_tensor::{Device, Result};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Components of a run except its folder.
+struct Parts {
+    model: Box<dyn Model>,
+    companions: Companions,
+    optimizer: Optimizer,
+    loader: Loader,
+    eval: Option<Eval>,
+    tokenizer: Option<Tokenizer>,
+    prompt: Vec<u32>,
+    opening: Option<String>,
+    record: DataRecord,
+    tokens: [usize; 2],
+}
+
+impl Parts {
+    /// Opens the data and creates the model; tokenizer and vocabulary are taken from the checkpoint `from` if it has them.
+    fn build(
+        device: &Device,
+        config: &TrainConfig,
+        from: Option<&(Checkpoint, PathBuf)>,
+        watch: &mut Watch<'_>,
+        parallel: Option<&Parallel>,
+    ) -> Result<Self> {
+        config.validate()?;
+        let local = parallel.map_or_else(|| config.clone(), |p| p.local(config));
+        // The model of the checkpoint, the one to start from, or a new one with the vocabulary of the data.
+        let folder = match (from, &config.init) {
+            (Some((_, path)), _) => Some(ModelFolder::open(path)?),
+            (None, Some(dir)) => Some(ModelFolder::open(Path::new(dir)).map_err(|e| e.context("--init"))?),
+            (None, None) => None,
+        };
+        let shape = |vocab| match &folder {
+            Some(folder) => Ok(folder.config.clone()),
+            None => config.decoder(vocab),
+        };
+        // Checked once before the data is read, which may take long, and once with the vocabulary that results from it.
+        let plan = |model: &DecoderConfig| {
+            let plan = MemoryPlan::of(&local, model, device.capabilities());
+            // Ranks accumulate gradients in memory that stays.
+            MemoryPlan { gradients_wait: plan.gradients_wait || parallel.is_some(), ..plan }.check(device)
+        };
+        let vocab = folder.as_ref().map(|folder| folder.config.vocab).or(config.vocab);
+        plan(&shape(vocab.unwrap_or(1))?)?;
+        let kept = from.map(|(_, path)| path).filter(|path| path.join(crate::tokenizer::FILE).exists());
+        let kept = kept.map(|path| Tokenizer::from_dir(path)).transpose()?;
+        let cache = TokenCache::of(device.settings());
+        let config_of_data = TrainConfig { vocab, ..config.clone() };
+        let inputs = open_inputs(&config_of_data, kept, cache.as_ref(), watch)?;
+        let shape = shape(inputs.vocab)?;
+        plan(&shape)?;
+        let freeze = Freeze::new(&config.freeze)?;
+        crate::train::ahead::compile(device, &local, &shape, watch)?;
+        let dtype = config.dtype;
+        let model: Box<dyn Model> = match &folder {
+            Some(folder) if from.is_none() => {
+                Box::new(folder.decoder(device, Some(dtype), &freeze).map_err(|e| e.context("--init"))?)
+            }
+            _ => {
+                // A resumed run's weights come from its checkpoint.
+                let seed = from.is_none().then_some(config.seed);
+                Box::new(Decoder::partly_frozen(device, shape, dtype, seed, &freeze)?)
+            }
+        };
+        let companions = match &folder {
+            Some(folder) => Companions::of_folder(folder)?,
+            None => Companions::of_tokenizer(inputs.tokenizer.as_ref()),
+        };
+        let optimizer = optimizer(&*model, config)?;
+        let tokens =
+            [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, crate::data::Tokens::len)];
+        let (prompt, opening) = (inputs.prompt()?, inputs.opening());
+        let (loader, eval) = batches(inputs.splits, inputs.vocab, config, parallel)?;
+        Ok(Self {
+            model,
+            companions,
+            optimizer,
+            loader,
+            eval,
+            tokenizer: inputs.tokenizer,
+            prompt,
+            opening,
+            record: inputs.record,
+            tokens,
+        })
+    }
+}
+
+/// What is trained and evaluated on: of several ranks this one's part.
+fn batches(
+    splits: Splits,
+    vocab: usize,
+    config: &TrainConfig,
+    parallel: Option<&Parallel>,
+) -> Result<(Loader, Option<Eval>)> {
+    let limit = Some(config.eval_batches);
+    let eval = splits.val.map(|val| Eval::new(val, vocab, config.batch, config.context, limit, config.seed));
+    let eval = eval.transpose()?;
+    let loader = Loader::new(splits.train, vocab, config.batch, config.context, config.grad_accum)?;
+    let Some(parallel) = parallel else { return Ok((loader, eval)) };
+    let eval = eval.map(|eval| eval.in_batches_of(parallel.eval_rows())).transpose()?;
+    Ok((loader.part(parallel.rows()), eval))
+}
+
+impl Trainer {
+    /// A new run in the folder `out`, which must not contain a run.
+    pub fn create(device: &Device, config: TrainConfig, out: &Path) -> Result<Self> {
+        Self::create_in(device, config, RunFolder::claim(out)?, &mut |_| true)
+    }
+
+    /// A new run in a claimed folder. If it cannot start, the folder is removed. `watch` receives the progress of reading the data and can stop
+    /// it.
+    pub fn create_in(
+        device: &Device,
+        config: TrainConfig,
+        claim: Claim,
+        watch: &mut Watch<'_>,
+    ) -> Result<Self> {
+        let config = config.with_absolute_paths()?;
+        let parts = Parts::build(device, &config, None, watch, None)?;
+        crate::data::done(watch)?;
+        let folder = RunFolder::create(claim, &config)?;
+        Self::assemble(device, config, parts, (folder, Vec::new()))
+    }
+
+    /// This rank of a run of all ranks of `group`, each with a device of its own. `config` is that of the whole run: its batch is divided
+    /// among the ranks. Rank 0 gives the folder it has claimed, whose `path` all of them name; it alone writes there. `resume` goes on with
+    /// the run in it, which every rank has to be able to read.
+    ///
+    /// # Errors
+    /// As [`Trainer::create_in`] and [`Trainer::resume`], at every rank what failed at one; `Format` where the ranks do not agree about the run.
+    pub fn create_among(
+        group: &Group,
+        device: &Device,
+        config: TrainConfig,
+        (claim, path, resume): (Option<Claim>, &Path, bool),
+        watch: &mut Watch<'_>,
+    ) -> Result<Self> {
+        let mut parallel = group.all_succeed(Parallel::new(group, &config))?;
+        let mut trainer = if resume {
+            let made = Self::reopened(device, config, (claim, path), watch, Some(&parallel));
+            let trainer = group.all_succeed(made)?;
+            parallel.begin(&trainer.config, &trainer.data, trainer.step, trainer.model.params().list())?;
+            trainer
+        } else {
+            let made = config.with_absolute_paths().and_then(|config| {
+                let parts = Parts::build(device, &config, None, watch, Some(&parallel))?;
+                Ok((config, parts))
+            });
+            let (config, parts) = group.all_succeed(made)?;
+            parallel.begin(&config, &parts.record.to_json()?, 0, parts.model.params().list())?;
+            // Nothing is written before all ranks have begun.
+            let folder = match claim {
+                Some(claim) => RunFolder::create(claim, &config),
+                None => Ok(RunFolder::follow(path)),
+            };
+            Self::assemble(device, config, parts, (group.all_succeed(folder)?, Vec::new()))?
+        };
+        trainer.parallel = Some(parallel);
+        Ok(trainer)
+    }
+
+    /// Resumes the run in `out` from its newest intact checkpoint, or from the beginning if it has none. Damaged checkpoints are skipped with a
+    /// warning. Everything is restored and checked first; the folder is changed only after the first step, so that a run which cannot be
+    /// resumed stays unchanged.
+    ///
+    /// # Errors
+    /// `Format` if `out` is not a run folder, all checkpoints are damaged, or `config` changes a setting that must not change
+    /// ([`RESUME`](crate::config::RESUME)); `Io` if another process has locked the folder.
+    pub fn resume(device: &Device, config: TrainConfig, out: &Path) -> Result<Self> {
+        Self::resume_watched(device, config, out, &mut |_| true)
+    }
+
+    /// The same; `watch` receives the progress of reading the data and can stop it.
+    pub fn resume_watched(
+        device: &Device,
+        config: TrainConfig,
+        out: &Path,
+        watch: &mut Watch<'_>,
+    ) -> Result<Self> {
+        let claim = RunFolder::reopen(out)?;
+        Self::reopened(device, config, (Some(claim), out), watch, None)
+    }
+
+    /// A run that goes on, written by this process if it has the claim.
+    fn reopened(
+        device: &Device,
+        config: TrainConfig,
+        (claim, out): (Option<Claim>, &Path),
+        watch: &mut Watch<'_>,
+        parallel: Option<&Parallel>,
+    ) -> Result<Self> {
+        let config = config.with_absolute_paths()?;
+        config.validate()?;
+        let stored = out.join("config.toml");
+        let stored = TrainConfig::resolve(Some(&stored), &Overlay::default())
+            .map_err(|e| e.context(stored.display()))?;
+        let store = crate::checkpoint::Store::new(out.join("checkpoints"), config.keep);
+        let latest = store.latest()?;
+        for warning in latest.iter().flat_map(|l| &l.warnings) {
+            tracing::warn!("a damaged checkpoint is passed over: {warning}");
+        }
+        let step = latest.as_ref().map_or(0, |l| l.state.step);
+        let mut changes = stored.with_absolute_paths()?.changes(&config, step)?;
+        let from = latest.map(|l| Checkpoint::load(&l.path).map(|c| (c, l.path))).transpose()?;
+        let parts = Parts::build(device, &config, from.as_ref(), watch, parallel)?;
+        let written = from.as_ref().and_then(|(c, _)| c.file(DATA_FILE).ok());
+        if let Some(written) = written.filter(|_| step < config.steps) {
+            changes.data_since(parts.record.since(written)?);
+        }
+        let best_step = from.as_ref().and_then(|(c, _)| c.state.best_step);
+        let folder = match claim {
+            Some(claim) => RunFolder::resume(claim, &config, step, best_step)?,
+            None => (RunFolder::follow(out), Vec::new()),
+        };
+        let mut trainer = Self::assemble(device, config, parts, folder)?;
+        if let Some((checkpoint, path)) = &from {
+            trainer.restore(checkpoint).map_err(|e| e.context(path.display()))?;
+        }
+        if changes.data {
+            // Losses on different validation data are not comparable.
+            trainer.best = None;
+            changes.notes.push("the validation data changes with it: the best loss is counted anew".into());
+        }
+        changes.notes.iter().for_each(|note| tracing::info!("changed with step {}: {note}", step + 1));
+        if let Some(rate) = changes.rate.filter(|_| !trainer.is_finished()) {
+            tracing::warn!("{rate}");
+        }
+        Ok(trainer)
+    }
+
+    fn assemble(
+        device: &Device,
+        config: TrainConfig,
+        parts: Parts,
+        (folder, history): (RunFolder, Vec<StepMetrics>),
+    ) -> Result<Self> {
+        let position = Position { seed: config.seed, ..Position::default() };
+        let last = history.last();
+        let (elapsed, trained) = last.map_or((0.0, 0), |m| (m.elapsed, m.tokens));
+        Ok(Self {
+            model: parts.model,
+            companions: parts.companions,
+            optimizer: parts.optimizer,
+            rate: config.learning_rate(),
+            loader: parts.loader,
+            eval: parts.eval,
+            lengths: parts.tokenizer.as_ref().and_then(Tokenizer::byte_lengths),
+            tokenizer: parts.tokenizer,
+            prompt: parts.prompt,
+            opening: parts.opening,
+            elapsed,
+            trained,
+            folder,
+            history,
+            kernels: Vec::new(),
+            step: 0,
+            saved_step: 0,
+            position,
+            val_loss: None,
+            best: None,
+            last_done: Instant::now(),
+            speed: SpeedWindow::new(elapsed, 0),
+            peak_flops: 0.0,
+            spared: BTreeSet::new(),
+            detect_anomaly: false,
+            stepper: Stepper::new(device, config.graph),
+            update: Stepper::without_plan(device, config.graph),
+            sums: None,
+            draws: counter(device, 0)?,
+            losses: Losses::new(device)?,
+            profiling: None,
+            writing: Writing::default(),
+            data: parts.record.to_json()?,
+            tokens: parts.tokens,
+            parallel: None,
+            failed_together: false,
+            config,
+        })
+    }
+}
