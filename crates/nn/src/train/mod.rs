@@ -15,6 +15,8 @@ mod ahead;
 mod companions;
 mod evaluate;
 mod explain;
+#[cfg_attr(not(test), expect(dead_code))]
+mod gathered;
 mod inputs;
 mod losses;
 mod memory;
