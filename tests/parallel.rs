@@ -3,7 +3,7 @@
 
 use netcl::dist::{Group, Link, local, slowed};
 use netcl::nn::checkpoint::read_tensors;
-use netcl::nn::config::TrainConfig;
+use netcl::nn::config::{GraphMode, TrainConfig};
 use netcl::nn::decoder::DecoderConfig;
 use netcl::nn::run::RunFolder;
 use netcl::nn::train::{Observer, Shares, Silent, Trainer};
@@ -119,6 +119,26 @@ fn runs_of_several_ranks_are_that_of_one() {
             for steps_done in among(&vec![None; n], &config, &out, false) {
                 assert_eq!(steps_done.unwrap(), steps);
             }
+            close(&out, &one);
+        }
+    }
+}
+
+/// A tied table that is large enough for its two gradients to be reduced apart: the head's beside the backward pass, of the embedding's the rows
+/// of all ranks' tokens, which are others in each micro-batch.
+#[test]
+fn a_large_tied_table_changes_no_result() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, micros, graph) in
+        [("one", 1, GraphMode::Auto), ("three", 3, GraphMode::Auto), ("off", 1, GraphMode::Off)]
+    {
+        let config =
+            TrainConfig { grad_accum: micros, graph, vocab: Some(8192), batch: 3, ..config(dir.path(), 12) };
+        let one = dir.path().join(name);
+        alone(&config, &one);
+        for n in [2, 3] {
+            let out = dir.path().join(format!("{name}-{n}"));
+            among(&vec![None; n], &config, &out, false).into_iter().for_each(|r| assert!(r.unwrap() > 0));
             close(&out, &one);
         }
     }
@@ -395,7 +415,7 @@ fn the_model_of_step_time_beside_measured_steps() {
             machine: machine(n),
             compute,
             link,
-            bucket: None,
+            overlap: true,
         };
         // Of one processor's time passes are the same, and each rank makes its update of all weights.
         let passes = alone - run(1, Compute::Flops(1.0)).update();

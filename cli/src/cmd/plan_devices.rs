@@ -83,8 +83,6 @@ pub struct Args {
 const UTILIZATION: f64 = 0.5;
 /// Part of a device's memory that a run may take.
 const USABLE: f64 = 0.95;
-/// Bytes of a bucket of gradients.
-const BUCKET: f64 = 25e6;
 /// What hosts add up in sums, bytes per second.
 const SUMS: f64 = 10e9;
 
@@ -116,8 +114,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let model = config.decoder(args.vocab.unwrap_or_else(|| bench::vocabulary(&config)))?;
     let (machine, compute, source) = constants(args, (&config, &model), context)?;
     let link = Link { delay: Duration::from_secs_f64(args.latency.min(1e9) * 1e-6), bytes_per_s: args.link };
-    let bucket = (!args.no_overlap).then_some(BUCKET);
-    let run = Planned { model: &model, config: &config, machine, compute, link, bucket };
+    let run = Planned { model: &model, config: &config, machine, compute, link, overlap: !args.no_overlap };
     let devices = args.devices as usize;
     let (best, all) = (run.best(devices)?, run.plans(devices));
     let powers = (0..).map(|i| 1usize << i).take_while(|n| *n <= devices.max(1024));
@@ -184,7 +181,7 @@ fn constants(
         let step = bench::step_seconds(&device, model, config)?;
         let link = Link { delay: Duration::ZERO, bytes_per_s: 1.0 };
         let update =
-            Planned { model, config, machine, compute: Compute::Flops(1.0), link, bucket: None }.update();
+            Planned { model, config, machine, compute: Compute::Flops(1.0), link, overlap: false }.update();
         let update = update.min(step / 2.0);
         let compute = Compute::Measured { rows: config.batch, passes: step - update, update };
         return Ok((machine, compute, format!("steps measured on {}", device.capabilities().id)));

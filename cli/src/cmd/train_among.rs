@@ -191,6 +191,9 @@ fn start(
         ("whether a run goes on", args.resume.is_some().to_string()),
         ("--shares", format!("{:?}", args.shares)),
     ])?;
+    if let Some(shares) = &args.shares {
+        shares.check(group.size())?;
+    }
     let device = context.open_device_with_builders(name, config.matmul_precision);
     let device = group.all_succeed(device)?;
     let (claim, path) = group.all_succeed(folder(args, config, group, context))?;

@@ -237,6 +237,8 @@ impl Group {
         // In memory where the system has such a file system, else where temporary files are.
         for folder in [PathBuf::from("/dev/shm"), std::env::temp_dir()] {
             let (path, own) = if self.leads() { create_in(&folder, bytes) } else { (PathBuf::new(), None) };
+            // The memory lives as long as somebody has it. Its name goes also where the ranks' exchange fails.
+            let _named = Named(if self.leads() { path.clone() } else { PathBuf::new() });
             let name = self.all_gather_bytes(path.to_string_lossy().as_bytes())?;
             let path = PathBuf::from(String::from_utf8_lossy(&name[0]).into_owned());
             let found = if self.leads() || path.as_os_str().is_empty() {
@@ -245,10 +247,6 @@ impl Group {
                 SharedMemory::open(&path).ok().filter(|memory| memory.bytes() == bytes.max(1))
             };
             let all = self.all_gather(&[u8::from(found.is_some())])?;
-            if self.leads() && !path.as_os_str().is_empty() {
-                // The memory lives as long as somebody has it.
-                let _ = std::fs::remove_file(&path);
-            }
             if let (Some(memory), true) = (found, all.iter().all(|has| *has == 1)) {
                 return Ok(Some(memory));
             }
@@ -348,6 +346,17 @@ impl Group {
 }
 
 /// A new file of shared memory in `folder`: its path and the memory, or nothing where there is no room.
+/// A file that is removed when this is dropped, if it has a name.
+struct Named(PathBuf);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if !self.0.as_os_str().is_empty() {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+}
+
 fn create_in(folder: &Path, bytes: usize) -> (PathBuf, Option<SharedMemory>) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -357,6 +366,8 @@ fn create_in(folder: &Path, bytes: usize) -> (PathBuf, Option<SharedMemory>) {
         Ok(memory) => (path, Some(memory)),
         Err(e) => {
             tracing::debug!("no memory is shared in {}: {e}", folder.display());
+            // What was made before there was no room.
+            let _ = std::fs::remove_file(&path);
             (PathBuf::new(), None)
         }
     }

@@ -12,6 +12,8 @@ use std::time::Duration;
 const PIECE: usize = 256 << 10;
 /// Pieces that a sender may be ahead of its receiver.
 const AHEAD: usize = 8;
+/// How long a rank looks again and again before it sleeps: waking a thread takes longer than most small messages.
+const SPIN: Duration = Duration::from_micros(30);
 /// How often a rank that waits looks whether its patience has ended.
 const LOOK: Duration = Duration::from_millis(200);
 /// A rank that waits for no other.
@@ -37,7 +39,8 @@ const NOBODY: usize = usize::MAX;
 pub fn local(size: usize, patience: Duration) -> Vec<Group> {
     let lines = (0..size * size).map(|_| Line::default()).collect();
     let waits = (0..size).map(|_| AtomicUsize::new(NOBODY)).collect();
-    let shared = Arc::new(Shared { lines, size, waits });
+    let spins = std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 4 * size);
+    let shared = Arc::new(Shared { lines, size, waits, spins });
     let thread = |rank| Thread { rank, shared: shared.clone(), watch: Watch::new(patience) };
     (0..size).map(|rank| Group::new(Arc::new(thread(rank)))).collect()
 }
@@ -48,6 +51,8 @@ struct Shared {
     size: usize,
     /// Whom each rank waits for.
     waits: Vec<AtomicUsize>,
+    /// Whether every rank has a core for itself, and those that drive its device too.
+    spins: bool,
 }
 
 #[derive(Default)]
@@ -105,6 +110,11 @@ impl Thread {
         }
         let _waits = Waits::begin(&self.shared.waits[self.rank], peer);
         let mut waiting = Waiting::begin();
+        while self.shared.spins && !ready(&state) && !state.closed && waiting.elapsed() < SPIN {
+            drop(state);
+            std::hint::spin_loop();
+            state = line.state.lock().unwrap_or_else(PoisonError::into_inner);
+        }
         while !ready(&state) {
             if state.closed {
                 return Err(Error::device(format!(

@@ -56,6 +56,9 @@ pub struct Relay {
     // Before the memory: what is under way ends first.
     down: Stream,
     up: Stream,
+    /// Whether they were used since the last join.
+    down_used: bool,
+    up_used: bool,
     host: Pinned,
     /// Whether the memory is that of all ranks.
     shared: bool,
@@ -103,6 +106,8 @@ impl Relay {
             settings,
             down: device.stream()?,
             up: device.stream()?,
+            down_used: false,
+            up_used: false,
             host: device.pin(&Arc::new(memory)),
             shared: whole,
             staging: Vec::new(),
@@ -136,13 +141,15 @@ impl Relay {
         if self.group.size() == 1 {
             return Ok(());
         }
+        if x.count() * x.dtype().size() <= SMALL {
+            return self.reduce_small(x, ready);
+        }
         let begun = Instant::now();
         self.down.wait(ready)?;
         self.up.wait(ready)?;
+        self.down_used = true;
+        self.up_used = true;
         tracing::trace!("a vector of {} elements: ordered after {:?}", x.count(), begun.elapsed());
-        if x.count() * x.dtype().size() <= SMALL {
-            return self.reduce_small(x);
-        }
         let rooms = if self.sums_whole() { self.rooms(x)? } else { Vec::new() };
         let length = self.settings.piece / x.dtype().size();
         let mut before = None;
@@ -161,13 +168,13 @@ impl Relay {
         self.shared && self.group.size() < self.settings.shares_from
     }
 
-    /// Memory for the other ranks' vectors like `x`, which will be summed with it.
+    /// Memory for the other ranks' vectors like `x`, which will be summed with it: that of the last step if `x` is not longer.
     fn rooms(&mut self, x: &Tensor) -> Result<Vec<Tensor>> {
         let _tag = self.device.tag("gradients of other ranks");
         let at = self.pending.len();
         self.pending.push(x.clone());
         let fits =
-            |rooms: &Vec<Tensor>| rooms.iter().all(|r| r.dtype() == x.dtype() && r.count() == x.count());
+            |rooms: &Vec<Tensor>| rooms.iter().all(|r| r.dtype() == x.dtype() && r.count() >= x.count());
         if !self.others.get(at).is_some_and(fits) {
             let one = || Tensor::empty(&self.device, [x.count()], x.dtype());
             // Within the stream memory is new, so that no command before can still use it.
@@ -184,12 +191,17 @@ impl Relay {
     /// # Errors
     /// Those of the device.
     pub fn join(&mut self) -> Result<()> {
-        self.down.join()?;
-        self.up.join()?;
+        if std::mem::take(&mut self.down_used) {
+            self.down.join()?;
+        }
+        if std::mem::take(&mut self.up_used) {
+            self.up.join()?;
+        }
         let own = self.group.rank();
         for (x, others) in std::mem::take(&mut self.pending).iter().zip(&self.others) {
-            let mut terms = others.clone();
             let flat = x.window(0, [x.count()])?;
+            let part = |room: &Tensor| room.window(0, [x.count()]);
+            let mut terms = others.iter().map(part).collect::<Result<Vec<_>>>()?;
             terms.insert(own, flat.clone());
             add_up(&terms, &flat)?;
         }
@@ -201,7 +213,8 @@ impl Relay {
     ///
     /// # Errors
     /// Those of `f` and of the device.
-    pub fn beside<T>(&self, ready: &Event, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn beside<T>(&mut self, ready: &Event, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.down_used = true;
         self.down.wait(ready)?;
         self.down.run(f)
     }
@@ -222,9 +235,13 @@ impl Relay {
         Ok(Piece { x, begin, there })
     }
 
-    /// A vector for which a message takes less time than what it takes to start transfers.
-    fn reduce_small(&self, x: &Tensor) -> Result<()> {
+    /// A vector for which a message takes less time than what it takes to start transfers. Waiting on the host takes less than ordering streams.
+    fn reduce_small(&mut self, x: &Tensor, ready: &Event) -> Result<()> {
+        self.device.wait(ready)?;
+        self.up_used = true;
         let mut data = self.down.run(|| x.to_bytes())?;
+        // It is empty: the copy was waited for.
+        self.down.finish()?;
         self.group.all_reduce_bytes(x.dtype(), &mut data, Reduction::Sum)?;
         self.up.run(|| x.write_bytes(0, &data))
     }

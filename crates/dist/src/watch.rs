@@ -89,6 +89,11 @@ impl Waiting {
         Self { last: Instant::now(), waited: Duration::ZERO }
     }
 
+    /// How long ago it began or was last looked at.
+    pub fn elapsed(&self) -> Duration {
+        self.last.elapsed()
+    }
+
     /// Looks at the clock: how long it has been waited for so far.
     pub fn look(&mut self) -> Duration {
         let now = Instant::now();

@@ -16,6 +16,12 @@ pub trait Model: Send + Sync {
     /// Its parameters, by name.
     fn params(&self) -> &Params;
 
+    /// The trained table (V, C) that is both embedding and output head, if there is one. Two gradients reach it: first that of the head, and at the
+    /// end of the backward pass that of the embedding, whose rows are zeros but for those of the tokens.
+    fn tied_table(&self) -> Option<&Tensor> {
+        None
+    }
+
     /// ids `(B, T)` → logits `(B, T, V)`.
     ///
     /// # Errors

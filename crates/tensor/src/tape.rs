@@ -21,7 +21,7 @@ mod rollback;
 #[cfg(test)]
 mod tests;
 
-pub use accumulate::{accumulate_in_place, replace_in_place};
+pub use accumulate::{accumulate_in_place, later_gradients_apart, replace_in_place};
 use collect::Shared;
 pub(crate) use collect::keep;
 pub use deferred::Term;

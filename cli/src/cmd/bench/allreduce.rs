@@ -58,7 +58,7 @@ struct Line {
     us: f64,
     /// Bytes of the vector by time.
     gb_per_s: f64,
-    /// What each rank sends and receives, by time: 2 (n - 1) / n of the vector.
+    /// 2 (n - 1) / n of the vector by time, as NCCL's tests have it: what each rank has to send and to receive at least.
     bus_gb_per_s: f64,
     /// What a message of the link carries in each direction, or where ranks have devices, what their copies to and from the host do.
     link_gb_per_s: f64,

@@ -425,6 +425,11 @@ impl Model for Decoder {
     fn params(&self) -> &Params {
         &self.params
     }
+    fn tied_table(&self) -> Option<&Tensor> {
+        let [stage] = self.stages.as_slice() else { return None };
+        let table = stage.tied_table()?;
+        self.params.list().iter().find(|param| param.name() == table.name() && param.requires_grad())
+    }
     fn forward(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         self.last()?.logits(&self.hidden(ids, mode)?.0)
     }

@@ -195,6 +195,14 @@ impl Stage {
         self.exit.as_ref().ok_or_else(|| Error::internal("decoder: no head in a stage before the last"))
     }
 
+    /// The dense table that is both its embedding and its head.
+    pub(super) fn tied_table(&self) -> Option<&Tensor> {
+        match &self.entry.as_ref()?.embedding {
+            Weight::Dense { tensor, .. } if self.config.tied && self.is_last() => Some(tensor),
+            _ => None,
+        }
+    }
+
     pub(super) fn is_first(&self) -> bool {
         self.entry.is_some()
     }

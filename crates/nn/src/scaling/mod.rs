@@ -6,9 +6,9 @@
 //!
 //! - Forward and backward are linear in the rows of a micro-batch: a measured time of one device, or operations by a sustained speed; the
 //!   backward takes two thirds.
-//! - Gradients are exchanged in buckets, each as soon as the last backward has made it, while the backward goes on: a copy to the host's
+//! - Gradients are exchanged in the buffers that `netcl train` has them in, each as soon as the last backward has made it, while the backward goes on: a copy to the host's
 //!   memory, the collective operation on the link ([`Link`]) with its sums, and a copy back, three stages that work at the same time on
-//!   different buckets. What of it ends after the backward is exposed. Without overlap all of it is, and the stages follow each other.
+//!   different buffers. What of it ends after the backward is exposed. Without overlap all of it is, and the stages follow each other.
 //! - The update moves weights, gradients and the optimizer's state once through the device's memory.
 //! - ZeRO-1 divides the optimizer's state and the update among the ranks, ZeRO-2 the gradients as well; both gather the new weights.
 //! - A pipeline of `p` stages has bubbles of `p - 1` micro-batches (1F1B), sends activations and their gradients from stage to stage, and
@@ -40,9 +40,10 @@ pub struct Machine {
     pub sums: f64,
 }
 
-/// Constants of an NVIDIA H200, from the project's measurements: copies of pinned memory, and the rates at which GPT-2's sizes train.
+/// Constants of an NVIDIA H200, from the project's measurements: copies of page-locked memory both ways with two devices at work, and the rates
+/// at which GPT-2's sizes train.
 pub const H200: (Machine, fn(bool) -> f64) =
-    (Machine { memory: 141e9, memory_bandwidth: 3.8e12, relay: 55e9, sums: f64::INFINITY }, h200_flops);
+    (Machine { memory: 141e9, memory_bandwidth: 3.8e12, relay: 32e9, sums: f64::INFINITY }, h200_flops);
 
 /// Sustained FLOP/s of training steps on an H200: 625 000 tokens/s of 799 MFLOP in bf16, 98 100 in f32.
 fn h200_flops(narrow: bool) -> f64 {
@@ -80,8 +81,8 @@ pub struct Planned<'a> {
     pub compute: Compute,
     /// The link of each device to the others.
     pub link: Link,
-    /// Bytes of a bucket of gradients; `None` without overlap.
-    pub bucket: Option<f64>,
+    /// Whether gradients are exchanged while the backward goes on.
+    pub overlap: bool,
 }
 
 /// How a number of devices would train.

@@ -1,6 +1,7 @@
 //! The time of a step.
 
 use super::{Compute, Planned, Strategy};
+use crate::train::{BUCKET, FIRST_BUCKET, is_apart};
 
 impl Planned<'_> {
     /// Seconds of one device for forward and backward of a micro-batch of `rows`, and for an update of the whole model.
@@ -70,7 +71,7 @@ impl Planned<'_> {
     }
 
     /// Seconds that the exchange of `bytes` of gradients among `ranks` goes on after a backward of `backward` seconds has ended; `operation`
-    /// is the time of the collective operation of a bucket.
+    /// is the time of the collective operation of a buffer.
     fn exchange(&self, bytes: f64, backward: f64, ranks: usize, operation: impl Fn(f64) -> f64) -> f64 {
         let relay = |bytes: f64| bytes / self.machine.relay;
         let network = |bytes: f64| {
@@ -79,14 +80,12 @@ impl Planned<'_> {
         if operation(bytes) == 0.0 {
             return 0.0;
         }
-        let Some(bucket) = self.bucket.filter(|bucket| *bucket > 0.0) else {
+        if !self.overlap {
             return 2.0 * relay(bytes) + network(bytes);
-        };
-        let count = (bytes / bucket).ceil().clamp(1.0, 1e6);
-        let each = bytes / count;
+        }
         let mut free = [0.0f64; 3];
-        for i in 1..=count as usize {
-            let mut ready = backward * i as f64 / count;
+        for (each, at) in self.buffers(bytes) {
+            let mut ready = backward * at;
             for (stage, took) in [relay(each), network(each), relay(each)].into_iter().enumerate() {
                 ready = ready.max(free[stage]) + took;
                 free[stage] = ready;
@@ -94,4 +93,47 @@ impl Planned<'_> {
         }
         (free[2] - backward).max(0.0)
     }
+
+    /// The buffers in which `bytes` of gradients are exchanged, and at which part of the backward each is there. Those of the head come first. A
+    /// tied table that is large comes with the head, and at the end once more with the rows of its tokens.
+    fn buffers(&self, bytes: f64) -> Vec<(f64, f64)> {
+        let size = self.config.dtype.size() as f64;
+        let table = (self.model.vocab * self.model.width) as f64 * size;
+        let apart = self.model.tied && is_apart(self.model.vocab * self.model.width, self.config.dtype);
+        let mut sizes = Vec::new();
+        let mut left = bytes;
+        if apart && table < left {
+            sizes.push(table);
+            left -= table;
+        }
+        let mut bucket = FIRST_BUCKET as f64;
+        while left > 0.0 {
+            // More than a million buffers of one size are as good as one stream.
+            bucket = bucket.max(bytes / 1e6).min(left);
+            sizes.push(bucket);
+            left -= bucket;
+            bucket = BUCKET as f64;
+        }
+        let mut done = 0.0;
+        let mut buffers: Vec<(f64, f64)> = sizes
+            .into_iter()
+            .map(|each| {
+                done += each;
+                (each, done / bytes)
+            })
+            .collect();
+        if apart {
+            let tokens = self.step_rows() * self.model.context;
+            let rows = distinct(self.model.vocab, tokens);
+            buffers.push((rows * self.model.width as f64 * size, 1.0));
+        }
+        buffers
+    }
+}
+
+/// Different tokens of a vocabulary among so many drawn by Zipf's law, as those of texts about are: the frequency of the `i`-th is
+/// proportional to `1 / i`.
+fn distinct(vocab: usize, tokens: usize) -> f64 {
+    let harmonic: f64 = (1..=vocab).map(|i| 1.0 / i as f64).sum();
+    (1..=vocab).map(|i| 1.0 - (-(tokens as f64) / (i as f64 * harmonic)).exp()).sum()
 }

@@ -9,10 +9,12 @@ use crate::decoder::{Decoder, DecoderConfig, Freeze};
 use crate::model::Model;
 use netcl_device::Device;
 use netcl_kernel::ahead::build;
-use netcl_tensor::Result;
+use netcl_tensor::ops::embedding::{add_rows, embedding};
 use netcl_tensor::random::counter;
+use netcl_tensor::{DType, Result, Tensor, no_grad};
 
-/// Compiles the kernels that the first step of a run launches, as far as a dry run finds them; others are compiled at their first launch.
+/// Compiles the kernels that the first step of a run launches, of one of several `ranks` if so, as far as a dry run finds them; others are
+/// compiled at their first launch.
 ///
 /// # Errors
 /// `Io` if `watch` asks to stop.
@@ -20,11 +22,13 @@ pub(super) fn compile(
     device: &Device,
     config: &TrainConfig,
     model: &DecoderConfig,
+    ranks: bool,
     watch: &mut Watch<'_>,
 ) -> Result<()> {
     let began = std::time::Instant::now();
     let mut watcher = Watcher::new(watch, Stage::Kernels, 0);
-    match build(device, |twin| step(twin, config, model), &mut |done, all| watcher.compiled(done, all)) {
+    match build(device, |twin| step(twin, config, model, ranks), &mut |done, all| watcher.compiled(done, all))
+    {
         Ok(ahead) => tracing::debug!("compiled ahead in {:.1?}: {ahead:?}", began.elapsed()),
         Err(e) => tracing::debug!("kernels are compiled as they come: {e}"),
     }
@@ -32,7 +36,7 @@ pub(super) fn compile(
 }
 
 /// Executes a run up to the end of its first step, on any device.
-fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig) -> Result<()> {
+fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig, ranks: bool) -> Result<()> {
     let freeze = Freeze::new(&config.freeze)?;
     let model = Decoder::partly_frozen(device, model.clone(), config.dtype, Some(config.seed), &freeze)?;
     let mut optimizer = optimizer(&model, config)?;
@@ -42,27 +46,32 @@ fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig) -> Result<
     let inputs = uploads
         .send(&Batch { x: ids.clone(), y: ids, rows: config.batch, context: config.context }, captured)?;
     let draws = counter(device, 0)?;
-    let part = Part { config, draws: &draws, share: 1.0, rows_before: 0 };
+    // A rank's loss counts by its share of the rows.
+    let share = if ranks { 0.5 } else { 1.0 };
+    let part = Part { config, draws: &draws, share, rows_before: 0, apart: None };
     let mut sums = None;
-    if captured {
+    if captured || ranks {
         let loss = warm(&model, &optimizer, part, &inputs)?;
-        if config.grad_accum > 1 {
-            sums = Some(Sums::like(device, model.params().trained().iter(), loss.dtype(), true)?);
+        let several = config.grad_accum > 1;
+        if several || ranks {
+            let (params, tied) = (model.params().trained(), model.tied_table().filter(|_| ranks));
+            sums = Some(Sums::like(device, params.iter(), tied, loss.dtype(), several)?);
         }
         optimizer.prepare()?;
     }
     if sums.is_none() {
         optimizer.zero_grad();
     }
-    let loss = gradients(
-        &model,
-        &optimizer,
-        part,
-        &inputs,
-        if sums.is_some() { Collect::Add } else { Collect::New },
-    )?;
+    let (collect, apart) =
+        (sums.as_ref().map_or(Collect::New, Sums::collect), sums.as_ref().and_then(Sums::apart));
+    let loss = gradients(&model, &optimizer, Part { apart, ..part }, &inputs, collect)?;
     if let Some(sums) = &sums {
         sums.add_loss(&loss)?;
+    }
+    if let Some((table, later)) = apart {
+        let rows = Tensor::zeros(device, [1], DType::U32)?;
+        let sums = no_grad(|| embedding(later, &rows))?;
+        table.grad().map_or(Ok(()), |gradient| add_rows(&gradient, &rows, &sums))?;
     }
     optimizer.apply()?;
     // Loss and norm are read, as in a run.
@@ -75,8 +84,8 @@ mod tests {
     use super::super::{Silent, Trainer};
     use super::*;
     use netcl_device::Settings;
+    use netcl_kernel::Programs;
     use netcl_kernel::ahead::orders;
-    use netcl_kernel::{DType, Programs};
     use std::collections::BTreeSet;
 
     #[test]
@@ -117,7 +126,7 @@ mod tests {
             trainer.run(&mut Silent).unwrap();
             let name = |order: netcl_kernel::Order| (order.kernel, order.source);
             let built: BTreeSet<_> = programs.stop_recording().into_iter().map(name).collect();
-            let foreseen = orders(&device, |twin| step(twin, &config, &model)).unwrap();
+            let foreseen = orders(&device, |twin| step(twin, &config, &model, false)).unwrap();
             let foreseen: BTreeSet<_> = foreseen.into_iter().map(name).collect();
             let missed: Vec<&String> = built.difference(&foreseen).map(|(kernel, _)| kernel).collect();
             assert!(missed.is_empty(), "{graph:?} {grad_accum}: {missed:?}");

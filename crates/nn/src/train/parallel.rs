@@ -5,7 +5,8 @@
 //! loss counts by its share of the rows, so shares may differ. Ranks make the same update from the same sums; they need not exchange
 //! weights after the first step.
 
-use super::reducer::Reducer;
+use super::reducer::{Reducer, RowsOfAll};
+use super::rows::Rows;
 use crate::config::TrainConfig;
 use crate::data::Eval;
 use crate::evaluate::Score;
@@ -13,7 +14,8 @@ use crate::train::told::{RankTimes, Told};
 use crate::train::watchdog::{Pause, Watchdog};
 use netcl_device::driver::Event;
 use netcl_dist::{Group, shard};
-use netcl_tensor::{Device, Error, Result, Tensor};
+use netcl_tensor::ops::embedding::{add_rows, embedding};
+use netcl_tensor::{Device, Error, Result, Tensor, no_grad};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -27,6 +29,23 @@ pub enum Shares {
     BySpeed,
     /// In these proportions.
     Weights(Vec<f64>),
+}
+
+impl Shares {
+    /// Checks that they are shares for so many ranks.
+    ///
+    /// # Errors
+    /// `Format` for another number of weights than ranks, or ones that are not positive.
+    pub fn check(&self, ranks: usize) -> Result<()> {
+        let Self::Weights(weights) = self else { return Ok(()) };
+        if weights.len() == ranks && weights.iter().all(|w| w.is_finite() && *w > 0.0) {
+            return Ok(());
+        }
+        Err(Error::format(format!(
+            "--shares has {} numbers for {ranks} ranks; expected a positive number for each",
+            weights.len()
+        )))
+    }
 }
 
 /// Steps that count between two divisions by speed.
@@ -47,6 +66,10 @@ pub(super) struct Parallel {
     looked: u64,
     /// Made with the first reduction, because it needs the device.
     reducer: Option<Reducer>,
+    /// The rows of a tied table that this rank's tokens of a step reach.
+    pub(super) rows: Option<Rows>,
+    /// Those of all ranks, to come.
+    rows_of_all: Option<RowsOfAll>,
     /// The devices of all ranks.
     devices: Vec<String>,
     /// What ranks have told each other.
@@ -70,7 +93,20 @@ impl Parallel {
         let group = group.clone();
         let (told, watchdog) = (Told::default(), Watchdog::default());
         let (by_speed, since, devices) = (false, Vec::new(), Vec::new());
-        Ok(Self { group, parts, batch, by_speed, since, looked: 0, reducer: None, devices, told, watchdog })
+        Ok(Self {
+            group,
+            parts,
+            batch,
+            by_speed,
+            since,
+            looked: 0,
+            reducer: None,
+            rows: None,
+            rows_of_all: None,
+            devices,
+            told,
+            watchdog,
+        })
     }
 
     /// The settings of this rank's part of a step.
@@ -89,22 +125,13 @@ impl Parallel {
     /// # Errors
     /// `Format` for another number of weights than ranks, or ones that are not positive.
     pub fn divide(&mut self, shares: &Shares) -> Result<()> {
+        shares.check(self.size())?;
         self.by_speed = *shares == Shares::BySpeed;
         match shares {
             Shares::Equal | Shares::BySpeed => {
                 self.parts = netcl_dist::divide(self.batch, &vec![1.0; self.size()])
             }
-            Shares::Weights(weights) => {
-                let right = weights.len() == self.size() && weights.iter().all(|w| w.is_finite() && *w > 0.0);
-                if !right {
-                    return Err(Error::format(format!(
-                        "--shares has {} numbers for {} ranks; expected a positive number for each",
-                        weights.len(),
-                        self.size()
-                    )));
-                }
-                self.parts = netcl_dist::divide(self.batch, weights);
-            }
+            Shares::Weights(weights) => self.parts = netcl_dist::divide(self.batch, weights),
         }
         Ok(())
     }
@@ -135,7 +162,10 @@ impl Parallel {
         }
         let words: Vec<String> = parts.iter().map(usize::to_string).collect();
         if self.group.leads() {
-            tracing::info!("rows of a batch for each rank, by their speed: {}", words.join(", "));
+            tracing::info!(
+                "rows of a batch for each rank, by their speed: {}; the next step compiles kernels for them",
+                words.join(", ")
+            );
         }
         self.parts = parts;
         self.told.restart();
@@ -187,6 +217,14 @@ impl Parallel {
         self.group.size()
     }
 
+    /// Makes an error of one rank everyone's.
+    ///
+    /// # Errors
+    /// What failed, with the rank's number; those of the group.
+    pub fn all_succeed<T>(&self, own: Result<T>) -> Result<T> {
+        self.group.all_succeed(own)
+    }
+
     /// This rank for people: `rank 1 (nvidia:1)`.
     pub fn name(&self) -> String {
         self.group.watch().name(self.group.rank())
@@ -229,17 +267,54 @@ impl Parallel {
         self.reducer(bucket.device())?.sum(bucket.clone(), ready)
     }
 
+    /// Begins to ask which rows of the tied table `table` any rank's tokens of this step reach.
+    ///
+    /// # Errors
+    /// As [`Parallel::begin_reduction`].
+    pub fn begin_rows(&mut self, table: &Tensor) -> Result<()> {
+        let Some(own) = self.rows.as_ref().map(|rows| rows.bits().to_vec()) else { return Ok(()) };
+        self.rows_of_all = Some(self.reducer(table.device())?.rows(own)?);
+        Ok(())
+    }
+
+    /// Begins the reduction of the rows that were asked for of the gradient `later`; returns their numbers, and where their sums will be.
+    fn begin_reduction_of_rows(&mut self, later: &Tensor) -> Result<Option<[Tensor; 2]>> {
+        let Some(answer) = self.rows_of_all.take() else { return Ok(None) };
+        let numbers = answer.wait()?;
+        let device = later.device();
+        let _tag = device.tag("gradients");
+        let numbers = Tensor::from_u32(device, [numbers.len()], &numbers)?;
+        let sums = no_grad(|| embedding(later, &numbers))?;
+        let ready = device.mark()?;
+        device.flush()?;
+        self.begin_reduction(&sums, ready)?;
+        Ok(Some([numbers, sums]))
+    }
+
     /// Waits until the device's queue can go on behind the reductions that were begun; `loss` is then the sum of all ranks', and known is whether
-    /// one of them was asked to stop or to save.
+    /// one of them was asked to stop or to save. Of `apart`, a tied table and its embedding's gradient, the rows that were asked for are summed
+    /// and added to the table's gradient.
     ///
     /// # Errors
     /// Those of the group and the device.
-    pub fn finish_reductions(&mut self, loss: &Tensor, asked: [bool; 2]) -> Result<()> {
+    pub fn finish_reductions(
+        &mut self,
+        loss: &Tensor,
+        asked: [bool; 2],
+        apart: Option<(&Tensor, &Tensor)>,
+    ) -> Result<()> {
         let device = loss.device();
+        let rows = match apart {
+            Some((table, later)) => self.begin_reduction_of_rows(later)?.zip(table.grad()),
+            None => None,
+        };
         // From here on this rank waits for what the others and the link still have to do.
         device.wait(&device.mark()?)?;
         let begun = Instant::now();
         let own = self.reducer(device)?.finish(loss.clone())?;
+        if let Some(([numbers, sums], gradient)) = rows {
+            add_rows(&gradient, &numbers, &sums)?;
+        }
         let rows = self.rows().len();
         let sum = self.told.exchange(&self.group, own, (rows, begun.elapsed()), asked)?;
         loss.set_f32(&[sum])

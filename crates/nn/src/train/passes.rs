@@ -5,7 +5,7 @@ use crate::config::TrainConfig;
 use crate::layers::Mode;
 use crate::model::Model;
 use crate::optim::{Optimizer, ParamGroup, Rule};
-use netcl_tensor::tape::{accumulate_in_place, replace_in_place};
+use netcl_tensor::tape::{accumulate_in_place, later_gradients_apart, replace_in_place};
 use netcl_tensor::{Result, Tensor};
 
 /// AdamW as usual for GPTs: weight decay for matrices only, gradient clipping, and loss scaling for f16.
@@ -26,6 +26,8 @@ pub(super) struct Part<'a> {
     pub share: f32,
     /// Rows of the batch before its own.
     pub rows_before: usize,
+    /// The tied table, and the accumulator for its embedding's gradient, where that is not added to the head's.
+    pub apart: Option<(&'a Tensor, &'a Tensor)>,
 }
 
 /// Where gradients go.
@@ -48,7 +50,7 @@ pub(super) fn gradients(
     (x, y): &Inputs,
     collect: Collect,
 ) -> Result<Tensor> {
-    let Part { config, draws, share, rows_before } = part;
+    let Part { config, draws, share, rows_before, apart } = part;
     let mode = Mode {
         dropout: config.dropout as f32,
         seed: config.seed,
@@ -65,13 +67,19 @@ pub(super) fn gradients(
     }
     drop(tag);
     let _tag = device.tag("gradients");
-    match collect {
-        Collect::New => optimizer.backward(&loss)?,
-        Collect::Add => accumulate_in_place(|| optimizer.backward(&loss))?,
+    let backward = || match collect {
+        Collect::New => optimizer.backward(&loss),
+        Collect::Add => accumulate_in_place(|| optimizer.backward(&loss)),
         Collect::Replace => {
             let params: Vec<Tensor> = optimizer.params().cloned().collect();
-            replace_in_place(&params, || optimizer.backward(&loss))?;
+            replace_in_place(&params, || optimizer.backward(&loss))
         }
+    };
+    match apart {
+        Some((table, later)) => {
+            later_gradients_apart(table, later, collect == Collect::Replace, backward)?;
+        }
+        None => backward()?,
     }
     Ok(loss.detach())
 }

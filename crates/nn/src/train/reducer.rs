@@ -1,5 +1,6 @@
 //! The thread that reduces a rank's gradients while its device goes on with the backward pass.
 
+use super::rows::union;
 use netcl_device::driver::Event;
 use netcl_dist::{Group, Relay, RelaySettings};
 use netcl_tensor::{Device, Error, Result, Tensor};
@@ -7,6 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 enum Job {
+    Rows { own: Vec<u8>, reply: Sender<Result<Vec<u32>>> },
     Sum { x: Tensor, ready: Event },
     Finish { loss: Tensor, ready: Event, reply: Sender<Result<f32>> },
 }
@@ -25,7 +27,9 @@ impl Reducer {
     pub fn start(group: &Group, device: &Device) -> Result<Self> {
         let relay = Relay::new(group, device, RelaySettings::default())?;
         let (jobs, todo) = channel();
-        let thread = std::thread::Builder::new().name("reducer".into()).spawn(move || work(relay, &todo));
+        let group = group.clone();
+        let thread =
+            std::thread::Builder::new().name("reducer".into()).spawn(move || work(&group, relay, &todo));
         let thread =
             thread.map_err(|e| Error::device(format!("no thread for the reduction of gradients: {e}")))?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
@@ -37,6 +41,17 @@ impl Reducer {
     /// `Internal` where the thread has ended.
     pub fn sum(&self, x: Tensor, ready: Event) -> Result<()> {
         self.give(Job::Sum { x, ready })
+    }
+
+    /// Asks which rows at least one rank needs, from this rank's [`Rows::bits`](super::rows::Rows::bits); the answer comes once the other ranks
+    /// have asked.
+    ///
+    /// # Errors
+    /// `Internal` where the thread has ended.
+    pub fn rows(&self, own: Vec<u8>) -> Result<RowsOfAll> {
+        let (reply, answer) = channel();
+        self.give(Job::Rows { own, reply })?;
+        Ok(RowsOfAll(answer))
     }
 
     /// Waits for the sums; what the device's queue does from here on comes after them. Returns `loss`, which is there with the last of them.
@@ -55,6 +70,19 @@ impl Reducer {
     }
 }
 
+/// An answer to [`Reducer::rows`] to come.
+pub(super) struct RowsOfAll(Receiver<Result<Vec<u32>>>);
+
+impl RowsOfAll {
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// Those of the group.
+    pub fn wait(&self) -> Result<Vec<u32>> {
+        self.0.recv().unwrap_or_else(|_| Err(ended()))
+    }
+}
+
 impl Drop for Reducer {
     fn drop(&mut self) {
         drop(self.jobs.take());
@@ -69,10 +97,13 @@ fn ended() -> Error {
     Error::internal("the thread that reduces gradients has ended")
 }
 
-fn work(mut relay: Relay, jobs: &Receiver<Job>) {
+fn work(group: &Group, mut relay: Relay, jobs: &Receiver<Job>) {
     let mut failed = None;
     for job in jobs {
         match job {
+            Job::Rows { own, reply } => {
+                let _ = reply.send(group.all_gather_bytes(&own).map(|ranks| union(&ranks)));
+            }
             Job::Sum { x, ready } => failed = failed.or_else(|| relay.all_reduce(&x, &ready).err()),
             Job::Finish { loss, ready, reply } => {
                 let done = match failed.take() {

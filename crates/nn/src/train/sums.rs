@@ -9,8 +9,9 @@ use netcl_tensor::{DType, Device, Result, Tensor};
 /// Bytes that gradients of one buffer have, where one alone has not more: what PyTorch's `DistributedDataParallel` has for its first bucket and for the
 /// others (Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020). The first one is small, so that its
 /// reduction begins early.
-const FIRST_BUCKET: usize = 1 << 20;
-const BUCKET: usize = 25 << 20;
+pub(crate) const FIRST_BUCKET: usize = 1 << 20;
+/// See [`FIRST_BUCKET`].
+pub(crate) const BUCKET: usize = 25 << 20;
 
 /// The accumulators of a step.
 pub(super) struct Sums {
@@ -19,6 +20,8 @@ pub(super) struct Sums {
     /// The buffers that hold the accumulators, each those of parameters that follow each other, the last parameters first: about the order
     /// in which a backward pass is done with them.
     buckets: Vec<Tensor>,
+    /// The tied table with an accumulator for its embedding's gradient, which comes at the end of a pass; the head's is in the first bucket.
+    apart: Option<(Tensor, Tensor)>,
     loss: Tensor,
     /// Whether a step has several micro-batches. The gradients of one replace those of the last step, which saves clearing them.
     several: bool,
@@ -33,10 +36,12 @@ struct Bucket {
 }
 
 impl Sums {
-    /// Accumulators for the parameters that have a gradient now, of the gradients' types.
+    /// Accumulators for the parameters that have a gradient now, of the gradients' types. `tied` is the table whose head's gradient is to be
+    /// complete before the embedding's, if it is large enough for that.
     pub fn like<'a>(
         device: &Device,
         params: impl Iterator<Item = &'a Tensor>,
+        tied: Option<&Tensor>,
         loss: DType,
         several: bool,
     ) -> Result<Self> {
@@ -45,7 +50,18 @@ impl Sums {
         // Memory checkers need every buffer to be a separate allocation.
         let separate = device.settings().exact_memory;
         let graded: Vec<_> = params.filter_map(|param| Some((param, param.grad()?.dtype()))).collect();
-        for bucket in divide(graded.into_iter().rev(), separate) {
+        let is_tied = |param: &Tensor| tied.is_some_and(|table| table.name() == param.name());
+        let (tables, others): (Vec<_>, Vec<_>) = graded
+            .into_iter()
+            .rev()
+            .partition(|(param, dtype)| is_tied(param) && is_apart(param.count(), *dtype));
+        let mut apart = None;
+        if let Some((table, dtype)) = tables.first() {
+            apart = Some(((*table).clone(), Tensor::empty(device, table.shape().clone(), *dtype)?));
+        }
+        let divided =
+            divide(tables.into_iter(), true).into_iter().chain(divide(others.into_iter(), separate));
+        for bucket in divided {
             let whole = Tensor::empty(device, [bucket.count], bucket.dtype)?;
             for (param, at) in bucket.params {
                 let sum = whole.window(at, param.shape().clone())?;
@@ -53,8 +69,8 @@ impl Sums {
             }
             buckets.push(whole);
         }
-        let sums = Self { gradients, buckets, loss: Tensor::empty(device, [], loss)?, several };
-        sums.buckets.iter().try_for_each(clear)?;
+        let sums = Self { gradients, buckets, apart, loss: Tensor::empty(device, [], loss)?, several };
+        sums.all().try_for_each(clear)?;
         sums.begin()?;
         Ok(sums)
     }
@@ -65,10 +81,20 @@ impl Sums {
     /// needs no graph of its own.
     pub fn begin(&self) -> Result<()> {
         if self.several {
-            self.buckets.iter().try_for_each(clear)?;
+            self.all().try_for_each(clear)?;
         }
         self.gradients.iter().for_each(|(param, sum)| param.set_grad(Some(sum.clone())));
         clear(&self.loss)
+    }
+
+    /// All memory of accumulated gradients.
+    fn all(&self) -> impl Iterator<Item = &Tensor> {
+        self.buckets.iter().chain(self.apart.iter().map(|(_, later)| later))
+    }
+
+    /// The tied table, and the accumulator of its embedding's gradient.
+    pub fn apart(&self) -> Option<(&Tensor, &Tensor)> {
+        self.apart.as_ref().map(|(table, later)| (table, later))
     }
 
     /// What a backward pass does with them.
@@ -91,6 +117,12 @@ impl Sums {
     pub fn end(&self) {
         self.gradients.iter().for_each(|(param, _)| param.set_grad(None));
     }
+}
+
+/// Whether the two gradients of a tied table of so many elements are apart. One that fits in the first bucket is reduced in less time than it
+/// takes to agree about rows.
+pub(crate) fn is_apart(count: usize, dtype: DType) -> bool {
+    count.saturating_mul(dtype.size()) >= FIRST_BUCKET
 }
 
 /// The buffers for gradients of these parameters and types.

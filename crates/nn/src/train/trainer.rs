@@ -6,6 +6,7 @@ mod report;
 mod step;
 mod writing;
 
+use opening::plan_of;
 pub use profile::ProfileSettings;
 use profile::Profiling;
 use step::Pending;
@@ -293,12 +294,14 @@ impl Trainer {
     /// [`Trainer::run`].
     ///
     /// # Errors
-    /// `Format` for another number of weights than ranks, or ones that are not positive.
+    /// `Format` as [`Shares::check`]; `Memory`, at every rank, where one has no room for its rows.
     pub fn shares(&mut self, shares: &Shares) -> Result<()> {
         let Some(parallel) = &mut self.parallel else { return Ok(()) };
         parallel.divide(shares)?;
         self.loader = self.loader.clone().part(parallel.rows());
-        Ok(())
+        let device = self.model.params().device();
+        let fits = plan_of(&parallel.local(&self.config), self.model.config(), device, true).check(device);
+        parallel.all_succeed(fits)
     }
 
     /// Measures the peak of the device, of ranks that of all together.

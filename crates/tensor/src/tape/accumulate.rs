@@ -11,6 +11,17 @@ thread_local! {
     static IN_PLACE: Cell<bool> = const { Cell::new(false) };
     /// The tensors that have a gradient of this walk already, where the first one replaces what is there.
     static REPLACED: RefCell<Option<HashSet<usize>>> = const { RefCell::new(None) };
+    /// The tensor whose later gradients have an accumulator of their own.
+    static APART: RefCell<Option<Apart>> = const { RefCell::new(None) };
+}
+
+struct Apart {
+    key: usize,
+    later: Tensor,
+    /// Whether the first of the later gradients replaces what the accumulator held.
+    replaces: bool,
+    /// Gradients that have reached the tensor.
+    arrived: usize,
 }
 
 /// Runs `f`, in which a backward on this thread adds to collected gradients in their own memory instead of replacing them by the sum.
@@ -43,10 +54,49 @@ pub fn replace_in_place<R>(tensors: &[Tensor], f: impl FnOnce() -> Result<R>) ->
     Ok(out)
 }
 
+/// Runs `f`, a backward in place, in which only the first gradient that reaches `tensor` is collected as its gradient. All others are added to
+/// `later`, which they replace with `replaces`: zeros where there are none. So what is collected first is complete early in the walk.
+///
+/// # Errors
+/// Those of `f`; `Internal` for a gradient of another form than `later`.
+pub fn later_gradients_apart<R>(
+    tensor: &Tensor,
+    later: &Tensor,
+    replaces: bool,
+    f: impl FnOnce() -> Result<R>,
+) -> Result<R> {
+    struct Leave(Option<Apart>);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            APART.set(self.0.take());
+        }
+    }
+    let apart = Apart { key: key(tensor), later: later.clone(), replaces, arrived: 0 };
+    let _leave = Leave(APART.replace(Some(apart)));
+    let out = f()?;
+    let nothing = APART.with_borrow(|apart| apart.as_ref().is_some_and(|apart| apart.arrived < 2));
+    if replaces && nothing {
+        map_into("0.0f", &[], &[], later)?;
+    }
+    Ok(out)
+}
+
+/// The accumulator for this gradient of `tensor`, if it is a later one that has its own, and whether it replaces what is there.
+fn accumulator_of_later(tensor: &Tensor) -> Option<(Tensor, bool)> {
+    APART.with_borrow_mut(|apart| {
+        let apart = apart.as_mut().filter(|apart| apart.key == key(tensor))?;
+        apart.arrived += 1;
+        (apart.arrived > 1).then(|| (apart.later.clone(), apart.replaces && apart.arrived == 2))
+    })
+}
+
+fn key(tensor: &Tensor) -> usize {
+    Arc::as_ptr(&tensor.0) as usize
+}
+
 /// Whether a gradient of `tensor` is the first one where that replaces what is there.
 fn is_first(tensor: &Tensor) -> bool {
-    let key = Arc::as_ptr(&tensor.0) as usize;
-    REPLACED.with_borrow_mut(|seen| seen.as_mut().is_some_and(|seen| seen.insert(key)))
+    REPLACED.with_borrow_mut(|seen| seen.as_mut().is_some_and(|seen| seen.insert(key(tensor))))
 }
 
 /// `before + grad`, the collected gradient of `tensor`, in the memory of `before` where that is asked for and possible.
@@ -63,6 +113,11 @@ pub(super) fn sum(tensor: &Tensor, before: &Tensor, grad: &Tensor) -> Result<Ten
     }
     if !IN_PLACE.get() || !fits {
         return before.add(grad);
+    }
+    if let Some((later, replaces)) = accumulator_of_later(tensor) {
+        let terms: &[&Tensor] = if replaces { &[grad] } else { &[&later, grad] };
+        map_into(if replaces { "x0" } else { "x0 + x1" }, terms, &[], &later)?;
+        return Ok(before.clone());
     }
     if is_first(tensor) {
         map_into("x0", &[grad], &[], before)?;

@@ -1,7 +1,8 @@
 //! What may change between forward and backward, who owns a gradient, and what threads may do.
 
-use super::{function, no_grad};
+use super::{accumulate_in_place, function, later_gradients_apart, no_grad, replace_in_place};
 use crate::ops::attention::{AttentionOptions, attention};
+use crate::ops::embedding::embedding;
 use crate::ops::join::cat;
 use crate::ops::layer_norm::layer_norm;
 use crate::ops::map::map_into;
@@ -17,6 +18,39 @@ fn tensor(device: &Device, shape: &[usize], first: f32) -> Tensor {
     let count: usize = shape.iter().product();
     let data: Vec<f32> = (0..count).map(|i| 0.2 + (first + i as f32 * 0.37) % 0.8).collect();
     Tensor::from_f32(device, shape, &data, DType::F32).unwrap()
+}
+
+/// A table that is looked up and multiplied with, as a tied model has it: the product's gradient comes first and stays alone.
+#[test]
+fn later_gradients_have_an_accumulator_of_their_own() {
+    let device = test_device().unwrap();
+    let full = |dims: [usize; 2], x| Tensor::full(&device, dims, x, DType::F32).unwrap();
+    let table = Tensor::from_f32(&device, [3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], DType::F32).unwrap();
+    let table = table.parameter("table");
+    let ids = Tensor::from_u32(&device, [2], &[2, 2]).unwrap();
+    let result = |looks_up: bool| {
+        let x = if looks_up { embedding(&table, &ids).unwrap() } else { full([2, 2], 1.0) };
+        matmul(&x, &table.transpose(0, 1).unwrap()).unwrap()
+    };
+    // What is collected first and later, after one walk that replaces what was there and after another that adds to it.
+    let collected = |looks_up: bool| {
+        let [first, later] = [7.0, 9.0].map(|x| full([3, 2], x));
+        table.set_grad(Some(first.clone()));
+        [true, false].map(|replaces| {
+            let (y, ones) = (result(looks_up), full([2, 3], 1.0));
+            let walk = || match replaces {
+                true => replace_in_place(&[table.clone()], || y.backward_with(&ones)),
+                false => accumulate_in_place(|| y.backward_with(&ones)),
+            };
+            later_gradients_apart(&table, &later, replaces, walk).unwrap();
+            [&first, &later].map(|t| t.to_vec().unwrap())
+        })
+    };
+    // Both rows of x are (5, 6), and the columns of the table sum to (9, 12).
+    let of_rows =
+        |by: f32| [vec![10.0 * by, 12.0 * by].repeat(3), vec![0.0, 0.0, 0.0, 0.0, 18.0 * by, 24.0 * by]];
+    assert_eq!(collected(true), [of_rows(1.0), of_rows(2.0)]);
+    assert_eq!(collected(false), [2.0, 4.0].map(|x| [vec![x; 6], vec![0.0; 6]]));
 }
 
 /// The case it was found with: the gradient was 20 in silence, where 4 was right.

@@ -14,11 +14,13 @@ use crate::train::companions::Companions;
 use crate::train::losses::Losses;
 use crate::train::parallel::Parallel;
 use crate::train::passes::optimizer;
+use crate::train::rows::Rows;
 use crate::train::stepper::Stepper;
+use crate::train::sums::is_apart;
 use crate::train::{MemoryPlan, open_inputs};
 use netcl_dist::Group;
 use netcl_tensor::random::counter;
-use netcl_tensor::{Device, Result};
+use netcl_tensor::{DType, Device, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -59,11 +61,7 @@ impl Parts {
             None => config.decoder(vocab),
         };
         // Checked once before the data is read, which may take long, and once with the vocabulary that results from it.
-        let plan = |model: &DecoderConfig| {
-            let plan = MemoryPlan::of(&local, model, device.capabilities());
-            // Ranks accumulate gradients in memory that stays.
-            MemoryPlan { gradients_wait: plan.gradients_wait || parallel.is_some(), ..plan }.check(device)
-        };
+        let plan = |model: &DecoderConfig| plan_of(&local, model, device, parallel.is_some()).check(device);
         let vocab = folder.as_ref().map(|folder| folder.config.vocab).or(config.vocab);
         plan(&shape(vocab.unwrap_or(1))?)?;
         let kept = from.map(|(_, path)| path).filter(|path| path.join(crate::tokenizer::FILE).exists());
@@ -74,7 +72,7 @@ impl Parts {
         let shape = shape(inputs.vocab)?;
         plan(&shape)?;
         let freeze = Freeze::new(&config.freeze)?;
-        crate::train::ahead::compile(device, &local, &shape, watch)?;
+        crate::train::ahead::compile(device, &local, &shape, parallel.is_some(), watch)?;
         let dtype = config.dtype;
         let model: Box<dyn Model> = match &folder {
             Some(folder) if from.is_none() => {
@@ -108,6 +106,27 @@ impl Parts {
             tokens,
         })
     }
+}
+
+/// The memory of a run on `device`, alone or as one of several `ranks`.
+pub(super) fn plan_of(
+    config: &TrainConfig,
+    model: &DecoderConfig,
+    device: &Device,
+    ranks: bool,
+) -> MemoryPlan {
+    let plan = MemoryPlan::of(config, model, device.capabilities());
+    // Ranks accumulate gradients in memory that stays, those of a tied table in two places.
+    let twice = if ranks { table_apart(model, config.dtype) } else { 0 };
+    let gradients = plan.gradients.saturating_add(twice);
+    MemoryPlan { gradients, gradients_wait: plan.gradients_wait || ranks, ..plan }
+}
+
+/// Bytes of a tied table whose embedding's gradient has an accumulator of its own.
+fn table_apart(model: &DecoderConfig, dtype: DType) -> u64 {
+    let count = model.vocab.saturating_mul(model.width);
+    let apart = model.tied && is_apart(count, dtype);
+    if apart { (count as u64).saturating_mul(dtype.size() as u64) } else { 0 }
 }
 
 /// What is trained and evaluated on: of several ranks this one's part.
@@ -180,6 +199,7 @@ impl Trainer {
             };
             Self::assemble(device, config, parts, (group.all_succeed(folder)?, Vec::new()))?
         };
+        parallel.rows = trainer.model.tied_table().map(|table| Rows::new(table.dims()[0]));
         trainer.parallel = Some(parallel);
         Ok(trainer)
     }

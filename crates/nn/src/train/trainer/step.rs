@@ -76,7 +76,7 @@ impl Trainer {
         let (inputs, after) = self.batch(batches, uploads, 0)?;
         let begun = Instant::now();
         let Self { stepper, model, optimizer, config, draws, detect_anomaly: on, .. } = self;
-        let (model, part) = (&**model, Part { config, draws, share: 1.0, rows_before: 0 });
+        let (model, part) = (&**model, Part { config, draws, share: 1.0, rows_before: 0, apart: None });
         if stepper.is_cold() {
             dry_run(stepper, model, optimizer, part, &inputs);
         }
@@ -119,8 +119,12 @@ impl Trainer {
             let last = micro + 1 == self.config.grad_accum;
             let Self { stepper, model, optimizer, config, draws, sums, detect_anomaly: on, parallel, .. } =
                 self;
-            let (model, part) = (&**model, part_of(parallel.as_ref(), config, draws));
             let sums = sums.as_ref();
+            let apart = sums.and_then(Sums::apart);
+            let (model, part) = (&**model, Part { apart, ..part_of(parallel.as_ref(), config, draws) });
+            if let (true, Some((table, _)), Some(parallel)) = (last, apart, parallel.as_mut()) {
+                parallel.begin_rows(table)?;
+            }
             let collect = sums.map_or(Collect::New, Sums::collect);
             let step = || {
                 let loss = detect_anomaly(*on, || gradients(model, optimizer, part, &inputs, collect))?;
@@ -164,7 +168,8 @@ impl Trainer {
     fn reduce(&mut self, loss: &Tensor, observer: &mut dyn Observer) -> Result<()> {
         let Some(parallel) = &mut self.parallel else { return Ok(()) };
         let begun = Instant::now();
-        parallel.finish_reductions(loss, [observer.should_stop(), observer.should_save()])?;
+        let apart = self.sums.as_ref().and_then(Sums::apart);
+        parallel.finish_reductions(loss, [observer.should_stop(), observer.should_save()], apart)?;
         self.host_did("all_reduce", begun);
         Ok(())
     }
@@ -176,7 +181,9 @@ impl Trainer {
         let (model, part) = (&**model, part_of(parallel.as_ref(), config, draws));
         let made = warm(model, optimizer, part, inputs).and_then(|loss| {
             let several = config.grad_accum > 1;
-            let sums = Sums::like(loss.device(), model.params().trained().iter(), loss.dtype(), several)?;
+            let tied = model.tied_table().filter(|_| parallel.is_some());
+            let params = model.params().trained();
+            let sums = Sums::like(loss.device(), params.iter(), tied, loss.dtype(), several)?;
             optimizer.prepare()?;
             Ok(sums)
         });
@@ -204,6 +211,12 @@ impl Trainer {
         let (at, batch) = next?;
         self.host_did("data", begun);
         let begun = Instant::now();
+        if let Some(rows) = self.parallel.as_mut().and_then(|parallel| parallel.rows.as_mut()) {
+            if micro == 0 {
+                rows.clear();
+            }
+            rows.add(&batch.x);
+        }
         let inputs = uploads.send(&batch, !self.stepper.is_eager())?;
         if self.config.dropout > 0.0 {
             let pass = self.step * u64::from(self.config.grad_accum) + u64::from(micro);
@@ -260,7 +273,7 @@ fn begin_reduction(parallel: Option<&mut Parallel>, bucket: &Tensor) -> Result<(
 /// What this rank computes of a batch.
 fn part_of<'a>(parallel: Option<&Parallel>, config: &'a TrainConfig, draws: &'a Tensor) -> Part<'a> {
     let (share, rows_before) = parallel.map_or((1.0, 0), |p| (p.share(), p.rows().start));
-    Part { config, draws, share, rows_before }
+    Part { config, draws, share, rows_before, apart: None }
 }
 
 /// Plans the memory of a step before the first one runs.

@@ -1,6 +1,7 @@
 /* embedding: y[i] = table[ids[i]] over rows of C; table (V, C) T, ids (n) uint, y (n, C) T.
  *
  * embedding_fwd        item (x, y) copies vectors x, x + X, … of the rows of y (FOR_ROWS). An id outside the table gives NaN.
+ * embedding_add_rows   table[ids[i]] += rows[i], rows (n, C) T, for ids that differ from each other: the same grid.
  * For CPUs, the gradient dtable (V, C) T: the sums of dy (n, C) T by id, in float and in the order of the positions.
  * embedding_sort       order (n) uint: the positions by id, those of one id in order; starts (V + 1) uint: where in order each
  *                      id's begin. Ids outside the table are left out. One item: it is a matter of n + V numbers.
@@ -31,6 +32,21 @@ __kernel void embedding_fwd(__global const T *restrict table, __global const uin
     const ulong step = get_global_size(0) * VW;
     for (; i + VW <= c; i += step) PUTV(to, i, id < v ? LDV(from, i) : (FV)(NAN));
     for (ulong k = i; k < c && k < i + VW; k++) ST(to, k, id < v ? LD(from, k) : NAN);
+  }
+}
+
+__kernel void embedding_add_rows(__global T *restrict table, __global const uint *restrict ids, __global const T *restrict rows,
+                                 ulong v, ulong c, ulong n) {
+  FOR_ROWS(row, n, 1) {
+    const uint id = ids[row];
+    if (id < v) {
+      __global T *to = table + (ulong)id * c;
+      __global const T *from = rows + row * c;
+      ulong i = get_global_id(0) * VW;
+      const ulong step = get_global_size(0) * VW;
+      for (; i + VW <= c; i += step) STV(to, i, LDV(to, i) + LDV(from, i));
+      for (ulong k = i; k < c && k < i + VW; k++) ST(to, k, LD(to, k) + LD(from, k));
+    }
   }
 }
 

@@ -25,6 +25,37 @@ pub fn embedding(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
     Embedding.apply([table, ids])
 }
 
+/// `table[ids[i]] += rows[i]` in place: table `(V, C)`, rows `(N, C)` of its type, ids `(N)`, u32 or i32 and different from each other. An id
+/// outside the table adds nothing. No operation of the tape.
+///
+/// # Errors
+/// `Shape` or `DType` where they do not fit.
+pub fn add_rows(table: &Tensor, ids: &Tensor, rows: &Tensor) -> Result<()> {
+    check::float("add_rows", "table", table)?;
+    check::indices("add_rows", "ids", ids)?;
+    let [v, c] = table.dims2().map_err(|e| e.context("add_rows: table"))?;
+    let n = ids.count();
+    if !table.is_contiguous() || ids.dims() != [n] || rows.dims() != [n, c] || rows.dtype() != table.dtype() {
+        return Err(Error::shape(format!(
+            "add_rows: rows {} {} with ids {} to a table {} {}; expected a contiguous table (V, C), ids (N) and rows (N, C) of one type",
+            rows.dtype(),
+            rows.shape(),
+            ids.shape(),
+            table.dtype(),
+            table.shape()
+        )));
+    }
+    if rows.count() == 0 {
+        return Ok(());
+    }
+    let (ids, rows) = (ids.contiguous()?, rows.contiguous()?);
+    let value = |name| Tuning::value(table.device(), &OWNED, 0, name);
+    let (local, groups) = row_grid(table.device(), value("WG"), value("VW"), n, c);
+    let launch = OWNED.launch("embedding_add_rows").define("DTYPE", table.dtype().code());
+    let launch = launch.local(local).groups3(groups).write(table).read(&ids).read(&rows);
+    launch.scalar(v).scalar(c).scalar(n).run()
+}
+
 /// See [`embedding`].
 #[derive(Clone)]
 pub struct Embedding;
@@ -185,6 +216,29 @@ mod tests {
         let n = ids.len();
         (1..n).for_each(|i| ids.swap(i, i.wrapping_mul(0x9E37_79B9) % (i + 1)));
         ids
+    }
+
+    /// Some rows of a table, in any order, in every type; an id outside adds nothing.
+    #[test]
+    fn rows_are_added_in_place() {
+        let device = crate::suite::test_device().unwrap();
+        for (dtype, c) in DType::FLOATS.into_iter().flat_map(|dtype| [1, 19, 64].map(|c| (dtype, c))) {
+            let (v, host) = (11, [7u32, 0, 10, 11, 3]);
+            let before: Vec<f32> = (0..v * c).map(|i| (i % 9) as f32).collect();
+            let rows: Vec<f32> = (0..host.len() * c).map(|i| (i % 7) as f32 - 3.0).collect();
+            let mut expected = before.clone();
+            for (i, id) in host.iter().enumerate().filter(|(_, id)| (**id as usize) < v) {
+                (0..c).for_each(|k| expected[*id as usize * c + k] += rows[i * c + k]);
+            }
+            let table = Tensor::from_f32(&device, [v, c], &before, dtype).unwrap();
+            let rows = Tensor::from_f32(&device, [host.len(), c], &rows, dtype).unwrap();
+            let ids = Tensor::from_u32(&device, [host.len()], &host).unwrap();
+            add_rows(&table, &ids, &rows).unwrap();
+            assert_eq!(table.to_vec().unwrap(), expected, "{dtype} x {c}");
+            let wrong = rows.slice(0, 0..2).unwrap();
+            let error = add_rows(&table, &ids, &wrong).unwrap_err().to_string();
+            assert!(error.contains("add_rows: rows"), "{error}");
+        }
     }
 
     /// What GPUs run: several items for a row that many positions have, one for others.
