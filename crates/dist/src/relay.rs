@@ -5,6 +5,10 @@
 //! device's own queue goes on meanwhile. Ranks on several machines, or behind a [`slowed`](crate::slowed) link, exchange the pieces by
 //! messages and add them on the host. The sums have the same bits either way: in the order of ranks, in f32, rounded once.
 
+mod parts;
+
+pub use parts::Span;
+
 use crate::{Group, Reduction, shard};
 use netcl_device::driver::Event;
 use netcl_device::{Device, Error, Pinned, Result, SharedMemory, Stream};
@@ -68,8 +72,8 @@ pub struct Relay {
     /// Pieces whose download was enqueued, and pieces that were reduced.
     started: usize,
     reduced: usize,
-    /// Of the last pieces: when this rank has read the slots.
-    read: VecDeque<Event>,
+    /// Of the last pieces: when this rank has read the slots, if it reads any.
+    read: VecDeque<Option<Event>>,
 }
 
 /// A piece that is on its way to the host.
@@ -87,9 +91,9 @@ impl Relay {
     /// As [`Group::all_reduce`]; `Shape` for other settings than those described; `Format` where ranks give different ones; `Memory` without room on the host; those of the device.
     pub fn new(group: &Group, device: &Device, settings: RelaySettings) -> Result<Self> {
         let RelaySettings { piece, slots, .. } = settings;
-        if piece == 0 || !piece.is_multiple_of(4096) || slots < 3 {
+        if piece / 8 < group.size() || !piece.is_multiple_of(4096) || slots < 3 {
             return Err(Error::shape(format!(
-                "relay: pieces of {piece} bytes in {slots} slots; expected a multiple of 4096, and at least 3 slots"
+                "relay: pieces of {piece} bytes in {slots} slots; expected a multiple of 4096, 8 bytes for each rank, and at least 3 slots"
             )));
         }
         group.agree(&[("the settings of the relay", format!("{settings:?}"))])?;
@@ -189,7 +193,7 @@ impl Relay {
         let own = self.group.rank();
         for (x, others) in std::mem::take(&mut self.pending).iter().zip(&self.others) {
             let mut terms = others.clone();
-            let flat = x.window(0, [x.count()])?;
+            let flat = x.reshape([x.count()])?;
             terms.insert(own, flat.clone());
             add_up(&terms, &flat)?;
         }
@@ -233,12 +237,7 @@ impl Relay {
         let begun = Instant::now();
         self.device.wait(&piece.there)?;
         let downloaded = begun.elapsed();
-        // Two pieces after this one a slot is written again: whoever comes to the messages of this one has read that.
-        while self.read.len() + 2 >= self.settings.slots
-            && let Some(read) = self.read.pop_front()
-        {
-            self.device.wait(&read)?;
-        }
+        self.free_slots()?;
         tracing::trace!("piece {}: slots are free after {:?}", self.reduced, begun.elapsed());
         let x = &piece.x;
         let read = match (self.sums_whole(), self.shared) {
@@ -247,7 +246,7 @@ impl Relay {
             (false, false) => self.sum_on_host(x)?,
         };
         self.up.flush()?;
-        self.read.push_back(read);
+        self.read.push_back(Some(read));
         tracing::trace!(
             "piece {} of rank {}: downloaded after {downloaded:?}, exchanged after {:?}",
             self.reduced,
@@ -255,6 +254,16 @@ impl Relay {
             begun.elapsed()
         );
         self.reduced += 1;
+        Ok(())
+    }
+
+    /// Two pieces after this one a slot is written again: whoever comes to the messages of this one has read that.
+    fn free_slots(&mut self) -> Result<()> {
+        while self.read.len() + 2 >= self.settings.slots
+            && let Some(read) = self.read.pop_front()
+        {
+            read.map_or(Ok(()), |read| self.device.wait(&read))?;
+        }
         Ok(())
     }
 

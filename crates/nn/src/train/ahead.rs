@@ -35,7 +35,7 @@ pub(super) fn compile(
 fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig) -> Result<()> {
     let freeze = Freeze::new(&config.freeze)?;
     let model = Decoder::partly_frozen(device, model.clone(), config.dtype, Some(config.seed), &freeze)?;
-    let mut optimizer = optimizer(&model, config)?;
+    let mut optimizer = optimizer(&model, config, None)?;
     let ids = vec![0; config.batch * config.context];
     let mut uploads = Uploads::new(device, config.batch, config.context, config.grad_accum as usize)?;
     let captured = config.graph != GraphMode::Off;

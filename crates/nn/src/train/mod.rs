@@ -15,7 +15,6 @@ mod ahead;
 mod companions;
 mod evaluate;
 mod explain;
-#[cfg_attr(not(test), expect(dead_code))]
 mod gathered;
 mod inputs;
 mod losses;
@@ -34,6 +33,7 @@ mod told;
 mod trainer;
 mod uploads;
 mod watchdog;
+mod zero;
 
 pub use inputs::{Inputs, open_inputs};
 pub(crate) use losses::Losses;
@@ -44,5 +44,5 @@ pub use peak::measure as matmul_peak;
 pub use resume::model_from_dir;
 pub use stepper::Stepper;
 pub use told::RankTimes;
-pub use trainer::{Outcome, ProfileSettings, Trainer};
+pub use trainer::{Outcome, ProfileSettings, Sharding, Trainer};
 pub use watchdog::LONG as PATIENCE;

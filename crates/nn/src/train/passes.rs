@@ -4,15 +4,23 @@ use super::uploads::Inputs;
 use crate::config::TrainConfig;
 use crate::layers::Mode;
 use crate::model::Model;
-use crate::optim::{Optimizer, ParamGroup, Rule};
+use crate::optim::{self, Optimizer, ParamGroup, Rule};
 use netcl_tensor::tape::{accumulate_in_place, replace_in_place};
 use netcl_tensor::{Result, Tensor};
 
 /// AdamW as usual for GPTs: weight decay for matrices only, gradient clipping, and loss scaling for f16.
-pub(super) fn optimizer(model: &dyn Model, config: &TrainConfig) -> Result<Optimizer> {
+/// Of several parts of the parameters, that of one rank.
+pub(super) fn optimizer(
+    model: &dyn Model,
+    config: &TrainConfig,
+    parts: Option<Vec<optim::Part>>,
+) -> Result<Optimizer> {
     let rule = Rule::AdamW { betas: config.betas, eps: config.eps };
     let groups = ParamGroup::gpt(&model.params().trained(), config.weight_decay);
-    let mut optimizer = Optimizer::for_storage(rule, groups, config.dtype)?;
+    let mut optimizer = match parts {
+        Some(parts) => Optimizer::of_parts(rule, groups, config.dtype, parts)?,
+        None => Optimizer::for_storage(rule, groups, config.dtype)?,
+    };
     optimizer.clip_grad_norm(config.clip);
     Ok(optimizer)
 }

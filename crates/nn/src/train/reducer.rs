@@ -1,13 +1,17 @@
 //! The thread that reduces a rank's gradients while its device goes on with the backward pass.
 
 use netcl_device::driver::Event;
-use netcl_dist::{Group, Relay, RelaySettings};
+use netcl_dist::{Group, Relay, RelaySettings, Span};
 use netcl_tensor::{Device, Error, Result, Tensor};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 enum Job {
     Sum { x: Tensor, ready: Event },
+    Scatter { x: Tensor, bounds: Arc<Vec<usize>>, ready: Event },
+    Gather { parts: Arc<Vec<Vec<Span>>>, ready: Event },
+    Join { reply: Sender<Result<()>> },
     Finish { loss: Tensor, ready: Event, reply: Sender<Result<f32>> },
 }
 
@@ -37,6 +41,33 @@ impl Reducer {
     /// `Internal` where the thread has ended.
     pub fn sum(&self, x: Tensor, ready: Event) -> Result<()> {
         self.give(Job::Sum { x, ready })
+    }
+
+    /// Replaces this rank's part of `x` by the sum over all ranks, as [`Relay::reduce_scatter`] does, once `ready` has come. An error comes with
+    /// [`Reducer::finish`].
+    ///
+    /// # Errors
+    /// As [`Reducer::sum`].
+    pub fn scatter(&self, x: Tensor, bounds: Arc<Vec<usize>>, ready: Event) -> Result<()> {
+        self.give(Job::Scatter { x, bounds, ready })
+    }
+
+    /// Gives all ranks this one's part, as [`Relay::all_gather`] does, once `ready` has come. An error comes with [`Reducer::join`].
+    ///
+    /// # Errors
+    /// As [`Reducer::sum`].
+    pub fn gather(&self, parts: Arc<Vec<Vec<Span>>>, ready: Event) -> Result<()> {
+        self.give(Job::Gather { parts, ready })
+    }
+
+    /// Waits until what was begun is enqueued; what the device's queue does from here on comes after it.
+    ///
+    /// # Errors
+    /// The first one since the last call.
+    pub fn join(&self) -> Result<()> {
+        let (reply, answer) = channel();
+        self.give(Job::Join { reply })?;
+        answer.recv().unwrap_or_else(|_| Err(ended()))
     }
 
     /// Waits for the sums; what the device's queue does from here on comes after them. Returns `loss`, which is there with the last of them.
@@ -74,6 +105,16 @@ fn work(mut relay: Relay, jobs: &Receiver<Job>) {
     for job in jobs {
         match job {
             Job::Sum { x, ready } => failed = failed.or_else(|| relay.all_reduce(&x, &ready).err()),
+            Job::Scatter { x, bounds, ready } => {
+                failed = failed.or_else(|| relay.reduce_scatter(&x, &bounds, &ready).err());
+            }
+            Job::Gather { parts, ready } => {
+                failed = failed.or_else(|| relay.all_gather(&parts, &ready).err());
+            }
+            Job::Join { reply } => {
+                let done = failed.take().map_or_else(|| relay.join(), Err);
+                let _ = reply.send(done);
+            }
             Job::Finish { loss, ready, reply } => {
                 let done = match failed.take() {
                     Some(e) => Err(e),

@@ -19,17 +19,19 @@ pub(super) struct Sums {
     /// The buffers that hold the accumulators, each those of parameters that follow each other, the last parameters first: about the order
     /// in which a backward pass is done with them.
     buckets: Vec<Tensor>,
+    /// Names of the parameters in each buffer, and where their gradients begin.
+    places: Vec<Vec<(String, usize)>>,
     loss: Tensor,
     /// Whether a step has several micro-batches. The gradients of one replace those of the last step, which saves clearing them.
     several: bool,
 }
 
 /// Gradients of one type that lie in one buffer.
-struct Bucket {
-    dtype: DType,
-    /// The parameters and where their gradients begin, in elements.
-    params: Vec<(Tensor, usize)>,
-    count: usize,
+pub(super) struct Bucket {
+    pub dtype: DType,
+    /// The parameters, in their order, and where their gradients begin, in elements.
+    pub params: Vec<(Tensor, usize)>,
+    pub count: usize,
 }
 
 impl Sums {
@@ -41,19 +43,21 @@ impl Sums {
         several: bool,
     ) -> Result<Self> {
         let _tag = device.tag("gradients");
-        let (mut gradients, mut buckets) = (Vec::new(), Vec::new());
+        let (mut gradients, mut buckets, mut places) = (Vec::new(), Vec::new(), Vec::new());
         // Memory checkers need every buffer to be a separate allocation.
         let separate = device.settings().exact_memory;
         let graded: Vec<_> = params.filter_map(|param| Some((param, param.grad()?.dtype()))).collect();
         for bucket in divide(graded.into_iter().rev(), separate) {
             let whole = Tensor::empty(device, [bucket.count], bucket.dtype)?;
+            let name = |(param, at): &(Tensor, usize)| (param.name().unwrap_or_default().to_owned(), *at);
+            places.push(bucket.params.iter().map(name).collect());
             for (param, at) in bucket.params {
                 let sum = whole.window(at, param.shape().clone())?;
                 gradients.push((param, sum));
             }
             buckets.push(whole);
         }
-        let sums = Self { gradients, buckets, loss: Tensor::empty(device, [], loss)?, several };
+        let sums = Self { gradients, buckets, places, loss: Tensor::empty(device, [], loss)?, several };
         sums.buckets.iter().try_for_each(clear)?;
         sums.begin()?;
         Ok(sums)
@@ -81,6 +85,11 @@ impl Sums {
         &self.buckets
     }
 
+    /// Names of the parameters whose gradients each buffer holds, and where they begin.
+    pub fn places(&self) -> &[Vec<(String, usize)>] {
+        &self.places
+    }
+
     /// Adds the loss of a micro-batch; returns the sum.
     pub fn add_loss(&self, loss: &Tensor) -> Result<Tensor> {
         map_into("x0 + x1", &[&self.loss, loss], &[], &self.loss)?;
@@ -93,8 +102,8 @@ impl Sums {
     }
 }
 
-/// The buffers for gradients of these parameters and types.
-fn divide<'a>(params: impl Iterator<Item = (&'a Tensor, DType)>, separate: bool) -> Vec<Bucket> {
+/// The buffers for gradients of these parameters and types, the last parameters first.
+pub(super) fn divide<'a>(params: impl Iterator<Item = (&'a Tensor, DType)>, separate: bool) -> Vec<Bucket> {
     let mut buckets: Vec<Bucket> = Vec::new();
     for (param, dtype) in params {
         // Only the last one: a pass is done with the gradients of a buffer at about the same time.
@@ -108,8 +117,16 @@ fn divide<'a>(params: impl Iterator<Item = (&'a Tensor, DType)>, separate: bool)
             buckets.push(Bucket { dtype, params: Vec::new(), count: 0 });
         }
         let bucket = &mut buckets[at];
-        bucket.params.push((param.clone(), bucket.count));
+        bucket.params.push((param.clone(), 0));
         bucket.count += param.count().next_multiple_of(ALIGN);
+    }
+    // Within a buffer gradients lie as their parameters do, so that neighbours are neighbours in both.
+    for bucket in &mut buckets {
+        bucket.params.reverse();
+        bucket.params.iter_mut().fold(0, |at, (param, begin)| {
+            *begin = at;
+            at + param.count().next_multiple_of(ALIGN)
+        });
     }
     buckets
 }
@@ -143,7 +160,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let expected = vec![
-            (vec![100_000, 5], 100_096 + 256),
+            (vec![5, 100_000], 100_096 + 256),
             (vec![300_000], 300_032),
             (vec![8_000_000], 8_000_000),
             (vec![300, 300], 1024),

@@ -3,11 +3,14 @@
 mod opening;
 mod profile;
 mod report;
+mod sharded;
 mod step;
 mod writing;
 
 pub use profile::ProfileSettings;
 use profile::Profiling;
+pub use sharded::Sharding;
+use sharded::Zero;
 use step::Pending;
 use writing::Writing;
 
@@ -104,6 +107,8 @@ pub struct Trainer {
     tokens: [usize; 2],
     /// This rank's part, if there are others.
     pub(super) parallel: Option<Parallel>,
+    /// What this rank has of state that is divided among ranks.
+    pub(super) zero: Option<Zero>,
     /// Whether the run failed in the same way at every rank.
     failed_together: bool,
 }
@@ -393,6 +398,7 @@ impl Trainer {
 
     /// After a step: evaluates, samples, notifies the observer and saves, as due.
     fn pause(&mut self, mut metrics: StepMetrics, asked: Asked, observer: &mut dyn Observer) -> Result<()> {
+        self.settle_parameters()?;
         let Asked { stop, save } = asked;
         let last = self.step == self.config.steps;
         let step = self.step;

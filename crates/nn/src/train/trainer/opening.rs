@@ -1,6 +1,7 @@
 //! Creation of a run, alone or as one of several ranks, and continuation from a checkpoint.
 
 use super::Trainer;
+use super::sharded::Zero;
 use super::writing::Writing;
 use crate::checkpoint::Checkpoint;
 use crate::config::{Overlay, TrainConfig};
@@ -15,6 +16,7 @@ use crate::train::losses::Losses;
 use crate::train::parallel::Parallel;
 use crate::train::passes::optimizer;
 use crate::train::stepper::Stepper;
+use crate::train::zero::Shards;
 use crate::train::{MemoryPlan, open_inputs};
 use netcl_dist::Group;
 use netcl_tensor::random::counter;
@@ -28,6 +30,7 @@ struct Parts {
     model: Box<dyn Model>,
     companions: Companions,
     optimizer: Optimizer,
+    shards: Option<Shards>,
     loader: Loader,
     eval: Option<Eval>,
     tokenizer: Option<Tokenizer>,
@@ -61,8 +64,12 @@ impl Parts {
         // Checked once before the data is read, which may take long, and once with the vocabulary that results from it.
         let plan = |model: &DecoderConfig| {
             let plan = MemoryPlan::of(&local, model, device.capabilities());
-            // Ranks accumulate gradients in memory that stays.
-            MemoryPlan { gradients_wait: plan.gradients_wait || parallel.is_some(), ..plan }.check(device)
+            plan.among(
+                parallel.map_or(1, Parallel::size),
+                config.zero,
+                parallel.is_some_and(|p| p.one_machine),
+            )
+            .check(device)
         };
         let vocab = folder.as_ref().map(|folder| folder.config.vocab).or(config.vocab);
         plan(&shape(vocab.unwrap_or(1))?)?;
@@ -90,7 +97,9 @@ impl Parts {
             Some(folder) => Companions::of_folder(folder)?,
             None => Companions::of_tokenizer(inputs.tokenizer.as_ref()),
         };
-        let optimizer = optimizer(&*model, config)?;
+        let shards = parallel.filter(|p| config.zero > 0 && p.size() > 1);
+        let shards = shards.map(|p| Shards::new(&model.params().trained(), p.place())).transpose()?;
+        let optimizer = optimizer(&*model, config, shards.as_ref().map(Shards::parts))?;
         let tokens =
             [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, crate::data::Tokens::len)];
         let (prompt, opening) = (inputs.prompt()?, inputs.opening());
@@ -99,6 +108,7 @@ impl Parts {
             model,
             companions,
             optimizer,
+            shards,
             loader,
             eval,
             tokenizer: inputs.tokenizer,
@@ -161,6 +171,7 @@ impl Trainer {
         watch: &mut Watch<'_>,
     ) -> Result<Self> {
         let mut parallel = group.all_succeed(Parallel::new(group, &config))?;
+        parallel.one_machine = group.is_on_one_machine()?;
         let mut trainer = if resume {
             let made = Self::reopened(device, config, (claim, path), watch, Some(&parallel));
             let trainer = group.all_succeed(made)?;
@@ -266,6 +277,7 @@ impl Trainer {
             model: parts.model,
             companions: parts.companions,
             optimizer: parts.optimizer,
+            zero: parts.shards.map(|shards| Zero::new(shards, device, config.graph)),
             rate: config.learning_rate(),
             loader: parts.loader,
             eval: parts.eval,

@@ -1,6 +1,7 @@
 //! One optimizer step; its results are read while the next step runs.
 
 use super::Trainer;
+use super::sharded::Zero;
 use crate::config::{GraphMode, TrainConfig};
 use crate::data::{Position, Prefetch};
 use crate::layers::Mode;
@@ -103,6 +104,7 @@ impl Trainer {
         let mut after = self.position;
         if let Some(sums) = &self.sums {
             sums.begin()?;
+            self.zero.as_ref().map_or(Ok(()), |zero| zero.begin(sums))?;
         }
         for micro in 0..self.config.grad_accum {
             // Ranks stop together, after a step.
@@ -111,14 +113,25 @@ impl Trainer {
             }
             let (inputs, next) = self.batch(batches, uploads, micro)?;
             after = next;
+            self.settle_parameters()?;
             let begun = Instant::now();
             // Ranks reduce gradients in the accumulators, captured or not.
             if (self.stepper.is_cold() || self.parallel.is_some()) && self.sums.is_none() {
                 self.start_sums(&inputs)?;
             }
             let last = micro + 1 == self.config.grad_accum;
-            let Self { stepper, model, optimizer, config, draws, sums, detect_anomaly: on, parallel, .. } =
-                self;
+            let Self {
+                stepper,
+                model,
+                optimizer,
+                config,
+                draws,
+                sums,
+                detect_anomaly: on,
+                parallel,
+                zero,
+                ..
+            } = self;
             let (model, part) = (&**model, part_of(parallel.as_ref(), config, draws));
             let sums = sums.as_ref();
             let collect = sums.map_or(Collect::New, Sums::collect);
@@ -133,8 +146,9 @@ impl Trainer {
                 stepper.dry_run(|| Ok(()), step);
             }
             let buckets = if last { reduced(sums, parallel.as_ref()) } else { Vec::new() };
-            let loss =
-                stepper.run_parts(step, &buckets, |i| begin_reduction(parallel.as_mut(), buckets[i]))?;
+            let loss = stepper.run_parts(step, &buckets, |i| {
+                begin_reduction(parallel.as_mut(), (buckets[i], i), zero.as_ref())
+            })?;
             total = Some(match total {
                 Some(sum) if sums.is_none() => sum.add(&loss)?,
                 _ => loss,
@@ -148,6 +162,10 @@ impl Trainer {
         }
         let loss = total.ok_or_else(|| Error::internal("a step without batches"))?;
         self.reduce(&loss, observer)?;
+        if self.zero.is_some() {
+            self.update_part(&loss)?;
+            return Ok(Some((loss, after)));
+        }
         let (optimizer, collected) = (&mut self.optimizer, self.sums.is_some());
         self.update.run(|| {
             optimizer.apply()?;
@@ -172,11 +190,12 @@ impl Trainer {
     /// Determines shapes and types of the gradients with a dry run, and allocates accumulators at fixed addresses. If that fails, steps are not
     /// captured.
     fn start_sums(&mut self, inputs: &Inputs) -> Result<()> {
-        let Self { model, optimizer, config, draws, stepper, update, parallel, .. } = self;
+        let Self { model, optimizer, config, draws, stepper, update, parallel, zero, .. } = self;
         let (model, part) = (&**model, part_of(parallel.as_ref(), config, draws));
         let made = warm(model, optimizer, part, inputs).and_then(|loss| {
             let several = config.grad_accum > 1;
             let sums = Sums::like(loss.device(), model.params().trained().iter(), loss.dtype(), several)?;
+            zero.as_ref().map_or(Ok(()), |zero| zero.begin(&sums))?;
             optimizer.prepare()?;
             Ok(sums)
         });
@@ -248,13 +267,20 @@ fn reduced<'a>(sums: Option<&'a Sums>, parallel: Option<&Parallel>) -> Vec<&'a T
 }
 
 /// Begins the reduction of gradients that nothing writes any more.
-fn begin_reduction(parallel: Option<&mut Parallel>, bucket: &Tensor) -> Result<()> {
+fn begin_reduction(
+    parallel: Option<&mut Parallel>,
+    (bucket, i): (&Tensor, usize),
+    zero: Option<&Zero>,
+) -> Result<()> {
     let Some(parallel) = parallel else { return Ok(()) };
     let device = bucket.device();
     let ready = device.mark()?;
     // Drivers hand over launches in batches; nobody waits for one that was not.
     device.flush()?;
-    parallel.begin_reduction(bucket, ready)
+    match zero {
+        Some(zero) => parallel.begin_scatter(bucket, zero.bounds(i), ready),
+        None => parallel.begin_reduction(bucket, ready),
+    }
 }
 
 /// What this rank computes of a batch.
