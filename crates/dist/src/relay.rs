@@ -7,7 +7,7 @@
 
 mod parts;
 
-pub use parts::Span;
+pub use parts::{Collected, Span};
 
 use crate::{Group, Reduction, shard};
 use netcl_device::driver::Event;
@@ -195,7 +195,7 @@ impl Relay {
             let mut terms = others.clone();
             let flat = x.reshape([x.count()])?;
             terms.insert(own, flat.clone());
-            add_up(&terms, &flat)?;
+            sum_into(&terms, &flat)?;
         }
         Ok(())
     }
@@ -323,7 +323,7 @@ impl Relay {
         let mut terms =
             staging.iter().map(|room| room.window(0, [range.len()])).collect::<Result<Vec<_>>>()?;
         terms.insert(own, y.clone());
-        self.up.run(|| add_up(&terms, &y))
+        self.up.run(|| sum_into(&terms, &y))
     }
 
     fn staging(&mut self, dtype: DType) -> Result<Vec<Tensor>> {
@@ -363,7 +363,10 @@ impl Relay {
 }
 
 /// `y = terms[0] + terms[1] + …`, in f32 and rounded once. `y` may be one of the terms.
-fn add_up(terms: &[Tensor], y: &Tensor) -> Result<()> {
+///
+/// # Errors
+/// Those of the device.
+pub fn sum_into(terms: &[Tensor], y: &Tensor) -> Result<()> {
     let most = SUMMANDS.len() + 1;
     let (mut sum, mut rest): (Option<Tensor>, &[Tensor]) = (None, terms);
     loop {

@@ -20,6 +20,14 @@ pub struct Span {
     pub bytes: usize,
 }
 
+/// What [`Relay::collect_parts`] has brought.
+pub struct Collected {
+    /// When it is there.
+    pub there: Event,
+    /// Whether it is the sums, in place of this rank's own values, and the rooms were not needed.
+    pub summed: bool,
+}
+
 /// Pieces of whole pages begin where pages do.
 const PAGE: usize = 4096;
 
@@ -31,6 +39,43 @@ impl Relay {
     /// As [`Relay::all_reduce`]; `Shape` for bounds that do not divide `x` among the ranks.
     pub fn reduce_scatter(&mut self, x: &Tensor, bounds: &[usize], ready: &Event) -> Result<()> {
         self.check(x, bounds)?;
+        let own = bounds[self.group.rank()]..bounds[self.group.rank() + 1];
+        let small = x.count() * x.dtype().size() <= SMALL;
+        let rooms = match self.shared && !small && self.group.size() > 1 && !own.is_empty() {
+            true => self.rooms(&x.reshape([x.count()])?.slice(0, own)?)?,
+            false => Vec::new(),
+        };
+        self.scatter(x, bounds, &rooms, ready)
+    }
+
+    /// The same in memory of the caller, to be used again: the values of other ranks for this one's part go to `rooms`, of which there is one
+    /// for each of them, and are not summed. Who uses `x` and `rooms` waits for the event; [`sum_into`](crate::sum_into) sums.
+    ///
+    /// # Errors
+    /// As [`Relay::reduce_scatter`]; `Shape` for too few rooms, or too small ones.
+    pub fn collect_parts(
+        &mut self,
+        x: &Tensor,
+        bounds: &[usize],
+        rooms: &[Tensor],
+        ready: &Event,
+    ) -> Result<Collected> {
+        self.check(x, bounds)?;
+        let own = bounds[self.group.rank() + 1] - bounds[self.group.rank()];
+        let fits = |room: &Tensor| room.is_contiguous() && room.dtype() == x.dtype() && room.count() >= own;
+        if rooms.len() + 1 < self.group.size() || !rooms.iter().all(fits) {
+            return Err(Error::shape(format!(
+                "collect_parts: {} rooms for {own} elements of {} other ranks",
+                rooms.len(),
+                self.group.size() - 1
+            )));
+        }
+        let small = x.count() * x.dtype().size() <= SMALL;
+        self.scatter(x, bounds, rooms, ready)?;
+        Ok(Collected { there: self.up.record()?, summed: small || !self.shared || self.group.size() == 1 })
+    }
+
+    fn scatter(&mut self, x: &Tensor, bounds: &[usize], rooms: &[Tensor], ready: &Event) -> Result<()> {
         if self.group.size() == 1 {
             return Ok(());
         }
@@ -40,8 +85,6 @@ impl Relay {
             return self.reduce_small(x);
         }
         let own = bounds[self.group.rank()]..bounds[self.group.rank() + 1];
-        let part = x.reshape([x.count()])?.slice(0, own.clone())?;
-        let rooms = if self.shared && !own.is_empty() { self.rooms(&part)? } else { Vec::new() };
         let length = self.portion() / x.dtype().size();
         let longest = bounds.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
         let ranges = |at: usize| -> Vec<Range<usize>> {
@@ -54,11 +97,11 @@ impl Relay {
             let there = self.start_portions(x, &ranges)?;
             // The next portions are copied while these are exchanged.
             if let Some((ranges, there)) = before.replace((ranges, there)) {
-                self.exchange_portions(x, &ranges, there, (&rooms, own.start))?;
+                self.exchange_portions(x, &ranges, there, (rooms, own.start))?;
             }
         }
         let last =
-            before.map(|(ranges, there)| self.exchange_portions(x, &ranges, there, (&rooms, own.start)));
+            before.map(|(ranges, there)| self.exchange_portions(x, &ranges, there, (rooms, own.start)));
         last.unwrap_or(Ok(()))
     }
 

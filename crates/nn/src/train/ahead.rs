@@ -45,7 +45,7 @@ fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig) -> Result<
     let part = Part { config, draws: &draws, share: 1.0, rows_before: 0 };
     let mut sums = None;
     if captured {
-        let loss = warm(&model, &optimizer, part, &inputs)?;
+        let loss = warm(&model, &optimizer, part, &inputs, None)?;
         if config.grad_accum > 1 {
             sums = Some(Sums::like(device, model.params().trained().iter(), loss.dtype(), true)?);
         }

@@ -13,6 +13,7 @@
 
 mod ahead;
 mod companions;
+mod divided;
 mod evaluate;
 mod explain;
 mod gathered;

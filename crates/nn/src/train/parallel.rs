@@ -47,7 +47,7 @@ pub(super) struct Parallel {
     /// Steps that had counted when speeds were last looked at.
     looked: u64,
     /// Made with the first reduction, because it needs the device.
-    reducer: Option<Reducer>,
+    reducer: Option<Arc<Reducer>>,
     /// The devices of all ranks.
     devices: Vec<String>,
     /// Whether all ranks are on one machine.
@@ -304,10 +304,14 @@ impl Parallel {
         loss.set_f32(&[sum])
     }
 
-    fn reducer(&mut self, device: &Device) -> Result<&Reducer> {
+    /// The thread that exchanges beside the device's queue.
+    ///
+    /// # Errors
+    /// As [`Parallel::begin_reduction`].
+    pub fn reducer(&mut self, device: &Device) -> Result<&Arc<Reducer>> {
         match &mut self.reducer {
             Some(reducer) => Ok(reducer),
-            none => Ok(none.insert(Reducer::start(&self.group, device)?)),
+            none => Ok(none.insert(Arc::new(Reducer::start(&self.group, device)?))),
         }
     }
 

@@ -1,18 +1,41 @@
 //! The thread that reduces a rank's gradients while its device goes on with the backward pass.
 
 use netcl_device::driver::Event;
-use netcl_dist::{Group, Relay, RelaySettings, Span};
+use netcl_dist::{Collected, Group, Relay, RelaySettings, Span};
 use netcl_tensor::{Device, Error, Result, Tensor};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 enum Job {
-    Sum { x: Tensor, ready: Event },
-    Scatter { x: Tensor, bounds: Arc<Vec<usize>>, ready: Event },
-    Gather { parts: Arc<Vec<Vec<Span>>>, ready: Event },
-    Join { reply: Sender<Result<()>> },
-    Finish { loss: Tensor, ready: Event, reply: Sender<Result<f32>> },
+    Sum {
+        x: Tensor,
+        ready: Event,
+    },
+    Scatter {
+        x: Tensor,
+        bounds: Arc<Vec<usize>>,
+        ready: Event,
+    },
+    Collect {
+        x: Tensor,
+        bounds: Arc<Vec<usize>>,
+        rooms: Vec<Tensor>,
+        ready: Event,
+        reply: Sender<Result<Collected>>,
+    },
+    Gather {
+        parts: Arc<Vec<Vec<Span>>>,
+        ready: Event,
+    },
+    Join {
+        reply: Sender<Result<()>>,
+    },
+    Finish {
+        loss: Tensor,
+        ready: Event,
+        reply: Sender<Result<f32>>,
+    },
 }
 
 /// The thread, and what it is given to do.
@@ -50,6 +73,22 @@ impl Reducer {
     /// As [`Reducer::sum`].
     pub fn scatter(&self, x: Tensor, bounds: Arc<Vec<usize>>, ready: Event) -> Result<()> {
         self.give(Job::Scatter { x, bounds, ready })
+    }
+
+    /// Gets what all ranks have of this rank's part of `x`, as [`Relay::collect_parts`] does, once `ready` has come.
+    ///
+    /// # Errors
+    /// As [`Reducer::sum`].
+    pub fn collect(
+        &self,
+        x: Tensor,
+        bounds: Arc<Vec<usize>>,
+        rooms: Vec<Tensor>,
+        ready: Event,
+    ) -> Result<Receiver<Result<Collected>>> {
+        let (reply, answer) = channel();
+        self.give(Job::Collect { x, bounds, rooms, ready, reply })?;
+        Ok(answer)
     }
 
     /// Gives all ranks this one's part, as [`Relay::all_gather`] does, once `ready` has come. An error comes with [`Reducer::join`].
@@ -107,6 +146,9 @@ fn work(mut relay: Relay, jobs: &Receiver<Job>) {
             Job::Sum { x, ready } => failed = failed.or_else(|| relay.all_reduce(&x, &ready).err()),
             Job::Scatter { x, bounds, ready } => {
                 failed = failed.or_else(|| relay.reduce_scatter(&x, &bounds, &ready).err());
+            }
+            Job::Collect { x, bounds, rooms, ready, reply } => {
+                let _ = reply.send(relay.collect_parts(&x, &bounds, &rooms, &ready));
             }
             Job::Gather { parts, ready } => {
                 failed = failed.or_else(|| relay.all_gather(&parts, &ready).err());

@@ -76,7 +76,7 @@ impl Sums {
     }
 
     /// What a backward pass does with them.
-    pub fn collect(&self) -> Collect {
+    pub fn collect(&self) -> Collect<'static> {
         if self.several { Collect::Add } else { Collect::Replace }
     }
 

@@ -73,8 +73,7 @@ impl Parts {
         };
         let vocab = folder.as_ref().map(|folder| folder.config.vocab).or(config.vocab);
         plan(&shape(vocab.unwrap_or(1))?)?;
-        let kept = from.map(|(_, path)| path).filter(|path| path.join(crate::tokenizer::FILE).exists());
-        let kept = kept.map(|path| Tokenizer::from_dir(path)).transpose()?;
+        let kept = kept_tokenizer(from)?;
         let cache = TokenCache::of(device.settings());
         let config_of_data = TrainConfig { vocab, ..config.clone() };
         let inputs = open_inputs(&config_of_data, kept, cache.as_ref(), watch)?;
@@ -97,8 +96,7 @@ impl Parts {
             Some(folder) => Companions::of_folder(folder)?,
             None => Companions::of_tokenizer(inputs.tokenizer.as_ref()),
         };
-        let shards = parallel.filter(|p| config.zero > 0 && p.size() > 1);
-        let shards = shards.map(|p| Shards::new(&model.params().trained(), p.place())).transpose()?;
+        let shards = shards(&*model, config, parallel)?;
         let optimizer = optimizer(&*model, config, shards.as_ref().map(Shards::parts))?;
         let tokens =
             [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, crate::data::Tokens::len)];
@@ -118,6 +116,18 @@ impl Parts {
             tokens,
         })
     }
+}
+
+/// How state is divided, if it is.
+fn shards(model: &dyn Model, config: &TrainConfig, parallel: Option<&Parallel>) -> Result<Option<Shards>> {
+    let parallel = parallel.filter(|p| config.zero > 0 && p.size() > 1);
+    parallel.map(|p| Shards::new(&model.params().trained(), p.place(), config.zero)).transpose()
+}
+
+/// The checkpoint's tokenizer, if it has one.
+fn kept_tokenizer(from: Option<&(Checkpoint, PathBuf)>) -> Result<Option<Tokenizer>> {
+    let path = from.map(|(_, path)| path).filter(|path| path.join(crate::tokenizer::FILE).exists());
+    path.map(|path| Tokenizer::from_dir(path)).transpose()
 }
 
 /// What is trained and evaluated on: of several ranks this one's part.
@@ -277,7 +287,7 @@ impl Trainer {
             model: parts.model,
             companions: parts.companions,
             optimizer: parts.optimizer,
-            zero: parts.shards.map(|shards| Zero::new(shards, device, config.graph)),
+            zero: parts.shards.map(|shards| Zero::new(shards, device, &config)).transpose()?,
             rate: config.learning_rate(),
             loader: parts.loader,
             eval: parts.eval,

@@ -2,7 +2,8 @@
 
 use super::Trainer;
 use crate::checkpoint::{Bytes, FileDtype, Planned, TensorData};
-use crate::config::GraphMode;
+use crate::config::TrainConfig;
+use crate::train::divided::Divided;
 use crate::train::gathered::{Piece, gather};
 use crate::train::stepper::Stepper;
 use crate::train::sums::Sums;
@@ -34,6 +35,8 @@ impl Sharding {
 /// A rank's part of a run whose state is divided.
 pub(in crate::train) struct Zero {
     shards: Shards,
+    /// Gradients, where they are divided as well.
+    divided: Option<Divided>,
     /// Executes the sums of squares.
     measure: Stepper,
     /// Whether parameters of the others are on their way.
@@ -42,8 +45,17 @@ pub(in crate::train) struct Zero {
 
 impl Zero {
     /// A part that has not begun.
-    pub fn new(shards: Shards, device: &Device, graph: GraphMode) -> Self {
-        Self { shards, measure: Stepper::without_plan(device, graph), gathering: false }
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn new(shards: Shards, device: &Device, config: &TrainConfig) -> Result<Self> {
+        let divided = (config.zero > 1).then(|| Divided::new(device, &shards)).transpose()?;
+        Ok(Self { shards, divided, measure: Stepper::without_plan(device, config.graph), gathering: false })
+    }
+
+    /// Gradients that are divided.
+    pub fn divided(&self) -> Option<&Divided> {
+        self.divided.as_ref()
     }
 
     /// As [`Sums::begin`] for what this rank updates.
@@ -51,7 +63,13 @@ impl Zero {
     /// # Errors
     /// As [`Shards::attach`].
     pub fn begin(&self, sums: &Sums) -> Result<()> {
-        self.shards.attach(sums)
+        match &self.divided {
+            Some(divided) => {
+                divided.begin();
+                self.shards.attach_divided(divided)
+            }
+            None => self.shards.attach(sums),
+        }
     }
 
     /// Where the ranks' parts of a buffer of gradients begin and end.
@@ -77,6 +95,7 @@ impl Trainer {
         let (Some(zero), Some(parallel)) = (&mut self.zero, &mut self.parallel) else { return Ok(()) };
         let begun = Instant::now();
         let optimizer = &mut self.optimizer;
+        zero.divided.as_ref().map_or(Ok(()), Divided::finish)?;
         zero.measure.run(|| optimizer.measure().map(|()| loss.clone()))?;
         let squares = parallel.sum_of(optimizer.squares()?)?;
         optimizer.set_squares(squares)?;

@@ -115,42 +115,9 @@ impl Trainer {
             after = next;
             self.settle_parameters()?;
             let begun = Instant::now();
-            // Ranks reduce gradients in the accumulators, captured or not.
-            if (self.stepper.is_cold() || self.parallel.is_some()) && self.sums.is_none() {
-                self.start_sums(&inputs)?;
-            }
-            let last = micro + 1 == self.config.grad_accum;
-            let Self {
-                stepper,
-                model,
-                optimizer,
-                config,
-                draws,
-                sums,
-                detect_anomaly: on,
-                parallel,
-                zero,
-                ..
-            } = self;
-            let (model, part) = (&**model, part_of(parallel.as_ref(), config, draws));
-            let sums = sums.as_ref();
-            let collect = sums.map_or(Collect::New, Sums::collect);
-            let step = || {
-                let loss = detect_anomaly(*on, || gradients(model, optimizer, part, &inputs, collect))?;
-                match sums {
-                    Some(sums) => sums.add_loss(&loss),
-                    None => Ok(loss),
-                }
-            };
-            if stepper.is_cold() && sums.is_some() {
-                stepper.dry_run(|| Ok(()), step);
-            }
-            let buckets = if last { reduced(sums, parallel.as_ref()) } else { Vec::new() };
-            let loss = stepper.run_parts(step, &buckets, |i| {
-                begin_reduction(parallel.as_mut(), (buckets[i], i), zero.as_ref())
-            })?;
+            let loss = self.enqueue_pass(&inputs, micro + 1 == self.config.grad_accum)?;
             total = Some(match total {
-                Some(sum) if sums.is_none() => sum.add(&loss)?,
+                Some(sum) if self.sums.is_none() => sum.add(&loss)?,
                 _ => loss,
             });
             uploads.sent()?;
@@ -178,6 +145,38 @@ impl Trainer {
         Ok(Some((loss, after)))
     }
 
+    /// Forward and backward of a micro-batch; of the last one of a step, gradients go to the other ranks meanwhile.
+    fn enqueue_pass(&mut self, inputs: &Inputs, last: bool) -> Result<Tensor> {
+        // Ranks reduce gradients in the accumulators, captured or not.
+        if (self.stepper.is_cold() || self.parallel.is_some()) && self.sums.is_none() {
+            self.start_sums(inputs)?;
+        }
+        let Self {
+            stepper, model, optimizer, config, draws, sums, detect_anomaly: on, parallel, zero, ..
+        } = self;
+        let (model, part) = (&**model, part_of(parallel.as_ref(), config, draws));
+        let (sums, zero) = (sums.as_ref(), zero.as_ref());
+        let divided = zero.and_then(Zero::divided);
+        let collect = divided.map_or(sums.map_or(Collect::New, Sums::collect), Collect::Give);
+        let step = || {
+            let loss = detect_anomaly(*on, || gradients(model, optimizer, part, inputs, collect))?;
+            match sums {
+                Some(sums) => sums.add_loss(&loss),
+                None => Ok(loss),
+            }
+        };
+        if stepper.is_cold() && sums.is_some() {
+            stepper.dry_run(|| Ok(()), step);
+        }
+        if let Some(divided) = divided {
+            let loss = stepper.run_parts(step, &divided.marks(), |i| divided.reached(i))?;
+            divided.passed();
+            return Ok(loss);
+        }
+        let buckets = if last { reduced(sums, parallel.as_ref()) } else { Vec::new() };
+        stepper.run_parts(step, &buckets, |i| begin_reduction(parallel.as_mut(), (buckets[i], i), zero))
+    }
+
     /// Waits for the sums of all ranks' gradients; `loss` becomes the sum of all ranks'.
     fn reduce(&mut self, loss: &Tensor, observer: &mut dyn Observer) -> Result<()> {
         let Some(parallel) = &mut self.parallel else { return Ok(()) };
@@ -192,9 +191,15 @@ impl Trainer {
     fn start_sums(&mut self, inputs: &Inputs) -> Result<()> {
         let Self { model, optimizer, config, draws, stepper, update, parallel, zero, .. } = self;
         let (model, part) = (&**model, part_of(parallel.as_ref(), config, draws));
-        let made = warm(model, optimizer, part, inputs).and_then(|loss| {
-            let several = config.grad_accum > 1;
-            let sums = Sums::like(loss.device(), model.params().trained().iter(), loss.dtype(), several)?;
+        let several = config.grad_accum > 1;
+        let divided = zero.as_ref().and_then(Zero::divided);
+        let made = warm(model, optimizer, part, inputs, divided).and_then(|loss| {
+            let device = loss.device();
+            let staying = if divided.is_some() { Vec::new() } else { model.params().trained() };
+            let sums = Sums::like(device, staying.iter(), loss.dtype(), several)?;
+            if let (Some(divided), Some(parallel)) = (divided, parallel.as_mut()) {
+                divided.start(parallel.reducer(device)?.clone(), several)?;
+            }
             zero.as_ref().map_or(Ok(()), |zero| zero.begin(&sums))?;
             optimizer.prepare()?;
             Ok(sums)
@@ -301,7 +306,7 @@ fn dry_run(
     let optimizer = std::cell::RefCell::new(optimizer);
     let made = || -> Result<()> {
         let mut optimizer = optimizer.borrow_mut();
-        warm(model, &optimizer, part, inputs)?;
+        warm(model, &optimizer, part, inputs, None)?;
         optimizer.prepare()
     };
     let step = || {
