@@ -169,6 +169,8 @@ impl<'a> Progress<'a> {
                 "device": info.device,
                 "devices": info.ranks,
                 "ranks": ranks,
+                "zero": trainer.sharding().map_or(0, |sharding| sharding.stage),
+                "optimizer_state": trainer.optimizer_bytes(),
                 "first_step_s": self.first_step.map(|d| d.as_secs_f64()),
                 "seconds": self.began.elapsed().as_secs_f64(),
                 "sample": self.sample,
@@ -194,6 +196,9 @@ impl<'a> Progress<'a> {
         }
         for (i, rank) in trainer.ranks().iter().enumerate() {
             out::note(&format!("rank {i}, {}: {}", rank.device, rank.line()));
+        }
+        if let Some(sharding) = trainer.sharding() {
+            out::note(&sharding.line());
         }
         out::result(&format!("run folder: {} (open report.html there)", info.folder.display()))?;
         self.hint(outcome, trainer, &info.folder).map_or(Ok(()), |hint| out::result(&hint))

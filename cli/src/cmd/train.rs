@@ -89,6 +89,10 @@ pub struct Args {
     /// 3,1. Without it equally among devices of one kind, else by speed, which makes the bits of a run depend on times.
     #[arg(long, value_name = "SHARES", value_parser = shares, help_heading = RUN)]
     shares: Option<Shares>,
+    /// On several devices: what they divide among them beside the batch: 0 nothing, 1 the optimizer's state (ZeRO-1), 2 gradients as well
+    /// (ZeRO-2). Less memory of each device for models of many parameters; the same results but for rounding.
+    #[arg(long, value_name = "STAGE", value_parser = clap::value_parser!(u8).range(0..=2), help_heading = RUN)]
+    zero: Option<u8>,
     /// Capture a training step once and replay it: on, off, or auto, which is on where it works. The same bits either way.
     #[arg(long, value_name = "MODE", value_parser = named(&GraphMode::NAMES), help_heading = RUN)]
     graph: Option<GraphMode>,
@@ -304,6 +308,7 @@ impl Args {
             device: self.device.clone(),
             graph: self.graph,
             recompute: self.recompute,
+            zero: self.zero,
             ..Overlay::default()
         }
     }

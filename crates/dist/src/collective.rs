@@ -81,7 +81,8 @@ fn segments(
     (0..steps).map(move |step| shares.iter().map(|share| segment(share, step)).collect())
 }
 
-fn reduce_shares(
+/// Each rank's range of `data` reduced into that rank's `data`.
+pub(crate) fn reduce_shares(
     link: &dyn Transport,
     dtype: DType,
     how: Reduction,
@@ -106,7 +107,8 @@ fn reduce_shares(
     reduce(dtype, how, &parts, &mut data[own])
 }
 
-fn gather_shares(link: &dyn Transport, data: &mut [u8], shares: &[Range<usize>]) -> Result<()> {
+/// Each rank's range of `data` to everyone.
+pub(crate) fn gather_shares(link: &dyn Transport, data: &mut [u8], shares: &[Range<usize>]) -> Result<()> {
     let (n, rank) = (link.size(), link.rank());
     for step in 1..n {
         let (to, from) = ((rank + step) % n, (rank + n - step) % n);
@@ -118,6 +120,12 @@ fn gather_shares(link: &dyn Transport, data: &mut [u8], shares: &[Range<usize>])
 
 /// Two ranges of `data` that do not overlap: one to read, one to write.
 fn apart<'a>(data: &'a mut [u8], read: &Range<usize>, write: &Range<usize>) -> (&'a [u8], &'a mut [u8]) {
+    if read.is_empty() {
+        return (&[], &mut data[write.clone()]);
+    }
+    if write.is_empty() {
+        return (&data[read.clone()], &mut []);
+    }
     if read.start < write.start {
         let (left, right) = data.split_at_mut(write.start);
         (&left[read.clone()], &mut right[..write.len()])

@@ -7,6 +7,7 @@ use crate::{Transport, Watch, collective};
 use bytemuck::Pod;
 use netcl_device::{Error, Result, SharedMemory};
 use netcl_tensor::DType;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -96,6 +97,41 @@ impl Group {
     pub fn reduce_scatter_bytes(&self, dtype: DType, data: &mut [u8], how: Reduction) -> Result<()> {
         whole_elements("reduce_scatter", dtype, data)?;
         self.alone(|link, scratch| collective::reduce_scatter(link, dtype, how, data, (scratch, SEGMENT)))
+    }
+
+    /// The same for other parts: this rank gets the bytes `ranges[rank]`, whole elements, in their place.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_bytes`]; `Shape` for another number of ranges than ranks.
+    pub fn reduce_scatter_ranges(
+        &self,
+        dtype: DType,
+        data: &mut [u8],
+        ranges: &[Range<usize>],
+        how: Reduction,
+    ) -> Result<()> {
+        whole_elements("reduce_scatter_ranges", dtype, data)?;
+        self.check_ranges("reduce_scatter_ranges", data.len(), ranges)?;
+        self.alone(|link, scratch| collective::reduce_shares(link, dtype, how, data, ranges, scratch))
+    }
+
+    /// Completes a vector of which every rank has the bytes `ranges[rank]`.
+    ///
+    /// # Errors
+    /// As [`Group::reduce_scatter_ranges`].
+    pub fn all_gather_ranges(&self, data: &mut [u8], ranges: &[Range<usize>]) -> Result<()> {
+        self.check_ranges("all_gather_ranges", data.len(), ranges)?;
+        self.alone(|link, _| collective::gather_shares(link, data, ranges))
+    }
+
+    fn check_ranges(&self, op: &str, bytes: usize, ranges: &[Range<usize>]) -> Result<()> {
+        // In the order of ranks, so that they do not overlap.
+        let ordered =
+            ranges.iter().try_fold(0, |end, r| (end <= r.start && r.start <= r.end).then_some(r.end));
+        if ranges.len() == self.size() && ordered.is_some_and(|end| end <= bytes) {
+            return Ok(());
+        }
+        Err(Error::shape(format!("{op}: {ranges:?} of {bytes} bytes among {} ranks", self.size())))
     }
 
     /// Completes a vector of which every rank has its [`shard`].
@@ -219,19 +255,27 @@ impl Group {
         })
     }
 
+    /// Whether all ranks are on one machine, whose memory they can share. All ranks call it.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`].
+    pub fn is_on_one_machine(&self) -> Result<bool> {
+        if !self.transport.may_share_memory() {
+            return Ok(false);
+        }
+        // Machines may have a file system in common, but no memory.
+        let machine = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let machines = self.all_gather_bytes(&machine)?;
+        Ok(machines.iter().all(|other| !other.is_empty() && *other == machine))
+    }
+
     /// Host memory of `bytes` that all ranks see, at first zero; `None` where they are on several machines, or there is no room. All ranks
     /// call it.
     ///
     /// # Errors
     /// As [`Group::all_reduce`].
     pub fn share_memory(&self, bytes: usize) -> Result<Option<SharedMemory>> {
-        if !self.transport.may_share_memory() {
-            return Ok(None);
-        }
-        // Machines may have a file system in common, but no memory.
-        let machine = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let machines = self.all_gather_bytes(&machine)?;
-        if machines.iter().any(|other| other.is_empty() || *other != machine) {
+        if !self.is_on_one_machine()? {
             return Ok(None);
         }
         // In memory where the system has such a file system, else where temporary files are.

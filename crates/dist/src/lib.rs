@@ -28,7 +28,7 @@ pub use element::{Element, Reduction};
 pub use group::Group;
 pub use local::local;
 pub use mpi::{Launcher, Mpi, launched};
-pub use relay::{Relay, RelaySettings};
+pub use relay::{Collected, Relay, RelaySettings, Span, sum_into};
 pub use selftest::{SelfTest, selftest, selftest_long};
 pub use shard::{divide, shard};
 pub use slowed::{Link, slowed};

@@ -5,6 +5,10 @@
 //! device's own queue goes on meanwhile. Ranks on several machines, or behind a [`slowed`](crate::slowed) link, exchange the pieces by
 //! messages and add them on the host. The sums have the same bits either way: in the order of ranks, in f32, rounded once.
 
+mod parts;
+
+pub use parts::{Collected, Span};
+
 use crate::{Group, Reduction, shard};
 use netcl_device::driver::Event;
 use netcl_device::{Device, Error, Pinned, Result, SharedMemory, Stream};
@@ -71,8 +75,8 @@ pub struct Relay {
     /// Pieces whose download was enqueued, and pieces that were reduced.
     started: usize,
     reduced: usize,
-    /// Of the last pieces: when this rank has read the slots.
-    read: VecDeque<Event>,
+    /// Of the last pieces: when this rank has read the slots, if it reads any.
+    read: VecDeque<Option<Event>>,
 }
 
 /// A piece that is on its way to the host.
@@ -90,9 +94,9 @@ impl Relay {
     /// As [`Group::all_reduce`]; `Shape` for other settings than those described; `Format` where ranks give different ones; `Memory` without room on the host; those of the device.
     pub fn new(group: &Group, device: &Device, settings: RelaySettings) -> Result<Self> {
         let RelaySettings { piece, slots, .. } = settings;
-        if piece == 0 || !piece.is_multiple_of(4096) || slots < 3 {
+        if piece / 8 < group.size() || !piece.is_multiple_of(4096) || slots < 3 {
             return Err(Error::shape(format!(
-                "relay: pieces of {piece} bytes in {slots} slots; expected a multiple of 4096, and at least 3 slots"
+                "relay: pieces of {piece} bytes in {slots} slots; expected a multiple of 4096, 8 bytes for each rank, and at least 3 slots"
             )));
         }
         group.agree(&[("the settings of the relay", format!("{settings:?}"))])?;
@@ -145,10 +149,7 @@ impl Relay {
             return self.reduce_small(x, ready);
         }
         let begun = Instant::now();
-        self.down.wait(ready)?;
-        self.up.wait(ready)?;
-        self.down_used = true;
-        self.up_used = true;
+        self.use_streams(ready)?;
         tracing::trace!("a vector of {} elements: ordered after {:?}", x.count(), begun.elapsed());
         let rooms = if self.sums_whole() { self.rooms(x)? } else { Vec::new() };
         let length = self.settings.piece / x.dtype().size();
@@ -161,6 +162,14 @@ impl Relay {
             }
         }
         before.map_or(Ok(()), |last| self.reduce(&last, &rooms))
+    }
+
+    /// What comes next in both streams comes after `ready`.
+    fn use_streams(&mut self, ready: &Event) -> Result<()> {
+        self.down_used = true;
+        self.up_used = true;
+        self.down.wait(ready)?;
+        self.up.wait(ready)
     }
 
     /// Whether each rank sums whole vectors, of which the others' are copied to its device.
@@ -199,11 +208,11 @@ impl Relay {
         }
         let own = self.group.rank();
         for (x, others) in std::mem::take(&mut self.pending).iter().zip(&self.others) {
-            let flat = x.window(0, [x.count()])?;
+            let flat = x.reshape([x.count()])?;
             let part = |room: &Tensor| room.window(0, [x.count()]);
             let mut terms = others.iter().map(part).collect::<Result<Vec<_>>>()?;
             terms.insert(own, flat.clone());
-            add_up(&terms, &flat)?;
+            sum_into(&terms, &flat)?;
         }
         Ok(())
     }
@@ -250,12 +259,7 @@ impl Relay {
         let begun = Instant::now();
         self.device.wait(&piece.there)?;
         let downloaded = begun.elapsed();
-        // Two pieces after this one a slot is written again: whoever comes to the messages of this one has read that.
-        while self.read.len() + 2 >= self.settings.slots
-            && let Some(read) = self.read.pop_front()
-        {
-            self.device.wait(&read)?;
-        }
+        self.free_slots()?;
         tracing::trace!("piece {}: slots are free after {:?}", self.reduced, begun.elapsed());
         let x = &piece.x;
         let read = match (self.sums_whole(), self.shared) {
@@ -264,7 +268,7 @@ impl Relay {
             (false, false) => self.sum_on_host(x)?,
         };
         self.up.flush()?;
-        self.read.push_back(read);
+        self.read.push_back(Some(read));
         tracing::trace!(
             "piece {} of rank {}: downloaded after {downloaded:?}, exchanged after {:?}",
             self.reduced,
@@ -272,6 +276,16 @@ impl Relay {
             begun.elapsed()
         );
         self.reduced += 1;
+        Ok(())
+    }
+
+    /// Two pieces after this one a slot is written again: whoever comes to the messages of this one has read that.
+    fn free_slots(&mut self) -> Result<()> {
+        while self.read.len() + 2 >= self.settings.slots
+            && let Some(read) = self.read.pop_front()
+        {
+            read.map_or(Ok(()), |read| self.device.wait(&read))?;
+        }
         Ok(())
     }
 
@@ -331,7 +345,7 @@ impl Relay {
         let mut terms =
             staging.iter().map(|room| room.window(0, [range.len()])).collect::<Result<Vec<_>>>()?;
         terms.insert(own, y.clone());
-        self.up.run(|| add_up(&terms, &y))
+        self.up.run(|| sum_into(&terms, &y))
     }
 
     fn staging(&mut self, dtype: DType) -> Result<Vec<Tensor>> {
@@ -371,7 +385,10 @@ impl Relay {
 }
 
 /// `y = terms[0] + terms[1] + …`, in f32 and rounded once. `y` may be one of the terms.
-fn add_up(terms: &[Tensor], y: &Tensor) -> Result<()> {
+///
+/// # Errors
+/// Those of the device.
+pub fn sum_into(terms: &[Tensor], y: &Tensor) -> Result<()> {
     let most = SUMMANDS.len() + 1;
     let (mut sum, mut rest): (Option<Tensor>, &[Tensor]) = (None, terms);
     loop {

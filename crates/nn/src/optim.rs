@@ -18,6 +18,10 @@
 //! # Ok(()) }
 //! ```
 
+mod parts;
+
+pub use parts::{Part, StatePart};
+
 use crate::checkpoint::{Bytes, FileDtype, Planned, TensorData};
 use netcl_tensor::ops::optimizer::{Counters, Entry, Update};
 pub use netcl_tensor::ops::optimizer::{LossScale, Report, Rule, StepInfo};
@@ -55,6 +59,10 @@ impl ParamGroup {
 /// An optimizer and its state.
 pub struct Optimizer {
     update: Update,
+    /// The parameters, group by group.
+    params: Vec<Tensor>,
+    /// What of them is updated here, if not everything: one for each entry of the update.
+    parts: Option<Vec<Part>>,
     max_norm: Option<f64>,
     scaling: bool,
 }
@@ -80,6 +88,14 @@ impl Optimizer {
     }
 
     fn make(rule: Rule, groups: Vec<ParamGroup>, scale: Option<LossScale>) -> Result<Self> {
+        let entries = Self::entries(groups)?;
+        let params = entries.iter().map(|e| e.param.clone()).collect();
+        let (parts, scaling) = (None, scale.is_some());
+        Ok(Self { update: Update::new(rule, entries, scale)?, params, parts, max_norm: None, scaling })
+    }
+
+    /// The parameters of all groups, which have names.
+    fn entries(groups: Vec<ParamGroup>) -> Result<Vec<Entry>> {
         let entry = |weight_decay, lr_scale| move |param| Entry { param, weight_decay, lr_scale };
         let entries: Vec<Entry> = groups
             .into_iter()
@@ -97,7 +113,7 @@ impl Optimizer {
                 return Err(Error::shape(format!("optimizer: two parameters are called {name}")));
             }
         }
-        Ok(Self { update: Update::new(rule, entries, scale)?, max_norm: None, scaling: scale.is_some() })
+        Ok(entries)
     }
 
     /// From the next step on, scales gradients down so that the norm of all of them together is at most `max_norm`; 0 only
@@ -143,6 +159,7 @@ impl Optimizer {
     /// Drops the gradients.
     pub fn zero_grad(&self) {
         self.params().for_each(|p| p.set_grad(None));
+        self.parts.iter().flatten().for_each(|part| part.view.set_grad(None));
     }
     /// Result of the last step (gradient norm, whether it was skipped). Reading it one step later does not wait for the device.
     pub fn report(&self) -> Result<Report> {
@@ -150,7 +167,7 @@ impl Optimizer {
     }
     /// The parameters, group by group.
     pub fn params(&self) -> impl Iterator<Item = &Tensor> {
-        self.update.entries().iter().map(|e| &e.param)
+        self.params.iter()
     }
     /// To be called after parameters were overwritten: copies them to the f32 master weights.
     pub fn weights_changed(&mut self) {
@@ -164,20 +181,24 @@ impl Optimizer {
     /// `Format` with the name of the parameter that `weights` lacks or has in another shape; nothing is changed then.
     pub fn load_master(&mut self, weights: &[TensorData]) -> Result<()> {
         let mut found = Vec::new();
-        for (full, tensor) in self.windows()? {
-            let Some(name) = full.strip_suffix(MASTER) else { continue };
+        for StatePart { name, shape, first, tensor } in self.state_parts()? {
+            let Some(name) = name.strip_suffix(MASTER) else { continue };
             match weights.iter().find(|t| t.name == name) {
-                Some(data) if data.shape == tensor.dims() => found.push((tensor, data.floats()?)),
+                Some(data) if data.shape == shape => found.push((tensor, data.floats()?, first)),
                 Some(data) => {
-                    let expected = tensor.shape();
                     return Err(Error::format(format!(
-                        "master weights: {data:?}, expected the shape {expected}"
+                        "master weights: {data:?}, expected the shape {shape:?}"
                     )));
                 }
                 None => return Err(Error::format(format!("master weights: {name} is missing"))),
             }
         }
-        found.iter().try_for_each(|(tensor, data)| tensor.set_f32(data))?;
+        found.iter().try_for_each(|(tensor, data, first)| {
+            data.get(*first..first + tensor.count()).map_or_else(
+                || Err(Error::format("master weights: a torn tensor")),
+                |part| tensor.set_f32(part),
+            )
+        })?;
         self.update.take_master(false);
         Ok(())
     }
@@ -189,7 +210,26 @@ impl Optimizer {
     }
 
     /// The same; moments and master weights are copied to the host when their bytes are requested.
+    ///
+    /// # Errors
+    /// Those of the device; `Unsupported` where it has the state of parts alone.
     pub fn planned_state(&self) -> Result<Vec<Planned<'static>>> {
+        if self.parts.is_some() {
+            return Err(Error::unsupported("optimizer: the state of other parts is elsewhere"));
+        }
+        let mut all = self.planned_counters()?;
+        for StatePart { name, shape, tensor, .. } in self.state_parts()? {
+            let bytes = Bytes::Later(Box::new(move || tensor.to_bytes()));
+            all.push(Planned { name, dtype: FileDtype::F32, shape, bytes });
+        }
+        Ok(all)
+    }
+
+    /// Of the state what is no parameter's: steps and loss scale.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn planned_counters(&self) -> Result<Vec<Planned<'static>>> {
         let counters = self.update.counters()?;
         let number = |name: &str, dtype: FileDtype, bytes: Vec<u8>| Planned {
             name: name.into(),
@@ -202,11 +242,6 @@ impl Optimizer {
         if self.scaling {
             all.push(integer(GOOD_STEPS, counters.good));
             all.push(number(LOSS_SCALE, FileDtype::F32, counters.scale.to_le_bytes().into()));
-        }
-        for (name, tensor) in self.windows()? {
-            let shape = tensor.dims().to_vec();
-            let bytes = Bytes::Later(Box::new(move || tensor.to_bytes()));
-            all.push(Planned { name, dtype: FileDtype::F32, shape, bytes });
         }
         Ok(all)
     }
@@ -236,10 +271,12 @@ impl Optimizer {
             counters.good = integer(good)?;
             counters.scale = f32::from_le_bytes(scale.bytes[..].try_into().map_err(|_| torn(scale))?);
         }
-        let (mut found, mut from_parameters) = (Vec::new(), false);
-        for (name, tensor) in self.windows()? {
-            match take(&name, FileDtype::F32, tensor.dims())? {
-                Some(data) if data.bytes.len() == tensor.count() * 4 => found.push((tensor, data)),
+        let (mut of_params, mut from_parameters) = (BTreeMap::new(), false);
+        for (param, kind) in self.params().flat_map(|param| self.kinds(param).map(move |kind| (param, kind)))
+        {
+            let name = format!("{}.{kind}", param.name().unwrap_or_default());
+            match take(&name, FileDtype::F32, param.dims())? {
+                Some(data) if data.bytes.len() == param.count() * 4 => drop(of_params.insert(name, data)),
                 Some(data) => return Err(torn(data)),
                 None if name.ends_with(MASTER) => from_parameters = true,
                 None => return Err(missing(&name)),
@@ -250,19 +287,19 @@ impl Optimizer {
                 "optimizer state: {name} belongs to no parameter of this optimizer"
             )));
         }
-        found.iter().try_for_each(|(tensor, data)| tensor.set_bytes(&data.bytes))?;
+        for StatePart { name, first, tensor, .. } in self.state_parts()? {
+            if let Some(data) = of_params.get(&name) {
+                tensor.set_bytes(&data.bytes[first * 4..(first + tensor.count()) * 4])?;
+            }
+        }
         self.update.take_master(from_parameters);
         self.update.set_counters(counters)
     }
 
-    /// Moments and master weights, by full name.
-    fn windows(&self) -> Result<Vec<(String, Tensor)>> {
-        let mut all = Vec::new();
-        for (i, param) in self.params().enumerate() {
-            let name = param.name().unwrap_or_default();
-            all.extend(self.update.state(i)?.into_iter().map(|(kind, t)| (format!("{name}.{kind}"), t)));
-        }
-        Ok(all)
+    /// What is kept for each element of a parameter, by the names of checkpoints.
+    fn kinds(&self, param: &Tensor) -> impl Iterator<Item = &'static str> {
+        let master = (param.dtype() != DType::F32).then_some(&MASTER[1..]);
+        self.update.rule().moments().iter().copied().chain(master)
     }
 }
 

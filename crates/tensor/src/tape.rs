@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 mod accumulate;
 mod collect;
 mod deferred;
+mod give;
 mod recompute;
 mod rollback;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use collect::Shared;
 pub(crate) use collect::keep;
 pub use deferred::Term;
 pub(crate) use deferred::{Later, Scope, defer, eagerly, in_scope, settle};
+pub use give::{Taker, give_gradients};
 pub(crate) use recompute::gradients_of;
 pub use recompute::{checkpoint, checkpoint_all};
 pub use rollback::Rollback;

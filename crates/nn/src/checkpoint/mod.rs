@@ -7,7 +7,7 @@
 //! └── step-00001000/
 //!     ├── config.json  generation_config.json  tokenizer.json  tokenizer_config.json
 //!     ├── model.safetensors
-//!     ├── optimizer.safetensors
+//!     ├── optimizer.safetensors    of a run whose state is divided: optimizer-00001-of-00002.safetensors, …, and optimizer.safetensors.index.json
 //!     ├── data.json                 names, sizes and checksums of the training files
 //!     └── state.json                step, random numbers, data position, best loss, BLAKE3 of every other file
 //! ```
@@ -16,6 +16,7 @@
 //! unchanged. [`Store::latest`] verifies sizes and checksums, reports damaged checkpoints, and falls back to earlier ones.
 
 pub(crate) mod durable;
+mod parts;
 mod state;
 mod store;
 mod tensors;
@@ -23,6 +24,7 @@ mod verified;
 mod weights;
 
 pub use durable::FileSum;
+pub use parts::OPTIMIZER_INDEX;
 pub use safetensors::Dtype as FileDtype;
 pub use state::{Rng, State};
 pub use store::{Latest, Store};
@@ -30,6 +32,7 @@ pub use tensors::{Bytes, Planned, TensorData, TensorView, read_tensors, write_pl
 pub use weights::{INDEX_FILE, WeightFiles};
 
 use netcl_device::{Error, Result};
+use std::collections::BTreeMap;
 use std::path::Path;
 use verified::Verified;
 
@@ -49,6 +52,8 @@ pub struct Checkpoint {
     pub model: Vec<TensorData>,
     /// The optimizer's tensors.
     pub optimizer: Vec<TensorData>,
+    /// In how many files they are, if in more than one.
+    pub optimizer_files: usize,
     /// Further files: name and content.
     pub files: Vec<(String, Vec<u8>)>,
 }
@@ -61,6 +66,8 @@ pub struct Plan<'a> {
     pub model: Vec<Planned<'a>>,
     /// The optimizer's tensors.
     pub optimizer: Vec<Planned<'a>>,
+    /// In how many files they are to be, if in more than one.
+    pub optimizer_files: usize,
     /// Further files: name and content.
     pub files: Vec<(String, Vec<u8>)>,
 }
@@ -79,6 +86,7 @@ impl Plan<'_> {
             state: self.state.clone(),
             model: take(&self.model)?,
             optimizer: take(&self.optimizer)?,
+            optimizer_files: self.optimizer_files,
             files: self.files.clone(),
         })
     }
@@ -91,6 +99,7 @@ impl<'a> From<&'a Checkpoint> for Plan<'a> {
             state: c.state.clone(),
             model: planned(&c.model),
             optimizer: planned(&c.optimizer),
+            optimizer_files: c.optimizer_files,
             files: c.files.clone(),
         }
     }
@@ -102,15 +111,23 @@ impl Checkpoint {
     pub fn load(dir: &Path) -> Result<Self> {
         let state = State::read(dir)?;
         let (mut model, mut optimizer, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut parts, mut index) = (BTreeMap::new(), None);
         for (name, sum) in &state.files {
             let file = Verified::open(dir, name, sum)?;
             match name.as_str() {
                 MODEL_FILE => model = file.tensors()?,
                 OPTIMIZER_FILE => optimizer = file.tensors()?,
+                OPTIMIZER_INDEX => index = Some(file.bytes()?),
+                part if parts::is_part(part) => drop(parts.insert(name.clone(), file.tensors()?)),
                 _ => files.push((name.clone(), file.bytes()?)),
             }
         }
-        Ok(Self { state, model, optimizer, files })
+        if index.is_some() || !parts.is_empty() {
+            parts::check(index.as_deref().unwrap_or_default(), &parts)?;
+        }
+        let optimizer_files = parts.len();
+        optimizer.extend(parts.into_values().flatten());
+        Ok(Self { state, model, optimizer, optimizer_files, files })
     }
 
     /// The content of one of `files`. `Format` if there is none with this name.

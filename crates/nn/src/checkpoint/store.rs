@@ -1,8 +1,6 @@
 //! The folder of checkpoints: saving, pruning, and finding the newest intact one.
 
-use super::{
-    Checkpoint, MODEL_FILE, OPTIMIZER_FILE, Plan, STATE_FILE, State, durable, tensors::write_planned,
-};
+use super::{Checkpoint, MODEL_FILE, Plan, STATE_FILE, State, durable, parts, tensors::write_planned};
 use netcl_device::files::{self, Lock, plain_name};
 use netcl_device::{Error, Result};
 use std::{
@@ -201,7 +199,8 @@ fn write_all(dir: &Path, checkpoint: &Plan<'_>, written: &AtomicU64) -> Result<(
     let mut state = checkpoint.state.clone();
     state.files.clear();
     for (name, content) in &checkpoint.files {
-        if plain_name(name).is_err() || [MODEL_FILE, OPTIMIZER_FILE, STATE_FILE].contains(&&**name) {
+        let taken = [MODEL_FILE, STATE_FILE].contains(&&**name) || parts::is_of_optimizer(name);
+        if plain_name(name).is_err() || taken {
             return Err(Error::format(format!(
                 "checkpoint: {name:?} cannot be the name of an additional file"
             )));
@@ -209,9 +208,9 @@ fn write_all(dir: &Path, checkpoint: &Plan<'_>, written: &AtomicU64) -> Result<(
         let sum = durable::write(&dir.join(name), written, |file| file.write_all(content))?;
         state.files.insert(name.clone(), sum);
     }
-    for (name, tensors) in [(MODEL_FILE, &checkpoint.model), (OPTIMIZER_FILE, &checkpoint.optimizer)] {
-        state.files.insert(name.into(), write_planned(&dir.join(name), tensors, written)?);
-    }
+    let model = write_planned(&dir.join(MODEL_FILE), &checkpoint.model, written)?;
+    state.files.insert(MODEL_FILE.into(), model);
+    state.files.extend(parts::write(dir, &checkpoint.optimizer, checkpoint.optimizer_files, written)?);
     state.write(dir)?;
     durable::sync_dir(dir)
 }

@@ -25,6 +25,7 @@ fn checkpoint(step: u64, width: usize) -> Checkpoint {
         ..State::default()
     };
     Checkpoint {
+        optimizer_files: 0,
         state,
         model: vec![
             tensor("transformer.wte.weight", FileDtype::F32, &[width, 4], step),

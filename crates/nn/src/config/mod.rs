@@ -126,6 +126,9 @@ pub struct TrainConfig {
     /// Activations that the backward pass recomputes.
     #[serde(default)]
     pub recompute: Recompute,
+    /// What several ranks divide among them: 0 nothing, 1 the optimizer's state, 2 gradients as well (stages of ZeRO).
+    #[serde(default)]
+    pub zero: u8,
 }
 
 /// Partial settings, from a file or from flags.
@@ -176,6 +179,7 @@ pub struct Overlay {
     pub device: Option<String>,
     pub graph: Option<GraphMode>,
     pub recompute: Option<Recompute>,
+    pub zero: Option<u8>,
 }
 
 /// Vocabularies are padded to a multiple of this, so that matrix kernels compute the logits in whole blocks.

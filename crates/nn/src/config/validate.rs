@@ -117,6 +117,9 @@ impl TrainConfig {
         if let Some(message) = too_large(self) {
             return Some(message);
         }
+        if self.zero > 2 {
+            return Some(format!("--zero {} is none of 0, 1 and 2", self.zero));
+        }
         let names = [("tokenizer", &self.tokenizer), ("device", &self.device)];
         names.iter().find(|(_, name)| name.is_empty()).map(|(flag, _)| format!("--{flag} is empty"))
     }

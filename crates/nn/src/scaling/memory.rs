@@ -30,7 +30,7 @@ impl Strategy {
 
     /// Whether `netcl train` can divide a run so.
     pub fn is_available(self) -> bool {
-        matches!(self, Self::Data)
+        matches!(self, Self::Data | Self::Optimizer | Self::Gradients)
     }
 
     /// Stages of the pipeline; 1 without one.
@@ -53,6 +53,9 @@ impl fmt::Display for Strategy {
     }
 }
 
+/// Devices of a machine, whose memory they share, at most.
+const MACHINE: usize = 8;
+
 impl Planned<'_> {
     /// The estimate of a device that does everything, with micro-batches of `rows`.
     pub(super) fn whole(&self, rows: usize, accum: usize) -> MemoryPlan {
@@ -64,18 +67,14 @@ impl Planned<'_> {
     /// Bytes of memory of a device.
     pub(super) fn memory(&self, devices: usize, strategy: Strategy, (rows, accum): (usize, usize)) -> f64 {
         let plan = self.whole(rows, accum);
-        let n = devices as u64;
-        // Gradients of several ranks are all there before they are exchanged.
-        let plan = MemoryPlan { gradients_wait: plan.gradients_wait || devices > 1, ..plan };
+        // Of more devices gradients are exchanged by messages.
+        let share_memory = devices <= MACHINE;
         let plan = match strategy {
-            Strategy::Data => plan,
-            Strategy::Optimizer => MemoryPlan { optimizer: plan.optimizer.div_ceil(n), ..plan },
-            Strategy::Gradients => MemoryPlan {
-                optimizer: plan.optimizer.div_ceil(n),
-                gradients: plan.gradients.div_ceil(n),
-                ..plan
-            },
+            Strategy::Data => plan.among(devices, 0, share_memory),
+            Strategy::Optimizer => plan.among(devices, 1, share_memory),
+            Strategy::Gradients => plan.among(devices, 2, share_memory),
             Strategy::Pipeline(stages) => {
+                let plan = MemoryPlan { gradients_wait: plan.gradients_wait || devices > 1, ..plan };
                 let p = stages as u64;
                 // The first stage has the activations of as many micro-batches as there are stages behind it.
                 let in_flight = accum.min(stages) as u64;

@@ -39,7 +39,7 @@ pub(super) fn compile(
 fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig, ranks: bool) -> Result<()> {
     let freeze = Freeze::new(&config.freeze)?;
     let model = Decoder::partly_frozen(device, model.clone(), config.dtype, Some(config.seed), &freeze)?;
-    let mut optimizer = optimizer(&model, config)?;
+    let mut optimizer = optimizer(&model, config, None)?;
     let ids = vec![0; config.batch * config.context];
     let mut uploads = Uploads::new(device, config.batch, config.context, config.grad_accum as usize)?;
     let captured = config.graph != GraphMode::Off;
@@ -51,7 +51,7 @@ fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig, ranks: boo
     let part = Part { config, draws: &draws, share, rows_before: 0, apart: None };
     let mut sums = None;
     if captured || ranks {
-        let loss = warm(&model, &optimizer, part, &inputs)?;
+        let loss = warm(&model, &optimizer, part, &inputs, None)?;
         let several = config.grad_accum > 1;
         if several || ranks {
             let (params, tied) = (model.params().trained(), model.tied_table().filter(|_| ranks));

@@ -4,6 +4,7 @@ use super::uploads::{PREFETCH, Uploads};
 use crate::config::{Recompute, TrainConfig};
 use crate::decoder::{DecoderConfig, Freeze, LayerKind, Placement, QkNorm};
 use netcl_device::{Capabilities, available_memory, human};
+use netcl_dist::RelaySettings;
 use netcl_tensor::ops::linear_cross_entropy::LinearCrossEntropy;
 use netcl_tensor::{DType, Device, Error, Result};
 
@@ -103,6 +104,12 @@ pub struct MemoryPlan {
     /// Whether gradients are in use while the next micro-batch runs. Otherwise gradients are allocated as activations are freed, and both
     /// together need only the larger of the two.
     pub gradients_wait: bool,
+    /// Gradients of other ranks that come to this one's device, to be summed there.
+    pub exchange: u64,
+    /// Number of ranks.
+    pub ranks: usize,
+    /// What they divide: the stage of ZeRO.
+    pub zero: u8,
 }
 
 /// Saturating product.
@@ -140,7 +147,32 @@ impl MemoryPlan {
             host: batch.saturating_mul((PREFETCH + 2) as u64),
             checkpoint: parameters.saturating_add(optimizer),
             gradients_wait: config.grad_accum > 1,
+            exchange: 0,
+            ranks: 1,
+            zero: 0,
         }
+    }
+
+    /// The same for one of several ranks, which divide by `zero`; whether they exchange gradients through memory that they share.
+    #[must_use]
+    pub fn among(self, ranks: usize, zero: u8, share_memory: bool) -> Self {
+        if ranks < 2 {
+            return self;
+        }
+        let n = ranks as u64;
+        let relay = RelaySettings::default();
+        let part = |bytes: u64| bytes.div_ceil(n);
+        let others = |bytes: u64| bytes.saturating_mul(n - 1);
+        let exchange = match zero {
+            _ if !share_memory => 0,
+            // Each sums everything, or a share of a piece at a time.
+            0 if ranks < relay.shares_from => others(self.gradients),
+            0 => others(relay.piece as u64),
+            _ => others(part(self.gradients)),
+        };
+        let optimizer = if zero > 0 { part(self.optimizer) } else { self.optimizer };
+        // Gradients are all there before they are exchanged.
+        Self { optimizer, exchange, ranks, zero, gradients_wait: true, ..self }
     }
 
     /// Total device memory.
@@ -158,12 +190,13 @@ impl MemoryPlan {
             true => self.gradients.saturating_add(activations),
             false => self.gradients.max(activations),
         };
-        sum(&[self.parameters, self.optimizer, self.inputs, step])
+        sum(&[self.parameters, self.optimizer, self.exchange, self.inputs, step])
     }
 
     /// Each part with its name, for listings.
-    pub fn rows(&self) -> [(&'static str, u64); 7] {
-        [
+    pub fn rows(&self) -> Vec<(&'static str, u64)> {
+        let others = (self.exchange > 0).then_some(("gradients of other ranks", self.exchange));
+        let all = [
             ("parameters", self.parameters),
             ("gradients", self.gradients),
             ("optimizer", self.optimizer),
@@ -171,7 +204,8 @@ impl MemoryPlan {
             ("batches on the device", self.inputs),
             ("batches on the host", self.host),
             ("checkpoint on the host while it is written", self.checkpoint),
-        ]
+        ];
+        all.into_iter().chain(others).collect()
     }
 
     /// Compares the estimate with the memory of `device` and of the host.
@@ -221,9 +255,18 @@ impl MemoryPlan {
 
     /// The options that reduce the memory most: those of the model size if the weights alone take too much, or the most.
     fn advice(&self, available: u64) -> &'static str {
-        let weights = sum(&[self.parameters, self.gradients, self.optimizer]);
+        let weights = sum(&[self.parameters, self.gradients, self.optimizer, self.exchange]);
         let rest = sum(&[self.activations, self.inputs, self.host]);
         if weights > available || weights >= rest {
+            match (self.ranks > 1, self.zero) {
+                (true, 0) => {
+                    return "Take --zero 1, which divides the optimizer's state among the ranks, or lower --layers, --width or the vocabulary, or take --dtype bf16";
+                }
+                (true, 1) => {
+                    return "Take --zero 2, which divides gradients among the ranks as well, or lower --layers, --width or the vocabulary, or take --dtype bf16";
+                }
+                _ => {}
+            }
             "Lower --layers, --width or the vocabulary, or take --dtype bf16"
         } else {
             "Lower --batch or --context (--grad-accum makes up for smaller batches), or take --recompute block"

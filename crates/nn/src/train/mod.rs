@@ -13,9 +13,9 @@
 
 mod ahead;
 mod companions;
+mod divided;
 mod evaluate;
 mod explain;
-#[cfg_attr(not(test), expect(dead_code))]
 mod gathered;
 mod inputs;
 mod losses;
@@ -35,6 +35,7 @@ mod told;
 mod trainer;
 mod uploads;
 mod watchdog;
+mod zero;
 
 pub use inputs::{Inputs, open_inputs};
 pub(crate) use losses::Losses;
@@ -46,5 +47,5 @@ pub use resume::model_from_dir;
 pub use stepper::Stepper;
 pub(crate) use sums::{BUCKET, FIRST_BUCKET, is_apart};
 pub use told::RankTimes;
-pub use trainer::{Outcome, ProfileSettings, Trainer};
+pub use trainer::{Outcome, ProfileSettings, Sharding, Trainer};
 pub use watchdog::LONG as PATIENCE;

@@ -13,10 +13,11 @@ use crate::evaluate::Score;
 use crate::train::told::{RankTimes, Told};
 use crate::train::watchdog::{Pause, Watchdog};
 use netcl_device::driver::Event;
-use netcl_dist::{Group, shard};
+use netcl_dist::{Group, Span, shard};
 use netcl_tensor::ops::embedding::{add_rows, embedding};
 use netcl_tensor::{Device, Error, Result, Tensor, no_grad};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// How a batch is divided among ranks.
@@ -65,13 +66,15 @@ pub(super) struct Parallel {
     /// Steps that had counted when speeds were last looked at.
     looked: u64,
     /// Made with the first reduction, because it needs the device.
-    reducer: Option<Reducer>,
+    reducer: Option<Arc<Reducer>>,
     /// The rows of a tied table that this rank's tokens of a step reach.
     pub(super) rows: Option<Rows>,
     /// Those of all ranks, to come.
     rows_of_all: Option<RowsOfAll>,
     /// The devices of all ranks.
     devices: Vec<String>,
+    /// Whether all ranks are on one machine.
+    pub(super) one_machine: bool,
     /// What ranks have told each other.
     pub(super) told: Told,
     pub(super) watchdog: Watchdog,
@@ -93,17 +96,19 @@ impl Parallel {
         let group = group.clone();
         let (told, watchdog) = (Told::default(), Watchdog::default());
         let (by_speed, since, devices) = (false, Vec::new(), Vec::new());
+        let (looked, reducer, one_machine) = (0, None, false);
         Ok(Self {
             group,
             parts,
             batch,
             by_speed,
             since,
-            looked: 0,
-            reducer: None,
+            looked,
+            reducer,
             rows: None,
             rows_of_all: None,
             devices,
+            one_machine,
             told,
             watchdog,
         })
@@ -291,6 +296,49 @@ impl Parallel {
         Ok(Some([numbers, sums]))
     }
 
+    /// The same where this rank needs the sums of its part alone; `bounds` are those of all ranks' parts.
+    ///
+    /// # Errors
+    /// As [`Parallel::begin_reduction`].
+    pub fn begin_scatter(&mut self, bucket: &Tensor, bounds: &Arc<Vec<usize>>, ready: Event) -> Result<()> {
+        self.reducer(bucket.device())?.scatter(bucket.clone(), bounds.clone(), ready)
+    }
+
+    /// Begins to give all ranks the parameters that this one has updated, which are there once `ready` has come, and to get those of the others.
+    /// Until [`Parallel::finish_gather`] nothing else may be exchanged.
+    ///
+    /// # Errors
+    /// As [`Parallel::begin_reduction`].
+    pub fn begin_gather(&mut self, device: &Device, parts: &Arc<Vec<Vec<Span>>>, ready: Event) -> Result<()> {
+        self.reducer(device)?.gather(parts.clone(), ready)
+    }
+
+    /// Waits until the device's queue can go on behind the parameters of the others.
+    ///
+    /// # Errors
+    /// Those of the group and the device.
+    pub fn finish_gather(&mut self, device: &Device) -> Result<()> {
+        self.reducer(device)?.join()
+    }
+
+    /// The sum of all ranks' values, in the order of ranks: the same bits at each.
+    ///
+    /// # Errors
+    /// Those of the group.
+    pub fn sum_of(&self, own: f64) -> Result<f64> {
+        Ok(self.group.all_gather(&[own])?.iter().sum())
+    }
+
+    /// What ranks exchange by.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Number of ranks, and this one.
+    pub fn place(&self) -> (usize, usize) {
+        (self.group.size(), self.group.rank())
+    }
+
     /// Waits until the device's queue can go on behind the reductions that were begun; `loss` is then the sum of all ranks', and known is whether
     /// one of them was asked to stop or to save. Of `apart`, a tied table and its embedding's gradient, the rows that were asked for are summed
     /// and added to the table's gradient.
@@ -320,10 +368,14 @@ impl Parallel {
         loss.set_f32(&[sum])
     }
 
-    fn reducer(&mut self, device: &Device) -> Result<&Reducer> {
+    /// The thread that exchanges beside the device's queue.
+    ///
+    /// # Errors
+    /// As [`Parallel::begin_reduction`].
+    pub fn reducer(&mut self, device: &Device) -> Result<&Arc<Reducer>> {
         match &mut self.reducer {
             Some(reducer) => Ok(reducer),
-            none => Ok(none.insert(Reducer::start(&self.group, device)?)),
+            none => Ok(none.insert(Arc::new(Reducer::start(&self.group, device)?))),
         }
     }
 

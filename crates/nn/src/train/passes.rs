@@ -1,18 +1,27 @@
 //! Forward and backward pass of a step, and the optimizer of a run.
 
+use super::divided::Divided;
 use super::uploads::Inputs;
 use crate::config::TrainConfig;
 use crate::layers::Mode;
 use crate::model::Model;
-use crate::optim::{Optimizer, ParamGroup, Rule};
-use netcl_tensor::tape::{accumulate_in_place, later_gradients_apart, replace_in_place};
+use crate::optim::{self, Optimizer, ParamGroup, Rule};
+use netcl_tensor::tape::{accumulate_in_place, give_gradients, later_gradients_apart, replace_in_place};
 use netcl_tensor::{Result, Tensor};
 
 /// AdamW as usual for GPTs: weight decay for matrices only, gradient clipping, and loss scaling for f16.
-pub(super) fn optimizer(model: &dyn Model, config: &TrainConfig) -> Result<Optimizer> {
+/// Of several parts of the parameters, that of one rank.
+pub(super) fn optimizer(
+    model: &dyn Model,
+    config: &TrainConfig,
+    parts: Option<Vec<optim::Part>>,
+) -> Result<Optimizer> {
     let rule = Rule::AdamW { betas: config.betas, eps: config.eps };
     let groups = ParamGroup::gpt(&model.params().trained(), config.weight_decay);
-    let mut optimizer = Optimizer::for_storage(rule, groups, config.dtype)?;
+    let mut optimizer = match parts {
+        Some(parts) => Optimizer::of_parts(rule, groups, config.dtype, parts)?,
+        None => Optimizer::for_storage(rule, groups, config.dtype)?,
+    };
     optimizer.clip_grad_norm(config.clip);
     Ok(optimizer)
 }
@@ -31,14 +40,16 @@ pub(super) struct Part<'a> {
 }
 
 /// Where gradients go.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Collect {
+#[derive(Clone, Copy)]
+pub(super) enum Collect<'a> {
     /// New memory, or sums with what was collected.
     New,
     /// They are added to what is there, in its memory.
     Add,
     /// They replace what is there, in its memory.
     Replace,
+    /// Each is given away as soon as it is there.
+    Give(&'a Divided),
 }
 
 /// Forward and backward pass of a batch. Gradients are added to those of earlier batches; returns the batch's contribution to the mean loss of
@@ -48,7 +59,7 @@ pub(super) fn gradients(
     optimizer: &Optimizer,
     part: Part<'_>,
     (x, y): &Inputs,
-    collect: Collect,
+    collect: Collect<'_>,
 ) -> Result<Tensor> {
     let Part { config, draws, share, rows_before, apart } = part;
     let mode = Mode {
@@ -69,6 +80,10 @@ pub(super) fn gradients(
     let _tag = device.tag("gradients");
     let backward = || match collect {
         Collect::New => optimizer.backward(&loss),
+        Collect::Give(to) => {
+            to.restart();
+            give_gradients(to.taker(), || optimizer.backward(&loss))
+        }
         Collect::Add => accumulate_in_place(|| optimizer.backward(&loss)),
         Collect::Replace => {
             let params: Vec<Tensor> = optimizer.params().cloned().collect();
@@ -77,7 +92,7 @@ pub(super) fn gradients(
     };
     match apart {
         Some((table, later)) => {
-            later_gradients_apart(table, later, collect == Collect::Replace, backward)?;
+            later_gradients_apart(table, later, matches!(collect, Collect::Replace), backward)?;
         }
         None => backward()?,
     }
@@ -90,6 +105,7 @@ pub(super) fn warm(
     optimizer: &Optimizer,
     part: Part<'_>,
     inputs: &Inputs,
+    divided: Option<&Divided>,
 ) -> Result<Tensor> {
     // Copies of the rows, independent of the memory of the inputs.
     let row = |ids: &Tensor| {
@@ -97,5 +113,11 @@ pub(super) fn warm(
         let one = bytes.len() / ids.dims()[0].max(1);
         Tensor::from_bytes(ids.device(), [1, part.config.context], &bytes[..one], ids.dtype())
     };
-    gradients(model, optimizer, part, &(row(&inputs.0)?, row(&inputs.1)?), Collect::New)
+    gradients(
+        model,
+        optimizer,
+        part,
+        &(row(&inputs.0)?, row(&inputs.1)?),
+        divided.map_or(Collect::New, Collect::Give),
+    )
 }

@@ -2,15 +2,45 @@
 
 use super::rows::union;
 use netcl_device::driver::Event;
-use netcl_dist::{Group, Relay, RelaySettings};
+use netcl_dist::{Collected, Group, Relay, RelaySettings, Span};
 use netcl_tensor::{Device, Error, Result, Tensor};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 enum Job {
-    Rows { own: Vec<u8>, reply: Sender<Result<Vec<u32>>> },
-    Sum { x: Tensor, ready: Event },
-    Finish { loss: Tensor, ready: Event, reply: Sender<Result<f32>> },
+    Rows {
+        own: Vec<u8>,
+        reply: Sender<Result<Vec<u32>>>,
+    },
+    Sum {
+        x: Tensor,
+        ready: Event,
+    },
+    Scatter {
+        x: Tensor,
+        bounds: Arc<Vec<usize>>,
+        ready: Event,
+    },
+    Collect {
+        x: Tensor,
+        bounds: Arc<Vec<usize>>,
+        rooms: Vec<Tensor>,
+        ready: Event,
+        reply: Sender<Result<Collected>>,
+    },
+    Gather {
+        parts: Arc<Vec<Vec<Span>>>,
+        ready: Event,
+    },
+    Join {
+        reply: Sender<Result<()>>,
+    },
+    Finish {
+        loss: Tensor,
+        ready: Event,
+        reply: Sender<Result<f32>>,
+    },
 }
 
 /// The thread, and what it is given to do.
@@ -52,6 +82,49 @@ impl Reducer {
         let (reply, answer) = channel();
         self.give(Job::Rows { own, reply })?;
         Ok(RowsOfAll(answer))
+    }
+
+    /// Replaces this rank's part of `x` by the sum over all ranks, as [`Relay::reduce_scatter`] does, once `ready` has come. An error comes with
+    /// [`Reducer::finish`].
+    ///
+    /// # Errors
+    /// As [`Reducer::sum`].
+    pub fn scatter(&self, x: Tensor, bounds: Arc<Vec<usize>>, ready: Event) -> Result<()> {
+        self.give(Job::Scatter { x, bounds, ready })
+    }
+
+    /// Gets what all ranks have of this rank's part of `x`, as [`Relay::collect_parts`] does, once `ready` has come.
+    ///
+    /// # Errors
+    /// As [`Reducer::sum`].
+    pub fn collect(
+        &self,
+        x: Tensor,
+        bounds: Arc<Vec<usize>>,
+        rooms: Vec<Tensor>,
+        ready: Event,
+    ) -> Result<Receiver<Result<Collected>>> {
+        let (reply, answer) = channel();
+        self.give(Job::Collect { x, bounds, rooms, ready, reply })?;
+        Ok(answer)
+    }
+
+    /// Gives all ranks this one's part, as [`Relay::all_gather`] does, once `ready` has come. An error comes with [`Reducer::join`].
+    ///
+    /// # Errors
+    /// As [`Reducer::sum`].
+    pub fn gather(&self, parts: Arc<Vec<Vec<Span>>>, ready: Event) -> Result<()> {
+        self.give(Job::Gather { parts, ready })
+    }
+
+    /// Waits until what was begun is enqueued; what the device's queue does from here on comes after it.
+    ///
+    /// # Errors
+    /// The first one since the last call.
+    pub fn join(&self) -> Result<()> {
+        let (reply, answer) = channel();
+        self.give(Job::Join { reply })?;
+        answer.recv().unwrap_or_else(|_| Err(ended()))
     }
 
     /// Waits for the sums; what the device's queue does from here on comes after them. Returns `loss`, which is there with the last of them.
@@ -105,6 +178,19 @@ fn work(group: &Group, mut relay: Relay, jobs: &Receiver<Job>) {
                 let _ = reply.send(group.all_gather_bytes(&own).map(|ranks| union(&ranks)));
             }
             Job::Sum { x, ready } => failed = failed.or_else(|| relay.all_reduce(&x, &ready).err()),
+            Job::Scatter { x, bounds, ready } => {
+                failed = failed.or_else(|| relay.reduce_scatter(&x, &bounds, &ready).err());
+            }
+            Job::Collect { x, bounds, rooms, ready, reply } => {
+                let _ = reply.send(relay.collect_parts(&x, &bounds, &rooms, &ready));
+            }
+            Job::Gather { parts, ready } => {
+                failed = failed.or_else(|| relay.all_gather(&parts, &ready).err());
+            }
+            Job::Join { reply } => {
+                let done = failed.take().map_or_else(|| relay.join(), Err);
+                let _ = reply.send(done);
+            }
             Job::Finish { loss, ready, reply } => {
                 let done = match failed.take() {
                     Some(e) => Err(e),

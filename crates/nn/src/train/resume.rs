@@ -32,8 +32,12 @@ impl Trainer {
         state.val_loss = self.val_loss;
         state.best_loss = self.best.map(|(loss, _)| loss);
         state.best_step = self.best.map(|(_, step)| step);
-        let optimizer = self.optimizer.planned_state()?;
-        Ok(Plan { state, model: self.model.state(), optimizer, files })
+        // What is divided among ranks comes from all of them.
+        let optimizer = match self.zero {
+            Some(_) => Vec::new(),
+            None => self.optimizer.planned_state()?,
+        };
+        Ok(Plan { state, model: self.model.state(), optimizer, optimizer_files: 0, files })
     }
 
     /// Restores weights, moments and data position from a checkpoint.

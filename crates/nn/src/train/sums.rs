@@ -22,17 +22,19 @@ pub(super) struct Sums {
     buckets: Vec<Tensor>,
     /// The tied table with an accumulator for its embedding's gradient, which comes at the end of a pass; the head's is in the first bucket.
     apart: Option<(Tensor, Tensor)>,
+    /// Names of the parameters in each buffer, and where their gradients begin.
+    places: Vec<Vec<(String, usize)>>,
     loss: Tensor,
     /// Whether a step has several micro-batches. The gradients of one replace those of the last step, which saves clearing them.
     several: bool,
 }
 
 /// Gradients of one type that lie in one buffer.
-struct Bucket {
-    dtype: DType,
-    /// The parameters and where their gradients begin, in elements.
-    params: Vec<(Tensor, usize)>,
-    count: usize,
+pub(super) struct Bucket {
+    pub dtype: DType,
+    /// The parameters, in their order, and where their gradients begin, in elements.
+    pub params: Vec<(Tensor, usize)>,
+    pub count: usize,
 }
 
 impl Sums {
@@ -46,7 +48,7 @@ impl Sums {
         several: bool,
     ) -> Result<Self> {
         let _tag = device.tag("gradients");
-        let (mut gradients, mut buckets) = (Vec::new(), Vec::new());
+        let (mut gradients, mut buckets, mut places) = (Vec::new(), Vec::new(), Vec::new());
         // Memory checkers need every buffer to be a separate allocation.
         let separate = device.settings().exact_memory;
         let graded: Vec<_> = params.filter_map(|param| Some((param, param.grad()?.dtype()))).collect();
@@ -63,13 +65,16 @@ impl Sums {
             divide(tables.into_iter(), true).into_iter().chain(divide(others.into_iter(), separate));
         for bucket in divided {
             let whole = Tensor::empty(device, [bucket.count], bucket.dtype)?;
+            let name = |(param, at): &(Tensor, usize)| (param.name().unwrap_or_default().to_owned(), *at);
+            places.push(bucket.params.iter().map(name).collect());
             for (param, at) in bucket.params {
                 let sum = whole.window(at, param.shape().clone())?;
                 gradients.push((param, sum));
             }
             buckets.push(whole);
         }
-        let sums = Self { gradients, buckets, apart, loss: Tensor::empty(device, [], loss)?, several };
+        let sums =
+            Self { gradients, buckets, places, apart, loss: Tensor::empty(device, [], loss)?, several };
         sums.all().try_for_each(clear)?;
         sums.begin()?;
         Ok(sums)
@@ -98,13 +103,18 @@ impl Sums {
     }
 
     /// What a backward pass does with them.
-    pub fn collect(&self) -> Collect {
+    pub fn collect(&self) -> Collect<'static> {
         if self.several { Collect::Add } else { Collect::Replace }
     }
 
     /// The buffers that hold the accumulated gradients, about in the order in which a backward pass is done with them.
     pub fn buckets(&self) -> &[Tensor] {
         &self.buckets
+    }
+
+    /// Names of the parameters whose gradients each buffer holds, and where they begin.
+    pub fn places(&self) -> &[Vec<(String, usize)>] {
+        &self.places
     }
 
     /// Adds the loss of a micro-batch; returns the sum.
@@ -125,8 +135,8 @@ pub(crate) fn is_apart(count: usize, dtype: DType) -> bool {
     count.saturating_mul(dtype.size()) >= FIRST_BUCKET
 }
 
-/// The buffers for gradients of these parameters and types.
-fn divide<'a>(params: impl Iterator<Item = (&'a Tensor, DType)>, separate: bool) -> Vec<Bucket> {
+/// The buffers for gradients of these parameters and types, the last parameters first.
+pub(super) fn divide<'a>(params: impl Iterator<Item = (&'a Tensor, DType)>, separate: bool) -> Vec<Bucket> {
     let mut buckets: Vec<Bucket> = Vec::new();
     for (param, dtype) in params {
         // Only the last one: a pass is done with the gradients of a buffer at about the same time.
@@ -140,8 +150,16 @@ fn divide<'a>(params: impl Iterator<Item = (&'a Tensor, DType)>, separate: bool)
             buckets.push(Bucket { dtype, params: Vec::new(), count: 0 });
         }
         let bucket = &mut buckets[at];
-        bucket.params.push((param.clone(), bucket.count));
+        bucket.params.push((param.clone(), 0));
         bucket.count += param.count().next_multiple_of(ALIGN);
+    }
+    // Within a buffer gradients lie as their parameters do, so that neighbours are neighbours in both.
+    for bucket in &mut buckets {
+        bucket.params.reverse();
+        bucket.params.iter_mut().fold(0, |at, (param, begin)| {
+            *begin = at;
+            at + param.count().next_multiple_of(ALIGN)
+        });
     }
     buckets
 }
@@ -175,7 +193,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let expected = vec![
-            (vec![100_000, 5], 100_096 + 256),
+            (vec![5, 100_000], 100_096 + 256),
             (vec![300_000], 300_032),
             (vec![8_000_000], 8_000_000),
             (vec![300, 300], 1024),

@@ -3,12 +3,15 @@
 mod opening;
 mod profile;
 mod report;
+mod sharded;
 mod step;
 mod writing;
 
 use opening::plan_of;
 pub use profile::ProfileSettings;
 use profile::Profiling;
+pub use sharded::Sharding;
+use sharded::Zero;
 use step::Pending;
 use writing::Writing;
 
@@ -105,6 +108,8 @@ pub struct Trainer {
     tokens: [usize; 2],
     /// This rank's part, if there are others.
     pub(super) parallel: Option<Parallel>,
+    /// What this rank has of state that is divided among ranks.
+    pub(super) zero: Option<Zero>,
     /// Whether the run failed in the same way at every rank.
     failed_together: bool,
 }
@@ -300,7 +305,8 @@ impl Trainer {
         parallel.divide(shares)?;
         self.loader = self.loader.clone().part(parallel.rows());
         let device = self.model.params().device();
-        let fits = plan_of(&parallel.local(&self.config), self.model.config(), device, true).check(device);
+        let fits = plan_of(&parallel.local(&self.config), self.model.config(), device, Some(&*parallel))
+            .check(device);
         parallel.all_succeed(fits)
     }
 
@@ -396,6 +402,7 @@ impl Trainer {
 
     /// After a step: evaluates, samples, notifies the observer and saves, as due.
     fn pause(&mut self, mut metrics: StepMetrics, asked: Asked, observer: &mut dyn Observer) -> Result<()> {
+        self.settle_parameters()?;
         let Asked { stop, save } = asked;
         let last = self.step == self.config.steps;
         let step = self.step;

@@ -1,6 +1,7 @@
 //! Creation of a run, alone or as one of several ranks, and continuation from a checkpoint.
 
 use super::Trainer;
+use super::sharded::Zero;
 use super::writing::Writing;
 use crate::checkpoint::Checkpoint;
 use crate::config::{Overlay, TrainConfig};
@@ -17,6 +18,7 @@ use crate::train::passes::optimizer;
 use crate::train::rows::Rows;
 use crate::train::stepper::Stepper;
 use crate::train::sums::is_apart;
+use crate::train::zero::Shards;
 use crate::train::{MemoryPlan, open_inputs};
 use netcl_dist::Group;
 use netcl_tensor::random::counter;
@@ -30,6 +32,7 @@ struct Parts {
     model: Box<dyn Model>,
     companions: Companions,
     optimizer: Optimizer,
+    shards: Option<Shards>,
     loader: Loader,
     eval: Option<Eval>,
     tokenizer: Option<Tokenizer>,
@@ -61,11 +64,10 @@ impl Parts {
             None => config.decoder(vocab),
         };
         // Checked once before the data is read, which may take long, and once with the vocabulary that results from it.
-        let plan = |model: &DecoderConfig| plan_of(&local, model, device, parallel.is_some()).check(device);
+        let plan = |model: &DecoderConfig| plan_of(&local, model, device, parallel).check(device);
         let vocab = folder.as_ref().map(|folder| folder.config.vocab).or(config.vocab);
         plan(&shape(vocab.unwrap_or(1))?)?;
-        let kept = from.map(|(_, path)| path).filter(|path| path.join(crate::tokenizer::FILE).exists());
-        let kept = kept.map(|path| Tokenizer::from_dir(path)).transpose()?;
+        let kept = kept_tokenizer(from)?;
         let cache = TokenCache::of(device.settings());
         let config_of_data = TrainConfig { vocab, ..config.clone() };
         let inputs = open_inputs(&config_of_data, kept, cache.as_ref(), watch)?;
@@ -88,7 +90,8 @@ impl Parts {
             Some(folder) => Companions::of_folder(folder)?,
             None => Companions::of_tokenizer(inputs.tokenizer.as_ref()),
         };
-        let optimizer = optimizer(&*model, config)?;
+        let shards = shards(&*model, config, parallel)?;
+        let optimizer = optimizer(&*model, config, shards.as_ref().map(Shards::parts))?;
         let tokens =
             [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, crate::data::Tokens::len)];
         let (prompt, opening) = (inputs.prompt()?, inputs.opening());
@@ -97,6 +100,7 @@ impl Parts {
             model,
             companions,
             optimizer,
+            shards,
             loader,
             eval,
             tokenizer: inputs.tokenizer,
@@ -108,18 +112,18 @@ impl Parts {
     }
 }
 
-/// The memory of a run on `device`, alone or as one of several `ranks`.
+/// The memory of a run on `device`, alone or as one of several ranks.
 pub(super) fn plan_of(
     config: &TrainConfig,
     model: &DecoderConfig,
     device: &Device,
-    ranks: bool,
+    parallel: Option<&Parallel>,
 ) -> MemoryPlan {
     let plan = MemoryPlan::of(config, model, device.capabilities());
-    // Ranks accumulate gradients in memory that stays, those of a tied table in two places.
-    let twice = if ranks { table_apart(model, config.dtype) } else { 0 };
-    let gradients = plan.gradients.saturating_add(twice);
-    MemoryPlan { gradients, gradients_wait: plan.gradients_wait || ranks, ..plan }
+    let Some(parallel) = parallel.filter(|parallel| parallel.size() > 1) else { return plan };
+    let plan = plan.among(parallel.size(), config.zero, parallel.one_machine);
+    let twice = if config.zero == 0 { table_apart(model, config.dtype) } else { 0 };
+    MemoryPlan { gradients: plan.gradients.saturating_add(twice), ..plan }
 }
 
 /// Bytes of a tied table whose embedding's gradient has an accumulator of its own.
@@ -127,6 +131,18 @@ fn table_apart(model: &DecoderConfig, dtype: DType) -> u64 {
     let count = model.vocab.saturating_mul(model.width);
     let apart = model.tied && is_apart(count, dtype);
     if apart { (count as u64).saturating_mul(dtype.size() as u64) } else { 0 }
+}
+
+/// How state is divided, if it is.
+fn shards(model: &dyn Model, config: &TrainConfig, parallel: Option<&Parallel>) -> Result<Option<Shards>> {
+    let parallel = parallel.filter(|p| config.zero > 0 && p.size() > 1);
+    parallel.map(|p| Shards::new(&model.params().trained(), p.place(), config.zero)).transpose()
+}
+
+/// The checkpoint's tokenizer, if it has one.
+fn kept_tokenizer(from: Option<&(Checkpoint, PathBuf)>) -> Result<Option<Tokenizer>> {
+    let path = from.map(|(_, path)| path).filter(|path| path.join(crate::tokenizer::FILE).exists());
+    path.map(|path| Tokenizer::from_dir(path)).transpose()
 }
 
 /// What is trained and evaluated on: of several ranks this one's part.
@@ -180,6 +196,7 @@ impl Trainer {
         watch: &mut Watch<'_>,
     ) -> Result<Self> {
         let mut parallel = group.all_succeed(Parallel::new(group, &config))?;
+        parallel.one_machine = group.is_on_one_machine()?;
         let mut trainer = if resume {
             let made = Self::reopened(device, config, (claim, path), watch, Some(&parallel));
             let trainer = group.all_succeed(made)?;
@@ -286,6 +303,7 @@ impl Trainer {
             model: parts.model,
             companions: parts.companions,
             optimizer: parts.optimizer,
+            zero: parts.shards.map(|shards| Zero::new(shards, device, &config)).transpose()?,
             rate: config.learning_rate(),
             loader: parts.loader,
             eval: parts.eval,

@@ -93,6 +93,8 @@ impl Trainer {
             .enumerate()
             .map(|(i, rank)| row(&format!("rank {i}, {}", rank.device), rank.line()))
             .collect();
+        let mut ranks: Vec<(String, String)> = ranks;
+        ranks.extend(self.sharding().map(|sharding| row("divided", sharding.line())));
         let config = self.config.to_toml()?;
         let settings =
             config.lines().filter_map(|l| l.split_once(" = ")).map(|(k, v)| row(k, v.into())).collect();

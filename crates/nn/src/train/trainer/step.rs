@@ -1,6 +1,7 @@
 //! One optimizer step; its results are read while the next step runs.
 
 use super::Trainer;
+use super::sharded::Zero;
 use crate::config::{GraphMode, TrainConfig};
 use crate::data::{Position, Prefetch};
 use crate::layers::Mode;
@@ -103,6 +104,7 @@ impl Trainer {
         let mut after = self.position;
         if let Some(sums) = &self.sums {
             sums.begin()?;
+            self.zero.as_ref().map_or(Ok(()), |zero| zero.begin(sums))?;
         }
         for micro in 0..self.config.grad_accum {
             // Ranks stop together, after a step.
@@ -111,36 +113,11 @@ impl Trainer {
             }
             let (inputs, next) = self.batch(batches, uploads, micro)?;
             after = next;
+            self.settle_parameters()?;
             let begun = Instant::now();
-            // Ranks reduce gradients in the accumulators, captured or not.
-            if (self.stepper.is_cold() || self.parallel.is_some()) && self.sums.is_none() {
-                self.start_sums(&inputs)?;
-            }
-            let last = micro + 1 == self.config.grad_accum;
-            let Self { stepper, model, optimizer, config, draws, sums, detect_anomaly: on, parallel, .. } =
-                self;
-            let sums = sums.as_ref();
-            let apart = sums.and_then(Sums::apart);
-            let (model, part) = (&**model, Part { apart, ..part_of(parallel.as_ref(), config, draws) });
-            if let (true, Some((table, _)), Some(parallel)) = (last, apart, parallel.as_mut()) {
-                parallel.begin_rows(table)?;
-            }
-            let collect = sums.map_or(Collect::New, Sums::collect);
-            let step = || {
-                let loss = detect_anomaly(*on, || gradients(model, optimizer, part, &inputs, collect))?;
-                match sums {
-                    Some(sums) => sums.add_loss(&loss),
-                    None => Ok(loss),
-                }
-            };
-            if stepper.is_cold() && sums.is_some() {
-                stepper.dry_run(|| Ok(()), step);
-            }
-            let buckets = if last { reduced(sums, parallel.as_ref()) } else { Vec::new() };
-            let loss =
-                stepper.run_parts(step, &buckets, |i| begin_reduction(parallel.as_mut(), buckets[i]))?;
+            let loss = self.enqueue_pass(&inputs, micro + 1 == self.config.grad_accum)?;
             total = Some(match total {
-                Some(sum) if sums.is_none() => sum.add(&loss)?,
+                Some(sum) if self.sums.is_none() => sum.add(&loss)?,
                 _ => loss,
             });
             uploads.sent()?;
@@ -152,6 +129,10 @@ impl Trainer {
         }
         let loss = total.ok_or_else(|| Error::internal("a step without batches"))?;
         self.reduce(&loss, observer)?;
+        if self.zero.is_some() {
+            self.update_part(&loss)?;
+            return Ok(Some((loss, after)));
+        }
         let (optimizer, collected) = (&mut self.optimizer, self.sums.is_some());
         self.update.run(|| {
             optimizer.apply()?;
@@ -162,6 +143,42 @@ impl Trainer {
             Ok(loss.clone())
         })?;
         Ok(Some((loss, after)))
+    }
+
+    /// Forward and backward of a micro-batch; of the last one of a step, gradients go to the other ranks meanwhile.
+    fn enqueue_pass(&mut self, inputs: &Inputs, last: bool) -> Result<Tensor> {
+        // Ranks reduce gradients in the accumulators, captured or not.
+        if (self.stepper.is_cold() || self.parallel.is_some()) && self.sums.is_none() {
+            self.start_sums(inputs)?;
+        }
+        let Self {
+            stepper, model, optimizer, config, draws, sums, detect_anomaly: on, parallel, zero, ..
+        } = self;
+        let (sums, zero) = (sums.as_ref(), zero.as_ref());
+        let apart = sums.and_then(Sums::apart);
+        let (model, part) = (&**model, Part { apart, ..part_of(parallel.as_ref(), config, draws) });
+        if let (true, Some((table, _)), Some(parallel)) = (last, apart, parallel.as_mut()) {
+            parallel.begin_rows(table)?;
+        }
+        let divided = zero.and_then(Zero::divided);
+        let collect = divided.map_or(sums.map_or(Collect::New, Sums::collect), Collect::Give);
+        let step = || {
+            let loss = detect_anomaly(*on, || gradients(model, optimizer, part, inputs, collect))?;
+            match sums {
+                Some(sums) => sums.add_loss(&loss),
+                None => Ok(loss),
+            }
+        };
+        if stepper.is_cold() && sums.is_some() {
+            stepper.dry_run(|| Ok(()), step);
+        }
+        if let Some(divided) = divided {
+            let loss = stepper.run_parts(step, &divided.marks(), |i| divided.reached(i))?;
+            divided.passed();
+            return Ok(loss);
+        }
+        let buckets = if last { reduced(sums, parallel.as_ref()) } else { Vec::new() };
+        stepper.run_parts(step, &buckets, |i| begin_reduction(parallel.as_mut(), (buckets[i], i), zero))
     }
 
     /// Waits for the sums of all ranks' gradients; `loss` becomes the sum of all ranks'.
@@ -177,13 +194,19 @@ impl Trainer {
     /// Determines shapes and types of the gradients with a dry run, and allocates accumulators at fixed addresses. If that fails, steps are not
     /// captured.
     fn start_sums(&mut self, inputs: &Inputs) -> Result<()> {
-        let Self { model, optimizer, config, draws, stepper, update, parallel, .. } = self;
+        let Self { model, optimizer, config, draws, stepper, update, parallel, zero, .. } = self;
         let (model, part) = (&**model, part_of(parallel.as_ref(), config, draws));
-        let made = warm(model, optimizer, part, inputs).and_then(|loss| {
-            let several = config.grad_accum > 1;
-            let tied = model.tied_table().filter(|_| parallel.is_some());
-            let params = model.params().trained();
-            let sums = Sums::like(loss.device(), params.iter(), tied, loss.dtype(), several)?;
+        let several = config.grad_accum > 1;
+        let divided = zero.as_ref().and_then(Zero::divided);
+        let made = warm(model, optimizer, part, inputs, divided).and_then(|loss| {
+            let device = loss.device();
+            let staying = if divided.is_some() { Vec::new() } else { model.params().trained() };
+            let tied = model.tied_table().filter(|_| parallel.is_some() && zero.is_none());
+            let sums = Sums::like(device, staying.iter(), tied, loss.dtype(), several)?;
+            if let (Some(divided), Some(parallel)) = (divided, parallel.as_mut()) {
+                divided.start(parallel.reducer(device)?.clone(), several)?;
+            }
+            zero.as_ref().map_or(Ok(()), |zero| zero.begin(&sums))?;
             optimizer.prepare()?;
             Ok(sums)
         });
@@ -261,13 +284,20 @@ fn reduced<'a>(sums: Option<&'a Sums>, parallel: Option<&Parallel>) -> Vec<&'a T
 }
 
 /// Begins the reduction of gradients that nothing writes any more.
-fn begin_reduction(parallel: Option<&mut Parallel>, bucket: &Tensor) -> Result<()> {
+fn begin_reduction(
+    parallel: Option<&mut Parallel>,
+    (bucket, i): (&Tensor, usize),
+    zero: Option<&Zero>,
+) -> Result<()> {
     let Some(parallel) = parallel else { return Ok(()) };
     let device = bucket.device();
     let ready = device.mark()?;
     // Drivers hand over launches in batches; nobody waits for one that was not.
     device.flush()?;
-    parallel.begin_reduction(bucket, ready)
+    match zero {
+        Some(zero) => parallel.begin_scatter(bucket, zero.bounds(i), ready),
+        None => parallel.begin_reduction(bucket, ready),
+    }
 }
 
 /// What this rank computes of a batch.
@@ -288,7 +318,7 @@ fn dry_run(
     let optimizer = std::cell::RefCell::new(optimizer);
     let made = || -> Result<()> {
         let mut optimizer = optimizer.borrow_mut();
-        warm(model, &optimizer, part, inputs)?;
+        warm(model, &optimizer, part, inputs, None)?;
         optimizer.prepare()
     };
     let step = || {

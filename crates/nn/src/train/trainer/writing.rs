@@ -71,11 +71,21 @@ impl Trainer {
     pub(super) fn save(&mut self, best: bool, observer: &mut dyn Observer) -> Result<()> {
         self.finish_saving(observer)?;
         self.saved_step = self.step;
+        self.settle_parameters()?;
+        let state = self.gathered_state()?;
         if self.folder.follows() {
             return Ok(());
         }
         let plan = self.checkpoint()?;
         let (store, total) = (self.folder.checkpoints(self.config.keep), plan.size());
+        if let Some(optimizer) = state {
+            // The host has all of it already.
+            let optimizer_files = self.sharding().map_or(0, |sharding| sharding.ranks);
+            let checkpoint = Checkpoint { optimizer, optimizer_files, ..plan.take()? };
+            let all = Plan::from(&checkpoint).size();
+            self.writing.0 = Some(Job::start(store, checkpoint, best, all)?);
+            return Ok(());
+        }
         if fits(total, netcl_device::available_memory()) {
             self.writing.0 = Some(Job::start(store, plan.take()?, best, total)?);
             return Ok(());

@@ -1,6 +1,6 @@
 //! Parameters that share a buffer, and the flat moments and master weights beside it.
 
-use super::Entry;
+use super::{Entry, LANES};
 use crate::ops::prelude::*;
 use netcl_device::Buffer;
 use netcl_kernel::Launch;
@@ -10,8 +10,8 @@ pub(super) struct Arena {
     /// The buffer that no other holds, from its start.
     whole: Tensor,
     pub dtype: DType,
-    /// First element of `whole` that moments and master weights have a place for.
-    pub base: usize,
+    /// The parameters that follow each other, in order.
+    stretches: Vec<Stretch>,
     /// f32 weights of f16 and bf16 parameters.
     master: Option<Tensor>,
     /// Whether the master weights are still to be taken from the parameters.
@@ -20,6 +20,20 @@ pub(super) struct Arena {
     /// Numbers of the parameters, by their place.
     pub members: Vec<usize>,
 }
+
+/// Elements without gaps but those of alignment, of which moments and master weights are as many in a row.
+struct Stretch {
+    /// Where it begins in the buffer.
+    first: usize,
+    /// Where its moments and master weights begin.
+    state: usize,
+    count: usize,
+}
+
+/// Elements of a gap that moments have as well; larger ones belong to what is not updated here.
+const GAP: usize = 1024;
+/// Bytes from which on moments and master weights have memory of exactly their size: they stay, and size classes take up to an eighth more.
+const OWN: usize = 64 << 10;
 
 impl Arena {
     /// Sorts parameters into arenas, with `moments` flat buffers of zeros each.
@@ -40,7 +54,7 @@ impl Arena {
                 None => arenas.push(Self {
                     whole: Tensor::from_parts(whole.clone(), param.layout().clone(), param.dtype(), None),
                     dtype: param.dtype(),
-                    base: 0,
+                    stretches: Vec::new(),
                     master: None,
                     stale: true,
                     moments: Vec::new(),
@@ -68,10 +82,32 @@ impl Arena {
                 )));
             }
         }
-        self.base = self.members.first().map_or(0, |i| place(*i).start);
+        for place in self.members.iter().map(|i| place(*i)) {
+            match self.stretches.last_mut() {
+                Some(last) if place.start - (last.first + last.count) <= GAP => {
+                    last.count = place.end - last.first;
+                }
+                last => {
+                    // Vectors of the state lie as those of the parameters do.
+                    let state = last.map_or(0, |last| (last.state + last.count).next_multiple_of(LANES));
+                    self.stretches.push(Stretch { first: place.start, state, count: place.len() });
+                }
+            }
+        }
         let end = self.members.last().map_or(0, |i| place(*i).end);
+        let elements = self.stretches.last().map_or(0, |last| last.state + last.count);
         let device = self.whole.device().clone();
-        let flat = || Tensor::zeros(&device, [end - self.base], DType::F32);
+        let flat = || {
+            let bytes = elements.checked_mul(DType::F32.size());
+            let bytes =
+                bytes.ok_or_else(|| Error::memory("optimizer: more elements than memory can have"))?;
+            if bytes < OWN {
+                return Tensor::zeros(&device, [elements], DType::F32);
+            }
+            let buffer = device.allocate_own(bytes)?;
+            device.fill(&buffer, &0f32.to_le_bytes())?;
+            Ok(Tensor::from_parts(buffer, Layout::contiguous([elements].into()), DType::F32, None))
+        };
         self.moments = (0..moments).map(|_| flat()).collect::<Result<_>>()?;
         if self.dtype != DType::F32 {
             self.master = Some(flat()?);
@@ -83,11 +119,25 @@ impl Arena {
     /// Master weights start as the parameters are.
     pub fn lead(&mut self) -> Result<()> {
         if let Some(master) = self.master.as_ref().filter(|_| self.stale) {
-            let from = self.whole.slice(0, self.base..self.whole.count())?;
-            map_into("x0", &[&from], &[], master)?;
+            for Stretch { first, state, count } in &self.stretches {
+                let from = self.whole.slice(0, *first..first + count)?;
+                map_into("x0", &[&from], &[], &master.slice(0, *state..state + count)?)?;
+            }
         }
         self.stale = false;
         Ok(())
+    }
+
+    /// Where the moments and master weights of a member begin.
+    pub fn place(&self, param: &Tensor) -> usize {
+        let at = first(param);
+        let stretch = self.stretches.iter().rfind(|stretch| stretch.first <= at);
+        stretch.map_or(0, |stretch| stretch.state + at - stretch.first)
+    }
+
+    /// Bytes of moments and master weights.
+    pub fn state_bytes(&self) -> usize {
+        self.master.iter().chain(&self.moments).map(|t| t.count() * t.dtype().size()).sum()
     }
 
     /// Binds p, master, moments to an update of `elements` elements.
@@ -103,7 +153,7 @@ impl Arena {
 
     /// Moments and master weights of one member, in its shape.
     pub fn state(&self, param: &Tensor, names: &[&'static str]) -> Result<Vec<(&'static str, Tensor)>> {
-        let start = first(param) - self.base;
+        let start = self.place(param);
         let window = |t: &Tensor| t.slice(0, start..start + param.count())?.reshape(param.shape());
         let named = names.iter().zip(&self.moments).map(|(n, t)| Ok((*n, window(t)?)));
         named.chain(self.master.iter().map(|t| Ok(("master", window(t)?)))).collect()

@@ -23,6 +23,8 @@ static KERNEL: Kernel = Kernel::new("optimizer", cl_file!("optimizer.cl"))
 
 /// Gradients a launch takes: `SLOTS` of the kernel text. Their pointers fit the 1024 bytes of arguments every device has.
 const SLOTS: usize = 32;
+/// Elements that every vector width of the kernel divides: where all parts of parameters begin at such, whole vectors are moved.
+pub const LANES: usize = 16;
 
 /// How parameters follow their gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -106,6 +108,8 @@ pub struct Update {
     /// Of the last [`Update::set`].
     max_norm: Option<f64>,
     plan: Option<Plan>,
+    /// The sum of squares of all gradients, where others have some of them: one f32.
+    squares: Option<Tensor>,
 }
 
 impl Update {
@@ -120,7 +124,8 @@ impl Update {
         let device = first.param.device().clone();
         let _tag = device.tag("optimizer");
         let arenas = Arena::over(&entries, rule.moments().len())?;
-        Ok(Self { rule, entries, arenas, control: Control::new(&device, scale)?, max_norm: None, plan: None })
+        let control = Control::new(&device, scale)?;
+        Ok(Self { rule, entries, arenas, control, max_norm: None, plan: None, squares: None })
     }
 
     /// The rule.
@@ -162,26 +167,92 @@ impl Update {
     /// # Errors
     /// `Shape` as [`Update::step`].
     pub fn apply(&mut self) -> Result<()> {
-        let grads = self.entries.iter().map(|e| gradient(&e.param)).collect::<Result<Vec<_>>>()?;
+        let grads = self.gradients()?;
         let device = self.entries[0].param.device().clone();
         let _tag = device.tag("optimizer");
         let plan = self.ready(&device, &grads)?;
-        let measured = self.max_norm.is_some() || self.control.scales();
-        let mut parts = 0;
-        if measured {
-            for batch in &plan.batches {
-                self.norm(&plan, batch, &grads)?;
-                parts += batch.groups;
-            }
-        }
-        if let Some(batch) = plan.batches.first() {
-            self.prepare(&plan, batch, parts)?;
-        }
-        for batch in &plan.batches {
-            self.update(&plan, batch, &grads)?;
-        }
+        let parts = if self.measures() { self.norms(&plan, &grads)? } else { 0 };
+        self.change(&plan, &grads, (&plan.partial, parts))?;
         self.plan = Some(plan);
         Ok(())
+    }
+
+    /// The first part of [`Update::apply`] where others update other parameters of the model: sums the squares of these gradients.
+    /// [`Update::squares`] reads the sum, [`Update::set_squares`] writes that of all gradients, and [`Update::apply_measured`] does the rest.
+    ///
+    /// # Errors
+    /// `Shape` as [`Update::step`].
+    pub fn measure(&mut self) -> Result<()> {
+        let grads = self.gradients()?;
+        let device = self.entries[0].param.device().clone();
+        let _tag = device.tag("optimizer");
+        let plan = self.ready(&device, &grads)?;
+        self.norms(&plan, &grads)?;
+        self.plan = Some(plan);
+        Ok(())
+    }
+
+    /// The sum of squares of the gradients that were [measured](Update::measure) last. Waits for it.
+    ///
+    /// # Errors
+    /// `Internal` where nothing was measured; the device's.
+    pub fn squares(&self) -> Result<f64> {
+        let plan = self.plan.as_ref().ok_or_else(|| Error::internal("optimizer: nothing was measured"))?;
+        Ok(plan.partial.to_vec()?.iter().map(|sum| f64::from(*sum)).sum())
+    }
+
+    /// Writes the sum of squares of all gradients, those of others too, for [`Update::apply_measured`].
+    ///
+    /// # Errors
+    /// Whatever the upload answers.
+    pub fn set_squares(&mut self, sum: f64) -> Result<()> {
+        self.total()?.set_f32(&[sum as f32])
+    }
+
+    /// The second part of [`Update::apply`], after [`Update::measure`]: with the norm that [`Update::set_squares`] gave.
+    ///
+    /// # Errors
+    /// `Shape` as [`Update::step`].
+    pub fn apply_measured(&mut self) -> Result<()> {
+        let grads = self.gradients()?;
+        let device = self.entries[0].param.device().clone();
+        let _tag = device.tag("optimizer");
+        let plan = self.ready(&device, &grads)?;
+        let total = self.total()?;
+        self.change(&plan, &grads, (&total, usize::from(self.measures())))?;
+        self.plan = Some(plan);
+        Ok(())
+    }
+
+    fn gradients(&self) -> Result<Vec<Tensor>> {
+        self.entries.iter().map(|e| gradient(&e.param)).collect()
+    }
+
+    fn measures(&self) -> bool {
+        self.max_norm.is_some() || self.control.scales()
+    }
+
+    fn total(&mut self) -> Result<Tensor> {
+        let device = self.entries[0].param.device().clone();
+        if let Some(total) = &self.squares {
+            return Ok(total.clone());
+        }
+        let made = device.outside_capture(|| Tensor::zeros(&device, [1], DType::F32))?;
+        Ok(self.squares.insert(made).clone())
+    }
+
+    /// Sums of squares of the gradients, one a work-group; how many there are.
+    fn norms(&self, plan: &Plan, grads: &[Tensor]) -> Result<usize> {
+        plan.batches.iter().try_for_each(|batch| self.norm(plan, batch, grads))?;
+        Ok(plan.batches.iter().map(|batch| batch.groups).sum())
+    }
+
+    /// The step, with a norm whose square is the sum of `parts` numbers.
+    fn change(&self, plan: &Plan, grads: &[Tensor], (squares, parts): (&Tensor, usize)) -> Result<()> {
+        if let Some(batch) = plan.batches.first() {
+            self.prepare(plan, batch, (squares, parts))?;
+        }
+        plan.batches.iter().try_for_each(|batch| self.update(plan, batch, grads))
     }
 
     /// What outlives a step: master weights taken from the parameters, and the plan for these gradients. Made now even where the step
@@ -198,7 +269,7 @@ impl Update {
     /// # Errors
     /// As [`Update::step`].
     pub fn prepare_plan(&mut self) -> Result<()> {
-        let grads = self.entries.iter().map(|e| gradient(&e.param)).collect::<Result<Vec<_>>>()?;
+        let grads = self.gradients()?;
         let device = self.entries[0].param.device().clone();
         let _tag = device.tag("optimizer");
         self.plan = Some(self.ready(&device, &grads)?);
@@ -237,6 +308,10 @@ impl Update {
         let arena = arena.ok_or_else(|| Error::internal(format!("optimizer: no parameter {i}")))?;
         arena.state(&self.entries[i].param, self.rule.moments())
     }
+    /// Bytes of moments and master weights.
+    pub fn state_bytes(&self) -> usize {
+        self.arenas.iter().map(Arena::state_bytes).sum()
+    }
     /// Says whether the next step first takes the master weights from the parameters: true after parameters were
     /// overwritten, false after [`Update::state`] was.
     pub fn take_master(&mut self, from_parameters: bool) {
@@ -255,17 +330,17 @@ impl Update {
         batch.gradients(launch, plan, grads).flops(2 * batch.elements as u64).run()
     }
 
-    fn prepare(&self, plan: &Plan, batch: &Batch, parts: usize) -> Result<()> {
+    fn prepare(&self, plan: &Plan, batch: &Batch, (squares, parts): (&Tensor, usize)) -> Result<()> {
         let [log1, log2] = self.rule.betas().map(|b| b.ln() as f32);
         let launch = self.launch("optimizer_prepare", plan, batch).groups(1).write(&self.control.memory);
-        launch.read(&plan.partial).scalar(parts).scalar(log1).scalar(log2).scalar(self.control.growth()).run()
+        launch.read(squares).scalar(parts).scalar(log1).scalar(log2).scalar(self.control.growth()).run()
     }
 
     fn update(&self, plan: &Plan, batch: &Batch, grads: &[Tensor]) -> Result<()> {
         let arena = &self.arenas[batch.arena];
         let launch = self.launch("optimizer_update", plan, batch).groups(batch.groups);
         let launch = batch.changes(launch, &self.entries);
-        let mut launch = arena.bind(launch, batch.elements).scalar(arena.base).read(&self.control.memory);
+        let mut launch = arena.bind(launch, batch.elements).read(&self.control.memory);
         for value in self.rule.scalars() {
             launch = launch.scalar(value as f32);
         }

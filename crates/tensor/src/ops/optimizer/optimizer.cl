@@ -1,10 +1,10 @@
 /* optimizer: one step of AdamW, Adam or SGD over many parameters at once, the norm of all gradients, and what steps share.
  *
  * p            parameters, T: windows of one buffer. master: the same in float where T is narrower; it leads, p is its rounding.
- * m, v         moments, float. Element 0 of master, m and v belongs to element `base` of p.
+ * m, v         moments, float.
  * table        one row of ROW ulongs a parameter: START its first element in p, GRAD the first element of its gradient in
- *              the gradient's buffer, LENGTH elements, FIRST number of its first work-group, HYPER weight decay and
- *              learning-rate factor (two floats).
+ *              the gradient's buffer, LENGTH elements, FIRST number of its first work-group, STATE its first element in
+ *              master, m and v, HYPER weight decay and learning-rate factor (two floats).
  * g0 … g31     gradients, G: that of row `first` + k is gk. Arguments from `count` on repeat the last and are not read.
  * control      uints that outlive a step, floats by their bits: see CONTROL below. The host writes LR and MAX_NORM.
  *
@@ -20,7 +20,7 @@
  *                    1 Adam   the same with g += decay p instead of the decayed p.
  *                    2 SGD    g += decay p; with MOMENTUM: m = momentum m + damp g (g at the first step), and g = m, or
  *                             g += momentum m with NESTEROV; p -= lr g.
- * Defines: RULE, MOMENTUM, NESTEROV, DTYPE of p, GTYPE of gradients, ALIGNED: START, START - base and GRAD of all rows are
+ * Defines: RULE, MOMENTUM, NESTEROV, DTYPE of p, GTYPE of gradients, ALIGNED: START, STATE and GRAD of all rows are
  * multiples of VW, so that GPUs move whole vectors; vload promises no alignment and is taken apart there. Tuned: WG (1 on CPUs), VW, CHUNK (a multiple of WG VW).
  *
  * Design: all parameters in one launch by a table of chunks, as Apex's multi_tensor_apply; AdamW (Loshchilov and Hutter 2017,
@@ -42,7 +42,7 @@
 #define CHUNK 4096
 #endif
 
-enum { START, GRAD, LENGTH, FIRST, HYPER, ROW };
+enum { START, GRAD, LENGTH, FIRST, STATE, HYPER, ROW };
 enum CONTROL { LR, MAX_NORM, STEP, SCALE, GOOD, ATTEMPT, COEFFICIENT, SKIP, CORRECT1, CORRECT2, REPORTS = 16 };
 /* The last RING reports: norm, steps done, scale used, whether it was skipped. */
 #define RING 8
@@ -246,7 +246,7 @@ static inline FV advance(FV p, FV g, FV *m, FV *v, Common s) {
 #define IF_V(x) x
 #endif
 
-__kernel void optimizer_update(__global T *restrict p, MASTER_ARGUMENT M_ARGUMENT V_ARGUMENT ulong base,
+__kernel void optimizer_update(__global T *restrict p, MASTER_ARGUMENT M_ARGUMENT V_ARGUMENT
                                __global const uint *restrict control, float h0, float h1, float h2, float h3,
                                __global const ulong *restrict table, uint first, uint count EACH32(GRADIENT)) {
   if (control[SKIP]) return;
@@ -256,10 +256,10 @@ __kernel void optimizer_update(__global T *restrict p, MASTER_ARGUMENT M_ARGUMEN
                     as_float(control[CORRECT1]), as_float(control[CORRECT2]), h0, h1, h2, h3, control[STEP] == 1};
   p += row[START];
 #if DTYPE != 0
-  master += row[START] - base;
+  master += row[STATE];
 #endif
-  IF_M(m += row[START] - base;)
-  IF_V(v += row[START] - base;)
+  IF_M(m += row[STATE];)
+  IF_V(v += row[STATE];)
   ulong i = begin + get_local_id(0) * VW;
   for (; i + VW <= end; i += WG * VW) {
     FV mi = (FV)(0.0f), vi = (FV)(0.0f);

@@ -1,14 +1,12 @@
 //! Which gradients go into which launch. Made again only when a gradient's type or place in its buffer changes.
 
 use super::arena::{Arena, Part, first};
-use super::{Entry, KERNEL, SLOTS};
+use super::{Entry, KERNEL, LANES, SLOTS};
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
 
 /// Words of a row of the table: `ROW` of the kernel text.
-const ROW: usize = 5;
-/// Elements that every vector width of the kernel divides.
-const LANES: usize = 16;
+const ROW: usize = 6;
 
 pub(super) struct Plan {
     /// Type and offset of every gradient: what the plan was made for.
@@ -74,9 +72,10 @@ impl Plan {
                         let Entry { param, weight_decay, lr_scale } = &entries[*i];
                         let [decay, factor] =
                             [weight_decay, lr_scale].map(|x| u64::from((*x as f32).to_bits()));
-                        let sizes = [first(param), key[*i].1, param.count(), groups];
-                        aligned &=
-                            [sizes[0], sizes[0] - a.base, sizes[1]].iter().all(|n| n.is_multiple_of(LANES));
+                        let places = [first(param), a.place(param), key[*i].1];
+                        aligned &= places.iter().all(|n| n.is_multiple_of(LANES));
+                        let [start, state, grad] = places;
+                        let sizes = [start, grad, param.count(), groups, state];
                         table.extend(sizes.map(|n| n as u64));
                         table.push(decay | factor << 32);
                         groups += param.count().div_ceil(chunk);

@@ -1,0 +1,83 @@
+//! The optimizer's state in several files with an index, as Hugging Face has it for weights: a run whose state is divided among ranks has a
+//! file for each of them. Every tensor is whole, so any number of ranks reads them.
+
+use super::{FileSum, OPTIMIZER_FILE, Planned, TensorData, durable, tensors::write_planned};
+use netcl_device::{Error, Result};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+
+/// Name of the index, which maps tensors to files.
+pub const OPTIMIZER_INDEX: &str = "optimizer.safetensors.index.json";
+
+/// Whether this is the name of a file of the optimizer's state or of the index.
+pub(super) fn is_of_optimizer(name: &str) -> bool {
+    name == OPTIMIZER_FILE || name == OPTIMIZER_INDEX || is_part(name)
+}
+
+/// Whether this is the name of one of several files of the optimizer's state.
+pub(super) fn is_part(name: &str) -> bool {
+    let numbers = name.strip_prefix("optimizer-").and_then(|rest| rest.strip_suffix(".safetensors"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    numbers.and_then(|n| n.split_once("-of-")).is_some_and(|(i, n)| digits(i) && digits(n))
+}
+
+/// Writes the tensors into `dir`: to one file, or to `files` with the index. The sum of each file.
+pub(super) fn write(
+    dir: &Path,
+    tensors: &[Planned<'_>],
+    files: usize,
+    written: &AtomicU64,
+) -> Result<Vec<(String, FileSum)>> {
+    // No file is empty.
+    let files = files.min(tensors.len());
+    if files < 2 {
+        let sum = write_planned(&dir.join(OPTIMIZER_FILE), tensors, written)?;
+        return Ok(vec![(OPTIMIZER_FILE.into(), sum)]);
+    }
+    let total: u64 = tensors.iter().filter_map(Planned::size).sum();
+    let (mut sums, mut map) = (Vec::new(), Map::new());
+    let (mut rest, mut before) = (tensors, 0);
+    for i in 0..files {
+        let name = format!("optimizer-{:05}-of-{files:05}.safetensors", i + 1);
+        // As many as come nearest to an equal part of the bytes, and one at least for this file and each after it.
+        let goal = total as u128 * (i as u128 + 1) / files as u128;
+        let most = rest.len() - (files - i - 1);
+        let mut count = 0;
+        while count < most && (count == 0 || i + 1 == files || u128::from(before) < goal) {
+            before += rest[count].size().unwrap_or(0);
+            count += 1;
+        }
+        let (own, others) = rest.split_at(count);
+        map.extend(own.iter().map(|tensor| (tensor.name.clone(), json!(name))));
+        sums.push((name.clone(), write_planned(&dir.join(&name), own, written)?));
+        rest = others;
+    }
+    let index = json!({ "metadata": { "total_size": total }, "weight_map": map });
+    let text =
+        serde_json::to_vec_pretty(&index).map_err(|e| Error::internal(format!("{OPTIMIZER_INDEX}: {e}")))?;
+    let sum = durable::write(&dir.join(OPTIMIZER_INDEX), written, |file| file.write_all(&text))?;
+    sums.push((OPTIMIZER_INDEX.into(), sum));
+    Ok(sums)
+}
+
+/// Checks that the files have the tensors that the index says: `found` are those of each file.
+pub(super) fn check(index: &[u8], found: &BTreeMap<String, Vec<TensorData>>) -> Result<()> {
+    let wrong = |what: &str| Error::format(format!("{OPTIMIZER_INDEX}: {what}"));
+    let json: Value = serde_json::from_slice(index).map_err(|e| wrong(&e.to_string()))?;
+    let map = json.get("weight_map").and_then(Value::as_object);
+    let map = map.ok_or_else(|| wrong("no weight_map, an object of tensor names and file names"))?;
+    let all = found.iter().flat_map(|(file, tensors)| tensors.iter().map(move |t| (&t.name, file)));
+    let mut count = 0;
+    for (name, file) in all {
+        count += 1;
+        if map.get(name).and_then(Value::as_str) != Some(file) {
+            return Err(wrong(&format!("{name} lies in {file}, and the index does not say so")));
+        }
+    }
+    if count != map.len() {
+        return Err(wrong("it names tensors that are in no file"));
+    }
+    Ok(())
+}

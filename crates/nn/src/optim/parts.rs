@@ -1,0 +1,127 @@
+//! An optimizer that updates parts of parameters, while others update the rest: moments and master weights exist for these parts alone.
+
+use super::{Entry, Optimizer, ParamGroup, Rule};
+use netcl_tensor::ops::optimizer::{LossScale, Update};
+use netcl_tensor::{DType, Error, Result, Tensor};
+use std::ops::Range;
+
+/// Consecutive elements of a parameter.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The parameter.
+    pub param: Tensor,
+    /// Its elements, in row-major order.
+    pub range: Range<usize>,
+    /// They as a tensor, whose gradient the optimizer takes.
+    pub view: Tensor,
+}
+
+impl Part {
+    /// The elements `range` of a parameter.
+    ///
+    /// # Errors
+    /// `Shape` for elements that it has not.
+    pub fn new(param: &Tensor, range: Range<usize>) -> Result<Self> {
+        let name = param.name().unwrap_or_default();
+        let flat = param.detach().reshape([param.count()])?;
+        let view =
+            flat.slice(0, range.clone())?.parameter(&format!("{name}[{}..{}]", range.start, range.end));
+        Ok(Self { param: param.clone(), range, view })
+    }
+}
+
+/// Moments or master weights of a part of a parameter.
+pub struct StatePart {
+    /// Name of the whole tensor in checkpoints.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// The first of its elements that is here.
+    pub first: usize,
+    /// The elements, f32.
+    pub tensor: Tensor,
+}
+
+impl Optimizer {
+    /// As [`Optimizer::for_storage`], of `parts` of the groups' parameters. A step is [`Optimizer::measure`], the exchange of
+    /// [`Optimizer::squares`] with those who update the other parts, [`Optimizer::set_squares`], and [`Optimizer::apply_measured`].
+    ///
+    /// # Errors
+    /// As [`Optimizer::new`]; `Shape` for a part of a parameter that is in no group, and without parts.
+    pub fn of_parts(rule: Rule, groups: Vec<ParamGroup>, dtype: DType, parts: Vec<Part>) -> Result<Self> {
+        let all = Self::entries(groups)?;
+        let entry = |part: &Part| {
+            let whole = all.iter().find(|e| e.param.name() == part.param.name());
+            let whole =
+                whole.ok_or_else(|| Error::shape(format!("optimizer: {:?} is in no group", part.view)))?;
+            Ok(Entry { param: part.view.clone(), ..whole.clone() })
+        };
+        let entries = parts.iter().map(entry).collect::<Result<Vec<_>>>()?;
+        let scale = (dtype == DType::F16).then(LossScale::default);
+        let params = all.into_iter().map(|e| e.param).collect();
+        let update = Update::new(rule, entries, scale)?;
+        Ok(Self { update, params, parts: Some(parts), max_norm: None, scaling: scale.is_some() })
+    }
+
+    /// The parts that are updated; `None` where that is everything.
+    pub fn parts(&self) -> Option<&[Part]> {
+        self.parts.as_deref()
+    }
+
+    /// Sums the squares of the gradients of its parts.
+    ///
+    /// # Errors
+    /// As [`Optimizer::apply`].
+    pub fn measure(&mut self) -> Result<()> {
+        self.update.measure()
+    }
+    /// Waits for that sum.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn squares(&self) -> Result<f64> {
+        self.update.squares()
+    }
+    /// Sets the sum of squares of all gradients of the model.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn set_squares(&mut self, sum: f64) -> Result<()> {
+        self.update.set_squares(sum)
+    }
+    /// As [`Optimizer::apply`], by the norm that was set.
+    ///
+    /// # Errors
+    /// As [`Optimizer::apply`].
+    pub fn apply_measured(&mut self) -> Result<()> {
+        self.update.apply_measured()
+    }
+
+    /// Bytes of moments and master weights that are here.
+    pub fn state_bytes(&self) -> usize {
+        self.update.state_bytes()
+    }
+
+    /// Moments and master weights of the parts that are here.
+    ///
+    /// # Errors
+    /// Those of views.
+    pub fn state_parts(&self) -> Result<Vec<StatePart>> {
+        let mut all = Vec::new();
+        for (i, entry) in self.update.entries().iter().enumerate() {
+            let (param, first) = match &self.parts {
+                Some(parts) => (&parts[i].param, parts[i].range.start),
+                None => (&entry.param, 0),
+            };
+            let (name, shape) = (param.name().unwrap_or_default(), param.dims().to_vec());
+            let part = |(kind, tensor): (&str, Tensor)| StatePart {
+                name: format!("{name}.{kind}"),
+                shape: shape.clone(),
+                first,
+                tensor,
+            };
+            all.extend(self.update.state(i)?.into_iter().map(part));
+        }
+        Ok(all)
+    }
+}

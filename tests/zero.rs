@@ -1,0 +1,210 @@
+//! State of the optimizer, and gradients, divided among ranks: runs are those of one rank, with less memory of each device.
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+
+use netcl::dist::{Group, local};
+use netcl::nn::checkpoint::{Checkpoint, OPTIMIZER_INDEX, read_tensors};
+use netcl::nn::config::TrainConfig;
+use netcl::nn::run::RunFolder;
+use netcl::nn::train::{Observer, Silent, Trainer};
+use netcl::prelude::*;
+use netcl::tensor::suite::test_device;
+use std::path::Path;
+use std::time::Duration;
+
+fn config(dir: &Path, steps: u64, zero: u8) -> TrainConfig {
+    let text = dir.join("text.txt");
+    std::fs::write(&text, "the quick brown fox jumps over the lazy dog; ".repeat(60)).unwrap();
+    TrainConfig {
+        layers: 2,
+        heads: 2,
+        width: 48,
+        context: 16,
+        batch: 6,
+        steps,
+        warmup: 2,
+        eval_every: 10,
+        eval_batches: 3,
+        sample_every: 0,
+        checkpoint_every: 0,
+        data: vec![text.display().to_string()],
+        zero,
+        ..TrainConfig::preset("demo-tiny").unwrap()
+    }
+}
+
+/// What is known of a rank after a run.
+#[derive(Debug)]
+struct Ended {
+    steps: u64,
+    /// Bytes of the device's memory, by what they are for.
+    memory: Vec<(&'static str, usize)>,
+    /// Bytes of optimizer's state, where it is divided.
+    state: Option<usize>,
+}
+
+impl Ended {
+    fn tagged(&self, tag: &str) -> usize {
+        self.memory.iter().find(|(other, _)| *other == tag).map_or(0, |(_, bytes)| *bytes)
+    }
+}
+
+/// Trains on `n` ranks in `out`; stops after `until` steps, if there are so many.
+fn among(n: usize, config: &TrainConfig, out: &Path, (resume, until): (bool, u64)) -> Vec<Ended> {
+    struct Until(u64);
+    impl Observer for Until {
+        fn step(&mut self, metrics: &netcl::nn::run::StepMetrics) {
+            self.0 = self.0.saturating_sub(u64::from(metrics.step > 0));
+        }
+        fn should_stop(&mut self) -> bool {
+            self.0 <= 1
+        }
+    }
+    let run = |rank: Group| -> Result<Ended> {
+        let device = test_device().unwrap();
+        let claim = match (rank.leads(), resume) {
+            (false, _) => None,
+            (true, false) => Some(RunFolder::claim(out)?),
+            (true, true) => Some(RunFolder::reopen(out)?),
+        };
+        rank.barrier()?;
+        let made = Trainer::create_among(&rank, &device, config.clone(), (claim, out, resume), &mut |_| true);
+        let mut trainer = made?;
+        trainer.run(&mut Until(until))?;
+        let state = trainer.sharding().map(|sharding| sharding.state);
+        Ok(Ended { steps: trainer.step(), memory: device.memory().by_tag, state })
+    };
+    let run = &run;
+    std::thread::scope(|scope| {
+        let ranks = local(n, Duration::from_secs(120)).into_iter();
+        let threads: Vec<_> = ranks.map(|rank| scope.spawn(move || run(rank))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect()
+    })
+}
+
+const WHOLE: (bool, u64) = (false, u64::MAX);
+
+fn alone(config: &TrainConfig, out: &Path) {
+    Trainer::create(&test_device().unwrap(), config.clone(), out).unwrap().run(&mut Silent).unwrap();
+}
+
+/// Of every step a number of the metrics; what is no number in JSON is none.
+fn numbers(run: &Path, name: &str) -> Vec<Option<f64>> {
+    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> = metrics.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    lines.iter().filter(|line| line.get("loss").is_some()).map(|line| line[name].as_f64()).collect()
+}
+
+fn weights(run: &Path) -> Vec<f32> {
+    let tensors = read_tensors(&run.join("checkpoints/last/model.safetensors")).unwrap();
+    tensors.iter().flat_map(|t| t.floats().unwrap()).collect()
+}
+
+/// Losses within 1e-5 of each other, weights within `bound`.
+fn close(found: &Path, expected: &Path, bound: f32) {
+    for name in ["loss", "val_loss"] {
+        let (found, expected) = (numbers(found, name), numbers(expected, name));
+        assert_eq!(found.len(), expected.len());
+        for (i, pair) in found.into_iter().zip(expected).enumerate() {
+            let near = match pair {
+                (Some(a), Some(b)) => (a - b).abs() <= 1e-5 * b.abs(),
+                (a, b) => a.is_none() && b.is_none(),
+            };
+            assert!(near, "{name} {i}: {pair:?}");
+        }
+    }
+    let (found, expected) = (weights(found), weights(expected));
+    assert_eq!(found.len(), expected.len());
+    let most = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(most <= bound, "weights differ by {most}");
+}
+
+#[test]
+fn runs_with_divided_state_are_that_of_one_rank() {
+    let dir = tempfile::tempdir().unwrap();
+    for (grad_accum, steps) in [(1, 50), (2, 12)] {
+        let plain = TrainConfig { grad_accum, ..config(dir.path(), steps, 0) };
+        let one = dir.path().join(format!("one-{grad_accum}"));
+        alone(&plain, &one);
+        for (zero, n) in [(1, 2), (1, 3), (2, 2), (2, 3)] {
+            let out = dir.path().join(format!("{grad_accum}-{zero}-{n}"));
+            for ended in among(n, &TrainConfig { zero, ..plain.clone() }, &out, WHOLE) {
+                assert_eq!(ended.steps, steps);
+            }
+            close(&out, &one, 1e-4);
+        }
+    }
+}
+
+/// Where gradients are not clipped, nothing of a plain run of as many ranks is computed otherwise: all types have its bits, and loss scaling
+/// skips the same steps. Two runs that clip have the same bits, too.
+#[test]
+fn runs_of_as_many_ranks_have_the_same_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    for dtype in [DType::F32, DType::Bf16, DType::F16] {
+        let plain = TrainConfig { dtype, clip: 0.0, ..config(dir.path(), 6, 0) };
+        let expected = dir.path().join(format!("plain {dtype}"));
+        among(2, &plain, &expected, WHOLE);
+        for zero in [1, 2] {
+            let out = dir.path().join(format!("{dtype} {zero}"));
+            among(2, &TrainConfig { zero, ..plain.clone() }, &out, WHOLE);
+            assert_eq!(numbers(&out, "loss"), numbers(&expected, "loss"), "{dtype} {zero}");
+            assert_eq!(weights(&out), weights(&expected), "{dtype} {zero}");
+            let skipped =
+                |run: &Path| numbers(run, "grad_norm").iter().map(Option::is_none).collect::<Vec<_>>();
+            assert_eq!(skipped(&out), skipped(&expected), "{dtype} {zero}");
+        }
+    }
+    let clipped = TrainConfig { clip: 0.1, zero: 2, ..config(dir.path(), 6, 0) };
+    let [a, b] = ["a", "b"].map(|name| dir.path().join(name));
+    for out in [&a, &b] {
+        among(3, &clipped, out, WHOLE);
+    }
+    assert_eq!(numbers(&a, "loss"), numbers(&b, "loss"));
+    assert_eq!(weights(&a), weights(&b));
+}
+
+#[test]
+fn each_rank_has_its_part_of_the_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = TrainConfig { width: 96, eval_every: 0, ..config(dir.path(), 4, 0) };
+    let whole = among(2, &plain, &dir.path().join("whole"), WHOLE)[0].tagged("optimizer");
+    for n in [2, 3] {
+        let divided = TrainConfig { zero: 1, ..plain.clone() };
+        let ended = among(n, &divided, &dir.path().join(format!("divided {n}")), WHOLE);
+        for rank in &ended {
+            let part = rank.tagged("optimizer") as f64 / whole as f64 * n as f64;
+            assert!((part - 1.0).abs() < 0.02, "{n} ranks: {part} of an equal part; {rank:?}");
+            assert!(rank.state.unwrap() <= rank.tagged("optimizer"));
+        }
+    }
+}
+
+/// Checkpoints say nothing of ranks or of how state was divided: a run goes on with others.
+#[test]
+fn a_run_goes_on_with_other_ranks_and_stages() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = config(dir.path(), 16, 0);
+    let one = dir.path().join("one");
+    alone(&plain, &one);
+    let out = dir.path().join("run");
+    let stages: [(usize, u8, u64); 6] =
+        [(2, 1, 3), (3, 2, 3), (1, 1, 3), (2, 0, 3), (3, 1, 3), (2, 2, u64::MAX)];
+    let mut done = 0;
+    for (i, (n, zero, until)) in stages.into_iter().enumerate() {
+        let config = TrainConfig { zero, ..plain.clone() };
+        for ended in among(n, &config, &out, (i > 0, until)) {
+            assert!(ended.steps > done && (ended.steps < 16 || i + 1 == stages.len()), "{ended:?}");
+            assert_eq!(ended.state.is_some(), zero > 0 && n > 1);
+        }
+        let last = out.join("checkpoints/last");
+        let checkpoint = Checkpoint::load(&last).unwrap();
+        done = checkpoint.state.step;
+        // A file for each rank that has a part.
+        let files = if zero > 0 && n > 1 { n } else { 0 };
+        assert_eq!(checkpoint.optimizer_files, files);
+        assert_eq!(last.join(OPTIMIZER_INDEX).exists(), files > 0);
+        assert_eq!(last.join("optimizer.safetensors").exists(), files == 0);
+    }
+    assert_eq!(done, 16);
+    close(&out, &one, 1e-4);
+}
