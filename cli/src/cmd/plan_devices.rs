@@ -292,6 +292,13 @@ fn print(
             best.accum,
             best.devices
         ),
+        Strategy::Pipeline(stages) => format!(
+            "take a pipeline of {stages}: netcl train --preset {} --pipeline {stages} --batch {} --grad-accum {} on {} devices",
+            args.preset,
+            best.rows * best.devices / stages,
+            best.accum,
+            best.devices
+        ),
         way => format!(
             "take {way}: {} rows a device at a time, {} times a step{}",
             best.rows,

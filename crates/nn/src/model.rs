@@ -1,7 +1,7 @@
 //! The interface of a language model for training, evaluation, checkpoints, generation and benchmarks.
 
 use crate::checkpoint::{Planned, TensorView};
-use crate::decoder::{DecoderConfig, FileFacts};
+use crate::decoder::{Decoder, DecoderConfig, FileFacts};
 use crate::layers::Mode;
 use crate::params::Params;
 use netcl_tensor::ops::choose::{Chooser, NO_NUMBER, NONE_LEFT};
@@ -56,6 +56,11 @@ pub trait Model: Send + Sync {
     /// # Errors
     /// `Memory` when the device has no room for the key/value cache.
     fn continuation(&self) -> Result<Box<dyn Continuation + '_>>;
+
+    /// The decoder that it is, for whoever runs its layers one after the other.
+    fn decoder(&self) -> Option<&Decoder> {
+        None
+    }
 }
 
 /// How tokens of a text are sampled on the device.

@@ -126,6 +126,10 @@ pub struct TrainConfig {
     /// Activations that the backward pass recomputes.
     #[serde(default)]
     pub recompute: Recompute,
+    /// Stages of the pipeline: consecutive layers, each on a device of its own. 1: every device has the whole model. Absent in files of
+    /// earlier versions.
+    #[serde(default = "one")]
+    pub pipeline: usize,
 }
 
 /// Partial settings, from a file or from flags.
@@ -176,6 +180,7 @@ pub struct Overlay {
     pub device: Option<String>,
     pub graph: Option<GraphMode>,
     pub recompute: Option<Recompute>,
+    pub pipeline: Option<usize>,
 }
 
 /// Vocabularies are padded to a multiple of this, so that matrix kernels compute the logits in whole blocks.
@@ -263,6 +268,11 @@ impl TrainConfig {
 /// Family of files without one.
 fn gpt2() -> String {
     "gpt2".into()
+}
+
+/// Stages of a run of files without their number.
+fn one() -> usize {
+    1
 }
 
 impl Overlay {

@@ -91,6 +91,7 @@ fn char() -> TrainConfig {
         device: "auto".into(),
         graph: GraphMode::Auto,
         recompute: Recompute::None,
+        pipeline: 1,
     }
 }
 

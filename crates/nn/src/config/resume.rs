@@ -18,7 +18,7 @@ pub enum Change {
 }
 
 /// All keys of `config.toml`.
-pub const RESUME: [(&str, Change); 42] = [
+pub const RESUME: [(&str, Change); 43] = [
     ("preset", Change::Fixed),
     ("init", Change::Fixed),
     ("family", Change::Fixed),
@@ -61,6 +61,7 @@ pub const RESUME: [(&str, Change); 42] = [
     ("device", Change::Free),
     ("graph", Change::Free),
     ("recompute", Change::Free),
+    ("pipeline", Change::Free),
 ];
 
 /// Descriptions of the changes, and whether the data changes.

@@ -36,9 +36,16 @@ impl TrainConfig {
             ("grad-accum", self.grad_accum as usize),
             ("steps", usize::from(self.steps > 0)),
             ("keep", self.keep),
+            ("pipeline", self.pipeline),
         ];
         let zero = sizes.iter().find(|(_, size)| *size == 0);
-        zero.map(|(flag, _)| format!("--{flag} is 0; it must be at least 1"))
+        if let Some((flag, _)) = zero {
+            return Some(format!("--{flag} is 0; it must be at least 1"));
+        }
+        let (stages, layers) = (self.pipeline, self.layers);
+        (stages > layers).then(|| {
+            format!("--pipeline {stages} for --layers {layers}: a stage has one layer at least, so there are at most {layers} stages")
+        })
     }
 
     /// Checks key/value heads and an explicit head size.

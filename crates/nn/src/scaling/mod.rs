@@ -11,7 +11,7 @@
 //!   different buckets. What of it ends after the backward is exposed. Without overlap all of it is, and the stages follow each other.
 //! - The update moves weights, gradients and the optimizer's state once through the device's memory.
 //! - ZeRO-1 divides the optimizer's state and the update among the ranks, ZeRO-2 the gradients as well; both gather the new weights.
-//! - A pipeline of `p` stages has bubbles of `p - 1` micro-batches (1F1B), sends activations and their gradients from stage to stage, and
+//! - A pipeline of `p` stages is as fast as its slowest one, has bubbles of `p - 1` micro-batches (1F1B), sends activations and their gradients from stage to stage, and
 //!   exchanges gradients among the `n / p` replicas of a stage.
 //!
 //! Not in the model: differences between devices, links that several ranks share (divide the bandwidth by their number), reading of data,

@@ -64,16 +64,25 @@ pub(super) fn gradients(
         loss = loss.mul_scalar(share / config.grad_accum as f32)?;
     }
     drop(tag);
-    let _tag = device.tag("gradients");
+    collected(optimizer, collect, || optimizer.backward(&loss))?;
+    Ok(loss.detach())
+}
+
+/// Runs `backward`, whose gradients go where `collect` says.
+pub(super) fn collected(
+    optimizer: &Optimizer,
+    collect: Collect,
+    backward: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let _tag = optimizer.params().next().map(|param| param.device().tag("gradients"));
     match collect {
-        Collect::New => optimizer.backward(&loss)?,
-        Collect::Add => accumulate_in_place(|| optimizer.backward(&loss))?,
+        Collect::New => backward(),
+        Collect::Add => accumulate_in_place(backward),
         Collect::Replace => {
             let params: Vec<Tensor> = optimizer.params().cloned().collect();
-            replace_in_place(&params, || optimizer.backward(&loss))?;
+            replace_in_place(&params, backward)
         }
     }
-    Ok(loss.detach())
 }
 
 /// Runs forward and backward of one sequence, to allocate what outlives a step; its gradients are discarded.

@@ -1,6 +1,7 @@
 //! A training run from start to end.
 
 mod opening;
+mod piped;
 mod profile;
 mod report;
 mod step;
@@ -324,7 +325,7 @@ impl Trainer {
     fn info(&self) -> RunInfo {
         let device = self.model.params().device();
         RunInfo {
-            parameters: self.model.params().count(),
+            parameters: self.parameters(),
             vocab: self.model.config().vocab,
             known: self.tokenizer.as_ref().map(Tokenizer::vocab_size),
             tokens: self.tokens,
@@ -337,6 +338,14 @@ impl Trainer {
             from_step: self.step,
             steps: self.config.steps,
             folder: self.folder.path().into(),
+        }
+    }
+
+    /// Number of parameters of the whole model.
+    fn parameters(&self) -> usize {
+        match self.parallel.as_ref().and_then(Parallel::pipe) {
+            Some(_) => self.model.config().parameters(),
+            None => self.model.params().count(),
         }
     }
 
@@ -418,11 +427,13 @@ impl Trainer {
                 observer.evaluated(self.step, &score, best);
             }
         }
-        let samples = self.config.sample_every > 0 && !self.folder.follows();
+        let samples = self.config.sample_every > 0 && self.samples();
         if !stop && samples && (every(self.config.sample_every) || last) {
             let begun = Instant::now();
             let sample = self.sample();
-            metrics.sample = self.spare("samples", sample).flatten();
+            // Stages that sample together have to stay together.
+            let piped = self.parallel.as_ref().is_some_and(|parallel| parallel.pipe().is_some());
+            metrics.sample = if piped { sample? } else { self.spare("samples", sample).flatten() };
             self.host_did("sample", begun);
             if let Some(text) = &metrics.sample {
                 observer.sample(self.step, text);

@@ -5,7 +5,7 @@ use super::writing::Writing;
 use crate::checkpoint::Checkpoint;
 use crate::config::{Overlay, TrainConfig};
 use crate::data::{DATA_FILE, DataRecord, Eval, Loader, Position, Splits, TokenCache, Watch};
-use crate::decoder::{Decoder, DecoderConfig, Freeze, ModelFolder};
+use crate::decoder::{Decoder, DecoderConfig, Freeze, ModelFolder, Span};
 use crate::model::Model;
 use crate::optim::Optimizer;
 use crate::run::{Claim, RunFolder, SpeedWindow, StepMetrics};
@@ -14,11 +14,12 @@ use crate::train::companions::Companions;
 use crate::train::losses::Losses;
 use crate::train::parallel::Parallel;
 use crate::train::passes::optimizer;
+use crate::train::pipeline::{Pipe, plan_of_stage};
 use crate::train::stepper::Stepper;
 use crate::train::{MemoryPlan, open_inputs};
 use netcl_dist::Group;
 use netcl_tensor::random::counter;
-use netcl_tensor::{Device, Result};
+use netcl_tensor::{Device, Error, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -47,6 +48,13 @@ impl Parts {
         parallel: Option<&Parallel>,
     ) -> Result<Self> {
         config.validate()?;
+        if parallel.is_none() && config.pipeline > 1 {
+            let stages = config.pipeline;
+            return Err(Error::format(format!(
+                "--pipeline {stages} on one device: name a device for each stage with --devices, or start {stages} processes with mpirun; \
+                 --pipeline 1 trains the whole model on one"
+            )));
+        }
         let local = parallel.map_or_else(|| config.clone(), |p| p.local(config));
         // The model of the checkpoint, the one to start from, or a new one with the vocabulary of the data.
         let folder = match (from, &config.init) {
@@ -59,11 +67,7 @@ impl Parts {
             None => config.decoder(vocab),
         };
         // Checked once before the data is read, which may take long, and once with the vocabulary that results from it.
-        let plan = |model: &DecoderConfig| {
-            let plan = MemoryPlan::of(&local, model, device.capabilities());
-            // Ranks accumulate gradients in memory that stays.
-            MemoryPlan { gradients_wait: plan.gradients_wait || parallel.is_some(), ..plan }.check(device)
-        };
+        let plan = |model: &DecoderConfig| plan_of(&local, model, device, parallel)?.check(device);
         let vocab = folder.as_ref().map(|folder| folder.config.vocab).or(config.vocab);
         plan(&shape(vocab.unwrap_or(1))?)?;
         let kept = from.map(|(_, path)| path).filter(|path| path.join(crate::tokenizer::FILE).exists());
@@ -76,16 +80,27 @@ impl Parts {
         let freeze = Freeze::new(&config.freeze)?;
         crate::train::ahead::compile(device, &local, &shape, watch)?;
         let dtype = config.dtype;
-        let model: Box<dyn Model> = match &folder {
-            Some(folder) if from.is_none() => {
-                Box::new(folder.decoder(device, Some(dtype), &freeze).map_err(|e| e.context("--init"))?)
-            }
-            _ => {
+        let pipe = parallel.and_then(Parallel::pipe);
+        let span = pipe.map(|pipe| stage_span(pipe, &shape, device)).transpose()?;
+        let model = match (&folder, span) {
+            (Some(folder), None) if from.is_none() => folder.decoder(device, Some(dtype), &freeze),
+            (Some(folder), Some(span)) if from.is_none() => folder.part(&span, dtype, &freeze),
+            (_, span) => {
                 // A resumed run's weights come from its checkpoint.
                 let seed = from.is_none().then_some(config.seed);
-                Box::new(Decoder::partly_frozen(device, shape, dtype, seed, &freeze)?)
+                match span {
+                    None => Decoder::partly_frozen(device, shape, dtype, seed, &freeze),
+                    Some(span) => Decoder::part(&span, shape, dtype, seed, &freeze),
+                }
             }
         };
+        let named = |e: Error| if folder.is_some() && from.is_none() { e.context("--init") } else { e };
+        let model: Box<dyn Model> = Box::new(model.map_err(named)?);
+        if model.params().trained().is_empty() {
+            return Err(Error::unsupported(
+                "--freeze leaves a stage of --pipeline nothing to train: freeze less, or take fewer stages",
+            ));
+        }
         let companions = match &folder {
             Some(folder) => Companions::of_folder(folder)?,
             None => Companions::of_tokenizer(inputs.tokenizer.as_ref()),
@@ -108,6 +123,33 @@ impl Parts {
             tokens,
         })
     }
+}
+
+/// The memory that a run with this part of the batch takes on its device: of a pipeline that of its stage.
+fn plan_of(
+    local: &TrainConfig,
+    model: &DecoderConfig,
+    device: &Device,
+    parallel: Option<&Parallel>,
+) -> Result<MemoryPlan> {
+    let capabilities = device.capabilities();
+    let Some(pipe) = parallel.and_then(Parallel::pipe) else {
+        let plan = MemoryPlan::of(local, model, capabilities);
+        // Ranks accumulate gradients in memory that stays.
+        return Ok(MemoryPlan { gradients_wait: plan.gradients_wait || parallel.is_some(), ..plan });
+    };
+    let layers = pipe.own_layers(model)?;
+    Ok(plan_of_stage(local, model, capabilities, (&layers, pipe.stage(), pipe.stages())))
+}
+
+/// The layers of this rank's stage, on its device.
+fn stage_span(pipe: &Pipe, model: &DecoderConfig, device: &Device) -> Result<Span> {
+    if model.mlp.moe.is_some_and(|moe| moe.balance) {
+        return Err(Error::unsupported(
+            "--pipeline for a mixture of experts with a balance loss, which is one of the routers of all layers together",
+        ));
+    }
+    Ok(Span { device: device.clone(), layers: pipe.own_layers(model)? })
 }
 
 /// What is trained and evaluated on: of several ranks this one's part.
@@ -161,10 +203,12 @@ impl Trainer {
         watch: &mut Watch<'_>,
     ) -> Result<Self> {
         let mut parallel = group.all_succeed(Parallel::new(group, &config))?;
+        parallel.divide_layers(&config, device)?;
         let mut trainer = if resume {
             let made = Self::reopened(device, config, (claim, path), watch, Some(&parallel));
             let trainer = group.all_succeed(made)?;
-            parallel.begin(&trainer.config, &trainer.data, trainer.step, trainer.model.params().list())?;
+            let weights = (trainer.model.config(), trainer.model.params().list());
+            parallel.begin(&trainer.config, &trainer.data, trainer.step, weights)?;
             trainer
         } else {
             let made = config.with_absolute_paths().and_then(|config| {
@@ -172,7 +216,9 @@ impl Trainer {
                 Ok((config, parts))
             });
             let (config, parts) = group.all_succeed(made)?;
-            parallel.begin(&config, &parts.record.to_json()?, 0, parts.model.params().list())?;
+            let weights = (parts.model.config(), parts.model.params().list());
+            parallel.begin(&config, &parts.record.to_json()?, 0, weights)?;
+            parallel.copy_tied(&*parts.model)?;
             // Nothing is written before all ranks have begun.
             let folder = match claim {
                 Some(claim) => RunFolder::create(claim, &config),

@@ -50,7 +50,9 @@ impl Trainer {
         let lr = self.rate.at(self.step);
         self.optimizer.set_rate(lr)?;
         // Between the backward passes and the update of a step of several ranks the host has work.
+        let piped = self.parallel.as_ref().is_some_and(|parallel| parallel.pipe().is_some());
         let made = match self.config.grad_accum {
+            _ if piped => self.enqueue_piped(batches, before, observer).map(Some),
             1 if self.parallel.is_none() => self.enqueue_whole(batches, uploads).map(Some),
             _ => self.enqueue_micros((batches, uploads), before, observer),
         };

@@ -71,10 +71,18 @@ impl Trainer {
     pub(super) fn save(&mut self, best: bool, observer: &mut dyn Observer) -> Result<()> {
         self.finish_saving(observer)?;
         self.saved_step = self.step;
+        let whole = self.gathered()?;
         if self.folder.follows() {
             return Ok(());
         }
         let plan = self.checkpoint()?;
+        if let Some((model, optimizer)) = whole {
+            // It is on the host already.
+            let checkpoint = Checkpoint { state: plan.state, model, optimizer, files: plan.files };
+            let (store, total) = (self.folder.checkpoints(self.config.keep), Plan::from(&checkpoint).size());
+            self.writing.0 = Some(Job::start(store, checkpoint, best, total)?);
+            return Ok(());
+        }
         let (store, total) = (self.folder.checkpoints(self.config.keep), plan.size());
         if fits(total, netcl_device::available_memory()) {
             self.writing.0 = Some(Job::start(store, plan.take()?, best, total)?);

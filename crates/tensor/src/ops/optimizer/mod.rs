@@ -97,6 +97,9 @@ pub struct Entry {
     pub lr_scale: f64,
 }
 
+/// From sums of squares of the gradients of parameters here to that of all devices; see [`Update::apply_with`].
+pub type Total<'a> = dyn FnMut(&[f64]) -> Result<f64> + 'a;
+
 /// Parameters with their moments, and the step over all of them.
 pub struct Update {
     rule: Rule,
@@ -162,6 +165,20 @@ impl Update {
     /// # Errors
     /// `Shape` as [`Update::step`].
     pub fn apply(&mut self) -> Result<()> {
+        self.apply_by(None)
+    }
+
+    /// The same where other devices have other parameters of the same model: `total` gets, for each parameter here in order, the sum of the
+    /// squares of its gradient, and gives that of all parameters of all devices. Clipping and the decision to skip follow it. Waits for
+    /// the gradients, so it cannot be captured.
+    ///
+    /// # Errors
+    /// As [`Update::apply`]; those of `total`.
+    pub fn apply_with(&mut self, total: &mut Total<'_>) -> Result<()> {
+        self.apply_by(Some(total))
+    }
+
+    fn apply_by(&mut self, total: Option<&mut Total<'_>>) -> Result<()> {
         let grads = self.entries.iter().map(|e| gradient(&e.param)).collect::<Result<Vec<_>>>()?;
         let device = self.entries[0].param.device().clone();
         let _tag = device.tag("optimizer");
@@ -172,6 +189,11 @@ impl Update {
             for batch in &plan.batches {
                 self.norm(&plan, batch, &grads)?;
                 parts += batch.groups;
+            }
+            if let Some(total) = total {
+                let sum = total(&plan.sums(self.entries.len())?)? as f32;
+                parts = parts.min(1);
+                plan.partial.write_bytes(0, &sum.to_le_bytes()[..4 * parts])?;
             }
         }
         if let Some(batch) = plan.batches.first() {
