@@ -209,6 +209,8 @@ impl<'a> Progress<'a> {
 fn of_rank(rank: &RankTimes) -> serde_json::Value {
     serde_json::json!({
         "device": rank.device,
+        "stage": rank.stage.as_ref().map(|stage| stage.stage),
+        "layers": rank.stage.as_ref().map(|stage| [stage.layers.start, stage.layers.end]),
         "share": rank.share(),
         "tokens_per_s": rank.tokens_per_s(),
         "waiting": rank.waiting_share(),

@@ -10,7 +10,7 @@ use clap::builder::PossibleValuesParser;
 use netcl::device::human;
 use netcl::dist::Link;
 use netcl::nn::config::{DTYPES, Recompute, TrainConfig, models, storage_type};
-use netcl::nn::scaling::{Compute, H200, Machine, Plan, Planned, Strategy, fastest};
+use netcl::nn::scaling::{Compute, H200, Machine, Plan, Planned, Strategy};
 use netcl::prelude::*;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -282,35 +282,25 @@ fn print(
             "none fits: the least is {} a device. Take more devices, --recompute block, or a smaller model",
             human(best.memory as u64)
         ),
-        Strategy::Data => format!(
-            "take data parallel: netcl train --preset {} --batch {} --grad-accum {} on {} devices",
-            args.preset,
-            best.rows * best.devices,
-            best.accum,
-            best.devices
-        ),
-        way => format!(
-            "take {way}: {} rows a device at a time, {} times a step{}",
-            best.rows,
-            best.accum,
-            yet(way)
-        ),
+        way => {
+            // Of a pipeline the batch is that of all replicas.
+            let replicas = best.devices / way.stages().max(1);
+            let flag = match way {
+                Strategy::Data => String::new(),
+                Strategy::Optimizer => " --zero 1".into(),
+                Strategy::Gradients => " --zero 2".into(),
+                Strategy::Pipeline(stages) => format!(" --pipeline {stages}"),
+            };
+            format!(
+                "take {way}: netcl train --preset {} --batch {} --grad-accum {}{flag} on {} devices",
+                args.preset,
+                best.rows * replicas,
+                best.accum,
+                best.devices
+            )
+        }
     };
-    out::result(&format!("\n{take}"))?;
-    match fastest(all.iter()).filter(|other| other.tokens_per_s > best.tokens_per_s * 1.01 && best.fits) {
-        Some(other) => out::result(&format!(
-            "{} would be {:.2} times as fast{}",
-            other.strategy,
-            other.tokens_per_s / best.tokens_per_s,
-            yet(other.strategy)
-        )),
-        None => Ok(()),
-    }
-}
-
-/// What is said of a way that `netcl train` cannot go.
-fn yet(way: Strategy) -> &'static str {
-    if way.is_available() { "" } else { "; netcl train does not have it yet" }
+    out::result(&format!("\n{take}"))
 }
 
 #[cfg(test)]

@@ -81,6 +81,10 @@ pub struct Args {
     /// after an end of any kind, starts it again.
     #[arg(long, requires = "out", conflicts_with = "resume", help_heading = RUN)]
     elastic: bool,
+    /// Divide the layers among so many devices, which work on micro-batches one after the other (see --grad-accum); with more devices, as
+    /// many copies of the whole model share each batch.
+    #[arg(long, value_name = "STAGES", help_heading = RUN)]
+    pipeline: Option<usize>,
     /// On several devices: end the run when one gives no sign of life for so long while steps go. Without it, after twenty times what a step
     /// takes, and at least 20 seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), help_heading = RUN)]
@@ -309,6 +313,7 @@ impl Args {
             graph: self.graph,
             recompute: self.recompute,
             zero: self.zero,
+            pipeline: self.pipeline,
             ..Overlay::default()
         }
     }

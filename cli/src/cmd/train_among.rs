@@ -192,7 +192,7 @@ fn start(
         ("--shares", format!("{:?}", args.shares)),
     ])?;
     if let Some(shares) = &args.shares {
-        shares.check(group.size())?;
+        shares.check(group.size() / config.pipeline.max(1))?;
     }
     let device = context.open_device_with_builders(name, config.matmul_precision);
     let device = group.all_succeed(device)?;

@@ -229,6 +229,20 @@ impl Group {
         self.alone(|link, _| link.exchange(None, Some((from, bytemuck::cast_slice_mut(data)))))
     }
 
+    /// Sends to a rank and receives as many elements as there is room for from another one or the same, at the same time: two ranks that send
+    /// to each other do not wait for ever. Either may be absent.
+    ///
+    /// # Errors
+    /// As [`Group::send`].
+    pub fn exchange<T: Pod>(&self, to: Option<(usize, &[T])>, from: Option<(usize, &mut [T])>) -> Result<()> {
+        for rank in to.iter().map(|to| to.0).chain(from.iter().map(|from| from.0)) {
+            self.check_other("exchange", rank)?;
+        }
+        let to = to.map(|(rank, data)| (rank, bytemuck::cast_slice(data)));
+        let from = from.map(|(rank, data)| (rank, bytemuck::cast_slice_mut(data)));
+        self.alone(|link, _| link.exchange(to, from))
+    }
+
     /// Waits until every rank has called it.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The interface of a language model for training, evaluation, checkpoints, generation and benchmarks.
 
 use crate::checkpoint::{Planned, TensorView};
-use crate::decoder::{DecoderConfig, FileFacts};
+use crate::decoder::{Decoder, DecoderConfig, FileFacts};
 use crate::layers::Mode;
 use crate::params::Params;
 use netcl_tensor::ops::choose::{Chooser, NO_NUMBER, NONE_LEFT};
@@ -18,7 +18,7 @@ pub trait Model: Send + Sync {
 
     /// The trained table (V, C) that is both embedding and output head, if there is one. Two gradients reach it: first that of the head, and at the
     /// end of the backward pass that of the embedding, whose rows are zeros but for those of the tokens.
-    fn tied_table(&self) -> Option<&Tensor> {
+    fn tied_embedding(&self) -> Option<&Tensor> {
         None
     }
 
@@ -62,6 +62,11 @@ pub trait Model: Send + Sync {
     /// # Errors
     /// `Memory` when the device has no room for the key/value cache.
     fn continuation(&self) -> Result<Box<dyn Continuation + '_>>;
+
+    /// The decoder that it is, for whoever runs its layers one after the other.
+    fn decoder(&self) -> Option<&Decoder> {
+        None
+    }
 }
 
 /// How tokens of a text are sampled on the device.

@@ -23,7 +23,7 @@ mod parts;
 pub use parts::{Part, StatePart};
 
 use crate::checkpoint::{Bytes, FileDtype, Planned, TensorData};
-use netcl_tensor::ops::optimizer::{Counters, Entry, Update};
+use netcl_tensor::ops::optimizer::{Counters, Entry, Total, Update};
 pub use netcl_tensor::ops::optimizer::{LossScale, Report, Rule, StepInfo};
 use netcl_tensor::{DType, Error, Result, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,6 +144,13 @@ impl Optimizer {
     /// `Shape` with the name of a parameter without gradient.
     pub fn apply(&mut self) -> Result<()> {
         self.update.apply()
+    }
+    /// The same where other devices have other parameters of the same model; see [`Update::apply_with`].
+    ///
+    /// # Errors
+    /// As [`Optimizer::apply`]; those of `total`.
+    pub fn apply_with(&mut self, total: &mut Total<'_>) -> Result<()> {
+        self.update.apply_with(total)
     }
     /// Allocates the optimizer's tables and buffers besides the moments, according to the gradients present; changes no parameter.
     ///

@@ -42,7 +42,7 @@ pub(super) const GROUPS: [(&str, &[&str]); 5] = [
             "keep",
         ],
     ),
-    ("device", &["dtype", "matmul_precision", "device", "graph", "recompute", "zero"]),
+    ("device", &["dtype", "matmul_precision", "device", "graph", "recompute", "zero", "pipeline"]),
 ];
 
 /// Names that other programs use for these keys.

@@ -129,6 +129,10 @@ pub struct TrainConfig {
     /// What several ranks divide among them: 0 nothing, 1 the optimizer's state, 2 gradients as well (stages of ZeRO).
     #[serde(default)]
     pub zero: u8,
+    /// Stages of the pipeline: consecutive layers, each on a device of its own. 1: every device has the whole model. Absent in files of
+    /// earlier versions.
+    #[serde(default = "one")]
+    pub pipeline: usize,
 }
 
 /// Partial settings, from a file or from flags.
@@ -180,6 +184,7 @@ pub struct Overlay {
     pub graph: Option<GraphMode>,
     pub recompute: Option<Recompute>,
     pub zero: Option<u8>,
+    pub pipeline: Option<usize>,
 }
 
 /// Vocabularies are padded to a multiple of this, so that matrix kernels compute the logits in whole blocks.
@@ -267,6 +272,11 @@ impl TrainConfig {
 /// Family of files without one.
 fn gpt2() -> String {
     "gpt2".into()
+}
+
+/// Stages of a run of files without their number.
+fn one() -> usize {
+    1
 }
 
 impl Overlay {

@@ -92,6 +92,7 @@ fn char() -> TrainConfig {
         graph: GraphMode::Auto,
         recompute: Recompute::None,
         zero: 0,
+        pipeline: 1,
     }
 }
 

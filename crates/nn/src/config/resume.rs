@@ -18,7 +18,7 @@ pub enum Change {
 }
 
 /// All keys of `config.toml`.
-pub const RESUME: [(&str, Change); 43] = [
+pub const RESUME: [(&str, Change); 44] = [
     ("preset", Change::Fixed),
     ("init", Change::Fixed),
     ("family", Change::Fixed),
@@ -62,6 +62,7 @@ pub const RESUME: [(&str, Change); 43] = [
     ("graph", Change::Free),
     ("recompute", Change::Free),
     ("zero", Change::Free),
+    ("pipeline", Change::Free),
 ];
 
 /// Descriptions of the changes, and whether the data changes.

@@ -36,9 +36,16 @@ impl TrainConfig {
             ("grad-accum", self.grad_accum as usize),
             ("steps", usize::from(self.steps > 0)),
             ("keep", self.keep),
+            ("pipeline", self.pipeline),
         ];
         let zero = sizes.iter().find(|(_, size)| *size == 0);
-        zero.map(|(flag, _)| format!("--{flag} is 0; it must be at least 1"))
+        if let Some((flag, _)) = zero {
+            return Some(format!("--{flag} is 0; it must be at least 1"));
+        }
+        let (stages, layers) = (self.pipeline, self.layers);
+        (stages > layers).then(|| {
+            format!("--pipeline {stages} for --layers {layers}: a stage has one layer at least, so there are at most {layers} stages")
+        })
     }
 
     /// Checks key/value heads and an explicit head size.
@@ -116,6 +123,12 @@ impl TrainConfig {
     fn run(&self) -> Option<String> {
         if let Some(message) = too_large(self) {
             return Some(message);
+        }
+        if self.zero > 0 && self.pipeline > 1 {
+            return Some(format!(
+                "--zero {} with --pipeline {}: a stage has the state of its layers alone, which is not divided further; take one of them",
+                self.zero, self.pipeline
+            ));
         }
         if self.zero > 2 {
             return Some(format!("--zero {} is none of 0, 1 and 2", self.zero));

@@ -367,19 +367,19 @@ impl DecoderConfig {
     /// Floating-point operations of one training step on `tokens` tokens in sequences of `t`: 6 per weight of a matrix product, and
     /// attention's products counted causal (half of all pairs) and within windows.
     pub fn flops(&self, tokens: usize, t: usize) -> f64 {
-        let a = &self.attention;
+        let period = self.kinds.len().max(1);
+        let layer = (0..period).map(|i| self.layer_flops(i, t)).sum::<f64>() / period as f64;
+        tokens as f64 * (self.layers as f64 * layer + 6.0 * self.vocab as f64 * self.width as f64)
+    }
+
+    /// Those of layer `i` for one token.
+    pub fn layer_flops(&self, i: usize, t: usize) -> f64 {
+        let (a, kind) = (&self.attention, self.kind(i));
         // A query at position i sees min(i + 1, window) keys; of all of them half, by the usual count.
-        let seen = |window: Option<usize>| match window.filter(|w| *w < t) {
+        let seen = match kind.window.filter(|w| *w < t) {
             Some(w) => w as f64 * (1.0 - 0.5 * w as f64 / t as f64),
             None => t as f64 / 2.0,
         };
-        let period = self.kinds.len().max(1);
-        let mean = |of: &dyn Fn(LayerKind) -> f64| {
-            (0..period).map(|i| of(self.kind(i))).sum::<f64>() / period as f64
-        };
-        let layers = self.layers as f64;
-        let weights = layers * mean(&|kind| self.block_weights(kind)) + self.vocab as f64 * self.width as f64;
-        let pairs = layers * mean(&|kind| seen(kind.window));
-        tokens as f64 * (6.0 * weights + 12.0 * pairs * (a.heads * a.size) as f64)
+        6.0 * self.block_weights(kind) + 12.0 * seen * (a.heads * a.size) as f64
     }
 }

@@ -207,12 +207,14 @@ pub(super) fn load(decoder: &Decoder, tensors: &[TensorView<'_>]) -> Result<()> 
     if decoder.params.block_bytes() > 0 {
         return Err(Error::unsupported("decoder: its matrices are quantised blocks, which take no values"));
     }
-    let mut parts = matched(&decoder.config, tensors)?;
-    if decoder.shapes.len() > parts.len() {
-        // The last one is a copy of the first, the embedding.
-        parts.extend(parts.first().cloned());
-    }
-    for ((shape, parameter), found) in decoder.shapes.iter().zip(decoder.params.list()).zip(parts) {
+    let parts = matched(&decoder.config, tensors)?;
+    // By the name of the first tensor of a file: a part of a model has some of them, and a copy of the embedding that of the embedding.
+    let first = |shape: &ParamShape| shape.pieces.first().map(|(name, _)| name.clone());
+    let parts: BTreeMap<_, _> = shapes::all(&decoder.config).map(|shape| first(&shape)).zip(parts).collect();
+    for (shape, parameter) in decoder.shapes.iter().zip(decoder.params.list()) {
+        let found = parts.get(&first(shape)).ok_or_else(|| {
+            Error::internal(format!("decoder: {} is no parameter of its configuration", shape.name))
+        })?;
         let mut values = Vec::with_capacity(parameter.count());
         for tensor in found {
             values.extend(tensor.floats()?);

@@ -1,7 +1,7 @@
 //! Model folders in the Hugging Face layout, and run folders, whose checkpoints are such folders.
 
 use super::freeze::Freeze;
-use super::{Decoder, DecoderConfig, files};
+use super::{Decoder, DecoderConfig, Span, files};
 use crate::checkpoint::{FileDtype, MODEL_FILE, WeightFiles};
 use crate::model::Model as _;
 use netcl_tensor::{DType, Device, Error, Result};
@@ -58,6 +58,20 @@ impl ModelFolder {
     /// # Errors
     /// `Io` or `Format` with the missing or invalid file; nothing is allocated unless the files contain the model.
     pub fn decoder(&self, device: &Device, dtype: Option<DType>, freeze: &Freeze) -> Result<Decoder> {
+        let made = |dtype| Decoder::partly_frozen(device, self.config.clone(), dtype, None, freeze);
+        self.loaded(dtype, made)
+    }
+
+    /// The same for layers alone; see [`Decoder::part`].
+    ///
+    /// # Errors
+    /// As [`decoder`](Self::decoder) and [`Decoder::part`].
+    pub fn part(&self, span: &Span, dtype: DType, freeze: &Freeze) -> Result<Decoder> {
+        self.loaded(Some(dtype), |dtype| Decoder::part(span, self.config.clone(), dtype, None, freeze))
+    }
+
+    /// The weights of the files in what `made` makes for a storage type.
+    fn loaded(&self, dtype: Option<DType>, made: impl FnOnce(DType) -> Result<Decoder>) -> Result<Decoder> {
         let place = |e: Error| e.context(self.path.display());
         let files = WeightFiles::open(&self.path)?;
         let tensors = files.tensors();
@@ -68,8 +82,7 @@ impl ModelFolder {
             (_, true) => DType::F16,
             _ => DType::F32,
         };
-        let decoder =
-            Decoder::partly_frozen(device, self.config.clone(), dtype.unwrap_or(own), None, freeze)?;
+        let decoder = made(dtype.unwrap_or(own))?;
         decoder.load_state(&tensors).map_err(place)?;
         Ok(decoder)
     }

@@ -26,14 +26,18 @@ impl Freeze {
         Ok(Self { patterns: patterns.iter().map(parse).collect::<Result<_>>()? })
     }
 
+    /// Whether all of a parameter matches.
+    pub fn takes(&self, shape: &ParamShape) -> bool {
+        let hit = |name: &str| self.patterns.iter().any(|pattern| pattern.matches(name));
+        shape.pieces.iter().all(|(name, _)| hit(name))
+    }
+
     /// Number of elements of the matching parameters of `config`.
     pub fn elements(&self, config: &DecoderConfig) -> usize {
         if self.patterns.is_empty() {
             return 0;
         }
-        let hit = |name: &str| self.patterns.iter().any(|pattern| pattern.matches(name));
-        let frozen = |shape: &ParamShape| shape.pieces.iter().all(|(name, _)| hit(name));
-        let named = shapes::all(config).filter(frozen);
+        let named = shapes::all(config).filter(|shape| self.takes(shape));
         named.fold(0usize, |sum, shape| sum.saturating_add(shape.count()))
     }
 

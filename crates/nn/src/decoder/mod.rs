@@ -15,6 +15,7 @@ mod folder;
 mod freeze;
 mod mixture;
 mod paged;
+mod part;
 mod read;
 mod rotary;
 mod shapes;
@@ -43,7 +44,7 @@ pub use stage::Span;
 
 use crate::checkpoint::{Planned, TensorData, TensorView};
 use crate::config::Recompute;
-use crate::layers::{Mode, dropout};
+use crate::layers::Mode;
 use crate::model::{Continuation, Model};
 use crate::params::Params;
 use block::{Angles, Block, Pass, Past};
@@ -59,7 +60,7 @@ use std::sync::Arc;
 /// A decoder on a device, or with its layers divided among several ([`Span`]); then it can be used for inference only.
 pub struct Decoder {
     config: Arc<DecoderConfig>,
-    /// Of all stages.
+    /// Of all stages that are here.
     params: Params,
     shapes: Vec<ParamShape>,
     stages: Vec<Stage>,
@@ -186,7 +187,7 @@ impl Decoder {
         let config = Arc::new(config);
         let lists: Vec<Vec<ParamShape>> =
             spans.iter().map(|span| shapes::of_layers(&config, span.layers.clone()).collect()).collect();
-        let mut frozen = freeze.frozen(&lists.concat())?.into_iter();
+        let mut frozen = part::frozen(&config, &lists.concat(), freeze)?.into_iter();
         let (mut shapes, mut parts, mut stages) = (Vec::new(), Vec::new(), Vec::new());
         for (span, list) in spans.iter().zip(lists) {
             let mut own = BTreeMap::new();
@@ -220,6 +221,9 @@ impl Decoder {
 
     /// Gives the head of a tied model on another device the embedding's first values.
     fn copy_embedding(&self) -> Result<()> {
+        if !self.first()?.is_first() {
+            return Ok(());
+        }
         let mut all = self.shapes.iter().zip(self.params.list());
         let Some((shape, copy)) = all.find(|(shape, _)| shape.is_copy(&self.config)) else { return Ok(()) };
         match self.shapes.iter().zip(self.params.list()).next() {
@@ -264,20 +268,38 @@ impl Decoder {
 
     /// ids `(B, T)` → input of the output head `(B, T, C)`, and the logits of all routers, (B, T, E) each.
     fn hidden(&self, ids: &Tensor, mode: Mode<'_>) -> Result<(Tensor, Vec<Tensor>)> {
-        let (x, t) = self.first()?.embedded(ids, 0)?;
-        let mut x = dropout(&x, mode, 0)?;
-        let (mut routers, mut number) = (Vec::new(), 0);
+        let (x, routers) = self.blocks(&self.entered(ids, mode)?, mode)?;
+        Ok((self.last()?.normed(&x)?, routers))
+    }
+
+    /// x `(B, T, C)` before the first block → behind the last one, and the logits of all routers.
+    fn blocks(&self, x: &Tensor, mode: Mode<'_>) -> Result<(Tensor, Vec<Tensor>)> {
+        let [_, t, _] = x.dims3()?;
+        let (mut x, mut routers) = (x.clone(), Vec::new());
         for stage in &self.stages {
             x = carried(&x, stage.device())?;
             let angles = stage.angles(0..t, t)?;
-            for block in &stage.blocks {
-                number += 1;
+            for (i, block) in stage.span.layers.clone().zip(&stage.blocks) {
+                let number = u32::try_from(i + 1).unwrap_or(u32::MAX);
                 let (y, logits) = layer(number, || run(block, &x, mode, &angles))?;
                 x = y;
                 routers.extend(logits);
             }
         }
-        Ok((self.last()?.normed(&x)?, routers))
+        Ok((x, routers))
+    }
+
+    /// Input of the output head `(B, T, C)` and targets `(B, T)` → mean cross entropy, a scalar.
+    fn cross_entropy(&self, x: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        let (stage, targets) = (self.last()?, carried(targets, self.last_device())?);
+        match self.config.logits_softcap {
+            Some(_) => cross_entropy(&stage.logits(x)?, &targets, CrossEntropy::default()),
+            // All logits at once would be the largest tensor of a step.
+            None => {
+                let head = stage.exit()?.head.rows(x.dtype())?;
+                linear_cross_entropy(&stage.scaled(x)?, &head, &targets, LinearCrossEntropy::default())
+            }
+        }
     }
 
     /// ids `(B, T)` → hidden states behind the last norm `(B, T, C)`, which the output head reads.
@@ -425,7 +447,7 @@ impl Model for Decoder {
     fn params(&self) -> &Params {
         &self.params
     }
-    fn tied_table(&self) -> Option<&Tensor> {
+    fn tied_embedding(&self) -> Option<&Tensor> {
         let [stage] = self.stages.as_slice() else { return None };
         let table = stage.tied_table()?;
         self.params.list().iter().find(|param| param.name() == table.name() && param.requires_grad())
@@ -435,15 +457,7 @@ impl Model for Decoder {
     }
     fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let (x, routers) = self.hidden(ids, mode)?;
-        let (stage, targets) = (self.last()?, carried(targets, self.last_device())?);
-        let loss = match self.config.logits_softcap {
-            Some(_) => cross_entropy(&stage.logits(&x)?, &targets, CrossEntropy::default())?,
-            // All logits at once would be the largest tensor of a step.
-            None => {
-                let head = stage.exit()?.head.rows(x.dtype())?;
-                linear_cross_entropy(&stage.scaled(&x)?, &head, &targets, LinearCrossEntropy::default())?
-            }
-        };
+        let loss = self.cross_entropy(&x, targets)?;
         match mixture::balance(&self.config, &routers)? {
             Some(balance) => loss.add(&balance),
             None => Ok(loss),
@@ -458,6 +472,9 @@ impl Model for Decoder {
     fn continuation(&self) -> Result<Box<dyn Continuation + '_>> {
         Ok(Box::new(continued::Text::new(self)))
     }
+    fn decoder(&self) -> Option<&Decoder> {
+        Some(self)
+    }
 }
 
 /// Runs a block; with recomputation only its input is kept for the backward pass. Also returns the router's logits of a mixture of experts.
@@ -467,10 +484,10 @@ fn run(block: &Block, x: &Tensor, mode: Mode<'_>, angles: &[Angles]) -> Result<(
     }
     let sparse = block.is_sparse();
     let (block, counter, angles) = (block.clone(), mode.counter.cloned(), angles.to_vec());
-    let Mode { dropout, seed, pass, .. } = mode;
+    let Mode { dropout, seed, pass, rows_before, .. } = mode;
     let again = move |x: &Tensor| {
         // Within the block activations are kept during its own backward pass.
-        let mode = Mode { dropout, seed, pass, counter: counter.as_ref(), ..Mode::eval() };
+        let mode = Mode { dropout, seed, pass, rows_before, counter: counter.as_ref(), ..Mode::eval() };
         block.forward(x, &Pass { mode, angles: angles.clone(), past: None })
     };
     if !sparse {

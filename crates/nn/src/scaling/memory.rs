@@ -2,7 +2,7 @@
 
 use super::Planned;
 use crate::config::TrainConfig;
-use crate::train::MemoryPlan;
+use crate::train::{MemoryPlan, divided_layers, plan_of_stage, stage_flops};
 use std::fmt;
 
 /// How work and state are divided among devices.
@@ -26,11 +26,6 @@ impl Strategy {
         let stages = stages.take_while(move |p| *p <= devices && *p <= layers);
         let stages = stages.filter(move |p| devices.is_multiple_of(*p)).map(Self::Pipeline);
         std::iter::once(Self::Data).filter(move |_| devices > 0).chain(sharded).chain(stages)
-    }
-
-    /// Whether `netcl train` can divide a run so.
-    pub fn is_available(self) -> bool {
-        matches!(self, Self::Data | Self::Optimizer | Self::Gradients)
     }
 
     /// Stages of the pipeline; 1 without one.
@@ -73,20 +68,25 @@ impl Planned<'_> {
             Strategy::Data => plan.among(devices, 0, share_memory),
             Strategy::Optimizer => plan.among(devices, 1, share_memory),
             Strategy::Gradients => plan.among(devices, 2, share_memory),
-            Strategy::Pipeline(stages) => {
-                let plan = MemoryPlan { gradients_wait: plan.gradients_wait || devices > 1, ..plan };
-                let p = stages as u64;
-                // The first stage has the activations of as many micro-batches as there are stages behind it.
-                let in_flight = accum.min(stages) as u64;
-                MemoryPlan {
-                    parameters: plan.parameters.div_ceil(p),
-                    gradients: plan.gradients.div_ceil(p),
-                    optimizer: plan.optimizer.div_ceil(p),
-                    activations: plan.activations.div_ceil(p).saturating_mul(in_flight),
-                    ..plan
-                }
-            }
+            Strategy::Pipeline(stages) => return self.largest_stage(stages, (rows, accum)),
         };
         plan.device() as f64
+    }
+
+    /// Bytes of memory of the stage that takes the most.
+    fn largest_stage(&self, stages: usize, (rows, accum): (usize, usize)) -> f64 {
+        let Ok(spans) = divided_layers(self.model, &vec![1.0; stages]) else { return f64::INFINITY };
+        let grad_accum = u32::try_from(accum).unwrap_or(u32::MAX);
+        let config = TrainConfig { batch: rows, grad_accum, ..self.config.clone() };
+        let capabilities = self.capabilities();
+        let of = |(i, span)| plan_of_stage(&config, self.model, &capabilities, (span, i, stages)).device();
+        spans.iter().enumerate().map(of).max().unwrap_or(u64::MAX) as f64
+    }
+
+    /// The part of the operations of a step that the slowest of so many stages has.
+    pub(super) fn slowest_stage(&self, stages: usize) -> f64 {
+        let Ok(spans) = divided_layers(self.model, &vec![1.0; stages]) else { return 1.0 };
+        let all: Vec<f64> = spans.iter().map(|span| stage_flops(self.model, span)).collect();
+        all.iter().copied().fold(0.0, f64::max) / all.iter().sum::<f64>()
     }
 }

@@ -11,7 +11,7 @@
 //!   different buffers. What of it ends after the backward is exposed. Without overlap all of it is, and the stages follow each other.
 //! - The update moves weights, gradients and the optimizer's state once through the device's memory.
 //! - ZeRO-1 divides the optimizer's state and the update among the ranks, ZeRO-2 the gradients as well; both gather the new weights.
-//! - A pipeline of `p` stages has bubbles of `p - 1` micro-batches (1F1B), sends activations and their gradients from stage to stage, and
+//! - A pipeline of `p` stages is as fast as its slowest one, has bubbles of `p - 1` micro-batches (1F1B), sends activations and their gradients from stage to stage, and
 //!   exchanges gradients among the `n / p` replicas of a stage.
 //!
 //! Not in the model: differences between devices, links that several ranks share (divide the bandwidth by their number), reading of data,
@@ -116,17 +116,15 @@ impl Planned<'_> {
         self.config.batch.saturating_mul(self.config.grad_accum as usize).max(1)
     }
 
-    /// The fastest plan that fits, of the ways to divide the work among `devices` that are [available](Strategy::is_available); if none of those
-    /// fits, of all ways; if none does, the one that takes the least memory.
+    /// The fastest plan that fits, of all ways to divide the work among `devices`; if none does, the one that takes the least memory.
     ///
     /// # Errors
     /// `Format` for no devices.
     pub fn best(&self, devices: usize) -> Result<Plan> {
         let all = self.plans(devices);
-        let available = fastest(all.iter().filter(|plan| plan.strategy.is_available()));
         let least = all.iter().min_by(|a, b| a.memory.total_cmp(&b.memory));
         let none = || Error::format("a plan for no devices");
-        available.or_else(|| fastest(all.iter())).or(least).copied().ok_or_else(none)
+        fastest(all.iter()).or(least).copied().ok_or_else(none)
     }
 
     /// Every way to divide the work among `devices`, each with the largest micro-batch that fits.
@@ -185,7 +183,7 @@ impl Planned<'_> {
 }
 
 /// The fastest that fits. Simpler ways come first, and win unless another one is faster.
-pub fn fastest<'a>(plans: impl Iterator<Item = &'a Plan>) -> Option<&'a Plan> {
+fn fastest<'a>(plans: impl Iterator<Item = &'a Plan>) -> Option<&'a Plan> {
     plans.filter(|plan| plan.fits).fold(None, |best: Option<&Plan>, plan| match best {
         Some(best) if plan.tokens_per_s <= best.tokens_per_s * 1.01 => Some(best),
         _ => Some(plan),

@@ -126,7 +126,22 @@ fn pipelines_have_bubbles() {
     // 512 rows in micro-batches of 16: 32 of them, and three slots to fill and to drain.
     assert_eq!((four.rows, four.accum), (16, 32));
     let alone = plan.plan(1, Strategy::Data).unwrap();
-    close(four.parts[0], alone.parts[0] / 4.0 * 35.0 / 32.0);
+    // The head takes as long as 5.4 layers, so the last of the stages is the slowest, with one layer of twelve.
+    let model = &run.1;
+    let last = crate::train::stage_flops(model, &(11..12)) / model.flops(1, model.context);
+    close(four.parts[0], alone.parts[0] * last * 35.0 / 32.0);
+    assert!((0.35..0.38).contains(&last));
+}
+
+#[test]
+fn a_stage_takes_less_memory_the_more_there_are() {
+    let config = TrainConfig { batch: 1, grad_accum: 64, ..TrainConfig::preset("gpt2-1558m").unwrap() };
+    let model = config.decoder(50_304).unwrap();
+    let run = (config, model);
+    let memory = |stages: usize| planned(&run, FREE).plan(stages, Strategy::Pipeline(stages)).unwrap().memory;
+    let alone = planned(&run, FREE).plan(1, Strategy::Data).unwrap().memory;
+    // The head's share of the operations leaves more layers to the first stage than to the last.
+    assert!(memory(2) < 0.7 * alone && memory(4) < 0.6 * memory(2), "{} {} {alone}", memory(2), memory(4));
 }
 
 #[test]

@@ -57,15 +57,15 @@ impl Planned<'_> {
                 [passes * accum as f64, exchange + weights, update / n as f64]
             }
             Strategy::Pipeline(stages) => {
-                let p = stages as f64;
+                let (p, slowest) = (stages as f64, self.slowest_stage(stages));
                 let slots = (accum + stages - 1) as f64;
                 let state = (rows * self.model.context * self.model.width * self.config.dtype.size()) as f64;
                 // Of each micro-batch a state forward and its gradient backward, through the relay.
                 let send = 2.0 * (self.link.message(state) + 2.0 * state / self.machine.relay);
                 let replicas = n / stages.max(1);
                 let sum = |bytes: f64| self.link.all_reduce(bytes, replicas);
-                let exchange = self.exchange(bytes / p, backward / p, replicas, sum);
-                [passes / p * slots, exchange + send * slots, update / p]
+                let exchange = self.exchange(bytes / p, backward * slowest, replicas, sum);
+                [passes * slowest * slots, exchange + send * slots, update / p]
             }
         }
     }

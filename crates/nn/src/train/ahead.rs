@@ -54,7 +54,7 @@ fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig, ranks: boo
         let loss = warm(&model, &optimizer, part, &inputs, None)?;
         let several = config.grad_accum > 1;
         if several || ranks {
-            let (params, tied) = (model.params().trained(), model.tied_table().filter(|_| ranks));
+            let (params, tied) = (model.params().trained(), model.tied_embedding().filter(|_| ranks));
             sums = Some(Sums::like(device, params.iter(), tied, loss.dtype(), several)?);
         }
         optimizer.prepare()?;

@@ -1,9 +1,13 @@
 //! Validation loss and samples during training, without recording gradients.
 
+use super::parallel::Parallel;
+use super::pipeline::{Piped, Served, follow};
 use super::trainer::Trainer;
 use crate::data::Scored;
 use crate::evaluate::{Score, evaluate};
 use crate::generate::{Generation, Sampling};
+use crate::model::Model;
+use crate::tokenizer::Tokenizer;
 use netcl_tensor::Result;
 
 /// Length of a sample in tokens.
@@ -19,16 +23,42 @@ impl Trainer {
             return evaluate(&*self.model, batches, lengths, &mut |_| true).map(Some);
         };
         let batches = parallel.part_of(eval).map(|batch| batch.map(Scored::from));
-        let own = evaluate(&*self.model, batches, lengths, &mut |_| true)?;
+        let own = match parallel.pipe() {
+            None => evaluate(&*self.model, batches, lengths, &mut |_| true)?,
+            Some(pipe) => {
+                let score = evaluate(&Piped::new(&*self.model, pipe)?, batches, lengths, &mut |_| true)?;
+                // The last stage has the loss, and counts for all.
+                let none = Score { bytes: score.bytes.map(|_| 0), ..Score::default() };
+                if pipe.is_last() { score } else { none }
+            }
+        };
         parallel.total(&own).map(Some)
     }
 
-    /// A text sampled from the model; empty without a tokenizer.
+    /// Whether this rank has a part in samples: the first one, and of a pipeline the stages behind it.
+    pub(super) fn samples(&self) -> bool {
+        let pipe = self.parallel.as_ref().and_then(Parallel::pipe);
+        !self.folder.follows() || pipe.is_some_and(|pipe| pipe.replica() == 0)
+    }
+
+    /// A text sampled from the model; empty without a tokenizer, and at the stages of a pipeline behind the first.
     pub(super) fn sample(&self) -> Result<Option<String>> {
         let Some(tokenizer) = &self.tokenizer else { return Ok(None) };
+        let Some(pipe) = self.parallel.as_ref().and_then(Parallel::pipe) else {
+            return self.sampled(&*self.model, tokenizer);
+        };
+        if pipe.stage() > 0 {
+            return follow(&*self.model, pipe).map(|()| None);
+        }
+        let text = self.sampled(&Piped::new(&*self.model, pipe)?, tokenizer);
+        Served::end(pipe)?;
+        text
+    }
+
+    fn sampled(&self, model: &dyn Model, tokenizer: &Tokenizer) -> Result<Option<String>> {
         let sampling = Sampling { seed: self.config.seed, ..Sampling::default() };
         let mut ids = self.prompt.clone();
-        let drawn = Generation::new(&*self.model, &self.prompt, sampling)?.within(tokenizer)?;
+        let drawn = Generation::new(model, &self.prompt, sampling)?.within(tokenizer)?;
         for id in drawn.up_to(SAMPLE_TOKENS) {
             ids.push(id?);
         }

@@ -267,11 +267,26 @@ impl MemoryPlan {
                 }
                 _ => {}
             }
-            "Lower --layers, --width or the vocabulary, or take --dtype bf16"
+            "Lower --layers, --width or the vocabulary, take --dtype bf16, or divide the layers among devices with --pipeline"
         } else {
             "Lower --batch or --context (--grad-accum makes up for smaller batches), or take --recompute block"
         }
     }
+}
+
+/// Bytes of the activations that blocks keep from the forward to the backward pass of a batch.
+pub(super) fn kept_bytes(config: &TrainConfig, model: &DecoderConfig) -> u64 {
+    let rows = config.batch.saturating_mul(config.context);
+    let kept = Kept::of(model, config.dropout > 0.0);
+    let all = match config.recompute {
+        Recompute::None => kept.all(),
+        Recompute::Gelu => kept.norms.saturating_add(kept.rest),
+        Recompute::Norm => kept.rest,
+        Recompute::Block => model.width.saturating_mul(model.layers),
+    };
+    // Mean and deviation of two norms, and one number per head and row of attention, all f32.
+    let statistics = product(&[rows, 4, model.attention.heads.saturating_add(4), model.layers]);
+    product(&[rows, all, config.dtype.size()]).saturating_add(statistics)
 }
 
 /// Activations kept for the backward pass, the logits of a chunk of rows, and gradients of activations.
@@ -281,16 +296,8 @@ fn activations(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capab
     // Bytes of a number of elements per token.
     let bytes = |elements: usize| product(&[rows, elements, dtype.size()]);
     let dropout = config.dropout > 0.0;
-    let kept = Kept::of(model, dropout);
-    let (all, again) = match config.recompute {
-        Recompute::None => (kept.all(), 0),
-        Recompute::Gelu => (kept.norms.saturating_add(kept.rest), 0),
-        Recompute::Norm => (kept.rest, 0),
-        Recompute::Block => (model.width.saturating_mul(model.layers), Kept::largest(model, dropout)),
-    };
-    // Mean and deviation of two norms, and one number per head and row of attention, all f32.
-    let statistics = product(&[rows, 4, model.attention.heads.saturating_add(4), model.layers]);
-    let blocks = bytes(all);
+    let again = if config.recompute == Recompute::Block { Kept::largest(model, dropout) } else { 0 };
+    let blocks = kept_bytes(config, model);
     let chunk = match model.logits_softcap {
         None => LinearCrossEntropy::default().rows(capabilities, model.vocab, dtype).min(rows.max(1)),
         // The logits of all rows, before and after soft-capping.
@@ -299,7 +306,7 @@ fn activations(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capab
     let two = model.width.saturating_mul(2);
     let head = sum(&[product(&[chunk, model.vocab, dtype.size()]), bytes(two)]);
     let outside = bytes(model.width.saturating_mul(3));
-    sum(&[blocks, statistics, bytes(again), head.max(bytes(backward(model))), outside])
+    sum(&[blocks, bytes(again), head.max(bytes(backward(model))), outside])
 }
 
 #[cfg(test)]

@@ -9,8 +9,12 @@ use super::reducer::{Reducer, RowsOfAll};
 use super::rows::Rows;
 use crate::config::TrainConfig;
 use crate::data::Eval;
+use crate::decoder::{Decoder, DecoderConfig};
 use crate::evaluate::Score;
-use crate::train::told::{RankTimes, Told};
+use crate::model::Model;
+use crate::train::peak;
+use crate::train::pipeline::Pipe;
+use crate::train::told::{RankStage, RankTimes, Told};
 use crate::train::watchdog::{Pause, Watchdog};
 use netcl_device::driver::Event;
 use netcl_dist::{Group, Span, shard};
@@ -33,7 +37,7 @@ pub enum Shares {
 }
 
 impl Shares {
-    /// Checks that they are shares for so many ranks.
+    /// Checks that they are shares for so many ranks, or pipelines of ranks.
     ///
     /// # Errors
     /// `Format` for another number of weights than ranks, or ones that are not positive.
@@ -43,7 +47,7 @@ impl Shares {
             return Ok(());
         }
         Err(Error::format(format!(
-            "--shares has {} numbers for {ranks} ranks; expected a positive number for each",
+            "--shares has {} numbers for {ranks} ranks (pipelines, with --pipeline); expected a positive number for each",
             weights.len()
         )))
     }
@@ -57,7 +61,11 @@ const WORTH: f64 = 0.05;
 /// A rank's part of a run.
 pub(super) struct Parallel {
     group: Group,
-    /// Rows of each rank.
+    /// The ranks that have the same parameters: of a pipeline those with the same stage, else all.
+    replicas: Group,
+    /// This rank's stage, if the layers are divided.
+    pipe: Option<Pipe>,
+    /// Rows of each replica of the model.
     parts: Vec<usize>,
     batch: usize,
     by_speed: bool,
@@ -84,12 +92,21 @@ impl Parallel {
     /// The part of this rank of `group` in batches of `config`.
     ///
     /// # Errors
-    /// `Format` for fewer rows than ranks.
+    /// `Format` for fewer rows than replicas of the model, or ranks that are no whole number of pipelines.
     pub fn new(group: &Group, config: &TrainConfig) -> Result<Self> {
-        let (size, batch) = (group.size(), config.batch);
-        if batch < size {
+        let (ranks, stages, batch) = (group.size(), config.pipeline.max(1), config.batch);
+        if !ranks.is_multiple_of(stages) {
             return Err(Error::format(format!(
-                "--batch {batch} for {size} ranks: the batch is that of all of them, so it must be at least {size}"
+                "--pipeline {stages} for {}: it takes a device for each stage, so {stages} or a multiple of that. A run that was begun with \
+                 another number of stages goes on with any: --pipeline 1 is without",
+                netcl_tensor::counted(ranks as u64, "rank")
+            )));
+        }
+        let size = ranks / stages;
+        if batch < size {
+            let of = if stages > 1 { "pipelines" } else { "ranks" };
+            return Err(Error::format(format!(
+                "--batch {batch} for {size} {of}: the batch is that of all of them, so it must be at least {size}"
             )));
         }
         let parts = (0..size).map(|rank| shard(batch, size, rank).len()).collect();
@@ -97,8 +114,11 @@ impl Parallel {
         let (told, watchdog) = (Told::default(), Watchdog::default());
         let (by_speed, since, devices) = (false, Vec::new(), Vec::new());
         let (looked, reducer, one_machine) = (0, None, false);
+        let (replicas, pipe) = (group.clone(), None);
         Ok(Self {
             group,
+            replicas,
+            pipe,
             parts,
             batch,
             by_speed,
@@ -114,6 +134,62 @@ impl Parallel {
         })
     }
 
+    /// Divides the layers among the ranks, if `config` says so. All ranks call it, before models are made.
+    ///
+    /// # Errors
+    /// `Format` where ranks have other numbers of stages; those of the group and the device.
+    pub fn divide_layers(&mut self, config: &TrainConfig, device: &Device) -> Result<()> {
+        self.group.agree(&[("--pipeline", config.pipeline.to_string())])?;
+        if config.pipeline < 2 {
+            return Ok(());
+        }
+        let speeds = stage_speeds(&self.group, config, device)?;
+        let (pipe, replicas) = Pipe::split(&self.group, speeds)?;
+        (self.pipe, self.replicas) = (Some(pipe), replicas);
+        let (stages, micros) = (config.pipeline, config.grad_accum as usize);
+        if micros < stages && self.group.leads() {
+            tracing::warn!(
+                "--pipeline {stages} with --grad-accum {micros}: a step has fewer micro-batches than stages, so devices wait {:.0} % of the \
+                 time; {} or more fill the pipeline",
+                100.0 * (stages - 1) as f64 / (micros + stages - 1) as f64,
+                4 * stages
+            );
+        }
+        Ok(())
+    }
+
+    /// This rank's stage, if the layers are divided.
+    pub fn pipe(&self) -> Option<&Pipe> {
+        self.pipe.as_ref()
+    }
+
+    /// The same, to exchange rows.
+    pub fn pipe_mut(&mut self) -> Option<&mut Pipe> {
+        self.pipe.as_mut()
+    }
+
+    /// Gives the last stage's copy of a tied embedding the values of the first one's.
+    ///
+    /// # Errors
+    /// Those of the group and the device.
+    pub fn copy_tied(&self, model: &dyn Model) -> Result<()> {
+        let table = model.decoder().and_then(Decoder::tied_table);
+        match self.pipe.as_ref().zip(table) {
+            Some((pipe, table)) => pipe.copy_tied(table),
+            None => Ok(()),
+        }
+    }
+
+    /// All ranks of the run.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Number of this rank's replica of the model.
+    fn replica(&self) -> usize {
+        self.replicas.rank()
+    }
+
     /// The settings of this rank's part of a step.
     pub fn local(&self, config: &TrainConfig) -> TrainConfig {
         TrainConfig { batch: self.rows().len(), ..config.clone() }
@@ -121,8 +197,8 @@ impl Parallel {
 
     /// This rank's rows of a batch.
     pub fn rows(&self) -> Range<usize> {
-        let begin = self.parts[..self.group.rank()].iter().sum();
-        begin..begin + self.parts[self.group.rank()]
+        let begin = self.parts[..self.replica()].iter().sum();
+        begin..begin + self.parts[self.replica()]
     }
 
     /// Divides the batch. All ranks call it, before the first step.
@@ -130,12 +206,16 @@ impl Parallel {
     /// # Errors
     /// `Format` for another number of weights than ranks, or ones that are not positive.
     pub fn divide(&mut self, shares: &Shares) -> Result<()> {
-        shares.check(self.size())?;
+        let size = self.replicas.size();
+        shares.check(size)?;
         self.by_speed = *shares == Shares::BySpeed;
         match shares {
-            Shares::Equal | Shares::BySpeed => {
-                self.parts = netcl_dist::divide(self.batch, &vec![1.0; self.size()])
+            Shares::BySpeed if self.pipe.is_some() => {
+                return Err(Error::unsupported(
+                    "--shares speed with --pipeline: the layers are divided by speed, and rows equally; or give a number for each pipeline",
+                ));
             }
+            Shares::Equal | Shares::BySpeed => self.parts = netcl_dist::divide(self.batch, &vec![1.0; size]),
             Shares::Weights(weights) => self.parts = netcl_dist::divide(self.batch, weights),
         }
         Ok(())
@@ -187,7 +267,13 @@ impl Parallel {
     ///
     /// # Errors
     /// `Format` with what differs; those of the group and the device.
-    pub fn begin(&mut self, config: &TrainConfig, data: &[u8], step: u64, weights: &[Tensor]) -> Result<()> {
+    pub fn begin(
+        &mut self,
+        config: &TrainConfig,
+        data: &[u8],
+        step: u64,
+        (model, weights): (&DecoderConfig, &[Tensor]),
+    ) -> Result<()> {
         // Each rank has a device of its own, and only the first has a folder.
         let same = TrainConfig { device: String::new(), ..config.clone() }.to_toml()?;
         self.group.agree(&[
@@ -199,22 +285,36 @@ impl Parallel {
         // Where nobody says how, batches are divided equally among devices of one kind, else by speed.
         let kind = weights.first().map_or("", |w| w.device().capabilities().name.as_str());
         let kinds = self.group.all_gather_bytes(kind.as_bytes())?;
-        self.by_speed = kinds.iter().any(|other| *other != kinds[0]);
+        self.by_speed = self.pipe.is_none() && kinds.iter().any(|other| *other != kinds[0]);
         let own = weights.first().map_or("", |w| w.device().capabilities().id.as_str());
         let all = self.group.all_gather_bytes(own.as_bytes())?;
         self.devices = all.iter().map(|id| String::from_utf8_lossy(id).into_owned()).collect();
-        self.group.watch().name_ranks(self.devices.clone());
+        let stages = self.pipe.as_ref().map_or_else(|| Ok(Vec::new()), |pipe| pipe.all_stages(model))?;
+        let of_rank = self.devices.iter().zip(stages.iter().map(Some).cycle().chain(std::iter::repeat(None)));
+        let of_rank: Vec<(&String, Option<&RankStage>)> = of_rank.collect();
+        let name = |(device, stage): &(&String, Option<&RankStage>)| match stage {
+            Some(stage) => format!("{device}, {stage}"),
+            None => (*device).clone(),
+        };
+        self.group.watch().name_ranks(of_rank.iter().map(name).collect());
         let row_tokens = config.tokens_a_step() / config.batch.max(1) as u64;
-        let times =
-            |device: &String| RankTimes { device: device.clone(), row_tokens, ..RankTimes::default() };
-        self.told.times = self.devices.iter().map(times).collect();
-        weights.iter().try_for_each(|weight| self.group.broadcast_tensor(weight, 0))
+        let times = |(device, stage): &(&String, Option<&RankStage>)| RankTimes {
+            device: (*device).clone(),
+            stage: stage.cloned(),
+            row_tokens,
+            ..RankTimes::default()
+        };
+        self.told.times = of_rank.iter().map(times).collect();
+        self.told.stages = self.pipe.as_ref().map_or(1, |pipe| pipe.stages() as u64);
+        weights.iter().try_for_each(|weight| self.replicas.broadcast_tensor(weight, 0))
     }
 
     /// The devices, for people: `2 ranks (0 nvidia:0, 1 nvidia:1)`.
     pub fn devices(&self) -> String {
         let all: Vec<String> = self.devices.iter().enumerate().map(|(i, id)| format!("{i} {id}")).collect();
-        format!("{} ranks ({})", self.group.size(), all.join(", "))
+        let stages =
+            self.pipe.as_ref().map_or_else(String::new, |p| format!(", a pipeline of {}", p.stages()));
+        format!("{} ranks ({}){stages}", self.group.size(), all.join(", "))
     }
 
     /// Number of ranks.
@@ -329,11 +429,6 @@ impl Parallel {
         Ok(self.group.all_gather(&[own])?.iter().sum())
     }
 
-    /// What ranks exchange by.
-    pub fn group(&self) -> &Group {
-        &self.group
-    }
-
     /// Number of ranks, and this one.
     pub fn place(&self) -> (usize, usize) {
         (self.group.size(), self.group.rank())
@@ -364,7 +459,9 @@ impl Parallel {
             add_rows(&gradient, &numbers, &sums)?;
         }
         let rows = self.rows().len();
-        let sum = self.told.exchange(&self.group, own, (rows, begun.elapsed()), asked)?;
+        // Of a pipeline also what stages have waited for each other; its bubble is that.
+        let waited = self.pipe.as_mut().map_or_else(Default::default, Pipe::take_waited) + begun.elapsed();
+        let sum = self.told.exchange(&self.group, own, (rows, waited), asked)?;
         loss.set_f32(&[sum])
     }
 
@@ -375,7 +472,7 @@ impl Parallel {
     pub fn reducer(&mut self, device: &Device) -> Result<&Arc<Reducer>> {
         match &mut self.reducer {
             Some(reducer) => Ok(reducer),
-            none => Ok(none.insert(Arc::new(Reducer::start(&self.group, device)?))),
+            none => Ok(none.insert(Arc::new(Reducer::start(&self.replicas, device)?))),
         }
     }
 
@@ -386,12 +483,12 @@ impl Parallel {
 
     /// This rank's share of the validation batches; the windows are those of a run with one rank.
     pub fn part_of<'a>(&self, eval: &'a Eval) -> impl Iterator<Item = Result<crate::data::Batch>> + 'a {
-        eval.batches().skip(self.group.rank()).step_by(self.group.size())
+        eval.batches().skip(self.replica()).step_by(self.replicas.size())
     }
 
     /// Rows of a validation batch.
     pub fn eval_rows(&self) -> usize {
-        (self.batch / self.group.size()).max(1)
+        (self.batch / self.replicas.size()).max(1)
     }
 
     /// The score of all ranks' parts.
@@ -405,6 +502,23 @@ impl Parallel {
         let nll = all.chunks_exact(numbers.len()).map(|rank| f64::from_bits(rank[0])).sum();
         Ok(Score { nll, tokens: sum(1), windows: sum(2), bytes: own.bytes.map(|_| sum(3)) })
     }
+}
+
+/// The speed of the devices of each stage, that of the slowest replica; 1 for all where the devices are of one kind.
+fn stage_speeds(group: &Group, config: &TrainConfig, device: &Device) -> Result<Vec<f64>> {
+    let stages = config.pipeline;
+    let kinds = group.all_gather_bytes(device.capabilities().name.as_bytes())?;
+    if kinds.iter().all(|kind| *kind == kinds[0]) {
+        return Ok(vec![1.0; stages]);
+    }
+    // Not finer than an eighth: measurements differ from run to run, and the division should not.
+    let measured = group.all_succeed(peak::measure(device, config.dtype))?;
+    let all = group.all_gather(&[measured.max(1.0)])?;
+    let fastest = all.iter().copied().fold(1.0, f64::max);
+    let share = |speed: f64| ((8.0 * speed / fastest).round() / 8.0).max(0.125);
+    let slowest =
+        |stage: usize| all.iter().skip(stage).step_by(stages).copied().fold(f64::INFINITY, f64::min);
+    Ok((0..stages).map(|stage| share(slowest(stage))).collect())
 }
 
 #[cfg(test)]
@@ -423,7 +537,8 @@ mod tests {
                     let config = TrainConfig::preset("char-cpu").unwrap();
                     let data = format!("{{\"files\": [{}]}}", rank.rank());
                     let mut parallel = Parallel::new(&rank, &config).unwrap();
-                    parallel.begin(&config, data.as_bytes(), 0, &[]).unwrap_err()
+                    let model = config.decoder(64).unwrap();
+                    parallel.begin(&config, data.as_bytes(), 0, (&model, &[])).unwrap_err()
                 })
             };
             let threads: Vec<_> = ranks.into_iter().map(begin).collect();

@@ -77,19 +77,7 @@ pub(super) fn gradients(
         loss = loss.mul_scalar(share / config.grad_accum as f32)?;
     }
     drop(tag);
-    let _tag = device.tag("gradients");
-    let backward = || match collect {
-        Collect::New => optimizer.backward(&loss),
-        Collect::Give(to) => {
-            to.restart();
-            give_gradients(to.taker(), || optimizer.backward(&loss))
-        }
-        Collect::Add => accumulate_in_place(|| optimizer.backward(&loss)),
-        Collect::Replace => {
-            let params: Vec<Tensor> = optimizer.params().cloned().collect();
-            replace_in_place(&params, || optimizer.backward(&loss))
-        }
-    };
+    let backward = || collected(optimizer, collect, || optimizer.backward(&loss));
     match apart {
         Some((table, later)) => {
             later_gradients_apart(table, later, matches!(collect, Collect::Replace), backward)?;
@@ -97,6 +85,27 @@ pub(super) fn gradients(
         None => backward()?,
     }
     Ok(loss.detach())
+}
+
+/// Runs `backward`, whose gradients go where `collect` says.
+pub(super) fn collected(
+    optimizer: &Optimizer,
+    collect: Collect<'_>,
+    backward: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let _tag = optimizer.params().next().map(|param| param.device().tag("gradients"));
+    match collect {
+        Collect::New => backward(),
+        Collect::Give(to) => {
+            to.restart();
+            give_gradients(to.taker(), backward)
+        }
+        Collect::Add => accumulate_in_place(backward),
+        Collect::Replace => {
+            let params: Vec<Tensor> = optimizer.params().cloned().collect();
+            replace_in_place(&params, backward)
+        }
+    }
 }
 
 /// Runs forward and backward of one sequence, to allocate what outlives a step; its gradients are discarded.

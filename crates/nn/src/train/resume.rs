@@ -1,7 +1,9 @@
 //! Content of a run's checkpoints, and continuation from one.
 
+use super::gathered::{Piece, gather};
+use super::pipeline::{own_state, whole_state};
 use super::trainer::Trainer;
-use crate::checkpoint::{Checkpoint, Plan, Rng, STATE_FILE, State, TensorData};
+use crate::checkpoint::{Checkpoint, Plan, Planned, Rng, STATE_FILE, State, TensorData};
 use crate::data::{DATA_FILE, Position};
 use crate::decoder::{Decoder, FileFacts, Freeze, ModelFolder};
 use crate::tokenizer::Tokenizer;
@@ -40,6 +42,22 @@ impl Trainer {
         Ok(Plan { state, model: self.model.state(), optimizer, optimizer_files: 0, files })
     }
 
+    /// Of a run whose layers are divided the weights and the optimizer's state of all stages, at the first rank.
+    pub(super) fn gathered(&self) -> Result<Option<(Vec<TensorData>, Vec<TensorData>)>> {
+        let Some(parallel) = &self.parallel else { return Ok(None) };
+        let Some((pipe, decoder)) = parallel.pipe().zip(self.model.decoder()) else { return Ok(None) };
+        // Other replicas have the same.
+        let (model, optimizer) = match pipe.replica() {
+            0 => (self.model.state(), self.optimizer.planned_state()?),
+            _ => (Vec::new(), Vec::new()),
+        };
+        let optimizer = whole_state(decoder, optimizer, pipe.stage() == 0);
+        let of = |all: Vec<Planned<'static>>| {
+            gather(parallel.group(), &all.into_iter().map(Piece::from).collect::<Vec<_>>())
+        };
+        Ok(of(model)?.zip(of(optimizer)?))
+    }
+
     /// Restores weights, moments and data position from a checkpoint.
     pub(super) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let state = &checkpoint.state;
@@ -53,7 +71,12 @@ impl Trainer {
         }
         let views: Vec<_> = checkpoint.model.iter().map(TensorData::view).collect();
         self.model.load_state(&views)?;
-        self.optimizer.load_state_dict(&checkpoint.optimizer)?;
+        match (self.model.decoder(), self.config.pipeline > 1) {
+            (Some(decoder), true) => {
+                self.optimizer.load_state_dict(&own_state(decoder, &checkpoint.optimizer))?
+            }
+            _ => self.optimizer.load_state_dict(&checkpoint.optimizer)?,
+        }
         self.step = state.step;
         self.saved_step = state.step;
         self.position = state.position;

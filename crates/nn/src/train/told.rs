@@ -2,6 +2,8 @@
 
 use netcl_dist::Group;
 use netcl_tensor::Result;
+use std::fmt;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Steps before times count: the first ones compile and capture.
@@ -9,11 +11,35 @@ const WARM: u64 = 4;
 /// A signal reaches ranks at different steps; requests so soon after a checkpoint that was asked for are of the same signal.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
+/// Of a pipeline, what of the model a rank has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankStage {
+    /// Number of the stage, from 0.
+    pub stage: usize,
+    /// Number of stages.
+    pub stages: usize,
+    /// Its layers, from 0.
+    pub layers: Range<usize>,
+}
+
+impl fmt::Display for RankStage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { stage, stages, layers } = self;
+        write!(f, "stage {stage} of {stages}, ")?;
+        match layers.len() {
+            1 => write!(f, "layer {}", layers.start),
+            _ => write!(f, "layers {} to {}", layers.start, layers.end.saturating_sub(1)),
+        }
+    }
+}
+
 /// How the time of a rank went, over the steps that count.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankTimes {
     /// Its device.
     pub device: String,
+    /// Its part of the layers, where they are divided.
+    pub stage: Option<RankStage>,
     /// Steps that count: not the first ones, and none with an evaluation, a sample or a checkpoint.
     pub steps: u64,
     /// Sum of its rows of the steps' batches.
@@ -25,18 +51,19 @@ pub struct RankTimes {
     /// Seconds in which its device computes, or its host prepares that.
     pub computing: f64,
     /// Seconds after its backward pass until the sums of all ranks' gradients are there: exchange that nothing hides, and waiting for slower
-    /// ranks.
+    /// ranks; of a pipeline also waiting for other stages, which is its bubble.
     pub waiting: f64,
 }
 
 impl RankTimes {
     /// For people: `50.0 % of the batch, 1234 tokens/s while it computes, 3.1 % of its time in exchange and waiting`.
     pub fn line(&self) -> String {
+        let stage = self.stage.as_ref().map_or_else(String::new, |stage| format!("{stage}; "));
         if self.steps == 0 {
-            return "too few steps to be measured".into();
+            return format!("{stage}too few steps to be measured");
         }
         format!(
-            "{:.1} % of the batch, {:.0} tokens/s while it computes, {:.1} % of its time in exchange and waiting",
+            "{stage}{:.1} % of the batch, {:.0} tokens/s while it computes, {:.1} % of its time in exchange and waiting",
             100.0 * self.share(),
             self.tokens_per_s(),
             100.0 * self.waiting_share()
@@ -68,6 +95,8 @@ pub(super) struct Told {
     pub not_finite: Vec<usize>,
     /// Of each rank.
     pub times: Vec<RankTimes>,
+    /// Stages of the pipeline: so many ranks have the same rows. 0 and 1 without one.
+    pub stages: u64,
     exchanged: u64,
     /// When the last step was told, and how long that took.
     last: Option<(Instant, Duration)>,
@@ -123,7 +152,7 @@ impl Told {
     }
 
     fn count(&mut self, of_rank: &[&[u32]]) {
-        let all_rows: u64 = of_rank.iter().map(|rank| u64::from(rank[3])).sum();
+        let all_rows = of_rank.iter().map(|rank| u64::from(rank[3])).sum::<u64>() / self.stages.max(1);
         for (times, rank) in self.times.iter_mut().zip(of_rank) {
             times.steps += 1;
             times.rows += u64::from(rank[3]);

@@ -1,6 +1,7 @@
 //! A training run from start to end.
 
 mod opening;
+mod piped;
 mod profile;
 mod report;
 mod sharded;
@@ -305,8 +306,8 @@ impl Trainer {
         parallel.divide(shares)?;
         self.loader = self.loader.clone().part(parallel.rows());
         let device = self.model.params().device();
-        let fits = plan_of(&parallel.local(&self.config), self.model.config(), device, Some(&*parallel))
-            .check(device);
+        let plan = plan_of(&parallel.local(&self.config), self.model.config(), device, Some(&*parallel));
+        let fits = plan.and_then(|plan| plan.check(device));
         parallel.all_succeed(fits)
     }
 
@@ -333,7 +334,7 @@ impl Trainer {
     fn info(&self) -> RunInfo {
         let device = self.model.params().device();
         RunInfo {
-            parameters: self.model.params().count(),
+            parameters: self.parameters(),
             vocab: self.model.config().vocab,
             known: self.tokenizer.as_ref().map(Tokenizer::vocab_size),
             tokens: self.tokens,
@@ -346,6 +347,14 @@ impl Trainer {
             from_step: self.step,
             steps: self.config.steps,
             folder: self.folder.path().into(),
+        }
+    }
+
+    /// Number of parameters of the whole model.
+    fn parameters(&self) -> usize {
+        match self.parallel.as_ref().and_then(Parallel::pipe) {
+            Some(_) => self.model.config().parameters(),
+            None => self.model.params().count(),
         }
     }
 
@@ -428,11 +437,13 @@ impl Trainer {
                 observer.evaluated(self.step, &score, best);
             }
         }
-        let samples = self.config.sample_every > 0 && !self.folder.follows();
+        let samples = self.config.sample_every > 0 && self.samples();
         if !stop && samples && (every(self.config.sample_every) || last) {
             let begun = Instant::now();
             let sample = self.sample();
-            metrics.sample = self.spare("samples", sample).flatten();
+            // Stages that sample together have to stay together.
+            let piped = self.parallel.as_ref().is_some_and(|parallel| parallel.pipe().is_some());
+            metrics.sample = if piped { sample? } else { self.spare("samples", sample).flatten() };
             self.host_did("sample", begun);
             if let Some(text) = &metrics.sample {
                 observer.sample(self.step, text);

@@ -6,7 +6,7 @@ use super::writing::Writing;
 use crate::checkpoint::Checkpoint;
 use crate::config::{Overlay, TrainConfig};
 use crate::data::{DATA_FILE, DataRecord, Eval, Loader, Position, Splits, TokenCache, Watch};
-use crate::decoder::{Decoder, DecoderConfig, Freeze, ModelFolder};
+use crate::decoder::{Decoder, DecoderConfig, Freeze, ModelFolder, Span};
 use crate::model::Model;
 use crate::optim::Optimizer;
 use crate::run::{Claim, RunFolder, SpeedWindow, StepMetrics};
@@ -15,6 +15,7 @@ use crate::train::companions::Companions;
 use crate::train::losses::Losses;
 use crate::train::parallel::Parallel;
 use crate::train::passes::optimizer;
+use crate::train::pipeline::{Pipe, plan_of_stage};
 use crate::train::rows::Rows;
 use crate::train::stepper::Stepper;
 use crate::train::sums::is_apart;
@@ -22,7 +23,7 @@ use crate::train::zero::Shards;
 use crate::train::{MemoryPlan, open_inputs};
 use netcl_dist::Group;
 use netcl_tensor::random::counter;
-use netcl_tensor::{DType, Device, Result};
+use netcl_tensor::{DType, Device, Error, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -52,6 +53,13 @@ impl Parts {
         parallel: Option<&Parallel>,
     ) -> Result<Self> {
         config.validate()?;
+        if parallel.is_none() && config.pipeline > 1 {
+            let stages = config.pipeline;
+            return Err(Error::format(format!(
+                "--pipeline {stages} on one device: name a device for each stage with --devices, or start {stages} processes with mpirun; \
+                 --pipeline 1 trains the whole model on one"
+            )));
+        }
         let local = parallel.map_or_else(|| config.clone(), |p| p.local(config));
         // The model of the checkpoint, the one to start from, or a new one with the vocabulary of the data.
         let folder = match (from, &config.init) {
@@ -64,7 +72,7 @@ impl Parts {
             None => config.decoder(vocab),
         };
         // Checked once before the data is read, which may take long, and once with the vocabulary that results from it.
-        let plan = |model: &DecoderConfig| plan_of(&local, model, device, parallel).check(device);
+        let plan = |model: &DecoderConfig| plan_of(&local, model, device, parallel)?.check(device);
         let vocab = folder.as_ref().map(|folder| folder.config.vocab).or(config.vocab);
         plan(&shape(vocab.unwrap_or(1))?)?;
         let kept = kept_tokenizer(from)?;
@@ -76,16 +84,27 @@ impl Parts {
         let freeze = Freeze::new(&config.freeze)?;
         crate::train::ahead::compile(device, &local, &shape, parallel.is_some(), watch)?;
         let dtype = config.dtype;
-        let model: Box<dyn Model> = match &folder {
-            Some(folder) if from.is_none() => {
-                Box::new(folder.decoder(device, Some(dtype), &freeze).map_err(|e| e.context("--init"))?)
-            }
-            _ => {
+        let pipe = parallel.and_then(Parallel::pipe);
+        let span = pipe.map(|pipe| stage_span(pipe, &shape, device)).transpose()?;
+        let model = match (&folder, span) {
+            (Some(folder), None) if from.is_none() => folder.decoder(device, Some(dtype), &freeze),
+            (Some(folder), Some(span)) if from.is_none() => folder.part(&span, dtype, &freeze),
+            (_, span) => {
                 // A resumed run's weights come from its checkpoint.
                 let seed = from.is_none().then_some(config.seed);
-                Box::new(Decoder::partly_frozen(device, shape, dtype, seed, &freeze)?)
+                match span {
+                    None => Decoder::partly_frozen(device, shape, dtype, seed, &freeze),
+                    Some(span) => Decoder::part(&span, shape, dtype, seed, &freeze),
+                }
             }
         };
+        let named = |e: Error| if folder.is_some() && from.is_none() { e.context("--init") } else { e };
+        let model: Box<dyn Model> = Box::new(model.map_err(named)?);
+        if model.params().trained().is_empty() {
+            return Err(Error::unsupported(
+                "--freeze leaves a stage of --pipeline nothing to train: freeze less, or take fewer stages",
+            ));
+        }
         let companions = match &folder {
             Some(folder) => Companions::of_folder(folder)?,
             None => Companions::of_tokenizer(inputs.tokenizer.as_ref()),
@@ -112,18 +131,23 @@ impl Parts {
     }
 }
 
-/// The memory of a run on `device`, alone or as one of several ranks.
+/// The memory that a run with this part of the batch takes on its device: of a pipeline that of its stage.
 pub(super) fn plan_of(
-    config: &TrainConfig,
+    local: &TrainConfig,
     model: &DecoderConfig,
     device: &Device,
     parallel: Option<&Parallel>,
-) -> MemoryPlan {
-    let plan = MemoryPlan::of(config, model, device.capabilities());
-    let Some(parallel) = parallel.filter(|parallel| parallel.size() > 1) else { return plan };
-    let plan = plan.among(parallel.size(), config.zero, parallel.one_machine);
-    let twice = if config.zero == 0 { table_apart(model, config.dtype) } else { 0 };
-    MemoryPlan { gradients: plan.gradients.saturating_add(twice), ..plan }
+) -> Result<MemoryPlan> {
+    let capabilities = device.capabilities();
+    if let Some(pipe) = parallel.and_then(Parallel::pipe) {
+        let layers = pipe.own_layers(model)?;
+        return Ok(plan_of_stage(local, model, capabilities, (&layers, pipe.stage(), pipe.stages())));
+    }
+    let plan = MemoryPlan::of(local, model, capabilities);
+    let Some(parallel) = parallel.filter(|parallel| parallel.size() > 1) else { return Ok(plan) };
+    let plan = plan.among(parallel.size(), local.zero, parallel.one_machine);
+    let twice = if local.zero == 0 { table_apart(model, local.dtype) } else { 0 };
+    Ok(MemoryPlan { gradients: plan.gradients.saturating_add(twice), ..plan })
 }
 
 /// Bytes of a tied table whose embedding's gradient has an accumulator of its own.
@@ -143,6 +167,16 @@ fn shards(model: &dyn Model, config: &TrainConfig, parallel: Option<&Parallel>) 
 fn kept_tokenizer(from: Option<&(Checkpoint, PathBuf)>) -> Result<Option<Tokenizer>> {
     let path = from.map(|(_, path)| path).filter(|path| path.join(crate::tokenizer::FILE).exists());
     path.map(|path| Tokenizer::from_dir(path)).transpose()
+}
+
+/// The layers of this rank's stage, on its device.
+fn stage_span(pipe: &Pipe, model: &DecoderConfig, device: &Device) -> Result<Span> {
+    if model.mlp.moe.is_some_and(|moe| moe.balance) {
+        return Err(Error::unsupported(
+            "--pipeline for a mixture of experts with a balance loss, which is one of the routers of all layers together",
+        ));
+    }
+    Ok(Span { device: device.clone(), layers: pipe.own_layers(model)? })
 }
 
 /// What is trained and evaluated on: of several ranks this one's part.
@@ -197,10 +231,12 @@ impl Trainer {
     ) -> Result<Self> {
         let mut parallel = group.all_succeed(Parallel::new(group, &config))?;
         parallel.one_machine = group.is_on_one_machine()?;
+        parallel.divide_layers(&config, device)?;
         let mut trainer = if resume {
             let made = Self::reopened(device, config, (claim, path), watch, Some(&parallel));
             let trainer = group.all_succeed(made)?;
-            parallel.begin(&trainer.config, &trainer.data, trainer.step, trainer.model.params().list())?;
+            let weights = (trainer.model.config(), trainer.model.params().list());
+            parallel.begin(&trainer.config, &trainer.data, trainer.step, weights)?;
             trainer
         } else {
             let made = config.with_absolute_paths().and_then(|config| {
@@ -208,7 +244,9 @@ impl Trainer {
                 Ok((config, parts))
             });
             let (config, parts) = group.all_succeed(made)?;
-            parallel.begin(&config, &parts.record.to_json()?, 0, parts.model.params().list())?;
+            let weights = (parts.model.config(), parts.model.params().list());
+            parallel.begin(&config, &parts.record.to_json()?, 0, weights)?;
+            parallel.copy_tied(&*parts.model)?;
             // Nothing is written before all ranks have begun.
             let folder = match claim {
                 Some(claim) => RunFolder::create(claim, &config),
@@ -216,7 +254,7 @@ impl Trainer {
             };
             Self::assemble(device, config, parts, (group.all_succeed(folder)?, Vec::new()))?
         };
-        parallel.rows = trainer.model.tied_table().map(|table| Rows::new(table.dims()[0]));
+        parallel.rows = trainer.model.tied_embedding().map(|table| Rows::new(table.dims()[0]));
         trainer.parallel = Some(parallel);
         Ok(trainer)
     }

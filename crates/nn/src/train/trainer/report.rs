@@ -72,7 +72,7 @@ impl Trainer {
         let row = |name: &str, value: String| (name.to_string(), value);
         let m = self.model.config();
         let model = vec![
-            row("parameters", self.model.params().count().to_string()),
+            row("parameters", self.parameters().to_string()),
             row("family", m.family.model_type.to_string()),
             row("layers, heads, width", format!("{}, {}, {}", m.layers, m.attention.heads, m.width)),
             row("context", m.context.to_string()),

@@ -51,7 +51,9 @@ impl Trainer {
         let lr = self.rate.at(self.step);
         self.optimizer.set_rate(lr)?;
         // Between the backward passes and the update of a step of several ranks the host has work.
+        let piped = self.parallel.as_ref().is_some_and(|parallel| parallel.pipe().is_some());
         let made = match self.config.grad_accum {
+            _ if piped => self.enqueue_piped(batches, before, observer).map(Some),
             1 if self.parallel.is_none() => self.enqueue_whole(batches, uploads).map(Some),
             _ => self.enqueue_micros((batches, uploads), before, observer),
         };
@@ -201,7 +203,7 @@ impl Trainer {
         let made = warm(model, optimizer, part, inputs, divided).and_then(|loss| {
             let device = loss.device();
             let staying = if divided.is_some() { Vec::new() } else { model.params().trained() };
-            let tied = model.tied_table().filter(|_| parallel.is_some() && zero.is_none());
+            let tied = model.tied_embedding().filter(|_| parallel.is_some() && zero.is_none());
             let sums = Sums::like(device, staying.iter(), tied, loss.dtype(), several)?;
             if let (Some(divided), Some(parallel)) = (divided, parallel.as_mut()) {
                 divided.start(parallel.reducer(device)?.clone(), several)?;

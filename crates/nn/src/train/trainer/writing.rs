@@ -73,10 +73,24 @@ impl Trainer {
         self.saved_step = self.step;
         self.settle_parameters()?;
         let state = self.gathered_state()?;
+        let whole = self.gathered()?;
         if self.folder.follows() {
             return Ok(());
         }
         let plan = self.checkpoint()?;
+        if let Some((model, optimizer)) = whole {
+            // It is on the host already.
+            let checkpoint = Checkpoint {
+                state: plan.state,
+                model,
+                optimizer,
+                files: plan.files,
+                ..Checkpoint::default()
+            };
+            let (store, total) = (self.folder.checkpoints(self.config.keep), Plan::from(&checkpoint).size());
+            self.writing.0 = Some(Job::start(store, checkpoint, best, total)?);
+            return Ok(());
+        }
         let (store, total) = (self.folder.checkpoints(self.config.keep), plan.size());
         if let Some(optimizer) = state {
             // The host has all of it already.

@@ -99,6 +99,9 @@ pub struct Entry {
     pub lr_scale: f64,
 }
 
+/// From sums of squares of the gradients of parameters here to that of all devices; see [`Update::apply_with`].
+pub type Total<'a> = dyn FnMut(&[f64]) -> Result<f64> + 'a;
+
 /// Parameters with their moments, and the step over all of them.
 pub struct Update {
     rule: Rule,
@@ -173,6 +176,29 @@ impl Update {
         let plan = self.ready(&device, &grads)?;
         let parts = if self.measures() { self.norms(&plan, &grads)? } else { 0 };
         self.change(&plan, &grads, (&plan.partial, parts))?;
+        self.plan = Some(plan);
+        Ok(())
+    }
+
+    /// The same where other devices have other parameters of the same model: `total` gets, for each parameter here in order, the sum of the
+    /// squares of its gradient, and gives that of all parameters of all devices. Clipping and the decision to skip follow it. Waits for
+    /// the gradients, so it cannot be captured.
+    ///
+    /// # Errors
+    /// As [`Update::apply`]; those of `total`.
+    pub fn apply_with(&mut self, total: &mut Total<'_>) -> Result<()> {
+        if !self.measures() {
+            return self.apply();
+        }
+        let grads = self.gradients()?;
+        let device = self.entries[0].param.device().clone();
+        let _tag = device.tag("optimizer");
+        let plan = self.ready(&device, &grads)?;
+        self.norms(&plan, &grads)?;
+        let sum = total(&plan.sums(self.entries.len())?)?;
+        self.set_squares(sum)?;
+        let all = self.total()?;
+        self.change(&plan, &grads, (&all, 1))?;
         self.plan = Some(plan);
         Ok(())
     }

@@ -18,6 +18,8 @@ pub(super) struct Plan {
     pub partial: Tensor,
     /// Elements a work-group.
     pub chunk: usize,
+    /// Partial sums of each parameter: its number, and how many, in their order.
+    groups: Vec<(usize, usize)>,
 }
 
 /// Parameters of one arena with gradients of one type.
@@ -59,6 +61,7 @@ impl Plan {
         let value = |name| Tuning::value(device, &KERNEL, 0, name);
         let (chunk, vectors) = (value("CHUNK"), value("WG") > 1);
         let mut batches: Vec<Batch> = Vec::new();
+        let mut of_params = Vec::with_capacity(entries.len());
         let mut table: Vec<u64> = Vec::with_capacity(entries.len() * ROW);
         for (arena, a) in arenas.iter().enumerate() {
             for dtype in DType::FLOATS {
@@ -78,6 +81,7 @@ impl Plan {
                         let sizes = [start, grad, param.count(), groups, state];
                         table.extend(sizes.map(|n| n as u64));
                         table.push(decay | factor << 32);
+                        of_params.push((*i, param.count().div_ceil(chunk)));
                         groups += param.count().div_ceil(chunk);
                         elements += param.count();
                     }
@@ -98,7 +102,17 @@ impl Plan {
         let partial = Tensor::empty(device, [parts], DType::F32)?;
         // Words of 8 bytes travel as pairs of 4: no tensor holds them otherwise.
         let table = Tensor::from_u32(device, [2 * table.len()], bytemuck::cast_slice(&table))?;
-        Ok(Self { key, batches, table, partial, chunk })
+        Ok(Self { key, batches, table, partial, chunk, groups: of_params })
+    }
+
+    /// The sum of the partial sums of each of `count` parameters. Waits for the device.
+    pub fn sums(&self, count: usize) -> Result<Vec<f64>> {
+        let (partial, mut sums) = (self.partial.to_vec()?, vec![0.0; count]);
+        let mut left = partial.iter();
+        for (param, groups) in &self.groups {
+            sums[*param] = left.by_ref().take(*groups).map(|sum| f64::from(*sum)).sum();
+        }
+        Ok(sums)
     }
 }
 

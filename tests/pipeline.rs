@@ -1,0 +1,272 @@
+//! Pipeline training: a run whose layers are divided among ranks is that of one device, but for the order of sums.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // helpers of tests
+
+use netcl::dist::{Group, local};
+use netcl::nn::checkpoint::read_tensors;
+use netcl::nn::config::{Schedule, TrainConfig};
+use netcl::nn::run::RunFolder;
+use netcl::nn::train::{Shares, Silent, Trainer};
+use netcl::prelude::*;
+use netcl::tensor::suite::test_device;
+use std::path::Path;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn config(dir: &Path, steps: u64) -> TrainConfig {
+    let text = dir.join("text.txt");
+    std::fs::write(&text, "the quick brown fox jumps over the lazy dog; ".repeat(60)).unwrap();
+    TrainConfig {
+        layers: 3,
+        heads: 2,
+        width: 32,
+        context: 16,
+        batch: 3,
+        grad_accum: 4,
+        steps,
+        warmup: 2,
+        eval_every: 0,
+        eval_batches: 3,
+        sample_every: 0,
+        checkpoint_every: 0,
+        data: vec![text.display().to_string()],
+        ..TrainConfig::preset("demo-tiny").unwrap()
+    }
+}
+
+/// What `f` gives on each of `n` ranks.
+fn on<T: Send>(n: usize, f: impl Fn(&Group) -> T + Sync) -> Vec<T> {
+    let f = &f;
+    std::thread::scope(|scope| {
+        let start = |rank: Group| scope.spawn(move || f(&rank));
+        let threads: Vec<_> = local(n, PATIENCE).into_iter().map(start).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+/// This rank of a run in `out`, on a device of its own.
+fn opened(rank: &Group, config: &TrainConfig, out: &Path, resume: bool) -> Result<Trainer> {
+    let claim = match (rank.leads(), resume) {
+        (false, _) => None,
+        (true, false) => Some(RunFolder::claim(out)?),
+        (true, true) => Some(RunFolder::reopen(out)?),
+    };
+    rank.barrier()?;
+    Trainer::create_among(rank, &test_device().unwrap(), config.clone(), (claim, out, resume), &mut |_| true)
+}
+
+/// Trains on `n` ranks in pipelines of `stages`.
+fn among((n, stages): (usize, usize), config: &TrainConfig, out: &Path, resume: bool) {
+    let config = TrainConfig { pipeline: stages, ..config.clone() };
+    for done in on(n, |rank| {
+        let mut trainer = opened(rank, &config, out, resume)?;
+        trainer.run(&mut Silent).map(|_| trainer.step())
+    }) {
+        assert_eq!(done.unwrap(), config.steps);
+    }
+}
+
+fn alone(config: &TrainConfig, out: &Path) {
+    Trainer::create(&test_device().unwrap(), config.clone(), out).unwrap().run(&mut Silent).unwrap();
+}
+
+fn lines(run: &Path) -> Vec<serde_json::Value> {
+    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Losses of the steps, norms of the gradients, then validation losses.
+fn losses(run: &Path) -> Vec<f64> {
+    let lines = lines(run);
+    let of = |name: &'static str| lines.iter().filter_map(move |line| line[name].as_f64());
+    of("loss").chain(of("grad_norm")).chain(of("val_loss")).collect()
+}
+
+/// Every tensor of the last checkpoint: the model's, then the optimizer's.
+fn state(run: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut all = Vec::new();
+    for file in ["model.safetensors", "optimizer.safetensors"] {
+        let tensors = read_tensors(&run.join("checkpoints/last").join(file)).unwrap();
+        let mut named: Vec<_> = tensors.into_iter().map(|t| (t.name, t.bytes)).collect();
+        named.sort();
+        all.extend(named);
+    }
+    all
+}
+
+fn close(found: &Path, expected: &Path, tolerance: [f64; 2]) {
+    let (found_losses, expected_losses) = (losses(found), losses(expected));
+    assert_eq!(found_losses.len(), expected_losses.len());
+    for (i, (a, b)) in found_losses.iter().zip(&expected_losses).enumerate() {
+        assert!((a - b).abs() <= tolerance[0] * b.abs(), "number {i}: {a}, expected {b}");
+    }
+    let (found, expected) = (state(found), state(expected));
+    let names = |all: &[(String, Vec<u8>)]| all.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&found), names(&expected));
+    for ((name, a), (_, b)) in found.iter().zip(&expected) {
+        assert_eq!(a.len(), b.len(), "{name}");
+        if !name.contains("exp_avg") && a.len() >= 8 && tolerance[1] > 0.0 {
+            let floats = |bytes: &[u8]| -> Vec<f32> {
+                bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+            };
+            let near = |(a, b): (&f32, &f32)| f64::from((a - b).abs()) <= tolerance[1];
+            assert!(floats(a).iter().zip(&floats(b)).all(near), "{name} differs, or has no numbers");
+        }
+    }
+}
+
+const F32: [f64; 2] = [1e-5, 1e-4];
+
+/// Two and three stages, more and fewer micro-batches than stages, replicas with unequal rows, a tied and an untied head, dropout.
+#[test]
+fn runs_of_several_stages_are_that_of_one_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = TrainConfig { eval_every: 10, sample_every: 25, ..config(dir.path(), 50) };
+    let untied = TrainConfig { tied: Some(false), dropout: 0.2, grad_accum: 2, ..config(dir.path(), 12) };
+    let single = TrainConfig { family: "llama".into(), grad_accum: 1, ..config(dir.path(), 6) };
+    let cases: [(&str, TrainConfig, &[(usize, usize)]); 3] = [
+        ("plain", plain, &[(2, 2), (3, 3), (4, 2)]),
+        ("untied", untied, &[(3, 3), (4, 2)]),
+        ("single", single, &[(2, 2)]),
+    ];
+    for (name, config, shapes) in cases {
+        let one = dir.path().join(name);
+        alone(&config, &one);
+        for (ranks, stages) in shapes {
+            let out = dir.path().join(format!("{name}-{ranks}-{stages}"));
+            among((*ranks, *stages), &config, &out, false);
+            close(&out, &one, F32);
+            let sampled = |run: &Path| lines(run).iter().filter(|line| line["sample"].is_string()).count();
+            assert_eq!(sampled(&out), sampled(&one));
+        }
+    }
+}
+
+/// 16-bit storage, in f16 with a loss scale that all stages have to agree about.
+#[test]
+fn runs_in_16_bits_have_the_same_bits_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    for dtype in [DType::Bf16, DType::F16] {
+        let config = TrainConfig { dtype, ..config(dir.path(), 6) };
+        let [one, a, b] = ["one", "a", "b"].map(|name| dir.path().join(format!("{name}-{dtype}")));
+        alone(&config, &one);
+        for out in [&a, &b] {
+            among((2, 2), &config, out, false);
+        }
+        assert_eq!((losses(&a), state(&a)), (losses(&b), state(&b)));
+        close(&a, &one, [2e-2, 0.0]);
+    }
+}
+
+/// A checkpoint is that of a run on one device, and says nothing of stages.
+#[test]
+fn a_run_goes_on_with_other_stages() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = TrainConfig { schedule: Schedule::Constant, ..config(dir.path(), 12) };
+    let half = TrainConfig { steps: 6, ..whole.clone() };
+    let one = dir.path().join("one");
+    alone(&whole, &one);
+    let [first, second] = ["first", "second"].map(|name| dir.path().join(name));
+    among((2, 2), &half, &first, false);
+    let device = test_device().unwrap();
+    Trainer::resume(&device, whole.clone(), &first).unwrap().run(&mut Silent).unwrap();
+    close(&first, &one, F32);
+    alone(&half, &second);
+    among((3, 3), &TrainConfig { steps: 9, ..whole.clone() }, &second, true);
+    among((4, 2), &whole, &second, true);
+    close(&second, &one, F32);
+}
+
+/// A stage has its layers alone: weights, gradients and the optimizer's state.
+#[test]
+fn a_stage_takes_its_part_of_the_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = TrainConfig { layers: 4, width: 128, heads: 4, batch: 1, ..config(dir.path(), 2) };
+    let untied = TrainConfig { tied: Some(false), ..base };
+    let device = test_device().unwrap();
+    let mut trainer = Trainer::create(&device, untied.clone(), &dir.path().join("one")).unwrap();
+    trainer.run(&mut Silent).unwrap();
+    let (whole, count) = (device.memory().live as f64, trainer.model().params().count());
+    let config = TrainConfig { pipeline: 2, ..untied };
+    let out = dir.path().join("two");
+    let stages = on(2, |rank| {
+        let mut trainer = opened(rank, &config, &out, false).unwrap();
+        trainer.run(&mut Silent).unwrap();
+        let params = trainer.model().params();
+        (params.count(), params.device().memory().live as f64, trainer.ranks()[rank.rank()].clone())
+    });
+    assert_eq!(stages.iter().map(|stage| stage.0).sum::<usize>(), count);
+    for (i, (own, live, times)) in stages.iter().enumerate() {
+        assert!((0.4..0.6).contains(&(*own as f64 / count as f64)), "{own} of {count} parameters");
+        assert!((0.35..0.65).contains(&(live / whole)), "{live} bytes, {whole} for all layers");
+        let stage = times.stage.as_ref().unwrap();
+        assert_eq!((stage.stage, stage.layers.clone()), (i, 2 * i..2 * i + 2));
+        assert!(times.line().starts_with(&format!("stage {i} of 2, layers")), "{}", times.line());
+    }
+}
+
+#[test]
+fn what_cannot_be_divided_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = config(dir.path(), 4);
+    let refused = |n: usize, config: &TrainConfig| -> Vec<String> {
+        let out = tempfile::tempdir().unwrap();
+        let path = out.path().join("run");
+        let all = on(n, |rank| opened(rank, config, &path, false).map(drop));
+        all.into_iter().map(|r| r.unwrap_err().to_string()).collect()
+    };
+    let frozen =
+        vec!["transformer.wte.weight".into(), "transformer.wpe.weight".into(), "transformer.h.0.*".into()];
+    let cases = [
+        (2, TrainConfig { pipeline: 3, ..whole.clone() }, "--pipeline 3 for 2 ranks"),
+        (4, TrainConfig { pipeline: 4, ..whole.clone() }, "--pipeline 4 for --layers 3"),
+        (4, TrainConfig { pipeline: 2, batch: 1, ..whole.clone() }, "--batch 1 for 2 pipelines"),
+        (3, TrainConfig { pipeline: 3, freeze: frozen, ..whole.clone() }, "--freeze leaves a stage"),
+        (2, TrainConfig { pipeline: 2, batch: 1 << 30, ..whole.clone() }, "of memory"),
+    ];
+    for (n, config, words) in cases {
+        for text in refused(n, &config) {
+            assert!(text.contains(words), "{text}");
+        }
+    }
+    let config = TrainConfig { pipeline: 2, ..whole };
+    let device = test_device().unwrap();
+    let text = Trainer::create(&device, config.clone(), &dir.path().join("one")).err().unwrap().to_string();
+    assert!(text.contains("--pipeline 2 on one device"), "{text}");
+    for text in on(2, |rank| {
+        let mut trainer = opened(rank, &config, &dir.path().join("two"), false).unwrap();
+        trainer.shares(&Shares::BySpeed).unwrap_err().to_string()
+    }) {
+        assert!(text.contains("--shares speed with --pipeline"), "{text}");
+    }
+}
+
+/// The rank that has the loss is named with its stage, by all; so is one that ends.
+#[test]
+fn a_stage_that_fails_is_named_with_its_layers() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = TrainConfig { pipeline: 2, ..config(dir.path(), 6) };
+    let broken = |anomaly: bool| {
+        on(2, |rank| {
+            let mut trainer =
+                opened(rank, &config, &dir.path().join(format!("run-{anomaly}")), false).unwrap();
+            trainer.detect_anomaly(anomaly);
+            if rank.rank() == 1 {
+                let weight = &trainer.model().params().list()[0];
+                weight.write_bytes(0, &f32::NAN.to_le_bytes().repeat(weight.count())).unwrap();
+            }
+            let error = trainer.run(&mut Silent).unwrap_err();
+            (error.to_string(), trainer.failed_together())
+        })
+    };
+    for (error, together) in broken(false) {
+        assert!(together, "{error}");
+        assert!(
+            error.contains("the loss of step 1 on rank 1 (") && error.contains("stage 1 of 2, layer"),
+            "{error}"
+        );
+    }
+    let found = broken(true);
+    assert!(found[1].0.starts_with("rank 1 (") && found[1].0.contains("NaN"), "{found:?}");
+    assert!(found[0].0.contains("stage 1 of 2") && found[0].0.contains("has ended"), "{found:?}");
+}
