@@ -6,7 +6,7 @@ use super::operator::is_wide;
 use super::place::Addr;
 use super::{Lower, Reg, Val, Value};
 use crate::builtins::math::Math1;
-use crate::hir::{Builtin, CompareOp, Expr, ExprKind, Rounding};
+use crate::hir::{Builtin, CompareOp, Expr, ExprKind, MemoryOrder, Rounding};
 use crate::types::{Scalar, Type};
 
 /// A uniform register with a meaning fixed for the launch.
@@ -86,6 +86,11 @@ impl Lower<'_> {
                 let flags = self.scalar(&args[0]);
                 let flags = self.e.reg(flags);
                 self.effect(Inst::SubGroupBarrier { flags })
+            }
+            MemFence if self.checked => {
+                let flags = self.scalar(&args[0]);
+                let flags = self.e.reg(flags);
+                self.effect(Inst::Fence { order: MemoryOrder::from_expr(args.last()), flags })
             }
             SubGroupBarrier | MemFence | Prefetch => {
                 args.iter().for_each(|a| _ = self.value(a));
@@ -235,6 +240,10 @@ impl Lower<'_> {
 
     fn atomic(&mut self, b: Builtin, args: &[Expr], e: &Expr) -> Value {
         use Builtin::*;
+        let (order, args) = match args.split_last() {
+            Some((order, args)) => (MemoryOrder::from_expr(Some(order)), args),
+            None => (MemoryOrder::RELAXED, args),
+        };
         let pointee = self.program.types.pointee(args[0].ty);
         let element = match pointee.map(|p| p.to) {
             Some(Type::Scalar(s) | Type::Atomic(s)) => s,
@@ -272,7 +281,7 @@ impl Lower<'_> {
             AtomicCmpxchg | AtomicCompareExchange => AtomicOp::CompareExchange,
             _ => AtomicOp::Exchange,
         };
-        let old = self.atomic_instruction(op, element, addr, &values);
+        let old = self.atomic_instruction(op, element, addr, &values, order);
         match b {
             AtomicCompareExchange => {
                 if let Some(expected) = expected {
@@ -287,7 +296,14 @@ impl Lower<'_> {
         }
     }
 
-    fn atomic_instruction(&mut self, op: AtomicOp, element: Scalar, addr: Addr, values: &[Val]) -> Val {
+    fn atomic_instruction(
+        &mut self,
+        op: AtomicOp,
+        element: Scalar,
+        addr: Addr,
+        values: &[Val],
+        order: MemoryOrder,
+    ) -> Val {
         let wide = is_wide(element);
         let dst = self.e.temporary(if wide { File::Long } else { File::Word });
         let list = self.e.list(values);
@@ -296,7 +312,7 @@ impl Lower<'_> {
         self.e.code.granule = self.e.code.granule.min(4);
         let address = self.instruction_address(&addr.aligned(element.size() as u32));
         if !self.unreachable {
-            self.e.push(Inst::Atomic { op, wide, dst, list, address });
+            self.e.push(Inst::Atomic { op, wide, dst, list, address, order });
         }
         Val::Reg(dst)
     }
