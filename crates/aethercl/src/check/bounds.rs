@@ -68,7 +68,14 @@ pub fn verb(kind: Kind) -> &'static str {
 
 /// The details of one work-item's access.
 pub fn details(message: String, touch: &Touch, bytes: u32, object: String, cx: &Context<'_>) -> Details {
-    Details { message, items: vec![cx.item(touch.lane)], object, offset: touch.offset, bytes, values: Vec::new() }
+    Details {
+        message,
+        items: vec![cx.item(touch.lane)],
+        object,
+        offset: touch.offset,
+        bytes,
+        values: Vec::new(),
+    }
 }
 
 fn outside(access: &Access<'_>, touch: &Touch, cx: &Context<'_>, report: &mut Report) {

@@ -69,8 +69,7 @@ impl Cell {
         }
         // Whoever races with what is known to this write races with the write itself.
         if does.writes && !does.atomic {
-            for marks in
-                [&mut self.writes, &mut self.reads, &mut self.atomic_writes, &mut self.atomic_reads]
+            for marks in [&mut self.writes, &mut self.reads, &mut self.atomic_writes, &mut self.atomic_reads]
             {
                 marks.forget_known(order, side, lane);
             }
@@ -176,8 +175,7 @@ impl Check for OrderedRaces {
 
     fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
         let load = matches!(access.atomic, Some((AtomicOp::Load, _)));
-        let does =
-            Does { writes: access.kind != Kind::Load && !load, atomic: access.kind == Kind::Atomic };
+        let does = Does { writes: access.kind != Kind::Load && !load, atomic: access.kind == Kind::Atomic };
         let mut hits = Vec::new();
         for touch in access.touches.iter().filter(|t| t.inside) {
             let Some((number, side)) = self.place(touch.space, touch.object) else { continue };

@@ -68,9 +68,8 @@ impl Races {
         let size = 1usize << shift;
         let (allocations, known) = number_allocations(shared);
         let written = known.iter().map(|(.., written)| *written).collect();
-        let shadow = |(address, bytes, _): (u64, u64, bool)| {
-            (address, Shadow::new((bytes as usize).div_ceil(size)))
-        };
+        let shadow =
+            |(address, bytes, _): (u64, u64, bool)| (address, Shadow::new((bytes as usize).div_ceil(size)));
         let global = known.into_iter().map(shadow).collect();
         let local = vec![Granule::default(); (shared.local_bytes as usize).div_ceil(size)];
         let hits = Vec::new();
@@ -138,7 +137,6 @@ impl Races {
             always_atomic: kind == Kind::Atomic,
         }
     }
-
 }
 
 /// Reports the hits (lane and the other side) that are no writes of the same value.
@@ -360,8 +358,7 @@ pub(super) fn same_value(access: &Access<'_>, touch: &Touch, other: &Other, grou
     let own = |e: usize| (access.stored)(touch.lane, e) & mask;
     let at = |e: usize| touch.at.wrapping_add(e as u64 * u64::from(size));
     // A lane that writes in this very instruction has not written yet.
-    let is_twin =
-        |t: &&Touch| other.group == group && other.lane == Some(t.lane as u32) && t.at == touch.at;
+    let is_twin = |t: &&Touch| other.group == group && other.lane == Some(t.lane as u32) && t.at == touch.at;
     match access.touches.iter().find(is_twin) {
         Some(t) => (0..elements).all(|e| (access.stored)(t.lane, e) & mask == own(e)),
         None => (0..elements).all(|e| (access.memory)(at(e), touch.lane) & mask == own(e)),
@@ -396,9 +393,9 @@ fn found(
             touch.space.name()
         );
         let this = cx.item_of(cx.group_number(), touch.lane, does);
-        let that = other.lane.and_then(|lane| {
-            cx.item_of(u64::from(other.group.checked_sub(1)?), lane as usize, did)
-        });
+        let that = other
+            .lane
+            .and_then(|lane| cx.item_of(u64::from(other.group.checked_sub(1)?), lane as usize, did));
         let items = this.into_iter().chain(that).collect();
         let values = access.values(touch, cx);
         Details { message, items, object: name, offset: touch.offset, bytes: access.bytes, values }

@@ -71,7 +71,9 @@ impl FindingKind {
             FindingKind::RaceBetweenGroups => {
                 "give each work-group elements of its own, use atomic operations with release and acquire, or two launches"
             }
-            FindingKind::DivergentBarrier => "move the barrier out of the branch or loop that not all work-items take",
+            FindingKind::DivergentBarrier => {
+                "move the barrier out of the branch or loop that not all work-items take"
+            }
             FindingKind::DivisionByZero => "test the divisor before the division",
             FindingKind::WriteToRead => "declare the buffer as written, or do not store to it",
             FindingKind::Leak => "release it before the program ends",

@@ -1,7 +1,7 @@
 //! Functions of the language, element by element or as instructions of their own.
 
 use super::super::bytecode::{AtomicOp, Collective, File, Inst, Number, preset};
-use super::super::lanes::{Binary32, Binary64, Narrow, Unary32, Unary64};
+use super::super::lanes::{Binary32, Binary64, Narrow, Ternary64, Unary32, Unary64, Widen};
 use super::operator::is_wide;
 use super::place::Addr;
 use super::{Lower, Reg, Val, Value};
@@ -135,18 +135,29 @@ impl Lower<'_> {
     }
 
     fn work_item(&mut self, b: Builtin, args: &[Expr]) -> Val {
+        let d = match args.first().map(|a| self.scalar(a)) {
+            None => 0,
+            Some(Val::Const(d)) => d,
+            Some(d) => return self.work_item_of(b, d),
+        };
+        self.work_item_in(b, d)
+    }
+
+    /// A work-item function of a dimension that is known when it runs.
+    fn work_item_of(&mut self, b: Builtin, d: Val) -> Val {
+        let mut value = self.work_item_in(b, 3);
+        for known in 0..3 {
+            let own = self.work_item_in(b, known);
+            let here = self.compare_scalar(CompareOp::Eq, Scalar::U32, d, Val::Const(known));
+            let here = self.e.widen(Widen::Zext, here);
+            value = self.e.ternary64(Ternary64::Select, here, own, value);
+        }
+        value
+    }
+
+    fn work_item_in(&mut self, b: Builtin, d: u64) -> Val {
         use Builtin::*;
         let lanes = |index| Val::Pinned(Reg { file: File::Long, variable: false, index });
-        let d = match args.first() {
-            None => 0,
-            Some(a) => match self.scalar(a) {
-                Val::Const(d) => d,
-                Val::Reg(_) | Val::Pinned(_) => {
-                    self.unsupported(a.span, "the dimension of a work-item function must be a constant");
-                    0
-                }
-            },
-        };
         let beyond = d > 2;
         let at = d.min(2) as u16;
         match b {
