@@ -43,9 +43,8 @@ fn passing(write: &str, read: &str) -> String {
 #[test]
 fn a_message_is_passed_by_release_and_acquire_alone() {
     let store = |o: &str| format!("atomic_store_explicit(flag, 1, memory_order_{o}, memory_scope_device);");
-    let wait = |o: &str| {
-        format!("while (atomic_load_explicit(flag, memory_order_{o}, memory_scope_device) == 0);")
-    };
+    let wait =
+        |o: &str| format!("while (atomic_load_explicit(flag, memory_order_{o}, memory_scope_device) == 0);");
     let fence = |o: &str| {
         format!("atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_{o}, memory_scope_device);")
     };
