@@ -5,7 +5,7 @@ use netcl::prelude::*;
 use std::io::{ErrorKind as IoKind, IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use tracing_subscriber::EnvFilter;
 
 const PIPE: &str = "the reader of the output is gone";
@@ -71,15 +71,27 @@ pub fn hush() {
     SPEAKS.store(false, Ordering::Relaxed);
 }
 
-/// Says what went wrong and gives the exit code of its kind.
+/// The exit code of an error, where it is not that of its kind; 0 where it is.
+static CODE: AtomicU8 = AtomicU8::new(0);
+
+/// The error that the program ends with next has this exit code.
+pub fn end_with(code: u8) {
+    CODE.store(code, Ordering::Relaxed);
+}
+
+/// Says what went wrong and gives the exit code of its kind, or of [`end_with`].
 pub fn failure(error: &Error) -> ExitCode {
+    let code = match CODE.load(Ordering::Relaxed) {
+        0 => ExitCode::from(error.kind().exit_code()),
+        own => ExitCode::from(own),
+    };
     if !SPEAKS.load(Ordering::Relaxed) {
-        return ExitCode::from(error.kind().exit_code());
+        return code;
     }
     // A compiler's log begins its own lines so.
     let text = error.to_string();
     note(&format!("error: {}", text.strip_prefix("error: ").unwrap_or(&text)));
-    ExitCode::from(error.kind().exit_code())
+    code
 }
 
 /// Logs to stderr as `RUST_LOG` says, information and worse without it; of a rank that another `leads`, errors without it.

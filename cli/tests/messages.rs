@@ -71,7 +71,7 @@ fn no_prefix_comes_twice_and_one_is_singular() {
         check(args, &text);
     }
     let (code, text) = said(&runs[0], &dir);
-    assert!(code == 6 && text.contains("1 finding in kernel k"), "{text}");
+    assert!(code == 7 && text.contains("1 finding in kernel k"), "{text}");
     let (code, text) = said(&runs[3], &dir);
     assert!(
         code == 5 && text.contains("error: one.cl does not build") && text.contains("unknown build option"),

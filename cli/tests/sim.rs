@@ -32,6 +32,18 @@ const MATMUL: [&str; 10] = [
     "u32:16",
 ];
 
+/// The time at the front of a line of the trace, ns.
+fn moment(line: &str) -> Option<f64> {
+    let (number, unit) = line.strip_prefix('[')?.split_once(']')?.0.split_once(' ')?;
+    let scale = match unit {
+        "ns" => 1.0,
+        "µs" => 1e3,
+        "ms" => 1e6,
+        _ => 1e9,
+    };
+    Some(number.parse::<f64>().ok()? * scale)
+}
+
 #[test]
 fn a_product_is_computed_explained_and_drawn() {
     let dir = folder("sim-run");
@@ -47,6 +59,8 @@ fn a_product_is_computed_explained_and_drawn() {
     for step in ["doorbell", "command processor", "copy engine 0", "unit 3", "interrupt"] {
         assert!(err.contains(step), "{step}: {err}");
     }
+    let times: Vec<f64> = err.lines().filter_map(moment).collect();
+    assert!(times.len() > 10 && times.windows(2).all(|w| w[0] <= w[1]), "{err}");
     let timeline: Value = serde_json::from_str(&std::fs::read_to_string(&trace).unwrap()).unwrap();
     let names: Vec<&str> = timeline["traceEvents"]
         .as_array()
@@ -92,7 +106,7 @@ fn profiles_differ_and_json_has_all_of_it() {
     };
     let (teaching, h200) = (run("teaching"), run("h200"));
     assert!(teaching["time"]["ns"].as_u64().unwrap() > h200["time"]["ns"].as_u64().unwrap());
-    assert_eq!(teaching["buffers"][0]["first"][0], "120");
+    assert_eq!(teaching["buffers"][0]["first"][0], 120.0);
     assert_eq!(teaching["findings"].as_array().unwrap().len(), 0);
 }
 
@@ -109,13 +123,13 @@ fn every_defect_of_the_example_is_found() {
         let mut all = vec!["--kernel", kernel, "--global", "64", "--local", "64"];
         all.extend(args);
         let (code, out, err) = sim(&["check"], "defects.cl", &all);
-        assert_eq!(code, 6, "{kernel}: {out}{err}");
+        assert_eq!(code, 7, "{kernel}: {out}{err}");
         assert!(out.contains(word) && out.contains('^') && out.contains("defects.cl:"), "{kernel}: {out}");
         all.push("--json");
         let (code, out, _) = sim(&["check"], "defects.cl", &all);
         let findings: Value = serde_json::from_str(&out).unwrap();
         let first = &findings[0];
-        assert!(code == 6 && first["line"].as_u64().unwrap() > 1 && first["kernel"] == kernel, "{findings}");
+        assert!(code == 7 && first["line"].as_u64().unwrap() > 1 && first["kernel"] == kernel, "{findings}");
     }
     let (code, out, _) = sim(&["check"], "matmul.cl", &MATMUL);
     assert!(code == 0 && out.contains("nothing found"), "{out}");

@@ -112,3 +112,132 @@ fn arguments_that_do_not_fit_are_named() {
     );
     std::fs::remove_dir_all(dir).unwrap();
 }
+
+/// Runs the one kernel of a text in a folder of its own, whose name has a blank.
+fn text(name: &str, kernel: &str, args: &[&str]) -> (i32, String, String, std::path::PathBuf) {
+    let dir = folder(name).join("a folder");
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("k.h"), "#define FROM_HEADER 5\n").unwrap();
+    let path = dir.join("k.cl");
+    std::fs::write(&path, kernel).unwrap();
+    let output = netcl().args(["sim", "run"]).arg(&path).args(args).output().unwrap();
+    let (out, err) = texts(&output);
+    (output.status.code().unwrap_or(-1), out, err, dir)
+}
+
+#[test]
+fn types_are_compared_with_the_kernels() {
+    let kernel = "kernel void k(global float *x, uint n) { x[get_global_id(0)] = n; }";
+    for (args, wanted) in [
+        (["buffer:f64:4", "u32:3"], "buffer:f32"),
+        (["buffer:f32:4", "f32:3"], "u32:<value>"),
+        (["buffer:f32:4", "u32x2:3,4"], "u32:<value>"),
+        (["f32:1", "u32:3"], "buffer"),
+        (["buffer:i32:4", "u32:3"], "buffer:f32"),
+    ] {
+        let given = ["--global", "4", "--arg", args[0], "--arg", args[1]];
+        let (code, out, err, dir) = text("sim-types", kernel, &given);
+        assert!(code == 1 && err.contains(wanted), "{args:?}: {code} {out}{err}");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}
+
+#[test]
+fn structures_null_offsets_dimensions_and_macros_with_blanks_reach_the_kernel() {
+    let kernel = "#include \"k.h\"
+        typedef struct { char c; float4 v; struct { short a[2]; } in; } S;
+        kernel void k(global float *y, S s, global int *none, T plus) {
+          y[get_global_id(0)] = s.c + s.v.w + s.in.a[1] + (none == 0) * 1000 + plus + FROM_HEADER + 10000 * get_work_dim();
+        }";
+    let args = [
+        "-D",
+        "T=unsigned int",
+        "--global",
+        "4,1",
+        "--offset",
+        "2,0",
+        "--arg",
+        "buffer:f32:6:zero",
+        "--arg",
+        "{i8:1,f32x4:0 0 0 2,{{i16:0,i16:3}}}",
+        "--arg",
+        "null",
+        "--arg",
+        "u32:4",
+        "--json",
+    ];
+    let (code, out, err, dir) = text("sim-struct", kernel, &args);
+    assert_eq!(code, 0, "{out}{err}");
+    let json: Value = serde_json::from_str(&out).unwrap();
+    let sum = 21015.0;
+    assert_eq!(json["buffers"][0]["first"], serde_json::json!([0.0, 0.0, sum, sum, sum, sum]));
+    std::fs::remove_dir_all(dir).unwrap();
+    let wrong = [
+        "-D",
+        "T=int",
+        "--global",
+        "4",
+        "--arg",
+        "buffer:f32:6",
+        "--arg",
+        "{i8:1,f32:2}",
+        "--arg",
+        "null",
+        "--arg",
+        "u32:4",
+    ];
+    let (code, _, err, dir) = text("sim-struct-wrong", kernel, &wrong);
+    assert!(code == 1 && err.contains("{i8:<value>,f32x4:<values>,"), "{err}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn buffers_go_to_files_and_come_from_them() {
+    let kernel = "kernel void k(global const float *x, global float *y) { y[get_global_id(0)] = 2 * x[get_global_id(0)]; }";
+    let dir = folder("sim-out");
+    let (npy, raw) = (dir.join("y.npy"), dir.join("x.bin"));
+    let given = [format!("y={}", npy.display()), format!("x={}", raw.display())];
+    let args = [
+        "--global",
+        "4",
+        "--arg",
+        "buffer:f32:4:iota:read",
+        "--arg",
+        "buffer:f32:4",
+        "--out",
+        &given[0],
+        "--out",
+        &given[1],
+    ];
+    let (code, out, err, one) = text("sim-out-run", kernel, &args);
+    assert_eq!(code, 0, "{out}{err}");
+    let bytes = std::fs::read(&npy).unwrap();
+    assert!(bytes.starts_with(b"\x93NUMPY") && bytes.ends_with(&6f32.to_le_bytes()));
+    assert_eq!(std::fs::read(&raw).unwrap().len(), 16);
+    let again = format!("buffer:f32:4:@{}:read", npy.display());
+    let args = ["--global", "4", "--arg", &again, "--arg", "buffer:f32:4"];
+    let (code, out, err, two) = text("sim-out-again", kernel, &args);
+    assert!(code == 0 && out.contains("y (4 elements): 0 4 8 12"), "{out}{err}");
+    for dir in [dir, one, two] {
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}
+
+#[test]
+fn an_access_outside_is_found_without_asking_and_a_launch_that_fails_is_another_code() {
+    let kernel = "kernel void k(global int *x) { x[get_global_id(0) + 1] = 7; }";
+    let (code, out, err, dir) = text("sim-bounds", kernel, &["--global", "4", "--arg", "buffer:i32:4:zero"]);
+    assert!(code == 7 && out.contains("write-outside") && err.contains("1 finding in"), "{code}: {out}{err}");
+    assert!(out.contains("the store writes 7") && out.contains("hint: "), "{out}");
+    std::fs::remove_dir_all(dir).unwrap();
+    let none = ["--global", "4", "--arg", "buffer:i32:4:zero", "--check", "none"];
+    let (code, _, _, dir) = text("sim-bounds-none", kernel, &none);
+    assert_eq!(code, 0);
+    std::fs::remove_dir_all(dir).unwrap();
+    // One work-item of eight that never ends.
+    let endless = "kernel void k(global int *x) {\n  if (get_global_id(0) == 3) while (x[0] == 0);\n}";
+    let args = ["--global", "8", "--arg", "buffer:i32:8:zero", "--timeout", "0.3", "--check", "all"];
+    let (code, _, err, dir) = text("sim-endless", endless, &args);
+    assert!(code == 6 && err.contains("kernel k") && err.contains("k.cl:2:"), "{code}: {err}");
+    std::fs::remove_dir_all(dir).unwrap();
+}

@@ -92,14 +92,14 @@ fn every_kind_of_finding_has_its_place_its_line_and_a_caret() {
         args.iter().for_each(|a| _ = command.args(["--arg", a]));
         let output = command.output().unwrap();
         let (out, err) = texts(&output);
-        assert_eq!(output.status.code(), Some(6), "{kernel}: {out}{err}");
+        assert_eq!(output.status.code(), Some(7), "{kernel}: {out}{err}");
         let one_or_more =
             ["1 finding in", "findings in"].iter().any(|n| err.contains(&format!("{n} kernel {kernel}")));
         assert!(one_or_more, "{kernel}: {err}");
 
         let output = command.arg("--json").output().unwrap();
         let (out, err) = texts(&output);
-        assert_eq!(output.status.code(), Some(6), "{kernel}: {out}{err}");
+        assert_eq!(output.status.code(), Some(7), "{kernel}: {out}{err}");
         let findings: Value = serde_json::from_str(&out).unwrap();
         let found = findings.as_array().unwrap().iter().find(|f| f["check"] == name);
         let found = found.unwrap_or_else(|| panic!("{kernel}: no {name} in {out}"));

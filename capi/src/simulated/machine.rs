@@ -77,7 +77,7 @@ pub fn tell(number: c_int, sink: TraceSink, user: *mut c_void) -> Result<()> {
 /// Says a line of the functions themselves, beside what the machine says.
 pub fn say(line: impl FnOnce() -> String) {
     let narrator = told(&lock(&STATE));
-    narrator.say(TraceLevel::Commands, line);
+    narrator.say(TraceLevel::Commands, 0, line);
 }
 
 /// Runs what is in the queue from a thread of its own.

@@ -74,6 +74,11 @@ impl Answer for [(u32, &str)] {
 }
 
 impl Room {
+    /// Of a call's parameters.
+    pub fn new(size: usize, value: Out<u8>, size_ret: Out<usize>) -> Self {
+        Self { size, value, size_ret }
+    }
+
     /// Gives the answer.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use crate::cl;
 use crate::cl::{Code, Result};
 use crate::device::{Device, platform};
 use crate::platform::of_type;
-use crate::raw::{ContextNotify, Handle, In, Notify, Out};
+use crate::raw::{ContextNotify, Handle, In, Notify};
 use crate::registry::{self, Object, Tag};
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -141,14 +141,7 @@ pub fn create_context_from_type(
 }
 
 /// `clGetContextInfo`.
-pub fn get_context_info(
-    handle: Handle,
-    name: u32,
-    size: usize,
-    value: Out<u8>,
-    size_ret: Out<usize>,
-) -> Result<()> {
-    let room = Room { size, value, size_ret };
+pub fn get_context_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     let context = registry::get::<Context>(handle)?;
     match name {
         cl::CONTEXT_REFERENCE_COUNT => room.give(&registry::references(&*context)),

@@ -13,14 +13,8 @@ pub fn get_platform_ids(room: u32, to: Out<Handle>, count: Out<u32>) -> Result<(
 }
 
 /// `clGetPlatformInfo`.
-pub fn get_platform_info(
-    handle: Handle,
-    name: u32,
-    size: usize,
-    value: Out<u8>,
-    size_ret: Out<usize>,
-) -> Result<()> {
-    device::platform_info(handle, name, Room { size, value, size_ret })
+pub fn get_platform_info(handle: Handle, name: u32, room: Room) -> Result<()> {
+    device::platform_info(handle, name, room)
 }
 
 /// Devices of the types that the bits name.
@@ -55,14 +49,8 @@ pub fn get_device_ids(handle: Handle, types: u64, room: u32, to: Out<Handle>, co
 }
 
 /// `clGetDeviceInfo`.
-pub fn get_device_info(
-    handle: Handle,
-    name: u32,
-    size: usize,
-    value: Out<u8>,
-    size_ret: Out<usize>,
-) -> Result<()> {
-    device::device_info(handle, name, Room { size, value, size_ret })
+pub fn get_device_info(handle: Handle, name: u32, room: Room) -> Result<()> {
+    device::device_info(handle, name, room)
 }
 
 /// `clRetainDevice` and `clReleaseDevice`: root devices are not counted.

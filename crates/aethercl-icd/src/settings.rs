@@ -9,7 +9,7 @@ use std::time::Duration;
 /// What the environment asks for.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `AETHERCL_PROFILES`: names and files of profiles, by commas. A device each; without it, those of GPUs that exist.
+    /// `AETHERCL_PROFILES`: names and files of profiles, separated by commas. A device each; without it, those of GPUs that exist.
     pub profiles: Vec<Profile>,
     /// `AETHERCL_CHECK`: what is looked for in every launch.
     pub checks: Checks,

@@ -24,7 +24,7 @@ pub mod source;
 mod text;
 pub mod types;
 
-pub use check::{Checks, Finding, FindingKind};
+pub use check::{Checks, Finding, FindingKind, Item};
 pub use compile::{BuildError, Source, check_unit, compile, compile_for, preprocessed};
 pub use counters::Counters;
 pub use launch::{Access, Arg, LaunchError, LaunchOptions, MAX_STEPS, MAX_TIME, NdRange, Outcome};

@@ -53,8 +53,19 @@ impl Number {
         NUMBERS.iter().find(|(_, n, _)| *n == self).map_or(0, |(.., size)| *size)
     }
 
+    /// A value for JSON: a number; one that is not finite as text.
+    pub fn json(self, bytes: &[u8]) -> serde_json::Value {
+        let text = self.show(bytes);
+        match (self, text.parse::<f64>()) {
+            (Self::U64, _) => text.parse::<u64>().map_or(text.into(), Into::into),
+            (_, Ok(value)) if self.is_float() && value.is_finite() => value.into(),
+            _ if self.is_float() => text.into(),
+            _ => text.parse::<i64>().map_or(text.into(), Into::into),
+        }
+    }
+
     /// Whether it holds fractions.
-    fn is_float(self) -> bool {
+    pub fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::F32 | Self::F64)
     }
 
@@ -135,23 +146,53 @@ pub enum KernelArg {
         read: bool,
     },
     /// `<type>:<value>`, or `<type>x<n>:<value>,<value>,…`
-    Scalar(Vec<u8>),
+    Scalar(Value),
+    /// `{<type>:<value>,…}`: a structure or array by its fields.
+    Fields(Vec<Part>),
     /// `local:<type>:<count>`
     Local(usize),
+    /// `null`: a pointer to nothing.
+    Null,
+}
+
+/// A number or a vector.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// Type of its elements.
+    pub number: Number,
+    /// Elements, 1 of a number.
+    pub lanes: usize,
+    /// As memory holds it.
+    pub bytes: Vec<u8>,
+}
+
+/// A field of a structure, or an element of an array in one.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    /// A number or a vector.
+    Value(Value),
+    /// A structure or an array.
+    Fields(Vec<Part>),
 }
 
 impl FromStr for KernelArg {
     type Err = String;
     fn from_str(s: &str) -> Result<Self, String> {
-        let parts: Vec<&str> = s.split(':').collect();
+        if s == "null" {
+            return Ok(Self::Null);
+        }
+        if s.starts_with('{') {
+            return fields(s).map(Self::Fields);
+        }
+        let parts: Vec<&str> = s.splitn(5, ':').collect();
         match parts.as_slice() {
             ["buffer", number, count, rest @ ..] if rest.len() <= 2 => buffer(number, count, rest),
             ["buffer", ..] => Err("expected buffer:<type>:<count>[:<content>][:read]".into()),
             ["local", number, count] => Ok(Self::Local(number.parse::<Number>()?.size() * whole(count)?)),
             ["local", ..] => Err("expected local:<type>:<count>".into()),
-            [number, values] => scalar(number, values),
+            [number, values] => scalar(number, values, ',').map(Self::Scalar),
             _ => Err(format!(
-                "{s:?}: expected buffer:<type>:<count>[:<content>][:read], local:<type>:<count>, or <type>:<value>"
+                "{s:?}: expected buffer:<type>:<count>[:<content>][:read], local:<type>:<count>, <type>:<value>, {{<type>:<value>,…}} or null"
             )),
         }
     }
@@ -183,7 +224,31 @@ fn buffer(number: &str, count: &str, rest: &[&str]) -> Result<KernelArg, String>
     Ok(KernelArg::Buffer { number, count: whole(count)?, init, read })
 }
 
-fn scalar(number: &str, values: &str) -> Result<KernelArg, String> {
+/// `{i32:7,f32x4:1 2 3 4,{u8:1,u8:2}}`: commas between fields, blanks between the values of a vector.
+fn fields(text: &str) -> Result<Vec<Part>, String> {
+    let inner = text.strip_prefix('{').and_then(|t| t.strip_suffix('}'));
+    let inner = inner.ok_or_else(|| format!("{text:?}: expected a structure's fields within {{ and }}"))?;
+    let (mut depth, mut start, mut parts) = (0i32, 0, Vec::new());
+    for (i, c) in inner.char_indices().chain([(inner.len(), ',')]) {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(inner[start..i].trim());
+                start = i + 1;
+            }
+            _ => {}
+        }
+    }
+    let one = |part: &str| match part.split_once(':') {
+        _ if part.starts_with('{') => fields(part).map(Part::Fields),
+        Some((number, values)) => scalar(number, values, ' ').map(Part::Value),
+        None => Err(format!("{part:?}: expected a field as <type>:<value> or {{…}}")),
+    };
+    parts.into_iter().map(one).collect()
+}
+
+fn scalar(number: &str, values: &str, between: char) -> Result<Value, String> {
     let (base, lanes) = match number.split_once('x') {
         Some((base, lanes)) => (base, whole(lanes)?),
         None => (number, 1),
@@ -191,7 +256,7 @@ fn scalar(number: &str, values: &str) -> Result<KernelArg, String> {
     let number: Number = base.parse()?;
     let mut bytes = Vec::new();
     let mut found = 0;
-    for value in values.split(',') {
+    for value in values.split(between).filter(|v| between != ' ' || !v.is_empty()) {
         bytes.extend(number.bytes(value.trim())?);
         found += 1;
     }
@@ -202,7 +267,7 @@ fn scalar(number: &str, values: &str) -> Result<KernelArg, String> {
     if lanes == 3 {
         bytes.extend(vec![0; number.size()]);
     }
-    Ok(KernelArg::Scalar(bytes))
+    Ok(Value { number, lanes, bytes })
 }
 
 /// The bytes of a buffer before the launch; none where it is not written. `seed` tells buffers apart.
@@ -213,6 +278,10 @@ pub fn content(number: Number, count: usize, init: &Init, seed: u64) -> std::io:
         Init::Value(value) => value.repeat(count),
         Init::File(path) => {
             let mut data = std::fs::read(path)?;
+            if super::npy::is_one(path) {
+                let invalid = |why| std::io::Error::new(std::io::ErrorKind::InvalidData, why);
+                data = super::npy::values(&data, number).map_err(invalid)?;
+            }
             if data.len() < bytes {
                 let why = format!("{} bytes, and the buffer has {bytes}", data.len());
                 return Err(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, why));
@@ -247,17 +316,37 @@ fn encode(number: Number, value: f64) -> Vec<u8> {
     }
 }
 
-/// Sizes of one to three dimensions: `64,8`.
-pub fn sizes(text: &str) -> Result<[u64; 3], String> {
-    let mut out = [1; 3];
+/// Numbers of one to three dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// By dimension; of those that are not named what leaves them out.
+    pub of: [u64; 3],
+    /// How many are named.
+    pub dimensions: u32,
+}
+
+fn dimensions(text: &str, otherwise: u64, least: u64, what: &str) -> Result<Sizes, String> {
+    let mut of = [otherwise; 3];
     let parts: Vec<&str> = text.split(',').collect();
     if parts.len() > 3 {
         return Err(format!("{}; there are at most three", counted(parts.len(), "dimension")));
     }
-    for (slot, part) in out.iter_mut().zip(parts) {
-        *slot = part.trim().parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("{part:?} is no size"))?;
+    let dimensions = parts.len() as u32;
+    for (slot, part) in of.iter_mut().zip(parts) {
+        let number = part.trim().parse().ok().filter(|n| *n >= least);
+        *slot = number.ok_or_else(|| format!("{part:?} is no {what}"))?;
     }
-    Ok(out)
+    Ok(Sizes { of, dimensions })
+}
+
+/// Sizes of one to three dimensions: `64,8`.
+pub fn sizes(text: &str) -> Result<Sizes, String> {
+    dimensions(text, 1, 1, "size")
+}
+
+/// Offsets of one to three dimensions.
+pub fn offsets(text: &str) -> Result<Sizes, String> {
+    dimensions(text, 0, 0, "offset")
 }
 
 #[cfg(test)]
@@ -267,6 +356,9 @@ mod tests {
     #[test]
     fn arguments_are_read() {
         let buffer = |init, read| KernelArg::Buffer { number: Number::F32, count: 4096, init, read };
+        let value = |number, lanes, bytes: &[u8]| Value { number, lanes, bytes: bytes.to_vec() };
+        let scalar = |number, lanes, bytes: &[u8]| KernelArg::Scalar(value(number, lanes, bytes));
+        let one = |n: u8| Part::Value(value(Number::U8, 1, &[n]));
         for (text, expected) in [
             ("buffer:f32:4096:random", buffer(Init::Random, false)),
             ("buffer:f32:4096", buffer(Init::Unwritten, false)),
@@ -274,9 +366,18 @@ mod tests {
             ("buffer:f32:4096:iota:read", buffer(Init::Iota, true)),
             ("buffer:f32:4096:1.5", buffer(Init::Value(1.5f32.to_le_bytes().to_vec()), false)),
             ("buffer:f32:4096:@x.bin", buffer(Init::File("x.bin".into()), false)),
-            ("i32:-7", KernelArg::Scalar((-7i32).to_le_bytes().to_vec())),
-            ("u8x4:1,2,3,4", KernelArg::Scalar(vec![1, 2, 3, 4])),
-            ("u8x3:1,2,3", KernelArg::Scalar(vec![1, 2, 3, 0])),
+            ("i32:-7", scalar(Number::I32, 1, &(-7i32).to_le_bytes())),
+            ("u8x4:1,2,3,4", scalar(Number::U8, 4, &[1, 2, 3, 4])),
+            ("u8x3:1,2,3", scalar(Number::U8, 3, &[1, 2, 3, 0])),
+            ("null", KernelArg::Null),
+            (
+                "{u8:1, {u8:2,u8:3}, u8x2:4 5}",
+                KernelArg::Fields(vec![
+                    one(1),
+                    Part::Fields(vec![one(2), one(3)]),
+                    Part::Value(value(Number::U8, 2, &[4, 5])),
+                ]),
+            ),
             ("local:f32:64", KernelArg::Local(256)),
         ] {
             assert_eq!(text.parse(), Ok(expected), "{text}");
@@ -296,11 +397,16 @@ mod tests {
             ("i32:300000000000", "i32"),
             ("f32x4:1,2", "4 lanes"),
             ("seven", "<type>:<value>"),
+            ("{i32:1", "within"),
+            ("{i32}", "field"),
+            ("{f32x4:1 2}", "4 lanes"),
         ] {
             let e = text.parse::<KernelArg>().unwrap_err();
             assert!(e.contains(part), "{text}: {e}");
         }
-        assert_eq!(sizes("64,8"), Ok([64, 8, 1]));
+        assert_eq!(sizes("64,8"), Ok(Sizes { of: [64, 8, 1], dimensions: 2 }));
+        assert_eq!(sizes("4,1"), Ok(Sizes { of: [4, 1, 1], dimensions: 2 }));
+        assert_eq!(offsets("0,8"), Ok(Sizes { of: [0, 8, 0], dimensions: 2 }));
         assert!(sizes("0").is_err() && sizes("1,2,3,4").is_err() && sizes("").is_err());
     }
 

@@ -1,13 +1,15 @@
 //! `netcl sim`: one kernel of a file on the simulated GPU, with its results, what the checks found, and what a GPU would take.
 
 mod arg;
+mod fit;
+mod npy;
 pub mod report;
 
 use crate::out;
 use aethercl::machine::{Binding, Completion, Gpu, GpuError, KernelLaunch, Narrator, Options, TraceLevel};
 use aethercl::model::Profile;
-use aethercl::{Access, ArgKind, Checks, Includes, KernelInfo, LaunchOptions, NdRange, Program, Source};
-use arg::{Init, KernelArg, content, sizes};
+use aethercl::{Access, Checks, Includes, KernelInfo, LaunchOptions, NdRange, Program, Source};
+use arg::{Init, KernelArg, Sizes, content, offsets, sizes};
 use netcl::device::{check_writable, counted};
 use netcl::prelude::*;
 use report::{BufferReport, Report};
@@ -24,9 +26,10 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// Run a kernel; print results, findings, counters and the time a GPU would take
+    /// Run a kernel; print results, findings, counters and the time a GPU would take; exit codes as of check
     Run(Box<RunArgs>),
-    /// Build a file, and run a kernel of it with every check; exit code 6 on any finding, 5 if it does not build
+    /// Build a file, and run a kernel of it with every check; exit code 7 on any finding, 6 if it cannot be launched or does
+    /// not end, 5 if it does not build
     Check(Box<CheckArgs>),
 }
 
@@ -41,12 +44,16 @@ struct LaunchArgs {
     kernel: Option<String>,
     /// Work-items in each dimension: 1024 or 64,8
     #[arg(long, value_parser = sizes, value_name = "X[,Y[,Z]]")]
-    global: Option<[u64; 3]>,
+    global: Option<Sizes>,
     /// Work-items of a group in each dimension
     #[arg(long, value_parser = sizes, value_name = "X[,Y[,Z]]")]
-    local: Option<[u64; 3]>,
-    /// An argument, in order (repeatable): buffer:<type>:<count>[:<content>][:read], local:<type>:<count>, <type>:<value>.
-    /// Types are i8 … u64, f16, f32, f64; a vector is f32x4:1,2,3,4. Content: unwritten, random, iota, zero, a value, @FILE
+    local: Option<Sizes>,
+    /// The first global id in each dimension
+    #[arg(long, value_parser = offsets, value_name = "X[,Y[,Z]]")]
+    offset: Option<Sizes>,
+    /// An argument, in order (repeatable): buffer:<type>:<count>[:<content>][:read], local:<type>:<count>, <type>:<value>, null.
+    /// Types are i8 … u64, f16, f32, f64; a vector is f32x4:1,2,3,4; a structure {i32:1,f32x4:1 2 3 4}. Content: unwritten, random,
+    /// iota, zero, a value, @FILE (raw, or .npy)
     #[arg(long = "arg", value_name = "ARG", allow_hyphen_values = true)]
     args: Vec<KernelArg>,
     /// A macro (repeatable): NAME or NAME=VALUE
@@ -86,8 +93,8 @@ fn timeout(text: &str) -> std::result::Result<Timeout, String> {
 struct RunArgs {
     #[command(flatten)]
     launch: LaunchArgs,
-    /// Checks by name, separated by commas, or all
-    #[arg(long, default_value = "")]
+    /// Checks by name, separated by commas; all, none
+    #[arg(long, default_value = "bounds")]
     check: String,
     /// Write a timeline that ui.perfetto.dev opens
     #[arg(long, value_name = "FILE.json")]
@@ -98,6 +105,9 @@ struct RunArgs {
     /// Elements of each buffer that are printed
     #[arg(long, default_value_t = 16)]
     show: usize,
+    /// Write a buffer to a file after the launch (repeatable): raw bytes, or .npy. Without a name the one that the kernel writes
+    #[arg(long, value_name = "[NAME=]FILE")]
+    out: Vec<String>,
 }
 
 #[derive(clap::Args)]
@@ -121,7 +131,7 @@ pub fn run(args: &Args) -> Result<()> {
                 ..Options::default()
             };
             let session = Session::open(&a.launch, &a.check, options)?;
-            let report = session.run(a.show, a.trace.as_deref())?;
+            let report = session.run(a.show, a.trace.as_deref(), &a.out)?;
             if a.launch.json {
                 out::json(&report)?
             } else {
@@ -147,7 +157,7 @@ fn check(a: &CheckArgs) -> Result<()> {
             counted(kernels, "kernel")
         ));
     }
-    let report = session.run(0, None)?;
+    let report = session.run(0, None, &[])?;
     if a.launch.json {
         out::json(&report.findings)?;
     } else {
@@ -170,11 +180,11 @@ impl<'a> Session<'a> {
         let profile = profile(&args.profile)?;
         let text = std::fs::read_to_string(&args.file).map_err(|e| Error::io("reading", &args.file, &e))?;
         let mut flags = args.options.clone();
-        args.define.iter().for_each(|d| flags.push_str(&format!(" -D{d}")));
+        args.define.iter().for_each(|d| flags.push_str(&format!(" -D{}", quoted(d))));
         // A file's own folder is where its includes are looked for first.
         let own = args.file.parent().filter(|p| !p.as_os_str().is_empty()).map(Path::to_owned);
         for folder in own.iter().chain(&args.include) {
-            flags.push_str(&format!(" -I{}", folder.display()));
+            flags.push_str(&format!(" -I{}", quoted(&folder.display().to_string())));
         }
         let name = args.file.display().to_string();
         let source = Source { name: &name, text: &text };
@@ -203,9 +213,39 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Files of `--out` with the argument that goes into each.
+    fn files<'o>(&self, kernel: &KernelInfo, out: &'o [String]) -> Result<Vec<(usize, &'o Path)>> {
+        let buffers: Vec<(usize, bool)> = self.args.args.iter().enumerate().filter_map(buffer_of).collect();
+        let named = |name: &str| kernel.args.iter().position(|a| a.name == name);
+        let mut files = Vec::new();
+        for text in out {
+            let (index, path) = match text.split_once('=').and_then(|(n, path)| Some((named(n)?, path))) {
+                Some((index, path)) if buffers.iter().any(|(i, _)| *i == index) => (index, path),
+                Some((index, _)) => {
+                    let name = &kernel.args[index].name;
+                    return Err(Error::format(format!("--out {text}: {name} is no buffer")));
+                }
+                None => {
+                    let written: Vec<usize> = buffers.iter().filter(|b| !b.1).map(|b| b.0).collect();
+                    let [one] = written[..] else {
+                        return Err(Error::format(format!(
+                            "--out {text}: the kernel may write {}; --out NAME=FILE says which",
+                            counted(written.len(), "buffer")
+                        )));
+                    };
+                    (one, text.as_str())
+                }
+            };
+            check_writable(Path::new(path))?;
+            files.push((index, Path::new(path)));
+        }
+        Ok(files)
+    }
+
     /// Buffers in, the kernel, buffers out.
-    fn run(mut self, show: usize, trace: Option<&Path>) -> Result<Report> {
+    fn run(mut self, show: usize, trace: Option<&Path>, out: &[String]) -> Result<Report> {
         let kernel = self.kernel()?.clone();
+        let files = self.files(&kernel, out)?;
         let range = self.range(&kernel)?;
         let failed = |e: GpuError| Error::launch(e.to_string());
         let queue = self.gpu.open_queue().map_err(failed)?;
@@ -222,12 +262,21 @@ impl<'a> Session<'a> {
         let fence = self.gpu.launch(queue, Arc::new(work), None).map_err(failed)?;
         let done = self.gpu.wait(fence).map_err(failed)?;
         let mut report = Report::new(&kernel.name, self.gpu.profile(), &done);
-        for ((binding, arg), info) in bindings.iter().zip(&self.args.args).zip(&kernel.args) {
-            if let (Binding::Buffer { address, bytes, access: Access::Write }, true) = (binding, show > 0) {
+        for (i, (binding, arg)) in bindings.iter().zip(&self.args.args).enumerate() {
+            let info = &kernel.args[i];
+            let file = files.iter().find(|(index, _)| *index == i).map(|(_, path)| *path);
+            if let Binding::Buffer { address, bytes: bytes @ 1.., access } = binding
+                && (file.is_some() || (show > 0 && *access == Access::Write))
+            {
                 let fence = self.gpu.read(queue, *address, *bytes, None).map_err(failed)?;
                 let Completion { outcome, .. } = self.gpu.wait(fence).map_err(failed)?;
                 let data = outcome.map_err(failed)?.data;
-                report.buffers.push(BufferReport::new(&info.name, arg, &data, show));
+                if let Some(path) = file {
+                    write_buffer(path, arg, &data)?;
+                }
+                if show > 0 && *access == Access::Write {
+                    report.buffers.push(BufferReport::new(&info.name, arg, &data, show));
+                }
             }
         }
         if let (Some(path), Some(timeline)) = (trace, self.gpu.timeline()) {
@@ -239,9 +288,18 @@ impl<'a> Session<'a> {
 
     /// Sizes as given; a group as the kernel requires it, else as large as fits.
     fn range(&self, kernel: &KernelInfo) -> Result<NdRange> {
-        let global = self.args.global.ok_or_else(|| Error::format("--global is needed to run a kernel"))?;
+        let given = self.args.global.ok_or_else(|| Error::format("--global is needed to run a kernel"))?;
+        let (global, dimensions) = (given.of, given.dimensions);
+        for (name, other) in [("local", self.args.local), ("offset", self.args.offset)] {
+            if let Some(n) = other.map(|o| o.dimensions).filter(|n| *n > dimensions) {
+                return Err(Error::format(format!(
+                    "--{name} has {}, --global {dimensions}",
+                    counted(n as usize, "dimension")
+                )));
+            }
+        }
         let local = match (self.args.local, kernel.required_group) {
-            (Some(local), _) => local,
+            (Some(local), _) => local.of,
             (None, Some(required)) => required,
             (None, None) => [largest_divisor(global[0], 64), 1, 1],
         };
@@ -260,8 +318,8 @@ impl<'a> Session<'a> {
                 counted(items, "item")
             )));
         }
-        let dimensions = (1..=3).rev().find(|d| global[d - 1] > 1).unwrap_or(1) as u32;
-        Ok(NdRange { global, local, offset: [0; 3], dimensions })
+        let offset = self.args.offset.map_or([0; 3], |o| o.of);
+        Ok(NdRange { global, local, offset, dimensions })
     }
 
     fn bind(&mut self, kernel: &KernelInfo, queue: usize) -> Result<Vec<Binding>> {
@@ -276,30 +334,38 @@ impl<'a> Session<'a> {
             )));
         }
         let mut bindings = Vec::new();
+        let program = Arc::clone(&self.program);
+        let hir = program.hir();
+        let id =
+            hir.kernel(&kernel.name).ok_or_else(|| Error::format(format!("no kernel {}", kernel.name)))?;
+        let parameters = &hir.function(id).locals;
         for (i, (arg, info)) in self.args.args.iter().zip(&kernel.args).enumerate() {
-            let fits = match arg {
-                KernelArg::Buffer { .. } => matches!(info.kind, ArgKind::Buffer { .. }),
-                KernelArg::Local(_) => matches!(info.kind, ArgKind::Local),
-                KernelArg::Scalar(bytes) => info.kind == ArgKind::Value(bytes.len() as u64),
-            };
-            if !fits {
-                return Err(Error::format(format!(
-                    "argument {i} of kernel {} is {} {}, which the {}. --arg does not fit",
+            let value = fit::check(&hir.types, parameters[i].ty, arg).map_err(|why| {
+                Error::format(format!(
+                    "argument {i} of kernel {} is {} {}, which the {}. --arg does not fit: {why}",
                     kernel.name,
                     info.ty,
                     info.name,
                     i + 1
-                )));
-            }
-            bindings.push(self.binding(i, arg, &info.name, queue)?);
+                ))
+            })?;
+            bindings.push(self.binding(i, arg, &info.name, queue, value)?);
         }
         Ok(bindings)
     }
 
-    fn binding(&mut self, i: usize, arg: &KernelArg, name: &str, queue: usize) -> Result<Binding> {
+    fn binding(
+        &mut self,
+        i: usize,
+        arg: &KernelArg,
+        name: &str,
+        queue: usize,
+        value: Vec<u8>,
+    ) -> Result<Binding> {
         let failed = |e: GpuError| Error::launch(e.to_string());
         Ok(match arg {
-            KernelArg::Scalar(bytes) => Binding::Scalar(bytes.clone()),
+            KernelArg::Scalar(_) | KernelArg::Fields(_) => Binding::Scalar(value),
+            KernelArg::Null => Binding::Buffer { address: 0, bytes: 0, access: Access::Read },
             KernelArg::Local(bytes) => Binding::Local(*bytes),
             KernelArg::Buffer { number, count, init, read } => {
                 let bytes = (count * number.size()) as u64;
@@ -317,6 +383,21 @@ impl<'a> Session<'a> {
     }
 }
 
+/// A word for build options, in which blanks, quotes and backslashes stand for themselves.
+fn quoted(word: &str) -> String {
+    let special = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\');
+    word.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
+}
+
+/// What a buffer holds, as raw bytes or a file of NumPy.
+fn write_buffer(path: &Path, arg: &KernelArg, data: &[u8]) -> Result<()> {
+    let file = match arg {
+        KernelArg::Buffer { number, .. } if npy::is_one(path) => npy::file(*number, data),
+        _ => data.to_vec(),
+    };
+    std::fs::write(path, file).map_err(|e| Error::io("writing", path, &e))
+}
+
 /// The profile of this name, or of a TOML file.
 pub fn profile(name: &str) -> Result<Profile> {
     if !name.ends_with(".toml") {
@@ -325,6 +406,14 @@ pub fn profile(name: &str) -> Result<Profile> {
     let path = Path::new(name);
     let text = std::fs::read_to_string(path).map_err(|e| Error::io("reading", path, &e))?;
     Profile::parse(&text).map_err(|e| Error::format(format!("{name}: {e}")))
+}
+
+/// Number of an argument that is a buffer, and whether the kernel only reads it.
+fn buffer_of((i, arg): (usize, &KernelArg)) -> Option<(usize, bool)> {
+    match arg {
+        KernelArg::Buffer { read, .. } => Some((i, *read)),
+        _ => None,
+    }
 }
 
 /// The largest number up to `most` that divides `n`.
@@ -338,6 +427,7 @@ mod tests {
 
     #[test]
     fn groups_divide() {
+        assert_eq!(quoted("T=unsigned int"), "T=unsigned\\ int");
         assert_eq!([100, 64, 7, 131].map(|n| largest_divisor(n, 64)), [50, 64, 7, 1]);
     }
 }

@@ -1,6 +1,7 @@
 //! What `netcl sim run` and `netcl sim check` print.
 
 use super::arg::KernelArg;
+use crate::out;
 use aethercl::Finding;
 use aethercl::counters::Counters;
 use aethercl::machine::{Completion, Outcome, human_ns};
@@ -8,6 +9,9 @@ use aethercl::model::{Bound, Profile};
 use netcl::device::counted;
 use netcl::prelude::*;
 use serde::Serialize;
+
+/// Exit code where a kernel ran and the checks found something.
+const FINDINGS: u8 = 7;
 
 /// A run of one kernel.
 #[derive(Serialize)]
@@ -39,8 +43,23 @@ pub struct FindingReport {
     offset: i64,
     /// How often it happened there.
     count: u64,
+    /// What usually helps.
+    hint: &'static str,
+    /// What memory held and what was to be stored, the first time.
+    values: Vec<String>,
+    /// Who did what, the first time.
+    items: Vec<ItemReport>,
     /// As it is printed for people.
     text: String,
+}
+
+/// A work-item of a finding.
+#[derive(Serialize)]
+struct ItemReport {
+    global: [u64; 3],
+    local: [u64; 3],
+    group: [u64; 3],
+    did: &'static str,
 }
 
 /// What the model says.
@@ -67,7 +86,9 @@ struct TimeReport {
 pub struct BufferReport {
     name: String,
     elements: usize,
-    first: Vec<String>,
+    first: Vec<serde_json::Value>,
+    #[serde(skip)]
+    shown: Vec<String>,
 }
 
 impl BufferReport {
@@ -77,13 +98,14 @@ impl BufferReport {
             _ => super::arg::Number::U8,
         };
         let values = data.chunks_exact(number.size());
-        let first = values.clone().take(show).map(|v| number.show(v)).collect();
-        Self { name: name.into(), elements: values.len(), first }
+        let first = values.clone().take(show).map(|v| number.json(v)).collect();
+        let shown = values.clone().take(show).map(|v| number.show(v)).collect();
+        Self { name: name.into(), elements: values.len(), first, shown }
     }
 
     fn text(&self) -> String {
         let more = if self.elements > self.first.len() { " …" } else { "" };
-        format!("{} ({}): {}{more}", self.name, counted(self.elements, "element"), self.first.join(" "))
+        format!("{} ({}): {}{more}", self.name, counted(self.elements, "element"), self.shown.join(" "))
     }
 }
 
@@ -139,11 +161,14 @@ impl Report {
         lines.join("\n")
     }
 
-    /// An error where something was found.
+    /// An error with an exit code of its own where something was found.
     pub fn verdict(&self) -> Result<()> {
         match self.findings.len() {
             0 => Ok(()),
-            n => Err(Error::launch(format!("{} in kernel {}", counted(n, "finding"), self.kernel))),
+            n => Err({
+                out::end_with(FINDINGS);
+                Error::launch(format!("{} in kernel {}", counted(n, "finding"), self.kernel))
+            }),
         }
     }
 }
@@ -160,8 +185,17 @@ impl FindingReport {
             offset: f.offset,
             count: f.count,
             message: f.message.clone(),
+            hint: f.kind.hint(),
+            values: f.values.clone(),
+            items: f.items.iter().map(ItemReport::new).collect(),
             text: f.to_string(),
         }
+    }
+}
+
+impl ItemReport {
+    fn new(item: &aethercl::Item) -> Self {
+        Self { global: item.global, local: item.local, group: item.group, did: item.did }
     }
 }
 

@@ -44,6 +44,12 @@ pub(super) fn extensions(profile: &Profile) -> Vec<String> {
     always.into_iter().chain(optional).map(String::from).collect()
 }
 
+/// Extensions as a device reports them. `cl_khr_subgroups` promises that sub-groups make progress independently of one another, which
+/// those of a group in lockstep do not; programs find sub-groups by `__opencl_c_subgroups`, and the compiler knows both names.
+fn offered(device: &Device) -> impl Iterator<Item = &str> {
+    device.target.extensions.iter().map(String::as_str).filter(|e| *e != "cl_khr_subgroups")
+}
+
 /// `clGetPlatformInfo`.
 pub fn platform_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     if handle != platform() && handle != Handle::NULL {
@@ -90,7 +96,7 @@ fn identity(device: &Device, name: u32, room: Room) -> Option<Result<()>> {
         cl::DEVICE_PROFILE => room.give("FULL_PROFILE"),
         cl::DEVICE_VERSION => room.give(VERSION),
         cl::DEVICE_OPENCL_C_VERSION => room.give(OPENCL_C),
-        cl::DEVICE_EXTENSIONS => room.give(device.target.extensions.join(" ").as_str()),
+        cl::DEVICE_EXTENSIONS => room.give(offered(device).collect::<Vec<_>>().join(" ").as_str()),
         cl::DEVICE_BUILT_IN_KERNELS => room.give(""),
         cl::DEVICE_PLATFORM => room.give(&platform()),
         cl::DEVICE_AVAILABLE | cl::DEVICE_COMPILER_AVAILABLE | cl::DEVICE_LINKER_AVAILABLE => {
@@ -201,8 +207,7 @@ fn newer(device: &Device, name: u32, room: Room) -> Option<Result<()>> {
     Some(match name {
         cl::DEVICE_NUMERIC_VERSION => room.give(&version(3, 0, 0)),
         cl::DEVICE_EXTENSIONS_WITH_VERSION => {
-            let list: Vec<(u32, &str)> =
-                device.target.extensions.iter().map(|e| (version(1, 0, 0), e.as_str())).collect();
+            let list: Vec<(u32, &str)> = offered(device).map(|e| (version(1, 0, 0), e)).collect();
             room.give(&list[..])
         }
         cl::DEVICE_OPENCL_C_ALL_VERSIONS => {

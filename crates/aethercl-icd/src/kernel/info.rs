@@ -5,21 +5,14 @@ use crate::answer::Room;
 use crate::cl;
 use crate::cl::Result;
 use crate::device::Device;
-use crate::raw::{Handle, In, Out};
+use crate::raw::{Handle, In};
 use crate::registry;
 use aethercl::hir::{self, Local};
 use aethercl::types::{Space, Type, Types};
 use std::sync::Arc;
 
 /// `clGetKernelInfo`.
-pub fn get_kernel_info(
-    handle: Handle,
-    name: u32,
-    size: usize,
-    value: Out<u8>,
-    size_ret: Out<usize>,
-) -> Result<()> {
-    let room = Room { size, value, size_ret };
+pub fn get_kernel_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     let kernel = registry::get::<Kernel>(handle)?;
     match name {
         cl::KERNEL_FUNCTION_NAME => room.give(kernel.info.name.as_str()),
@@ -48,15 +41,7 @@ fn attributes(kernel: &Kernel) -> Result<String> {
 }
 
 /// `clGetKernelArgInfo`.
-pub fn get_kernel_arg_info(
-    handle: Handle,
-    index: u32,
-    name: u32,
-    size: usize,
-    value: Out<u8>,
-    size_ret: Out<usize>,
-) -> Result<()> {
-    let room = Room { size, value, size_ret };
+pub fn get_kernel_arg_info(handle: Handle, index: u32, name: u32, room: Room) -> Result<()> {
     let kernel = registry::get::<Kernel>(handle)?;
     if index as usize >= kernel.info.args.len() {
         return Err(cl::INVALID_ARG_INDEX);
@@ -113,15 +98,7 @@ fn device_of(kernel: &Kernel, device: Handle) -> Result<Arc<Device>> {
 }
 
 /// `clGetKernelWorkGroupInfo`.
-pub fn get_kernel_work_group_info(
-    handle: Handle,
-    device: Handle,
-    name: u32,
-    size: usize,
-    value: Out<u8>,
-    size_ret: Out<usize>,
-) -> Result<()> {
-    let room = Room { size, value, size_ret };
+pub fn get_kernel_work_group_info(handle: Handle, device: Handle, name: u32, room: Room) -> Result<()> {
     let kernel = registry::get::<Kernel>(handle)?;
     let device = device_of(&kernel, device)?;
     let compute = &device.profile.compute;
@@ -156,11 +133,8 @@ pub fn get_kernel_sub_group_info(
     name: u32,
     input_size: usize,
     input: In<u8>,
-    size: usize,
-    value: Out<u8>,
-    size_ret: Out<usize>,
+    room: Room,
 ) -> Result<()> {
-    let room = Room { size, value, size_ret };
     let kernel = registry::get::<Kernel>(handle)?;
     let device = device_of(&kernel, device)?;
     let compute = &device.profile.compute;
@@ -188,7 +162,7 @@ pub fn get_kernel_sub_group_info(
             let groups = wanted.map_err(|_| cl::INVALID_VALUE)?;
             let items = groups.checked_mul(lanes).filter(|n| *n <= compute.max_group as usize);
             let line = items.map_or([0; 3], |n| [n, 1, 1]);
-            room.give(&line[..(size / word).clamp(1, 3)])
+            room.give(&line[..(room.size / word).clamp(1, 3)])
         }
         cl::KERNEL_MAX_NUM_SUB_GROUPS => room.give(&(compute.max_group as usize / lanes)),
         cl::KERNEL_COMPILE_NUM_SUB_GROUPS => room.give(&0usize),

@@ -5,13 +5,14 @@ use super::{Kernel, Value};
 use crate::cl;
 use crate::cl::Result;
 use crate::device::{Device, Times};
+use crate::memory::Mem;
 use crate::program::Build;
 use crate::queue::{After, Ask, Job, Queue, enqueue};
-use crate::raw::{Handle, In, Out};
+use crate::raw::{Handle, In};
 use crate::registry;
 use crate::report;
 use aethercl::machine::{Binding, GpuError, KernelLaunch, Outcome};
-use aethercl::{Access, ArgKind, NdRange};
+use aethercl::{Access, ArgKind, KernelInfo, NdRange};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -26,9 +27,7 @@ pub fn enqueue_nd_range_kernel(
     offset: In<usize>,
     global: In<usize>,
     local: In<usize>,
-    count: u32,
-    list: In<Handle>,
-    event: Out<Handle>,
+    ask: Ask,
 ) -> Result<()> {
     let queue = registry::get::<Queue>(queue)?;
     let kernel = registry::get::<Kernel>(kernel)?;
@@ -40,13 +39,11 @@ pub fn enqueue_nd_range_kernel(
     }
     let build = kernel.program.build_on(&queue.device);
     let program = build.program.clone().ok_or(cl::INVALID_PROGRAM_EXECUTABLE)?;
-    let values: Option<Vec<Value>> = kernel.values().iter().cloned().collect();
-    let values = values.ok_or(cl::INVALID_KERNEL_ARGS)?;
+    let values = given(&queue, &kernel)?;
     let range = range(&queue.device, &kernel, &build, dimensions, [offset, global, local])?;
     if local_bytes(&kernel) > queue.device.profile.local.group_bytes {
         return Err(cl::OUT_OF_RESOURCES);
     }
-    let ask = Ask { count, list, event };
     if range.global.contains(&0) {
         return enqueue(&queue, cl::COMMAND_NDRANGE_KERNEL, ask, After::Usual, Job::nothing()).map(|_| ());
     }
@@ -55,17 +52,39 @@ pub fn enqueue_nd_range_kernel(
     enqueue(&queue, cl::COMMAND_NDRANGE_KERNEL, ask, After::Usual, job).map(|_| ())
 }
 
+/// An argument of a launch.
+enum Given {
+    Mem(Option<Arc<Mem>>),
+    Local(usize),
+    Bytes(Vec<u8>),
+}
+
+/// The arguments as they are now; the command holds what they name until its end.
+fn given(queue: &Queue, kernel: &Kernel) -> Result<Vec<Given>> {
+    let values = kernel.values();
+    let one = |(i, value): (usize, &Option<Value>)| match value {
+        Some(Value::Bytes(bytes)) => Ok(Given::Bytes(bytes.clone())),
+        Some(Value::Local(bytes)) => Ok(Given::Local(*bytes)),
+        Some(Value::Mem(None)) => Ok(Given::Mem(None)),
+        Some(Value::Mem(Some(mem))) => {
+            mem.upgrade().map(|mem| Given::Mem(Some(mem))).ok_or((i, "was released"))
+        }
+        None => Err((i, "was never set")),
+    };
+    values.iter().enumerate().map(one).collect::<std::result::Result<_, _>>().map_err(|(i, why)| {
+        let KernelInfo { name, args, .. } = &kernel.info;
+        let text = format!("kernel {name}: argument {i}, {} {}, {why}", args[i].ty, args[i].name);
+        report::failure(&text);
+        queue.context.tell(&text);
+        cl::INVALID_KERNEL_ARGS
+    })
+}
+
 /// `clEnqueueTask`.
-pub fn enqueue_task(
-    queue: Handle,
-    kernel: Handle,
-    count: u32,
-    list: In<Handle>,
-    event: Out<Handle>,
-) -> Result<()> {
+pub fn enqueue_task(queue: Handle, kernel: Handle, ask: Ask) -> Result<()> {
     let one = [1usize];
     let (global, local) = (In::of(&one), In::of(&one));
-    enqueue_nd_range_kernel(queue, kernel, 1, In::NULL, global, local, count, list, event)
+    enqueue_nd_range_kernel(queue, kernel, 1, In::NULL, global, local, ask)
 }
 
 fn range(
@@ -126,17 +145,17 @@ fn run(
     queue: &Arc<Queue>,
     kernel: &Arc<Kernel>,
     program: &Arc<aethercl::Program>,
-    values: &[Value],
+    values: &[Given],
     range: NdRange,
 ) -> Result<Times> {
     let device = &queue.device;
     let mut bindings = Vec::with_capacity(values.len());
     for (value, arg) in values.iter().zip(&kernel.info.args) {
         bindings.push(match value {
-            Value::Bytes(bytes) => Binding::Scalar(bytes.clone()),
-            Value::Local(bytes) => Binding::Local(*bytes),
-            Value::Mem(None) => Binding::Buffer { address: 0, bytes: 0, access: Access::Read },
-            Value::Mem(Some(mem)) => {
+            Given::Bytes(bytes) => Binding::Scalar(bytes.clone()),
+            Given::Local(bytes) => Binding::Local(*bytes),
+            Given::Mem(None) => Binding::Buffer { address: 0, bytes: 0, access: Access::Read },
+            Given::Mem(Some(mem)) => {
                 // Devices do not hold kernels to it, and programs rely on that: only the check for it does.
                 let promised = mem.flags & cl::MEM_READ_ONLY != 0
                     || matches!(arg.kind, ArgKind::Buffer { read_only: true, .. });

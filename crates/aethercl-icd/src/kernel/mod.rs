@@ -15,7 +15,7 @@ use crate::registry::{self, Object, Tag};
 use aethercl::{ArgKind, KernelInfo};
 use std::ffi::c_char;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A kernel with its arguments.
 pub struct Kernel {
@@ -30,8 +30,8 @@ pub struct Kernel {
 /// An argument.
 #[derive(Clone)]
 pub enum Value {
-    /// A buffer, or null.
-    Mem(Option<Arc<Mem>>),
+    /// A buffer, or null. It does not live on for it: that is the program's business.
+    Mem(Option<Weak<Mem>>),
     /// Local memory of so many bytes.
     Local(usize),
     /// A value.
@@ -112,7 +112,7 @@ pub fn set_kernel_arg(kernel: Handle, index: u32, size: usize, value: In<u8>) ->
             if mem.as_ref().is_some_and(|m| !Arc::ptr_eq(&m.context, &kernel.program.context)) {
                 return Err(cl::INVALID_MEM_OBJECT);
             }
-            Value::Mem(mem)
+            Value::Mem(mem.as_ref().map(Arc::downgrade))
         }
         ArgKind::Value(bytes) if size as u64 != bytes => return Err(cl::INVALID_ARG_SIZE),
         ArgKind::Value(_) if value.is_null() => return Err(cl::INVALID_ARG_VALUE),

@@ -6,12 +6,15 @@ use crate::cl;
 use crate::cl::Result;
 use crate::device::Times;
 use crate::queue::{After, Ask, Job, enqueue, enqueue_and};
-use crate::raw::{Handle, In, Out};
+use crate::raw::Handle;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 /// A range that is mapped.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping {
+    /// Tells mappings of one range apart.
+    number: u64,
     address: usize,
     offset: usize,
     bytes: usize,
@@ -32,9 +35,7 @@ pub fn enqueue_map_buffer(
     flags: u64,
     offset: usize,
     bytes: usize,
-    count: u32,
-    list: In<Handle>,
-    event: Out<Handle>,
+    ask: Ask,
 ) -> Result<Handle> {
     let (queue, mem) = both(queue, mem)?;
     let shared = cl::MAP_READ | cl::MAP_WRITE;
@@ -54,8 +55,9 @@ pub fn enqueue_map_buffer(
         host_may(&mem, false)?;
     }
     let host = mem.host().plus(offset);
-    let mapping = Mapping { address: host.address(), offset, bytes, writes };
-    mem.maps().push(mapping);
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    mem.maps().push(Mapping { number, address: host.address(), offset, bytes, writes });
     let (of, target) = (Arc::clone(&queue), Arc::clone(&mem));
     let job = Job::new(move || {
         if invalidate {
@@ -65,34 +67,23 @@ pub fn enqueue_map_buffer(
         host.write(&data);
         Ok(times)
     });
-    let done = enqueue_and(&queue, cl::COMMAND_MAP_BUFFER, Ask { count, list, event }, blocking != 0, job);
+    let done = enqueue_and(&queue, cl::COMMAND_MAP_BUFFER, ask, blocking != 0, job);
     if let Err(code) = done {
-        mem.unmapped(mapping.address);
+        mem.maps().retain(|m| m.number != number);
         return Err(code);
     }
     Ok(Handle(host.address()))
 }
 
-impl Mem {
-    /// Forgets a mapping that begins at this address.
-    fn unmapped(&self, address: usize) -> Option<Mapping> {
-        let mut maps = self.maps();
-        let at = maps.iter().position(|m| m.address == address)?;
-        Some(maps.remove(at))
-    }
-}
-
 /// `clEnqueueUnmapMemObject`.
-pub fn enqueue_unmap_mem_object(
-    queue: Handle,
-    mem: Handle,
-    address: usize,
-    count: u32,
-    list: In<Handle>,
-    event: Out<Handle>,
-) -> Result<()> {
+pub fn enqueue_unmap_mem_object(queue: Handle, mem: Handle, address: usize, ask: Ask) -> Result<()> {
     let (queue, mem) = both(queue, mem)?;
-    let mapping = mem.maps().iter().find(|m| m.address == address).copied().ok_or(cl::INVALID_VALUE)?;
+    // Taken at once, so that no other call unmaps the same one.
+    let mapping = {
+        let mut maps = mem.maps();
+        let at = maps.iter().position(|m| m.address == address).ok_or(cl::INVALID_VALUE)?;
+        maps.remove(at)
+    };
     let (of, target) = (Arc::clone(&queue), Arc::clone(&mem));
     let job = Job::new(move || {
         if !mapping.writes {
@@ -101,8 +92,9 @@ pub fn enqueue_unmap_mem_object(
         let data = target.host().plus(mapping.offset).bytes(mapping.bytes);
         write(&of, &target, mapping.offset, data)
     });
-    let ask = Ask { count, list, event };
-    enqueue(&queue, cl::COMMAND_UNMAP_MEM_OBJECT, ask, After::Usual, job)?;
-    mem.unmapped(address);
-    Ok(())
+    let done = enqueue(&queue, cl::COMMAND_UNMAP_MEM_OBJECT, ask, After::Usual, job);
+    if done.is_err() {
+        mem.maps().push(mapping);
+    }
+    done.map(|_| ())
 }

@@ -16,7 +16,7 @@ use crate::cl;
 use crate::cl::{Code, Result};
 use crate::context::Context;
 use crate::device::{Device, max_alloc};
-use crate::raw::{Block, Handle, Host, In, Notify, Out};
+use crate::raw::{Block, Handle, Host, In, Notify};
 use crate::registry::{self, Object, Tag};
 use crate::report;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -100,11 +100,13 @@ impl Mem {
             cl::MEM_OBJECT_ALLOCATION_FAILURE
         })?;
         if let Some((other, old)) = place.take() {
-            let mut bytes = vec![0; root.size];
-            let from = Arc::clone(other.gpu().memory());
-            let read = from.read(old, &mut bytes);
-            let to = Arc::clone(device.gpu().memory());
-            read.and_then(|()| to.write(address, &bytes)).map_err(|_| cl::OUT_OF_RESOURCES)?;
+            let from = other.gpu().memory().find(old);
+            let to = device.gpu().memory().find(address);
+            // With which of them were written.
+            match (from, to) {
+                (Some((from, 0)), Some((to, 0))) => to.restore(&from.save(0, root.size)),
+                _ => return Err(cl::OUT_OF_RESOURCES),
+            }
             other.gpu().free(old).map_err(|_| cl::OUT_OF_RESOURCES)?;
         }
         *place = Some((Arc::clone(device), address));
@@ -278,14 +280,7 @@ pub fn create_sub_buffer(parent: Handle, flags: u64, kind: u32, region: In<usize
 }
 
 /// `clGetMemObjectInfo`.
-pub fn get_mem_object_info(
-    handle: Handle,
-    name: u32,
-    size: usize,
-    value: Out<u8>,
-    size_ret: Out<usize>,
-) -> Result<()> {
-    let room = Room { size, value, size_ret };
+pub fn get_mem_object_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     let mem = registry::get::<Mem>(handle)?;
     match name {
         cl::MEM_TYPE => room.give(&cl::MEM_OBJECT_BUFFER),

@@ -9,7 +9,7 @@ use crate::cl;
 use crate::cl::Result;
 use crate::device::{Device, Times};
 use crate::queue::{After, Ask, Job, Queue, enqueue, enqueue_and};
-use crate::raw::{Handle, Host, In, Out};
+use crate::raw::{Handle, Host, In};
 use aethercl::machine::Packet;
 use aethercl::memory::MemoryError;
 use std::sync::Arc;
@@ -136,9 +136,7 @@ pub fn enqueue_read_buffer_rect(
     host_row: usize,
     host_slice: usize,
     to: usize,
-    count: u32,
-    list: In<Handle>,
-    event: Out<Handle>,
+    ask: Ask,
 ) -> Result<()> {
     let (queue, mem) = both(queue, mem)?;
     let to = Host::at(to)?;
@@ -153,7 +151,6 @@ pub fn enqueue_read_buffer_rect(
         host.rows().zip(data.chunks(region[0])).for_each(|(at, bytes)| to.plus(at).write(bytes));
         Ok(times)
     });
-    let ask = Ask { count, list, event };
     enqueue_and(&queue, cl::COMMAND_READ_BUFFER_RECT, ask, blocking != 0, job).map(|_| ())
 }
 
@@ -170,9 +167,7 @@ pub fn enqueue_write_buffer_rect(
     host_row: usize,
     host_slice: usize,
     from: usize,
-    count: u32,
-    list: In<Handle>,
-    event: Out<Handle>,
+    ask: Ask,
 ) -> Result<()> {
     let (queue, mem) = both(queue, mem)?;
     let from = Host::at(from)?;
@@ -186,7 +181,6 @@ pub fn enqueue_write_buffer_rect(
         let data = host.rows().flat_map(|at| from.plus(at).bytes(region[0])).collect();
         write(&of, &mem, &to, data)
     });
-    let ask = Ask { count, list, event };
     enqueue_and(&queue, cl::COMMAND_WRITE_BUFFER_RECT, ask, blocking != 0, job).map(|_| ())
 }
 
@@ -202,9 +196,7 @@ pub fn enqueue_copy_buffer_rect(
     from_slice: usize,
     to_row: usize,
     to_slice: usize,
-    count: u32,
-    list: In<Handle>,
-    event: Out<Handle>,
+    ask: Ask,
 ) -> Result<()> {
     let (_, from) = both(queue, from)?;
     let (queue, to) = both(queue, to)?;
@@ -235,7 +227,7 @@ pub fn enqueue_copy_buffer_rect(
         pack(device, there, &target, two.1, false)?;
         Ok(done.0)
     });
-    enqueue(&queue, cl::COMMAND_COPY_BUFFER_RECT, Ask { count, list, event }, After::Usual, job).map(|_| ())
+    enqueue(&queue, cl::COMMAND_COPY_BUFFER_RECT, ask, After::Usual, job).map(|_| ())
 }
 
 /// Whether a byte is in both boxes.

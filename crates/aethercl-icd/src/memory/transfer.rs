@@ -5,7 +5,7 @@ use crate::cl;
 use crate::cl::Result;
 use crate::device::Times;
 use crate::queue::{After, Ask, Job, Queue, enqueue, enqueue_and};
-use crate::raw::{Handle, Host, In, Out};
+use crate::raw::{Handle, Host, In};
 use crate::registry;
 use aethercl::machine::Packet;
 use std::sync::Arc;
@@ -61,9 +61,7 @@ pub fn enqueue_read_buffer(
     offset: usize,
     bytes: usize,
     to: usize,
-    count: u32,
-    list: In<Handle>,
-    event: Out<Handle>,
+    ask: Ask,
 ) -> Result<()> {
     let (queue, mem) = both(queue, mem)?;
     let to = Host::at(to)?;
@@ -75,7 +73,6 @@ pub fn enqueue_read_buffer(
         to.write(&data);
         Ok(times)
     });
-    let ask = Ask { count, list, event };
     enqueue_and(&queue, cl::COMMAND_READ_BUFFER, ask, blocking != 0, job).map(|_| ())
 }
 
@@ -87,9 +84,7 @@ pub fn enqueue_write_buffer(
     offset: usize,
     bytes: usize,
     from: usize,
-    count: u32,
-    list: In<Handle>,
-    event: Out<Handle>,
+    ask: Ask,
 ) -> Result<()> {
     let (queue, mem) = both(queue, mem)?;
     let from = Host::at(from)?;
@@ -97,7 +92,6 @@ pub fn enqueue_write_buffer(
     host_may(&mem, false)?;
     let of = Arc::clone(&queue);
     let job = Job::new(move || write(&of, &mem, offset, from.bytes(bytes)));
-    let ask = Ask { count, list, event };
     enqueue_and(&queue, cl::COMMAND_WRITE_BUFFER, ask, blocking != 0, job).map(|_| ())
 }
 
@@ -109,9 +103,7 @@ pub fn enqueue_copy_buffer(
     from_offset: usize,
     to_offset: usize,
     bytes: usize,
-    count: u32,
-    list: In<Handle>,
-    event: Out<Handle>,
+    ask: Ask,
 ) -> Result<()> {
     let (_, from) = both(queue, from)?;
     let (queue, to) = both(queue, to)?;
@@ -131,7 +123,7 @@ pub fn enqueue_copy_buffer(
             .transfer(of.number, ("copy", bytes), |gpu, q, call| gpu.submit(q, packet, Some(call)))?;
         Ok(done.0)
     });
-    enqueue(&queue, cl::COMMAND_COPY_BUFFER, Ask { count, list, event }, After::Usual, job).map(|_| ())
+    enqueue(&queue, cl::COMMAND_COPY_BUFFER, ask, After::Usual, job).map(|_| ())
 }
 
 /// `clEnqueueFillBuffer`.
@@ -142,9 +134,7 @@ pub fn enqueue_fill_buffer(
     length: usize,
     offset: usize,
     bytes: usize,
-    count: u32,
-    list: In<Handle>,
-    event: Out<Handle>,
+    ask: Ask,
 ) -> Result<()> {
     let (queue, mem) = both(queue, mem)?;
     let sizes = [1, 2, 4, 8, 16, 32, 64, 128];
@@ -175,7 +165,7 @@ pub fn enqueue_fill_buffer(
         }
         Ok(done.0)
     });
-    enqueue(&queue, cl::COMMAND_FILL_BUFFER, Ask { count, list, event }, After::Usual, job).map(|_| ())
+    enqueue(&queue, cl::COMMAND_FILL_BUFFER, ask, After::Usual, job).map(|_| ())
 }
 
 /// `clEnqueueMigrateMemObjects`.
@@ -184,9 +174,7 @@ pub fn enqueue_migrate_mem_objects(
     objects: u32,
     handles: In<Handle>,
     flags: u64,
-    count: u32,
-    list: In<Handle>,
-    event: Out<Handle>,
+    ask: Ask,
 ) -> Result<()> {
     let queue = registry::get::<Queue>(queue)?;
     let known = cl::MIGRATE_MEM_OBJECT_HOST | cl::MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED;
@@ -204,6 +192,5 @@ pub fn enqueue_migrate_mem_objects(
         }
         Ok(Times::at(of.device.now()))
     });
-    let ask = Ask { count, list, event };
     enqueue(&queue, cl::COMMAND_MIGRATE_MEM_OBJECTS, ask, After::Usual, job).map(|_| ())
 }

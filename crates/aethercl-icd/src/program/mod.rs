@@ -240,8 +240,11 @@ pub fn build_program(
             (None, Some(unit)) if unit.kind == Kind::Executable => unit,
             _ => return Err(cl::INVALID_BINARY),
         };
-        let build = unit.executable(&device, &options);
+        let kept = program.source.is_none().then(|| unit.clone());
+        let mut build = unit.executable(&device, &options);
         failed |= build.status == cl::BUILD_ERROR;
+        // There is nothing else that a program from a binary could be built from again.
+        build.unit = build.unit.or(kept);
         program.builds().insert(device.handle(), build);
     }
     told(function, handle, data);
@@ -354,14 +357,7 @@ pub fn link_program(
 }
 
 /// `clGetProgramInfo`.
-pub fn get_program_info(
-    handle: Handle,
-    name: u32,
-    size: usize,
-    value: Out<u8>,
-    size_ret: Out<usize>,
-) -> Result<()> {
-    let room = Room { size, value, size_ret };
+pub fn get_program_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     let program = registry::get::<Program>(handle)?;
     let binaries = || -> Vec<Vec<u8>> {
         let unit = |d: &Arc<Device>| program.build_on(d).unit.map(|u| u.binary()).unwrap_or_default();
@@ -404,15 +400,7 @@ fn give_binaries(binaries: &[Vec<u8>], room: Room) -> Result<()> {
 }
 
 /// `clGetProgramBuildInfo`.
-pub fn get_program_build_info(
-    handle: Handle,
-    device: Handle,
-    name: u32,
-    size: usize,
-    value: Out<u8>,
-    size_ret: Out<usize>,
-) -> Result<()> {
-    let room = Room { size, value, size_ret };
+pub fn get_program_build_info(handle: Handle, device: Handle, name: u32, room: Room) -> Result<()> {
     let program = registry::get::<Program>(handle)?;
     let device = program.devices.iter().find(|d| d.handle() == device).ok_or(cl::INVALID_DEVICE)?;
     let known = program.builds().contains_key(&device.handle());

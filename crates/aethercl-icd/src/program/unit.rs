@@ -1,5 +1,6 @@
 //! What a program was made from, which is also its binary: texts with the options and headers they were compiled with.
 
+use aethercl::options::Options;
 use aethercl::{BuildError, Includes, Source, Target};
 use serde::{Deserialize, Serialize};
 
@@ -70,9 +71,10 @@ impl Unit {
             let source = Source { name: NAME, text: &text.text };
             let plain = aethercl::preprocessed(&source, &text.options, &text.includes(), target)?;
             for item in items(&plain) {
-                // A header's declarations come with each text that included it.
+                // A header's declarations come with each text that included it. What is defined twice stays twice, which is an
+                // error that names it.
                 let words = item.split_whitespace().collect::<Vec<_>>().join(" ");
-                if known.contains(&words) {
+                if known.contains(&words) && !defines(&words) {
                     continue;
                 }
                 known.push(words);
@@ -80,10 +82,33 @@ impl Unit {
                 joined.push('\n');
             }
         }
-        let options = self.texts.first().map_or("", |t| t.options.as_str());
-        let kept: Vec<&str> = options.split_whitespace().filter(|o| o.starts_with("-cl-")).collect();
         let source = Source { name: "<linked>", text: &joined };
-        aethercl::Program::build_for(&source, &kept.join(" "), &Includes::none(), target)
+        aethercl::Program::build_for(&source, &self.joint_options()?, &Includes::none(), target)
+    }
+
+    /// What the options of all texts say together: the latest version of the language, and what relaxes arithmetic only where
+    /// all relax it.
+    ///
+    /// # Errors
+    /// A message where constants are of single precision in some texts only: one text cannot have both.
+    fn joint_options(&self) -> Result<String, BuildError> {
+        let all: Vec<Options> =
+            self.texts.iter().map(|t| Options::parse(&t.options).unwrap_or_default()).collect();
+        let version = all.iter().map(|o| o.version).max().unwrap_or(120);
+        let mut out = format!("-cl-std=CL{}.{}", version / 100, version / 10 % 10);
+        let single = all.iter().filter(|o| o.single_precision_constant).count();
+        if single != 0 && single != all.len() {
+            let log = "error: some programs were compiled with -cl-single-precision-constant and some without; compile all of \
+                       them one way to link them\n";
+            return Err(BuildError { log: log.into() });
+        }
+        if single != 0 {
+            out += " -cl-single-precision-constant";
+        }
+        if all.iter().all(|o| o.fast_relaxed_math) {
+            out += " -cl-fast-relaxed-math";
+        }
+        Ok(out)
     }
 
     /// That its texts compile by themselves: what they call may be in others.
@@ -104,6 +129,15 @@ impl Text {
     fn includes(&self) -> Includes {
         self.headers.iter().fold(Includes::from_disk(), |all, (name, text)| all.with(name, text))
     }
+}
+
+/// Whether an item, its blanks single, defines a function or variable that other programs see.
+fn defines(item: &str) -> bool {
+    let words = |w: &str| item.split(|c: char| !c.is_alphanumeric() && c != '_').any(|x| x == w);
+    let own = ["static", "inline", "typedef", "struct", "union", "enum"].into_iter().any(words);
+    let body = item.ends_with('}') && item.contains('(');
+    let value = item.ends_with(';') && item.contains('=') && !item.starts_with("enum");
+    (body && !words("static") && !words("inline")) || (value && !own)
 }
 
 /// The declarations and definitions of a preprocessed text, one after the other.
@@ -192,5 +226,40 @@ mod tests {
         unit.compile(&Target::default()).unwrap();
         let program = unit.build(&Target::default()).unwrap();
         assert_eq!(program.kernels()[0].name, "k");
+    }
+
+    #[test]
+    fn what_two_texts_define_does_not_link() {
+        let same = "int twice(int x) { return 2 * x; }";
+        let link = |texts: Vec<Text>| {
+            let unit = Unit { kind: Kind::Executable, texts, options: String::new() };
+            unit.build(&Target::default()).map(|_| ()).map_err(|e| e.log)
+        };
+        let kernel = format!("{same} kernel void k(global int *y) {{ y[0] = twice(1); }}");
+        let log = link(vec![text(&kernel, "", &[]), text(same, "", &[])]).unwrap_err();
+        assert!(log.contains("twice"), "{log}");
+        // A header's own function is each text's own.
+        let header =
+            [("h.h", "static int twice(int x) { return 2 * x; }\ntypedef struct { int a; } pair;\n")];
+        let one = text("#include \"h.h\"\nint four(void) { return twice(2); }", "", &header);
+        let two = text(
+            "#include \"h.h\"\nint four(void);\nkernel void k(global int *y) { y[0] = four(); }",
+            "",
+            &header,
+        );
+        assert_eq!(link(vec![one, two]), Ok(()));
+    }
+
+    #[test]
+    fn options_of_every_text_count() {
+        let generic = text("int first(int *p) { return *p; }", "-cl-std=CL2.0", &[]);
+        let kernel = "int first(int *p);\nkernel void k(global int *y) { int x = 1; y[0] = first(&x); }";
+        let unit = |options: &str| {
+            let texts = vec![text(kernel, options, &[]), generic.clone()];
+            Unit { kind: Kind::Executable, texts, options: String::new() }
+        };
+        assert_eq!(unit("").joint_options().unwrap(), "-cl-std=CL2.0");
+        assert!(unit("").build(&Target::default()).is_ok());
+        assert!(unit("-cl-single-precision-constant").build(&Target::default()).is_err());
     }
 }

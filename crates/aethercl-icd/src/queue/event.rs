@@ -7,7 +7,7 @@ use crate::cl;
 use crate::cl::{Code, Result};
 use crate::context::Context;
 use crate::device::Times;
-use crate::raw::{EventNotify, Handle, In, Out};
+use crate::raw::{EventNotify, Handle, In};
 use crate::registry::{self, Object, Tag};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -188,14 +188,7 @@ pub fn wait_for_events(count: u32, list: In<Handle>) -> Result<()> {
 }
 
 /// `clGetEventInfo`.
-pub fn get_event_info(
-    handle: Handle,
-    name: u32,
-    size: usize,
-    value: Out<u8>,
-    size_ret: Out<usize>,
-) -> Result<()> {
-    let room = Room { size, value, size_ret };
+pub fn get_event_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     let event = registry::get::<Event>(handle)?;
     match name {
         cl::EVENT_COMMAND_QUEUE => {
@@ -210,14 +203,7 @@ pub fn get_event_info(
 }
 
 /// `clGetEventProfilingInfo`: times of the model.
-pub fn get_event_profiling_info(
-    handle: Handle,
-    name: u32,
-    size: usize,
-    value: Out<u8>,
-    size_ret: Out<usize>,
-) -> Result<()> {
-    let room = Room { size, value, size_ret };
+pub fn get_event_profiling_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     let event = registry::get::<Event>(handle)?;
     if !event.profiled || event.status() != cl::COMPLETE as i32 {
         return Err(cl::PROFILING_INFO_NOT_AVAILABLE);
@@ -239,6 +225,7 @@ pub fn set_event_callback(handle: Handle, status: i32, function: EventNotify, da
     if function.is_none() || !known {
         return Err(cl::INVALID_VALUE);
     }
+    schedule::start_callbacks()?;
     let mut state = event.state();
     state.callbacks.push((status, function, data));
     event.call(&mut state);

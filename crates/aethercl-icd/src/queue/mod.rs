@@ -129,6 +129,11 @@ pub struct Ask {
 }
 
 impl Ask {
+    /// Of a call's parameters.
+    pub fn new(count: u32, list: In<Handle>, event: Out<Handle>) -> Self {
+        Self { count, list, event }
+    }
+
     /// Of a call without any of them.
     pub const NOTHING: Self = Self { count: 0, list: In::NULL, event: Out::NULL };
 }
@@ -139,6 +144,7 @@ impl Ask {
 /// `CL_INVALID_EVENT_WAIT_LIST`, `CL_INVALID_CONTEXT` for an event of another context.
 pub fn enqueue(queue: &Arc<Queue>, kind: u32, ask: Ask, after: After, job: Job) -> Result<Arc<Event>> {
     let waits = wait_list(&queue.context, ask)?;
+    schedule::start()?;
     let event = Arc::new(Event::of_command(queue, kind));
     if !ask.event.is_null() {
         ask.event.set(registry::publish(&event));
@@ -152,9 +158,14 @@ pub fn enqueue(queue: &Arc<Queue>, kind: u32, ask: Ask, after: After, job: Job) 
 /// # Errors
 /// As [`enqueue`]; of a blocking call also the code that the command ended with.
 pub fn enqueue_and(queue: &Arc<Queue>, kind: u32, ask: Ask, blocking: bool, job: Job) -> Result<Arc<Event>> {
-    let event = enqueue(queue, kind, ask, After::Usual, job)?;
-    if blocking && let Err(code) = event.wait() {
-        return Err(code);
+    if !blocking {
+        return enqueue(queue, kind, ask, After::Usual, job);
+    }
+    // A call that fails gives the program no event.
+    let event = enqueue(queue, kind, Ask { event: Out::NULL, ..ask }, After::Usual, job)?;
+    event.wait()?;
+    if !ask.event.is_null() {
+        ask.event.set(registry::publish(&event));
     }
     Ok(event)
 }
@@ -222,14 +233,7 @@ pub fn create_command_queue_with_properties(
 }
 
 /// `clGetCommandQueueInfo`.
-pub fn get_command_queue_info(
-    handle: Handle,
-    name: u32,
-    size: usize,
-    value: Out<u8>,
-    size_ret: Out<usize>,
-) -> Result<()> {
-    let room = Room { size, value, size_ret };
+pub fn get_command_queue_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     let queue = registry::get::<Queue>(handle)?;
     match name {
         cl::QUEUE_CONTEXT => room.give(&queue.context.handle()),
@@ -270,25 +274,15 @@ pub fn finish(handle: Handle) -> Result<()> {
 }
 
 /// `clEnqueueMarkerWithWaitList`.
-pub fn enqueue_marker_with_wait_list(
-    handle: Handle,
-    count: u32,
-    list: In<Handle>,
-    event: Out<Handle>,
-) -> Result<()> {
-    let after = if count == 0 { After::Everything } else { After::Usual };
-    nothing(handle, cl::COMMAND_MARKER, Ask { count, list, event }, after)
+pub fn enqueue_marker_with_wait_list(handle: Handle, ask: Ask) -> Result<()> {
+    let after = if ask.count == 0 { After::Everything } else { After::Usual };
+    nothing(handle, cl::COMMAND_MARKER, ask, after)
 }
 
 /// `clEnqueueBarrierWithWaitList`.
-pub fn enqueue_barrier_with_wait_list(
-    handle: Handle,
-    count: u32,
-    list: In<Handle>,
-    event: Out<Handle>,
-) -> Result<()> {
-    let after = if count == 0 { After::Barrier } else { After::ListBarrier };
-    nothing(handle, cl::COMMAND_BARRIER, Ask { count, list, event }, after)
+pub fn enqueue_barrier_with_wait_list(handle: Handle, ask: Ask) -> Result<()> {
+    let after = if ask.count == 0 { After::Barrier } else { After::ListBarrier };
+    nothing(handle, cl::COMMAND_BARRIER, ask, after)
 }
 
 /// `clEnqueueMarker`.

@@ -46,15 +46,25 @@ struct Ready {
     changed: Condvar,
 }
 
-/// Commands that can begin, and the thread that takes them.
+/// Commands that can begin.
 fn ready() -> &'static Ready {
     static READY: OnceLock<Ready> = OnceLock::new();
-    static THREAD: OnceLock<bool> = OnceLock::new();
-    let ready = READY.get_or_init(Ready::default);
-    THREAD.get_or_init(|| {
-        std::thread::Builder::new().name("aethercl-commands".into()).spawn(move || work(ready)).is_ok()
-    });
-    ready
+    READY.get_or_init(Ready::default)
+}
+
+/// Starts the thread that takes them, where none runs.
+///
+/// # Errors
+/// `CL_OUT_OF_RESOURCES` where the system gives no thread; a later call tries again.
+pub fn start() -> Result<()> {
+    static STARTED: Mutex<bool> = Mutex::new(false);
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*started {
+        let thread = std::thread::Builder::new().name("aethercl-commands".into());
+        thread.spawn(|| work(ready())).map_err(|_| cl::OUT_OF_RESOURCES)?;
+        *started = true;
+    }
+    Ok(())
 }
 
 fn work(ready: &'static Ready) {
@@ -152,10 +162,15 @@ impl Command {
 
 type Call = (Arc<Event>, EventNotify, i32, usize);
 
-/// Has a callback called.
-pub fn call_back(event: Arc<Event>, function: EventNotify, status: i32, data: usize) {
-    static CALLS: OnceLock<Mutex<Sender<Call>>> = OnceLock::new();
-    let calls = CALLS.get_or_init(|| {
+static CALLS: Mutex<Option<Sender<Call>>> = Mutex::new(None);
+
+/// Starts the thread that calls back, where none runs.
+///
+/// # Errors
+/// `CL_OUT_OF_RESOURCES` where the system gives no thread; a later call tries again.
+pub fn start_callbacks() -> Result<()> {
+    let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
+    if calls.is_none() {
         let (sender, receiver) = channel::<Call>();
         let run = move || {
             for (event, function, status, data) in receiver {
@@ -164,9 +179,17 @@ pub fn call_back(event: Arc<Event>, function: EventNotify, status: i32, data: us
                 }
             }
         };
-        // Without a thread nothing is called.
-        let _ = std::thread::Builder::new().name("aethercl-callbacks".into()).spawn(run);
-        Mutex::new(sender)
-    });
-    let _ = calls.lock().unwrap_or_else(PoisonError::into_inner).send((event, function, status, data));
+        let thread = std::thread::Builder::new().name("aethercl-callbacks".into());
+        thread.spawn(run).map_err(|_| cl::OUT_OF_RESOURCES)?;
+        *calls = Some(sender);
+    }
+    Ok(())
+}
+
+/// Has a callback called; [`start_callbacks`] came before.
+pub fn call_back(event: Arc<Event>, function: EventNotify, status: i32, data: usize) {
+    if let Some(calls) = &*CALLS.lock().unwrap_or_else(PoisonError::into_inner) {
+        // The thread lives as long as the process.
+        let _ = calls.send((event, function, status, data));
+    }
 }

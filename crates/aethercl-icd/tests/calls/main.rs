@@ -3,6 +3,7 @@
 
 mod buffers;
 mod events;
+mod held;
 mod misuse;
 mod programs;
 mod setup;

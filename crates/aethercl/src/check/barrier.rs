@@ -19,6 +19,7 @@ impl Check for Barriers {
                 object: String::new(),
                 offset: 0,
                 bytes: 0,
+                values: Vec::new(),
             });
         }
         self.barrier(pc, 0, cx, report);
@@ -38,7 +39,7 @@ impl Check for Barriers {
                 cx.item(missing).local
             );
             let items = vec![cx.item(here), cx.item(missing)];
-            Details { message, items, object: String::new(), offset: 0, bytes: 0 }
+            Details { message, items, object: String::new(), offset: 0, bytes: 0, values: Vec::new() }
         });
     }
 }

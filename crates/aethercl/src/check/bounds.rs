@@ -25,6 +25,7 @@ impl Check for Bounds {
                     object: String::new(),
                     offset: i,
                     bytes: 0,
+                    values: Vec::new(),
                 });
             }
         }
@@ -67,7 +68,14 @@ pub fn verb(kind: Kind) -> &'static str {
 
 /// The details of one work-item's access.
 pub fn details(message: String, touch: &Touch, bytes: u32, object: String, cx: &Context<'_>) -> Details {
-    Details { message, items: vec![cx.item(touch.lane)], object, offset: touch.offset, bytes }
+    Details {
+        message,
+        items: vec![cx.item(touch.lane)],
+        object,
+        offset: touch.offset,
+        bytes,
+        values: Vec::new(),
+    }
 }
 
 fn outside(access: &Access<'_>, touch: &Touch, cx: &Context<'_>, report: &mut Report) {
@@ -92,6 +100,6 @@ fn outside(access: &Access<'_>, touch: &Touch, cx: &Context<'_>, report: &mut Re
             touch.offset,
             touch.space.name()
         );
-        details(message, touch, bytes, name, cx)
+        Details { values: access.values(touch, cx), ..details(message, touch, bytes, name, cx) }
     });
 }

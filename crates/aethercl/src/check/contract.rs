@@ -1,6 +1,7 @@
 //! Writes to buffers that the launch declared as read.
 
 use super::bounds::details;
+use super::report::Details;
 use super::{Access, Check, Context, FindingKind, Kind, Report, Whole};
 use crate::memory::address::Space;
 
@@ -26,7 +27,8 @@ impl Check for Contract {
                         "write at offset {} of `{name}`, which the launch declared as read",
                         touch.offset
                     );
-                    details(message, touch, access.bytes, name, cx)
+                    let values = access.values(touch, cx);
+                    Details { values, ..details(message, touch, access.bytes, name, cx) }
                 });
             }
         }

@@ -19,6 +19,7 @@ impl Check for Division {
                 object: String::new(),
                 offset: 0,
                 bytes: 0,
+                values: Vec::new(),
             });
         }
     }

@@ -21,6 +21,7 @@ pub fn leaks(memory: &Memory) -> Vec<Finding> {
             offset: 0,
             bytes: bytes.min(u64::from(u32::MAX)) as u32,
             count: 1,
+            values: Vec::new(),
         }
     })
     .collect()

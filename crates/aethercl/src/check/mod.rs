@@ -6,6 +6,8 @@ mod contract;
 mod divide;
 mod leak;
 mod names;
+mod order;
+mod ordered;
 mod race;
 mod report;
 mod shadow;
@@ -17,8 +19,9 @@ pub use race::Races;
 pub use report::{Finding, FindingKind, Item, Report};
 pub use whole::Whole;
 
-use crate::exec::bytecode::MemType;
+use crate::exec::bytecode::{AtomicOp, MemType};
 use crate::exec::{Mask, Shared};
+use crate::hir::MemoryOrder;
 use crate::memory::address::{self, GLOBAL, Space};
 
 /// Which checks run.
@@ -117,6 +120,31 @@ pub struct Access<'a> {
     pub stored: &'a dyn Fn(usize, usize) -> u64,
     /// What memory holds now at an address, as a lane sees it.
     pub memory: &'a dyn Fn(u64, usize) -> u64,
+    /// Of an atomic operation: which, and what it orders.
+    pub atomic: Option<(AtomicOp, MemoryOrder)>,
+}
+
+impl Access<'_> {
+    /// Whether two values are the same as the type of the access has them.
+    fn is_equal(&self, a: u64, b: u64) -> bool {
+        (a ^ b) & (u64::MAX >> (64 - 8 * self.ty.size())) == 0
+    }
+
+    /// What memory holds at a touch, and what a store writes there, for people; of the first element.
+    fn values(&self, touch: &Touch, cx: &Context<'_>) -> Vec<String> {
+        let mut out = Vec::new();
+        // The copy engine shows none.
+        if touch.lane as u64 >= cx.size.iter().product() {
+            return out;
+        }
+        if touch.inside {
+            out.push(format!("memory holds {}", self.ty.show((self.memory)(touch.at, touch.lane))));
+        }
+        if self.kind == Kind::Store {
+            out.push(format!("the store writes {}", self.ty.show((self.stored)(touch.lane, 0))));
+        }
+        out
+    }
 }
 
 /// The group that is running.
@@ -144,6 +172,16 @@ impl Context<'_> {
     /// The work-item of a lane.
     pub fn item(&self, lane: usize) -> Item {
         Item::of(self.shared, self.group, self.size, lane)
+    }
+
+    /// The work-item of a lane of some group of the launch, with what it did; none for the copy engine, which is no work-item.
+    pub fn item_of(&self, group: u64, lane: usize, did: &'static str) -> Option<Item> {
+        let [_, global, local] = self.shared.range;
+        let counts = [0, 1, 2].map(|d| global[d].div_ceil(local[d]).max(1));
+        let group = [group % counts[0], group / counts[0] % counts[1], group / (counts[0] * counts[1])];
+        let size = [0, 1, 2].map(|d| local[d].min(global[d].saturating_sub(group[d] * local[d])));
+        let is_item = (lane as u64) < size.iter().product::<u64>();
+        is_item.then(|| Item { did, ..Item::of(self.shared, group, size, lane) })
     }
 
     /// The name of an object, its size, and what it is.
@@ -238,6 +276,8 @@ pub trait Check: Send {
     fn barrier(&mut self, _pc: usize, _flags: u32, _cx: &Context<'_>, _report: &mut Report) {}
     /// At a barrier of sub-groups, of these fences.
     fn sub_barrier(&mut self, _flags: u32, _cx: &Context<'_>) {}
+    /// At a fence of these memories: 1 local, 2 global.
+    fn fence(&mut self, _order: MemoryOrder, _flags: u32, _cx: &Context<'_>) {}
     /// At a copy by the whole group; whether all work-items give the same operands.
     fn collective(&mut self, _pc: usize, _same: bool, _cx: &Context<'_>, _report: &mut Report) {}
     /// Before an element of an array that is part of something larger is touched.
@@ -278,7 +318,11 @@ pub fn checks(which: &Checks, shared: &Shared<'_>) -> Vec<Box<dyn Check>> {
     }
     // Before uninitialised reads, which count an atomic operation's target as written.
     if which.races {
-        list.push(Box::new(race::Races::new(shared)));
+        if shared.code.orders() {
+            list.push(Box::new(ordered::OrderedRaces::new(shared)));
+        } else {
+            list.push(Box::new(race::Races::new(shared)));
+        }
     }
     if which.uninitialized {
         list.push(Box::new(uninit::Uninitialized::new(shared)));

@@ -66,24 +66,11 @@ impl Races {
     pub fn new(shared: &Shared<'_>) -> Races {
         let shift = shared.code.granule.max(1).trailing_zeros();
         let size = 1usize << shift;
-        let mut global: Vec<(u64, Shadow<Granule>)> = Vec::new();
-        let mut allocations = Vec::new();
-        let mut written: Vec<bool> = Vec::new();
-        for buffer in &shared.buffers {
-            let Some(buffer) = buffer else {
-                allocations.push(usize::MAX);
-                continue;
-            };
-            let address = buffer.allocation.address;
-            let known = global.iter().position(|(a, _)| *a == address);
-            let number = known.unwrap_or_else(|| {
-                global.push((address, Shadow::new((buffer.allocation.bytes as usize).div_ceil(size))));
-                written.push(false);
-                global.len() - 1
-            });
-            written[number] |= buffer.writable;
-            allocations.push(number);
-        }
+        let (allocations, known) = number_allocations(shared);
+        let written = known.iter().map(|(.., written)| *written).collect();
+        let shadow =
+            |(address, bytes, _): (u64, u64, bool)| (address, Shadow::new((bytes as usize).div_ceil(size)));
+        let global = known.into_iter().map(shadow).collect();
         let local = vec![Granule::default(); (shared.local_bytes as usize).div_ceil(size)];
         let hits = Vec::new();
         let sub_size = shared.sub_group.max(1);
@@ -150,31 +137,69 @@ impl Races {
             always_atomic: kind == Kind::Atomic,
         }
     }
+}
 
-    /// Reports the hits that are no writes of the same value.
-    fn report(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
-        let group = cx.group_number() as u32 + 1;
-        let mut last = None;
-        for (lane, other) in std::mem::take(&mut self.hits) {
-            // One finding a lane.
-            if last == Some(lane) {
-                continue;
-            }
-            let Some(touch) = access.touches.iter().find(|t| t.lane == lane) else { continue };
-            if access.kind == Kind::Store && other.wrote && same_value(access, touch, &other.mark, group) {
-                continue;
-            }
-            found(access, touch, &other, group, cx, report);
-            last = Some(lane);
+/// Reports the hits (lane and the other side) that are no writes of the same value.
+pub(super) fn report_hits(
+    hits: Vec<(usize, Other)>,
+    access: &Access<'_>,
+    cx: &Context<'_>,
+    report: &mut Report,
+) {
+    let group = cx.group_number() as u32 + 1;
+    let mut last = None;
+    for (lane, other) in hits {
+        // One finding a lane.
+        if last == Some(lane) {
+            continue;
         }
+        let Some(touch) = access.touches.iter().find(|t| t.lane == lane) else { continue };
+        if access.kind == Kind::Store && other.wrote && same_value(access, touch, &other, group) {
+            continue;
+        }
+        found(access, touch, &other, group, cx, report);
+        last = Some(lane);
     }
+}
+
+/// By number of an argument the number of its allocation; and of each allocation address, size, and whether some argument may
+/// write it.
+pub(super) fn number_allocations(shared: &Shared<'_>) -> (Vec<usize>, Vec<(u64, u64, bool)>) {
+    let mut known: Vec<(u64, u64, bool)> = Vec::new();
+    let mut numbers = Vec::new();
+    for buffer in &shared.buffers {
+        let Some(buffer) = buffer else {
+            numbers.push(usize::MAX);
+            continue;
+        };
+        let address = buffer.allocation.address;
+        let number = known.iter().position(|(a, ..)| *a == address).unwrap_or_else(|| {
+            known.push((address, buffer.allocation.bytes, false));
+            known.len() - 1
+        });
+        known[number].2 |= buffer.writable;
+        numbers.push(number);
+    }
+    (numbers, known)
 }
 
 /// The other side of a race.
 #[derive(Debug, Clone, Copy)]
-struct Other {
-    mark: Mark,
-    wrote: bool,
+pub(super) struct Other {
+    /// The group's number + 1; 0 where it is one of several.
+    pub group: u32,
+    /// The work-item in it; none where it is one of several.
+    pub lane: Option<u32>,
+    /// What it did.
+    pub wrote: bool,
+}
+
+impl Other {
+    fn of(mark: &Mark, wrote: bool) -> Other {
+        let known = mark.group != MANY;
+        let group = if known { mark.group } else { 0 };
+        Other { group, lane: (known && mark.lane != MANY).then_some(mark.lane), wrote }
+    }
 }
 
 /// Notes an access; tells whom it races with.
@@ -190,7 +215,7 @@ fn visit(granule: &mut Granule, now: Mark, kind: Kind) -> Option<Other> {
     };
     let mut other = None;
     if unordered(&granule.write) {
-        other = Some(Other { mark: granule.write, wrote: true });
+        other = Some(Other::of(&granule.write, true));
     }
     if kind == Kind::Load {
         let r = &mut granule.read;
@@ -219,7 +244,7 @@ fn visit(granule: &mut Granule, now: Mark, kind: Kind) -> Option<Other> {
         return other;
     }
     if other.is_none() && unordered(&granule.read) {
-        other = Some(Other { mark: granule.read, wrote: false });
+        other = Some(Other::of(&granule.read, false));
     }
     granule.write = after(&granule.write, now);
     other
@@ -321,19 +346,19 @@ impl Check for Races {
                 }
             }
         }
-        self.report(access, cx, report);
+        report_hits(std::mem::take(&mut self.hits), access, cx, report);
     }
 }
 
 /// Whether what is written is what memory holds, or what the other lane writes in this very instruction.
-fn same_value(access: &Access<'_>, touch: &Touch, other: &Mark, group: u32) -> bool {
+pub(super) fn same_value(access: &Access<'_>, touch: &Touch, other: &Other, group: u32) -> bool {
     let size = access.ty.size();
     let elements = (access.bytes / size) as usize;
     let mask = u64::MAX >> (64 - 8 * size);
     let own = |e: usize| (access.stored)(touch.lane, e) & mask;
     let at = |e: usize| touch.at.wrapping_add(e as u64 * u64::from(size));
     // A lane that writes in this very instruction has not written yet.
-    let is_twin = |t: &&Touch| other.group == group && t.lane as u32 == other.lane && t.at == touch.at;
+    let is_twin = |t: &&Touch| other.group == group && other.lane == Some(t.lane as u32) && t.at == touch.at;
     match access.touches.iter().find(is_twin) {
         Some(t) => (0..elements).all(|e| (access.stored)(t.lane, e) & mask == own(e)),
         None => (0..elements).all(|e| (access.memory)(at(e), touch.lane) & mask == own(e)),
@@ -348,13 +373,15 @@ fn found(
     cx: &Context<'_>,
     report: &mut Report,
 ) {
-    let between = other.mark.group != group;
+    let between = other.group != group;
     let kind = if between { FindingKind::RaceBetweenGroups } else { FindingKind::RaceInGroup };
     report.add(kind, access.pc, || {
         let (name, _) = cx.object(touch.space, touch.object);
         let did = if other.wrote { "written" } else { "read" };
-        let who =
-            if between { "by another work-group" } else { "by another work-item since the last barrier" };
+        let who = match between {
+            true => "by another work-group",
+            false => "by another work-item since the last barrier",
+        };
         let does = match access.kind {
             Kind::Load => "read",
             Kind::Store => "written",
@@ -365,12 +392,12 @@ fn found(
             touch.offset,
             touch.space.name()
         );
-        let mut items = vec![cx.item(touch.lane)];
-        // The copy engine is no work-item.
-        items.retain(|_| (touch.lane as u64) < cx.size.iter().product::<u64>());
-        if !between && (other.mark.lane as usize) < cx.size.iter().product::<u64>() as usize {
-            items.push(cx.item(other.mark.lane as usize));
-        }
-        Details { message, items, object: name, offset: touch.offset, bytes: access.bytes }
+        let this = cx.item_of(cx.group_number(), touch.lane, does);
+        let that = other
+            .lane
+            .and_then(|lane| cx.item_of(u64::from(other.group.checked_sub(1)?), lane as usize, did));
+        let items = this.into_iter().chain(that).collect();
+        let values = access.values(touch, cx);
+        Details { message, items, object: name, offset: touch.offset, bytes: access.bytes, values }
     });
 }

@@ -51,6 +51,34 @@ impl FindingKind {
             FindingKind::Leak => "leak",
         }
     }
+
+    /// What usually helps, in one line.
+    pub fn hint(self) -> &'static str {
+        match self {
+            FindingKind::ReadOutside | FindingKind::WriteOutside => {
+                "compare the index with the number of elements before the access, or make the buffer larger"
+            }
+            FindingKind::IndexOutside => "keep the index below the length of the inner array",
+            FindingKind::Misaligned => {
+                "use vloadN/vstoreN, which ask for the element's alignment only, or align the offset"
+            }
+            FindingKind::UseAfterFree => "release the buffer after the last command that uses it",
+            FindingKind::Uninitialized => "write the bytes first, or do not read what no work-item wrote",
+            FindingKind::RaceInGroup => {
+                "put barrier(CLK_LOCAL_MEM_FENCE) for local or barrier(CLK_GLOBAL_MEM_FENCE) for global memory between the \
+                 two, or use atomic operations"
+            }
+            FindingKind::RaceBetweenGroups => {
+                "give each work-group elements of its own, use atomic operations with release and acquire, or two launches"
+            }
+            FindingKind::DivergentBarrier => {
+                "move the barrier out of the branch or loop that not all work-items take"
+            }
+            FindingKind::DivisionByZero => "test the divisor before the division",
+            FindingKind::WriteToRead => "declare the buffer as written, or do not store to it",
+            FindingKind::Leak => "release it before the program ends",
+        }
+    }
 }
 
 /// A work-item.
@@ -62,6 +90,8 @@ pub struct Item {
     pub local: [u64; 3],
     /// Its group.
     pub group: [u64; 3],
+    /// What it did, where a finding has several: `read`, `written`.
+    pub did: &'static str,
 }
 
 impl Item {
@@ -71,14 +101,15 @@ impl Item {
         let local = [l % size[0].max(1), l / size[0].max(1) % size[1].max(1), l / (size[0] * size[1]).max(1)];
         let [offset, _, full] = shared.range;
         let global = [0, 1, 2].map(|d| offset[d] + group[d] * full[d] + local[d]);
-        Item { global, local, group }
+        Item { global, local, group, did: "" }
     }
 }
 
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let t = |v: [u64; 3]| format!("({},{},{})", v[0], v[1], v[2]);
-        write!(f, "global {} local {} group {}", t(self.global), t(self.local), t(self.group))
+        write!(f, "global {} local {} group {}", t(self.global), t(self.local), t(self.group))?;
+        if self.did.is_empty() { Ok(()) } else { write!(f, ", {}", self.did) }
     }
 }
 
@@ -107,6 +138,8 @@ pub struct Finding {
     pub bytes: u32,
     /// How often it happened here.
     pub count: u64,
+    /// The values of the first time, where there are some: what memory held, what was to be stored.
+    pub values: Vec<String>,
     /// Place, line and caret, as a compiler prints a message.
     pub text: String,
 }
@@ -117,6 +150,10 @@ impl fmt::Display for Finding {
         for item in &self.items {
             write!(f, "\n  by work-item {item}")?;
         }
+        for value in &self.values {
+            write!(f, "\n  {value}")?;
+        }
+        write!(f, "\n  hint: {}", self.kind.hint())?;
         write!(f, "\n  in kernel {}", self.kernel)?;
         if self.count > 1 { write!(f, ", {} times", self.count) } else { Ok(()) }
     }
@@ -133,6 +170,7 @@ pub struct Raw {
     offset: i64,
     bytes: u32,
     count: u64,
+    values: Vec<String>,
 }
 
 /// Different findings kept at most; a launch with more has one cause.
@@ -150,8 +188,8 @@ impl Report {
         if let Some(known) = self.list.iter_mut().find(|r| r.kind == kind && r.pc == pc) {
             known.count += 1;
         } else if self.list.len() < MAX_FINDINGS {
-            let Details { message, items, object, offset, bytes } = details();
-            self.list.push(Raw { kind, pc, message, items, object, offset, bytes, count: 1 });
+            let Details { message, items, object, offset, bytes, values } = details();
+            self.list.push(Raw { kind, pc, message, items, object, offset, bytes, count: 1, values });
         }
     }
 
@@ -191,6 +229,7 @@ impl Report {
                 offset: raw.offset,
                 bytes: raw.bytes,
                 count: raw.count,
+                values: raw.values,
             });
         }
         out
@@ -198,8 +237,10 @@ impl Report {
 }
 
 /// What a finding says beside its kind and place.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Details {
+    /// The values involved, a phrase each.
+    pub values: Vec<String>,
     /// What happened, in one line.
     pub message: String,
     /// Who did it.

@@ -7,7 +7,7 @@
 use super::lanes::{Binary32, Binary64, Compare64, Narrow, Ternary32, Ternary64, Unary32, Unary64, Widen};
 pub use super::operand::{Address, Extend, File, Index, MemType, Reg};
 use crate::builtins::math::Math1;
-use crate::hir::{FormatPiece, Reduction, Scan};
+use crate::hir::{FormatPiece, MemoryOrder, Reduction, Scan};
 use crate::source::Span;
 use std::sync::OnceLock;
 
@@ -128,6 +128,7 @@ pub enum Inst {
         dst: Reg,
         list: u32,
         address: u32,
+        order: MemoryOrder,
     },
     /// Goes to another instruction.
     Jump {
@@ -187,6 +188,11 @@ pub enum Inst {
     },
     /// Every work-item of a sub-group must arrive; flags as of `Barrier`. Only the checks see it.
     SubGroupBarrier {
+        flags: Reg,
+    },
+    /// Orders memory around atomic operations; only in code that is checked. Flags: 1 local, 2 global.
+    Fence {
+        order: MemoryOrder,
         flags: Reg,
     },
     /// Reports an index outside of `0..len`.
@@ -444,6 +450,15 @@ impl Inst {
 }
 
 impl Code {
+    /// Whether atomic operations or fences order other accesses: atomic operations alone, and fences alone, do not.
+    pub fn orders(&self) -> bool {
+        let ordered = |i: &Inst| matches!(i, Inst::Atomic { order, .. } if order.orders());
+        let atomic = |i: &Inst| matches!(i, Inst::Atomic { .. });
+        let fence = |i: &Inst| matches!(i, Inst::Fence { order, .. } if order.orders());
+        let any = |f: &dyn Fn(&Inst) -> bool| self.insts.iter().any(f);
+        any(&ordered) || any(&atomic) && any(&fence)
+    }
+
     /// The registers of a list.
     pub fn listed(&self, list: u32, count: u8) -> &[Reg] {
         &self.lists[list as usize..list as usize + count as usize]

@@ -73,7 +73,9 @@ pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions)
     let useful = (picked.run.saturating_mul(lanes) / ITEMS_PER_THREAD).max(1).min(picked.run.max(1));
     let checks = &options.checks;
     // Whether a group reads what another one writes, or reads it unwritten, is seen by the check for races alone.
-    let alone = shared.code.global_atomics || (checks.uninitialized && !checks.races);
+    // With orders of memory it sees that in one thread only.
+    let ordered = checks.races && shared.code.orders();
+    let alone = shared.code.global_atomics || ordered || (checks.uninitialized && !checks.races);
     let together = shared.together && picked.run == picked.groups && picked.run <= MOST_TOGETHER;
     let threads = match (together, alone) {
         (true, _) => picked.run,

@@ -82,6 +82,11 @@ impl Group<'_> {
                 let flags = self.lane_value(flags, lane) as u32;
                 o.checks.iter_mut().for_each(|c| c.sub_barrier(flags, &cx));
             }
+            Inst::Fence { order, flags } => {
+                let lane = self.mask.lanes().next().unwrap_or(0);
+                let flags = self.lane_value(flags, lane) as u32;
+                o.checks.iter_mut().for_each(|c| c.fence(order, flags, &cx));
+            }
             Inst::CheckDivisor { divisor, wide } => {
                 let mask = if wide { u64::MAX } else { u64::from(u32::MAX) };
                 let value = |lane: usize| self.lane_value(divisor, lane) & mask;
@@ -139,6 +144,7 @@ impl Group<'_> {
                     touches: &touches,
                     stored: &|_, _| u64::MAX,
                     memory: &|_, _| 0,
+                    atomic: None,
                 };
                 o.checks.iter_mut().for_each(|c| c.access(&access, &cx, &mut o.report));
             }
@@ -186,6 +192,10 @@ impl Group<'_> {
             touches: &touches,
             stored: &stored,
             memory: &memory,
+            atomic: match self.shared.code.insts[pc] {
+                Inst::Atomic { op, order, .. } => Some((op, order)),
+                _ => None,
+            },
         };
         for (check, _) in o.checks.iter_mut().zip(&o.open).filter(|(_, open)| **open) {
             check.access(&access, &cx, &mut o.report);

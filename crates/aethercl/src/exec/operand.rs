@@ -103,4 +103,20 @@ impl MemType {
             MemType::B64 => bits,
         }
     }
+
+    /// A value for people: as an integer, and as a float where its bits look like one.
+    pub fn show(self, bits: u64) -> String {
+        let bits = self.extend(bits);
+        let plain = |x: f64| x != 0.0 && (1e-6..1e9).contains(&x.abs());
+        match self {
+            MemType::B32 if plain(f64::from(f32::from_bits(bits as u32))) => {
+                format!("{} (as float {:?})", bits as u32 as i32, f32::from_bits(bits as u32))
+            }
+            MemType::B64 if plain(f64::from_bits(bits)) => {
+                format!("{} (as double {:?})", bits as i64, f64::from_bits(bits))
+            }
+            MemType::B64 => (bits as i64).to_string(),
+            _ => (bits as u32 as i32).to_string(),
+        }
+    }
 }

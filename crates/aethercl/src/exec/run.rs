@@ -130,7 +130,7 @@ impl Group<'_> {
     fn rare(&mut self, inst: &Inst) {
         let code = self.shared.code;
         match *inst {
-            Inst::Atomic { op, wide, dst, list, address } => {
+            Inst::Atomic { op, wide, dst, list, address, .. } => {
                 self.atomic(op, wide, dst, code.listed(list, 2), &code.addresses[address as usize]);
             }
             Inst::AddressOf { dst, address } => {

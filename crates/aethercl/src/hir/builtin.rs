@@ -384,7 +384,8 @@ pub enum Builtin {
     Barrier,
     /// `void sub_group_barrier(uint flags)`.
     SubGroupBarrier,
-    /// `void mem_fence(uint flags)`, also read and write fences and `atomic_work_item_fence`.
+    /// `void mem_fence(uint flags)`, also read and write fences and `atomic_work_item_fence`; the last operand is a
+    /// [`super::MemoryOrder`].
     MemFence,
     /// `void prefetch(const __global e *p, ulong elements)`.
     Prefetch,
@@ -394,7 +395,7 @@ pub enum Builtin {
     AsyncStridedCopy,
     /// `void wait_group_events(int count, event *list)`.
     WaitGroupEvents,
-    /// `T atomic_add(T *p, T)`: the old value, as every read-modify-write here; `T` is a 32- or 64-bit integer, or a float where said. Also `atom_add`, `atomic_fetch_add`: memory orders and scopes are dropped, the strongest hold. Floats too.
+    /// `T atomic_add(T *p, T)`: the old value, as every read-modify-write here; `T` is a 32- or 64-bit integer, or a float where said. Also `atom_add`, `atomic_fetch_add`. The last operand of all of them is a [`super::MemoryOrder`]. Floats too.
     AtomicAdd,
     /// `T atomic_sub(T *p, T)`. Floats too.
     AtomicSub,

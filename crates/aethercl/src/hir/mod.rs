@@ -11,10 +11,12 @@
 //! Recursion does not exist in OpenCL C, and the front end refuses it: the call graph has no cycle.
 
 mod builtin;
+mod order;
 mod tree;
 mod visit;
 
 pub use builtin::{Builtin, Reduction, Rounding, Scan};
+pub use order::{MemoryOrder, Scope};
 pub use tree::{
     BinaryOp, Case, CompareOp, Expr, ExprKind, FormatPiece, Init, InitPart, LogicalOp, Place, PlaceKind,
     StepResult, Stmt, StmtKind, UnaryOp,

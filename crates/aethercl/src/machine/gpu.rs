@@ -178,7 +178,7 @@ impl Gpu {
         }
         let ring = Ring::new(self.ring_words);
         self.registers.set_ring(number, ring.capacity(), 0);
-        self.narrator.say(TraceLevel::Steps, || {
+        self.narrator.say(TraceLevel::Steps, self.host_ns, || {
             format!("host: opens queue {number} with a ring of {} words", ring.capacity())
         });
         self.queues.push(Queue {
@@ -207,7 +207,7 @@ impl Gpu {
         }
         let address = self.memory.allocate(bytes, tag).map_err(|_| full.clone())?;
         let runs = self.vram.map(address, bytes).ok_or(full)?.to_vec();
-        self.narrator.say(TraceLevel::Steps, || {
+        self.narrator.say(TraceLevel::Steps, self.host_ns, || {
             let pages: Vec<String> =
                 runs.iter().map(|(start, n)| format!("{start}..{}", start + n)).collect();
             format!("host: allocates {bytes} bytes for {tag} at {address:#x}, pages {}", pages.join(", "))
@@ -222,7 +222,7 @@ impl Gpu {
     pub fn free(&mut self, address: u64) -> Result<(), GpuError> {
         self.memory.free(address).map_err(|e| GpuError::Address(e.to_string()))?;
         self.vram.unmap(address);
-        self.narrator.say(TraceLevel::Steps, || format!("host: frees {address:#x}"));
+        self.narrator.say(TraceLevel::Steps, self.host_ns, || format!("host: frees {address:#x}"));
         Ok(())
     }
 
@@ -242,7 +242,7 @@ impl Gpu {
         for packet in [packet, Packet::Signal { value }] {
             let at = self.queues[queue].ring.tail();
             if !self.queues[queue].ring.push(&packet) {
-                self.narrator.say(TraceLevel::Steps, || {
+                self.narrator.say(TraceLevel::Steps, self.host_ns, || {
                     format!("host: the ring of queue {queue} is full, so it waits")
                 });
                 self.doorbell(queue)?;
@@ -251,7 +251,7 @@ impl Gpu {
                     return Err(GpuError::Deadlock(format!("queue {queue} is full and does not move")));
                 }
             }
-            self.narrator.say(TraceLevel::Steps, || {
+            self.narrator.say(TraceLevel::Steps, self.host_ns, || {
                 let words = packet.encode().len();
                 format!("host: {words} words at word {at} of queue {queue}'s ring: {}", packet.describe())
             });
@@ -330,13 +330,15 @@ impl Gpu {
     pub fn read_register(&mut self, at: u32) -> u32 {
         self.registers.advance(self.host_ns);
         let value = self.registers.read(at);
-        self.narrator.say(TraceLevel::All, || format!("host: reads {value:#x} from register {at:#05x}"));
+        self.narrator
+            .say(TraceLevel::All, self.host_ns, || format!("host: reads {value:#x} from register {at:#05x}"));
         value
     }
 
     /// Writes a register.
     pub fn write_register(&mut self, at: u32, value: u32) {
-        self.narrator.say(TraceLevel::All, || format!("host: writes {value:#x} to register {at:#05x}"));
+        self.narrator
+            .say(TraceLevel::All, self.host_ns, || format!("host: writes {value:#x} to register {at:#05x}"));
         match self.registers.write(at, value) {
             Effect::None => {}
             Effect::Doorbell(queue, tail) => {
@@ -344,7 +346,8 @@ impl Gpu {
                 if let Some(q) = self.queues.get_mut(queue) {
                     q.ring.doorbell(tail as usize, now);
                     self.registers.set_status(status::BUSY, true);
-                    self.narrator.say(TraceLevel::Steps, || {
+                    self.narrator.announce();
+                    self.narrator.say(TraceLevel::Steps, self.host_ns, || {
                         format!(
                             "[{}] host: rings the doorbell of queue {queue}: up to word {tail}",
                             human_ns(now)
@@ -358,7 +361,7 @@ impl Gpu {
 
     /// Empties every ring. What was announced and not yet done fails.
     fn reset(&mut self) {
-        self.narrator.say(TraceLevel::Steps, || "device: resets, every ring is emptied".into());
+        self.narrator.say(TraceLevel::Steps, self.host_ns, || "device: resets, every ring is emptied".into());
         for queue in 0..self.queues.len() {
             self.queues[queue].ring.clear();
             let value = self.queues[queue].next - 1;
@@ -402,6 +405,7 @@ impl Gpu {
         };
         let begun = self.host_ns;
         self.host_ns = self.host_ns.max(completion.end_ns);
+        self.narrator.settle(self.host_ns);
         if let Some(timeline) = self.timeline.as_mut().filter(|_| self.host_ns > begun) {
             timeline.add(Track::Host, &format!("waits for {fence}"), (begun, self.host_ns), &[]);
         }
@@ -446,7 +450,7 @@ impl Gpu {
         }
         for number in (0..self.queues.len()).filter(|q| pending >> q & 1 != 0) {
             let reached = self.registers.fence(number);
-            self.narrator.say(TraceLevel::Steps, || {
+            self.narrator.say(TraceLevel::Steps, self.queues[number].ready_ns, || {
                 format!("host: interrupt of queue {number}, its fence reads {reached}")
             });
             let lost = self.is_lost();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// How much is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,27 +34,71 @@ impl FromStr for TraceLevel {
 /// Takes lines.
 pub type Sink = Box<dyn FnMut(&str) + Send>;
 
-/// Tells what happens to whoever listens.
+/// Tells what happens to whoever listens, in the order of its times: what the device will have done later than the host's clock is
+/// told when that gets there.
 #[derive(Default)]
 pub struct Narrator {
     level: TraceLevel,
-    sink: Option<Mutex<Sink>>,
+    told: Option<Mutex<Told>>,
+}
+
+struct Told {
+    sink: Sink,
+    /// Lines that are not due yet, by time, ns.
+    held: Vec<(u64, String)>,
+    /// Commands are announced, or being done: lines of earlier times may come.
+    open: bool,
+}
+
+impl Told {
+    fn release(&mut self, until: u64) {
+        self.held.sort_by_key(|(at, _)| *at);
+        let due = self.held.partition_point(|(at, _)| *at <= until);
+        for (_, line) in self.held.drain(..due) {
+            (self.sink)(&line);
+        }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.release(u64::MAX);
+    }
 }
 
 impl Narrator {
     /// Tells up to `level` to `sink`.
     pub fn new(level: TraceLevel, sink: Option<Sink>) -> Self {
-        Self { level: if sink.is_some() { level } else { TraceLevel::Off }, sink: sink.map(Mutex::new) }
+        let level = if sink.is_some() { level } else { TraceLevel::Off };
+        let told = |sink| Mutex::new(Told { sink, held: Vec::new(), open: false });
+        Self { level, told: sink.map(told) }
     }
     /// Whether lines of this level are heard, for what costs something to put into words.
     pub fn hears(&self, level: TraceLevel) -> bool {
         level <= self.level && level != TraceLevel::Off
     }
-    /// A line, made only when it is heard.
-    pub fn say(&self, level: TraceLevel, line: impl FnOnce() -> String) {
-        if let (true, Some(sink)) = (self.hears(level), &self.sink) {
-            let mut sink = sink.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            (*sink)(&line());
+    /// A line about a moment, ns of the device's clock; made only when it is heard.
+    pub fn say(&self, level: TraceLevel, at: u64, line: impl FnOnce() -> String) {
+        if let (true, Some(told)) = (self.hears(level), &self.told) {
+            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            told.held.push((at, line()));
+            if !told.open {
+                told.release(at);
+            }
+        }
+    }
+    /// Commands are announced: lines are held until [`Narrator::settle`].
+    pub fn announce(&self) {
+        if let Some(told) = &self.told {
+            told.lock().unwrap_or_else(PoisonError::into_inner).open = true;
+        }
+    }
+    /// All that was announced is done, and the host's clock is there.
+    pub fn settle(&self, now: u64) {
+        if let Some(told) = &self.told {
+            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            told.open = false;
+            told.release(now);
         }
     }
 }
@@ -86,11 +130,29 @@ mod tests {
         let lines = Arc::clone(&heard);
         let sink: Sink = Box::new(move |line: &str| lines.lock().unwrap().push(line.to_owned()));
         let narrator = Narrator::new(TraceLevel::Steps, Some(sink));
-        narrator.say(TraceLevel::Commands, || "a".into());
-        narrator.say(TraceLevel::Steps, || "b".into());
-        narrator.say(TraceLevel::All, || panic!("nobody listens"));
+        narrator.say(TraceLevel::Commands, 0, || "a".into());
+        narrator.say(TraceLevel::Steps, 0, || "b".into());
+        narrator.say(TraceLevel::All, 0, || panic!("nobody listens"));
         assert_eq!(*heard.lock().unwrap(), ["a", "b"]);
-        Narrator::default().say(TraceLevel::Commands, || panic!("nobody listens"));
+        Narrator::default().say(TraceLevel::Commands, 0, || panic!("nobody listens"));
+    }
+
+    #[test]
+    fn lines_come_in_the_order_of_their_times() {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let lines = Arc::clone(&heard);
+        let sink: Sink = Box::new(move |line: &str| lines.lock().unwrap().push(line.to_owned()));
+        let narrator = Narrator::new(TraceLevel::All, Some(sink));
+        let say = |at: u64| narrator.say(TraceLevel::All, at, || at.to_string());
+        say(1);
+        narrator.announce();
+        [1, 5, 3, 9].into_iter().for_each(say);
+        assert_eq!(*heard.lock().unwrap(), ["1"]);
+        narrator.settle(4);
+        assert_eq!(*heard.lock().unwrap(), ["1", "1", "3"]);
+        say(6);
+        drop(narrator);
+        assert_eq!(*heard.lock().unwrap(), ["1", "1", "3", "5", "6", "9"]);
     }
 
     #[test]

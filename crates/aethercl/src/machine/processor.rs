@@ -25,6 +25,7 @@ impl Gpu {
     /// When queues are left that all wait for one another. What single commands came to is in their completions.
     pub fn run(&mut self) -> Result<(), GpuError> {
         let mut stuck = None;
+        self.narrator.announce();
         while !self.is_lost() {
             match self.next_queue() {
                 Next::Queue(queue) => self.step(queue),
@@ -40,6 +41,7 @@ impl Gpu {
         }
         self.registers.set_status(status::BUSY, stuck.is_some());
         self.registers.advance(self.engines.idle_at());
+        self.narrator.settle(self.host_ns);
         match stuck {
             Some(who) => Err(GpuError::Deadlock(who)),
             None => self.alive(),
@@ -114,7 +116,7 @@ impl Gpu {
     /// A command that an engine works on. `hang`: a kernel that is to run for ever.
     fn execute(&mut self, number: usize, packet: Packet, announced: u64, hang: bool) {
         let fetched = self.engines.fetch(announced, self.profile.launch.command_ns);
-        self.narrator.say(TraceLevel::Steps, || {
+        self.narrator.say(TraceLevel::Steps, fetched, || {
             format!(
                 "[{}] command processor: read from queue {number}: {}",
                 human_ns(fetched),
@@ -188,7 +190,7 @@ impl Gpu {
 
     fn transfer(&mut self, direction: Direction, ready: u64, what: &str, bytes: u64, ns: u64) -> Times {
         let (engine, time) = self.engines.copy(direction, ready, ns);
-        self.narrator.say(TraceLevel::Commands, || {
+        self.narrator.say(TraceLevel::Commands, time.start, || {
             format!(
                 "[{}] copy engine {engine}: {what}, {bytes} bytes in {} ({:.2} GB/s)",
                 human_ns(time.start),
@@ -262,7 +264,7 @@ impl Gpu {
     fn place(&mut self, number: usize, ready: u64, name: &str, estimate: Option<&Estimate>) -> Times {
         let Some(estimate) = estimate else { return (ready, ready) };
         let (time, shares) = self.engines.compute(ready, estimate.groups, estimate.ns);
-        self.narrator.say(TraceLevel::Commands, || {
+        self.narrator.say(TraceLevel::Commands, time.start, || {
             let o = &estimate.occupancy;
             format!(
                 "[{}] queue {number}: kernel {name}, {} groups on {} units, {} at a time on each ({}), {}, bound by {}",
@@ -276,7 +278,7 @@ impl Gpu {
             )
         });
         for share in &shares {
-            self.narrator.say(TraceLevel::All, || {
+            self.narrator.say(TraceLevel::All, share.time.start, || {
                 format!(
                     "[{}] unit {}: {} groups of {name} until {}",
                     human_ns(share.time.start),
@@ -303,8 +305,9 @@ impl Gpu {
     ) {
         if let Err(e) = &outcome {
             self.registers.fail(e.code(), number);
-            self.narrator
-                .say(TraceLevel::Commands, || format!("[{}] queue {number}: failed: {e}", human_ns(end_ns)));
+            self.narrator.say(TraceLevel::Commands, end_ns, || {
+                format!("[{}] queue {number}: failed: {e}", human_ns(end_ns))
+            });
         }
         self.queues[number].last = Some(Completion { queued_ns, start_ns, end_ns, outcome });
     }
@@ -322,7 +325,7 @@ impl Gpu {
         queue.next = queue.next.max(value.saturating_add(1));
         queue.results.insert(value, completion);
         self.registers.signal(number, value);
-        self.narrator.say(TraceLevel::Steps, || {
+        self.narrator.say(TraceLevel::Steps, end, || {
             format!("[{}] command processor: fence of queue {number} is {value}", human_ns(end))
         });
     }
@@ -347,7 +350,7 @@ impl Gpu {
 
     /// The device stops answering: everything that is under way or waits has failed.
     fn lose(&mut self) {
-        self.narrator.say(TraceLevel::Commands, || "device: is gone".into());
+        self.narrator.say(TraceLevel::Commands, self.host_ns, || "device: is gone".into());
         self.registers.set_status(status::LOST, true);
         for number in 0..self.queues.len() {
             self.queues[number].ring.clear();

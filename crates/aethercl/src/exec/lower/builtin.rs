@@ -1,12 +1,12 @@
 //! Functions of the language, element by element or as instructions of their own.
 
 use super::super::bytecode::{AtomicOp, Collective, File, Inst, Number, preset};
-use super::super::lanes::{Binary32, Binary64, Narrow, Unary32, Unary64};
+use super::super::lanes::{Binary32, Binary64, Narrow, Ternary64, Unary32, Unary64, Widen};
 use super::operator::is_wide;
 use super::place::Addr;
 use super::{Lower, Reg, Val, Value};
 use crate::builtins::math::Math1;
-use crate::hir::{Builtin, CompareOp, Expr, ExprKind, Rounding};
+use crate::hir::{Builtin, CompareOp, Expr, ExprKind, MemoryOrder, Rounding};
 use crate::types::{Scalar, Type};
 
 /// A uniform register with a meaning fixed for the launch.
@@ -87,6 +87,11 @@ impl Lower<'_> {
                 let flags = self.e.reg(flags);
                 self.effect(Inst::SubGroupBarrier { flags })
             }
+            MemFence if self.checked => {
+                let flags = self.scalar(&args[0]);
+                let flags = self.e.reg(flags);
+                self.effect(Inst::Fence { order: MemoryOrder::from_expr(args.last()), flags })
+            }
             SubGroupBarrier | MemFence | Prefetch => {
                 args.iter().for_each(|a| _ = self.value(a));
                 Vec::new()
@@ -130,18 +135,29 @@ impl Lower<'_> {
     }
 
     fn work_item(&mut self, b: Builtin, args: &[Expr]) -> Val {
+        let d = match args.first().map(|a| self.scalar(a)) {
+            None => 0,
+            Some(Val::Const(d)) => d,
+            Some(d) => return self.work_item_of(b, d),
+        };
+        self.work_item_in(b, d)
+    }
+
+    /// A work-item function of a dimension that is known when it runs.
+    fn work_item_of(&mut self, b: Builtin, d: Val) -> Val {
+        let mut value = self.work_item_in(b, 3);
+        for known in 0..3 {
+            let own = self.work_item_in(b, known);
+            let here = self.compare_scalar(CompareOp::Eq, Scalar::U32, d, Val::Const(known));
+            let here = self.e.widen(Widen::Zext, here);
+            value = self.e.ternary64(Ternary64::Select, here, own, value);
+        }
+        value
+    }
+
+    fn work_item_in(&mut self, b: Builtin, d: u64) -> Val {
         use Builtin::*;
         let lanes = |index| Val::Pinned(Reg { file: File::Long, variable: false, index });
-        let d = match args.first() {
-            None => 0,
-            Some(a) => match self.scalar(a) {
-                Val::Const(d) => d,
-                Val::Reg(_) | Val::Pinned(_) => {
-                    self.unsupported(a.span, "the dimension of a work-item function must be a constant");
-                    0
-                }
-            },
-        };
         let beyond = d > 2;
         let at = d.min(2) as u16;
         match b {
@@ -235,6 +251,10 @@ impl Lower<'_> {
 
     fn atomic(&mut self, b: Builtin, args: &[Expr], e: &Expr) -> Value {
         use Builtin::*;
+        let (order, args) = match args.split_last() {
+            Some((order, args)) => (MemoryOrder::from_expr(Some(order)), args),
+            None => (MemoryOrder::RELAXED, args),
+        };
         let pointee = self.program.types.pointee(args[0].ty);
         let element = match pointee.map(|p| p.to) {
             Some(Type::Scalar(s) | Type::Atomic(s)) => s,
@@ -272,7 +292,7 @@ impl Lower<'_> {
             AtomicCmpxchg | AtomicCompareExchange => AtomicOp::CompareExchange,
             _ => AtomicOp::Exchange,
         };
-        let old = self.atomic_instruction(op, element, addr, &values);
+        let old = self.atomic_instruction(op, element, addr, &values, order);
         match b {
             AtomicCompareExchange => {
                 if let Some(expected) = expected {
@@ -287,7 +307,14 @@ impl Lower<'_> {
         }
     }
 
-    fn atomic_instruction(&mut self, op: AtomicOp, element: Scalar, addr: Addr, values: &[Val]) -> Val {
+    fn atomic_instruction(
+        &mut self,
+        op: AtomicOp,
+        element: Scalar,
+        addr: Addr,
+        values: &[Val],
+        order: MemoryOrder,
+    ) -> Val {
         let wide = is_wide(element);
         let dst = self.e.temporary(if wide { File::Long } else { File::Word });
         let list = self.e.list(values);
@@ -296,7 +323,7 @@ impl Lower<'_> {
         self.e.code.granule = self.e.code.granule.min(4);
         let address = self.instruction_address(&addr.aligned(element.size() as u32));
         if !self.unreachable {
-            self.e.push(Inst::Atomic { op, wide, dst, list, address });
+            self.e.push(Inst::Atomic { op, wide, dst, list, address, order });
         }
         Val::Reg(dst)
     }

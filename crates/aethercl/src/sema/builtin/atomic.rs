@@ -2,7 +2,7 @@
 
 use super::super::{Sema, fold};
 use super::Call;
-use crate::hir::{Builtin, Expr};
+use crate::hir::{Builtin, Expr, MemoryOrder};
 use crate::types::{BOOL, INT, Scalar, Space, Type};
 
 /// Functions on pointers to plain integers: suffix behind `atomic_` or `atom_`, function, operands beside the pointer.
@@ -72,7 +72,8 @@ impl Sema<'_> {
                 // Orders may be followed by a scope.
                 let (least, most) = if explicit { (orders, orders + 1) } else { (0, 0) };
                 self.count_args(&call, 1 + operands + least, 1 + operands + most)?;
-                self.typed_atomic(call, id, operands)
+                let orders = if explicit { orders } else { 0 };
+                self.typed_atomic(call, id, operands, orders)
             }
             _ => self.no_match(&call),
         }
@@ -88,10 +89,10 @@ impl Sema<'_> {
         if !place || !(number || float) {
             return self.no_match(&call);
         }
-        self.atomic(call, id, operands, s)
+        self.atomic(call, id, operands, s, MemoryOrder::RELAXED)
     }
 
-    fn typed_atomic(&mut self, call: Call, id: Builtin, operands: usize) -> Option<Expr> {
+    fn typed_atomic(&mut self, call: Call, id: Builtin, operands: usize, orders: usize) -> Option<Expr> {
         let Some(target) = self.types.pointee(call.args[0].ty) else { return self.no_match(&call) };
         let Type::Atomic(s) = target.to else { return self.no_match(&call) };
         if s.is_float() && !takes_floats(id) || target.is_const {
@@ -100,10 +101,23 @@ impl Sema<'_> {
         if call.args[1 + operands..].iter().any(|order| !order.ty.is_integer()) {
             return self.no_match(&call);
         }
-        self.atomic(call, id, operands, s)
+        let behind = &call.args[1 + operands..];
+        let order = if call.name == "atomic_init" {
+            MemoryOrder::RELAXED
+        } else {
+            MemoryOrder::of(behind.first(), behind[1.min(orders)..orders].first(), behind.get(orders))
+        };
+        self.atomic(call, id, operands, s, order)
     }
 
-    fn atomic(&mut self, mut call: Call, id: Builtin, operands: usize, s: Scalar) -> Option<Expr> {
+    fn atomic(
+        &mut self,
+        mut call: Call,
+        id: Builtin,
+        operands: usize,
+        s: Scalar,
+        order: MemoryOrder,
+    ) -> Option<Expr> {
         let ty = Type::Scalar(s);
         call.args.truncate(1 + operands);
         let mut args = Vec::with_capacity(3);
@@ -128,6 +142,7 @@ impl Sema<'_> {
             Builtin::AtomicCompareExchange | Builtin::AtomicFlagTestAndSet => BOOL,
             _ => ty,
         };
+        args.push(order.expr(call.span));
         let value = self.builtin(id, args, ret, call.span);
         Some(if ret == BOOL { fold::convert(value, INT) } else { value })
     }

@@ -10,7 +10,7 @@ mod table;
 use std::collections::HashMap;
 
 use super::{Sema, fold};
-use crate::hir::{Builtin, Expr, ExprKind};
+use crate::hir::{Builtin, Expr, ExprKind, MemoryOrder, Scope};
 use crate::lex::Symbol;
 use crate::parse::ast;
 use crate::source::Span;
@@ -99,7 +99,13 @@ impl Sema<'_> {
     ) -> Option<Expr> {
         let (mut args, ty) = self.resolve(name, signature, args, span)?;
         match action {
-            Action::B(id @ (Builtin::Barrier | Builtin::SubGroupBarrier | Builtin::MemFence)) => {
+            Action::B(Builtin::MemFence) => {
+                let order = self.fence_order(name, &args);
+                args.truncate(1);
+                args.push(order.expr(span));
+                Some(self.builtin(Builtin::MemFence, args, ty, span))
+            }
+            Action::B(id @ (Builtin::Barrier | Builtin::SubGroupBarrier)) => {
                 args.truncate(1);
                 Some(self.builtin(id, args, ty, span))
             }
@@ -116,6 +122,18 @@ impl Sema<'_> {
                 Some(Expr { kind: ExprKind::Select { cond, then, otherwise }, ty, span })
             }
         }
+    }
+
+    /// What a fence orders. The fences of OpenCL C 1.x know no scope: what they order is seen by all; since 2.0 they are those
+    /// of a work-group.
+    fn fence_order(&self, name: &str, args: &[Expr]) -> MemoryOrder {
+        let order = match name {
+            "mem_fence" => MemoryOrder::FULL,
+            "read_mem_fence" => MemoryOrder::ACQUIRE,
+            "write_mem_fence" => MemoryOrder::RELEASE,
+            _ => return MemoryOrder::of(args.get(1), None, args.get(2)),
+        };
+        if self.features.version < 200 { order } else { order.within(Scope::Group) }
     }
 
     pub(super) fn builtin(&mut self, id: Builtin, args: Vec<Expr>, ty: Type, span: Span) -> Expr {

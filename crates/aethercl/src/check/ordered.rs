@@ -1,0 +1,196 @@
+//! Data races of kernels whose atomic operations and fences order memory: each granule remembers every access that is not known
+//! to a later one, and [`Order`] says which are.
+
+use super::order::{Moment, Order};
+use super::race::{Other, number_allocations, report_hits};
+use super::{Access, Check, Context, Kind, Report, Whole};
+use crate::exec::Shared;
+use crate::exec::bytecode::AtomicOp;
+use crate::hir::MemoryOrder;
+use crate::memory::address::Space;
+use std::collections::HashMap;
+
+/// The number of local memory among the allocations.
+const LOCAL: usize = usize::MAX;
+/// Accesses that a granule remembers of a kind; beyond them the first that comes up is dropped, and a race may be missed.
+const MOST: usize = 4096;
+
+/// Accesses of one kind, the last of each work-item (group + 1, lane).
+#[derive(Default)]
+struct Marks(HashMap<(u32, u32), Moment>);
+
+impl Marks {
+    /// Some access that is not known to the work-item.
+    fn unknown(&self, order: &mut Order, side: usize, lane: usize) -> Option<Moment> {
+        self.0.values().filter(|m| !order.is_before(m, side, lane)).min_by_key(|m| (m.group, m.lane)).copied()
+    }
+
+    fn add(&mut self, now: Moment) {
+        if self.0.len() >= MOST
+            && let Some(first) = self.0.keys().next().copied()
+        {
+            self.0.remove(&first);
+        }
+        self.0.insert((now.group, now.lane), now);
+    }
+
+    fn forget_known(&mut self, order: &mut Order, side: usize, lane: usize) {
+        self.0.retain(|_, m| !order.is_before(m, side, lane));
+    }
+}
+
+#[derive(Default)]
+struct Cell {
+    writes: Marks,
+    reads: Marks,
+    atomic_writes: Marks,
+    atomic_reads: Marks,
+}
+
+impl Cell {
+    /// Notes an access; tells whom it races with.
+    fn visit(&mut self, now: Moment, order: &mut Order, side: usize, does: Does) -> Option<Other> {
+        let lane = now.lane as usize;
+        let mut other = None;
+        let lists: [(&Marks, bool, bool); 4] = [
+            (&self.writes, true, true),
+            (&self.atomic_writes, true, !does.atomic),
+            (&self.reads, false, does.writes),
+            (&self.atomic_reads, false, does.writes && !does.atomic),
+        ];
+        for (marks, wrote, races) in lists {
+            if other.is_none() && races {
+                other = marks.unknown(order, side, lane).map(|m| Other {
+                    group: m.group,
+                    lane: Some(m.lane),
+                    wrote,
+                });
+            }
+        }
+        // Whoever races with what is known to this write races with the write itself.
+        if does.writes && !does.atomic {
+            for marks in [&mut self.writes, &mut self.reads, &mut self.atomic_writes, &mut self.atomic_reads]
+            {
+                marks.forget_known(order, side, lane);
+            }
+        }
+        let list = match (does.atomic, does.writes) {
+            (false, false) => &mut self.reads,
+            (false, true) => &mut self.writes,
+            (true, false) => &mut self.atomic_reads,
+            (true, true) => &mut self.atomic_writes,
+        };
+        list.add(now);
+        other
+    }
+}
+
+/// What an access is to a race.
+#[derive(Clone, Copy)]
+struct Does {
+    writes: bool,
+    atomic: bool,
+}
+
+/// The check.
+pub struct OrderedRaces {
+    /// Bytes of a granule, as a power of two.
+    shift: u32,
+    /// By number of an argument the number of its allocation.
+    allocations: Vec<usize>,
+    /// By number of an allocation: some argument may write it.
+    written: Vec<bool>,
+    cells: HashMap<(usize, usize), Cell>,
+    order: Order,
+}
+
+impl OrderedRaces {
+    /// Nothing touched yet.
+    pub fn new(shared: &Shared<'_>) -> OrderedRaces {
+        let (allocations, known) = number_allocations(shared);
+        OrderedRaces {
+            shift: shared.code.granule.max(1).trailing_zeros(),
+            allocations,
+            written: known.iter().map(|(.., written)| *written).collect(),
+            cells: HashMap::new(),
+            order: Order::new(shared.sub_group),
+        }
+    }
+
+    /// The number of what an access touches, and whose order counts: 0 local memory, 1 global memory.
+    fn place(&self, space: Space, object: u32) -> Option<(usize, usize)> {
+        match space {
+            Space::Local => Some((LOCAL, 0)),
+            Space::Global => Some((self.allocations.get(object as usize).copied()?, 1)),
+            _ => None,
+        }
+    }
+
+    /// The atomic operations of one instruction, one work-item after the other.
+    fn synchronize(&mut self, access: &Access<'_>, (op, order): (AtomicOp, MemoryOrder)) {
+        // What memory will hold, where these operations change it.
+        let mut after: HashMap<u64, u64> = HashMap::new();
+        for touch in access.touches.iter().filter(|t| t.inside) {
+            let Some((number, side)) = self.place(touch.space, touch.object) else { continue };
+            let place = (number, touch.place as usize);
+            if op == AtomicOp::CompareExchange {
+                let holds = after.get(&touch.at).copied();
+                let holds = holds.unwrap_or_else(|| (access.memory)(touch.at, touch.lane));
+                if !access.is_equal(holds, (access.stored)(touch.lane, 0)) {
+                    self.order.failed(place, side, touch.lane, order);
+                    continue;
+                }
+                after.insert(touch.at, (access.stored)(touch.lane, 1));
+            }
+            let does = (op != AtomicOp::Store, op != AtomicOp::Load);
+            self.order.atomic(place, side, touch.lane, order, does);
+        }
+    }
+}
+
+impl Check for OrderedRaces {
+    fn start_group(&mut self, cx: &Context<'_>) {
+        let items = cx.size.iter().product::<u64>() as usize;
+        self.order.start_group(cx.group_number() as u32 + 1, items, LOCAL);
+        self.cells.retain(|(number, _), _| *number != LOCAL);
+    }
+
+    fn sub_barrier(&mut self, flags: u32, cx: &Context<'_>) {
+        self.order.sub_barrier(cx.mask.lanes(), flags);
+    }
+
+    fn barrier(&mut self, _pc: usize, flags: u32, _cx: &Context<'_>, _report: &mut Report) {
+        self.order.barrier(flags);
+    }
+
+    fn fence(&mut self, order: MemoryOrder, flags: u32, cx: &Context<'_>) {
+        cx.mask.lanes().for_each(|lane| self.order.fence(lane, order, flags));
+    }
+
+    fn settles(&mut self, whole: &Whole<'_>, _cx: &Context<'_>) -> bool {
+        let Some((number, side)) = self.place(whole.space, whole.object) else { return true };
+        let constant = side == 1 && !self.written.get(number).copied().unwrap_or(true);
+        constant && whole.kind == Kind::Load
+    }
+
+    fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
+        let load = matches!(access.atomic, Some((AtomicOp::Load, _)));
+        let does = Does { writes: access.kind != Kind::Load && !load, atomic: access.kind == Kind::Atomic };
+        let mut hits = Vec::new();
+        for touch in access.touches.iter().filter(|t| t.inside) {
+            let Some((number, side)) = self.place(touch.space, touch.object) else { continue };
+            let now = self.order.now(side, touch.lane);
+            let (first, last) = (touch.place as usize, touch.place as usize + access.bytes as usize - 1);
+            for at in first >> self.shift..=last >> self.shift {
+                let cell = self.cells.entry((number, at)).or_default();
+                if let Some(other) = cell.visit(now, &mut self.order, side, does) {
+                    hits.push((touch.lane, other));
+                }
+            }
+        }
+        if let Some(atomic) = access.atomic {
+            self.synchronize(access, atomic);
+        }
+        report_hits(hits, access, cx, report);
+    }
+}

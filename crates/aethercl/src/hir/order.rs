@@ -1,0 +1,112 @@
+//! Memory order and scope of an atomic operation or a fence: section 6.15.12 of OpenCL C 3.0.
+
+use super::{Expr, ExprKind};
+use crate::source::Span;
+use crate::types::INT;
+
+/// Among which work-items an atomic operation or a fence orders memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scope {
+    /// The work-item alone.
+    Item,
+    /// Its sub-group.
+    SubGroup,
+    /// Its work-group.
+    Group,
+    /// All work-items of the launch.
+    Device,
+}
+
+/// What an atomic operation or a fence orders. Packed: it is the last operand of these functions, an integer constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MemoryOrder(u16);
+
+/// The numbers of `memory_order`, those of C11.
+const ACQUIRE: u16 = 2;
+const RELEASE: u16 = 3;
+const ACQ_REL: u16 = 4;
+const SEQ_CST: u16 = 5;
+
+impl MemoryOrder {
+    /// `memory_order_relaxed`, of every work-item of the device: what functions of OpenCL C 1.x have.
+    pub const RELAXED: MemoryOrder = MemoryOrder::new(0, 0, Scope::Device);
+    /// A fence that acquires and releases.
+    pub const FULL: MemoryOrder = MemoryOrder::new(ACQ_REL, 0, Scope::Device);
+    /// A fence that acquires.
+    pub const ACQUIRE: MemoryOrder = MemoryOrder::new(ACQUIRE, 0, Scope::Device);
+    /// A fence that releases.
+    pub const RELEASE: MemoryOrder = MemoryOrder::new(RELEASE, 0, Scope::Device);
+
+    const fn new(order: u16, failure: u16, scope: Scope) -> MemoryOrder {
+        MemoryOrder(order | failure << 3 | (scope as u16) << 6)
+    }
+
+    /// The order, the one of a comparison that fails, and the scope, as a call writes them. Without an order it is the
+    /// strongest, without a scope the device's; a value that is not constant counts as the strongest.
+    pub fn of(order: Option<&Expr>, failure: Option<&Expr>, scope: Option<&Expr>) -> MemoryOrder {
+        let value = |e: Option<&Expr>| match e.map(|e| &e.kind) {
+            Some(ExprKind::Int(n)) => Some(*n as u16 & 7),
+            _ => None,
+        };
+        let scope = match value(scope) {
+            Some(0) => Scope::Item,
+            Some(1) => Scope::Group,
+            Some(4) => Scope::SubGroup,
+            _ => Scope::Device,
+        };
+        let order = value(order).unwrap_or(SEQ_CST);
+        MemoryOrder::new(order, value(failure).unwrap_or(order), scope)
+    }
+
+    /// The same with another scope.
+    pub fn within(self, scope: Scope) -> MemoryOrder {
+        MemoryOrder::new(self.order(), self.0 >> 3 & 7, scope)
+    }
+
+    /// As the operand of a function.
+    pub fn expr(self, span: Span) -> Expr {
+        Expr { kind: ExprKind::Int(u64::from(self.0)), ty: INT, span }
+    }
+
+    /// The operand of a function.
+    pub fn from_expr(e: Option<&Expr>) -> MemoryOrder {
+        match e.map(|e| &e.kind) {
+            Some(ExprKind::Int(bits)) => MemoryOrder(*bits as u16),
+            _ => MemoryOrder::RELAXED,
+        }
+    }
+
+    fn order(self) -> u16 {
+        self.0 & 7
+    }
+
+    /// Reads of it see what was written before the write that they read.
+    pub fn acquires(self) -> bool {
+        matches!(self.order(), ACQUIRE | ACQ_REL | SEQ_CST)
+    }
+
+    /// What was written before it is seen by those that acquire it.
+    pub fn releases(self) -> bool {
+        matches!(self.order(), RELEASE | ACQ_REL | SEQ_CST)
+    }
+
+    /// It orders something.
+    pub fn orders(self) -> bool {
+        self.acquires() || self.releases()
+    }
+
+    /// A comparison that fails acquires.
+    pub fn acquires_on_failure(self) -> bool {
+        matches!(self.0 >> 3 & 7, ACQUIRE | ACQ_REL | SEQ_CST)
+    }
+
+    /// Among which work-items.
+    pub fn scope(self) -> Scope {
+        match self.0 >> 6 & 3 {
+            0 => Scope::Item,
+            1 => Scope::SubGroup,
+            2 => Scope::Group,
+            _ => Scope::Device,
+        }
+    }
+}
