@@ -62,15 +62,7 @@ impl Parts {
             None => config.decoder(vocab),
         };
         // Checked once before the data is read, which may take long, and once with the vocabulary that results from it.
-        let plan = |model: &DecoderConfig| {
-            let plan = MemoryPlan::of(&local, model, device.capabilities());
-            plan.among(
-                parallel.map_or(1, Parallel::size),
-                config.zero,
-                parallel.is_some_and(|p| p.one_machine),
-            )
-            .check(device)
-        };
+        let plan = |model: &DecoderConfig| memory_plan(device, &local, model, parallel).check(device);
         let vocab = folder.as_ref().map(|folder| folder.config.vocab).or(config.vocab);
         plan(&shape(vocab.unwrap_or(1))?)?;
         let kept = kept_tokenizer(from)?;
@@ -81,15 +73,14 @@ impl Parts {
         plan(&shape)?;
         let freeze = Freeze::new(&config.freeze)?;
         crate::train::ahead::compile(device, &local, &shape, watch)?;
-        let dtype = config.dtype;
         let model: Box<dyn Model> = match &folder {
-            Some(folder) if from.is_none() => {
-                Box::new(folder.decoder(device, Some(dtype), &freeze).map_err(|e| e.context("--init"))?)
-            }
+            Some(folder) if from.is_none() => Box::new(
+                folder.decoder(device, Some(config.dtype), &freeze).map_err(|e| e.context("--init"))?,
+            ),
             _ => {
                 // A resumed run's weights come from its checkpoint.
                 let seed = from.is_none().then_some(config.seed);
-                Box::new(Decoder::partly_frozen(device, shape, dtype, seed, &freeze)?)
+                Box::new(Decoder::partly_frozen(device, shape, config.dtype, seed, &freeze)?)
             }
         };
         let companions = match &folder {
@@ -116,6 +107,18 @@ impl Parts {
             tokens,
         })
     }
+}
+
+/// What a run takes with the settings of this rank's part of a step.
+fn memory_plan(
+    device: &Device,
+    local: &TrainConfig,
+    model: &DecoderConfig,
+    parallel: Option<&Parallel>,
+) -> MemoryPlan {
+    let plan = MemoryPlan::of(local, model, device.capabilities());
+    let place = parallel.map_or((1, false), |p| (p.size(), p.one_machine));
+    plan.among(place.0, local.zero, place.1)
 }
 
 /// How state is divided, if it is.

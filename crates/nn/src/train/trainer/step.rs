@@ -157,7 +157,12 @@ impl Trainer {
         let (model, part) = (&**model, part_of(parallel.as_ref(), config, draws));
         let (sums, zero) = (sums.as_ref(), zero.as_ref());
         let divided = zero.and_then(Zero::divided);
-        let collect = divided.map_or(sums.map_or(Collect::New, Sums::collect), Collect::Give);
+        let collect = match (divided, sums) {
+            (Some(divided), _) => Collect::Give(divided),
+            (None, Some(sums)) if sums.are_added() => Collect::Add,
+            (None, Some(_)) => Collect::Replace,
+            (None, None) => Collect::New,
+        };
         let step = || {
             let loss = detect_anomaly(*on, || gradients(model, optimizer, part, inputs, collect))?;
             match sums {
