@@ -62,8 +62,8 @@ fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig, ranks: boo
     if sums.is_none() {
         optimizer.zero_grad();
     }
-    let (collect, apart) =
-        (sums.as_ref().map_or(Collect::New, Sums::collect), sums.as_ref().and_then(Sums::apart));
+    let apart = sums.as_ref().and_then(Sums::apart);
+    let collect = Collect::into_sums(sums.as_ref());
     let loss = gradients(&model, &optimizer, Part { apart, ..part }, &inputs, collect)?;
     if let Some(sums) = &sums {
         sums.add_loss(&loss)?;

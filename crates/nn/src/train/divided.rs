@@ -5,7 +5,7 @@
 //! the device's queue can be begun there ([`Stepper::run_parts`](super::stepper::Stepper::run_parts)).
 
 use super::reducer::Reducer;
-use super::zero::{Cell, Shards};
+use super::zero::{Cell, Shards, cell};
 use netcl_device::driver::Event;
 use netcl_dist::{Collected, sum_into};
 use netcl_tensor::ops::map::map_into;
@@ -17,7 +17,15 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Buffers that gradients go through: one is filled while others are exchanged.
-pub(super) const SLOTS: usize = 3;
+const SLOTS: usize = 3;
+
+/// Bytes of the buffers that gradients of so many elements, of `width` bytes, go through.
+pub(super) fn slots(elements: u64, width: u64) -> u64 {
+    let elements = usize::try_from(elements).unwrap_or(usize::MAX);
+    let width = usize::try_from(width).unwrap_or(4);
+    let one = cell(elements, width).min(elements);
+    (one.saturating_mul(width) as u64).saturating_mul(SLOTS as u64)
+}
 
 /// A buffer for gradients on their way, and what the other ranks have of this one's part of them.
 struct Slot {
@@ -170,15 +178,18 @@ impl Divided {
         self.state().finish_until(|_| false)
     }
 
-    /// The elements from `at` on, in cell `cell`, of this rank's sums.
+    /// Makes this rank's sums the gradients of what it updates.
     ///
     /// # Errors
     /// Those of views; `Internal` before [`Divided::start`].
-    pub fn sums(&self, cell: usize, at: usize, count: usize) -> Result<Tensor> {
+    pub fn attach(&self, shards: &Shards) -> Result<()> {
         let state = self.state();
-        let shard = state.shard.as_ref().ok_or_else(|| Error::internal("gradients without memory"))?;
-        let begin = state.places[cell] + at - state.bounds[cell][state.rank];
-        shard.slice(0, begin..begin + count)
+        let sums = state.shard.as_ref().ok_or_else(|| Error::internal("gradients without memory"))?;
+        shards.own().iter().try_for_each(|(part, cell, at)| {
+            let begin = state.places[*cell] + at - state.bounds[*cell][state.rank];
+            part.view.set_grad(Some(sums.slice(0, begin..begin + part.range.len())?));
+            Ok(())
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Memory estimate of a training run, computed from its settings before anything is allocated.
 
+use super::divided;
 use super::uploads::{PREFETCH, Uploads};
 use crate::config::{Recompute, TrainConfig};
 use crate::decoder::{DecoderConfig, Freeze, LayerKind, Placement, QkNorm};
@@ -89,6 +90,8 @@ pub struct MemoryPlan {
     pub count: u64,
     /// The weights in their storage type.
     pub parameters: u64,
+    /// Number of trained elements.
+    pub trained: u64,
     /// Gradients of the trained weights, in the storage type.
     pub gradients: u64,
     /// AdamW's two moments, and f32 master weights if the storage type is narrower.
@@ -140,6 +143,7 @@ impl MemoryPlan {
         Self {
             count,
             parameters,
+            trained: of_trained(1),
             gradients: of_trained(dtype.size() as u64),
             optimizer,
             activations: activations(config, model, capabilities),
@@ -171,6 +175,16 @@ impl MemoryPlan {
             _ => others(part(self.gradients)),
         };
         let optimizer = if zero > 0 { part(self.optimizer) } else { self.optimizer };
+        if zero > 1 {
+            // The part of the sums, in f32 if they are of several passes, and the buffers that gradients go through.
+            let sums =
+                if self.gradients_wait { part(self.trained.saturating_mul(4)) } else { part(self.gradients) };
+            let width = (self.gradients / self.trained.max(1)).max(1);
+            let slots = divided::slots(self.trained, width);
+            let exchange = if share_memory { others(part(slots)) } else { 0 };
+            let gradients = sums.saturating_add(slots);
+            return Self { optimizer, exchange, gradients, ranks, zero, gradients_wait: true, ..self };
+        }
         // Gradients are all there before they are exchanged.
         Self { optimizer, exchange, ranks, zero, gradients_wait: true, ..self }
     }

@@ -1,6 +1,7 @@
 //! Forward and backward pass of a step, and the optimizer of a run.
 
 use super::divided::Divided;
+use super::sums::Sums;
 use super::uploads::Inputs;
 use crate::config::TrainConfig;
 use crate::layers::Mode;
@@ -50,6 +51,17 @@ pub(super) enum Collect<'a> {
     Replace,
     /// Each is given away as soon as it is there.
     Give(&'a Divided),
+}
+
+impl Collect<'_> {
+    /// Into the accumulators, if there are some.
+    pub fn into_sums(sums: Option<&Sums>) -> Self {
+        match sums {
+            Some(sums) if sums.are_added() => Self::Add,
+            Some(_) => Self::Replace,
+            None => Self::New,
+        }
+    }
 }
 
 /// Forward and backward pass of a batch. Gradients are added to those of earlier batches; returns the batch's contribution to the mean loss of

@@ -1,7 +1,6 @@
 //! Accumulated gradients and loss of a step with several micro-batches, in fixed buffers: every replay of the captured micro-batch adds to the
 //! same memory, so one graph serves all micro-batches.
 
-use super::passes::Collect;
 use crate::params::ALIGN;
 use netcl_tensor::ops::map::map_into;
 use netcl_tensor::{DType, Device, Result, Tensor};
@@ -102,9 +101,9 @@ impl Sums {
         self.apart.as_ref().map(|(table, later)| (table, later))
     }
 
-    /// What a backward pass does with them.
-    pub fn collect(&self) -> Collect<'static> {
-        if self.several { Collect::Add } else { Collect::Replace }
+    /// Whether a step has several micro-batches, which are added up; the gradients of one replace those of the last step.
+    pub fn are_added(&self) -> bool {
+        self.several
     }
 
     /// The buffers that hold the accumulated gradients, about in the order in which a backward pass is done with them.

@@ -4,7 +4,6 @@
 //! Of every buffer of gradients each rank has a part of about the same number of elements. It gets the sums of that part, updates the
 //! parameters there, and gives them to all others.
 
-use super::divided::Divided;
 use super::sums::{Sums, divide};
 use crate::optim::Part;
 use crate::params::ALIGN;
@@ -36,10 +35,10 @@ pub(super) struct Cell {
     pub count: usize,
 }
 
-/// Elements of a buffer that gradients of so many elements go through, where none stays.
-pub(super) fn cell(elements: usize, dtype: DType) -> usize {
-    let bytes = (elements * dtype.size() / PARTS).clamp(LEAST, MOST);
-    (bytes / dtype.size() / ALIGN).max(1) * ALIGN
+/// Elements of a buffer that gradients of so many elements of `width` bytes go through, where none stays.
+pub(super) fn cell(elements: usize, width: usize) -> usize {
+    let bytes = (elements / PARTS).saturating_mul(width).clamp(LEAST, MOST);
+    (bytes / width / ALIGN).max(1) * ALIGN
 }
 
 /// How the trained parameters are divided.
@@ -127,15 +126,9 @@ impl Shards {
         })
     }
 
-    /// The same for sums of which this rank has its part alone.
-    ///
-    /// # Errors
-    /// As [`Divided::sums`].
-    pub fn attach_divided(&self, divided: &Divided) -> Result<()> {
-        self.own.iter().try_for_each(|(part, cell, at)| {
-            part.view.set_grad(Some(divided.sums(*cell, *at, part.range.len())?));
-            Ok(())
-        })
+    /// This rank's parts, and where their gradients lie: the number of the cell and the first element in it.
+    pub fn own(&self) -> &[(Part, usize, usize)] {
+        &self.own
     }
 }
 
@@ -167,7 +160,7 @@ fn through(trained: &[Tensor]) -> Result<Vec<Cell>> {
     });
     let places: Vec<(&Tensor, usize)> = places.collect();
     let total: usize = trained.iter().map(|param| param.count().next_multiple_of(ALIGN)).sum();
-    let size = cell(total, dtype);
+    let size = cell(total, dtype.size());
     let ends = (0..total.div_ceil(size)).map(|i| total - i * size);
     let one = |end: usize| {
         let begin = end.saturating_sub(size);

@@ -144,7 +144,7 @@ impl Trainer {
     /// The backward pass of a micro-batch, from the `received` gradient of its rows or, in the last stage, from its loss. Returns the gradient
     /// for the stage before.
     fn backward_pass(&self, passed: Live, received: Option<Tensor>) -> Result<Option<Tensor>> {
-        let collect = self.sums.as_ref().map_or(Collect::New, Sums::collect);
+        let collect = Collect::into_sums(self.sums.as_ref());
         let Live { input, output } = passed;
         detect_anomaly(self.detect_anomaly, || {
             collected(&self.optimizer, collect, || match &received {

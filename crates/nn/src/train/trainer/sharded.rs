@@ -66,7 +66,7 @@ impl Zero {
         match &self.divided {
             Some(divided) => {
                 divided.begin();
-                self.shards.attach_divided(divided)
+                divided.attach(&self.shards)
             }
             None => self.shards.attach(sums),
         }

@@ -163,7 +163,7 @@ impl Trainer {
             parallel.begin_rows(table)?;
         }
         let divided = zero.and_then(Zero::divided);
-        let collect = divided.map_or(sums.map_or(Collect::New, Sums::collect), Collect::Give);
+        let collect = divided.map_or(Collect::into_sums(sums), Collect::Give);
         let step = || {
             let loss = detect_anomaly(*on, || gradients(model, optimizer, part, inputs, collect))?;
             match sums {
