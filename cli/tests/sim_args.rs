@@ -59,8 +59,12 @@ fn every_kind_of_argument_reaches_the_kernel() {
         let (code, out, err) = run(&path, &["buffer:f32:4", arg]);
         assert_eq!(code, 0, "{arg}: {out}{err}");
         let report: Value = serde_json::from_str(&out).unwrap();
-        let first: Vec<&str> =
-            report["buffers"][0]["first"].as_array().unwrap().iter().map(|v| v.as_str().unwrap()).collect();
+        let first: Vec<String> = report["buffers"][0]["first"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|v| v.as_f64().unwrap().to_string())
+            .collect();
         assert_eq!(first.join(" "), expected, "{parameter} {arg}");
     }
     std::fs::remove_dir_all(dir).unwrap();
@@ -97,7 +101,7 @@ fn arguments_that_do_not_fit_are_named() {
         (2, "buffer:f32:4", 1, "argument 2 of kernel k is "),
         (3, "f32x4:1,2,3", 2, "3 values for 4 lanes"),
         (3, "f32x2:1,2", 1, "argument 3 of kernel k is float4 v"),
-        (3, "seven", 2, "or <type>:<value>"),
+        (3, "seven", 2, "<type>:<value>, {"),
     ] {
         let mut args = fits;
         args[at] = arg;

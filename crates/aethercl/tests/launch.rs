@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
-use aethercl::{Access, Arg, Includes, LaunchOptions, Memory, NdRange, Outcome, Program, Source};
+use aethercl::{Access, Arg, Checks, Includes, LaunchOptions, Memory, NdRange, Outcome, Program, Source};
 
 fn build(text: &str) -> Program {
     build_with(text, "")
@@ -84,4 +84,30 @@ fn variables_of_program_scope_keep_what_launches_write() {
     assert_eq!(read(&program), [5.0 + 2.0 * 8192.0, 2.5]);
     // Another build of the same text has its own.
     assert_eq!(read(&build_with(text, "-cl-std=CL2.0")), [5.0, 0.0]);
+}
+
+#[test]
+fn checks_change_neither_counters_nor_results() {
+    let p = build(
+        "kernel void k(global float *x, global int *n) {
+           local float t[4][8];
+           int l = get_local_id(0);
+           t[l / 8][l % 8] = x[l] / (l + 1);
+           barrier(CLK_LOCAL_MEM_FENCE);
+           x[l] = t[3 - l / 8][7 - l % 8];
+           atomic_inc(n);
+         }",
+    );
+    let run = |checks: Checks| {
+        let m = Memory::new(1 << 20);
+        let (x, n) = (upload(&m, "x", &[3.0; 32]), upload(&m, "n", &[0.0]));
+        let buffer = |address, bytes| Arg::Buffer { address, bytes, access: Access::Write };
+        let options = LaunchOptions { checks, counters: true, ..LaunchOptions::default() };
+        let args = [buffer(x, 128), buffer(n, 4)];
+        let done = p.launch(&m, "k", &args, NdRange::line(32, 32), &options).unwrap();
+        (done.counters, download(&m, x, 32), download(&m, n, 1)[0].to_bits(), done.findings)
+    };
+    let (plain, checked) = (run(Checks::NONE), run(Checks::ALL));
+    assert_eq!((plain.2, checked.2), (32, 32));
+    assert_eq!(plain, checked);
 }

@@ -105,8 +105,8 @@ pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions)
     (Ran { report: looked.report, counters, printf }, results.stopped.map(|(_, stop)| stop))
 }
 
-/// What the buffers hold that the kernel may write; with the check of the launch's contract a write to another is found.
-fn save<'a>(shared: &'a Shared<'_>, contract: bool) -> Vec<(&'a Allocation, Saved)> {
+/// What the buffers hold that the kernel may write, to go back to; with the check of the launch's contract a write to another is found.
+pub fn save<'a>(shared: &'a Shared<'_>, contract: bool) -> Vec<(&'a Allocation, Saved)> {
     let buffers = shared.buffers.iter().flatten().filter(|b| b.writable || !contract);
     let save = |b: &'a Buffer| (&*b.allocation, b.allocation.save(b.start as usize, b.bytes as usize));
     buffers.map(save).collect()

@@ -23,7 +23,7 @@ mod spread;
 mod store;
 mod values;
 
-pub use deal::run_groups;
+pub use deal::{Ran, run_groups, save};
 pub use lower::{Constants, lower};
 pub use mask::Mask;
 pub use run::Stop;

@@ -4,8 +4,10 @@ mod terms;
 
 pub use terms::{Access, Arg, LaunchError, LaunchOptions, MAX_GROUP, MAX_STEPS, MAX_TIME, NdRange, Outcome};
 
+use crate::check::Checks;
+use crate::counters::Counters;
 use crate::exec::bytecode::{Code, Parameter, preset};
-use crate::exec::{Buffer, Shared, Stop, run_groups};
+use crate::exec::{Buffer, Ran, Shared, Stop, run_groups, save};
 use crate::memory::address::{Space, object_pointer, with_argument};
 use crate::memory::{Allocation, Memory, MemoryError};
 use crate::program::{ArgKind, KernelInfo, Program};
@@ -37,7 +39,18 @@ impl Program {
             .code(info.id(), checked)
             .map_err(|(span, m)| LaunchError::Unsupported(self.message(span, "error", &m)))?;
         let shared = self.prepare(memory, info, &code, args, &range, options)?;
-        let (ran, stopped) = run_groups(&shared, &range, options);
+        // Checks add instructions: what a device does is counted without them, from the same memory.
+        let twice = checked && options.counters;
+        let before = if twice { save(&shared, false) } else { Vec::new() };
+        let first = LaunchOptions { counters: options.counters && !twice, ..options.clone() };
+        let (mut ran, stopped) = run_groups(&shared, &range, &first);
+        if twice && stopped.is_none() {
+            let after = save(&shared, false);
+            before.iter().for_each(|(allocation, saved)| allocation.restore(saved));
+            let counted = self.counted(memory, info, args, &range, options);
+            after.iter().for_each(|(allocation, saved)| allocation.restore(saved));
+            ran = Ran { counters: counted?, ..ran };
+        }
         // Without the check nobody saw which bytes were written: all that may have been count as such.
         if !options.checks.uninitialized {
             for buffer in shared.buffers.iter().flatten().filter(|b| b.writable) {
@@ -50,6 +63,26 @@ impl Program {
             return Err(LaunchError::Stopped(found + &self.stopped(stop, options)));
         }
         Ok(Outcome { findings, counters: ran.counters, printf: ran.printf })
+    }
+
+    /// What a launch does without checks.
+    fn counted(
+        &self,
+        memory: &Memory,
+        info: &KernelInfo,
+        args: &[Arg<'_>],
+        range: &NdRange,
+        options: &LaunchOptions,
+    ) -> Result<Counters, LaunchError> {
+        let code = self
+            .code(info.id(), false)
+            .map_err(|(span, m)| LaunchError::Unsupported(self.message(span, "error", &m)))?;
+        let options = LaunchOptions { checks: Checks::NONE, ..options.clone() };
+        let shared = self.prepare(memory, info, &code, args, range, &options)?;
+        match run_groups(&shared, range, &options) {
+            (ran, None) => Ok(ran.counters),
+            (_, Some(stop)) => Err(LaunchError::Stopped(self.stopped(stop, &options))),
+        }
     }
 
     /// Makes a kernel ready to launch; its first launch does so otherwise.
