@@ -58,9 +58,9 @@ fn run(options: &[&str], program: &[&Path], more: &[&str]) -> Option<Output> {
     Some(command.output().unwrap())
 }
 
-fn program(folder: &Path) -> Option<PathBuf> {
+fn program(text: &str, folder: &Path) -> Option<PathBuf> {
     let (source, program) = (folder.join("twice.c"), folder.join("twice"));
-    std::fs::write(&source, PROGRAM).unwrap();
+    std::fs::write(&source, text).unwrap();
     let built = Command::new("cc").arg(&source).arg("-o").arg(&program).arg("-ldl").output().ok()?;
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     Some(program)
@@ -69,7 +69,7 @@ fn program(folder: &Path) -> Option<PathBuf> {
 #[test]
 fn a_program_runs_and_is_told_about() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(program) = program(folder.path()).filter(|_| library().is_some()) else {
+    let Some(program) = program(PROGRAM, folder.path()).filter(|_| library().is_some()) else {
         println!("skipped: there is no C compiler, or no shared library");
         return;
     };
@@ -92,6 +92,24 @@ fn a_program_runs_and_is_told_about() {
     let said = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(3), "{said}");
     assert!(said.contains("<source>:1:56: read-outside") && said.contains("in kernel twice"), "{said}");
+}
+
+#[test]
+fn a_kernel_that_never_ends_is_named_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let endless = PROGRAM
+        .replace("x[get_global_id(0)] *= 2; }", "\\n  if (get_global_id(0) == 3) while (x[0] == 0); }");
+    let Some(program) = program(&endless, folder.path()).filter(|_| library().is_some()) else {
+        println!("skipped: there is no C compiler, or no shared library");
+        return;
+    };
+    for checks in ["none", "all"] {
+        let out = run(&["--check", checks, "--timeout", "0.3"], &[&program], &[]).unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        // The program's own code: its read comes after the launch in the queue, and goes through.
+        assert!(matches!(out.status.code(), Some(4 | 7)), "{:?} {said}", out.status);
+        assert!(said.contains("kernel twice") && said.contains("<source>:2:"), "{said}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Whether what the command line gives is what a kernel's parameter takes, and its bytes.
 
-use super::arg::{KernelArg, Number, Part, Value};
+use super::arg::{KernelArg, Part, Value};
+use super::number::Number;
 use aethercl::types::{Scalar, Space, Type, Types};
 use netcl::device::counted;
 

@@ -3,6 +3,7 @@
 mod arg;
 mod fit;
 mod npy;
+mod number;
 pub mod report;
 
 use crate::out;

@@ -1,6 +1,6 @@
 //! Files of NumPy: arrays of one dimension go out, arrays of any shape in the order of C come in.
 
-use super::arg::Number;
+use super::number::Number;
 use std::path::Path;
 
 const MAGIC: &[u8] = b"\x93NUMPY";

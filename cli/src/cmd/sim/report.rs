@@ -1,6 +1,7 @@
 //! What `netcl sim run` and `netcl sim check` print.
 
 use super::arg::KernelArg;
+use super::number::Number;
 use crate::out;
 use aethercl::Finding;
 use aethercl::counters::Counters;
@@ -95,7 +96,7 @@ impl BufferReport {
     pub fn new(name: &str, arg: &KernelArg, data: &[u8], show: usize) -> Self {
         let number = match arg {
             KernelArg::Buffer { number, .. } => *number,
-            _ => super::arg::Number::U8,
+            _ => Number::U8,
         };
         let values = data.chunks_exact(number.size());
         let first = values.clone().take(show).map(|v| number.json(v)).collect();
