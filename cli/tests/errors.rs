@@ -1,4 +1,4 @@
-//! `netcl bench … --errors`: errors against f64, ours alone and beside a peer.
+//! `netcl bench … --errors`: errors against f64, ours alone and beside a peer; `--against`: one device beside another.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 mod common;
@@ -42,4 +42,34 @@ fn errors_of_an_op_without_a_peer_and_as_a_table() {
     let (out, err) = texts(&output);
     assert!(out.contains("Errors against f64") && out.contains("peer rms"), "{out}{err}");
     assert!(out.lines().any(|l| l.starts_with("gemm") && l.contains("32×32×32")), "{out}");
+}
+
+#[test]
+fn one_device_beside_another_is_a_line_for_each_operation() {
+    let against = device();
+    let found = lines(&format!(
+        "bench ops --against {against} --sizes small --rounds 1 --sample-ms 0.01 --json --peer none"
+    ));
+    let ops: Vec<&str> = found.iter().map(|l| l["op"].as_str().unwrap()).collect();
+    assert_eq!(ops, ["matmul", "attention", "layer_norm", "gelu", "residual", "conv2d"]);
+    for line in &found {
+        assert_eq!(
+            (&line["size"], &line["dtype"], &line["device"]),
+            (&"small".into(), &"f32".into(), &line["against"])
+        );
+        let number = |key: &str| line[key].as_f64().unwrap();
+        for (speedup, [ours, theirs]) in [
+            ("speedup", ["median_ms", "against_median_ms"]),
+            ("speedup_with_transfers", ["median_ms_with_transfers", "against_median_ms_with_transfers"]),
+        ] {
+            assert!(
+                number(ours) > 0.0 && (number(speedup) - number(theirs) / number(ours)).abs() < 1e-9,
+                "{line}"
+            );
+        }
+    }
+    assert_eq!(found[0]["shapes"], serde_json::json!([[16, 768], [768, 768]]));
+    let args = ["bench", "ops", "--against", &against, "--sizes", "huge"];
+    let (_, err) = texts(&netcl().args(args).output().unwrap());
+    assert!(err.contains("small, medium, large"), "{err}");
 }

@@ -6,6 +6,8 @@ mod common;
 use common::{device, folder, netcl};
 use serde_json::Value;
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
 const SIDE: usize = 12;
 
@@ -91,14 +93,65 @@ fn a_classifier_is_trained_and_asked() {
     );
     assert!(answer["confidence"].as_f64().unwrap() > 0.5, "{answer}");
     graph_of_the_run(dir);
-    let said = refused(&["train", "--resume", "run"], dir);
-    assert!(said.contains("cannot be resumed yet"), "{said}");
+    let again = json(&["train", "--resume", "run", "--json"], dir);
+    assert_eq!(
+        (again["already"].as_bool(), &again["accuracy"]),
+        (Some(true), &summary["accuracy"]),
+        "{again}"
+    );
+    let said = refused(&["train", "--resume", "run", "--batch", "12"], dir);
+    assert!(said.contains("--batch 12, the run has 24"), "{said}");
+    let said = refused(&["train", "--resume", "run", "--steps", "12"], dir);
+    assert!(said.contains("--steps is for language models"), "{said}");
     let said = refused(&["train", "--preset", "mnist-cnn", "--data", ".", "--layers", "3"], dir);
     assert!(said.contains("--layers is for language models"), "{said}");
     let said = refused(&["classify", "-m", ".", "square.png"], dir);
     assert!(said.contains("holds no classifier"), "{said}");
     let said = refused(&["train", "--epochs", "3"], dir);
     assert!(said.contains("--epochs is for presets of images"), "{said}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// One command begins a run and goes on with it, however often it is killed, and the weights are those of a run that was not.
+#[test]
+fn a_classifier_that_is_killed_goes_on() {
+    let dir = folder("killed-images");
+    let dir = dir.as_path();
+    write_idx(dir, 240);
+    let device = device();
+    let run = |out: &str| {
+        let fixed =
+            "train --preset mnist-cnn --data . --epochs 6 --batch 12 --checkpoint-every 1 --json --elastic";
+        let mut command = netcl();
+        command.args(fixed.split(' ')).args(["--device", &device, "--out", out]).current_dir(dir);
+        command
+    };
+    assert!(run("whole").output().unwrap().status.success());
+    let newest = || {
+        let all = std::fs::read_dir(dir.join("killed/checkpoints")).into_iter().flatten().flatten();
+        all.filter(|e| e.path().join("state.json").exists()).map(|e| e.file_name()).max()
+    };
+    for _ in 0..3 {
+        let before = newest();
+        let mut child = run("killed").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // Some steps further, at any point of the next one.
+        while newest() == before && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let output = run("killed").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("run folder killed, from step "), "{said}");
+    let read = |run: &str, file: &str| std::fs::read(dir.join(run).join(file)).unwrap();
+    for file in
+        ["model.safetensors", "checkpoints/last/model.safetensors", "checkpoints/last/optimizer.safetensors"]
+    {
+        assert!(read("whole", file) == read("killed", file), "{file}");
+    }
+    let lines = |run: &str| String::from_utf8(read(run, "metrics.jsonl")).unwrap().lines().count();
+    assert_eq!((lines("whole"), lines("killed")), (6, 6));
     std::fs::remove_dir_all(dir).unwrap();
 }
 

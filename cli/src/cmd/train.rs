@@ -15,7 +15,7 @@ use netcl::nn::config::{
 };
 use netcl::nn::run::RunFolder;
 use netcl::nn::train::{ProfileSettings, Shares, Silent, Trainer};
-use netcl::nn::vision::classifier;
+use netcl::nn::vision::classifier::{self, ClassifierConfig};
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -369,19 +369,12 @@ fn for_simulated(args: &Args, config: TrainConfig, device: &Device) -> Result<Tr
 
 /// Trains a classifier where the preset is one of images; says what cannot be done with one.
 fn of_images(args: &Args, context: &Context) -> Option<Result<()>> {
-    if let Some(dir) = args.resume.as_ref().filter(|dir| train_images::is_run(dir)) {
-        return Some(Err(Error::unsupported(format!(
-            "{} is a run of a classifier of images, and those cannot be resumed yet; start another one with --out",
-            dir.display()
-        ))));
-    }
-    if args.elastic && args.preset.as_deref().is_some_and(train_images::is_for_images) {
-        return Some(Err(Error::unsupported(
-            "runs of classifiers of images cannot be resumed yet, so --elastic is for language models",
-        )));
-    }
+    let kept = match args.goes_on().map(|dir| Ok((dir, ClassifierConfig::of_run(dir)?))).transpose() {
+        Ok(found) => found.and_then(|(dir, kept)| Some((dir, kept?))),
+        Err(error) => return Some(Err(error)),
+    };
     let epochs = args.recipe.epochs;
-    if !args.preset.as_deref().is_some_and(train_images::is_for_images) {
+    if kept.is_none() && !args.preset.as_deref().is_some_and(train_images::is_for_images) {
         let misplaced = "--epochs is for presets of images; language models take --steps";
         return epochs.map(|_| Err(Error::format(misplaced)));
     }
@@ -391,7 +384,7 @@ fn of_images(args: &Args, context: &Context) -> Option<Result<()>> {
     }
     let overlay = args.overlay();
     let (out, dry_run, json) = (args.out.as_ref(), args.dry_run, args.json);
-    let request = train_images::Request { overlay: &overlay, epochs, out, dry_run, json };
+    let request = train_images::Request { overlay: &overlay, epochs, out, kept, dry_run, json };
     Some(train_images::run(&request, context))
 }
 

@@ -1,17 +1,21 @@
 //! `netcl train` with a preset for images: a classifier instead of a language model.
 
 use crate::context::Context;
-use crate::out;
+use crate::{out, shell};
+use indicatif::ProgressBar;
+use netcl::device::counted;
 use netcl::nn::config::Overlay;
 use netcl::nn::run::RunFolder;
-use netcl::nn::vision::classifier::{ClassifierConfig, Epoch, Outcome, PRESETS, Progress, train};
+use netcl::nn::vision::classifier::{
+    ClassifierConfig, Epoch, Next, Outcome, PRESETS, Progress, resume, train,
+};
 use netcl::nn::vision::data::Dataset;
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Settings of `netcl train` that classifiers have as well.
-const SHARED: [&str; 12] = [
+const SHARED: [&str; 14] = [
     "preset",
     "data",
     "batch",
@@ -21,6 +25,8 @@ const SHARED: [&str; 12] = [
     "betas",
     "seed",
     "val_split",
+    "checkpoint_every",
+    "keep",
     "dtype",
     "graph",
     "device",
@@ -31,6 +37,8 @@ pub struct Request<'a> {
     pub overlay: &'a Overlay,
     pub epochs: Option<u64>,
     pub out: Option<&'a PathBuf>,
+    /// The run to go on with, and its settings.
+    pub kept: Option<(&'a Path, ClassifierConfig)>,
     pub dry_run: bool,
     pub json: bool,
 }
@@ -40,32 +48,39 @@ pub fn is_for_images(preset: &str) -> bool {
     PRESETS.contains(&preset)
 }
 
-/// Whether a folder holds the run of a classifier.
-pub fn is_run(dir: &Path) -> bool {
-    dir.join("classifier.json").exists()
-}
-
 fn config(request: &Request<'_>) -> Result<ClassifierConfig> {
     let overlay = request.overlay;
-    let preset = overlay.preset.as_deref().unwrap_or_default();
+    let preset = match &request.kept {
+        Some((_, kept)) => &kept.preset,
+        None => overlay.preset.as_deref().unwrap_or_default(),
+    };
     let given =
         toml::Table::try_from(overlay).map_err(|e| Error::internal(format!("settings as a table: {e}")))?;
     if let Some(other) = given.keys().find(|key| !SHARED.contains(&key.as_str())) {
         return Err(Error::format(format!(
             "--{} is for language models, and the preset {preset} is for images; it takes --data, --epochs, --batch, --lr, --min-lr, \
-             --weight-decay, --betas, --seed, --val-split, --dtype, --graph, --device, --out, --dry-run and --json",
+             --weight-decay, --betas, --seed, --val-split, --checkpoint-every, --keep, --dtype, --graph, --device, --out, --resume, --elastic, \
+             --dry-run and --json",
             other.replace('_', "-")
         )));
     }
-    let base = ClassifierConfig::preset(preset)?;
-    let Some([data]) = overlay.data.as_deref() else {
-        return Err(Error::format(format!(
-            "the preset {preset} takes one folder of images: --data DIR, with IDX files, CIFAR binaries or a folder of pictures for each class"
-        )));
+    let base = match &request.kept {
+        Some((_, kept)) => kept.clone(),
+        None => ClassifierConfig::preset(preset)?,
+    };
+    let data = match (overlay.data.as_deref(), &request.kept) {
+        (Some([data]), _) => data.clone(),
+        (None, Some((_, kept))) => kept.data.clone(),
+        _ => {
+            return Err(Error::format(format!(
+                "the preset {preset} takes one folder of images: --data DIR, with IDX files, CIFAR binaries or a folder of pictures for each class"
+            )));
+        }
     };
     let lr = overlay.lr.unwrap_or(base.lr);
     let config = ClassifierConfig {
-        data: data.clone(),
+        data,
+        preset: overlay.preset.clone().unwrap_or_else(|| base.preset.clone()),
         epochs: request.epochs.unwrap_or(base.epochs),
         batch: overlay.batch.unwrap_or(base.batch),
         lr,
@@ -74,6 +89,8 @@ fn config(request: &Request<'_>) -> Result<ClassifierConfig> {
         betas: overlay.betas.unwrap_or(base.betas),
         seed: overlay.seed.unwrap_or(base.seed),
         test_part: overlay.val_split.unwrap_or(base.test_part),
+        checkpoint_every: overlay.checkpoint_every.unwrap_or(base.checkpoint_every),
+        keep: overlay.keep.unwrap_or(base.keep),
         dtype: overlay.dtype.unwrap_or(base.dtype),
         graph: overlay.graph.unwrap_or(base.graph),
         device: overlay.device.clone().unwrap_or_else(|| base.device.clone()),
@@ -107,39 +124,105 @@ pub fn run(request: &Request<'_>, context: &Context) -> Result<()> {
     if request.dry_run {
         return Ok(());
     }
-    let claim = match request.out {
-        Some(out) => RunFolder::claim(out)?,
-        None => RunFolder::claim_fresh(Path::new("runs"), &config.preset)?,
+    let (dir, claim) = match (&request.kept, request.out) {
+        (Some((dir, _)), _) => (dir.to_path_buf(), None),
+        (None, Some(out)) => (out.clone(), Some(RunFolder::claim(out)?)),
+        (None, None) => {
+            let claim = RunFolder::claim_fresh(Path::new("runs"), &config.preset)?;
+            (claim.path().to_owned(), Some(claim))
+        }
     };
-    let dir = claim.path().to_owned();
-    context.leave_nothing_of(claim.leaves());
+    if let Some(claim) = &claim {
+        context.leave_nothing_of(claim.leaves());
+    }
     if !context.polite() {
         return Ok(());
     }
-    let bar = out::progress(context.live(), 0, "steps");
     let began = Instant::now();
-    let mut said = Instant::now();
-    let mut watch = |progress: Progress<'_>| {
+    let mut view = View::new(context, &dir, config.epochs);
+    let mut watch = |progress: Progress<'_>| view.show(progress);
+    let outcome = match claim {
+        Some(claim) => train(&device, &config, &images, claim, &mut watch),
+        None => resume(&device, &config, &images, &dir, &mut watch),
+    };
+    view.bar.finish_and_clear();
+    let outcome = outcome.inspect_err(|_| view.failed())?;
+    finish(&dir, (&config, &outcome), began.elapsed(), request.json)
+}
+
+/// What a person sees of a run.
+struct View<'a> {
+    context: &'a Context,
+    dir: &'a Path,
+    epochs: u64,
+    bar: ProgressBar,
+    said: Instant,
+    /// Whether signals are listened to that ask for a checkpoint.
+    listening: bool,
+    /// Whether the next checkpoint was asked for by a signal.
+    asked: bool,
+}
+
+impl<'a> View<'a> {
+    fn new(context: &'a Context, dir: &'a Path, epochs: u64) -> Self {
+        let bar = out::progress(context.live(), 0, "steps");
+        Self { context, dir, epochs, bar, said: Instant::now(), listening: false, asked: false }
+    }
+
+    fn say(&self, line: &str) {
+        self.bar.suspend(|| out::note(line));
+    }
+
+    fn show(&mut self, progress: Progress<'_>) -> Next {
         match progress {
-            Progress::Epoch(epoch) => bar.suspend(|| out::note(&epoch_line(epoch, config.epochs))),
+            Progress::Started { from_step, steps } => {
+                self.bar.set_length(steps);
+                self.bar.set_position(from_step);
+                let again = if from_step > 0 { format!(", from step {from_step}") } else { String::new() };
+                self.say(&format!("run folder {}{again}", self.dir.display()));
+            }
+            Progress::Epoch(epoch) => self.say(&epoch_line(epoch, self.epochs)),
             Progress::Step { step, steps, epoch, loss, images_per_s } => {
-                bar.set_length(steps);
-                bar.set_position(step);
-                bar.set_message(format!("loss {loss:.4}, {images_per_s:.0} images/s"));
+                // Not earlier: LLVM, which PoCL compiles with, takes this signal for itself when it is called first.
+                if !std::mem::replace(&mut self.listening, true)
+                    && let Err(e) = self.context.listen_for_saves()
+                {
+                    tracing::warn!("SIGUSR1 writes no checkpoint: {e}");
+                }
+                self.bar.set_position(step);
+                self.bar.set_message(format!("loss {loss:.4}, {images_per_s:.0} images/s"));
                 // Long epochs, where nobody watches a bar.
-                if !context.live() && said.elapsed() > Duration::from_secs(15) {
-                    said = Instant::now();
-                    out::note(&format!(
+                if !self.context.live() && self.said.elapsed() > Duration::from_secs(15) {
+                    self.said = Instant::now();
+                    self.say(&format!(
                         "step {step}/{steps} of epoch {epoch}: loss {loss:.4}, {images_per_s:.0} images/s"
                     ));
                 }
             }
+            Progress::Saved { step, path } if std::mem::take(&mut self.asked) => {
+                self.say(&format!("step {step}: checkpoint {}", path.display()));
+            }
+            Progress::Saved { step, path } => tracing::debug!("step {step}: checkpoint {}", path.display()),
         }
-        !context.interrupted()
-    };
-    let outcome = train(&device, &config, &images, &claim, &mut watch)?;
-    bar.finish_and_clear();
-    finish(&dir, &outcome, began.elapsed(), request.json)
+        if self.context.interrupted() {
+            return Next::Stop;
+        }
+        // Only where the answer is heeded: a signal is taken once.
+        let heeded = matches!(progress, Progress::Step { .. } | Progress::Epoch(_));
+        if heeded && self.context.take_save() {
+            self.asked = true;
+            return Next::Save;
+        }
+        Next::GoOn
+    }
+
+    /// Says what is left of a run that failed.
+    fn failed(&self) {
+        if self.dir.join("checkpoints").join("last").exists() {
+            let (program, folder) = (shell::program(), shell::path(self.dir));
+            out::note(&format!("go on from the last checkpoint with: {program} train --resume {folder}"));
+        }
+    }
 }
 
 fn epoch_line(e: &Epoch, epochs: u64) -> String {
@@ -154,13 +237,20 @@ fn epoch_line(e: &Epoch, epochs: u64) -> String {
     )
 }
 
-fn finish(dir: &Path, outcome: &Outcome, took: Duration, json: bool) -> Result<()> {
+fn finish(
+    dir: &Path,
+    (config, outcome): (&ClassifierConfig, &Outcome),
+    took: Duration,
+    json: bool,
+) -> Result<()> {
     let last = outcome.epochs.last();
     if json {
         return out::json(&serde_json::json!({
             "run": dir,
             "outcome": if outcome.stopped { "stopped" } else { "finished" },
+            "already": outcome.already,
             "epochs": outcome.epochs.len(),
+            "steps": outcome.step,
             "loss": last.map(|e| e.loss),
             "test_loss": last.map(|e| e.test_loss),
             "accuracy": last.map(|e| e.accuracy),
@@ -168,15 +258,24 @@ fn finish(dir: &Path, outcome: &Outcome, took: Duration, json: bool) -> Result<(
             "seconds": took.as_secs_f64(),
         }));
     }
-    let Some(last) = last else {
-        return out::result(&format!("{}: stopped before the first epoch was done", dir.display()));
-    };
-    out::result(&format!(
-        "{}: accuracy {:.2} % after {} epochs, {:.0} s; the report is {}",
-        dir.display(),
-        100.0 * last.accuracy,
-        last.epoch,
-        took.as_secs_f64(),
-        dir.join("report.html").display()
-    ))
+    let (program, folder) = (shell::program(), shell::path(dir));
+    let accuracy = last
+        .map_or(String::new(), |e| format!("accuracy {:.2} % after {} epochs", 100.0 * e.accuracy, e.epoch));
+    let steps = counted(outcome.step, "step");
+    let report = dir.join("report.html");
+    let dir = dir.display();
+    if outcome.already {
+        out::result(&format!("{dir} is finished: all {steps} are done, {accuracy}; nothing was changed"))?;
+        let more = config.epochs.saturating_mul(2);
+        return out::result(&format!(
+            "go on with more epochs: {program} train --resume {folder} --epochs {more}"
+        ));
+    }
+    let seconds = took.as_secs_f64();
+    if outcome.stopped {
+        let accuracy = if accuracy.is_empty() { accuracy } else { format!(", {accuracy}") };
+        out::result(&format!("{dir}: stopped after {steps}{accuracy}, {seconds:.0} s"))?;
+        return out::result(&format!("go on with: {program} train --resume {folder}"));
+    }
+    out::result(&format!("{dir}: {accuracy}, {seconds:.0} s; the report is {}", report.display()))
 }

@@ -4,7 +4,7 @@ use crate::cache::DiskCache;
 use crate::define::Value;
 use crate::kernel::{Kernel, PRELUDE, Reload};
 use crate::text;
-use crate::vendors;
+use crate::vendors::{self, Header};
 use netcl_device::driver::{KernelHandle, Program};
 use netcl_device::{Capabilities, Device, Error, ErrorKind, Result};
 use std::collections::HashMap;
@@ -74,6 +74,8 @@ pub struct Programs {
     orders: Mutex<Option<Vec<Order>>>,
     /// The cache on disk, where there is one that may be used.
     disk: OnceLock<Option<DiskCache>>,
+    /// Declarations of the driver's built-in functions, where texts are given those that they need.
+    header: OnceLock<Option<Header>>,
 }
 
 impl Programs {
@@ -192,11 +194,25 @@ impl Programs {
     fn compile(&self, device: &Device, order: &Order, known: bool) -> Result<Program> {
         let counter = if known { &self.loaded } else { &self.compiled };
         counter.fetch_add(1, Ordering::Relaxed);
-        let program = device.driver().build(&order.source, &order.options)?;
+        let program = self.build_text(device, order)?;
         match order.reload {
             Some(how) => reload(device, &program, &order.options, how),
             None => Ok(program),
         }
+    }
+
+    /// Builds a text, with the declarations that it needs where the driver's whole header can be left out.
+    fn build_text(&self, device: &Device, order: &Order) -> Result<Program> {
+        let header = self.header.get_or_init(|| vendors::header(device.capabilities()));
+        if let Some(header) = header {
+            let options = format!("{} {}", order.options, Header::OPTION);
+            match device.driver().build(&header.before(&order.source), &options) {
+                Ok(program) => return Ok(program),
+                // It calls what was left out, or is wrong, which the driver then says of its own lines.
+                Err(e) => tracing::debug!("{} is built with the driver's whole header: {e}", order.kernel),
+            }
+        }
+        device.driver().build(&order.source, &order.options)
     }
 
     /// Keeps the order of every program that is built from now on.

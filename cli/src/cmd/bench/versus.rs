@@ -103,10 +103,20 @@ pub fn run(common: &Common, (other, sizes): (&str, &[String]), context: &Context
     ];
     let mut table = Table::new(&header.each_ref().map(String::as_str));
     let bound = if common.dtype == DType::F32 { 1e-3 } else { 0.05 };
-    for (size, tokens, images) in SIZES.into_iter().filter(|(name, ..)| sizes.iter().any(|s| s == name)) {
+    let chosen: Vec<_> =
+        SIZES.into_iter().filter(|(name, ..)| sizes.iter().any(|size| size == name)).collect();
+    let all: usize = chosen.iter().map(|(_, tokens, images)| jobs(*tokens, *images).len()).sum();
+    let bar = out::progress(context.live(), all as u64, "operations");
+    for (size, tokens, images) in chosen {
         for job in jobs(tokens, images) {
+            // Where nobody watches a bar; a large size takes minutes on a slow device.
+            if !context.live() {
+                out::note(&format!("{}/{all}: {} of size {size}", bar.position() + 1, job.op));
+            }
+            bar.set_message(format!("{}, {size}", job.op));
             let [ours, theirs] = [&device, &other].map(|d| measure(d, common.dtype, &job, &rounds));
             let (ours, theirs) = (ours?, theirs?);
+            bar.inc(1);
             let apart = apart(&ours.result, &theirs.result);
             if apart.is_nan() || apart > bound || ours.result.len() != theirs.result.len() {
                 return Err(Error::internal(format!(
@@ -116,12 +126,14 @@ pub fn run(common: &Common, (other, sizes): (&str, &[String]), context: &Context
             }
             let gain = [theirs.alone / ours.alone, theirs.with_transfers / ours.with_transfers];
             if common.json {
-                out::json(&json!({
+                bar.suspend(|| {
+                    out::json(&json!({
                     "op": job.op, "size": size, "shapes": job.inputs, "dtype": common.dtype.to_string(),
                     "device": names[0], "against": names[1], "median_ms": ours.alone, "against_median_ms": theirs.alone, "speedup": gain[0],
                     "median_ms_with_transfers": ours.with_transfers, "against_median_ms_with_transfers": theirs.with_transfers,
                     "speedup_with_transfers": gain[1],
-                }))?;
+                }))
+                })?;
                 continue;
             }
             let number = |v: f64| format!("{v:.3}");
@@ -137,6 +149,7 @@ pub fn run(common: &Common, (other, sizes): (&str, &[String]), context: &Context
             ]);
         }
     }
+    bar.finish_and_clear();
     if common.json { Ok(()) } else { out::result(table.text().trim_end()) }
 }
 

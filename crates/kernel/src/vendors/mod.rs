@@ -6,6 +6,7 @@ pub mod pocl;
 
 use crate::kernel::Reload;
 use netcl_device::Capabilities;
+pub(crate) use pocl::Header;
 
 /// Every second build that there is.
 const RELOADS: [&Reload; 1] = [&nvidia::SM90A];
@@ -23,6 +24,8 @@ pub(crate) struct Hooks {
     pub options: fn(&Capabilities) -> String,
     /// It keeps every kernel that it compiled on disk itself; asking it for binaries would compile them all once more.
     pub keeps_kernels: bool,
+    /// Its header of built-in functions, where it reads a whole one before every text and can be given parts of it.
+    pub header: fn() -> Option<Header>,
 }
 
 /// Every driver that has hooks. Several can apply to one device.
@@ -40,6 +43,11 @@ pub(crate) fn options(device: &Capabilities) -> impl Iterator<Item = String> {
 /// Whether the device's driver has a complete kernel cache of its own.
 pub(crate) fn keeps_kernels(device: &Capabilities) -> bool {
     of(device).any(|hooks| hooks.keeps_kernels)
+}
+
+/// The header of built-in functions of a device's driver, where texts are given parts of it.
+pub(crate) fn header(device: &Capabilities) -> Option<Header> {
+    of(device).find_map(|hooks| (hooks.header)())
 }
 
 #[cfg(test)]

@@ -6,4 +6,5 @@ pub(super) const HOOKS: Hooks = Hooks {
     applies: |device| device.id.starts_with("oclgrind:"),
     options: |_| "-DNO_PREFETCH".into(),
     keeps_kernels: false,
+    header: || None,
 };

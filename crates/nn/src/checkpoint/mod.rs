@@ -22,6 +22,7 @@ mod store;
 mod tensors;
 mod verified;
 mod weights;
+mod writing;
 
 pub use durable::FileSum;
 pub use parts::OPTIMIZER_INDEX;
@@ -30,6 +31,7 @@ pub use state::{Rng, State};
 pub use store::{Latest, Store};
 pub use tensors::{Bytes, Planned, TensorData, TensorView, read_tensors, write_planned, write_tensors};
 pub use weights::{INDEX_FILE, WeightFiles};
+pub(crate) use writing::Writing;
 
 use netcl_device::{Error, Result};
 use std::collections::BTreeMap;

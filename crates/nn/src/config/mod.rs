@@ -14,6 +14,7 @@ pub(crate) use dtype::one as float_type;
 pub use dtype::{DTYPES, storage_type};
 pub(crate) use netcl_device::nearest;
 pub use presets::{PRESETS, models};
+pub(crate) use resume::{Differences, rate_change};
 pub use resume::{Change, Changes, RESUME};
 
 use crate::decoder::{DecoderConfig, Sizes};

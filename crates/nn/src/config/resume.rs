@@ -89,6 +89,49 @@ impl Changes {
     }
 }
 
+/// What the settings of a run and those asked for differ in.
+#[derive(Debug, Default)]
+pub(crate) struct Differences {
+    /// A sentence for each setting that must not change.
+    pub refused: Vec<String>,
+    /// A sentence for each other one.
+    pub notes: Vec<String>,
+    /// Whether one of the learning rate's is among them.
+    pub rate: bool,
+    /// Whether one that entries may be added to is.
+    pub added: bool,
+}
+
+impl Differences {
+    /// Of the keys of `rules`, in their order; `same` says which of them mean the same though they are written differently.
+    pub fn between(
+        stored: &toml::Table,
+        given: &toml::Table,
+        rules: &[(&str, Change)],
+        same: impl Fn(&str) -> bool,
+    ) -> Self {
+        let mut found = Self::default();
+        for (key, change) in rules {
+            let (old, new) = (stored.get(*key), given.get(*key));
+            if old == new || same(key) {
+                continue;
+            }
+            let word = |value: Option<&toml::Value>| value.map_or("unset".into(), ToString::to_string);
+            let (old, new, flag) = (word(old), word(new), key.replace('_', "-"));
+            match change {
+                Change::Fixed => found.refused.push(format!("--{flag} {new}, the run has {old}")),
+                Change::Added => found.added = true,
+                Change::Free | Change::Rate => {}
+            }
+            found.rate |= *change == Change::Rate;
+            if *change != Change::Fixed {
+                found.notes.push(format!("{key} is {new}, it was {old}"));
+            }
+        }
+        found
+    }
+}
+
 impl TrainConfig {
     /// The changes that `asked` makes to this run after `step` steps.
     ///
@@ -96,47 +139,26 @@ impl TrainConfig {
     /// `Format` with each setting that must not change, its stored and its given value.
     pub fn changes(&self, asked: &Self, step: u64) -> Result<Changes> {
         let (stored, given) = (self.table()?, asked.table()?);
-        let (mut refused, mut changes) = (Vec::new(), Changes::default());
-        let mut rate = false;
-        for (key, change) in RESUME {
-            let (old, new) = (stored.get(key), given.get(key));
-            if old == new
-                || (key == "tokenizer" && same_path(&self.tokenizer, &asked.tokenizer))
-                || (key == "init"
-                    && self.init.as_deref().zip(asked.init.as_deref()).is_some_and(|(a, b)| same_path(a, b)))
-            {
-                continue;
+        let same = |key: &str| match key {
+            "tokenizer" => same_path(&self.tokenizer, &asked.tokenizer),
+            "init" => self.init.as_deref().zip(asked.init.as_deref()).is_some_and(|(a, b)| same_path(a, b)),
+            // The same files under other names are not a change.
+            "data" => {
+                !asked.data.iter().any(|new| left_out(new, &self.data))
+                    && !self.data.iter().any(|old| left_out(old, &asked.data))
             }
-            let word = |value: Option<&toml::Value>| value.map_or("unset".into(), ToString::to_string);
-            let (old, new, flag) = (word(old), word(new), key.replace('_', "-"));
-            match change {
-                Change::Fixed => refused.push(format!("--{flag} {new}, the run has {old}")),
-                Change::Added => {
-                    if let Some(old) = self.data.iter().find(|old| left_out(old, &asked.data)) {
-                        let all: Vec<_> = self
-                            .data
-                            .iter()
-                            .chain(&asked.data)
-                            .map(|data| quote_path(data.as_ref()))
-                            .collect();
-                        return Err(Error::format(format!(
-                            "--data leaves out {old}, which the run learns from; data may be added: --data {}. To learn from other \
-                             data, start another run",
-                            all.join(" ")
-                        )));
-                    }
-                    // The same files under other names are not a change.
-                    changes.data = asked.data.iter().any(|new| left_out(new, &self.data));
-                    if changes.data {
-                        changes.notes.push(format!("{key} is {new}, it was {old}"));
-                    }
-                }
-                Change::Free | Change::Rate => {
-                    rate |= change == Change::Rate;
-                    changes.notes.push(format!("{key} is {new}, it was {old}"));
-                }
-            }
+            _ => false,
+        };
+        let found = Differences::between(&stored, &given, &RESUME, same);
+        if let Some(old) = self.data.iter().find(|old| left_out(old, &asked.data)) {
+            let all: Vec<_> =
+                self.data.iter().chain(&asked.data).map(|data| quote_path(data.as_ref())).collect();
+            return Err(Error::format(format!(
+                "--data leaves out {old}, which the run learns from; data may be added: --data {}. To learn from other data, start another run",
+                all.join(" ")
+            )));
         }
+        let refused = found.refused;
         if !refused.is_empty() {
             return Err(Error::format(format!(
                 "a resumed run keeps its model, tokenizer, split and seed: {}. Leave that out, or start another run with --out",
@@ -149,8 +171,8 @@ impl TrainConfig {
                 asked.steps
             )));
         }
-        changes.rate = rate.then(|| self.rate_change(asked, step));
-        Ok(changes)
+        let rate = found.rate.then(|| self.rate_change(asked, step));
+        Ok(Changes { notes: found.notes, rate, data: found.added })
     }
 
     fn table(&self) -> Result<toml::Table> {
@@ -159,27 +181,41 @@ impl TrainConfig {
 
     /// Describes the change of the learning rate at `step`, the next one.
     fn rate_change(&self, asked: &Self, step: u64) -> String {
-        let (old, new) = (self.learning_rate().at(step), asked.learning_rate().at(step));
-        let end = match (self.steps, asked.steps) {
-            (old, new) if old == new => String::new(),
-            (old, new) => format!("; the schedule ends at step {new} instead of {old}"),
-        };
-        if (old - new).abs() <= 1e-9 * old.max(new) {
-            return format!("the learning rate goes on at {new:.3e}{end}");
+        let rates = (self.learning_rate().at(step), asked.learning_rate().at(step));
+        let said = rate_change(step, rates, (self.steps, asked.steps));
+        if is_even(rates) {
+            return said;
         }
-        let times = if old > 0.0 && new > 0.0 {
-            let factor = new / old;
-            let (word, factor) = if factor > 1.0 { ("rises", factor) } else { ("falls", 1.0 / factor) };
-            format!(", it {word} by a factor of {factor:.2}")
-        } else {
-            String::new()
-        };
-        format!(
-            "the learning rate at step {} is {new:.3e}, with the stored settings it was {old:.3e}{times}{end}. To go on evenly: --lr {old:.3e} \
-             --min-lr {old:.3e} --warmup 0 --schedule constant",
-            step + 1
-        )
+        let old = rates.0;
+        format!("{said}. To go on evenly: --lr {old:.3e} --min-lr {old:.3e} --warmup 0 --schedule constant")
     }
+}
+
+fn is_even((old, new): (f64, f64)) -> bool {
+    (old - new).abs() <= 1e-9 * old.max(new)
+}
+
+/// Describes the change of the learning rate at `step`, the next one: old and new rate there, and old and new last step.
+pub(crate) fn rate_change(step: u64, (old, new): (f64, f64), (old_end, new_end): (u64, u64)) -> String {
+    let end = if old_end == new_end {
+        String::new()
+    } else {
+        format!("; the schedule ends at step {new_end} instead of {old_end}")
+    };
+    if is_even((old, new)) {
+        return format!("the learning rate goes on at {new:.3e}{end}");
+    }
+    let times = if old > 0.0 && new > 0.0 {
+        let factor = new / old;
+        let (word, factor) = if factor > 1.0 { ("rises", factor) } else { ("falls", 1.0 / factor) };
+        format!(", it {word} by a factor of {factor:.2}")
+    } else {
+        String::new()
+    };
+    format!(
+        "the learning rate at step {} is {new:.3e}, with the stored settings it was {old:.3e}{times}{end}",
+        step + 1
+    )
 }
 
 /// Whether `entry` is not in `all` although the file it names still exists.

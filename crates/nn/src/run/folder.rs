@@ -1,6 +1,7 @@
 //! Creation, locking and resumption of a run folder.
 
 use super::lock::Lock;
+use super::metrics::Record;
 use super::{EventWriter, MetricsLog, StepMetrics, read_metrics, replace, report::Report};
 use crate::{checkpoint::Store, config::TrainConfig};
 use netcl_device::{Error, Result};
@@ -49,11 +50,31 @@ impl Drop for Claim {
     }
 }
 
-/// The folder of a training run in progress.
+/// The settings of a run, as its folder keeps them.
+pub trait RunSettings {
+    /// The content of `config.toml`.
+    ///
+    /// # Errors
+    /// Of writing TOML.
+    fn to_toml(&self) -> Result<String>;
+    /// Newest checkpoints that are kept.
+    fn keep(&self) -> usize;
+}
+
+impl RunSettings for TrainConfig {
+    fn to_toml(&self) -> Result<String> {
+        TrainConfig::to_toml(self)
+    }
+    fn keep(&self) -> usize {
+        self.keep
+    }
+}
+
+/// The folder of a training run in progress, which records an `M` from time to time.
 #[derive(Debug)]
-pub struct RunFolder {
+pub struct RunFolder<M = StepMetrics> {
     path: PathBuf,
-    log: Log,
+    log: Log<M>,
     _lock: Option<Lock>,
 }
 
@@ -62,11 +83,11 @@ pub type Recorded = (&'static str, Result<()>);
 
 /// The files in which steps are recorded.
 #[derive(Debug)]
-enum Log {
+enum Log<M> {
     /// Another rank writes the folder.
     Elsewhere,
     Open {
-        metrics: MetricsLog,
+        metrics: MetricsLog<M>,
         events: EventWriter,
     },
     /// A resumed run does not change its folder before its first step is done, so that an early failure leaves it unchanged.
@@ -141,13 +162,15 @@ impl RunFolder {
         }
         Ok(Claim { path: path.into(), lock: Some(Lock::take(path)?), made: Vec::new() })
     }
+}
 
+impl<M: Record> RunFolder<M> {
     /// Starts a run.
-    pub fn create(claim: Claim, config: &TrainConfig) -> Result<Self> {
+    pub fn create(claim: Claim, config: &impl RunSettings) -> Result<Self> {
         let path = claim.path();
         replace(&path.join(CONFIG), config.to_toml()?.as_bytes())?;
         let metrics = MetricsLog::create(&path.join(METRICS))?;
-        let log = Log::Open { metrics, events: EventWriter::create(path, &[])? };
+        let log = Log::Open { metrics, events: EventWriter::create::<M>(path, &[])? };
         let (path, lock) = claim.into_parts();
         Ok(Self { path, log, _lock: lock })
     }
@@ -156,14 +179,14 @@ impl RunFolder {
     /// after the first step.
     pub fn resume(
         claim: Claim,
-        config: &TrainConfig,
+        config: &impl RunSettings,
         step: u64,
         best_step: Option<u64>,
-    ) -> Result<(Self, Vec<StepMetrics>)> {
+    ) -> Result<(Self, Vec<M>)> {
         let path = claim.path().join(METRICS);
-        let mut done = if path.exists() { read_metrics(&path)? } else { Vec::new() };
-        done.retain(|metrics| metrics.step <= step);
-        let log = Log::Waiting { config: config.to_toml()?, step, best_step, keep: config.keep };
+        let mut done: Vec<M> = if path.exists() { read_metrics(&path)? } else { Vec::new() };
+        done.retain(|metrics| metrics.step() <= step);
+        let log = Log::Waiting { config: config.to_toml()?, step, best_step, keep: config.keep() };
         let (path, lock) = claim.into_parts();
         Ok((Self { path, log, _lock: lock }, done))
     }
@@ -192,7 +215,7 @@ impl RunFolder {
     ///
     /// # Errors
     /// Errors of preparing a resumed run's folder; nothing was recorded then.
-    pub fn push(&mut self, metrics: &StepMetrics) -> Result<Vec<Recorded>> {
+    pub fn push(&mut self, metrics: &M) -> Result<Vec<Recorded>> {
         self.begin()?;
         let Log::Open { metrics: log, events } = &mut self.log else { return Ok(Vec::new()) };
         Ok(vec![("metrics", log.push(metrics)), ("TensorBoard events", events.push(metrics))])
@@ -204,12 +227,16 @@ impl RunFolder {
         vec![("metrics", log.flush()), ("TensorBoard events", events.flush())]
     }
 
-    /// Prepares the folder of a resumed run: sets later checkpoints aside, removes later records, and writes the settings last.
-    fn begin(&mut self) -> Result<()> {
+    /// Prepares the folder of a resumed run: sets later checkpoints aside, removes later records, and writes the settings last. To be called after
+    /// the first step, where nothing was recorded before; any other time it changes nothing.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn begin(&mut self) -> Result<()> {
         let Log::Waiting { config, step, best_step, keep } = &self.log else { return Ok(()) };
         let (config, step) = (config.clone(), *step);
         self.checkpoints(*keep).rewind(step, *best_step)?;
-        let (metrics, done) = MetricsLog::resume(&self.path.join(METRICS), step)?;
+        let (metrics, done) = MetricsLog::<M>::resume(&self.path.join(METRICS), step)?;
         let events = EventWriter::create(&self.path, &done)?;
         let path = self.path.join(CONFIG);
         if fs::read(&path).ok().as_deref() != Some(config.as_bytes()) {
@@ -292,7 +319,13 @@ mod tests {
         };
         let before = files();
         let other = TrainConfig { batch: 99, ..config };
-        let (run, done) = RunFolder::resume(RunFolder::reopen(&path).unwrap(), &other, 2, None).unwrap();
+        let (run, done) = RunFolder::<StepMetrics>::resume(
+            RunFolder::<StepMetrics>::reopen(&path).unwrap(),
+            &other,
+            2,
+            None,
+        )
+        .unwrap();
         assert_eq!(done.len(), 2);
         drop(run);
         assert_eq!(files(), before);

@@ -3,11 +3,27 @@
 use super::{append::Appender, replace};
 use crate::evaluate::Score;
 use netcl_device::{Error, Result};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::{
     fs::{self, File, OpenOptions},
+    marker::PhantomData,
     path::Path,
 };
+
+/// What a run records: a line of `metrics.jsonl`, and an event of TensorBoard.
+pub trait Record: Serialize + DeserializeOwned {
+    /// Optimizer steps done; later records have more.
+    fn step(&self) -> u64;
+    /// Seconds since 1970.
+    fn time(&self) -> f64;
+    /// Numbers by their tags in TensorBoard; none where nothing was measured.
+    fn scalars(&self) -> Vec<(&'static str, Option<f64>)>;
+    /// A generated text.
+    fn sample(&self) -> Option<&str> {
+        None
+    }
+}
 
 /// Metrics of a step. Non-finite numbers are `null` in the file and NaN when read back.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -63,24 +79,50 @@ impl StepMetrics {
     }
 }
 
+impl Record for StepMetrics {
+    fn step(&self) -> u64 {
+        self.step
+    }
+    fn time(&self) -> f64 {
+        self.time
+    }
+    fn scalars(&self) -> Vec<(&'static str, Option<f64>)> {
+        vec![
+            ("loss/train", Some(self.loss)),
+            ("loss/validation", self.val_loss),
+            ("perplexity/validation", self.val_perplexity),
+            ("bits_per_byte/validation", self.val_bits_per_byte),
+            ("optimizer/learning_rate", Some(self.lr)),
+            ("optimizer/gradient_norm", Some(self.grad_norm)),
+            ("speed/tokens_per_second", Some(self.tokens_per_s)),
+            ("speed/flops", self.flops),
+            ("speed/share_of_peak", self.peak_share),
+            ("memory/peak_bytes", Some(self.memory as f64)),
+        ]
+    }
+    fn sample(&self) -> Option<&str> {
+        self.sample.as_deref()
+    }
+}
+
 fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<f64, D::Error> {
     Option::deserialize(deserializer).map(|value| value.unwrap_or(f64::NAN))
 }
 
 /// The open file.
 #[derive(Debug)]
-pub struct MetricsLog(Appender);
+pub struct MetricsLog<M = StepMetrics>(Appender, PhantomData<fn(M)>);
 
-impl MetricsLog {
+impl<M: Record> MetricsLog<M> {
     /// Starts an empty log.
     pub fn create(path: &Path) -> Result<Self> {
         let file = File::create(path).map_err(|e| Error::io("creating", path, &e))?;
-        Appender::new(path, file).map(Self)
+        Ok(Self(Appender::new(path, file)?, PhantomData))
     }
 
     /// Continues the log after `step`: later records are removed, so that no step appears twice. A missing log is created. Also returns the
     /// remaining records.
-    pub fn resume(path: &Path, step: u64) -> Result<(Self, Vec<StepMetrics>)> {
+    pub fn resume(path: &Path, step: u64) -> Result<(Self, Vec<M>)> {
         if !path.exists() {
             return Ok((Self::create(path)?, Vec::new()));
         }
@@ -91,11 +133,14 @@ impl MetricsLog {
             replace(path, cut.as_bytes())?;
         }
         let file = OpenOptions::new().append(true).open(path).map_err(|e| Error::io("opening", path, &e))?;
-        Ok((Self(Appender::new(path, file)?), lines.into_iter().map(|(_, metrics)| metrics).collect()))
+        Ok((
+            Self(Appender::new(path, file)?, PhantomData),
+            lines.into_iter().map(|(_, metrics)| metrics).collect(),
+        ))
     }
 
-    /// Appends a step.
-    pub fn push(&mut self, metrics: &StepMetrics) -> Result<()> {
+    /// Appends a record.
+    pub fn push(&mut self, metrics: &M) -> Result<()> {
         let mut line =
             serde_json::to_vec(metrics).map_err(|e| Error::internal(format!("metrics as JSON: {e}")))?;
         line.push(b'\n');
@@ -108,8 +153,8 @@ impl MetricsLog {
     }
 }
 
-/// Every step of a `metrics.jsonl`.
-pub fn read_metrics(path: &Path) -> Result<Vec<StepMetrics>> {
+/// Every record of a `metrics.jsonl`.
+pub fn read_metrics<M: Record>(path: &Path) -> Result<Vec<M>> {
     Ok(kept(&read(path)?, u64::MAX).map(|(_, metrics)| metrics).collect())
 }
 
@@ -120,13 +165,14 @@ fn read(path: &Path) -> Result<String> {
 }
 
 /// Complete records up to step `last`, in increasing order of steps.
-fn kept(text: &str, last: u64) -> impl Iterator<Item = (&str, StepMetrics)> {
+fn kept<M: Record>(text: &str, last: u64) -> impl Iterator<Item = (&str, M)> {
     let mut before = None;
     text.lines().filter_map(move |line| {
-        let metrics: StepMetrics = serde_json::from_str(line).ok()?;
-        let keep = metrics.step <= last && before.is_none_or(|before| metrics.step > before);
+        let metrics: M = serde_json::from_str(line).ok()?;
+        let step = metrics.step();
+        let keep = step <= last && before.is_none_or(|before| step > before);
         keep.then(|| {
-            before = Some(metrics.step);
+            before = Some(step);
             (line, metrics)
         })
     })
@@ -157,12 +203,12 @@ mod tests {
         let (mut log, kept) = MetricsLog::resume(&path, 3).unwrap();
         assert_eq!(kept, [step(1), step(2), step(3)]);
         (4..=6).for_each(|n| log.push(&step(n)).unwrap());
-        assert_eq!(read_metrics(&path).unwrap(), (1..=6).map(step).collect::<Vec<_>>());
+        assert_eq!(read_metrics::<StepMetrics>(&path).unwrap(), (1..=6).map(step).collect::<Vec<_>>());
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!((text.lines().count(), text.ends_with('\n')), (6, true));
-        MetricsLog::resume(&path, 6).unwrap();
+        MetricsLog::<StepMetrics>::resume(&path, 6).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
-        let (_, none) = MetricsLog::resume(&dir.path().join("new.jsonl"), 3).unwrap();
+        let (_, none) = MetricsLog::<StepMetrics>::resume(&dir.path().join("new.jsonl"), 3).unwrap();
         assert!(none.is_empty());
     }
 
@@ -181,7 +227,7 @@ mod tests {
         assert!(log.flush().is_err());
         log.0.take_over(room);
         log.push(&step(3)).unwrap();
-        assert_eq!(read_metrics(&path).unwrap(), (1..=3).map(step).collect::<Vec<_>>());
+        assert_eq!(read_metrics::<StepMetrics>(&path).unwrap(), (1..=3).map(step).collect::<Vec<_>>());
         log.flush().unwrap();
     }
 
@@ -198,9 +244,11 @@ mod tests {
         };
         MetricsLog::create(&path).unwrap().push(&odd).unwrap();
         assert!(fs::read_to_string(&path).unwrap().contains("\"loss\":null"));
-        let read = &read_metrics(&path).unwrap()[0];
+        let read: &StepMetrics = &read_metrics(&path).unwrap()[0];
         assert!(read.loss.is_nan() && read.grad_norm.is_nan());
         assert_eq!((read.lr, read.val_loss, read.flops), (odd.lr, odd.val_loss, None));
-        assert!(read_metrics(&dir.path().join("none")).unwrap_err().message().contains("none"));
+        assert!(
+            read_metrics::<StepMetrics>(&dir.path().join("none")).unwrap_err().message().contains("none")
+        );
     }
 }

@@ -11,9 +11,9 @@ mod speed;
 mod tensorboard;
 mod trace;
 
-pub use folder::{Claim, RunFolder};
+pub use folder::{Claim, Recorded, RunFolder, RunSettings};
 pub use lock::Lock;
-pub use metrics::{MetricsLog, StepMetrics, read_metrics};
+pub use metrics::{MetricsLog, Record, StepMetrics, read_metrics};
 pub use speed::SpeedWindow;
 pub use tensorboard::EventWriter;
 pub use trace::{HostSpan, trace_json, write_trace};

@@ -1,6 +1,6 @@
 //! TensorBoard event files: TFRecords (masked CRC-32C) with protocol buffers, encoded here without a library.
 
-use super::{StepMetrics, append::Appender};
+use super::{append::Appender, metrics::Record};
 use netcl_device::{Error, Result};
 use std::{
     fs::{self, File},
@@ -18,7 +18,7 @@ pub struct EventWriter(Appender);
 impl EventWriter {
     /// Creates the event file of a run in `dir` with the earlier steps `done`. An existing file is replaced, so that no step appears twice; a
     /// running TensorBoard reloads it.
-    pub fn create(dir: &Path, done: &[StepMetrics]) -> Result<Self> {
+    pub fn create<M: Record>(dir: &Path, done: &[M]) -> Result<Self> {
         let old = event_files(dir)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // TensorBoard reads files in the order of their names and does not return to earlier ones.
@@ -46,8 +46,8 @@ impl EventWriter {
         Ok(writer)
     }
 
-    /// Appends a step.
-    pub fn push(&mut self, metrics: &StepMetrics) -> Result<()> {
+    /// Appends a record.
+    pub fn push(&mut self, metrics: &impl Record) -> Result<()> {
         self.0.push(&record(&event(metrics)))
     }
 
@@ -66,31 +66,19 @@ fn event_files(dir: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// `Event { wall_time = 1, step = 2, summary = 5 }`.
-fn event(metrics: &StepMetrics) -> Vec<u8> {
-    let scalars = [
-        ("loss/train", Some(metrics.loss)),
-        ("loss/validation", metrics.val_loss),
-        ("perplexity/validation", metrics.val_perplexity),
-        ("bits_per_byte/validation", metrics.val_bits_per_byte),
-        ("optimizer/learning_rate", Some(metrics.lr)),
-        ("optimizer/gradient_norm", Some(metrics.grad_norm)),
-        ("speed/tokens_per_second", Some(metrics.tokens_per_s)),
-        ("speed/flops", metrics.flops),
-        ("speed/share_of_peak", metrics.peak_share),
-        ("memory/peak_bytes", Some(metrics.memory as f64)),
-    ];
+fn event(metrics: &impl Record) -> Vec<u8> {
     let mut summary = Vec::new();
-    for (tag, value) in scalars {
+    for (tag, value) in metrics.scalars() {
         if let Some(value) = value {
             proto::bytes(&mut summary, 1, &scalar(tag, value as f32));
         }
     }
-    if let Some(sample) = &metrics.sample {
+    if let Some(sample) = metrics.sample() {
         proto::bytes(&mut summary, 1, &text("sample", sample));
     }
     let mut event = Vec::new();
-    proto::double(&mut event, 1, metrics.time);
-    proto::int(&mut event, 2, metrics.step);
+    proto::double(&mut event, 1, metrics.time());
+    proto::int(&mut event, 2, metrics.step());
     proto::bytes(&mut event, 5, &summary);
     event
 }
@@ -182,6 +170,7 @@ mod proto {
 
 #[cfg(test)]
 mod tests {
+    use super::super::StepMetrics;
     use super::*;
 
     #[test]
@@ -247,7 +236,7 @@ mod tests {
             sample: (step == 300).then(|| "hi\nho".into()),
             ..Default::default()
         };
-        let mut writer = EventWriter::create(dir.path(), &[]).unwrap();
+        let mut writer = EventWriter::create::<StepMetrics>(dir.path(), &[]).unwrap();
         writer.push(&step(1)).unwrap();
         let mut writer = EventWriter::create(dir.path(), &[step(1), step(2)]).unwrap();
         writer.push(&step(300)).unwrap();

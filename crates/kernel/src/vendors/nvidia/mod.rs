@@ -18,4 +18,5 @@ pub(super) const HOOKS: Hooks = Hooks {
     applies: |device| device.sm().is_some(),
     options: |device| device.sm().map(|sm| format!("-DNVIDIA_CC={sm}")).unwrap_or_default(),
     keeps_kernels: false,
+    header: || None,
 };

@@ -217,14 +217,16 @@ impl<'a> Batches<'a> {
     pub fn of_epoch(&self) -> u64 {
         (self.images.len() / self.each()) as u64
     }
-    /// All of them, made as they are asked for.
-    pub fn all(self) -> impl Iterator<Item = Result<Batch>> + use<'a> {
-        let epochs = 0..self.config.epochs;
+    /// Those from step `done` on, made as they are asked for.
+    pub fn from(self, done: u64) -> impl Iterator<Item = Result<Batch>> + use<'a> {
+        let (first, within) = (done / self.of_epoch().max(1), done % self.of_epoch().max(1));
+        let epochs = first..self.config.epochs;
         let batches = move |epoch| {
             let Self { config, scaling, images, threads } = self;
             let (each, count) = (self.each(), self.of_epoch());
             let order = order(config.seed, epoch, images.len());
-            (0..count).map(move |i| {
+            let start = if epoch == first { within } else { 0 };
+            (start..count).map(move |i| {
                 let from = i as usize * each;
                 let batch = Batches { config, scaling, images, threads };
                 batch.one((epoch, i), epoch * count + i, &order[from..from + each])
@@ -307,10 +309,14 @@ mod tests {
         for dtype in [DType::F32, DType::Bf16] {
             config.dtype = dtype;
             let of = |threads| Batches { config: &config, scaling: &scaling, images: &images, threads };
-            let alone: Vec<Batch> = of(1).all().map(Result::unwrap).collect();
+            let alone: Vec<Batch> = of(1).from(0).map(Result::unwrap).collect();
             assert_eq!(alone.iter().map(|b| b.at).collect::<Vec<_>>(), [(0, 0), (0, 1), (1, 0), (1, 1)]);
-            let shared = crate::data::ahead(of(3).all(), 2, |all| all.collect::<Result<Vec<_>>>()).unwrap();
+            let shared = crate::data::ahead(of(3).from(0), 2, |all| all.collect::<Result<Vec<_>>>()).unwrap();
             assert!(alone == shared, "{dtype}");
+            for done in 0..=4 {
+                let rest: Vec<Batch> = of(1).from(done).map(Result::unwrap).collect();
+                assert!(rest == alone[done as usize..], "from step {done}");
+            }
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use super::super::models;
 use crate::config::{GraphMode, float_type};
+use crate::run::RunSettings;
 use netcl_device::{Error, Result};
 use netcl_tensor::DType;
 use serde::{Deserialize, Serialize};
+use std::path::{Path, absolute};
 
 /// Names of the presets.
 pub const PRESETS: [&str; 5] =
@@ -45,6 +47,12 @@ pub struct ClassifierConfig {
     pub seed: u64,
     /// Part of the images kept for the test where nothing is called one.
     pub test_part: f64,
+    /// Steps between checkpoints within an epoch, 0 for none; there is one after every epoch.
+    #[serde(default = "checkpoint_every")]
+    pub checkpoint_every: u64,
+    /// Newest checkpoints that are kept; the best one is kept, too.
+    #[serde(default = "keep")]
+    pub keep: usize,
     /// Storage type of weights and activations; sums and master weights are f32.
     #[serde(default = "f32", deserialize_with = "float_type")]
     pub dtype: DType,
@@ -60,7 +68,65 @@ fn f32() -> DType {
     DType::F32
 }
 
+/// Steps between checkpoints where a file says nothing.
+fn checkpoint_every() -> u64 {
+    500
+}
+
+/// Checkpoints kept where a file says nothing.
+fn keep() -> usize {
+    2
+}
+
+impl RunSettings for ClassifierConfig {
+    fn to_toml(&self) -> Result<String> {
+        toml::to_string(self).map_err(|e| Error::internal(format!("settings as TOML: {e}")))
+    }
+    fn keep(&self) -> usize {
+        self.keep
+    }
+}
+
 impl ClassifierConfig {
+    /// The settings of the run in `dir`; `None` where its `config.toml` is not that of a classifier.
+    ///
+    /// # Errors
+    /// `Format` for one that is, with what is wrong in it; `Io`.
+    pub fn of_run(dir: &Path) -> Result<Option<Self>> {
+        let path = dir.join("config.toml");
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(Error::io("reading", &path, &e)),
+        };
+        // Of texts, or no TOML at all, which who reads those settings says better.
+        let preset =
+            text.parse::<toml::Table>().ok().and_then(|t| Some(t.get("preset")?.as_str()?.to_owned()));
+        if !preset.is_some_and(|preset| PRESETS.contains(&preset.as_str())) {
+            return Ok(None);
+        }
+        let config = toml::from_str(&text);
+        config.map(Some).map_err(|e| Error::format(format!("{}: {}", path.display(), e.message())))
+    }
+
+    /// The same settings with the folder of images as an absolute path, so that the run can be resumed from anywhere.
+    ///
+    /// # Errors
+    /// `Io` if the working directory cannot be determined; `Format` for a path that is not UTF-8.
+    pub fn with_absolute_paths(mut self) -> Result<Self> {
+        if self.data.is_empty() {
+            // Images that come from no folder.
+            return Ok(self);
+        }
+        let path = Path::new(&self.data);
+        let whole = absolute(path).map_err(|e| Error::io("finding", path, &e))?;
+        let text = whole.to_str().map(Into::into);
+        self.data = text.ok_or_else(|| {
+            Error::format(format!("{}: the path is not UTF-8, as config.toml is", whole.display()))
+        })?;
+        Ok(self)
+    }
+
     /// The preset of this name.
     ///
     /// # Errors
@@ -82,6 +148,8 @@ impl ClassifierConfig {
             mirror: false,
             seed: 1337,
             test_part: 0.1,
+            checkpoint_every: checkpoint_every(),
+            keep: keep(),
             dtype: DType::F32,
             graph: GraphMode::Auto,
             device: "auto".into(),

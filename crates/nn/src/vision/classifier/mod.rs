@@ -1,27 +1,31 @@
 //! Classifiers of images: their training, and the folder of a run that one is read from.
 
 mod batches;
+mod checkpoint;
 mod config;
 mod graph;
 mod inputs;
 mod outcome;
 mod pictures;
 mod report;
+mod resume;
 mod train;
 
 pub use batches::Scaling;
 pub use config::{ClassifierConfig, PRESETS};
 pub use outcome::{Epoch, Outcome};
 pub use pictures::Picture;
-pub use train::{Progress, train};
+pub use resume::RESUME;
+pub use train::{Next, Progress, resume, train};
 
 use super::{Network, data, models};
-use crate::checkpoint::{FileDtype, MODEL_FILE, TensorData, WeightFiles, write_tensors};
+use crate::checkpoint::{Bytes, FileDtype, MODEL_FILE, Planned, TensorView, WeightFiles, write_planned};
 use crate::params::Params;
 use netcl_device::{Error, Result, files};
 use netcl_tensor::{DType, Device, Tensor, no_grad};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 /// What a network was trained for; `classifier.json` in the run's folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,6 +41,12 @@ pub struct Description {
 }
 
 const DESCRIPTION: &str = "classifier.json";
+
+impl Description {
+    fn to_json(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec_pretty(self).map_err(|e| Error::internal(format!("a description as JSON: {e}")))
+    }
+}
 
 /// A network with what it was trained for.
 pub struct Classifier {
@@ -111,7 +121,11 @@ impl Classifier {
     /// # Errors
     /// `Format` with the tensor that is missing, unknown or of another shape; nothing is changed then.
     pub fn load(&self, files: &WeightFiles) -> Result<()> {
-        let given = files.tensors();
+        self.load_tensors(&files.tensors())
+    }
+
+    /// The same from tensors in memory.
+    fn load_tensors(&self, given: &[TensorView<'_>]) -> Result<()> {
         let state = self.state();
         let mut found = Vec::new();
         for (name, tensor) in &state {
@@ -138,24 +152,27 @@ impl Classifier {
         found.iter().try_for_each(|(tensor, data)| tensor.set_f32(data))
     }
 
+    /// Parameters and running statistics as f32, which every storage type is a part of; copied from the device when their bytes are asked for.
+    fn planned(&self) -> Vec<Planned<'static>> {
+        let plan = |(name, tensor): (String, Tensor)| {
+            let (dtype, shape) = (FileDtype::F32, tensor.dims().to_vec());
+            let bytes = move || tensor.detach().to_dtype(DType::F32)?.to_bytes();
+            Planned { name, dtype, shape, bytes: Bytes::Later(Box::new(bytes)) }
+        };
+        self.state().into_iter().map(plan).collect()
+    }
+
     /// Writes weights, as f32, and description into a folder.
     ///
     /// # Errors
     /// `Io`.
     pub fn save(&self, dir: &Path) -> Result<()> {
-        let data = |(name, tensor): (String, Tensor)| {
-            let (dtype, shape) = (FileDtype::F32, tensor.dims().to_vec());
-            Ok(TensorData { name, dtype, shape, bytes: tensor.detach().to_dtype(DType::F32)?.to_bytes()? })
-        };
-        let tensors = self.state().into_iter().map(data).collect::<Result<Vec<_>>>()?;
         let beside = dir.join(format!("{MODEL_FILE}.new"));
-        write_tensors(&beside, &tensors)?;
+        write_planned(&beside, &self.planned(), &AtomicU64::new(0))?;
         let path = dir.join(MODEL_FILE);
         std::fs::rename(&beside, &path).map_err(|e| Error::io("renaming to", &path, &e))?;
-        let text = serde_json::to_vec_pretty(&self.about)
-            .map_err(|e| Error::internal(format!("a description as JSON: {e}")))?;
         let path = dir.join(DESCRIPTION);
-        files::replace(&path, &text).map_err(|e| Error::io("writing", &path, &e))
+        files::replace(&path, &self.about.to_json()?).map_err(|e| Error::io("writing", &path, &e))
     }
 
     /// The classes of an image of bytes `(C, H, W)`, the likeliest first.

@@ -1,5 +1,6 @@
 //! What training comes to.
 
+use crate::run::Record;
 use serde::{Deserialize, Serialize};
 
 /// What an epoch came to; a line of `metrics.jsonl`.
@@ -9,7 +10,10 @@ pub struct Epoch {
     pub epoch: u64,
     /// Optimizer steps done.
     pub step: u64,
-    /// Seconds since training began, tests included.
+    /// Seconds since 1970.
+    #[serde(default)]
+    pub time: f64,
+    /// Seconds of training so far over all sessions, tests included.
     pub elapsed: f64,
     /// Mean loss of the epoch's steps.
     pub loss: f64,
@@ -23,13 +27,35 @@ pub struct Epoch {
     pub lr: f64,
 }
 
+impl Record for Epoch {
+    fn step(&self) -> u64 {
+        self.step
+    }
+    fn time(&self) -> f64 {
+        self.time
+    }
+    fn scalars(&self) -> Vec<(&'static str, Option<f64>)> {
+        vec![
+            ("loss/train", Some(self.loss)),
+            ("loss/validation", Some(self.test_loss)),
+            ("accuracy/validation", Some(self.accuracy)),
+            ("optimizer/learning_rate", Some(self.lr)),
+            ("speed/images_per_second", Some(self.images_per_s)),
+        ]
+    }
+}
+
 /// How training ended.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Every epoch.
+    /// Every epoch, those of earlier sessions included.
     pub epochs: Vec<Epoch>,
+    /// Optimizer steps done.
+    pub step: u64,
     /// Whether it was asked to stop before the last.
     pub stopped: bool,
+    /// Whether nothing was left to do when it was resumed.
+    pub already: bool,
     /// Numbers of test images of class `i` that were taken for class `j`, at `[i][j]`.
     pub confusion: Vec<Vec<u64>>,
 }

@@ -1,6 +1,6 @@
 //! `report.html` of a classifier: one page without scripts.
 
-use super::outcome::Outcome;
+use super::outcome::{Epoch, Outcome};
 use super::{ClassifierConfig, Description, Picture};
 use std::fmt::Write;
 
@@ -14,6 +14,13 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// What came of the epochs.
+pub(super) fn headline(epochs: &[Epoch]) -> String {
+    epochs.last().map_or("no epoch was finished".to_owned(), |e| {
+        format!("accuracy {:.2} % after {} epochs, {:.0} s", 100.0 * e.accuracy, e.epoch, e.elapsed)
+    })
+}
+
 /// The page. `examples` are test images, `kernels` those of the first convolution.
 pub(super) fn html(
     title: &str,
@@ -22,10 +29,7 @@ pub(super) fn html(
     outcome: &Outcome,
     [examples, kernels]: &[Vec<Picture>; 2],
 ) -> String {
-    let last = outcome.epochs.last();
-    let accuracy = last.map_or("no epoch was finished".to_owned(), |e| {
-        format!("accuracy {:.2} % after {} epochs, {:.0} s", 100.0 * e.accuracy, e.epoch, e.elapsed)
-    });
+    let accuracy = headline(&outcome.epochs);
     let mut body = format!(
         "<h1>{}</h1><p>{}, {} classes: {accuracy}{}</p>",
         escape(title),
@@ -54,7 +58,25 @@ pub(super) fn html(
             e.elapsed
         );
     }
-    body += "</table><h2>What was taken for what</h2><table><tr><th>is";
+    body += "</table>";
+    body += &confusion(about, outcome);
+    let (right, wrong): (Vec<&Picture>, Vec<&Picture>) = examples.iter().partition(|p| p.right);
+    body += &gallery("Test images that were recognised", &right);
+    body += &gallery("Test images taken for another class", &wrong);
+    body += &gallery("Kernels of the first convolution", &kernels.iter().collect::<Vec<_>>());
+    body += &settings(config);
+    format!(
+        "<!doctype html><html lang=en><meta charset=utf-8><title>{}</title><style>{STYLE}</style><body>{body}</body></html>\n",
+        escape(title)
+    )
+}
+
+/// Numbers of test images by their class and what they were taken for; nothing where there was no test.
+fn confusion(about: &Description, outcome: &Outcome) -> String {
+    if outcome.confusion.is_empty() {
+        return String::new();
+    }
+    let mut body = "<h2>What was taken for what</h2><table><tr><th>is".to_owned();
     for class in &about.classes {
         let _ = write!(body, "<th>{}", escape(class));
     }
@@ -66,16 +88,7 @@ pub(super) fn html(
         }
         body += "</tr>";
     }
-    body += "</table>";
-    let (right, wrong): (Vec<&Picture>, Vec<&Picture>) = examples.iter().partition(|p| p.right);
-    body += &gallery("Test images that were recognised", &right);
-    body += &gallery("Test images taken for another class", &wrong);
-    body += &gallery("Kernels of the first convolution", &kernels.iter().collect::<Vec<_>>());
-    body += &settings(config);
-    format!(
-        "<!doctype html><html lang=en><meta charset=utf-8><title>{}</title><style>{STYLE}</style><body>{body}</body></html>\n",
-        escape(title)
-    )
+    body + "</table>"
 }
 
 /// Pictures side by side, with their lines.

@@ -1,11 +1,12 @@
-//! Training on images drawn here: captured steps and others, storage types, images mixed in pairs.
+//! Training on images drawn here: captured steps and others, storage types, images mixed in pairs, runs that go on.
 #![allow(clippy::unwrap_used)] // tests
 
 use super::super::data::{Dataset, Images};
-use super::{ClassifierConfig, Outcome, Progress, train};
+use super::{ClassifierConfig, Next, Outcome, Progress, resume, train};
 use crate::config::GraphMode;
 use crate::run::RunFolder;
 use netcl_tensor::{DType, ErrorKind};
+use std::path::{Path, PathBuf};
 
 const SIDE: usize = 8;
 
@@ -33,9 +34,9 @@ fn trained(change: &dyn Fn(&mut ClassifierConfig)) -> (Outcome, Vec<(u64, f32)>,
             assert!(all == 12 && images_per_s > 0.0);
             steps.push((step, loss));
         }
-        true
+        Next::GoOn
     };
-    let outcome = train(&device, &config, &images, &claim, &mut watch).unwrap();
+    let outcome = train(&device, &config, &images, claim, &mut watch).unwrap();
     let weights = std::fs::read(dir.path().join("run/model.safetensors")).unwrap();
     (outcome, steps, weights)
 }
@@ -77,6 +78,181 @@ fn divergence_is_an_error_that_says_what_to_do() {
     let images = Dataset { classes, train: drawn(64), test: drawn(20) };
     let dir = tempfile::tempdir().unwrap();
     let claim = RunFolder::claim(&dir.path().join("run")).unwrap();
-    let error = train(&device, &config, &images, &claim, &mut |_| true).unwrap_err();
+    let error = train(&device, &config, &images, claim, &mut |_| Next::GoOn).unwrap_err();
     assert!(error.kind() == ErrorKind::Launch && error.message().contains("Lower --lr"), "{error}");
+}
+
+/// A run of 18 steps, six an epoch, with checkpoints in between.
+fn long(dtype: DType) -> (ClassifierConfig, Dataset) {
+    let mut config = ClassifierConfig::preset("mnist-cnn").unwrap();
+    (config.epochs, config.batch, config.shift, config.checkpoint_every) = (3, 10, 1, 4);
+    (config.dtype, config.mixup, config.mirror) = (dtype, 0.3, true);
+    (
+        config,
+        Dataset { classes: ["upper", "left"].map(String::from).to_vec(), train: drawn(64), test: drawn(20) },
+    )
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (path, to) = (entry.path(), to.join(entry.file_name()));
+        if path.is_symlink() {
+            std::os::unix::fs::symlink(std::fs::read_link(&path).unwrap(), to).unwrap();
+        } else if path.is_dir() {
+            copy(&path, &to);
+        } else if entry.file_name() != ".lock" {
+            // A file may get its name meanwhile.
+            let _ = std::fs::copy(&path, to);
+        }
+    }
+}
+
+/// What is left at the end: weights, the optimizer's state, and of each epoch what does not depend on time.
+fn left(dir: &Path) -> (Vec<u8>, Vec<u8>, Vec<String>) {
+    let last = dir.join("checkpoints/last");
+    let read = |path: PathBuf| std::fs::read(path).unwrap();
+    assert!(read(dir.join("model.safetensors")) == read(last.join("model.safetensors")));
+    let lines = std::fs::read_to_string(dir.join("metrics.jsonl")).unwrap();
+    let of = |line: &str| {
+        let all: serde_json::Value = serde_json::from_str(line).unwrap();
+        ["epoch", "step", "loss", "test_loss", "accuracy", "lr"].map(|key| all[key].to_string()).join(" ")
+    };
+    (
+        read(last.join("model.safetensors")),
+        read(last.join("optimizer.safetensors")),
+        lines.lines().map(of).collect(),
+    )
+}
+
+/// The folder as it lies there at any step is what a killed process leaves.
+#[test]
+fn a_run_that_is_killed_goes_on_to_the_bit() {
+    let device = netcl_tensor::suite::test_device().unwrap();
+    for (dtype, kills) in [(DType::F32, [2, 5, 7, 12, 15]), (DType::F16, [0, 0, 0, 10, 17])] {
+        let (config, images) = long(dtype);
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let mut losses = Vec::new();
+        let mut watch = |progress: Progress<'_>| {
+            if let Progress::Step { step, loss, .. } = progress {
+                losses.push((step, loss.to_bits()));
+                if kills.contains(&step) {
+                    copy(&path("whole"), &path(&step.to_string()));
+                }
+            }
+            Next::GoOn
+        };
+        let claim = RunFolder::claim(&path("whole")).unwrap();
+        train(&device, &config, &images, claim, &mut watch).unwrap();
+        let whole = left(&path("whole"));
+        assert_eq!((losses.len(), whole.2.len()), (18, 3));
+        for kill in kills.into_iter().filter(|kill| *kill > 0) {
+            let (mut from, mut again) = (None, Vec::new());
+            let mut watch = |progress: Progress<'_>| {
+                match progress {
+                    Progress::Started { from_step, steps: 18 } => from = Some(from_step),
+                    Progress::Step { step, loss, .. } => again.push((step, loss.to_bits())),
+                    _ => {}
+                }
+                Next::GoOn
+            };
+            let outcome = resume(&device, &config, &images, &path(&kill.to_string()), &mut watch).unwrap();
+            let from = from.unwrap();
+            assert!(from <= kill && outcome.step == 18 && outcome.epochs.len() == 3, "{kill}: {from}");
+            assert!(again == losses[from as usize..], "losses after step {from} in {dtype}");
+            assert!(left(&path(&kill.to_string())) == whole, "killed at {kill}, from {from}, {dtype}");
+        }
+    }
+}
+
+/// Runs until step `at` and asks for `next` there; the steps that were told of, and those of checkpoints.
+fn until(at: u64, next: Next) -> (tempfile::TempDir, Outcome, Vec<u64>) {
+    let device = netcl_tensor::suite::test_device().unwrap();
+    let (mut config, images) = long(DType::F32);
+    config.checkpoint_every = 0;
+    let dir = tempfile::tempdir().unwrap();
+    let claim = RunFolder::claim(&dir.path().join("run")).unwrap();
+    let mut saved = Vec::new();
+    let mut watch = |progress: Progress<'_>| match progress {
+        Progress::Step { step, .. } if step == at => next,
+        Progress::Saved { step, .. } => {
+            saved.push(step);
+            Next::GoOn
+        }
+        _ => Next::GoOn,
+    };
+    let outcome = train(&device, &config, &images, claim, &mut watch).unwrap();
+    (dir, outcome, saved)
+}
+
+#[test]
+fn a_run_saves_and_stops_where_it_is_asked_to() {
+    let device = netcl_tensor::suite::test_device().unwrap();
+    let (config, images) = long(DType::F32);
+    // The next step is under way already. At the end of an epoch the test comes before.
+    let (whole, outcome, saved) = until(8, Next::Save);
+    assert_eq!((outcome.stopped, saved), (false, vec![6, 9, 12, 18]));
+    let whole = whole.path().join("run");
+    for (at, stop) in [(1, 2), (6, 6), (11, 12)] {
+        let (dir, outcome, saved) = until(at, Next::Stop);
+        assert!(outcome.stopped && outcome.step == stop && saved.last() == Some(&stop), "{at}: {saved:?}");
+        let run = dir.path().join("run");
+        let outcome = resume(&device, &config, &images, &run, &mut |_| Next::GoOn).unwrap();
+        assert!(!outcome.stopped && left(&run) == left(&whole), "stopped at {at}");
+        // Nothing is left to do, and nothing is changed.
+        let before = std::fs::read(run.join("report.html")).unwrap();
+        let outcome = resume(&device, &config, &images, &run, &mut |_| Next::GoOn).unwrap();
+        assert!(outcome.already && outcome.epochs.len() == 3);
+        assert!(std::fs::read(run.join("report.html")).unwrap() == before);
+    }
+}
+
+#[test]
+fn what_belongs_to_another_run_is_refused_by_name() {
+    let device = netcl_tensor::suite::test_device().unwrap();
+    let (config, images) = long(DType::F32);
+    let (dir, ..) = until(8, Next::Stop);
+    let run = dir.path().join("run");
+    let metrics = std::fs::read(run.join("metrics.jsonl")).unwrap();
+    let refused = |config: &ClassifierConfig, images: &Dataset| {
+        let error = resume(&device, config, images, &run, &mut |_| Next::GoOn).unwrap_err();
+        assert!(std::fs::read(run.join("metrics.jsonl")).unwrap() == metrics);
+        error.to_string()
+    };
+    let said = refused(&ClassifierConfig { seed: 3, ..config.clone() }, &images);
+    assert!(said.contains("--seed 3, the run has 1337"), "{said}");
+    let mut other = images.clone();
+    other.train.pixels[7] ^= 1;
+    let said = refused(&config, &other);
+    assert!(said.contains("their content differs") && said.contains("step-00000009"), "{said}");
+    other.train = drawn(80);
+    let said = refused(&config, &other);
+    assert!(said.contains("(64 and 20 for the test, 1 x 8 x 8, 2 classes): 80 and 20"), "{said}");
+    let newest = run.join("checkpoints/step-00000009");
+    let damage = |name: &str| {
+        let mut bytes = std::fs::read(newest.join(name)).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(newest.join(name), bytes).unwrap();
+    };
+    damage("optimizer.safetensors");
+    // The one of the first epoch is whole.
+    let mut from = 0;
+    let mut watch = |progress: Progress<'_>| {
+        if let Progress::Started { from_step, .. } = progress {
+            from = from_step;
+        }
+        Next::Stop
+    };
+    resume(&device, &config, &images, &run, &mut watch).unwrap();
+    assert_eq!(from, 6);
+    std::fs::remove_dir_all(run.join("checkpoints/step-00000006")).unwrap();
+    let all = std::fs::read_dir(run.join("checkpoints")).unwrap().map(|e| e.unwrap().path());
+    let all: Vec<PathBuf> = all.filter(|p| p.join("state.json").exists() && !p.is_symlink()).collect();
+    for path in all {
+        std::fs::write(path.join("state.json"), "{}").unwrap();
+    }
+    let error = resume(&device, &config, &images, &run, &mut |_| Next::GoOn).unwrap_err().to_string();
+    assert!(error.contains("no checkpoint is whole") && error.contains("state.json"), "{error}");
 }

@@ -1,27 +1,37 @@
-//! Training of a classifier: AdamW over shuffled batches, a test after every epoch.
+//! Training of a classifier: AdamW over shuffled batches, a test after every epoch, checkpoints from which it goes on.
 
 use super::super::data::{Dataset, Images};
-use super::batches::{Batch, Batches, Scaling, mix, plain};
+use super::batches::{Batch, Batches, mix, plain};
+use super::checkpoint::{ImageRecord, Place, plan, restore};
 use super::inputs::{Inputs, Ring};
 use super::outcome::{Epoch, Outcome};
 use super::report;
 use super::{Classifier, ClassifierConfig, Description};
-use crate::config::Schedule;
+use crate::checkpoint::{Checkpoint, Store, Writing};
 use crate::data::ahead;
 use crate::optim::{Optimizer, ParamGroup, Rule};
-use crate::run::Claim;
+use crate::run::{Claim, Recorded, RunFolder};
 use crate::schedule::LearningRate;
 use crate::train::{Losses, Stepper};
 use netcl_device::driver::Event;
 use netcl_device::{Error, Result, files};
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl_tensor::{Device, Tensor, no_grad};
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Instant;
+use std::sync::atomic::AtomicU64;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// How far training is.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'a> {
+    /// Training begins, after so many steps of earlier sessions.
+    Started {
+        /// Steps done.
+        from_step: u64,
+        /// Of so many.
+        steps: u64,
+    },
     /// A step of `steps` is done, of an epoch that is counted from 1.
     Step {
         /// Steps done.
@@ -37,7 +47,29 @@ pub enum Progress<'a> {
     },
     /// An epoch is done and tested.
     Epoch(&'a Epoch),
+    /// A checkpoint of a step, which may be some steps back, was written into this folder.
+    Saved {
+        /// The step.
+        step: u64,
+        /// The folder.
+        path: &'a Path,
+    },
 }
+
+/// What comes after a step or an epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Next {
+    /// The next one.
+    #[default]
+    GoOn,
+    /// A checkpoint, and the next one.
+    Save,
+    /// A checkpoint and the end.
+    Stop,
+}
+
+/// Whoever is told how far training is, and says what comes next; after [`Progress::Started`] and [`Progress::Saved`] that is not heeded.
+type Watch<'w> = dyn FnMut(Progress<'_>) -> Next + 'w;
 
 /// Test images that examples for the report are sought among.
 const LOOKED_AT: usize = 300;
@@ -47,8 +79,8 @@ const PREFETCH: usize = 3;
 /// Threads of the host that make a batch for a device of its own; a device that is the host's processor is left all its cores but one.
 const THREADS: usize = 8;
 
-/// Trains the network of `config` on `images` and keeps it, `config.toml`, `metrics.jsonl` and `report.html` in the folder. `watch` is called
-/// after every step and epoch and returns false where training is to end. The weights that are kept are those of the last epoch.
+/// Trains the network of `config` on `images` and keeps it, `config.toml`, `metrics.jsonl`, checkpoints and `report.html` in the claimed folder.
+/// `watch` is called after every step and epoch and says what comes next. The weights that are kept are those of the last epoch.
 ///
 /// # Errors
 /// `Format` for settings out of range, or without an image to test with; of the device; `Io`.
@@ -56,40 +88,51 @@ pub fn train(
     device: &Device,
     config: &ClassifierConfig,
     images: &Dataset,
-    claim: &Claim,
-    watch: &mut dyn FnMut(Progress<'_>) -> bool,
+    claim: Claim,
+    watch: &mut Watch<'_>,
 ) -> Result<Outcome> {
-    config.validate()?;
-    if images.test.is_empty() {
-        return Err(Error::format(format!(
-            "{} images are too few to keep {} of them for a test; set --val-split",
-            images.train.len(),
-            config.test_part
-        )));
+    let config = config.clone().with_absolute_paths()?;
+    let run = Run::new(device, &config, images)?;
+    run.go(RunFolder::create(claim, &config)?, watch)
+}
+
+/// Goes on with the run in `dir` from its newest intact checkpoint, or from the beginning if it has none: the same bits as a run that was never
+/// stopped. Damaged checkpoints are skipped with a warning. Everything is restored and checked first; the folder is changed only after the first step,
+/// so that a run which cannot be resumed stays unchanged.
+///
+/// # Errors
+/// `Format` if `dir` is no run of a classifier, all checkpoints are damaged or of other images, or `config` changes a setting that must not change
+/// ([`RESUME`](super::RESUME)); `Io` if another process has locked the folder; as [`train`].
+pub fn resume(
+    device: &Device,
+    config: &ClassifierConfig,
+    images: &Dataset,
+    dir: &Path,
+    watch: &mut Watch<'_>,
+) -> Result<Outcome> {
+    let claim = RunFolder::reopen(dir)?;
+    let config = config.clone().with_absolute_paths()?;
+    let stored = ClassifierConfig::of_run(dir)?.ok_or_else(|| {
+        Error::format(format!("{}: config.toml has none of the presets of images", dir.display()))
+    })?;
+    let mut run = Run::new(device, &config, images)?;
+    let latest = Store::new(dir.join("checkpoints"), config.keep).latest()?;
+    for warning in latest.iter().flat_map(|l| &l.warnings) {
+        tracing::warn!("a damaged checkpoint is passed over: {warning}");
     }
-    let about = Description {
-        network: config.network.clone(),
-        size: images.train.size,
-        classes: images.classes.clone(),
-        statistics: images.train.statistics(),
-    };
-    let dir = claim.path();
-    let text = toml::to_string(config).map_err(|e| Error::internal(format!("settings as TOML: {e}")))?;
-    replace(dir, "config.toml", text.as_bytes())?;
-    let scaling = Scaling::new(&about.statistics);
-    let threads = if device.capabilities().is_cpu() || device.capabilities().simulated {
-        1
-    } else {
-        std::thread::available_parallelism().map_or(1, usize::from).min(THREADS)
-    };
-    let batches = Batches { config, scaling: &scaling, images: &images.train, threads };
-    let mut run = Run::new(device, config, images, about, (batches.of_epoch(), batches.each()))?;
-    let outcome = ahead(batches.all(), PREFETCH, |batches| run.epochs(batches, dir, watch))?;
-    let title = dir.file_name().unwrap_or_default().to_string_lossy();
-    let pictures = [run.classifier.examples(&images.test, LOOKED_AT)?, run.classifier.kernels()?];
-    let page = report::html(&title, config, &run.classifier.about, &outcome, &pictures);
-    replace(dir, "report.html", page.as_bytes())?;
-    Ok(outcome)
+    let step = latest.as_ref().map_or(0, |l| l.state.step);
+    let changes = stored.with_absolute_paths()?.changes(&config, step, run.of_epoch)?;
+    if let Some(latest) = &latest {
+        let checkpoint = Checkpoint::load(&latest.path)?;
+        run.restore(&checkpoint).map_err(|e| e.context(latest.path.display()))?;
+    }
+    let (folder, done) = RunFolder::resume(claim, &config, step, run.place.best.map(|(_, step)| step))?;
+    run.epochs = done;
+    changes.notes.iter().for_each(|note| tracing::info!("changed with step {}: {note}", step + 1));
+    if let Some(rate) = changes.rate.filter(|_| !run.is_finished()) {
+        tracing::warn!("{rate}");
+    }
+    run.go(folder, watch)
 }
 
 fn replace(dir: &Path, name: &str, content: &[u8]) -> Result<()> {
@@ -102,17 +145,31 @@ struct Run<'a> {
     device: &'a Device,
     config: &'a ClassifierConfig,
     images: &'a Dataset,
+    record: ImageRecord,
     classifier: Classifier,
     optimizer: Optimizer,
     rate: LearningRate,
     stepper: Stepper,
     ring: Ring,
     losses: Losses,
-    /// Steps of an epoch, and images of a step.
-    sizes: (u64, usize),
-    /// Steps enqueued.
-    step: u64,
+    /// Steps of an epoch.
+    of_epoch: u64,
+    /// Images of a step.
+    each: usize,
+    /// Where the step that is done is; `place.step` counts those enqueued.
+    place: Place,
+    epochs: Vec<Epoch>,
+    /// What was taken for what in the last test.
+    confusion: Vec<Vec<u64>>,
     began: Instant,
+    /// Seconds of earlier sessions.
+    before: f64,
+    /// Steps of this epoch that this session has done, and since when.
+    session: (u64, Instant),
+    next: Next,
+    writing: Writing,
+    /// Optional outputs that failed and were reported.
+    spared: BTreeSet<&'static str>,
 }
 
 /// An enqueued step whose loss was not read yet.
@@ -122,116 +179,179 @@ struct Pending {
     done: Event,
 }
 
-/// What the steps of an epoch that are done come to.
-struct Tally {
-    epoch: u64,
-    began: Instant,
-    steps: u64,
-    losses: f64,
-}
-
 impl<'a> Run<'a> {
-    fn new(
-        device: &'a Device,
-        config: &'a ClassifierConfig,
-        images: &'a Dataset,
-        about: Description,
-        sizes: (u64, usize),
-    ) -> Result<Self> {
+    fn new(device: &'a Device, config: &'a ClassifierConfig, images: &'a Dataset) -> Result<Self> {
+        config.validate()?;
+        if images.test.is_empty() {
+            return Err(Error::format(format!(
+                "{} images are too few to keep {} of them for a test; set --val-split",
+                images.train.len(),
+                config.test_part
+            )));
+        }
+        let about = Description {
+            network: config.network.clone(),
+            size: images.train.size,
+            classes: images.classes.clone(),
+            statistics: images.train.statistics(),
+        };
         let [c, h, w] = about.size;
         let classifier = Classifier::new(device, about, config.dtype, config.seed)?;
         let rule = Rule::AdamW { betas: config.betas, eps: 1e-8 };
         let groups = ParamGroup::gpt(&classifier.params.trained(), config.weight_decay);
         let optimizer = Optimizer::for_storage(rule, groups, config.dtype)?;
-        let decay = sizes.0.saturating_mul(config.epochs);
-        let (schedule, lr, min_lr, warmup) = (Schedule::Cosine, config.lr, config.min_lr, decay / 20);
+        let batches = Batches { config, scaling: &classifier.scaling, images: &images.train, threads: 1 };
+        let (of_epoch, each) = (batches.of_epoch(), batches.each());
+        let now = Instant::now();
         Ok(Self {
             device,
             config,
             images,
-            classifier,
+            record: ImageRecord::new(images),
             optimizer,
-            rate: LearningRate { schedule, lr, min_lr, warmup, decay },
+            rate: config.learning_rate(of_epoch),
             stepper: Stepper::new(device, config.graph),
-            ring: Ring::new(device, config.dtype, [sizes.1, c, h, w], config.mixup > 0.0)?,
+            ring: Ring::new(device, config.dtype, [each, c, h, w], config.mixup > 0.0)?,
             losses: Losses::new(device)?,
-            sizes,
-            step: 0,
-            began: Instant::now(),
+            classifier,
+            of_epoch,
+            each,
+            place: Place::default(),
+            epochs: Vec::new(),
+            confusion: Vec::new(),
+            began: now,
+            before: 0.0,
+            session: (0, now),
+            next: Next::default(),
+            writing: Writing::default(),
+            spared: BTreeSet::new(),
         })
     }
 
-    /// Trains on all batches and tests after each epoch.
-    fn epochs(
-        &mut self,
-        batches: &mut dyn Iterator<Item = Result<Batch>>,
-        dir: &Path,
-        watch: &mut dyn FnMut(Progress<'_>) -> bool,
-    ) -> Result<Outcome> {
-        let mut outcome = Outcome { epochs: Vec::new(), stopped: false, confusion: Vec::new() };
-        let mut lines = String::new();
-        for epoch in 0..self.config.epochs {
-            let Some(tally) = self.epoch(epoch, batches, watch)? else {
-                outcome.stopped = true;
-                break;
+    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        let about = (self.config, &self.record, self.rate.decay);
+        self.place = restore(checkpoint, &self.classifier, &mut self.optimizer, about)?;
+        self.before = self.place.elapsed;
+        Ok(())
+    }
+
+    fn is_finished(&self) -> bool {
+        self.place.step >= self.rate.decay
+    }
+
+    /// Trains to the end, or until `watch` ends it, and writes the report.
+    fn go(mut self, mut folder: RunFolder<Epoch>, watch: &mut Watch<'_>) -> Result<Outcome> {
+        watch(Progress::Started { from_step: self.place.step, steps: self.rate.decay });
+        let already = self.is_finished();
+        let mut stopped = false;
+        if !already {
+            let scaling = self.classifier.scaling.clone();
+            let threads = if self.device.capabilities().is_cpu() || self.device.capabilities().simulated {
+                1
+            } else {
+                std::thread::available_parallelism().map_or(1, usize::from).min(THREADS)
             };
-            let images_per_s = self.speed(&tally);
-            let (test_loss, confusion) = self.test(&self.images.test)?;
-            let right: u64 = confusion.iter().enumerate().map(|(i, row)| row[i]).sum();
-            outcome.confusion = confusion;
-            let done = Epoch {
-                epoch: epoch + 1,
-                step: self.step,
-                elapsed: self.began.elapsed().as_secs_f64(),
-                loss: tally.losses / tally.steps.max(1) as f64,
-                test_loss,
-                accuracy: right as f64 / self.images.test.len() as f64,
-                images_per_s,
-                lr: self.rate.at(self.step.saturating_sub(1)),
-            };
-            let line =
-                serde_json::to_string(&done).map_err(|e| Error::internal(format!("metrics as JSON: {e}")))?;
-            lines += &format!("{line}\n");
-            replace(dir, "metrics.jsonl", lines.as_bytes())?;
-            self.classifier.save(dir)?;
-            outcome.epochs.push(done);
-            let on = outcome.epochs.last().is_none_or(|done| watch(Progress::Epoch(done)));
-            let last = epoch + 1 == self.config.epochs;
-            if !on || last {
-                outcome.stopped = !on && !last;
-                break;
-            }
+            let batches =
+                Batches { config: self.config, scaling: &scaling, images: &self.images.train, threads };
+            stopped = ahead(batches.from(self.place.step), PREFETCH, |batches| {
+                self.train(batches, &mut folder, watch)
+            })?;
         }
+        self.saved(watch)?;
+        for recorded in folder.flush() {
+            self.spare(recorded);
+        }
+        self.report(folder.path(), stopped, already)
+    }
+
+    /// What it came to, also as `report.html`, which of a run that was finished before is written where it is missing.
+    fn report(mut self, dir: &Path, stopped: bool, already: bool) -> Result<Outcome> {
+        let title = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let outcome = |run: Self| Outcome {
+            epochs: run.epochs,
+            step: run.place.step,
+            stopped,
+            already,
+            confusion: run.confusion,
+        };
+        let old = std::fs::read_to_string(dir.join("report.html")).unwrap_or_default();
+        if already && old.contains(&report::headline(&self.epochs)) {
+            return Ok(outcome(self));
+        }
+        if self.confusion.is_empty()
+            && !self.epochs.is_empty()
+            && self.place.step.is_multiple_of(self.of_epoch)
+        {
+            self.confusion = self.test(&self.images.test)?.1;
+        }
+        let pictures = [self.classifier.examples(&self.images.test, LOOKED_AT)?, self.classifier.kernels()?];
+        let (config, about) = (self.config, self.classifier.about.clone());
+        let outcome = outcome(self);
+        let page = report::html(&title, config, &about, &outcome, &pictures);
+        replace(dir, "report.html", page.as_bytes())?;
         Ok(outcome)
     }
 
-    /// The steps of an epoch, of which the loss is read while the next one runs; `None` where `watch` ends it.
+    /// Trains on all batches and tests after each epoch; whether `watch` ended it before the last.
+    fn train(
+        &mut self,
+        batches: &mut dyn Iterator<Item = Result<Batch>>,
+        folder: &mut RunFolder<Epoch>,
+        watch: &mut Watch<'_>,
+    ) -> Result<bool> {
+        while !self.is_finished() {
+            if !self.epoch(batches, folder, watch)? {
+                return Ok(true);
+            }
+            self.tested(folder, watch)?;
+            if self.next == Next::Stop && !self.is_finished() {
+                return Ok(true);
+            }
+            self.next = Next::GoOn;
+        }
+        Ok(false)
+    }
+
+    /// The steps of an epoch that are left, of which the loss is read while the next one runs. False where `watch` ended it within; the checkpoint of the
+    /// last step is being written then.
     fn epoch(
         &mut self,
-        epoch: u64,
         batches: &mut dyn Iterator<Item = Result<Batch>>,
-        watch: &mut dyn FnMut(Progress<'_>) -> bool,
-    ) -> Result<Option<Tally>> {
-        let mut tally = Tally { epoch, began: Instant::now(), steps: 0, losses: 0.0 };
+        folder: &mut RunFolder<Epoch>,
+        watch: &mut Watch<'_>,
+    ) -> Result<bool> {
+        self.session = (0, Instant::now());
         let mut pending: Option<Pending> = None;
-        for _ in 0..self.sizes.0 {
+        loop {
             let batch = batches.next().unwrap_or_else(|| Err(Error::internal("the batches ended")))?;
             let next = self.enqueue(&batch)?;
-            if let Some(before) = pending.replace(next)
-                && !self.finish(&before, &mut tally, watch)?
-            {
-                return Ok(None);
+            if let Some(before) = pending.replace(next) {
+                self.finish(&before, folder, watch)?;
             }
-        }
-        match pending {
-            Some(last) if !self.finish(&last, &mut tally, watch)? => Ok(None),
-            _ => Ok(Some(tally)),
+            let last = self.place.step.is_multiple_of(self.of_epoch);
+            let every = self.config.checkpoint_every;
+            let due = self.next > Next::GoOn || every > 0 && self.place.step.is_multiple_of(every);
+            // A checkpoint at the end of an epoch comes after the test.
+            if !last && !due {
+                continue;
+            }
+            if let Some(before) = pending.take() {
+                self.finish(&before, folder, watch)?;
+            }
+            if last {
+                return Ok(true);
+            }
+            self.save(folder, false, watch)?;
+            if self.next == Next::Stop {
+                return Ok(false);
+            }
+            self.next = Next::GoOn;
         }
     }
 
     /// Enqueues forward, backward and update of a batch.
     fn enqueue(&mut self, batch: &Batch) -> Result<Pending> {
-        self.optimizer.set_rate(self.rate.at(self.step))?;
+        self.optimizer.set_rate(self.rate.at(self.place.step))?;
         let inputs = self.ring.send(batch, !self.stepper.is_eager())?;
         let Self { stepper, classifier, optimizer, config, .. } = self;
         let loss = stepper.run(|| {
@@ -243,20 +363,20 @@ impl<'a> Run<'a> {
             Ok(loss.detach())
         })?;
         self.optimizer.count();
-        let kept = if self.stepper.is_captured() { self.losses.keep(&loss, self.step)? } else { loss };
-        self.step += 1;
+        let kept = if self.stepper.is_captured() { self.losses.keep(&loss, self.place.step)? } else { loss };
+        self.place.step += 1;
         let done = self.device.mark()?;
         self.device.flush()?;
-        Ok(Pending { step: self.step, loss: kept, done })
+        Ok(Pending { step: self.place.step, loss: kept, done })
     }
 
-    /// Waits for a step and tells of it; whether training goes on.
+    /// Waits for a step and tells of it.
     fn finish(
-        &self,
+        &mut self,
         pending: &Pending,
-        tally: &mut Tally,
-        watch: &mut dyn FnMut(Progress<'_>) -> bool,
-    ) -> Result<bool> {
+        folder: &mut RunFolder<Epoch>,
+        watch: &mut Watch<'_>,
+    ) -> Result<()> {
         let loss = pending.loss.item_after(&pending.done)?;
         if !loss.is_finite() {
             return Err(Error::launch(format!(
@@ -266,15 +386,93 @@ impl<'a> Run<'a> {
                 self.rate.at(pending.step - 1)
             )));
         }
-        tally.losses += f64::from(loss);
-        tally.steps += 1;
-        let (step, steps, epoch) = (pending.step, self.rate.decay, tally.epoch + 1);
-        Ok(watch(Progress::Step { step, steps, epoch, loss, images_per_s: self.speed(tally) }))
+        folder.begin()?;
+        self.place.losses += f64::from(loss);
+        self.session.0 += 1;
+        if self.writing.is_done() {
+            self.saved(watch)?;
+        }
+        let (step, steps, epoch) = (pending.step, self.rate.decay, (pending.step - 1) / self.of_epoch + 1);
+        let next = watch(Progress::Step { step, steps, epoch, loss, images_per_s: self.speed() });
+        self.next = self.next.max(next);
+        Ok(())
     }
 
-    /// Images a second of the steps that are done.
-    fn speed(&self, tally: &Tally) -> f64 {
-        (tally.steps * self.sizes.1 as u64) as f64 / tally.began.elapsed().as_secs_f64().max(1e-9)
+    /// Tests after an epoch, records it, and keeps its weights and a checkpoint.
+    fn tested(&mut self, folder: &mut RunFolder<Epoch>, watch: &mut Watch<'_>) -> Result<()> {
+        let images_per_s = self.speed();
+        let (test_loss, confusion) = self.test(&self.images.test)?;
+        let right: u64 = confusion.iter().enumerate().map(|(i, row)| row[i]).sum();
+        self.confusion = confusion;
+        let step = self.place.step;
+        let done = Epoch {
+            epoch: step / self.of_epoch,
+            step,
+            time: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+            elapsed: self.elapsed(),
+            loss: std::mem::take(&mut self.place.losses) / self.of_epoch as f64,
+            test_loss,
+            accuracy: right as f64 / self.images.test.len() as f64,
+            images_per_s,
+            lr: self.rate.at(step.saturating_sub(1)),
+        };
+        let best = self.place.best.is_none_or(|(lowest, _)| test_loss < lowest);
+        if best {
+            self.place.best = Some((test_loss, step));
+        }
+        self.place.test_loss = Some(test_loss);
+        // Before the checkpoint: a run resumed from it does not repeat this epoch.
+        for recorded in folder.push(&done)? {
+            self.spare(recorded);
+        }
+        self.classifier.save(folder.path())?;
+        self.save(folder, best, watch)?;
+        self.next = self.next.max(watch(Progress::Epoch(&done)));
+        self.epochs.push(done);
+        self.place.test_loss = None;
+        Ok(())
+    }
+
+    /// Writes a checkpoint of the steps done while training goes on, or at once if the host has no memory for a copy.
+    fn save(&mut self, folder: &RunFolder<Epoch>, best: bool, watch: &mut Watch<'_>) -> Result<()> {
+        self.saved(watch)?;
+        self.place.elapsed = self.elapsed();
+        let about = (self.config, &self.record);
+        let plan = plan(&self.classifier, &self.optimizer, about, &self.place)?;
+        let store = folder.checkpoints(self.config.keep);
+        if !self.writing.start(store.clone(), &plan, best)? {
+            let path = store.save_planned(&plan, best, &AtomicU64::new(0))?;
+            watch(Progress::Saved { step: self.place.step, path: &path });
+        }
+        Ok(())
+    }
+
+    /// Waits for the checkpoint that is being written.
+    fn saved(&mut self, watch: &mut Watch<'_>) -> Result<()> {
+        if let Some((step, path)) = self.writing.end()? {
+            watch(Progress::Saved { step, path: &path });
+        }
+        Ok(())
+    }
+
+    /// Warns once of an optional output that failed.
+    fn spare(&mut self, (what, done): Recorded) {
+        if let Err(e) = done
+            && self.spared.insert(what)
+        {
+            tracing::warn!("training goes on without {what}: {e}");
+        }
+    }
+
+    /// Seconds of training over all sessions.
+    fn elapsed(&self) -> f64 {
+        self.before + self.began.elapsed().as_secs_f64()
+    }
+
+    /// Images a second of the steps that are done in this epoch.
+    fn speed(&self) -> f64 {
+        let (steps, began) = self.session;
+        (steps * self.each as u64) as f64 / began.elapsed().as_secs_f64().max(1e-9)
     }
 
     /// Mean loss, and what was taken for what.

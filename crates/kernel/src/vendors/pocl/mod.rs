@@ -1,5 +1,9 @@
 //! PoCL, OpenCL on processors.
 
+mod header;
+
+pub(crate) use header::Header;
+
 use super::Hooks;
 use netcl_device::Capabilities;
 
@@ -7,6 +11,7 @@ pub(super) const HOOKS: Hooks = Hooks {
     applies: |device| device.id.starts_with("pocl:"),
     options: |_| String::new(),
     keeps_kernels: true,
+    header: Header::of_driver,
 };
 
 /// Instructions of x86 that multiply bytes, four at a time.

@@ -1,0 +1,102 @@
+//! Table of the settings that a resumed run of a classifier may change. `docs/guide.md` has the same table.
+
+use super::ClassifierConfig;
+use crate::config::{Change, Changes, Differences, rate_change};
+use crate::schedule::{LearningRate, Schedule};
+use netcl_device::{Error, Result};
+
+/// All keys of a classifier's `config.toml`. Images may lie elsewhere, but have to be the same.
+pub const RESUME: [(&str, Change); 20] = [
+    ("preset", Change::Fixed),
+    ("network", Change::Fixed),
+    ("batch", Change::Fixed),
+    ("seed", Change::Fixed),
+    ("test_part", Change::Fixed),
+    ("dtype", Change::Fixed),
+    ("epochs", Change::Rate),
+    ("lr", Change::Rate),
+    ("min_lr", Change::Rate),
+    ("data", Change::Free),
+    ("weight_decay", Change::Free),
+    ("betas", Change::Free),
+    ("label_smoothing", Change::Free),
+    ("mixup", Change::Free),
+    ("shift", Change::Free),
+    ("mirror", Change::Free),
+    ("checkpoint_every", Change::Free),
+    ("keep", Change::Free),
+    ("graph", Change::Free),
+    ("device", Change::Free),
+];
+
+impl ClassifierConfig {
+    /// The learning rates of a run whose epochs have so many steps: a warm-up of a twentieth of all steps, then a cosine.
+    pub(super) fn learning_rate(&self, of_epoch: u64) -> LearningRate {
+        let decay = of_epoch.saturating_mul(self.epochs);
+        let (lr, min_lr, warmup) = (self.lr, self.min_lr, decay / 20);
+        LearningRate { schedule: Schedule::Cosine, lr, min_lr, warmup, decay }
+    }
+
+    /// The changes that `asked` makes to this run after `step` steps, of which `of_epoch` are an epoch.
+    ///
+    /// # Errors
+    /// `Format` with each setting that must not change, its stored and its given value.
+    pub(super) fn changes(&self, asked: &Self, step: u64, of_epoch: u64) -> Result<Changes> {
+        let table = |config: &Self| {
+            toml::Table::try_from(config).map_err(|e| Error::internal(format!("settings as a table: {e}")))
+        };
+        let found = Differences::between(&table(self)?, &table(asked)?, &RESUME, |_| false);
+        if !found.refused.is_empty() {
+            return Err(Error::format(format!(
+                "a resumed run keeps its network, batch, split and seed: {}. Leave that out, or start another run with --out",
+                found.refused.join("; ")
+            )));
+        }
+        let (old, new) = (self.learning_rate(of_epoch), asked.learning_rate(of_epoch));
+        if new.decay < step {
+            return Err(Error::format(format!(
+                "--epochs {} is fewer than the {} that are done; all of a run's epochs count, those before it was resumed, too",
+                asked.epochs,
+                step.div_ceil(of_epoch.max(1))
+            )));
+        }
+        let rate =
+            found.rate.then(|| rate_change(step, (old.at(step), new.at(step)), (old.decay, new.decay)));
+        Ok(Changes { notes: found.notes, rate, data: false })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_every_key_once() {
+        let config = ClassifierConfig::preset("mnist-cnn").unwrap();
+        let table = toml::Table::try_from(&config).unwrap();
+        let mut listed: Vec<_> = RESUME.iter().map(|(key, _)| *key).collect();
+        listed.sort_unstable();
+        let mut keys: Vec<_> = table.keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        assert_eq!(listed, keys);
+    }
+
+    #[test]
+    fn what_a_run_keeps_is_refused_and_the_rest_is_said() {
+        let stored = ClassifierConfig::preset("mnist-cnn").unwrap();
+        let asked = ClassifierConfig { batch: 32, seed: 1, ..stored.clone() };
+        let message = stored.changes(&asked, 5, 10).unwrap_err().to_string();
+        for part in ["--batch 32, the run has 64", "--seed 1, the run has 1337", "--out"] {
+            assert!(message.contains(part), "{message} has not: {part}");
+        }
+        let asked = ClassifierConfig { epochs: 20, keep: 3, ..stored.clone() };
+        let changes = stored.changes(&asked, 50, 10).unwrap();
+        assert_eq!(changes.notes, ["epochs is 20, it was 10", "keep is 3, it was 2"]);
+        let rate = changes.rate.unwrap();
+        assert!(rate.contains("at step 51 is") && rate.contains("ends at step 200 instead of 100"), "{rate}");
+        let fewer = ClassifierConfig { epochs: 4, ..stored.clone() };
+        let message = stored.changes(&fewer, 41, 10).unwrap_err().to_string();
+        assert!(message.contains("--epochs 4 is fewer than the 5 that are done"), "{message}");
+        assert_eq!(stored.changes(&stored, 50, 10).unwrap(), Changes::default());
+    }
+}
