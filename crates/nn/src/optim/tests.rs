@@ -175,3 +175,65 @@ fn mistakes_are_named() {
     let e = Optimizer::new(SGD, vec![ParamGroup::new(&twice, 0.0)]).err().unwrap();
     assert!(e.message().contains("two parameters are called c_fc.weight"), "{e}");
 }
+
+/// Two optimizers that each update a half of every parameter and exchange sums of squares are one optimizer: the same bits, and both skip the
+/// step in which a gradient of one half is infinite.
+#[test]
+fn halves_that_exchange_their_norm_have_the_bits_of_the_whole() {
+    for dtype in [DType::F32, DType::F16] {
+        let [whole, left, right] = [(); 3].map(|()| params(dtype));
+        let groups = |params: &Params| ParamGroup::gpt(params.list(), 0.1);
+        let part = |params: &Params, second: bool| {
+            let half = |param: &Tensor| {
+                let (middle, end) = (param.count() / 32 * 16, param.count());
+                Part::new(param, if second { middle..end } else { 0..middle }).unwrap()
+            };
+            let parts = params.list().iter().map(half).filter(|part| !part.range.is_empty()).collect();
+            Optimizer::of_parts(ADAMW, groups(params), dtype, parts).unwrap()
+        };
+        let mut one = Optimizer::for_storage(ADAMW, groups(&whole), dtype).unwrap();
+        let mut halves = [part(&left, false), part(&right, true)];
+        one.clip_grad_norm(0.0);
+        halves.iter_mut().for_each(|half| half.clip_grad_norm(0.0));
+        for step in 0..3 {
+            let grad = |param: &Tensor| {
+                let mut values: Vec<f32> = (0..param.count()).map(|i| (i % 7) as f32 - 2.5).collect();
+                if step == 1 && dtype == DType::F16 && param.name() == Some("wpe.weight") {
+                    values[3] = f32::INFINITY;
+                }
+                Tensor::from_f32(param.device(), param.shape(), &values, dtype).unwrap()
+            };
+            whole.list().iter().for_each(|param| param.set_grad(Some(grad(param))));
+            one.step(0.01).unwrap();
+            let mut squares = 0.0;
+            for half in &mut halves {
+                for Part { param, range, view } in half.parts().unwrap() {
+                    let flat = grad(param).reshape([param.count()]).unwrap();
+                    view.set_grad(Some(flat.slice(0, range.clone()).unwrap()));
+                }
+                half.set_rate(0.01).unwrap();
+                half.measure().unwrap();
+                squares += half.squares().unwrap();
+            }
+            let expected = one.report().unwrap().read().unwrap();
+            assert_eq!(expected.skipped, step == 1 && dtype == DType::F16);
+            for half in &mut halves {
+                half.set_squares(squares).unwrap();
+                half.apply_measured().unwrap();
+                half.count();
+                let found = half.report().unwrap().read().unwrap();
+                assert_eq!(
+                    (found.skipped, found.step, found.scale),
+                    (expected.skipped, expected.step, expected.scale)
+                );
+            }
+        }
+        for ((whole, left), right) in whole.list().iter().zip(left.list()).zip(right.list()) {
+            let middle = whole.count() / 32 * 16 * dtype.size();
+            let joined = [&left.to_bytes().unwrap()[..middle], &right.to_bytes().unwrap()[middle..]].concat();
+            assert_eq!(joined, whole.to_bytes().unwrap(), "{:?} {dtype}", whole.name());
+        }
+        let bytes: usize = halves.iter().map(Optimizer::state_bytes).sum();
+        assert!(bytes <= one.state_bytes() + 1024 && halves.iter().all(|half| half.planned_state().is_err()));
+    }
+}

@@ -31,7 +31,7 @@ struct Stretch {
 }
 
 /// Elements of a gap that moments have as well; larger ones belong to what is not updated here.
-const GAP: usize = 1024;
+const GAP: usize = 256;
 /// Bytes from which on moments and master weights have memory of exactly their size: they stay, and size classes take up to an eighth more.
 const OWN: usize = 64 << 10;
 
