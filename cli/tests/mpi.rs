@@ -56,6 +56,39 @@ fn a_run_under_mpi_is_that_of_one_process() {
 }
 
 #[test]
+fn stages_under_mpi_are_the_layers_of_one_process() {
+    let dir = folder("mpi-pipeline");
+    let data = dir.join("text.txt");
+    write_text(&data);
+    let run = |out: &Path| [tiny_run(&data, out, 8), words("--layers 2 --grad-accum 3")].concat();
+    let one = dir.join("one");
+    ok("alone", &common::netcl().args(run(&one)).output().unwrap());
+    let expected = losses(&one);
+    each(2, &[], |launcher, mut command| {
+        let out = dir.join(launcher);
+        let output = command.args(run(&out)).args(["--pipeline", "2", "--json"]).output().unwrap();
+        let (stdout, stderr) = ok(launcher, &output);
+        for (i, (a, b)) in losses(&out).iter().zip(&expected).enumerate() {
+            assert!((a - b).abs() <= 1e-5 * b.abs(), "{launcher}, step {i}: {a}, expected {b}");
+        }
+        assert_eq!(losses(&out).len(), expected.len());
+        let summary: serde_json::Value = serde_json::from_str(stdout.trim()).unwrap();
+        for rank in 0..2u64 {
+            assert_eq!(summary["ranks"][rank as usize]["stage"], rank, "{stdout}");
+            assert_eq!(summary["ranks"][rank as usize]["layers"], serde_json::json!([rank, rank + 1]));
+        }
+        assert!(stderr.contains("a pipeline of 2"), "{stderr}");
+        // Goes on with one process that has all layers.
+        let mut more = common::netcl();
+        let all = ["--pipeline", "1", "--device", &device()];
+        more.args(["train", "--steps", "9"]).args(all).arg("--resume").arg(&out);
+        ok("alone again", &more.output().unwrap());
+        assert_eq!(losses(&out).len(), 9);
+    });
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
 fn what_one_rank_cannot_do_is_said_once() {
     let dir = folder("mpi-error");
     let out = dir.join("run");

@@ -123,7 +123,8 @@ fn an_elastic_run_goes_on_with_other_devices() {
     let (said, _) = done(netcl().args(among(&data, &out, 24, &[&name])).args(rate).arg("--elastic"));
     assert!(said.contains("is finished"), "{said}");
     // Without the flag a folder with a run is refused, and without a folder the flag is.
-    let refused = netcl().args(tiny_run(&data, &out, 24)).output().unwrap();
+    let mut refused = netcl();
+    refused.args(tiny_run(&data, &out, 24)).output().unwrap();
     assert!(texts(&refused).1.contains("holds a run already"));
     let alone = netcl().args(["train", "--elastic"]).output().unwrap();
     assert_eq!(alone.status.code(), Some(2));
@@ -181,4 +182,31 @@ fn plans_for_many_devices() {
     }
     let none = netcl().args(words("plan --device sim")).output().unwrap();
     assert!(texts(&none).1.contains("is simulated"));
+}
+
+/// The simulated GPU has fewer layers than the processor, by their measured speed, or at most as many.
+#[test]
+fn a_pipeline_of_unlike_devices_trains_one_model() {
+    let dir = folder("pipeline");
+    let data = dir.join("text.txt");
+    write_text(&data);
+    let [one, two] = ["one", "two"].map(|name| dir.join(name));
+    let more = words("--layers 3 --grad-accum 2 --width 16 --context 8 --batch 2");
+    done(netcl().args([tiny_run(&data, &one, 4), more.clone()].concat()));
+    let run = [among(&data, &two, 4, &[&device(), "sim"]), more, words("--pipeline 2")].concat();
+    let (out, err) = done(netcl().args(&run).arg("--json"));
+    close(&losses(&two), &losses(&one));
+    let summary: Value = serde_json::from_str(out.trim()).unwrap();
+    let layers = |rank: usize, end: usize| summary["ranks"][rank]["layers"][end].as_u64().unwrap();
+    assert_eq!((layers(0, 0), layers(0, 1), layers(1, 1)), (0, layers(1, 0), 3), "{out}");
+    assert!(layers(0, 1) >= layers(1, 1) - layers(1, 0), "{out}");
+    // Two micro-batches fill two stages, one does not.
+    assert!(!err.contains("fewer micro-batches than stages"), "{err}");
+    let mut refused = netcl();
+    refused
+        .args([among(&data, &dir.join("three"), 4, &["sim", "sim", "sim"]), words("--pipeline 2")].concat());
+    let output = refused.output().unwrap();
+    let (_, err) = texts(&output);
+    assert!(!output.status.success() && err.contains("--pipeline 2"), "{err}");
+    std::fs::remove_dir_all(dir).unwrap();
 }

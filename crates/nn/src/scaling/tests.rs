@@ -130,7 +130,11 @@ fn pipelines_have_bubbles() {
     let model = &run.1;
     let last = crate::train::stage_flops(model, &(11..12)) / model.flops(1, model.context);
     close(four.parts[0], alone.parts[0] * last * 35.0 / 32.0);
+<<<<<<< HEAD
     assert!((0.35..0.38).contains(&last));
+=======
+    assert!((0.34..0.36).contains(&last));
+    assert!(four.strategy.is_available());
 }
 
 #[test]
@@ -140,8 +144,8 @@ fn a_stage_takes_less_memory_the_more_there_are() {
     let run = (config, model);
     let memory = |stages: usize| planned(&run, FREE).plan(stages, Strategy::Pipeline(stages)).unwrap().memory;
     let alone = planned(&run, FREE).plan(1, Strategy::Data).unwrap().memory;
-    // The head's share of the operations leaves more layers to the first stage than to the last.
-    assert!(memory(2) < 0.7 * alone && memory(4) < 0.6 * memory(2), "{} {} {alone}", memory(2), memory(4));
+    // More than half: the head leaves more layers to the first stage, which keeps the activations of all others' micro-batches.
+    assert!(memory(2) < 0.7 * alone && memory(4) < 0.7 * memory(2), "{} {} {alone}", memory(2), memory(4));
 }
 
 #[test]

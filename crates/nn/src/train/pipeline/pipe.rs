@@ -4,7 +4,7 @@ use super::layers::divided;
 use super::schedule::{Exchange, Task};
 use crate::decoder::DecoderConfig;
 use crate::train::told::RankStage;
-use netcl_dist::{Group, Relay, RelaySettings};
+use netcl_dist::{Group, Mailbox, Relay, RelaySettings};
 use netcl_tensor::{DType, Device, Result, Shape, Tensor};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -17,6 +17,8 @@ pub struct Pipe {
     ends: Group,
     /// What sums the gradients of the two copies of a tied embedding; made when it is first needed.
     relay: Option<Relay>,
+    /// What carries rows and their gradients; made when they are first needed.
+    mail: Option<Mailbox>,
     /// Number of this rank's replica.
     replica: usize,
     /// Of the devices of each stage, relative to each other.
@@ -59,7 +61,7 @@ impl Pipe {
         let along = group.split(number(replica))?;
         let across = group.split(number(stage))?;
         let ends = along.split(u32::from(stage > 0 && stage + 1 < stages))?;
-        Ok((Self { along, ends, relay: None, replica, speeds, waited: Duration::ZERO }, across))
+        Ok((Self { along, ends, relay: None, mail: None, replica, speeds, waited: Duration::ZERO }, across))
     }
 
     /// Number of stages.
@@ -123,21 +125,30 @@ impl Pipe {
         rows: &Rows,
     ) -> Result<Option<Tensor>> {
         let Exchange { to, from } = Exchange::between(done, next, (self.stage(), self.stages()));
-        // Waits for what the device computes; from here on this rank waits for others.
-        let sent = to.and(result).map(Tensor::to_bytes).transpose()?;
-        let mut room = vec![0; if from.is_some() { rows.bytes() } else { 0 }];
-        let begun = Instant::now();
-        let (to, from) = (to.zip(sent.as_deref()), from.map(|from| (from, room.as_mut_slice())));
-        match (to, from) {
-            // First the stage that waits for this one.
-            (Some((to, sent)), Some((from, room))) if to != from => {
-                self.along.send(to, sent)?;
-                self.along.recv(from, room)?;
+        let mail = match &mut self.mail {
+            Some(mail) => mail,
+            // A stage has at most as many micro-batches on their way to the one behind it as there are stages, and a gradient comes back for each.
+            none => {
+                none.insert(Mailbox::new(&self.along, &rows.device, rows.bytes(), self.along.size() + 1)?)
             }
-            (to, from) => self.along.exchange(to, from)?,
+        };
+        let to = to.filter(|_| result.is_some());
+        if let Some((to, result)) = to.zip(result) {
+            // Waits for what the device computes; from here on this rank waits for others.
+            mail.put(to, result)?;
+        }
+        let room = from.map(|_| Tensor::empty(&rows.device, rows.shape.clone(), rows.dtype)).transpose()?;
+        let begun = Instant::now();
+        match (to, from.zip(room.as_ref())) {
+            // First the stage that waits for this one.
+            (Some(to), Some((from, room))) if to != from => {
+                mail.exchange(Some(to), None)?;
+                mail.exchange(None, Some((from, room)))?;
+            }
+            (to, from) => mail.exchange(to, from)?,
         }
         self.waited += begun.elapsed();
-        if room.is_empty() { Ok(None) } else { rows.tensor(&room).map(Some) }
+        Ok(room)
     }
 
     /// How long this stage has waited for others since the last call.
