@@ -130,11 +130,7 @@ fn pipelines_have_bubbles() {
     let model = &run.1;
     let last = crate::train::stage_flops(model, &(11..12)) / model.flops(1, model.context);
     close(four.parts[0], alone.parts[0] * last * 35.0 / 32.0);
-<<<<<<< HEAD
-    assert!((0.35..0.38).contains(&last));
-=======
     assert!((0.34..0.36).contains(&last));
-    assert!(four.strategy.is_available());
 }
 
 #[test]
