@@ -276,18 +276,22 @@ impl Tensor {
     /// A leaf that collects its gradient in [`Tensor::grad`], sharing this tensor's storage. `name` appears in errors.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Self {
-        self.named(name, false)
+        self.named(Some(name), false)
+    }
+    /// A leaf of an operation's own, that collects its gradient whatever is done with those of parameters.
+    pub(crate) fn leaf(&self) -> Self {
+        self.named(None, false)
     }
     /// The same with a name alone: no gradient flows into it.
     #[must_use]
     pub fn frozen(&self, name: &str) -> Self {
-        self.named(name, true)
+        self.named(Some(name), true)
     }
-    fn named(&self, name: &str, frozen: bool) -> Self {
+    fn named(&self, name: Option<&str>, frozen: bool) -> Self {
         let autograd = Autograd {
             node: None,
             slot: 0,
-            name: Some(name.into()),
+            name: name.map(Into::into),
             grad: Mutex::new(None),
             retain: AtomicBool::new(true),
             again: None,

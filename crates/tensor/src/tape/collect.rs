@@ -37,7 +37,10 @@ pub(super) struct Shared(Vec<(Tensor, Tensor)>);
 impl Shared {
     /// A gradient reaches a leaf.
     pub fn arrive(&mut self, leaf: &Tensor, grad: Tensor) -> Result<()> {
-        if let Some(take) = give::taker() {
+        // Leaves without a name are those of an operation that walks back through what it computed again.
+        if leaf.name().is_some()
+            && let Some(take) = give::taker()
+        {
             return take(leaf, grad);
         }
         let grad = match self.0.iter().position(|(other, _)| Arc::ptr_eq(&other.0, &leaf.0)) {

@@ -39,7 +39,7 @@ pub fn checkpoint_all<const M: usize>(
     let ys = super::no_grad(|| f(x))?;
     record_all(name, &[x], ys, move |inputs, dys| {
         let Some(x) = inputs.first() else { return Ok(Vec::new()) };
-        let leaf = x.detach().parameter("the input of a part that is computed again");
+        let leaf = x.detach().leaf();
         let ys = {
             let _restore = Restore(&RECORDING, RECORDING.replace(true));
             f(&leaf)?
@@ -126,7 +126,7 @@ pub(crate) fn gradients_of<const N: usize>(
     f: impl FnOnce([&Tensor; N]) -> Result<Tensor>,
 ) -> Result<[Option<Tensor>; N]> {
     let leaf = |x: &Tensor| match x.requires_grad() {
-        true => x.detach().parameter("an input of a fused operation"),
+        true => x.detach().leaf(),
         false => x.detach(),
     };
     let leaves = inputs.map(leaf);

@@ -1,6 +1,9 @@
 //! What may change between forward and backward, who owns a gradient, and what threads may do.
 
-use super::{accumulate_in_place, function, later_gradients_apart, no_grad, replace_in_place};
+use super::{
+    accumulate_in_place, checkpoint, function, give_gradients, later_gradients_apart, no_grad,
+    replace_in_place,
+};
 use crate::ops::attention::{AttentionOptions, attention};
 use crate::ops::embedding::embedding;
 use crate::ops::join::cat;
@@ -51,6 +54,26 @@ fn later_gradients_have_an_accumulator_of_their_own() {
         |by: f32| [vec![10.0 * by, 12.0 * by].repeat(3), vec![0.0, 0.0, 0.0, 0.0, 18.0 * by, 24.0 * by]];
     assert_eq!(collected(true), [of_rows(1.0), of_rows(2.0)]);
     assert_eq!(collected(false), [2.0, 4.0].map(|x| [vec![x; 6], vec![0.0; 6]]));
+}
+
+/// Gradients that are given away reach parameters before a part that is computed again, too.
+#[test]
+fn given_gradients_pass_what_is_computed_again() {
+    let device = test_device().unwrap();
+    let x = Tensor::full(&device, [2, 3], 2.0, DType::F32).unwrap();
+    let [before, within] = ["before", "within"].map(|name| tensor(&device, &[2, 3], 1.0).parameter(name));
+    let inner = within.clone();
+    let y = checkpoint("again", &x.mul(&before).unwrap(), move |h| h.mul(&inner)).unwrap();
+    let found = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let to = found.clone();
+    let taker: super::Taker = std::sync::Arc::new(move |leaf: &Tensor, grad: Tensor| {
+        to.lock().unwrap().push((leaf.name().unwrap().to_owned(), grad.to_vec()?));
+        Ok(())
+    });
+    give_gradients(taker, || y.backward_with(&Tensor::ones(&device, [2, 3], DType::F32)?)).unwrap();
+    let twice = |t: &Tensor| t.to_vec().unwrap().iter().map(|v| 2.0 * v).collect::<Vec<f32>>();
+    let expected = [("within".to_owned(), twice(&before)), ("before".to_owned(), twice(&within))];
+    assert_eq!(*found.lock().unwrap(), expected);
 }
 
 /// The case it was found with: the gradient was 20 in silence, where 4 was right.
