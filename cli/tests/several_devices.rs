@@ -123,8 +123,7 @@ fn an_elastic_run_goes_on_with_other_devices() {
     let (said, _) = done(netcl().args(among(&data, &out, 24, &[&name])).args(rate).arg("--elastic"));
     assert!(said.contains("is finished"), "{said}");
     // Without the flag a folder with a run is refused, and without a folder the flag is.
-    let mut refused = netcl();
-    refused.args(tiny_run(&data, &out, 24)).output().unwrap();
+    let refused = netcl().args(tiny_run(&data, &out, 24)).output().unwrap();
     assert!(texts(&refused).1.contains("holds a run already"));
     let alone = netcl().args(["train", "--elastic"]).output().unwrap();
     assert_eq!(alone.status.code(), Some(2));
