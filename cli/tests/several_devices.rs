@@ -190,7 +190,7 @@ fn a_pipeline_of_unlike_devices_trains_one_model() {
     let data = dir.join("text.txt");
     write_text(&data);
     let [one, two] = ["one", "two"].map(|name| dir.join(name));
-    let more = words("--layers 3 --grad-accum 2 --width 16 --context 8 --batch 2");
+    let more = words("--warmup 1 --layers 3 --grad-accum 2 --width 16 --context 8 --batch 2");
     done(netcl().args([tiny_run(&data, &one, 4), more.clone()].concat()));
     let run = [among(&data, &two, 4, &[&device(), "sim"]), more, words("--pipeline 2")].concat();
     let (out, err) = done(netcl().args(&run).arg("--json"));

@@ -1,12 +1,13 @@
 //! The interface of a language model for training, evaluation, checkpoints, generation and benchmarks.
 
 use crate::checkpoint::{Planned, TensorView};
-use crate::decoder::{Decoder, DecoderConfig, FileFacts};
+use crate::decoder::{DecoderConfig, FileFacts};
 use crate::layers::Mode;
 use crate::params::Params;
 use netcl_tensor::ops::choose::{Chooser, NO_NUMBER, NONE_LEFT};
 use netcl_tensor::{Error, Result, Tensor};
 use serde_json::Value;
+use std::any::Any;
 use std::sync::Arc;
 
 /// A language model on a device: B sequences of T token ids, vocabulary V.
@@ -63,8 +64,8 @@ pub trait Model: Send + Sync {
     /// `Memory` when the device has no room for the key/value cache.
     fn continuation(&self) -> Result<Box<dyn Continuation + '_>>;
 
-    /// The decoder that it is, for whoever runs its layers one after the other.
-    fn decoder(&self) -> Option<&Decoder> {
+    /// Itself, for whoever needs more of a model of a kind that it knows.
+    fn as_any(&self) -> Option<&dyn Any> {
         None
     }
 }

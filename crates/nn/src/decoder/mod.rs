@@ -38,6 +38,7 @@ pub use family::{ExpertNames, Family, Names};
 pub use folder::{ModelFolder, model_folder};
 pub use freeze::Freeze;
 pub use paged::{CacheType, Line, Paged, Pending};
+pub use part::decoder_of;
 pub use rotary::{Rotary, Scaling};
 pub use shapes::ParamShape;
 pub use stage::Span;
@@ -472,7 +473,7 @@ impl Model for Decoder {
     fn continuation(&self) -> Result<Box<dyn Continuation + '_>> {
         Ok(Box::new(continued::Text::new(self)))
     }
-    fn decoder(&self) -> Option<&Decoder> {
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
         Some(self)
     }
 }

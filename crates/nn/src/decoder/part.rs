@@ -5,6 +5,7 @@ use super::shapes::{self, ParamShape};
 use super::stage::Span;
 use super::{Decoder, DecoderConfig, Freeze};
 use crate::layers::{Mode, dropout};
+use crate::model::Model;
 use netcl_tensor::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,6 +21,11 @@ pub(super) fn frozen(config: &DecoderConfig, here: &[ParamShape], freeze: &Freez
         by_name.get(name).copied().unwrap_or(false)
     };
     Ok(here.iter().map(of).collect())
+}
+
+/// The decoder that a model is, for whoever runs its layers one after the other.
+pub fn decoder_of(model: &dyn Model) -> Option<&Decoder> {
+    model.as_any()?.downcast_ref()
 }
 
 impl Decoder {

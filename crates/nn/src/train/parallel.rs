@@ -9,7 +9,7 @@ use super::reducer::{Reducer, RowsOfAll};
 use super::rows::Rows;
 use crate::config::TrainConfig;
 use crate::data::Eval;
-use crate::decoder::{Decoder, DecoderConfig};
+use crate::decoder::{Decoder, DecoderConfig, decoder_of};
 use crate::evaluate::Score;
 use crate::model::Model;
 use crate::train::peak;
@@ -173,7 +173,7 @@ impl Parallel {
     /// # Errors
     /// Those of the group and the device.
     pub fn copy_tied(&self, model: &dyn Model) -> Result<()> {
-        let table = model.decoder().and_then(Decoder::tied_table);
+        let table = decoder_of(model).and_then(Decoder::tied_table);
         match self.pipe.as_ref().zip(table) {
             Some((pipe, table)) => pipe.copy_tied(table),
             None => Ok(()),

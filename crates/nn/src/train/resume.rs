@@ -5,7 +5,7 @@ use super::pipeline::{own_state, whole_state};
 use super::trainer::Trainer;
 use crate::checkpoint::{Checkpoint, Plan, Planned, Rng, STATE_FILE, State, TensorData};
 use crate::data::{DATA_FILE, Position};
-use crate::decoder::{Decoder, FileFacts, Freeze, ModelFolder};
+use crate::decoder::{Decoder, FileFacts, Freeze, ModelFolder, decoder_of};
 use crate::tokenizer::Tokenizer;
 use netcl_tensor::{DType, Device, Error, Result};
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ impl Trainer {
     /// Of a run whose layers are divided the weights and the optimizer's state of all stages, at the first rank.
     pub(super) fn gathered(&self) -> Result<Option<(Vec<TensorData>, Vec<TensorData>)>> {
         let Some(parallel) = &self.parallel else { return Ok(None) };
-        let Some((pipe, decoder)) = parallel.pipe().zip(self.model.decoder()) else { return Ok(None) };
+        let Some((pipe, decoder)) = parallel.pipe().zip(decoder_of(&*self.model)) else { return Ok(None) };
         // Other replicas have the same.
         let (model, optimizer) = match pipe.replica() {
             0 => (self.model.state(), self.optimizer.planned_state()?),
@@ -71,7 +71,7 @@ impl Trainer {
         }
         let views: Vec<_> = checkpoint.model.iter().map(TensorData::view).collect();
         self.model.load_state(&views)?;
-        match (self.model.decoder(), self.config.pipeline > 1) {
+        match (decoder_of(&*self.model), self.config.pipeline > 1) {
             (Some(decoder), true) => {
                 self.optimizer.load_state_dict(&own_state(decoder, &checkpoint.optimizer))?
             }

@@ -3,7 +3,7 @@
 use super::pipe::{Pipe, Rows, rows_for_next, rows_from_before};
 use super::sample::Served;
 use crate::checkpoint::{Planned, TensorView};
-use crate::decoder::{Decoder, DecoderConfig};
+use crate::decoder::{Decoder, DecoderConfig, decoder_of};
 use crate::layers::Mode;
 use crate::model::{Continuation, Model};
 use crate::params::Params;
@@ -23,7 +23,7 @@ impl<'a> Piped<'a> {
     /// `Internal` for a model that is no decoder.
     pub fn new(model: &'a dyn Model, pipe: &'a Pipe) -> Result<Self> {
         let decoder =
-            model.decoder().ok_or_else(|| Error::internal("a pipeline of a model that is no decoder"))?;
+            decoder_of(model).ok_or_else(|| Error::internal("a pipeline of a model that is no decoder"))?;
         Ok(Self { decoder, along: pipe.along() })
     }
 

@@ -2,7 +2,7 @@
 //! no key/value cache: the whole text goes through the stages for each token.
 
 use super::pipe::{Pipe, Rows, rows_for_next, rows_from_before};
-use crate::decoder::Decoder;
+use crate::decoder::{Decoder, decoder_of};
 use crate::layers::Mode;
 use crate::model::{Continuation, Model};
 use netcl_dist::Group;
@@ -52,7 +52,7 @@ impl Continuation for Served<'_> {
 /// Those of the group and the device.
 pub fn follow(model: &dyn Model, pipe: &Pipe) -> Result<()> {
     let along = pipe.along();
-    let Some(decoder) = model.decoder() else { return Ok(()) };
+    let Some(decoder) = decoder_of(model) else { return Ok(()) };
     let (device, dtype) = (decoder.params().device(), decoder.params().dtype());
     loop {
         let mut length = [0u64];

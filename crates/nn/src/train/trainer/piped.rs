@@ -3,7 +3,7 @@
 use super::Trainer;
 use super::step::Pending;
 use crate::data::{Batch, Position, Prefetch};
-use crate::decoder::Decoder;
+use crate::decoder::{Decoder, decoder_of};
 use crate::layers::Mode;
 use crate::model::Model as _;
 use crate::train::observer::Observer;
@@ -181,7 +181,7 @@ impl Trainer {
     fn update_piped(&mut self) -> Result<()> {
         let begun = Instant::now();
         let Self { model, optimizer, parallel, .. } = self;
-        let decoder = model.decoder().ok_or_else(no_pipe)?;
+        let decoder = decoder_of(&**model).ok_or_else(no_pipe)?;
         let pipe = parallel.as_mut().and_then(Parallel::pipe_mut).ok_or_else(no_pipe)?;
         if let Some(gradient) = decoder.tied_table().and_then(Tensor::grad) {
             pipe.sum_tied(&gradient)?;
@@ -197,7 +197,7 @@ impl Trainer {
     }
 
     fn stage(&self) -> Result<&Decoder> {
-        self.model.decoder().ok_or_else(no_pipe)
+        decoder_of(&*self.model).ok_or_else(no_pipe)
     }
 
     /// Determines shapes and types of the gradients with passes of one sequence of zeros, and allocates accumulators for them.
