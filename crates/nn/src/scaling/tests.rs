@@ -126,7 +126,7 @@ fn pipelines_have_bubbles() {
     // 512 rows in micro-batches of 16: 32 of them, and three slots to fill and to drain.
     assert_eq!((four.rows, four.accum), (16, 32));
     let alone = plan.plan(1, Strategy::Data).unwrap();
-    // The head takes as long as 5.4 layers, so the last of the stages is the slowest, with one layer of twelve.
+    // The head takes as long as 4.9 layers with their attention, so the last of the stages is the slowest, with one layer of twelve.
     let model = &run.1;
     let last = crate::train::stage_flops(model, &(11..12)) / model.flops(1, model.context);
     close(four.parts[0], alone.parts[0] * last * 35.0 / 32.0);

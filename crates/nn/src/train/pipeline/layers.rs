@@ -90,7 +90,7 @@ mod tests {
         let cut = layers.start + 1..=layers.end - (stages - 1);
         let with = |at: usize| {
             let rest = ways(at..layers.end, stages - 1);
-            rest.into_iter().map(move |rest| [vec![layers.start..at], rest].concat())
+            rest.into_iter().map(move |rest| std::iter::once(layers.start..at).chain(rest).collect())
         };
         cut.flat_map(with).collect()
     }
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn the_head_counts_as_layers() {
-        // A head of 50304 tokens takes as long as 5.4 layers of GPT-2.
-        assert_eq!(divided(&model(12, 50_304), &[1.0; 2]).unwrap(), [0..9, 9..12]);
+        // A head of 50304 tokens takes as long as 4.9 layers of GPT-2 with their attention over 1024 tokens: 8 and 8.9 of them.
+        assert_eq!(divided(&model(12, 50_304), &[1.0; 2]).unwrap(), [0..8, 8..12]);
         assert_eq!(divided(&model(12, 64), &[1.0; 3]).unwrap(), [0..4, 4..8, 8..12]);
     }
 
