@@ -14,8 +14,8 @@ pub(crate) use dtype::one as float_type;
 pub use dtype::{DTYPES, storage_type};
 pub(crate) use netcl_device::nearest;
 pub use presets::{PRESETS, models};
-pub(crate) use resume::{Differences, rate_change};
 pub use resume::{Change, Changes, RESUME};
+pub(crate) use resume::{Differences, rate_change};
 
 use crate::decoder::{DecoderConfig, Sizes};
 use crate::schedule::LearningRate;
