@@ -107,13 +107,16 @@ differential:
 	NETCL_DIFFERENTIAL=10000 $(CARGO) test --release --package netcl-device --test differential -- --nocapture
 	NETCL_DIFFERENTIAL=10000 tools/intel.sh $(CARGO) test --release --package netcl-device --test differential -- --nocapture
 
-# 5000 random trees as generated kernels, on PoCL (half each in two processes), Intel's runtime and the simulated GPU.
+# 5000 random trees as generated kernels, on PoCL (half each in two processes), Intel's runtime (one process after the other, because it keeps
+# memory of every program) and the simulated GPU.
 TREES = NETCL_TEST_TREES=2502 $(CARGO) test --release --package netcl-tensor --lib five_thousand -- --ignored --nocapture
 trees:
 	$(CARGO) test --release --package netcl-tensor --lib --no-run
 	NETCL_TEST_SEED=209 $(TREES) & NETCL_TEST_SEED=0 $(TREES) && wait $$!
 	NETCL_TEST_DEVICE=sim $(CARGO) test --release --package netcl-tensor --lib five_thousand -- --ignored --nocapture
-	tools/intel.sh $(CARGO) test --release --package netcl-tensor --lib five_thousand -- --ignored --nocapture
+	for seed in 0 42 84 126 168 210 252 294 336 378; do \
+	  NETCL_TEST_TREES=504 NETCL_TEST_SEED=$$seed tools/intel.sh $(CARGO) test --release --package netcl-tensor --lib five_thousand -- --ignored --nocapture \
+	    || exit 1; done
 
 fuzz:
 	AETHERCL_FUZZ_SECONDS=$(SECONDS) $(CARGO) test --release --package aethercl --test fuzz -- --ignored --nocapture

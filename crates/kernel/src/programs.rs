@@ -393,6 +393,31 @@ mod tests {
         assert_eq!(entries(text), ["first", "second", "third"]);
     }
 
+    /// What macros put together, what has many forms, and what is not there at all.
+    #[test]
+    fn pocl_builds_texts_with_parts_of_its_header() {
+        static TEXT: Kernel = Kernel::new(
+            "header_test",
+            "__kernel void k(__global float *x, volatile __global int *n, __local float *l) {\n\
+               float4 v = CAT(vload, 4)(0, x) + exp(x[4]) + fmax(x[5], 1.0f);\n\
+               l[get_local_id(0)] = dot(v, v);\n  barrier(CLK_LOCAL_MEM_FENCE);\n\
+               atomic_add(n, convert_int_rte(l[0]) + CAT(CAT(convert_int, 4), _sat)(v).x);\n}",
+        );
+        static WRONG: Kernel =
+            Kernel::new("header_wrong", "__kernel void k(__global float *x) { x[0] = no_such(x[0]); }");
+        let Ok(device) = Device::open("pocl:0", &Settings::default()) else { return };
+        // Other builds of it have no header of their own.
+        let Some(header) = vendors::header(device.capabilities()) else { return };
+        let order = Order::of(device.capabilities(), &TEXT, &[]);
+        let text = header.before(&order.source);
+        assert!(text.contains("exp(float4)") && !text.contains("sin(float4)"));
+        let options = format!("{} {}", order.options, Header::OPTION);
+        device.driver().build(&text, &options).unwrap();
+        let x = device.allocate(64).unwrap();
+        let error = WRONG.launch("k").write(&x).groups(1).run().unwrap_err().to_string();
+        assert!(error.contains("no_such") && error.contains("header_wrong"), "{error}");
+    }
+
     #[test]
     fn a_wrong_entry_names_the_text_and_its_entries() {
         static WRONG: Kernel = Kernel::new(

@@ -11,7 +11,7 @@ use netcl::tensor::ops::attention::{AttentionOptions, attention};
 use netcl::tensor::ops::conv::{Conv2dOptions, conv2d};
 use netcl::tensor::ops::layer_norm::layer_norm;
 use netcl::tensor::ops::matmul::matmul;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Sizes: tokens of a text, and images with channels and pixels of a side, of the convolutions.
 pub const SIZES: [(&str, usize, [usize; 3]); 3] =
@@ -75,6 +75,65 @@ fn apart(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).fold(0.0f32, |m, (a, b)| m.max((a - b).abs())) / largest
 }
 
+/// A table of two devices, whose names are `names`.
+fn table([ours, theirs]: &[String; 2]) -> Table {
+    let ms = |device: &str, transfers: &str| format!("{device} ms{transfers}");
+    let header = [
+        "op".to_owned(),
+        "size".into(),
+        ms(ours, ""),
+        ms(theirs, ""),
+        "speed-up".into(),
+        ms(ours, ", transfers"),
+        ms(theirs, ", transfers"),
+        "speed-up".into(),
+    ];
+    Table::new(&header.each_ref().map(String::as_str))
+}
+
+/// A job of both devices, compared.
+struct Row<'a> {
+    job: &'a Job,
+    size: &'a str,
+    ours: Measured,
+    theirs: Measured,
+}
+
+impl Row<'_> {
+    /// How many times as fast ours is: alone, and with transfers.
+    fn gain(&self) -> [f64; 2] {
+        let Self { ours, theirs, .. } = self;
+        [theirs.alone / ours.alone, theirs.with_transfers / ours.with_transfers]
+    }
+
+    fn json(&self, names: &[String; 2], dtype: DType) -> Value {
+        let Self { job, size, ours, theirs } = self;
+        let gain = self.gain();
+        json!({
+            "op": job.op, "size": size, "shapes": job.inputs, "dtype": dtype.to_string(),
+            "device": names[0], "against": names[1], "median_ms": ours.alone, "against_median_ms": theirs.alone, "speedup": gain[0],
+            "median_ms_with_transfers": ours.with_transfers, "against_median_ms_with_transfers": theirs.with_transfers,
+            "speedup_with_transfers": gain[1],
+        })
+    }
+
+    fn cells(&self) -> [String; 8] {
+        let Self { job, size, ours, theirs } = self;
+        let (number, times) = (|v: f64| format!("{v:.3}"), |v: f64| format!("{v:.1}x"));
+        let gain = self.gain();
+        [
+            job.op.into(),
+            (*size).into(),
+            number(ours.alone),
+            number(theirs.alone),
+            times(gain[0]),
+            number(ours.with_transfers),
+            number(theirs.with_transfers),
+            times(gain[1]),
+        ]
+    }
+}
+
 /// Compares `--device` with `other` and prints the table.
 ///
 /// # Errors
@@ -90,63 +149,35 @@ pub fn run(common: &Common, (other, sizes): (&str, &[String]), context: &Context
         ));
     }
     let rounds = Rounds { count: common.rounds.max(1), sample_ms: common.sample_ms };
-    let ms = |device: &str, transfers: &str| format!("{device} ms{transfers}");
-    let header = [
-        "op".to_owned(),
-        "size".into(),
-        ms(&names[0], ""),
-        ms(&names[1], ""),
-        "speed-up".into(),
-        ms(&names[0], ", transfers"),
-        ms(&names[1], ", transfers"),
-        "speed-up".into(),
-    ];
-    let mut table = Table::new(&header.each_ref().map(String::as_str));
+    let mut table = table(&names);
     let bound = if common.dtype == DType::F32 { 1e-3 } else { 0.05 };
     let chosen: Vec<_> =
         SIZES.into_iter().filter(|(name, ..)| sizes.iter().any(|size| size == name)).collect();
     let all: usize = chosen.iter().map(|(_, tokens, images)| jobs(*tokens, *images).len()).sum();
     let bar = out::progress(context.live(), all as u64, "operations");
     for (size, tokens, images) in chosen {
-        for job in jobs(tokens, images) {
-            // Where nobody watches a bar; a large size takes minutes on a slow device.
+        for job in &jobs(tokens, images) {
+            // Where nobody watches a bar; a large size takes a while on a slow device.
             if !context.live() {
                 out::note(&format!("{}/{all}: {} of size {size}", bar.position() + 1, job.op));
             }
             bar.set_message(format!("{}, {size}", job.op));
-            let [ours, theirs] = [&device, &other].map(|d| measure(d, common.dtype, &job, &rounds));
-            let (ours, theirs) = (ours?, theirs?);
+            let [ours, theirs] = [&device, &other].map(|d| measure(d, common.dtype, job, &rounds));
+            let row = Row { job, size, ours: ours?, theirs: theirs? };
             bar.inc(1);
-            let apart = apart(&ours.result, &theirs.result);
-            if apart.is_nan() || apart > bound || ours.result.len() != theirs.result.len() {
+            let (a, b) = (&row.ours.result, &row.theirs.result);
+            let apart = apart(a, b);
+            if apart.is_nan() || apart > bound || a.len() != b.len() {
                 return Err(Error::internal(format!(
                     "bench ops: {} of size {size} on {} and {} differ by {apart:.1e} of the largest element",
                     job.op, names[0], names[1]
                 )));
             }
-            let gain = [theirs.alone / ours.alone, theirs.with_transfers / ours.with_transfers];
             if common.json {
-                bar.suspend(|| {
-                    out::json(&json!({
-                    "op": job.op, "size": size, "shapes": job.inputs, "dtype": common.dtype.to_string(),
-                    "device": names[0], "against": names[1], "median_ms": ours.alone, "against_median_ms": theirs.alone, "speedup": gain[0],
-                    "median_ms_with_transfers": ours.with_transfers, "against_median_ms_with_transfers": theirs.with_transfers,
-                    "speedup_with_transfers": gain[1],
-                }))
-                })?;
-                continue;
+                bar.suspend(|| out::json(&row.json(&names, common.dtype)))?;
+            } else {
+                table.row(row.cells());
             }
-            let number = |v: f64| format!("{v:.3}");
-            table.row([
-                job.op.into(),
-                size.into(),
-                number(ours.alone),
-                number(theirs.alone),
-                format!("{:.1}x", gain[0]),
-                number(ours.with_transfers),
-                number(theirs.with_transfers),
-                format!("{:.1}x", gain[1]),
-            ]);
         }
     }
     bar.finish_and_clear();
