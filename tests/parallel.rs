@@ -1,8 +1,7 @@
 //! Data-parallel training: a run of several ranks is the run of one, but for the order of sums.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // helpers of tests
 
-use netcl::dist::{Group, Link, local, slowed};
-use netcl::nn::checkpoint::read_tensors;
+use netcl::dist::{Link, slowed};
 use netcl::nn::config::{GraphMode, TrainConfig};
 use netcl::nn::decoder::DecoderConfig;
 use netcl::nn::run::RunFolder;
@@ -12,37 +11,8 @@ use netcl::tensor::suite::test_device;
 use std::path::Path;
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(120);
-
-fn config(dir: &Path, steps: u64) -> TrainConfig {
-    let text = dir.join("text.txt");
-    std::fs::write(&text, "the quick brown fox jumps over the lazy dog; ".repeat(60)).unwrap();
-    TrainConfig {
-        layers: 2,
-        heads: 2,
-        width: 32,
-        context: 16,
-        batch: 5,
-        steps,
-        warmup: 2,
-        eval_every: 10,
-        eval_batches: 3,
-        sample_every: 0,
-        checkpoint_every: 0,
-        data: vec![text.display().to_string()],
-        ..TrainConfig::preset("demo-tiny").unwrap()
-    }
-}
-
-/// What `f` gives on each of `n` ranks.
-fn on<T: Send>(n: usize, f: impl Fn(&Group) -> T + Sync) -> Vec<T> {
-    let f = &f;
-    std::thread::scope(|scope| {
-        let start = |rank: Group| scope.spawn(move || f(&rank));
-        let threads: Vec<_> = local(n, PATIENCE).into_iter().map(start).collect();
-        threads.into_iter().map(|t| t.join().unwrap()).collect()
-    })
-}
+mod ranks;
+use ranks::{alone, lines, on, opened, tiny as config, weights};
 
 fn device(name: Option<&str>) -> Device {
     name.map_or_else(|| test_device().unwrap(), |name| Device::open(name, &Settings::default()).unwrap())
@@ -51,15 +21,7 @@ fn device(name: Option<&str>) -> Device {
 /// Trains on as many ranks as `devices` in `out`.
 fn among(devices: &[Option<&str>], config: &TrainConfig, out: &Path, resume: bool) -> Vec<Result<u64>> {
     on(devices.len(), |rank| {
-        let device = device(devices[rank.rank()]);
-        let claim = match (rank.leads(), resume) {
-            (false, _) => None,
-            (true, false) => Some(RunFolder::claim(out)?),
-            (true, true) => Some(RunFolder::reopen(out)?),
-        };
-        rank.barrier()?;
-        let made = Trainer::create_among(rank, &device, config.clone(), (claim, out, resume), &mut |_| true);
-        let mut trainer = made?;
+        let mut trainer = opened(rank, &device(devices[rank.rank()]), config, (out, resume))?;
         trainer.run(&mut Silent).map(|_| trainer.step())
     })
 }
@@ -74,24 +36,11 @@ impl Observer for Slow {
     }
 }
 
-fn alone(config: &TrainConfig, out: &Path) {
-    Trainer::create(&device(None), config.clone(), out).unwrap().run(&mut Silent).unwrap();
-}
-
 /// Losses of the steps, then validation losses.
 fn losses(run: &Path) -> Vec<f64> {
-    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
-    let lines: Vec<serde_json::Value> = metrics.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let lines = lines(run);
     let of = |name: &'static str| lines.iter().filter_map(move |line| line[name].as_f64());
     of("loss").chain(of("val_loss")).collect()
-}
-
-fn weights(run: &Path) -> Vec<f32> {
-    let tensors = read_tensors(&run.join("checkpoints/last/model.safetensors")).unwrap();
-    let floats = |data: &[u8]| -> Vec<f32> {
-        data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
-    };
-    tensors.iter().flat_map(|t| floats(&t.bytes)).collect()
 }
 
 fn close(found: &Path, expected: &Path) {

@@ -1,58 +1,24 @@
 //! Pipeline training: a run whose layers are divided among ranks is that of one device, but for the order of sums.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // helpers of tests
 
-use netcl::dist::{Group, local};
+use netcl::dist::Group;
 use netcl::nn::checkpoint::read_tensors;
 use netcl::nn::config::{Schedule, TrainConfig};
-use netcl::nn::run::RunFolder;
 use netcl::nn::train::{Shares, Silent, Trainer};
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
 use std::path::Path;
-use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+mod ranks;
+use ranks::{alone, lines, on, tiny};
 
 fn config(dir: &Path, steps: u64) -> TrainConfig {
-    let text = dir.join("text.txt");
-    std::fs::write(&text, "the quick brown fox jumps over the lazy dog; ".repeat(60)).unwrap();
-    TrainConfig {
-        layers: 3,
-        heads: 2,
-        width: 32,
-        context: 16,
-        batch: 3,
-        grad_accum: 4,
-        steps,
-        warmup: 2,
-        eval_every: 0,
-        eval_batches: 3,
-        sample_every: 0,
-        checkpoint_every: 0,
-        data: vec![text.display().to_string()],
-        ..TrainConfig::preset("demo-tiny").unwrap()
-    }
-}
-
-/// What `f` gives on each of `n` ranks.
-fn on<T: Send>(n: usize, f: impl Fn(&Group) -> T + Sync) -> Vec<T> {
-    let f = &f;
-    std::thread::scope(|scope| {
-        let start = |rank: Group| scope.spawn(move || f(&rank));
-        let threads: Vec<_> = local(n, PATIENCE).into_iter().map(start).collect();
-        threads.into_iter().map(|t| t.join().unwrap()).collect()
-    })
+    TrainConfig { layers: 3, batch: 3, grad_accum: 4, eval_every: 0, ..tiny(dir, steps) }
 }
 
 /// This rank of a run in `out`, on a device of its own.
 fn opened(rank: &Group, config: &TrainConfig, out: &Path, resume: bool) -> Result<Trainer> {
-    let claim = match (rank.leads(), resume) {
-        (false, _) => None,
-        (true, false) => Some(RunFolder::claim(out)?),
-        (true, true) => Some(RunFolder::reopen(out)?),
-    };
-    rank.barrier()?;
-    Trainer::create_among(rank, &test_device().unwrap(), config.clone(), (claim, out, resume), &mut |_| true)
+    ranks::opened(rank, &test_device().unwrap(), config, (out, resume))
 }
 
 /// Trains on `n` ranks in pipelines of `stages`.
@@ -64,15 +30,6 @@ fn among((n, stages): (usize, usize), config: &TrainConfig, out: &Path, resume: 
     }) {
         assert_eq!(done.unwrap(), config.steps);
     }
-}
-
-fn alone(config: &TrainConfig, out: &Path) {
-    Trainer::create(&test_device().unwrap(), config.clone(), out).unwrap().run(&mut Silent).unwrap();
-}
-
-fn lines(run: &Path) -> Vec<serde_json::Value> {
-    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
-    metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// Losses of the steps, norms of the gradients, then validation losses.
@@ -124,7 +81,8 @@ fn runs_of_several_stages_are_that_of_one_device() {
     let plain = TrainConfig { eval_every: 10, sample_every: 25, ..config(dir.path(), 50) };
     let untied = TrainConfig { tied: Some(false), dropout: 0.2, grad_accum: 2, ..config(dir.path(), 12) };
     let single = TrainConfig { family: "llama".into(), grad_accum: 1, ..config(dir.path(), 6) };
-    let cases: [(&str, TrainConfig, &[(usize, usize)]); 3] = [
+    type Case<'a> = (&'a str, TrainConfig, &'a [(usize, usize)]);
+    let cases: [Case<'_>; 3] = [
         ("plain", plain, &[(2, 2), (3, 3), (4, 2)]),
         ("untied", untied, &[(3, 3), (4, 2)]),
         ("single", single, &[(2, 2)]),

@@ -1,35 +1,19 @@
 //! State of the optimizer, and gradients, divided among ranks: runs are those of one rank, with less memory of each device.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-use netcl::dist::{Group, local};
-use netcl::nn::checkpoint::{Checkpoint, OPTIMIZER_INDEX, read_tensors};
+use netcl::dist::Group;
+use netcl::nn::checkpoint::{Checkpoint, OPTIMIZER_INDEX};
 use netcl::nn::config::TrainConfig;
-use netcl::nn::run::RunFolder;
-use netcl::nn::train::{Observer, Silent, Trainer};
+use netcl::nn::train::Observer;
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
 use std::path::Path;
-use std::time::Duration;
+
+mod ranks;
+use ranks::{alone, lines, on, opened, tiny, weights};
 
 fn config(dir: &Path, steps: u64, zero: u8) -> TrainConfig {
-    let text = dir.join("text.txt");
-    std::fs::write(&text, "the quick brown fox jumps over the lazy dog; ".repeat(60)).unwrap();
-    TrainConfig {
-        layers: 2,
-        heads: 2,
-        width: 48,
-        context: 16,
-        batch: 6,
-        steps,
-        warmup: 2,
-        eval_every: 10,
-        eval_batches: 3,
-        sample_every: 0,
-        checkpoint_every: 0,
-        data: vec![text.display().to_string()],
-        zero,
-        ..TrainConfig::preset("demo-tiny").unwrap()
-    }
+    TrainConfig { width: 48, batch: 6, zero, ..tiny(dir, steps) }
 }
 
 /// What is known of a rank after a run.
@@ -59,44 +43,21 @@ fn among(n: usize, config: &TrainConfig, out: &Path, (resume, until): (bool, u64
             self.0 <= 1
         }
     }
-    let run = |rank: Group| -> Result<Ended> {
+    let run = |rank: &Group| -> Result<Ended> {
         let device = test_device().unwrap();
-        let claim = match (rank.leads(), resume) {
-            (false, _) => None,
-            (true, false) => Some(RunFolder::claim(out)?),
-            (true, true) => Some(RunFolder::reopen(out)?),
-        };
-        rank.barrier()?;
-        let made = Trainer::create_among(&rank, &device, config.clone(), (claim, out, resume), &mut |_| true);
-        let mut trainer = made?;
+        let mut trainer = opened(rank, &device, config, (out, resume))?;
         trainer.run(&mut Until(until))?;
         let state = trainer.sharding().map(|sharding| sharding.state);
         Ok(Ended { steps: trainer.step(), memory: device.memory().by_tag, state })
     };
-    let run = &run;
-    std::thread::scope(|scope| {
-        let ranks = local(n, Duration::from_secs(120)).into_iter();
-        let threads: Vec<_> = ranks.map(|rank| scope.spawn(move || run(rank))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect()
-    })
+    on(n, run).into_iter().map(Result::unwrap).collect()
 }
 
 const WHOLE: (bool, u64) = (false, u64::MAX);
 
-fn alone(config: &TrainConfig, out: &Path) {
-    Trainer::create(&test_device().unwrap(), config.clone(), out).unwrap().run(&mut Silent).unwrap();
-}
-
 /// Of every step a number of the metrics; what is no number in JSON is none.
 fn numbers(run: &Path, name: &str) -> Vec<Option<f64>> {
-    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
-    let lines: Vec<serde_json::Value> = metrics.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    lines.iter().filter(|line| line.get("loss").is_some()).map(|line| line[name].as_f64()).collect()
-}
-
-fn weights(run: &Path) -> Vec<f32> {
-    let tensors = read_tensors(&run.join("checkpoints/last/model.safetensors")).unwrap();
-    tensors.iter().flat_map(|t| t.floats().unwrap()).collect()
+    lines(run).iter().filter(|line| line.get("loss").is_some()).map(|line| line[name].as_f64()).collect()
 }
 
 /// Losses within 1e-5 of each other, weights within `bound`.

@@ -157,11 +157,10 @@ mod tests {
     use netcl_dist::local;
     use std::time::Duration;
 
+    type Given = (&'static str, Range<usize>);
+
     /// What rank 0 gets, or the error of each rank, where rank `r` gives `pieces(r)`: name, elements of 10 bytes.
-    fn gathered(
-        ranks: usize,
-        pieces: fn(usize) -> Vec<(&'static str, Range<usize>)>,
-    ) -> Vec<Result<Option<Vec<TensorData>>>> {
+    fn gathered(ranks: usize, pieces: fn(usize) -> Vec<Given>) -> Vec<Result<Option<Vec<TensorData>>>> {
         std::thread::scope(|scope| {
             let work = |group: Group| {
                 scope.spawn(move || {

@@ -42,7 +42,7 @@ fn later_gradients_have_an_accumulator_of_their_own() {
         [true, false].map(|replaces| {
             let (y, ones) = (result(looks_up), full([2, 3], 1.0));
             let walk = || match replaces {
-                true => replace_in_place(&[table.clone()], || y.backward_with(&ones)),
+                true => replace_in_place(std::slice::from_ref(&table), || y.backward_with(&ones)),
                 false => accumulate_in_place(|| y.backward_with(&ones)),
             };
             later_gradients_apart(&table, &later, replaces, walk).unwrap();
@@ -51,7 +51,7 @@ fn later_gradients_have_an_accumulator_of_their_own() {
     };
     // Both rows of x are (5, 6), and the columns of the table sum to (9, 12).
     let of_rows =
-        |by: f32| [vec![10.0 * by, 12.0 * by].repeat(3), vec![0.0, 0.0, 0.0, 0.0, 18.0 * by, 24.0 * by]];
+        |by: f32| [[10.0 * by, 12.0 * by].repeat(3), vec![0.0, 0.0, 0.0, 0.0, 18.0 * by, 24.0 * by]];
     assert_eq!(collected(true), [of_rows(1.0), of_rows(2.0)]);
     assert_eq!(collected(false), [2.0, 4.0].map(|x| [vec![x; 6], vec![0.0; 6]]));
 }

@@ -81,30 +81,11 @@ impl Parts {
         let inputs = open_inputs(&config_of_data, kept, cache.as_ref(), watch)?;
         let shape = shape(inputs.vocab)?;
         plan(&shape)?;
-        let freeze = Freeze::new(&config.freeze)?;
         crate::train::ahead::compile(device, &local, &shape, parallel.is_some(), watch)?;
-        let dtype = config.dtype;
-        let pipe = parallel.and_then(Parallel::pipe);
-        let span = pipe.map(|pipe| stage_span(pipe, &shape, device)).transpose()?;
-        let model = match (&folder, span) {
-            (Some(folder), None) if from.is_none() => folder.decoder(device, Some(dtype), &freeze),
-            (Some(folder), Some(span)) if from.is_none() => folder.part(&span, dtype, &freeze),
-            (_, span) => {
-                // A resumed run's weights come from its checkpoint.
-                let seed = from.is_none().then_some(config.seed);
-                match span {
-                    None => Decoder::partly_frozen(device, shape, dtype, seed, &freeze),
-                    Some(span) => Decoder::part(&span, shape, dtype, seed, &freeze),
-                }
-            }
-        };
-        let named = |e: Error| if folder.is_some() && from.is_none() { e.context("--init") } else { e };
-        let model: Box<dyn Model> = Box::new(model.map_err(named)?);
-        if model.params().trained().is_empty() {
-            return Err(Error::unsupported(
-                "--freeze leaves a stage of --pipeline nothing to train: freeze less, or take fewer stages",
-            ));
-        }
+        let init = folder.as_ref().filter(|_| from.is_none());
+        // A resumed run's weights come from its checkpoint.
+        let seed = from.is_none().then_some(config.seed);
+        let model = model_of(device, config, (init, seed), shape, parallel.and_then(Parallel::pipe))?;
         let companions = match &folder {
             Some(folder) => Companions::of_folder(folder)?,
             None => Companions::of_tokenizer(inputs.tokenizer.as_ref()),
@@ -129,6 +110,31 @@ impl Parts {
             tokens,
         })
     }
+}
+
+/// The model on this rank's device, of a pipeline its stage: that of `init`, or a new one, with zeros for weights without a seed.
+fn model_of(
+    device: &Device,
+    config: &TrainConfig,
+    (init, seed): (Option<&ModelFolder>, Option<u64>),
+    shape: DecoderConfig,
+    pipe: Option<&Pipe>,
+) -> Result<Box<dyn Model>> {
+    let (dtype, freeze) = (config.dtype, Freeze::new(&config.freeze)?);
+    let span = pipe.map(|pipe| stage_span(pipe, &shape, device)).transpose()?;
+    let model = match (init, &span) {
+        (Some(folder), None) => folder.decoder(device, Some(dtype), &freeze),
+        (Some(folder), Some(span)) => folder.part(span, dtype, &freeze),
+        (None, None) => Decoder::partly_frozen(device, shape, dtype, seed, &freeze),
+        (None, Some(span)) => Decoder::part(span, shape, dtype, seed, &freeze),
+    };
+    let model = model.map_err(|e| if init.is_some() { e.context("--init") } else { e })?;
+    if pipe.is_some() && model.params().trained().is_empty() {
+        return Err(Error::unsupported(
+            "--freeze leaves a stage of --pipeline nothing to train: freeze less, or take fewer stages",
+        ));
+    }
+    Ok(Box::new(model))
 }
 
 /// The memory that a run with this part of the batch takes on its device: of a pipeline that of its stage.

@@ -1,0 +1,79 @@
+//! Runs of several ranks in one process, for the tests of each way to divide them.
+#![allow(dead_code)] // each test uses a part
+
+use netcl::dist::{Group, local};
+use netcl::nn::checkpoint::read_tensors;
+use netcl::nn::config::TrainConfig;
+use netcl::nn::run::RunFolder;
+use netcl::nn::train::{Silent, Trainer};
+use netcl::prelude::*;
+use netcl::tensor::suite::test_device;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long ranks wait for each other.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A tiny model on a text that is written to `dir`.
+pub fn tiny(dir: &Path, steps: u64) -> TrainConfig {
+    let text = dir.join("text.txt");
+    std::fs::write(&text, "the quick brown fox jumps over the lazy dog; ".repeat(60)).unwrap();
+    TrainConfig {
+        layers: 2,
+        heads: 2,
+        width: 32,
+        context: 16,
+        batch: 5,
+        steps,
+        warmup: 2,
+        eval_every: 10,
+        eval_batches: 3,
+        sample_every: 0,
+        checkpoint_every: 0,
+        data: vec![text.display().to_string()],
+        ..TrainConfig::preset("demo-tiny").unwrap()
+    }
+}
+
+/// What `f` gives on each of `n` ranks.
+pub fn on<T: Send>(n: usize, f: impl Fn(&Group) -> T + Sync) -> Vec<T> {
+    let f = &f;
+    std::thread::scope(|scope| {
+        let start = |rank: Group| scope.spawn(move || f(&rank));
+        let threads: Vec<_> = local(n, PATIENCE).into_iter().map(start).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+/// This rank of a run in `out`.
+pub fn opened(
+    rank: &Group,
+    device: &Device,
+    config: &TrainConfig,
+    (out, resume): (&Path, bool),
+) -> Result<Trainer> {
+    let claim = match (rank.leads(), resume) {
+        (false, _) => None,
+        (true, false) => Some(RunFolder::claim(out)?),
+        (true, true) => Some(RunFolder::reopen(out)?),
+    };
+    rank.barrier()?;
+    Trainer::create_among(rank, device, config.clone(), (claim, out, resume), &mut |_| true)
+}
+
+/// The same run of one rank.
+pub fn alone(config: &TrainConfig, out: &Path) {
+    Trainer::create(&test_device().unwrap(), config.clone(), out).unwrap().run(&mut Silent).unwrap();
+}
+
+/// The lines of a run's metrics.
+pub fn lines(run: &Path) -> Vec<serde_json::Value> {
+    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// All weights of the last checkpoint.
+pub fn weights(run: &Path) -> Vec<f32> {
+    let tensors = read_tensors(&run.join("checkpoints/last/model.safetensors")).unwrap();
+    tensors.iter().flat_map(|t| t.floats().unwrap()).collect()
+}
