@@ -209,7 +209,11 @@ impl Programs {
             match device.driver().build(&header.before(&order.source), &options) {
                 Ok(program) => return Ok(program),
                 // It calls what was left out, or is wrong, which the driver then says of its own lines.
-                Err(e) => tracing::debug!("{} is built with the driver's whole header: {e}", order.kernel),
+                Err(e) if e.message().contains("error:") => {
+                    tracing::debug!("{} is built with the driver's whole header: {e}", order.kernel);
+                }
+                // What is no error of the compiler's would not go away with the header.
+                Err(e) => return Err(e),
             }
         }
         device.driver().build(&order.source, &order.options)
