@@ -94,19 +94,18 @@ pub fn failure(error: &Error) -> ExitCode {
     code
 }
 
-/// Logs to stderr as `RUST_LOG` says, information and worse without it; of a rank that another `leads`, errors without it.
-pub fn init_logging(leads: bool) {
+/// Logs to stderr as `RUST_LOG` says, information and worse without it; of a rank that another `leads`, errors without it. As `json`, a line is an
+/// object with the time.
+pub fn init_logging(leads: bool, json: bool) {
     let level = if leads { "info" } else { "error" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let color = std::io::IsTerminal::is_terminal(&stderr())
         && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(stderr)
-        .with_ansi(color)
-        .without_time()
-        .with_target(false)
-        .init();
+    let logger = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    match json {
+        true => logger.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
+        false => logger.with_ansi(color).without_time().with_target(false).init(),
+    }
 }
 
 /// A panic is a defect of netcl: say so, and how to tell us.

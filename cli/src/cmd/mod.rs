@@ -19,6 +19,7 @@ mod perplexity;
 mod plan;
 mod plan_devices;
 mod quantize;
+mod serve;
 mod sim;
 mod tokenizer;
 mod train;
@@ -64,6 +65,7 @@ enum Command {
     Train(Box<train::Args>),
     Generate(Box<generate::Args>),
     Chat(Box<chat::Args>),
+    Serve(Box<serve::Args>),
     Perplexity(perplexity::Args),
     Eval(eval::Args),
     Classify(classify::Args),
@@ -93,6 +95,7 @@ impl Command {
             Self::Train(args) => train::run(args, context),
             Self::Generate(args) => generate::run(args, context),
             Self::Chat(args) => chat::run(args, context),
+            Self::Serve(args) => serve::run(args, context),
             Self::Perplexity(args) => perplexity::run(args, context),
             Self::Eval(args) => eval::run(args, context),
             Self::Classify(args) => classify::run(args, context),
@@ -146,7 +149,8 @@ fn parse(args: &[OsString]) -> Cli {
 pub fn main() -> ExitCode {
     let cli = parse(&std::env::args_os().collect::<Vec<_>>());
     let rank = netcl::dist::launched(&|name| std::env::var(name).ok()).map_or(0, |launcher| launcher.rank);
-    out::init_logging(rank == 0);
+    let json = matches!(&cli.command, Command::Serve(args) if args.logs_json());
+    out::init_logging(rank == 0, json);
     let context = match Context::new() {
         Ok(context) => context,
         Err(e) => return out::failure(&e),

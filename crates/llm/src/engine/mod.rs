@@ -5,6 +5,7 @@ mod chat;
 mod defaults;
 mod fit;
 mod needs;
+mod prompt;
 mod random;
 mod session;
 mod weights;
@@ -16,6 +17,7 @@ pub use chat::{Conversation, Role};
 pub use fit::{Division, Fit, Place, available};
 pub use needs::Needs;
 pub use netcl_nn::decoder::CacheType;
+pub use prompt::{Prompts, Talk};
 pub use session::{CHUNK, Generated, Request, Session, Watch};
 
 use crate::model::Origin;
@@ -28,6 +30,7 @@ use netcl_nn::model::Model as _;
 use netcl_tensor::quant::Activations;
 use netcl_tensor::{DType, Device, Error, Result};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use weights::Weights;
 
 /// How a model is to be loaded.
@@ -61,8 +64,8 @@ pub struct Loading<'a> {
 /// A model on a device, or with its layers divided among several, and what its files say about its use.
 pub struct LoadedModel {
     decoder: Decoder,
-    tokenizer: Option<Tokenizer>,
-    templates: Templates,
+    tokenizer: Option<Arc<Tokenizer>>,
+    templates: Arc<Templates>,
     sampling: Sampling,
     path: PathBuf,
     /// Context of the files.
@@ -118,6 +121,7 @@ impl LoadedModel {
         }
         weights.load(&decoder, &adapters, progress).map_err(place)?;
         let (path, trained_context) = (weights.path().to_owned(), needs.config().context);
+        let (tokenizer, templates) = (tokenizer.map(Arc::new), Arc::new(templates));
         Ok(Self { decoder, tokenizer, templates, sampling, path, trained_context })
     }
 
@@ -175,13 +179,18 @@ impl LoadedModel {
     /// # Errors
     /// `Format` where its files have none.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        self.tokenizer.as_ref().ok_or_else(|| {
+        self.tokenizer.as_deref().ok_or_else(|| {
             let what = if self.path.is_dir() { "tokenizer.json" } else { "tokenizer (tokenizer.ggml.model)" };
             Error::format(format!(
                 "{} has no {what}: the prompt cannot be turned into tokens",
                 self.path.display()
             ))
         })
+    }
+
+    /// Its tokenizer and its chat templates, for threads that prepare texts beside the one that the model works on.
+    pub fn shared_text_parts(&self) -> (Option<Arc<Tokenizer>>, Arc<Templates>) {
+        (self.tokenizer.clone(), Arc::clone(&self.templates))
     }
 
     /// Its chat template.

@@ -11,6 +11,7 @@ use netcl_tensor::quant::{Activations, Blocks};
 use netcl_tensor::{DType, Device, Error, Result};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 impl LoadedModel {
     /// Makes a model of random weights, which lies on the device, or on several, as one from a file of its type would: matrices that kernels unpack as
@@ -70,7 +71,7 @@ impl LoadedModel {
         Ok(Self {
             decoder,
             tokenizer: None,
-            templates: Templates::default(),
+            templates: Arc::new(Templates::default()),
             sampling: Sampling::default(),
             path: "random weights".into(),
             trained_context,

@@ -1,0 +1,243 @@
+//! `netcl serve`: models over HTTP.
+
+use crate::context::Context;
+use crate::named::{named, named_by};
+use crate::out;
+use clap::Args as ClapArgs;
+use netcl::llm::engine::{CacheType, EngineOptions};
+use netcl::nn::config::{DTYPES, storage_type};
+use netcl::prelude::*;
+use netcl::tensor::quant::Activations;
+use netcl_server::{ModelOptions, ModelSpec, ServeOptions};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Serve models over HTTP as OpenAI's clients and Ollama's ask for them, with a chat page at /
+///
+/// The first line on stdout is the address. SIGTERM and SIGINT let running answers end and then exit with 0; a second one ends at once.
+#[derive(ClapArgs, Debug)]
+pub struct Args {
+    /// A .gguf file, a folder in the Hugging Face layout, or a run folder; NAME=PATH says what requests call it (repeatable: the first is loaded at
+    /// once and answers requests that name none, others when they are asked for)
+    #[arg(short, long, value_name = "[NAME=]PATH", required = true, value_parser = model)]
+    model: Vec<(String, PathBuf)>,
+    /// The first model with a LoRA adapter as a further model, called NAME; +MODEL takes another one (repeatable)
+    #[arg(long, value_name = "NAME=PATH[+MODEL]", value_parser = adapter)]
+    lora: Vec<Adapter>,
+    /// Address to listen on; one that other machines reach needs keys, or --no-auth
+    #[arg(long, default_value = "127.0.0.1")]
+    host: String,
+    /// Port; 0 takes a free one
+    #[arg(long, default_value_t = 8080)]
+    port: u16,
+    /// Key that requests must send (repeatable). Other users of this machine can read command lines: rather use --api-key-file
+    #[arg(long, value_name = "KEY")]
+    api_key: Vec<String>,
+    /// File with a key a line
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+    /// Serve other machines without a key
+    #[arg(long)]
+    no_auth: bool,
+    /// Pages of this origin may ask, such as https://example.com; * for all (repeatable)
+    #[arg(long, value_name = "ORIGIN")]
+    cors_origin: Vec<String>,
+    /// Tokens of the context of a text; without it the model's own, or of that as much as fits
+    #[arg(short, long, visible_alias = "ctx-size", value_name = "TOKENS")]
+    context: Option<usize>,
+    /// Texts that are continued at the same time, at most
+    #[arg(long, visible_alias = "np", value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    parallel: u16,
+    /// Texts that wait beside those, at most; more are answered with 429
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    max_queue: u16,
+    /// Tokens that the cache of keys and values has room for; without it the context for each text, or of that as much as fits
+    #[arg(long, value_name = "TOKENS")]
+    cache_tokens: Option<usize>,
+    /// Storage of keys and values: that of the weights, or 8 bits with a scale for every 32 elements
+    #[arg(long, value_name = "TYPE", default_value = "weights", value_parser = named(&CacheType::NAMES))]
+    cache_type: CacheType,
+    /// Bytes that models may take on the devices together, such as 20G; without it as many as there are
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    memory: Option<u64>,
+    /// Seconds that running answers have to end after a signal
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    drain: u64,
+    /// Bytes of a request at most
+    #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = bytes)]
+    max_body: u64,
+    /// Storage of weights that are not quantised, keys and values, by any name such as bfloat16 or half; without it as in the files
+    #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
+    dtype: Option<DType>,
+    /// Store quantised matrices in that type as well
+    #[arg(long)]
+    dequantise: bool,
+    /// What quantised matrices are multiplied by: float or int8, as for `chat`
+    #[arg(long, value_parser = named(&Activations::NAMES))]
+    activations: Option<Activations>,
+    /// Device, or several between commas, as for `chat`
+    #[arg(long, default_value = "auto")]
+    device: String,
+    #[command(flatten)]
+    division: crate::loading::DivisionArgs,
+    /// How lines of the log look: text or json
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    log_format: String,
+}
+
+/// A model with an adapter.
+#[derive(Clone, Debug, PartialEq)]
+struct Adapter {
+    name: String,
+    path: PathBuf,
+    of: Option<String>,
+}
+
+/// `PATH`, called after its file, or `NAME=PATH`.
+fn model(text: &str) -> std::result::Result<(String, PathBuf), String> {
+    if let Some((name, path)) = text.split_once('=').filter(|_| !Path::new(text).exists()) {
+        return match name.is_empty() || path.is_empty() {
+            true => Err(format!("expected PATH or NAME=PATH, found {text:?}")),
+            false => Ok((name.to_owned(), path.into())),
+        };
+    }
+    let path = Path::new(text);
+    // "." has no name of its own.
+    let named = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let name = match named.extension() {
+        Some(end) if end.eq_ignore_ascii_case("gguf") => named.file_stem(),
+        _ => named.file_name(),
+    };
+    let name =
+        name.and_then(|name| name.to_str()).ok_or_else(|| format!("{text:?} has no name: say NAME=PATH"))?;
+    Ok((name.to_owned(), path.to_owned()))
+}
+
+/// `NAME=PATH` or `NAME=PATH+MODEL`.
+fn adapter(text: &str) -> std::result::Result<Adapter, String> {
+    let wrong = || format!("expected NAME=PATH or NAME=PATH+MODEL, found {text:?}");
+    let (name, rest) =
+        text.split_once('=').filter(|(name, rest)| !name.is_empty() && !rest.is_empty()).ok_or_else(wrong)?;
+    let (path, of) = match rest.rsplit_once('+').filter(|_| !Path::new(rest).exists()) {
+        Some((path, of)) => (path, Some(of.to_owned())),
+        None => (rest, None),
+    };
+    Ok(Adapter { name: name.to_owned(), path: path.into(), of })
+}
+
+/// `512`, `16M`, `20G`, `1.5GiB`.
+fn bytes(text: &str) -> std::result::Result<u64, String> {
+    let lower = text.trim().to_lowercase();
+    let lower = lower.trim_end_matches('b').trim_end_matches('i');
+    let (number, factor) = match lower.char_indices().last() {
+        Some((at, 'k')) => (&lower[..at], 1u64 << 10),
+        Some((at, 'm')) => (&lower[..at], 1 << 20),
+        Some((at, 'g')) => (&lower[..at], 1 << 30),
+        _ => (lower, 1),
+    };
+    let number: Option<f64> = number.trim().parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0);
+    number
+        .map(|n| (n * factor as f64) as u64)
+        .ok_or_else(|| format!("expected bytes such as 512M or 20G, found {text:?}"))
+}
+
+impl Args {
+    /// Whether lines of the log are JSON.
+    pub fn logs_json(&self) -> bool {
+        self.log_format == "json"
+    }
+
+    /// The keys of both flags.
+    fn keys(&self) -> Result<Vec<String>> {
+        let mut keys = self.api_key.clone();
+        if let Some(file) = &self.api_key_file {
+            let text = std::fs::read_to_string(file).map_err(|e| Error::io("reading", file, &e))?;
+            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+            let before = keys.len();
+            keys.extend(lines.map(str::to_owned));
+            if keys.len() == before {
+                return Err(Error::format(format!("{} has no key: expected one a line", file.display())));
+            }
+        }
+        match keys.iter().any(|key| key.trim().is_empty()) {
+            true => Err(Error::format("--api-key: a key is empty")),
+            false => Ok(keys),
+        }
+    }
+
+    /// The models, those with adapters behind those without.
+    fn specs(&self) -> Result<Vec<ModelSpec>> {
+        let mut specs: Vec<ModelSpec> = Vec::new();
+        for (name, path) in &self.model {
+            specs.push(ModelSpec { name: name.clone(), path: path.clone(), adapters: Vec::new() });
+        }
+        for Adapter { name, path, of } in &self.lora {
+            let base = match of {
+                None => self.model.first(),
+                Some(of) => self.model.iter().find(|(name, _)| name == of),
+            };
+            let Some((_, base)) = base else {
+                let of = of.as_deref().unwrap_or_default();
+                return Err(Error::format(format!("--lora {name}: there is no --model called {of}")));
+            };
+            let adapters = vec![(path.clone(), 1.0)];
+            specs.push(ModelSpec { name: name.clone(), path: base.clone(), adapters });
+        }
+        Ok(specs)
+    }
+}
+
+/// Serves until a signal.
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    let (specs, keys) = (args.specs()?, args.keys()?);
+    let options = ServeOptions {
+        host: args.host.clone(),
+        port: args.port,
+        keys,
+        open: args.no_auth,
+        origins: args.cors_origin.clone(),
+        drain: Duration::from_secs(args.drain),
+        max_body: usize::try_from(args.max_body).unwrap_or(usize::MAX),
+        ..ServeOptions::default()
+    };
+    let engine = EngineOptions {
+        texts: usize::from(args.parallel),
+        tokens: args.cache_tokens,
+        cache: args.cache_type,
+        ..EngineOptions::default()
+    };
+    let models = ModelOptions {
+        devices: context.open_devices(&args.device)?,
+        dtype: args.dtype,
+        context: args.context,
+        dequantise: args.dequantise,
+        activations: args.activations,
+        layers: args.division.layers.clone(),
+        engine,
+        queue: usize::from(args.max_queue),
+    };
+    context.answering(|| netcl_server::serve(specs, models, args.memory, options, out::result))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_are_called_after_their_files() {
+        assert_eq!(model("a/b.gguf"), Ok(("b".into(), "a/b.gguf".into())));
+        assert_eq!(model("a/Llama-3.2"), Ok(("Llama-3.2".into(), "a/Llama-3.2".into())));
+        assert_eq!(model("x=a/b.gguf"), Ok(("x".into(), "a/b.gguf".into())));
+        assert!(model("=a").is_err() && model("a=").is_err() && model("/").is_err());
+        let found = adapter("tuned=b+x").unwrap();
+        assert_eq!((found.name.as_str(), found.of.as_deref()), ("tuned", Some("x")));
+        assert_eq!(adapter("tuned=a/b").unwrap().of, None);
+        assert!(adapter("a").is_err() && adapter("=b").is_err());
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!((bytes("512"), bytes("16M"), bytes("1.5GiB")), (Ok(512), Ok(16 << 20), Ok(3 << 29)));
+        assert!(bytes("x").is_err() && bytes("-1G").is_err() && bytes("").is_err());
+    }
+}

@@ -1,0 +1,144 @@
+//! What every request passes: its name, who sent it, how long it may take, and the log.
+
+use crate::app::App;
+use crate::error::{ApiError, ApiResult, Failure};
+use crate::wishes::name;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The header with a request's name, in both directions.
+const NAME: &str = "x-request-id";
+/// Longer names of requests are replaced.
+const LONGEST_NAME: usize = 128;
+/// A body that is too large is read up to so many times the limit, so that its sender gets to reading why it is refused.
+const PATIENCE: usize = 4;
+/// Addresses that need no key: whether the server lives, and the pages, which ask for it.
+const OPEN: [&str; 4] = ["/health", "/ready", "/", "/device"];
+
+/// A request's name, as logs have it.
+#[derive(Clone, Debug)]
+pub struct RequestName(pub String);
+
+/// Names, checks, times and logs a request.
+pub async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let given = request.headers().get(NAME).and_then(|value| value.to_str().ok());
+    let sane = |text: &&str| {
+        !text.is_empty() && text.len() <= LONGEST_NAME && text.bytes().all(|b| b.is_ascii_graphic())
+    };
+    let id = given.filter(sane).map_or_else(|| name("req-"), str::to_owned);
+    request.extensions_mut().insert(RequestName(id.clone()));
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    // What anybody may ask for is no label.
+    let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
+    let mut response = match allowed(&app, &request) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    };
+    let status = response.status().as_u16();
+    app.metrics.request(&route, status);
+    let ms = began.elapsed().as_secs_f64() * 1e3;
+    match response.extensions().get::<Failure>() {
+        Some(Failure(why)) if status >= 500 => {
+            tracing::error!(request = %id, %method, %path, status, ms, "{why}");
+        }
+        Some(Failure(why)) => tracing::info!(request = %id, %method, %path, status, ms, "{why}"),
+        None => tracing::debug!(request = %id, %method, %path, status, ms, "answered"),
+    }
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(NAME, value);
+    }
+    response
+}
+
+fn allowed(app: &App, request: &Request) -> ApiResult<()> {
+    let (headers, path) = (request.headers(), request.uri().path());
+    own_page(app, headers)?;
+    if app.keys.is_empty() || OPEN.contains(&path) || request.method() == Method::OPTIONS {
+        return Ok(());
+    }
+    let key = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let key =
+        key.and_then(|value| value.split_once(' ').filter(|(kind, _)| kind.eq_ignore_ascii_case("bearer")));
+    match key {
+        Some((_, key)) if app.knows(key.trim()) => Ok(()),
+        _ => Err(ApiError::unauthorized()),
+    }
+}
+
+/// Refuses what pages of others send: a browser lets them ask any address, also this machine's.
+fn own_page(app: &App, headers: &HeaderMap) -> ApiResult<()> {
+    let host = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let Some(origin) = headers.get(header::ORIGIN) else { return local_name(app, host) };
+    let origin = origin.to_str().unwrap_or_default();
+    let own = origin.split_once("://").is_some_and(|(_, place)| !place.is_empty() && place == host);
+    if own || app.options.origins.iter().any(|known| known == "*" || known == origin) {
+        return local_name(app, host);
+    }
+    let message = format!("Pages of {origin} may not ask this server; --cors-origin lets them");
+    Err(ApiError { status: axum::http::StatusCode::FORBIDDEN, ..ApiError::invalid(message) })
+}
+
+/// A server for this machine alone is asked by a name of this machine: others lead back here by a trick (DNS rebinding).
+fn local_name(app: &App, host: &str) -> ApiResult<()> {
+    let local = app.address.is_some_and(|address| address.ip().is_loopback());
+    if !local || !app.keys.is_empty() || host.is_empty() {
+        return Ok(());
+    }
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let is_local = name.eq_ignore_ascii_case("localhost")
+        || name == app.options.host
+        || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    if is_local {
+        return Ok(());
+    }
+    let message = format!("This server answers this machine alone, and not as {host}");
+    Err(ApiError { status: axum::http::StatusCode::FORBIDDEN, ..ApiError::invalid(message) })
+}
+
+/// The body of a request.
+///
+/// # Errors
+/// 413 if it is larger than `most` bytes, 408 if it takes longer than `timeout`, 400 if it breaks off.
+pub async fn body(request: Request, most: usize, timeout: Duration) -> ApiResult<Vec<u8>> {
+    let read = async {
+        let mut stream = request.into_body().into_data_stream();
+        let (mut body, mut total) = (Vec::new(), 0);
+        while let Some(part) = stream.next().await {
+            let part =
+                part.map_err(|e| ApiError::invalid(format!("The body of the request broke off: {e}")))?;
+            total += part.len();
+            if total <= most {
+                body.extend_from_slice(&part);
+            } else {
+                body = Vec::new();
+            }
+            if total > most.saturating_mul(PATIENCE) {
+                break;
+            }
+        }
+        if total > most { Err(ApiError::large_body(most)) } else { Ok(body) }
+    };
+    match tokio::time::timeout(timeout, read).await {
+        Ok(body) => body,
+        Err(_) => Err(ApiError::slow_body(timeout.as_secs())),
+    }
+}
+
+/// There is nothing at this address.
+pub async fn nothing(request: Request) -> Response {
+    ApiError::no_route(request.method().as_str(), request.uri().path()).into_response()
+}
+
+/// There is something, but not for this method.
+pub async fn other_method(request: Request) -> Response {
+    ApiError::method(request.method().as_str(), request.uri().path()).into_response()
+}

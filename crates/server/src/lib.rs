@@ -1,0 +1,111 @@
+//! OpenAI's HTTP interface for models that netcl runs: JSON and connections here, tokens in [`netcl::llm::engine`].
+//!
+//! Connections live on one thread, and each loaded model on another one, which alone calls the device. A request becomes a command to that thread, and
+//! its tokens come back through a channel that has room for the whole answer: the model's thread never waits for a reader. A request that is dropped,
+//! because its client went away, tells the thread so, and its pages are free with the next step.
+#![forbid(unsafe_code)]
+
+mod answer;
+mod app;
+mod error;
+mod fields;
+mod guard;
+mod io;
+mod listen;
+mod logprobs;
+mod metrics;
+mod model;
+mod registry;
+mod routes;
+mod schemas;
+mod stream;
+mod wishes;
+mod worker;
+
+pub use app::ServeOptions;
+pub use model::{ModelOptions, ModelSpec};
+
+use app::App;
+use metrics::Metrics;
+use netcl::device::{Error, Result};
+use registry::Models;
+use std::sync::Arc;
+use tokio::runtime::{Builder, Runtime};
+
+/// Threads that render, encode and compile at the same time, at most.
+const ASIDE: usize = 8;
+
+fn runtime() -> Result<Runtime> {
+    let made = Builder::new_current_thread().enable_all().max_blocking_threads(ASIDE).build();
+    made.map_err(|e| Error::memory(format!("the server's runtime: {e}")))
+}
+
+/// Serves models until SIGINT or SIGTERM, and then until running answers have ended, for as long as the options say. `announce` is told the address as
+/// soon as connections are accepted; the first model is loaded then, and requests wait for it.
+///
+/// # Errors
+/// `Io` and `Format` of the address, and those of loading the first model.
+pub fn serve(
+    specs: Vec<ModelSpec>,
+    models: ModelOptions,
+    budget: Option<u64>,
+    options: ServeOptions,
+    announce: impl FnOnce(&str) -> Result<()>,
+) -> Result<()> {
+    runtime()?.block_on(async {
+        let metrics = Metrics::new();
+        let models = Models::new(specs, models, budget, &metrics)?;
+        let mut app = App::new(models, metrics, options);
+        let (listener, address) = listen::bind(&app).await?;
+        app.address = Some(address);
+        let app = Arc::new(app);
+        let stop = signals()?;
+        announce(&format!("http://{address}"))?;
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let connections = {
+            let app = Arc::clone(&app);
+            let stop = async move {
+                tokio::select! {
+                    () = stop => {}
+                    _ = ended => {}
+                }
+            };
+            tokio::spawn(async move { listen::answer(&app, listener, stop).await })
+        };
+        let loaded = app.models.open_first().await;
+        // Without a model the connections end.
+        let stays = loaded.is_ok().then_some(end);
+        drop(connections.await);
+        drop(stays);
+        app.models.close().await;
+        loaded
+    })
+}
+
+/// Is done when the process is asked to stop.
+#[cfg(unix)]
+fn signals() -> Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let listen = |kind| {
+        signal(kind)
+            .map_err(|e| Error::new(netcl::device::ErrorKind::Io, format!("listening for signals: {e}")))
+    };
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+/// Is done when the process is asked to stop.
+#[cfg(not(unix))]
+fn signals() -> Result<impl Future<Output = ()>> {
+    Ok(async {
+        // Without signals it serves for ever.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    })
+}

@@ -1,0 +1,124 @@
+//! Connections: from the address to the last answer.
+
+use crate::app::App;
+use crate::guard::{guard, nothing, other_method};
+use crate::io::Timed;
+use crate::routes;
+use axum::Router;
+use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::middleware::from_fn_with_state;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use netcl::device::{Error, Result};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::net::{TcpListener, lookup_host};
+use tokio::sync::Semaphore;
+use tower_http::cors::{AllowOrigin, CorsLayer};
+
+/// Bytes of a request's head at most.
+const MOST_HEAD: usize = 64 << 10;
+/// Fields of a request's head at most.
+const MOST_HEADERS: usize = 100;
+/// How long the ends of texts may take to reach their readers after the time for draining is over.
+const LAST: Duration = Duration::from_secs(2);
+
+/// The addresses with what every request passes.
+pub fn router(app: &Arc<App>) -> Router {
+    let router = routes::all()
+        .fallback(nothing)
+        .method_not_allowed_fallback(other_method)
+        .layer(from_fn_with_state(Arc::clone(app), guard))
+        .with_state(Arc::clone(app));
+    let origins = &app.options.origins;
+    if origins.is_empty() {
+        return router;
+    }
+    let origin = match origins.iter().any(|origin| origin == "*") {
+        true => AllowOrigin::any(),
+        false => AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok())),
+    };
+    let cors = CorsLayer::new()
+        .allow_origin(origin)
+        .allow_methods([Method::GET, Method::POST])
+        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, HeaderName::from_static("x-request-id")])
+        .expose_headers([HeaderName::from_static("x-request-id"), header::RETRY_AFTER]);
+    router.layer(cors)
+}
+
+/// Takes the address.
+///
+/// # Errors
+/// `Io` where it is taken or unknown, `Format` where other machines would be served without a key.
+pub async fn bind(app: &App) -> Result<(TcpListener, SocketAddr)> {
+    let (host, port) = (app.options.host.trim_matches(['[', ']']), app.options.port);
+    let wrong = |e: std::io::Error| {
+        Error::new(netcl::device::ErrorKind::Io, format!("listening on {host}:{port}: {e}"))
+    };
+    let mut addresses = lookup_host((host, port)).await.map_err(wrong)?;
+    let Some(address) = addresses.next() else {
+        return Err(Error::format(format!("--host {host} is no address of this machine")));
+    };
+    if !address.ip().is_loopback() && app.keys.is_empty() && !app.options.open {
+        return Err(Error::format(format!(
+            "--host {host} serves other machines: give keys with --api-key or --api-key-file, or say --no-auth"
+        )));
+    }
+    let listener = TcpListener::bind(address).await.map_err(wrong)?;
+    let address = listener.local_addr().map_err(wrong)?;
+    Ok((listener, address))
+}
+
+/// Answers connections until `stop` is done; then lets running answers end, for as long as options say.
+pub async fn answer(app: &Arc<App>, listener: TcpListener, stop: impl Future<Output = ()>) {
+    let (router, graceful) = (router(app), GracefulShutdown::new());
+    let places = Arc::new(Semaphore::new(app.options.connections.max(1)));
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(app.options.read_timeout);
+    builder.max_buf_size(MOST_HEAD).max_headers(MOST_HEADERS);
+    tokio::pin!(stop);
+    loop {
+        let place = tokio::select! {
+            place = Arc::clone(&places).acquire_owned() => place,
+            () = &mut stop => break,
+        };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut stop => break,
+        };
+        let (stream, _) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Such as no file numbers left: others may end meanwhile.
+                tracing::warn!("a connection was not accepted: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        // A token is worth a packet of its own.
+        drop(stream.set_nodelay(true));
+        let io = TokioIo::new(Timed::new(stream, app.options.write_timeout));
+        let connection =
+            graceful.watch(builder.serve_connection(io, TowerToHyperService::new(router.clone())));
+        tokio::spawn(async move {
+            let _place = place;
+            if let Err(error) = connection.await {
+                tracing::debug!("a connection ended: {error}");
+            }
+        });
+    }
+    drop(listener);
+    app.draining.store(true, Ordering::SeqCst);
+    tracing::info!("stopping: answers that are running have {} s", app.options.drain.as_secs());
+    let ended = graceful.shutdown();
+    tokio::pin!(ended);
+    if tokio::time::timeout(app.options.drain, &mut ended).await.is_err() {
+        tracing::warn!("answers that are still running end now");
+        app.models.stop();
+        drop(tokio::time::timeout(LAST, &mut ended).await);
+    }
+}

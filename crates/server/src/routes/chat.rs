@@ -1,0 +1,270 @@
+//! `POST /v1/chat/completions`.
+
+use super::format::{Format, response_format};
+use super::messages::{messages, tool_choice, tools};
+use super::{Generation, Head, harmless};
+use crate::answer::{Answer, Part, Reader};
+use crate::app::App;
+use crate::error::{ApiError, ApiResult, json_response};
+use crate::fields::Fields;
+use crate::logprobs::Words;
+use crate::model::{Loaded, TextParts};
+use crate::stream::{Event, Framing, Totals, Wire, collect, finish_reason, respond};
+use crate::wishes::{MOST_LOGPROBS, Wishes};
+use crate::worker::{End, Piece, Token};
+use axum::http::StatusCode;
+use axum::response::Response;
+use netcl::llm::engine::{Job, Talk};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// A conversation that is to be answered, whatever interface it came by.
+#[derive(Debug, Default)]
+pub struct Conversation {
+    /// Messages in the form of this interface.
+    pub messages: Vec<Value>,
+    /// Functions that the model may call.
+    pub tools: Option<Vec<Value>>,
+    /// What else the template is told.
+    pub others: Vec<(String, Value)>,
+    /// What the answer has to follow.
+    pub format: Format,
+}
+
+impl Conversation {
+    /// What the engine is asked. Takes the time of rendering and encoding, so it is not for the thread of the connections.
+    ///
+    /// # Errors
+    /// 400 for what the template or the schema refuses, and for a prompt that is too long.
+    pub fn job(&self, model: &Loaded, wishes: &Wishes) -> ApiResult<Job> {
+        let TextParts { tokenizer, templates, prompts, schemas } = model.text()?;
+        let template = templates.get(None, self.tools.is_some()).map_err(|e| {
+            let hint = "use /v1/completions";
+            ApiError::field("messages", format!("The model {}: {}; {hint}", model.name, e.message()))
+        })?;
+        let grammar = self.format.grammar(schemas)?;
+        let talk = Talk { messages: &self.messages, tools: self.tools.as_deref(), others: &self.others };
+        let made =
+            prompts.render(tokenizer, template, talk).map_err(|e| ApiError::of_field("messages", &e))?;
+        wishes.job(model, made.1, grammar, "messages")
+    }
+}
+
+/// What was asked for.
+struct Asked {
+    model: Option<String>,
+    conversation: Conversation,
+    wishes: Wishes,
+    stream: bool,
+    usage: bool,
+}
+
+fn asked(mut fields: Fields) -> ApiResult<Asked> {
+    let mut wishes = Wishes::take(&mut fields)?;
+    let model = fields.text("model")?;
+    let messages = messages(&mut fields)?;
+    let (old, new) =
+        (fields.whole("max_tokens", 1, usize::MAX)?, fields.whole("max_completion_tokens", 1, usize::MAX)?);
+    wishes.max = new.or(old);
+    let listed = fields.whole("top_logprobs", 0, MOST_LOGPROBS)?;
+    wishes.logprobs = match (fields.flag("logprobs")?.unwrap_or(false), listed) {
+        (true, listed) => Some(listed.unwrap_or(0)),
+        (false, None | Some(0)) => None,
+        (false, Some(_)) => {
+            return Err(ApiError::field("top_logprobs", "top_logprobs needs logprobs to be true"));
+        }
+    };
+    let format = response_format(&mut fields)?;
+    let tools = tools(&mut fields)?;
+    let tools = tool_choice(&mut fields, tools)?;
+    let mut others = Vec::new();
+    if let Some(effort) = fields.text("reasoning_effort")? {
+        others.push(("reasoning_effort".into(), effort.into()));
+    }
+    if let Some(more) = fields.object("chat_template_kwargs")? {
+        others.extend(more.rest());
+    }
+    let (stream, usage) = super::streaming(&mut fields)?;
+    harmless(&mut fields)?;
+    fields.only("modalities", &json!(["text"]))?;
+    fields.end()?;
+    Ok(Asked { model, conversation: Conversation { messages, tools, others, format }, wishes, stream, usage })
+}
+
+/// Answers a conversation.
+///
+/// # Errors
+/// 400 for a request that cannot be answered as it is, 404, 429, 503.
+pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
+    let Asked { model, conversation, wishes, stream, usage } = asked(Fields::of_body(body)?)?;
+    let choices = wishes.choices;
+    let Generation { model, running } =
+        Generation::begin(app, request, model.as_deref(), choices, choices, move |model| {
+            Ok(vec![conversation.job(model, &wishes)?])
+        })
+        .await?;
+    let head = Head::new("chatcmpl-", &model);
+    let words = Words(model.text().ok().map(|text| Arc::clone(&text.tokenizer)));
+    if stream {
+        let wire = ChatWire { head, words, usage, texts: (0..choices).map(|_| Text::default()).collect() };
+        return Ok(respond(running, wire, Framing::Openai, choices));
+    }
+    let mut texts: Vec<Whole> = (0..choices).map(|_| Whole::default()).collect();
+    let totals = collect(running, choices, |piece| {
+        if let Some(text) = texts.get_mut(piece.choice) {
+            text.add(piece);
+        }
+    })
+    .await?;
+    let all: Vec<Value> = texts.into_iter().enumerate().map(|(at, text)| text.json(at, &words)).collect();
+    let mut answer = head.object("chat.completion");
+    answer.insert("choices".into(), all.into());
+    answer.insert("usage".into(), totals.usage());
+    answer.insert("timings".into(), totals.timings());
+    Ok(json_response(StatusCode::OK, &answer.into()))
+}
+
+/// A text that is read to its end.
+#[derive(Default)]
+pub struct Whole {
+    reader: Reader,
+    /// What it says.
+    pub answer: Answer,
+    tokens: Vec<Token>,
+    /// OpenAI's word for why it ended.
+    pub finish: &'static str,
+}
+
+impl Whole {
+    /// Adds a piece.
+    pub fn add(&mut self, piece: Piece) {
+        let mut parts = self.reader.push(&piece.text);
+        if let Some(End::Done(finish, _)) = &piece.end {
+            parts.extend(self.reader.finish());
+            self.finish = finish_reason(finish);
+        }
+        parts.iter().for_each(|part| self.answer.add(part));
+        if piece.tokens.iter().any(|token| token.logprobs.is_some()) {
+            self.tokens.extend(piece.tokens);
+        }
+        if piece.end.is_some() && !self.answer.calls.is_empty() && self.finish == "stop" {
+            self.finish = "tool_calls";
+        }
+    }
+
+    /// The message that the text became.
+    pub fn message(&self) -> Value {
+        let Answer { content, reasoning, calls } = &self.answer;
+        let mut message = Map::new();
+        message.insert("role".into(), "assistant".into());
+        let only_calls = content.is_empty() && !calls.is_empty();
+        message.insert("content".into(), if only_calls { Value::Null } else { content.as_str().into() });
+        message.insert("refusal".into(), Value::Null);
+        if !reasoning.is_empty() {
+            message.insert("reasoning_content".into(), reasoning.as_str().into());
+        }
+        if !calls.is_empty() {
+            let call = |call: &crate::answer::Call| json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": call.arguments } });
+            message.insert("tool_calls".into(), calls.iter().map(call).collect());
+        }
+        message.into()
+    }
+
+    fn json(self, index: usize, words: &Words) -> Value {
+        let logprobs = if self.tokens.is_empty() { Value::Null } else { words.of_chat(&self.tokens) };
+        json!({ "index": index, "message": self.message(), "logprobs": logprobs, "finish_reason": self.finish })
+    }
+}
+
+/// A text that streams.
+#[derive(Default)]
+struct Text {
+    reader: Reader,
+    /// Calls so far; the last one may still go on.
+    calls: usize,
+}
+
+struct ChatWire {
+    head: Head,
+    words: Words,
+    /// Whether a last event tells what was used.
+    usage: bool,
+    texts: Vec<Text>,
+}
+
+impl ChatWire {
+    fn event(&self, choices: Value, usage: Value) -> Event {
+        let mut chunk = self.head.object("chat.completion.chunk");
+        chunk.insert("choices".into(), choices);
+        if self.usage {
+            chunk.insert("usage".into(), usage);
+        }
+        Event::of(chunk.into())
+    }
+
+    fn choice(&self, index: usize, delta: Value, logprobs: Value, finish: Option<&str>) -> Event {
+        let choice = json!({ "index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish });
+        self.event(json!([choice]), Value::Null)
+    }
+}
+
+/// The delta that says a part; none for the end of a call.
+fn delta(part: Part, calls: &mut usize) -> Option<Value> {
+    let at = calls.saturating_sub(1);
+    Some(match part {
+        Part::Content(text) => json!({ "content": text }),
+        Part::Reasoning(text) => json!({ "reasoning_content": text }),
+        Part::CallBegin { name } => {
+            let (index, id) = (*calls, crate::wishes::name("call_"));
+            *calls += 1;
+            let function = json!({ "name": name, "arguments": "" });
+            json!({ "tool_calls": [{ "index": index, "id": id, "type": "function", "function": function }] })
+        }
+        Part::CallArguments(text) => {
+            json!({ "tool_calls": [{ "index": at, "function": { "arguments": text } }] })
+        }
+        Part::CallEnd => return None,
+    })
+}
+
+impl Wire for ChatWire {
+    fn begin(&mut self) -> Vec<Event> {
+        let first = |at| self.choice(at, json!({ "role": "assistant", "content": "" }), Value::Null, None);
+        (0..self.texts.len()).map(first).collect()
+    }
+
+    fn piece(&mut self, piece: &Piece) -> Vec<Event> {
+        let Some(text) = self.texts.get_mut(piece.choice) else { return Vec::new() };
+        let mut parts = text.reader.push(&piece.text);
+        let mut finish = None;
+        if let Some(End::Done(why, _)) = &piece.end {
+            parts.extend(text.reader.finish());
+            finish = Some(finish_reason(why));
+        }
+        let deltas: Vec<Value> = parts.into_iter().filter_map(|part| delta(part, &mut text.calls)).collect();
+        if text.calls > 0 && finish == Some("stop") {
+            finish = Some("tool_calls");
+        }
+        let known = piece.tokens.iter().any(|token| token.logprobs.is_some());
+        let mut logprobs = if known { self.words.of_chat(&piece.tokens) } else { Value::Null };
+        let mut events = Vec::new();
+        // Tokens whose text is held back have their probabilities told all the same.
+        let deltas = if deltas.is_empty() && known { vec![json!({})] } else { deltas };
+        for delta in deltas {
+            events.push(self.choice(piece.choice, delta, logprobs.take(), None));
+        }
+        if finish.is_some() {
+            events.push(self.choice(piece.choice, json!({}), Value::Null, finish));
+        }
+        events
+    }
+
+    fn end(&mut self, totals: &Totals) -> Vec<Event> {
+        if !self.usage {
+            return Vec::new();
+        }
+        let mut event = self.event(json!([]), totals.usage());
+        event.data["timings"] = totals.timings();
+        vec![event]
+    }
+}

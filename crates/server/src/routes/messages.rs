@@ -1,0 +1,154 @@
+//! Messages and tools, in the form that chat templates read.
+
+use super::format::{missing, unknown};
+use crate::error::{ApiError, ApiResult};
+use crate::fields::{Fields, wrong};
+use serde_json::{Map, Value};
+
+/// `messages`, with contents of parts as one text, and arguments of calls as objects.
+///
+/// # Errors
+/// 400 naming the message and the field.
+pub fn messages(fields: &mut Fields) -> ApiResult<Vec<Value>> {
+    let Some(list) = fields.list("messages")? else { return Err(missing("messages")) };
+    if list.is_empty() {
+        return Err(ApiError::field("messages", "messages is empty: there is nothing to answer"));
+    }
+    list.into_iter().enumerate().map(|(at, message)| one(message, &format!("messages[{at}]"))).collect()
+}
+
+fn one(message: Value, place: &str) -> ApiResult<Value> {
+    let Value::Object(mut message) = message else { return Err(wrong(place, &message, "an object")) };
+    match message.get("role") {
+        // Templates know the older word.
+        Some(Value::String(role)) if role == "developer" => {
+            message.insert("role".into(), "system".into());
+        }
+        Some(Value::String(_)) => {}
+        Some(other) => return Err(wrong(&format!("{place}.role"), other, "a string")),
+        None => return Err(missing(&format!("{place}.role"))),
+    }
+    let content = message.get_mut("content").map(Value::take).unwrap_or_default();
+    let content = text(content, &format!("{place}.content"))?;
+    message.insert("content".into(), content.into());
+    if let Some(calls) = message.get_mut("tool_calls") {
+        match calls {
+            Value::Array(calls) => calls.iter_mut().for_each(arguments),
+            // As clients send for messages without calls.
+            Value::Null => drop(message.remove("tool_calls")),
+            other => return Err(wrong(&format!("{place}.tool_calls"), other, "an array")),
+        }
+    }
+    Ok(Value::Object(message))
+}
+
+/// A content's text.
+///
+/// # Errors
+/// 400 for parts that are no text.
+pub fn text(content: Value, place: &str) -> ApiResult<String> {
+    match content {
+        Value::Null => Ok(String::new()),
+        Value::String(text) => Ok(text),
+        Value::Array(parts) => {
+            let part = |(at, part): (usize, &Value)| {
+                let place = format!("{place}[{at}]");
+                let kind = part["type"].as_str();
+                match (kind, part["text"].as_str()) {
+                    (Some("text" | "input_text" | "output_text"), Some(text)) => Ok(text.to_owned()),
+                    (Some("text" | "input_text" | "output_text"), None) => {
+                        Err(missing(&format!("{place}.text")))
+                    }
+                    _ => Err(unknown(&format!("{place}.type"), kind)),
+                }
+            };
+            Ok(parts.iter().enumerate().map(part).collect::<ApiResult<Vec<_>>>()?.join("\n"))
+        }
+        other => Err(wrong(place, &other, "a string or an array of parts")),
+    }
+}
+
+/// Arguments come as the text of an object; templates write objects out themselves.
+fn arguments(call: &mut Value) {
+    let Some(Value::String(text)) = call.pointer("/function/arguments") else { return };
+    if let Ok(object @ Value::Object(_)) = serde_json::from_str::<Value>(text)
+        && let Some(arguments) = call.pointer_mut("/function/arguments")
+    {
+        *arguments = object;
+    }
+}
+
+/// `tools`: functions that the model may call.
+///
+/// # Errors
+/// 400 naming what is wrong.
+pub fn tools(fields: &mut Fields) -> ApiResult<Option<Vec<Value>>> {
+    let Some(list) = fields.list("tools")? else { return Ok(None) };
+    for (at, tool) in list.iter().enumerate() {
+        let place = format!("tools[{at}]");
+        match tool["type"].as_str() {
+            Some("function") => {}
+            other => return Err(unknown(&format!("{place}.type"), other)),
+        }
+        if tool["function"]["name"].as_str().is_none_or(str::is_empty) {
+            return Err(missing(&format!("{place}.function.name")));
+        }
+    }
+    Ok(Some(list).filter(|list| !list.is_empty()))
+}
+
+/// `tool_choice` and `parallel_tool_calls`.
+///
+/// # Errors
+/// 400 for a choice that cannot be kept.
+pub fn tool_choice(fields: &mut Fields, tools: Option<Vec<Value>>) -> ApiResult<Option<Vec<Value>>> {
+    // A model calls as many as it calls; what cannot be kept is refused.
+    fields.only("parallel_tool_calls", &true.into())?;
+    match fields.any("tool_choice") {
+        None => Ok(tools),
+        Some(Value::String(choice)) if choice == "auto" => Ok(tools),
+        Some(Value::String(choice)) if choice == "none" => Ok(None),
+        Some(Value::String(choice)) => Err(unknown("tool_choice", Some(&choice))),
+        Some(Value::Object(choice)) => Err(forced(&choice)),
+        Some(other) => Err(wrong("tool_choice", &other, "a string or an object")),
+    }
+}
+
+fn forced(choice: &Map<String, Value>) -> ApiError {
+    let name = choice.get("function").and_then(|function| function["name"].as_str()).unwrap_or_default();
+    ApiError::field(
+        "tool_choice",
+        format!("tool_choice: a call of {name} cannot be forced here; auto and none are possible"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn messages_become_what_templates_read() {
+        let body = json!({ "messages": [
+            { "role": "developer", "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }] },
+            { "role": "assistant", "content": null, "tool_calls": [{ "id": "1", "type": "function", "function": { "name": "f", "arguments": "{\"x\": 1}" } }] },
+            { "role": "tool", "tool_call_id": "1", "content": "2" },
+        ] });
+        let mut fields = Fields::of_body(body.to_string().as_bytes()).unwrap();
+        let found = messages(&mut fields).unwrap();
+        assert_eq!(found[0], json!({ "role": "system", "content": "a\nb" }));
+        assert_eq!(found[1]["tool_calls"][0]["function"]["arguments"], json!({ "x": 1 }));
+        assert_eq!((found[1]["content"].as_str(), found[2]["tool_call_id"].as_str()), (Some(""), Some("1")));
+        let wrong = |messages: Value| {
+            let body = json!({ "messages": messages }).to_string();
+            super::messages(&mut Fields::of_body(body.as_bytes()).unwrap()).unwrap_err().param.unwrap()
+        };
+        assert_eq!(wrong(json!([])), "messages");
+        assert_eq!(wrong(json!([{ "content": "x" }])), "messages[0].role");
+        assert_eq!(
+            wrong(json!([{ "role": "user", "content": [{ "type": "image_url" }] }])),
+            "messages[0].content[0].type"
+        );
+        assert_eq!(wrong(json!([{ "role": "user", "content": 3 }])), "messages[0].content");
+    }
+}

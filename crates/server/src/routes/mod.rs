@@ -1,0 +1,165 @@
+//! The addresses of the server, one file each group.
+
+mod chat;
+mod completions;
+mod format;
+mod messages;
+mod plain;
+
+use crate::app::App;
+use crate::error::{ApiError, ApiResult};
+use crate::fields::Fields;
+use crate::guard::{RequestName, body};
+use crate::model::{Loaded, Running};
+use crate::wishes::name;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use netcl::llm::engine::Job;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+type Shared = State<Arc<App>>;
+
+/// All of them.
+pub fn all() -> Router<Arc<App>> {
+    Router::new()
+        .route("/", get(plain::chat_page))
+        .route("/device", get(plain::device_page))
+        .route("/device/data", get(plain::device_data))
+        .route("/health", get(plain::health))
+        .route("/ready", get(plain::ready))
+        .route("/metrics", get(plain::metrics))
+        .route("/props", get(plain::props))
+        .route("/v1/models", get(plain::models))
+        .route("/v1/models/{*name}", get(plain::model))
+        .route(
+            "/tokenize",
+            with_body(|app, _, body| Box::pin(async move { plain::tokenize(&app, &body).await })),
+        )
+        .route(
+            "/detokenize",
+            with_body(|app, _, body| Box::pin(async move { plain::detokenize(&app, &body).await })),
+        )
+        .route(
+            "/v1/chat/completions",
+            with_body(|app, id, body| Box::pin(async move { chat::chat(&app, &id, &body).await })),
+        )
+        .route(
+            "/v1/completions",
+            with_body(|app, id, body| Box::pin(async move { completions::complete(&app, &id, &body).await })),
+        )
+}
+
+type Answer = std::pin::Pin<Box<dyn Future<Output = ApiResult<Response>> + Send>>;
+
+/// A handler of a body, which is read whole before it is looked at.
+fn with_body(handler: fn(Arc<App>, String, Vec<u8>) -> Answer) -> MethodRouter<Arc<App>> {
+    post(move |State(app): Shared, request: Request| async move {
+        let name = request.extensions().get::<RequestName>().map(|name| name.0.clone()).unwrap_or_default();
+        let answer = async {
+            let body = body(request, app.options.max_body, app.options.read_timeout).await?;
+            handler(app, name, body).await
+        };
+        answer.await.unwrap_or_else(IntoResponse::into_response)
+    })
+}
+
+/// What every object of an answer begins with.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// The name of the answer.
+    pub id: String,
+    /// Seconds since 1970.
+    pub created: u64,
+    /// The model that answers.
+    pub model: String,
+}
+
+impl Head {
+    /// For an answer whose name begins with `prefix`.
+    pub fn new(prefix: &str, model: &Loaded) -> Self {
+        Self { id: name(prefix), created: now(), model: model.name.clone() }
+    }
+
+    /// An object that is called `kind`.
+    pub fn object(&self, kind: &str) -> Map<String, Value> {
+        let mut object = Map::new();
+        object.insert("id".into(), self.id.as_str().into());
+        object.insert("object".into(), kind.into());
+        object.insert("created".into(), self.created.into());
+        object.insert("model".into(), self.model.as_str().into());
+        object.insert("system_fingerprint".into(), concat!("netcl-", env!("CARGO_PKG_VERSION")).into());
+        object
+    }
+}
+
+/// Seconds since 1970.
+pub fn now() -> u64 {
+    std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs())
+}
+
+/// Answers that have begun.
+pub struct Generation {
+    /// The model that makes them.
+    pub model: Arc<Loaded>,
+    /// Where they come from.
+    pub running: Running,
+}
+
+impl Generation {
+    /// Begins `texts` answers, `choices` for each job that `prepare` makes on a thread of its own.
+    ///
+    /// # Errors
+    /// 404, 429 and 503 of the model, and those of `prepare`.
+    pub async fn begin(
+        app: &Arc<App>,
+        request: &str,
+        model: Option<&str>,
+        choices: usize,
+        texts: usize,
+        prepare: impl FnOnce(&Loaded) -> ApiResult<Vec<Job>> + Send + 'static,
+    ) -> ApiResult<Self> {
+        let model = app.models.get(model).await?;
+        let places = model.places(texts).inspect_err(|error| {
+            if error.retry_after.is_some() {
+                app.metrics.rejected.inc();
+            }
+        })?;
+        let own = Arc::clone(&model);
+        let jobs = aside(move || prepare(&own)).await?;
+        let running = model.begin(request, jobs, choices, places)?;
+        Ok(Self { model, running })
+    }
+}
+
+/// Does work that takes a while on a thread beside that of the connections.
+pub async fn aside<T: Send + 'static>(work: impl FnOnce() -> ApiResult<T> + Send + 'static) -> ApiResult<T> {
+    let work = move || netcl::device::guarded("preparing the request", work);
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(done)) => done,
+        Ok(Err(error)) => Err(ApiError::internal(error.message())),
+        Err(error) => Err(ApiError::internal(format!("a thread of the server ended: {error}"))),
+    }
+}
+
+/// `stream`, and whether a last event tells what was used.
+fn streaming(fields: &mut Fields) -> ApiResult<(bool, bool)> {
+    let stream = fields.flag("stream")?.unwrap_or(false);
+    let Some(mut options) = fields.object("stream_options")? else { return Ok((stream, false)) };
+    let usage = options.flag("include_usage")?.unwrap_or(false);
+    // Padding against listeners on the way; there is none here with or without it.
+    options.flag("include_obfuscation")?;
+    options.end()?;
+    match stream {
+        true => Ok((true, usage)),
+        false => Err(ApiError::field("stream_options", "stream_options needs stream to be true")),
+    }
+}
+
+/// Fields that change nothing of an answer.
+fn harmless(fields: &mut Fields) -> ApiResult<()> {
+    fields.pass_over(&["user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier"]);
+    fields.only("store", &false.into())
+}

@@ -1,0 +1,80 @@
+//! Compiled grammars of schemas: those that were used lately are kept.
+
+use crate::error::{ApiError, ApiResult};
+use netcl::llm::Tokenizer;
+use netcl::llm::grammar::{Grammar, Grammars};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Schemas that are kept.
+const KEPT: usize = 64;
+
+/// Makes grammars for one tokenizer.
+pub struct Schemas {
+    tokenizer: Arc<Tokenizer>,
+    grammars: OnceLock<netcl::device::Result<Grammars>>,
+    /// Texts of schemas with what they became, those used last at the end.
+    kept: Mutex<VecDeque<(String, Grammar)>>,
+}
+
+impl Schemas {
+    /// The tokens are sorted with the first schema.
+    pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
+        Self { tokenizer, grammars: OnceLock::new(), kept: Mutex::default() }
+    }
+
+    /// Any JSON object.
+    ///
+    /// # Errors
+    /// 400 for a tokenizer that no grammar can follow.
+    pub fn object(&self) -> ApiResult<Grammar> {
+        self.schema(&json!({ "type": "object" }), "response_format")
+    }
+
+    /// Texts that a schema describes; `param` is where it stands.
+    ///
+    /// # Errors
+    /// 400 for a schema that is wrong, or that has a keyword that cannot be enforced, which the message names.
+    pub fn schema(&self, schema: &Value, param: &str) -> ApiResult<Grammar> {
+        self.kept(schema.to_string(), |grammars| grammars.json_schema(schema), param)
+    }
+
+    /// Texts of a grammar in llguidance's language.
+    ///
+    /// # Errors
+    /// 400 with the place of what is wrong.
+    pub fn lark(&self, grammar: &str, param: &str) -> ApiResult<Grammar> {
+        self.kept(format!("lark {grammar}"), |grammars| grammars.lark(grammar), param)
+    }
+
+    fn kept(
+        &self,
+        key: String,
+        make: impl FnOnce(&Grammars) -> netcl::device::Result<Grammar>,
+        param: &str,
+    ) -> ApiResult<Grammar> {
+        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(grammar) = {
+            let mut kept = lock();
+            let at = kept.iter().position(|(known, _)| *known == key);
+            at.and_then(|at| kept.remove(at)).map(|entry| {
+                let grammar = entry.1.clone();
+                kept.push_back(entry);
+                grammar
+            })
+        } {
+            return Ok(grammar);
+        }
+        let grammars = self.grammars.get_or_init(|| Grammars::new(&self.tokenizer));
+        let grammars = grammars.as_ref().map_err(|e| ApiError::of_field(param, e))?;
+        let made = netcl::device::guarded("the grammar", || make(grammars)).and_then(|made| made);
+        let grammar = made.map_err(|e| ApiError::of_field(param, &e))?;
+        let mut kept = lock();
+        kept.push_back((key, grammar.clone()));
+        if kept.len() > KEPT {
+            kept.pop_front();
+        }
+        Ok(grammar)
+    }
+}

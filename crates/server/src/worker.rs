@@ -1,0 +1,314 @@
+//! The thread that has a model and its engine. It takes commands, steps the engine while there is something to do, and hands tokens to those who
+//! asked for them. With nothing to do it waits for a command; it never waits for a reader.
+
+use crate::metrics::OfModel;
+use netcl::device::{Error, Result, guarded};
+use netcl::llm::LoadedModel;
+use netcl::llm::engine::{Engine, EngineOptions, Event, Job, Load, Logprobs, RequestId, Speculation, Usage};
+use netcl::llm::sampler::Finish;
+use netcl::nn::layers::Mode;
+use netcl::nn::model::Model as _;
+use netcl::tensor::{Tensor, no_grad};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+
+/// Names what one HTTP request asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(pub u64);
+
+/// What a worker is asked to do.
+pub enum Command {
+    /// Continues a prompt in several ways.
+    Generate(Box<Asked>),
+    /// Ends all that has this ticket.
+    Cancel(Ticket),
+    /// The means of the last hidden states of texts.
+    Embed(Vec<Vec<u32>>, oneshot::Sender<Result<Vec<Vec<f32>>>>),
+    /// Ends everything.
+    Stop,
+}
+
+/// A prompt, and who hears of its texts.
+pub struct Asked {
+    /// Whose it is.
+    pub ticket: Ticket,
+    /// The prompt and how it goes on.
+    pub job: Job,
+    /// How many texts.
+    pub choices: usize,
+    /// The number of the first one.
+    pub first: usize,
+    /// Hears of all of them. Its capacity is that of the whole answer, so that a slow reader delays nobody.
+    pub tell: mpsc::Sender<Piece>,
+    /// As many places as there are choices.
+    pub places: OwnedSemaphorePermit,
+}
+
+/// A token with what is known of it.
+#[derive(Clone, Debug)]
+pub struct Token {
+    /// Its id.
+    pub id: u32,
+    /// How likely it was, if that was asked for.
+    pub logprobs: Option<Logprobs>,
+}
+
+/// What a step gave to a text.
+#[derive(Debug)]
+pub struct Piece {
+    /// Which text of the request.
+    pub choice: usize,
+    /// New tokens.
+    pub tokens: Vec<Token>,
+    /// Text that is final.
+    pub text: String,
+    /// Set with the last piece.
+    pub end: Option<End>,
+}
+
+/// How a text ended.
+#[derive(Debug)]
+pub enum End {
+    /// As it should.
+    Done(Finish, Usage),
+    /// With an error.
+    Failed(Error),
+}
+
+/// What others see of a worker.
+#[derive(Default)]
+pub struct Status {
+    load: Mutex<Load>,
+    /// Whether it still takes commands.
+    pub alive: AtomicBool,
+}
+
+impl Status {
+    /// How busy the engine is.
+    pub fn load(&self) -> Load {
+        *self.load.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn set(&self, load: Load) {
+        *self.load.lock().unwrap_or_else(PoisonError::into_inner) = load;
+    }
+}
+
+/// A text that is waited for.
+struct Listener {
+    ticket: Ticket,
+    choice: usize,
+    tell: mpsc::Sender<Piece>,
+    /// Free again when the text has ended.
+    _place: OwnedSemaphorePermit,
+    began: Instant,
+    last: Option<Instant>,
+}
+
+/// A model at work.
+pub struct Worker<'a> {
+    model: &'a LoadedModel,
+    options: EngineOptions,
+    engine: Engine<'a>,
+    listeners: HashMap<RequestId, Listener>,
+    status: Arc<Status>,
+    metrics: OfModel,
+}
+
+impl<'a> Worker<'a> {
+    /// With an engine of its own.
+    ///
+    /// # Errors
+    /// Those of [`LoadedModel::engine`].
+    pub fn new(
+        model: &'a LoadedModel,
+        options: EngineOptions,
+        status: Arc<Status>,
+        metrics: OfModel,
+    ) -> Result<Self> {
+        let engine = model.engine(options, Speculation::Off)?;
+        status.set(engine.load());
+        Ok(Self { model, options, engine, listeners: HashMap::new(), status, metrics })
+    }
+
+    /// Tokens that a text can have.
+    pub fn longest(&self) -> usize {
+        self.engine.longest()
+    }
+
+    /// Works until it is told to stop or nobody can tell it anything any more.
+    pub fn run(&mut self, commands: &Receiver<Command>) {
+        loop {
+            if !self.hear(commands) {
+                break;
+            }
+            match guarded("the engine", || self.engine.step()).and_then(|events| events) {
+                Ok(events) => self.tell(events),
+                Err(error) => {
+                    if let Err(error) = self.restart(&error) {
+                        tracing::error!("the model is given up: {error}");
+                        break;
+                    }
+                }
+            }
+            self.status.set(self.engine.load());
+        }
+        self.status.alive.store(false, Ordering::SeqCst);
+        self.fail_all(&Error::device("the server is stopping"));
+    }
+
+    /// Takes the commands that are there; waits for one if there is nothing to do. False at the end.
+    fn hear(&mut self, commands: &Receiver<Command>) -> bool {
+        loop {
+            let command = match self.engine.is_idle() {
+                true => commands.recv().map_err(|_| TryRecvError::Disconnected),
+                false => commands.try_recv(),
+            };
+            match command {
+                Ok(Command::Generate(asked)) => self.add(*asked),
+                Ok(Command::Cancel(ticket)) => self.cancel(ticket),
+                Ok(Command::Embed(texts, reply)) => drop(reply.send(self.embed(&texts))),
+                Err(TryRecvError::Empty) => return true,
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
+            }
+            self.status.set(self.engine.load());
+        }
+    }
+
+    fn add(&mut self, asked: Asked) {
+        let Asked { ticket, job, choices, first, tell, mut places } = asked;
+        if tell.is_closed() {
+            return;
+        }
+        match self.engine.add_choices(job, choices) {
+            Ok(ids) => {
+                for (at, id) in ids.into_iter().enumerate() {
+                    let Some(place) = places.split(1) else { continue };
+                    let (choice, began) = (first + at, Instant::now());
+                    let listener =
+                        Listener { ticket, choice, tell: tell.clone(), _place: place, began, last: None };
+                    self.listeners.insert(id, listener);
+                }
+            }
+            Err(error) => {
+                for choice in first..first + choices {
+                    let end = Some(End::Failed(error.clone()));
+                    drop(tell.try_send(Piece { choice, tokens: Vec::new(), text: String::new(), end }));
+                }
+            }
+        }
+    }
+
+    fn cancel(&mut self, ticket: Ticket) {
+        let ids: Vec<RequestId> =
+            self.listeners.iter().filter(|(_, l)| l.ticket == ticket).map(|(id, _)| *id).collect();
+        self.end(&ids);
+    }
+
+    /// Ends texts that nobody waits for any more.
+    fn end(&mut self, ids: &[RequestId]) {
+        for id in ids {
+            drop(self.engine.cancel(*id));
+            self.listeners.remove(id);
+            self.metrics.cancelled.inc();
+        }
+    }
+
+    /// Hands out what a step gave, in one piece a text.
+    fn tell(&mut self, events: Vec<Event>) {
+        let (mut order, mut pieces) = (Vec::new(), HashMap::new());
+        for event in events {
+            let id = event.id();
+            let Some(listener) = self.listeners.get(&id) else { continue };
+            let piece = pieces.entry(id).or_insert_with(|| {
+                order.push(id);
+                Piece { choice: listener.choice, tokens: Vec::new(), text: String::new(), end: None }
+            });
+            match event {
+                Event::Token { token, text, logprobs, .. } => {
+                    piece.text.push_str(&text);
+                    piece.tokens.push(Token { id: token, logprobs });
+                }
+                Event::Text { text, .. } => piece.text.push_str(&text),
+                Event::Done { finish, usage, .. } => piece.end = Some(End::Done(finish, usage)),
+                Event::Failed { error, .. } => piece.end = Some(End::Failed(error)),
+            }
+        }
+        let now = Instant::now();
+        if !order.is_empty() {
+            self.metrics.batch.observe(order.len() as f64);
+        }
+        let mut gone = Vec::new();
+        for id in order {
+            let (Some(piece), Some(listener)) = (pieces.remove(&id), self.listeners.get_mut(&id)) else {
+                continue;
+            };
+            self.metrics.count(&piece, listener.began, &mut listener.last, now);
+            let ended = piece.end.is_some();
+            // There is room for the whole answer, so an error says that nobody listens.
+            let heard = listener.tell.try_send(piece).is_ok();
+            if ended {
+                self.listeners.remove(&id);
+            } else if !heard {
+                gone.push(id);
+            }
+        }
+        self.end(&gone);
+    }
+
+    /// After an error of the device: all texts end with it, and the next ones have a new engine.
+    fn restart(&mut self, error: &Error) -> Result<()> {
+        tracing::error!("a step of the engine failed: {error}");
+        self.fail_all(error);
+        self.engine = self.model.engine(self.options, Speculation::Off)?;
+        Ok(())
+    }
+
+    fn fail_all(&mut self, error: &Error) {
+        for (_, listener) in self.listeners.drain() {
+            self.metrics.errors.inc();
+            let end = Some(End::Failed(error.clone()));
+            let piece = Piece { choice: listener.choice, tokens: Vec::new(), text: String::new(), end };
+            drop(listener.tell.try_send(piece));
+        }
+    }
+
+    /// Means of the last layer's states behind its norm, of length 1.
+    fn embed(&mut self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>> {
+        let one = |ids: &Vec<u32>| {
+            let decoder = self.model.decoder();
+            let tensor = Tensor::from_u32(decoder.params().device(), [1, ids.len()], ids)?;
+            let states = no_grad(|| decoder.features(&tensor, Mode::eval()))?.to_vec()?;
+            Ok(mean(&states, ids.len()))
+        };
+        let all = || texts.iter().map(one).collect::<Result<Vec<_>>>();
+        let made = guarded("embedding a text", all).and_then(|made| made)?;
+        self.metrics.prompt_tokens.inc_by(texts.iter().map(|ids| ids.len() as u64).sum());
+        Ok(made)
+    }
+}
+
+/// The mean of rows (T, C) as a vector (C) of length 1.
+fn mean(states: &[f32], rows: usize) -> Vec<f32> {
+    let width = states.len() / rows.max(1);
+    let mut sum = vec![0f64; width];
+    for row in states.chunks_exact(width.max(1)) {
+        sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
+    }
+    let length = sum.iter().map(|x| x * x).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
+    sum.into_iter().map(|x| (x / length) as f32).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn embeddings_are_means_of_length_one() {
+        let found = mean(&[1.0, 0.0, 5.0, 8.0], 2);
+        assert!((found[0] - 0.6).abs() < 1e-6 && (found[1] - 0.8).abs() < 1e-6);
+    }
+}
