@@ -1,10 +1,13 @@
 //! What all requests share.
 
+use crate::error::ApiResult;
 use crate::metrics::Metrics;
+use crate::model::Loaded;
 use crate::registry::Models;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// How a server listens and whom it answers.
 #[derive(Clone, Debug)]
@@ -76,6 +79,18 @@ impl App {
         let since = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs());
         let draining = AtomicBool::new(false);
         Self { models, metrics, keys, options, address: None, started: Instant::now(), since, draining }
+    }
+
+    /// Places for so many texts, if there are any.
+    ///
+    /// # Errors
+    /// As [`Loaded::places`].
+    pub fn places(&self, model: &Loaded, texts: usize) -> ApiResult<OwnedSemaphorePermit> {
+        model.places(texts).inspect_err(|error| {
+            if error.retry_after.is_some() {
+                self.metrics.rejected.inc();
+            }
+        })
     }
 
     /// Whether a key is one of this server's. Takes as long whatever the key is: hashes of equal length are compared, with all of them.

@@ -43,6 +43,11 @@ impl Fields {
         format!("{}{field}", self.prefix)
     }
 
+    /// A field that is not taken; none where it is `null`.
+    pub fn peek(&self, field: &str) -> Option<&Value> {
+        self.fields.get(field).filter(|value| !value.is_null())
+    }
+
     /// A field of any type.
     pub fn any(&mut self, field: &str) -> Option<Value> {
         self.fields.shift_remove(field).filter(|value| !value.is_null())

@@ -109,3 +109,6 @@ fn signals() -> Result<impl Future<Output = ()>> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

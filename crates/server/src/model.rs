@@ -1,5 +1,6 @@
 //! A loaded model as the HTTP side sees it: what its texts are made of, and the way to the thread that it works on.
 
+use crate::answer::Reader;
 use crate::error::{ApiError, ApiResult};
 use crate::metrics::{Busy, OfModel};
 use crate::schemas::Schemas;
@@ -108,8 +109,6 @@ pub struct Loaded {
     parallel: usize,
     all_places: usize,
     status: Arc<Status>,
-    /// Its counters.
-    pub metrics: OfModel,
     thread: Mutex<Option<JoinHandle<()>>>,
     tickets: AtomicU64,
     used: Mutex<Instant>,
@@ -155,7 +154,7 @@ impl Loaded {
     pub async fn open(spec: &ModelSpec, options: &ModelOptions, metrics: OfModel) -> Result<Self> {
         let (commands, heard) = std::sync::mpsc::channel();
         let (tell, ready) = oneshot::channel();
-        let (own, with, counters) = (spec.clone(), options.clone(), metrics.clone());
+        let (own, with) = (spec.clone(), options.clone());
         let status = Arc::new(Status::default());
         let seen = Arc::clone(&status);
         let work = move || {
@@ -164,7 +163,7 @@ impl Loaded {
                 Ok(model) => model,
                 Err(error) => return drop(tell.send(Err(error))),
             };
-            let begin = || Worker::new(&model, with.engine_options(), Arc::clone(&seen), counters);
+            let begin = || Worker::new(&model, with.engine_options(), Arc::clone(&seen), metrics);
             let mut worker = match guarded("the engine", begin).and_then(|worker| worker) {
                 Ok(worker) => worker,
                 Err(error) => return drop(tell.send(Err(error))),
@@ -190,7 +189,6 @@ impl Loaded {
             parallel,
             all_places,
             status,
-            metrics,
             thread: Mutex::new(Some(thread)),
             tickets: AtomicU64::new(0),
             used: Mutex::new(Instant::now()),
@@ -217,6 +215,16 @@ impl Loaded {
     /// Whether its answers begin with what it thinks.
     pub fn reasons(&self) -> bool {
         false
+    }
+
+    /// Whether its template knows tools, in a form that calls are read from.
+    pub fn calls_tools(&self) -> bool {
+        false
+    }
+
+    /// Reads an answer.
+    pub fn reader(&self) -> Reader {
+        Reader::default()
     }
 
     /// Whether its thread still takes requests.

@@ -40,14 +40,6 @@ impl Schemas {
         self.kept(schema.to_string(), |grammars| grammars.json_schema(schema), param)
     }
 
-    /// Texts of a grammar in llguidance's language.
-    ///
-    /// # Errors
-    /// 400 with the place of what is wrong.
-    pub fn lark(&self, grammar: &str, param: &str) -> ApiResult<Grammar> {
-        self.kept(format!("lark {grammar}"), |grammars| grammars.lark(grammar), param)
-    }
-
     fn kept(
         &self,
         key: String,

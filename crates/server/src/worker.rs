@@ -4,8 +4,10 @@
 use crate::metrics::OfModel;
 use netcl::device::{Error, Result, guarded};
 use netcl::llm::LoadedModel;
-use netcl::llm::engine::{Engine, EngineOptions, Event, Job, Load, Logprobs, RequestId, Speculation, Usage};
-use netcl::llm::sampler::Finish;
+use netcl::llm::engine::{
+    Engine, EngineOptions, Event, Job, Load, Logprobs, Request, RequestId, Speculation, Usage,
+};
+use netcl::llm::sampler::{Finish, Sampler};
 use netcl::nn::layers::Mode;
 use netcl::nn::model::Model as _;
 use netcl::tensor::{Tensor, no_grad};
@@ -129,7 +131,8 @@ impl<'a> Worker<'a> {
         status: Arc<Status>,
         metrics: OfModel,
     ) -> Result<Self> {
-        let engine = model.engine(options, Speculation::Off)?;
+        let mut engine = model.engine(options, Speculation::Off)?;
+        warm(model, &mut engine)?;
         status.set(engine.load());
         Ok(Self { model, options, engine, listeners: HashMap::new(), status, metrics })
     }
@@ -289,6 +292,21 @@ impl<'a> Worker<'a> {
         self.metrics.prompt_tokens.inc_by(texts.iter().map(|ids| ids.len() as u64).sum());
         Ok(made)
     }
+}
+
+/// Builds the kernels of a prompt and of steps, so that the first request does not wait for that.
+fn warm(model: &LoadedModel, engine: &mut Engine<'_>) -> Result<()> {
+    let request = Request { max: Some(2), ignore_ends: true, ..Request::default() };
+    let sampler = Sampler::of_ids(model.sampling().clone())?;
+    engine.add(Job::new(vec![0], sampler, request))?;
+    while !engine.is_idle() {
+        for event in engine.step()? {
+            if let Event::Failed { error, .. } = event {
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The mean of rows (T, C) as a vector (C) of length 1.

@@ -106,10 +106,11 @@ pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Respo
     let head = Head::new("chatcmpl-", &model);
     let words = Words(model.text().ok().map(|text| Arc::clone(&text.tokenizer)));
     if stream {
-        let wire = ChatWire { head, words, usage, texts: (0..choices).map(|_| Text::default()).collect() };
+        let texts = (0..choices).map(|_| Text { reader: model.reader(), calls: 0 }).collect();
+        let wire = ChatWire { head, words, usage, texts };
         return Ok(respond(running, wire, Framing::Openai, choices));
     }
-    let mut texts: Vec<Whole> = (0..choices).map(|_| Whole::default()).collect();
+    let mut texts: Vec<Whole> = (0..choices).map(|_| Whole::new(&model)).collect();
     let totals = collect(running, choices, |piece| {
         if let Some(text) = texts.get_mut(piece.choice) {
             text.add(piece);
@@ -125,7 +126,6 @@ pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Respo
 }
 
 /// A text that is read to its end.
-#[derive(Default)]
 pub struct Whole {
     reader: Reader,
     /// What it says.
@@ -136,6 +136,11 @@ pub struct Whole {
 }
 
 impl Whole {
+    /// Of which nothing is there yet.
+    pub fn new(model: &Loaded) -> Self {
+        Self { reader: model.reader(), answer: Answer::default(), tokens: Vec::new(), finish: "" }
+    }
+
     /// Adds a piece.
     pub fn add(&mut self, piece: Piece) {
         let mut parts = self.reader.push(&piece.text);
@@ -177,7 +182,6 @@ impl Whole {
 }
 
 /// A text that streams.
-#[derive(Default)]
 struct Text {
     reader: Reader,
     /// Calls so far; the last one may still go on.

@@ -2,9 +2,12 @@
 
 mod chat;
 mod completions;
+mod embeddings;
 mod format;
 mod messages;
+mod ollama;
 mod plain;
+mod responses;
 
 use crate::app::App;
 use crate::error::{ApiError, ApiResult};
@@ -13,11 +16,12 @@ use crate::guard::{RequestName, body};
 use crate::model::{Loaded, Running};
 use crate::wishes::name;
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use netcl::llm::engine::Job;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 type Shared = State<Arc<App>>;
@@ -34,35 +38,76 @@ pub fn all() -> Router<Arc<App>> {
         .route("/props", get(plain::props))
         .route("/v1/models", get(plain::models))
         .route("/v1/models/{*name}", get(plain::model))
+        .route("/api/version", get(ollama::version))
+        .route("/api/tags", get(ollama::tags))
         .route(
             "/tokenize",
-            with_body(|app, _, body| Box::pin(async move { plain::tokenize(&app, &body).await })),
+            openai(|app, _, body| Box::pin(async move { plain::tokenize(&app, &body).await })),
         )
         .route(
             "/detokenize",
-            with_body(|app, _, body| Box::pin(async move { plain::detokenize(&app, &body).await })),
+            openai(|app, _, body| Box::pin(async move { plain::detokenize(&app, &body).await })),
         )
         .route(
             "/v1/chat/completions",
-            with_body(|app, id, body| Box::pin(async move { chat::chat(&app, &id, &body).await })),
+            openai(|app, id, body| Box::pin(async move { chat::chat(&app, &id, &body).await })),
         )
         .route(
             "/v1/completions",
-            with_body(|app, id, body| Box::pin(async move { completions::complete(&app, &id, &body).await })),
+            openai(|app, id, body| Box::pin(async move { completions::complete(&app, &id, &body).await })),
+        )
+        .route(
+            "/v1/responses",
+            openai(|app, id, body| Box::pin(async move { responses::respond_to(&app, &id, &body).await })),
+        )
+        .route(
+            "/v1/embeddings",
+            openai(|app, _, body| Box::pin(async move { embeddings::embeddings(&app, &body).await })),
+        )
+        .route(
+            "/api/show",
+            of_ollama(|app, _, body| Box::pin(async move { ollama::show(&app, &body).await })),
+        )
+        .route(
+            "/api/embed",
+            of_ollama(|app, _, body| Box::pin(async move { ollama::embed(&app, &body).await })),
+        )
+        .route(
+            "/api/chat",
+            of_ollama(|app, id, body| Box::pin(async move { ollama::chat(&app, &id, &body).await })),
+        )
+        .route(
+            "/api/generate",
+            of_ollama(|app, id, body| Box::pin(async move { ollama::generate(&app, &id, &body).await })),
         )
 }
 
 type Answer = std::pin::Pin<Box<dyn Future<Output = ApiResult<Response>> + Send>>;
 
+type Handler = fn(Arc<App>, String, Vec<u8>) -> Answer;
+
 /// A handler of a body, which is read whole before it is looked at.
-fn with_body(handler: fn(Arc<App>, String, Vec<u8>) -> Answer) -> MethodRouter<Arc<App>> {
+async fn handled(app: Arc<App>, request: Request, handler: Handler) -> ApiResult<Response> {
+    let name = request.extensions().get::<RequestName>().map(|name| name.0.clone()).unwrap_or_default();
+    let body = body(request, app.options.max_body, app.options.read_timeout).await?;
+    handler(app, name, body).await
+}
+
+/// One whose errors have OpenAI's form.
+fn openai(handler: Handler) -> MethodRouter<Arc<App>> {
     post(move |State(app): Shared, request: Request| async move {
-        let name = request.extensions().get::<RequestName>().map(|name| name.0.clone()).unwrap_or_default();
-        let answer = async {
-            let body = body(request, app.options.max_body, app.options.read_timeout).await?;
-            handler(app, name, body).await
-        };
-        answer.await.unwrap_or_else(IntoResponse::into_response)
+        handled(app, request, handler).await.unwrap_or_else(IntoResponse::into_response)
+    })
+}
+
+/// One whose errors have Ollama's form, a sentence.
+fn of_ollama(handler: Handler) -> MethodRouter<Arc<App>> {
+    post(move |State(app): Shared, request: Request| async move {
+        handled(app, request, handler).await.unwrap_or_else(|error| {
+            let body = Body::from(json!({ "error": error.message }).to_string());
+            let (parts, _) = error.into_response().into_parts();
+            Response::from_parts(parts, body)
+        })
     })
 }
 
@@ -122,11 +167,7 @@ impl Generation {
         prepare: impl FnOnce(&Loaded) -> ApiResult<Vec<Job>> + Send + 'static,
     ) -> ApiResult<Self> {
         let model = app.models.get(model).await?;
-        let places = model.places(texts).inspect_err(|error| {
-            if error.retry_after.is_some() {
-                app.metrics.rejected.inc();
-            }
-        })?;
+        let places = app.places(&model, texts)?;
         let own = Arc::clone(&model);
         let jobs = aside(move || prepare(&own)).await?;
         let running = model.begin(request, jobs, choices, places)?;
