@@ -88,8 +88,16 @@ pub struct Rates {
     pub local: u32,
     /// Addresses of global loads and stores.
     pub global: u32,
+    /// Reads of images, each of up to four texels of four bytes (a bilinear one of RGBA8).
+    #[serde(default = "texture_rate")]
+    pub texture: u32,
     /// Branches, and what keeps the masks.
     pub branch: u32,
+}
+
+/// Of profiles that do not say it: what most GPUs have.
+fn texture_rate() -> u32 {
+    4
 }
 
 /// How long single operations take.

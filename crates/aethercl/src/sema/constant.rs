@@ -41,6 +41,9 @@ impl Sema<'_> {
         if expr.ty.is_pointer() {
             return self.constant_address(expr);
         }
+        if let (Type::Sampler, ExprKind::Int(bits)) = (expr.ty, &expr.kind) {
+            return Some(Constant::Numbers(vec![Number::Int(*bits)], Scalar::U32));
+        }
         let element = expr.ty.element()?;
         self.numbers(expr).map(|list| Constant::Numbers(list, element))
     }

@@ -1,5 +1,7 @@
 //! Implicit conversions.
 
+use super::constant::Constant;
+use super::fold::Number;
 use super::{Sema, fold};
 use crate::hir::{CompareOp, Expr, ExprKind};
 use crate::source::Span;
@@ -24,6 +26,9 @@ impl Sema<'_> {
                 return Some(Expr { kind: ExprKind::Int(0), ty: to, span: expr.span });
             }
             (Type::Scalar(s), Type::Atomic(a)) if s == a => return Some(expr),
+            (Type::Scalar(s), Type::Sampler) if s.is_integer() => return Some(self.sampler(expr)),
+            // A function may take an image without saying what it does with it.
+            (Type::Image(a, _), Type::Image(b, _)) if a == b => return Some(reinterpret(expr, to)),
             _ => {}
         }
         let (from, wanted) = (self.type_name(expr.ty), self.type_name(to));
@@ -34,6 +39,18 @@ impl Sema<'_> {
             );
         }
         self.error(span, format!("{what} '{wanted}' from incompatible type '{from}'"))
+    }
+
+    /// The sampler of an integer's bits.
+    fn sampler(&self, expr: Expr) -> Expr {
+        let bits = fold::convert(expr, Type::Scalar(Scalar::U32));
+        match self.constant(&bits) {
+            Some(Constant::Numbers(list, _)) if list.len() == 1 => match list[0] {
+                Number::Int(known) => Expr { kind: ExprKind::Int(known), ty: Type::Sampler, span: bits.span },
+                Number::Float(_) => reinterpret(bits, Type::Sampler),
+            },
+            _ => reinterpret(bits, Type::Sampler),
+        }
     }
 
     fn implicit_pointer(&mut self, expr: Expr, to: Type, what: &str, span: Span) -> Option<Expr> {
