@@ -96,7 +96,7 @@ fn channel_value(channel: Channel, bytes: &[u8]) -> f64 {
     }
 }
 
-/// Red, green, blue and alpha of a texel, by table 6.22's neighbours in the OpenCL specification.
+/// Red, green, blue and alpha of a texel, by the OpenCL specification's table of channel orders.
 fn colour(format: Format, texel: &[u8]) -> [f64; 4] {
     let size = format.channel.bytes() as usize;
     let c: Vec<f64> = texel.chunks(size).map(|b| channel_value(format.channel, b)).collect();
@@ -195,72 +195,63 @@ fn coordinate(
     at
 }
 
+/// Texels and shares of one axis by the standard's formulas; those outside are the border.
+fn axis(bits: u32, s: f64, n: i64) -> Vec<(i64, f64)> {
+    let (mode, w) = (bits & 0xe, n as f64);
+    let u = match mode {
+        Sampler::REPEAT => (s - s.floor()) * w,
+        Sampler::MIRROR => (s - 2.0 * (0.5 * s).round_ties_even()).abs() * w,
+        _ if bits & Sampler::NORMALIZED != 0 => s * w,
+        _ => s,
+    };
+    let place = |i: i64| match mode {
+        Sampler::BORDER => i.clamp(-1, n),
+        Sampler::REPEAT => i.rem_euclid(n),
+        _ => i.clamp(0, n - 1),
+    };
+    if bits & 0x30 != Sampler::LINEAR {
+        return vec![(place(u.floor() as i64), 1.0)];
+    }
+    let first = (u - 0.5).floor();
+    let a = u - 0.5 - first;
+    vec![(place(first as i64), 1.0 - a), (place(first as i64 + 1), a)]
+}
+
+/// The colour of a texel or of the border.
+fn texel(image: &Image, data: &[u8], p: [i64; 3]) -> [f64; 4] {
+    if (0..3).all(|d| p[d] >= 0 && p[d] < image.extent[d] as i64) {
+        let [w, h, _] = image.extent.map(|n| n as i64);
+        let (size, index) = (image.format.bytes() as usize, ((p[2] * h + p[1]) * w + p[0]) as usize);
+        return colour(image.format, &data[index * size..(index + 1) * size]);
+    }
+    let opaque = matches!(image.format.order, Order::R | Order::Rg | Order::Luminance);
+    [0.0, 0.0, 0.0, if opaque { 1.0 } else { 0.0 }]
+}
+
 /// The standard's formulas, in `f64` from the same `f32` coordinates.
 fn expected(image: &Image, data: &[u8], bits: u32, at: [f32; 4]) -> [f64; 4] {
-    let normalized = bits & Sampler::NORMALIZED != 0;
-    let linear = bits & 0x30 == Sampler::LINEAR;
     let axes = image.kind.axes();
-    let mut choices: Vec<Vec<(i64, f64)>> = Vec::new();
-    for d in 0..axes {
-        let (n, w) = (image.extent[d] as i64, image.extent[d] as f64);
-        let s = f64::from(at[d]);
-        let mode = bits & 0xe;
-        let u = match mode {
-            Sampler::REPEAT => (s - s.floor()) * w,
-            Sampler::MIRROR => (s - 2.0 * (0.5 * s).round_ties_even()).abs() * w,
-            _ if normalized => s * w,
-            _ => s,
-        };
-        let place = |i: i64| match mode {
-            Sampler::EDGE => i.clamp(0, n - 1),
-            Sampler::BORDER => i.clamp(-1, n),
-            Sampler::REPEAT => i.rem_euclid(n),
-            _ => i.clamp(0, n - 1),
-        };
-        choices.push(match linear {
-            true => {
-                let first = (u - 0.5).floor();
-                let a = u - 0.5 - first;
-                vec![(place(first as i64), 1.0 - a), (place(first as i64 + 1), a)]
-            }
-            false => vec![(place(u.floor() as i64), 1.0)],
-        });
-    }
-    let layer = |d: usize| (f64::from(at[d]).round_ties_even() as i64).clamp(0, image.extent[d] as i64 - 1);
     let mut places = vec![([0i64; 3], 1.0)];
-    for (d, list) in choices.iter().enumerate() {
-        places = places
-            .iter()
-            .flat_map(|(p, w)| {
-                list.iter().map(move |(i, v)| {
-                    (
-                        {
-                            let mut p = *p;
-                            p[d] = *i;
-                            p
-                        },
-                        w * v,
-                    )
-                })
-            })
-            .collect();
+    for (d, s) in at.iter().enumerate().take(axes) {
+        let list = axis(bits, f64::from(*s), image.extent[d] as i64);
+        let with = |(p, w): ([i64; 3], f64)| {
+            let one = move |(i, v): &(i64, f64)| {
+                let mut p = p;
+                p[d] = *i;
+                (p, w * v)
+            };
+            list.iter().map(one).collect::<Vec<_>>()
+        };
+        places = places.into_iter().flat_map(with).collect();
     }
     let mut sum = [0.0; 4];
     for (mut p, weight) in places {
         if image.kind.has_layers() {
-            p[axes] = layer(axes);
+            let last = image.extent[axes] as i64 - 1;
+            p[axes] = (f64::from(at[axes]).round_ties_even() as i64).clamp(0, last);
         }
-        let inside = (0..3).all(|d| p[d] >= 0 && p[d] < image.extent[d] as i64);
-        let size = image.format.bytes() as usize;
-        let c = if inside {
-            let [w, h, _] = image.extent.map(|n| n as i64);
-            let index = ((p[2] * h + p[1]) * w + p[0]) as usize;
-            colour(image.format, &data[index * size..(index + 1) * size])
-        } else {
-            let opaque = matches!(image.format.order, Order::R | Order::Rg | Order::Luminance);
-            [0.0, 0.0, 0.0, if opaque { 1.0 } else { 0.0 }]
-        };
-        (0..4).for_each(|i| sum[i] += weight * c[i]);
+        let c = texel(image, data, p);
+        sum.iter_mut().zip(c).for_each(|(s, c)| *s += weight * c);
     }
     sum
 }

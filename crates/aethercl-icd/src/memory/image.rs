@@ -156,7 +156,7 @@ fn of_memory(
     }
     let plane = picture.shape.kind == ImageKind::Plane;
     let aligned = PITCH_ALIGNMENT * picture.texel();
-    if plane && picture.shape.strides[1] as usize % aligned != 0 {
+    if plane && !(picture.shape.strides[1] as usize).is_multiple_of(aligned) {
         return Err(cl::INVALID_IMAGE_FORMAT_DESCRIPTOR);
     }
     if picture.bytes() > parent.size {

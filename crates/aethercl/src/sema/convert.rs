@@ -1,7 +1,5 @@
 //! Implicit conversions.
 
-use super::constant::Constant;
-use super::fold::Number;
 use super::{Sema, fold};
 use crate::hir::{CompareOp, Expr, ExprKind};
 use crate::source::Span;
@@ -39,18 +37,6 @@ impl Sema<'_> {
             );
         }
         self.error(span, format!("{what} '{wanted}' from incompatible type '{from}'"))
-    }
-
-    /// The sampler of an integer's bits.
-    fn sampler(&self, expr: Expr) -> Expr {
-        let bits = fold::convert(expr, Type::Scalar(Scalar::U32));
-        match self.constant(&bits) {
-            Some(Constant::Numbers(list, _)) if list.len() == 1 => match list[0] {
-                Number::Int(known) => Expr { kind: ExprKind::Int(known), ty: Type::Sampler, span: bits.span },
-                Number::Float(_) => reinterpret(bits, Type::Sampler),
-            },
-            _ => reinterpret(bits, Type::Sampler),
-        }
     }
 
     fn implicit_pointer(&mut self, expr: Expr, to: Type, what: &str, span: Span) -> Option<Expr> {
