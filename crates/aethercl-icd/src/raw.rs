@@ -147,6 +147,41 @@ impl Out<u8> {
     }
 }
 
+/// `cl_image_format`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImageFormat {
+    /// `CL_R`, ….
+    pub order: u32,
+    /// `CL_UNORM_INT8`, ….
+    pub channel: u32,
+}
+
+/// `cl_image_desc`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the fields of OpenCL")]
+pub struct ImageDescriptor {
+    pub kind: u32,
+    pub width: usize,
+    pub height: usize,
+    pub depth: usize,
+    pub layers: usize,
+    pub row_pitch: usize,
+    pub slice_pitch: usize,
+    pub mip_levels: u32,
+    pub samples: u32,
+    pub buffer: Handle,
+}
+
+impl Default for ImageDescriptor {
+    fn default() -> Self {
+        let (kind, mip_levels, samples, buffer) = (0, 0, 0, Handle::NULL);
+        let [width, height, depth, layers, row_pitch, slice_pitch] = [0; 6];
+        Self { kind, width, height, depth, layers, row_pitch, slice_pitch, mip_levels, samples, buffer }
+    }
+}
+
 /// Memory of the program that a command reads or writes, now or later: OpenCL has the program keep it until the command is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host(usize);

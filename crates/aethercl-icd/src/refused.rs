@@ -1,4 +1,4 @@
-//! What the devices do not have: images, samplers, pipes, shared virtual memory, native kernels. Every call says so with the code that the
+//! What the devices do not have: pipes, shared virtual memory, native kernels. Every call says so with the code that the
 //! standard has for it, after it has looked at its handles.
 
 use crate::cl;
@@ -6,7 +6,7 @@ use crate::cl::Result;
 use crate::context::Context;
 use crate::kernel::Kernel;
 use crate::queue::Queue;
-use crate::raw::{Handle, In, Out};
+use crate::raw::{Handle, In};
 use crate::registry;
 
 /// A context, in which no device supports what is to be made.
@@ -15,42 +15,9 @@ pub fn in_context(context: Handle) -> Result<Handle> {
     Err(cl::INVALID_OPERATION)
 }
 
-/// `clGetSupportedImageFormats`: none.
-pub fn get_supported_image_formats(
-    context: Handle,
-    _flags: u64,
-    _kind: u32,
-    room: u32,
-    formats: Out<u8>,
-    count: Out<u32>,
-) -> Result<()> {
-    registry::get::<Context>(context)?;
-    if room == 0 && !formats.is_null() {
-        return Err(cl::INVALID_VALUE);
-    }
-    count.set(0);
-    Ok(())
-}
-
-/// A query or command of a memory object that would have to be an image or a pipe: every one is a buffer.
+/// A query or command of a memory object that would have to be a pipe.
 pub fn not_of_buffers(_mem: Handle) -> Result<()> {
     Err(cl::INVALID_MEM_OBJECT)
-}
-
-/// A sampler's handle: there are no samplers.
-pub fn sampler(_sampler: Handle) -> Result<()> {
-    Err(cl::INVALID_SAMPLER)
-}
-
-/// A command with an image.
-pub fn image_command(queue: Handle, image: Handle) -> Result<()> {
-    registry::get::<Queue>(queue)?;
-    not_of_buffers(image)
-}
-
-/// `clEnqueueMapImage`.
-pub fn map_image(queue: Handle, image: Handle) -> Result<Handle> {
-    image_command(queue, image).map(|()| Handle::NULL)
 }
 
 /// A command that no device executes.

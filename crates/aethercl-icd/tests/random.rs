@@ -7,7 +7,7 @@ mod setup;
 
 use aethercl_icd::api::entry::*;
 use aethercl_icd::cl;
-use aethercl_icd::raw::{Handle, In, Out};
+use aethercl_icd::raw::{Handle, ImageDescriptor, ImageFormat, In, Out};
 use setup::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -46,7 +46,7 @@ fn random_calls_come_to_codes() {
         let (count, list) = if n == 0 { (1, In::of(&waits)) } else { (0, In::NULL) };
         let mut event = Handle::NULL;
         let mut new = Handle::NULL;
-        let code = match random(18) {
+        let code = match random(23) {
             0 => made(|e| clCreateBuffer(a, [0, 1, 4, 7][n as usize], size.min(4096), 0, e)).map_or_else(
                 |c| c,
                 |m| {
@@ -98,6 +98,52 @@ fn random_calls_come_to_codes() {
                             0
                         },
                     )
+            }
+            17 => {
+                let kind = [cl::MEM_OBJECT_IMAGE2D, cl::MEM_OBJECT_IMAGE3D, cl::MEM_OBJECT_IMAGE1D_BUFFER];
+                let d = ImageDescriptor {
+                    kind: *kind.get(n as usize).unwrap_or(&7),
+                    width: [0, 1, 5, 64][random(4)],
+                    height: random(4),
+                    depth: random(3),
+                    row_pitch: [0, 0, 3, 256][random(4)],
+                    buffer: if n == 0 { Handle::NULL } else { b },
+                    ..ImageDescriptor::default()
+                };
+                let format =
+                    ImageFormat { order: 0x10b0 + random(16) as u32, channel: 0x10d0 + random(16) as u32 };
+                made(|e| clCreateImage(a, 0, In::of(&[format]), In::of(&[d]), 0, e)).map_or_else(
+                    |c| c,
+                    |m| {
+                        new = m;
+                        0
+                    },
+                )
+            }
+            18 | 19 => {
+                let (origin, region) = ([offset, n as usize, 0], [size.min(9), random(4), 1]);
+                let (origin, region) = (In::of(&origin), In::of(&region));
+                match random(4) {
+                    0 => clEnqueueReadImage(a, b, 1, origin, region, 0, 0, at, count, list, Out::NULL),
+                    1 => clEnqueueWriteImage(a, b, 1, origin, region, size, 0, at, count, list, Out::NULL),
+                    2 => clEnqueueFillImage(a, b, In::of(&[1; 4]), origin, region, count, list, Out::NULL),
+                    _ => clEnqueueCopyImage(a, b, c, origin, origin, region, count, list, Out::NULL),
+                }
+            }
+            20 => {
+                let (origin, region) = ([0, n as usize, 0], [size.min(9), 1, 1]);
+                let (mut row, mut slice) = (0, 0);
+                let (row, slice) = (Out::to(&mut row), Out::to(&mut slice));
+                let (origin, region) = (In::of(&origin), In::of(&region));
+                let flags = n.into();
+                made(|e| {
+                    clEnqueueMapImage(a, b, 1, flags, origin, region, row, slice, 0, In::NULL, Out::NULL, e)
+                })
+                .map_or_else(|c| c, |p| clEnqueueUnmapMemObject(a, b, p.0, 0, In::NULL, Out::NULL))
+            }
+            21 => {
+                made(|e| clCreateSampler(a, n & 1, cl::ADDRESS_NONE + random(6) as u32, cl::FILTER_LINEAR, e))
+                    .map_or_else(|c| c, |sampler| clReleaseSampler(sampler))
             }
             _ => {
                 let mapped =

@@ -127,3 +127,30 @@ fn what_cannot_be_done_is_said() {
     assert_eq!(out.status.code(), Some(5));
     assert!(String::from_utf8_lossy(&out.stderr).contains("used no simulated GPU"));
 }
+
+#[test]
+fn devices_are_compared_also_with_changed_figures() {
+    let folder = tempfile::tempdir().unwrap();
+    let (Some(program), Some(library)) = (program(PROGRAM, folder.path()), library()) else {
+        println!("skipped: no C compiler, or no library beside the program");
+        return;
+    };
+    let compare = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_aethercl"));
+        command.arg("compare").args(options).arg("--").arg(&program);
+        command.env("AETHERCL_LIBRARY", &library).output().unwrap()
+    };
+    let out = compare(&["--profile", "teaching,h200", "--set", "clock=100"]);
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(
+        (out.status.code(), String::from_utf8_lossy(&out.stdout).as_ref()),
+        (Some(0), "126\n"),
+        "{text}"
+    );
+    let heads = text.lines().find(|l| l.starts_with("kernel")).unwrap();
+    assert_eq!(heads.split("  ").filter(|h| !h.trim().is_empty()).count(), 5, "{text}");
+    assert!(heads.contains("teaching clock=100") && heads.contains("h200 clock=100"), "{text}");
+    assert!(text.lines().any(|l| l.starts_with("twice") && l.matches("s (").count() == 4), "{text}");
+    let wrong = compare(&["--set", "l9=3"]);
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("no figure"), "{wrong:?}");
+}

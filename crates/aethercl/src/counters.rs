@@ -34,6 +34,10 @@ pub struct Operations {
     pub atomic_global: u64,
     /// Atomic operations on local memory.
     pub atomic_local: u64,
+    /// Texels that reads of images asked for, filtered ones counted once for each texel.
+    pub load_image: u64,
+    /// Texels written to images.
+    pub store_image: u64,
     /// Branch decisions.
     pub branch: u64,
     /// Arrivals at a barrier.
@@ -115,6 +119,8 @@ pub struct Counters {
     pub group_footprint: u64,
     /// Bytes of global memory stored at least once in the launch, in sectors of 32 bytes.
     pub store_footprint: u64,
+    /// Reads of images in steps of a texture unit: one a work-item for up to four texels of up to four bytes, more for larger ones.
+    pub texture_steps: u64,
     /// Local requests: loads, stores and atomics of SIMD groups.
     pub local_requests: u64,
     /// Passes that the local requests take on 32 banks of 4 bytes: 1 a request without conflict.
@@ -164,6 +170,7 @@ impl Counters {
         ours.into_iter().zip(other.clone().distances()).for_each(|(a, b)| {
             a.iter_mut().zip(b).for_each(|(a, b)| *a += *b);
         });
+        self.texture_steps += other.texture_steps;
         self.local_requests += other.local_requests;
         self.local_passes += other.local_passes;
         self.local_bytes = self.local_bytes.max(other.local_bytes);
@@ -181,9 +188,8 @@ impl Counters {
         [global_loads, local_loads, operations, barriers].into_iter().for_each(by);
         let Counters { groups, items, simd_groups, issued, lanes_idle, uniform, .. } = self;
         [groups, items, simd_groups, issued, lanes_idle, uniform].into_iter().for_each(by);
-        [&mut self.group_footprint, &mut self.local_requests, &mut self.local_passes]
-            .into_iter()
-            .for_each(by);
+        let Counters { group_footprint, local_requests, local_passes, texture_steps, .. } = self;
+        [group_footprint, local_requests, local_passes, texture_steps].into_iter().for_each(by);
     }
 }
 
@@ -237,6 +243,8 @@ impl Operations {
             &mut self.store_private,
             &mut self.atomic_global,
             &mut self.atomic_local,
+            &mut self.load_image,
+            &mut self.store_image,
             &mut self.branch,
             &mut self.barrier,
         ]

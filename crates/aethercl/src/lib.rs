@@ -10,6 +10,7 @@ mod compile;
 pub mod counters;
 mod exec;
 pub mod hir;
+pub mod image;
 mod launch;
 pub mod lex;
 pub mod machine;

@@ -55,6 +55,7 @@ pub struct Target {
 impl Default for Target {
     fn default() -> Self {
         let names = [
+            "cl_khr_3d_image_writes",
             "cl_khr_byte_addressable_store",
             "cl_khr_fp16",
             "cl_khr_fp64",

@@ -6,7 +6,7 @@ use crate::exec::{Constants, lower};
 use crate::hir::{self, FunctionId};
 use crate::options::{Includes, Target};
 use crate::source::Span;
-use crate::types::{Space, Type};
+use crate::types::{ImageAccess, ImageKind, Space, Type};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,6 +36,10 @@ pub enum ArgKind {
     },
     /// A pointer to local memory: a size.
     Local,
+    /// An image of this kind.
+    Image(ImageKind, ImageAccess),
+    /// A sampler.
+    Sampler,
     /// A value of so many bytes.
     Value(u64),
 }
@@ -170,7 +174,11 @@ fn kernel_info(hir: &hir::Program, id: FunctionId) -> Option<KernelInfo> {
                 let constant = to.space == Space::Constant;
                 ArgKind::Buffer { constant, read_only: constant || to.is_const }
             }
-            None => ArgKind::Value(hir.types.size(p.ty)),
+            None => match p.ty {
+                Type::Image(kind, access) => ArgKind::Image(kind, access),
+                Type::Sampler => ArgKind::Sampler,
+                ty => ArgKind::Value(hir.types.size(ty)),
+            },
         };
         ArgInfo { name: p.name.clone(), ty: hir.types.name(p.ty), kind }
     });

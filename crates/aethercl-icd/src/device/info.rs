@@ -4,6 +4,7 @@ use super::{Device, devices, platform};
 use crate::answer::Room;
 use crate::cl;
 use crate::cl::Result;
+use crate::limits;
 use crate::raw::Handle;
 use crate::registry;
 use aethercl::model::Profile;
@@ -22,11 +23,13 @@ const fn version(major: u32, minor: u32, patch: u32) -> u32 {
 pub(super) fn extensions(profile: &Profile) -> Vec<String> {
     let c = &profile.compute;
     let always = [
+        "cl_khr_3d_image_writes",
         "cl_khr_byte_addressable_store",
         "cl_khr_extended_versioning",
         "cl_khr_global_int32_base_atomics",
         "cl_khr_global_int32_extended_atomics",
         "cl_khr_icd",
+        "cl_khr_image2d_from_buffer",
         "cl_khr_int64_base_atomics",
         "cl_khr_int64_extended_atomics",
         "cl_khr_local_int32_base_atomics",
@@ -78,7 +81,7 @@ type Group = fn(&Device, u32, Room) -> Option<Result<()>>;
 /// `clGetDeviceInfo`.
 pub fn device_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     let device = registry::get::<Device>(handle)?;
-    let groups: [Group; 5] = [identity, compute, vectors, memory, newer];
+    let groups: [Group; 6] = [identity, compute, vectors, memory, images, newer];
     groups.iter().find_map(|group| group(&device, name, room)).unwrap_or(Err(cl::INVALID_VALUE))
 }
 
@@ -178,20 +181,26 @@ fn memory(device: &Device, name: u32, room: Room) -> Option<Result<()>> {
         cl::DEVICE_MEM_BASE_ADDR_ALIGN => room.give(&1024u32),
         cl::DEVICE_MIN_DATA_TYPE_ALIGN_SIZE => room.give(&128u32),
         cl::DEVICE_HOST_UNIFIED_MEMORY => room.give(&p.link.unified),
-        cl::DEVICE_IMAGE_SUPPORT => room.give(&false),
-        cl::DEVICE_MAX_READ_IMAGE_ARGS
-        | cl::DEVICE_MAX_WRITE_IMAGE_ARGS
-        | cl::DEVICE_MAX_READ_WRITE_IMAGE_ARGS
-        | cl::DEVICE_MAX_SAMPLERS
-        | cl::DEVICE_IMAGE_PITCH_ALIGNMENT
-        | cl::DEVICE_IMAGE_BASE_ADDRESS_ALIGNMENT => room.give(&0u32),
-        cl::DEVICE_IMAGE2D_MAX_WIDTH
-        | cl::DEVICE_IMAGE2D_MAX_HEIGHT
-        | cl::DEVICE_IMAGE3D_MAX_WIDTH
-        | cl::DEVICE_IMAGE3D_MAX_HEIGHT
-        | cl::DEVICE_IMAGE3D_MAX_DEPTH
-        | cl::DEVICE_IMAGE_MAX_BUFFER_SIZE
-        | cl::DEVICE_IMAGE_MAX_ARRAY_SIZE => room.give(&0usize),
+        _ => return None,
+    })
+}
+
+/// Sizes of images and numbers of them in a kernel, the least that OpenCL 2.0 asks for or more.
+fn images(_device: &Device, name: u32, room: Room) -> Option<Result<()>> {
+    Some(match name {
+        cl::DEVICE_IMAGE_SUPPORT => room.give(&true),
+        cl::DEVICE_MAX_READ_IMAGE_ARGS => room.give(&128u32),
+        cl::DEVICE_MAX_WRITE_IMAGE_ARGS | cl::DEVICE_MAX_READ_WRITE_IMAGE_ARGS => room.give(&64u32),
+        cl::DEVICE_MAX_SAMPLERS => room.give(&16u32),
+        cl::DEVICE_IMAGE_PITCH_ALIGNMENT | cl::DEVICE_IMAGE_BASE_ADDRESS_ALIGNMENT => {
+            room.give(&(limits::PITCH_ALIGNMENT as u32))
+        }
+        cl::DEVICE_IMAGE2D_MAX_WIDTH | cl::DEVICE_IMAGE2D_MAX_HEIGHT => room.give(&limits::MAX_PLANE),
+        cl::DEVICE_IMAGE3D_MAX_WIDTH | cl::DEVICE_IMAGE3D_MAX_HEIGHT | cl::DEVICE_IMAGE3D_MAX_DEPTH => {
+            room.give(&limits::MAX_VOLUME)
+        }
+        cl::DEVICE_IMAGE_MAX_BUFFER_SIZE => room.give(&limits::MAX_BUFFER),
+        cl::DEVICE_IMAGE_MAX_ARRAY_SIZE => room.give(&limits::MAX_LAYERS),
         _ => return None,
     })
 }
@@ -257,13 +266,16 @@ fn newer(device: &Device, name: u32, room: Room) -> Option<Result<()>> {
 fn features(profile: &Profile) -> Vec<(u32, &'static str)> {
     let c = &profile.compute;
     let list = [
+        (true, "__opencl_c_3d_image_writes"),
         (true, "__opencl_c_atomic_order_acq_rel"),
         (true, "__opencl_c_atomic_order_seq_cst"),
         (true, "__opencl_c_atomic_scope_device"),
         (c.fp64, "__opencl_c_fp64"),
         (true, "__opencl_c_generic_address_space"),
+        (true, "__opencl_c_images"),
         (true, "__opencl_c_int64"),
         (true, "__opencl_c_program_scope_global_variables"),
+        (true, "__opencl_c_read_write_images"),
         (c.subgroups, "__opencl_c_subgroups"),
         (true, "__opencl_c_work_group_collective_functions"),
     ];

@@ -8,7 +8,7 @@ use crate::device::Device;
 use crate::raw::{Handle, In};
 use crate::registry;
 use aethercl::hir::{self, Local};
-use aethercl::types::{Space, Type, Types};
+use aethercl::types::{ImageAccess, Space, Type, Types};
 use std::sync::Arc;
 
 /// `clGetKernelInfo`.
@@ -53,7 +53,12 @@ pub fn get_kernel_arg_info(handle: Handle, index: u32, name: u32, room: Room) ->
     match name {
         cl::KERNEL_ARG_ADDRESS_QUALIFIER => room.give(&address_space(&hir.types, local)),
         // Only images and pipes have an access qualifier.
-        cl::KERNEL_ARG_ACCESS_QUALIFIER => room.give(&cl::KERNEL_ARG_ACCESS_NONE),
+        cl::KERNEL_ARG_ACCESS_QUALIFIER => room.give(&match local.ty {
+            Type::Image(_, ImageAccess::Read) => cl::KERNEL_ARG_ACCESS_READ_ONLY,
+            Type::Image(_, ImageAccess::Write) => cl::KERNEL_ARG_ACCESS_WRITE_ONLY,
+            Type::Image(_, ImageAccess::Both) => cl::KERNEL_ARG_ACCESS_READ_WRITE,
+            _ => cl::KERNEL_ARG_ACCESS_NONE,
+        }),
         cl::KERNEL_ARG_TYPE_NAME => room.give(type_name(&hir.types, local.ty).as_str()),
         cl::KERNEL_ARG_TYPE_QUALIFIER => room.give(&qualifiers(&hir.types, local)),
         cl::KERNEL_ARG_NAME => room.give(local.name.as_str()),
@@ -62,6 +67,9 @@ pub fn get_kernel_arg_info(handle: Handle, index: u32, name: u32, room: Room) ->
 }
 
 fn address_space(types: &Types, local: &Local) -> u32 {
+    if matches!(local.ty, Type::Image(..)) {
+        return cl::KERNEL_ARG_ADDRESS_GLOBAL;
+    }
     match types.pointee(local.ty).map(|to| to.space) {
         Some(Space::Global | Space::Generic) => cl::KERNEL_ARG_ADDRESS_GLOBAL,
         Some(Space::Constant) => cl::KERNEL_ARG_ADDRESS_CONSTANT,
@@ -72,6 +80,9 @@ fn address_space(types: &Types, local: &Local) -> u32 {
 
 /// The type without qualifiers, `float*`.
 fn type_name(types: &Types, ty: Type) -> String {
+    if let Type::Image(kind, _) = ty {
+        return kind.name().to_string();
+    }
     match types.pointee(ty) {
         Some(to) => format!("{}*", type_name(types, to.to)),
         None => types.name(ty),

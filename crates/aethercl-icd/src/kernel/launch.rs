@@ -11,7 +11,9 @@ use crate::queue::{After, Ask, Job, Queue, enqueue};
 use crate::raw::{Handle, In};
 use crate::registry;
 use crate::report;
+use aethercl::image::{Image, Sampler};
 use aethercl::machine::{Binding, GpuError, KernelLaunch, Outcome};
+use aethercl::types::ImageAccess;
 use aethercl::{Access, ArgKind, KernelInfo, NdRange};
 use std::io::Write;
 use std::sync::Arc;
@@ -56,6 +58,7 @@ pub fn enqueue_nd_range_kernel(
 enum Given {
     Mem(Option<Arc<Mem>>),
     Local(usize),
+    Sampler(Sampler),
     Bytes(Vec<u8>),
 }
 
@@ -65,6 +68,7 @@ fn given(queue: &Queue, kernel: &Kernel) -> Result<Vec<Given>> {
     let one = |(i, value): (usize, &Option<Value>)| match value {
         Some(Value::Bytes(bytes)) => Ok(Given::Bytes(bytes.clone())),
         Some(Value::Local(bytes)) => Ok(Given::Local(*bytes)),
+        Some(Value::Sampler(sampler)) => Ok(Given::Sampler(*sampler)),
         Some(Value::Mem(None)) => Ok(Given::Mem(None)),
         Some(Value::Mem(Some(mem))) => {
             mem.upgrade().map(|mem| Given::Mem(Some(mem))).ok_or((i, "was released"))
@@ -154,14 +158,22 @@ fn run(
         bindings.push(match value {
             Given::Bytes(bytes) => Binding::Scalar(bytes.clone()),
             Given::Local(bytes) => Binding::Local(*bytes),
+            Given::Sampler(sampler) => Binding::Sampler(*sampler),
             Given::Mem(None) => Binding::Buffer { address: 0, bytes: 0, access: Access::Read },
             Given::Mem(Some(mem)) => {
                 // Devices do not hold kernels to it, and programs rely on that: only the check for it does.
                 let promised = mem.flags & cl::MEM_READ_ONLY != 0
-                    || matches!(arg.kind, ArgKind::Buffer { read_only: true, .. });
+                    || matches!(
+                        arg.kind,
+                        ArgKind::Buffer { read_only: true, .. } | ArgKind::Image(_, ImageAccess::Read)
+                    );
                 let reads = promised && device.launch.checks.contract;
                 let access = if reads { Access::Read } else { Access::Write };
-                Binding::Buffer { address: mem.address_on(device)?, bytes: mem.size as u64, access }
+                let address = mem.address_on(device)?;
+                match mem.picture {
+                    Some(picture) => Binding::Image(Image { address, ..picture.shape }, access),
+                    None => Binding::Buffer { address, bytes: mem.size as u64, access },
+                }
             }
         });
     }

@@ -12,6 +12,9 @@ use crate::memory::Mem;
 use crate::program::Program;
 use crate::raw::{Handle, In, Out};
 use crate::registry::{self, Object, Tag};
+use crate::sampler::Sampler;
+use aethercl::image::Sampler as Bits;
+use aethercl::types::{ImageAccess, ImageKind};
 use aethercl::{ArgKind, KernelInfo};
 use std::ffi::c_char;
 use std::sync::atomic::Ordering;
@@ -34,6 +37,8 @@ pub enum Value {
     Mem(Option<Weak<Mem>>),
     /// Local memory of so many bytes.
     Local(usize),
+    /// A sampler.
+    Sampler(Bits),
     /// A value.
     Bytes(Vec<u8>),
 }
@@ -96,6 +101,30 @@ pub fn clone_kernel(kernel: Handle) -> Result<Handle> {
     Ok(Kernel::make(&kernel.program, &kernel.info, values))
 }
 
+/// The handle that an argument's bytes are; none where there is no address.
+fn handle_at(value: In<u8>) -> Handle {
+    let raw = value.list(size_of::<Handle>());
+    raw.try_into().map_or(Handle::NULL, |b| Handle(usize::from_ne_bytes(b)))
+}
+
+/// An image as an argument of a kernel that takes this kind and does that with it.
+fn image(kernel: &Kernel, handle: Handle, kind: ImageKind, access: ImageAccess) -> Result<Value> {
+    let mem = registry::get::<Mem>(handle)?;
+    let picture = mem.picture.ok_or(cl::INVALID_MEM_OBJECT)?;
+    if !Arc::ptr_eq(&mem.context, &kernel.program.context) {
+        return Err(cl::INVALID_MEM_OBJECT);
+    }
+    let against = match access {
+        ImageAccess::Read => cl::MEM_WRITE_ONLY,
+        ImageAccess::Write => cl::MEM_READ_ONLY,
+        ImageAccess::Both => cl::MEM_READ_ONLY | cl::MEM_WRITE_ONLY,
+    };
+    if picture.shape.kind != kind || mem.flags & against != 0 {
+        return Err(cl::INVALID_ARG_VALUE);
+    }
+    Ok(Value::Mem(Some(Arc::downgrade(&mem))))
+}
+
 /// `clSetKernelArg`.
 pub fn set_kernel_arg(kernel: Handle, index: u32, size: usize, value: In<u8>) -> Result<()> {
     let kernel = registry::get::<Kernel>(kernel)?;
@@ -104,11 +133,23 @@ pub fn set_kernel_arg(kernel: Handle, index: u32, size: usize, value: In<u8>) ->
         ArgKind::Local if !value.is_null() => return Err(cl::INVALID_ARG_VALUE),
         ArgKind::Local if size == 0 => return Err(cl::INVALID_ARG_SIZE),
         ArgKind::Local => Value::Local(size),
-        ArgKind::Buffer { .. } if size != size_of::<Handle>() => return Err(cl::INVALID_ARG_SIZE),
+        ArgKind::Buffer { .. } | ArgKind::Image(..) | ArgKind::Sampler if size != size_of::<Handle>() => {
+            return Err(cl::INVALID_ARG_SIZE);
+        }
+        ArgKind::Image(kind, access) => image(&kernel, handle_at(value), kind, access)?,
+        ArgKind::Sampler => {
+            let sampler = registry::get::<Sampler>(handle_at(value))?;
+            if !Arc::ptr_eq(&sampler.context, &kernel.program.context) {
+                return Err(cl::INVALID_SAMPLER);
+            }
+            Value::Sampler(sampler.bits)
+        }
         ArgKind::Buffer { .. } => {
-            let raw = value.list(size_of::<Handle>());
-            let handle = raw.try_into().map_or(Handle::NULL, |b| Handle(usize::from_ne_bytes(b)));
+            let handle = handle_at(value);
             let mem = (handle != Handle::NULL).then(|| registry::get::<Mem>(handle)).transpose()?;
+            if mem.as_ref().is_some_and(|m| m.picture.is_some()) {
+                return Err(cl::INVALID_MEM_OBJECT);
+            }
             if mem.as_ref().is_some_and(|m| !Arc::ptr_eq(&m.context, &kernel.program.context)) {
                 return Err(cl::INVALID_MEM_OBJECT);
             }

@@ -1,11 +1,12 @@
-//! Buffers in the address space of the host.
+//! Buffers and images in the address space of the host.
 
 use super::Mem;
-use super::transfer::{both, host_may, read, write};
+use super::rect::{Layout, read, write};
+use super::transfer::{both, host_may, objects};
 use crate::cl;
 use crate::cl::Result;
 use crate::device::Times;
-use crate::queue::{After, Ask, Job, enqueue, enqueue_and};
+use crate::queue::{After, Ask, Job, Queue, enqueue, enqueue_and};
 use crate::raw::Handle;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -16,8 +17,7 @@ pub struct Mapping {
     /// Tells mappings of one range apart.
     number: u64,
     address: usize,
-    offset: usize,
-    bytes: usize,
+    part: Layout,
     writes: bool,
 }
 
@@ -38,46 +38,60 @@ pub fn enqueue_map_buffer(
     ask: Ask,
 ) -> Result<Handle> {
     let (queue, mem) = both(queue, mem)?;
+    if bytes == 0 {
+        return Err(cl::INVALID_VALUE);
+    }
+    mem.holds(offset, bytes)?;
+    let part = Layout::new([offset, 0, 0], [bytes, 1, 1], 0, 0)?;
+    map(&queue, &mem, (cl::COMMAND_MAP_BUFFER, blocking != 0), flags, part, ask)
+}
+
+/// Maps the rows of a part; the address of the first.
+pub(super) fn map(
+    queue: &Arc<Queue>,
+    mem: &Arc<Mem>,
+    (kind, blocking): (u32, bool),
+    flags: u64,
+    part: Layout,
+    ask: Ask,
+) -> Result<Handle> {
     let shared = cl::MAP_READ | cl::MAP_WRITE;
     let invalidate = flags & cl::MAP_WRITE_INVALIDATE_REGION != 0;
     if flags & !(shared | cl::MAP_WRITE_INVALIDATE_REGION) != 0 || (invalidate && flags & shared != 0) {
         return Err(cl::INVALID_VALUE);
     }
-    if bytes == 0 {
-        return Err(cl::INVALID_VALUE);
-    }
-    mem.holds(offset, bytes)?;
     let writes = flags & !cl::MAP_READ != 0;
     if flags & cl::MAP_READ != 0 {
-        host_may(&mem, true)?;
+        host_may(mem, true)?;
     }
     if writes {
-        host_may(&mem, false)?;
+        host_may(mem, false)?;
     }
-    let host = mem.host().plus(offset);
+    let host = mem.host();
+    let address = host.plus(part.start).address();
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    mem.maps().push(Mapping { number, address: host.address(), offset, bytes, writes });
-    let (of, target) = (Arc::clone(&queue), Arc::clone(&mem));
+    mem.maps().push(Mapping { number, address, part, writes });
+    let (of, target) = (Arc::clone(queue), Arc::clone(mem));
     let job = Job::new(move || {
         if invalidate {
             return Ok(Times::at(of.device.now()));
         }
-        let (times, data) = read(&of, &target, offset, bytes)?;
-        host.write(&data);
+        let (times, data) = read(&of, &target, &part)?;
+        part.rows().zip(data.chunks(part.region[0])).for_each(|(at, bytes)| host.plus(at).write(bytes));
         Ok(times)
     });
-    let done = enqueue_and(&queue, cl::COMMAND_MAP_BUFFER, ask, blocking != 0, job);
+    let done = enqueue_and(queue, kind, ask, blocking, job);
     if let Err(code) = done {
         mem.maps().retain(|m| m.number != number);
         return Err(code);
     }
-    Ok(Handle(host.address()))
+    Ok(Handle(address))
 }
 
 /// `clEnqueueUnmapMemObject`.
 pub fn enqueue_unmap_mem_object(queue: Handle, mem: Handle, address: usize, ask: Ask) -> Result<()> {
-    let (queue, mem) = both(queue, mem)?;
+    let (queue, mem) = objects(queue, mem)?;
     // Taken at once, so that no other call unmaps the same one.
     let mapping = {
         let mut maps = mem.maps();
@@ -89,8 +103,9 @@ pub fn enqueue_unmap_mem_object(queue: Handle, mem: Handle, address: usize, ask:
         if !mapping.writes {
             return Ok(Times::at(of.device.now()));
         }
-        let data = target.host().plus(mapping.offset).bytes(mapping.bytes);
-        write(&of, &target, mapping.offset, data)
+        let (host, part) = (target.host(), mapping.part);
+        let data = part.rows().flat_map(|at| host.plus(at).bytes(part.region[0])).collect();
+        write(&of, &target, &part, data)
     });
     let done = enqueue(&queue, cl::COMMAND_UNMAP_MEM_OBJECT, ask, After::Usual, job);
     if done.is_err() {

@@ -1,15 +1,28 @@
-//! Buffers: memory of a device, which moves to another one of the context when a command there uses it.
+//! Buffers and images: memory of a device, which moves to another one of the context when a command there uses it.
 
+mod image;
 mod map;
+pub mod picture;
 mod rect;
+mod texels;
 mod transfer;
 
+pub use image::{
+    create_image, create_image_2d, create_image_3d, create_image_with_properties, get_image_info,
+    get_supported_image_formats,
+};
 pub use map::{enqueue_map_buffer, enqueue_unmap_mem_object};
 pub use rect::{enqueue_copy_buffer_rect, enqueue_read_buffer_rect, enqueue_write_buffer_rect};
+pub use texels::{
+    enqueue_copy_buffer_to_image, enqueue_copy_image, enqueue_copy_image_to_buffer, enqueue_fill_image,
+    enqueue_map_image, enqueue_read_image, enqueue_write_image,
+};
 pub use transfer::{
     enqueue_copy_buffer, enqueue_fill_buffer, enqueue_migrate_mem_objects, enqueue_read_buffer,
     enqueue_write_buffer,
 };
+
+use picture::Picture;
 
 use crate::answer::Room;
 use crate::cl;
@@ -21,7 +34,7 @@ use crate::registry::{self, Object, Tag};
 use crate::report;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// A buffer, or a part of one.
+/// A buffer, a part of one, or an image.
 pub struct Mem {
     tag: Tag,
     /// Whose it is.
@@ -35,6 +48,8 @@ pub struct Mem {
     /// The program's memory that it was made with.
     host_ptr: usize,
     properties: Vec<u64>,
+    /// What it shows, of an image.
+    pub picture: Option<Picture>,
     /// Where its bytes are. Of a part, unused.
     place: Mutex<Place>,
     /// Host memory that mapping shows, where the program has not given its own.
@@ -78,8 +93,29 @@ impl Mem {
     /// The buffer that has the bytes, and which of them is the first.
     fn root(&self) -> (&Mem, usize) {
         match &self.parent {
-            Some((parent, origin)) => (parent, *origin),
+            Some((parent, origin)) => {
+                let (root, first) = parent.root();
+                (root, first + origin)
+            }
             None => (self, 0),
+        }
+    }
+
+    /// A buffer of its own that has nothing from the program.
+    fn plain(context: &Arc<Context>, flags: u64, size: usize) -> Self {
+        Self {
+            tag: Tag::default(),
+            flags,
+            size,
+            parent: None,
+            host_ptr: 0,
+            properties: Vec::new(),
+            picture: None,
+            place: Mutex::default(),
+            shadow: OnceLock::new(),
+            maps: Mutex::default(),
+            destructors: Mutex::default(),
+            context: Arc::clone(context),
         }
     }
 
@@ -115,7 +151,13 @@ impl Mem {
 
     /// How findings call it.
     fn name(&self) -> String {
-        format!("buffer of {} bytes", self.size)
+        match self.picture {
+            Some(picture) => {
+                let sizes = picture.shape.extent.map(|n| n.to_string());
+                format!("image of {} texels", sizes[..picture.shape.kind.numbers()].join(" x "))
+            }
+            None => format!("buffer of {} bytes", self.size),
+        }
     }
 
     /// Where mapping shows its first byte.
@@ -204,19 +246,9 @@ fn create(context: Handle, properties: Vec<u64>, flags: u64, size: usize, host_p
         return Err(cl::INVALID_HOST_PTR);
     }
     let flags = if flags & ACCESS == 0 { flags | cl::MEM_READ_WRITE } else { flags };
-    let mem = Mem {
-        tag: Tag::default(),
-        flags,
-        size,
-        parent: None,
-        host_ptr: if flags & cl::MEM_USE_HOST_PTR != 0 { host_ptr } else { 0 },
-        properties,
-        place: Mutex::default(),
-        shadow: OnceLock::new(),
-        maps: Mutex::default(),
-        destructors: Mutex::default(),
-        context: Arc::clone(&context),
-    };
+    let mut mem = Mem::plain(&context, flags, size);
+    mem.host_ptr = if flags & cl::MEM_USE_HOST_PTR != 0 { host_ptr } else { 0 };
+    mem.properties = properties;
     // The first device gets it now, so that one that does not fit is known at once.
     let device = &context.devices[0];
     let address = mem.address_on(device)?;
@@ -237,7 +269,7 @@ const CHUNK: usize = 16 << 20;
 /// `clCreateSubBuffer`.
 pub fn create_sub_buffer(parent: Handle, flags: u64, kind: u32, region: In<usize>) -> Result<Handle> {
     let parent = registry::get::<Mem>(parent)?;
-    if parent.parent.is_some() {
+    if parent.parent.is_some() || parent.picture.is_some() {
         return Err(cl::INVALID_MEM_OBJECT);
     }
     if flags & HOST_PTR != 0 || kind != cl::BUFFER_CREATE_TYPE_REGION || region.is_null() {
@@ -263,19 +295,10 @@ pub fn create_sub_buffer(parent: Handle, flags: u64, kind: u32, region: In<usize
         return Err(cl::MISALIGNED_SUB_BUFFER_OFFSET);
     }
     let own = |mask: u64| if flags & mask != 0 { flags & mask } else { parent.flags & mask };
-    let mem = Mem {
-        tag: Tag::default(),
-        context: Arc::clone(&parent.context),
-        flags: own(ACCESS) | own(HOST_ACCESS) | parent.flags & HOST_PTR,
-        size,
-        host_ptr: if parent.host_ptr != 0 { parent.host_ptr + origin } else { 0 },
-        properties: Vec::new(),
-        place: Mutex::default(),
-        shadow: OnceLock::new(),
-        maps: Mutex::default(),
-        destructors: Mutex::default(),
-        parent: Some((parent, origin)),
-    };
+    let flags = own(ACCESS) | own(HOST_ACCESS) | parent.flags & HOST_PTR;
+    let mut mem = Mem::plain(&parent.context, flags, size);
+    mem.host_ptr = if parent.host_ptr != 0 { parent.host_ptr + origin } else { 0 };
+    mem.parent = Some((parent, origin));
     Ok(registry::publish(&Arc::new(mem)))
 }
 
@@ -283,7 +306,10 @@ pub fn create_sub_buffer(parent: Handle, flags: u64, kind: u32, region: In<usize
 pub fn get_mem_object_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     let mem = registry::get::<Mem>(handle)?;
     match name {
-        cl::MEM_TYPE => room.give(&cl::MEM_OBJECT_BUFFER),
+        cl::MEM_TYPE => {
+            let of = mem.picture.map_or(cl::MEM_OBJECT_BUFFER, |p| image::type_number(p.shape.kind));
+            room.give(&of)
+        }
         cl::MEM_FLAGS => room.give(&mem.flags),
         cl::MEM_SIZE => room.give(&mem.size),
         cl::MEM_HOST_PTR => room.give(&mem.host_ptr),

@@ -16,22 +16,22 @@ use std::sync::Arc;
 
 /// Where the rows of a box are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Layout {
-    start: usize,
-    row: usize,
-    slice: usize,
-    region: [usize; 3],
+pub struct Layout {
+    pub start: usize,
+    pub row: usize,
+    pub slice: usize,
+    pub region: [usize; 3],
 }
 
 /// Three sizes of a call.
-fn triple(list: In<usize>) -> Result<[usize; 3]> {
+pub(super) fn triple(list: In<usize>) -> Result<[usize; 3]> {
     <[usize; 3]>::try_from(list.list(3)).map_err(|_| cl::INVALID_VALUE)
 }
 
 impl Layout {
     /// # Errors
     /// `CL_INVALID_VALUE` where pitches do not hold the region, or numbers grow too large.
-    fn new(origin: [usize; 3], region: [usize; 3], row: usize, slice: usize) -> Result<Self> {
+    pub(super) fn new(origin: [usize; 3], region: [usize; 3], row: usize, slice: usize) -> Result<Self> {
         if region.contains(&0) {
             return Err(cl::INVALID_VALUE);
         }
@@ -57,26 +57,26 @@ impl Layout {
     }
 
     /// Where each row begins.
-    fn rows(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn rows(&self) -> impl Iterator<Item = usize> + '_ {
         let [_, y, z] = self.region;
         (0..z).flat_map(move |k| (0..y).map(move |j| self.start + k * self.slice + j * self.row))
     }
 
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.region.iter().product()
     }
 
     /// That it lies inside of a buffer.
-    fn within(&self, mem: &Mem) -> Result<()> {
+    pub(super) fn within(&self, mem: &Mem) -> Result<()> {
         mem.holds(0, self.end().ok_or(cl::INVALID_VALUE)?)
     }
 }
 
 /// Memory of the device for a packed box, given back at the end.
-struct Staging<'a>(&'a Device, u64);
+pub(super) struct Staging<'a>(&'a Device, pub u64);
 
 impl<'a> Staging<'a> {
-    fn new(device: &'a Device, bytes: usize) -> Result<Self> {
+    pub(super) fn new(device: &'a Device, bytes: usize) -> Result<Self> {
         let memory = Arc::clone(device.gpu().memory());
         let at = memory.allocate(bytes as u64, "staging").map_err(|_| cl::OUT_OF_RESOURCES)?;
         Ok(Self(device, at))
@@ -91,7 +91,7 @@ impl Drop for Staging<'_> {
 }
 
 /// Copies the rows of a box in a buffer to or from packed ones.
-fn pack(device: &Device, at: u64, layout: &Layout, packed: u64, gather: bool) -> Result<()> {
+pub(super) fn pack(device: &Device, at: u64, layout: &Layout, packed: u64, gather: bool) -> Result<()> {
     let memory = Arc::clone(device.gpu().memory());
     let width = layout.region[0] as u64;
     let one = |(i, row): (usize, usize)| -> std::result::Result<(), MemoryError> {
@@ -102,7 +102,7 @@ fn pack(device: &Device, at: u64, layout: &Layout, packed: u64, gather: bool) ->
     layout.rows().enumerate().try_for_each(one).map_err(|_| cl::OUT_OF_RESOURCES)
 }
 
-fn write(queue: &Queue, mem: &Mem, to: &Layout, data: Vec<u8>) -> Result<Times> {
+pub(super) fn write(queue: &Queue, mem: &Mem, to: &Layout, data: Vec<u8>) -> Result<Times> {
     let address = mem.address_on(&queue.device)?;
     let staging = Staging::new(&queue.device, data.len())?;
     let what = ("write", data.len());
@@ -113,7 +113,7 @@ fn write(queue: &Queue, mem: &Mem, to: &Layout, data: Vec<u8>) -> Result<Times> 
     Ok(done.0)
 }
 
-fn read(queue: &Queue, mem: &Mem, from: &Layout) -> Result<(Times, Vec<u8>)> {
+pub(super) fn read(queue: &Queue, mem: &Mem, from: &Layout) -> Result<(Times, Vec<u8>)> {
     let address = mem.address_on(&queue.device)?;
     let staging = Staging::new(&queue.device, from.bytes())?;
     pack(&queue.device, address, from, staging.1, true)?;
@@ -214,7 +214,21 @@ pub fn enqueue_copy_buffer_rect(
             return Err(cl::MEM_COPY_OVERLAP);
         }
     }
-    let of = Arc::clone(&queue);
+    copy_boxes(&queue, cl::COMMAND_COPY_BUFFER_RECT, (from, source), (to, target), ask)
+}
+
+/// A command that copies the rows of one box to those of another.
+///
+/// # Errors
+/// As [`enqueue`].
+pub(super) fn copy_boxes(
+    queue: &Arc<Queue>,
+    kind: u32,
+    (from, source): (Arc<Mem>, Layout),
+    (to, target): (Arc<Mem>, Layout),
+    ask: Ask,
+) -> Result<()> {
+    let of = Arc::clone(queue);
     let job = Job::new(move || {
         let device = &of.device;
         let (at, there) = (from.address_on(device)?, to.address_on(device)?);
@@ -227,11 +241,11 @@ pub fn enqueue_copy_buffer_rect(
         pack(device, there, &target, two.1, false)?;
         Ok(done.0)
     });
-    enqueue(&queue, cl::COMMAND_COPY_BUFFER_RECT, ask, After::Usual, job).map(|_| ())
+    enqueue(queue, kind, ask, After::Usual, job).map(|_| ())
 }
 
 /// Whether a byte is in both boxes.
-fn overlap((a, a_origin): (&Layout, usize), (b, b_origin): (&Layout, usize)) -> bool {
+pub(super) fn overlap((a, a_origin): (&Layout, usize), (b, b_origin): (&Layout, usize)) -> bool {
     let width = a.region[0];
     let mut rows: Vec<(usize, bool)> =
         a.rows().map(|r| (r + a_origin, false)).chain(b.rows().map(|r| (r + b_origin, true))).collect();

@@ -13,8 +13,17 @@ use std::sync::Arc;
 /// Queue and buffer of a call.
 ///
 /// # Errors
-/// Where one is none, or they are of different contexts; where a part of a buffer begins at a wrong place.
+/// As [`objects`], and for an image.
 pub(super) fn both(queue: Handle, mem: Handle) -> Result<(Arc<Queue>, Arc<Mem>)> {
+    let (queue, mem) = objects(queue, mem)?;
+    if mem.picture.is_some() { Err(cl::INVALID_MEM_OBJECT) } else { Ok((queue, mem)) }
+}
+
+/// Queue and buffer or image of a call.
+///
+/// # Errors
+/// Where one is none, or they are of different contexts; where a part of a buffer begins at a wrong place.
+pub(super) fn objects(queue: Handle, mem: Handle) -> Result<(Arc<Queue>, Arc<Mem>)> {
     let queue = registry::get::<Queue>(queue)?;
     let mem = registry::get::<Mem>(mem)?;
     if !Arc::ptr_eq(&queue.context, &mem.context) {

@@ -4,6 +4,7 @@
 mod buffers;
 mod events;
 mod held;
+mod images;
 mod misuse;
 mod programs;
 mod setup;

@@ -1,7 +1,7 @@
 //! Accesses outside of their object, misaligned ones, and those to memory that was freed.
 
 use super::report::Details;
-use super::{Access, Check, Context, FindingKind, Kind, Report, Touch, UNKNOWN, Whole};
+use super::{Access, Check, Context, FindingKind, Kind, Outside, Report, Touch, UNKNOWN, Whole};
 use crate::memory::address::{GLOBAL, Space};
 
 /// The check.
@@ -29,6 +29,26 @@ impl Check for Bounds {
                 });
             }
         }
+    }
+
+    fn outside_image(&mut self, pc: usize, outside: &Outside<'_>, cx: &Context<'_>, report: &mut Report) {
+        let (kind, what) = match outside.writes {
+            true => (FindingKind::WriteOutside, "write"),
+            false => (FindingKind::ReadOutside, "read without an addressing mode"),
+        };
+        report.add(kind, pc, || {
+            let object = cx.touch(outside.lane, outside.base, 1).object;
+            let (name, _) = cx.object(Space::Global, object);
+            let place = outside.image.place(outside.at);
+            Details {
+                message: format!("{what} of the texel of `{name}` at {place}"),
+                items: vec![cx.item(outside.lane)],
+                object: name,
+                offset: outside.at[0],
+                bytes: outside.image.format.bytes() as u32,
+                values: Vec::new(),
+            }
+        });
     }
 
     fn settles(&mut self, _whole: &Whole<'_>, _cx: &Context<'_>) -> bool {

@@ -22,6 +22,7 @@ pub use whole::Whole;
 use crate::exec::bytecode::{AtomicOp, MemType};
 use crate::exec::{Mask, Shared};
 use crate::hir::MemoryOrder;
+use crate::image::Image;
 use crate::memory::address::{self, GLOBAL, Space};
 
 /// Which checks run.
@@ -261,6 +262,20 @@ impl Context<'_> {
     }
 }
 
+/// A work-item's texel that an image does not have, where the standard leaves undefined what happens.
+pub struct Outside<'a> {
+    /// The lane.
+    pub lane: usize,
+    /// The image.
+    pub image: &'a Image,
+    /// Its address, with the argument.
+    pub base: u64,
+    /// The texel.
+    pub at: [i64; 3],
+    /// It is written.
+    pub writes: bool,
+}
+
 /// A check. Every method may report; none changes what the kernel does.
 pub trait Check: Send {
     /// A group starts.
@@ -272,6 +287,9 @@ pub trait Check: Send {
     }
     /// Before a load, store or atomic operation.
     fn access(&mut self, _access: &Access<'_>, _cx: &Context<'_>, _report: &mut Report) {}
+    /// Before a texel outside of its image is read or written.
+    fn outside_image(&mut self, _pc: usize, _outside: &Outside<'_>, _cx: &Context<'_>, _report: &mut Report) {
+    }
     /// At a barrier of these fences: 1 local, 2 global.
     fn barrier(&mut self, _pc: usize, _flags: u32, _cx: &Context<'_>, _report: &mut Report) {}
     /// At a barrier of sub-groups, of these fences.

@@ -9,7 +9,7 @@ use crate::memory::{Allocation, store_part};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A word that can be read.
-trait Cell {
+pub(super) trait Cell {
     fn get(&self) -> u32;
 }
 
@@ -29,7 +29,7 @@ impl Cell for u32 {
 
 /// An element at a byte offset, sign- or zero-extended; 0 outside of the words.
 #[inline(always)]
-fn read<C: Cell>(words: &[C], at: i64, ty: MemType) -> u64 {
+pub(super) fn read<C: Cell>(words: &[C], at: i64, ty: MemType) -> u64 {
     let word = |i: i64| words.get(i as usize).map_or(0, Cell::get);
     let low = word(at >> 2) >> ((at & 3) * 8);
     match ty {
@@ -57,7 +57,7 @@ fn read_unaligned<C: Cell>(words: &[C], at: i64, ty: MemType) -> u64 {
 
 /// Writes an element at a byte offset through a function that changes bits of a word.
 #[inline(always)]
-fn write(at: i64, ty: MemType, value: u64, mut put: impl FnMut(i64, u32, u32)) {
+pub(super) fn write(at: i64, ty: MemType, value: u64, mut put: impl FnMut(i64, u32, u32)) {
     let mut bytes = i64::from(ty.size());
     let (mut at, mut value) = (at, value);
     while bytes > 0 {
@@ -72,7 +72,7 @@ fn write(at: i64, ty: MemType, value: u64, mut put: impl FnMut(i64, u32, u32)) {
 }
 
 #[inline(always)]
-fn put_atomic(words: &[AtomicU32], at: i64, value: u32, mask: u32) {
+pub(super) fn put_atomic(words: &[AtomicU32], at: i64, value: u32, mask: u32) {
     if let Some(word) = words.get(at as usize) {
         if mask == u32::MAX { word.store(value, Relaxed) } else { store_part(word, value, mask) }
     }

@@ -34,6 +34,29 @@ pub enum AtomicOp {
     CompareExchange,
 }
 
+/// Registers of a read of an image.
+pub const READ: u8 = 9;
+/// Registers of a write to an image.
+pub const WRITE: u8 = 8;
+
+/// How an image is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageRead {
+    /// The coordinate is of `float`s.
+    pub floats: bool,
+    /// There is a sampler.
+    pub sampled: bool,
+    /// The result is of `half`s.
+    pub half: bool,
+}
+
+/// How an image is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageWrite {
+    /// The colour is of `half`s.
+    pub half: bool,
+}
+
 /// A place in the list of instructions, or while lowering the number of a label.
 pub type Target = u32;
 /// The number of a waiting mask.
@@ -129,6 +152,16 @@ pub enum Inst {
         list: u32,
         address: u32,
         order: MemoryOrder,
+    },
+    /// A list of the four registers of the result, image, sampler and three of the coordinate.
+    ReadImage {
+        read: ImageRead,
+        list: u32,
+    },
+    /// A list of the image, three registers of the coordinate and four of the colour.
+    WriteImage {
+        write: ImageWrite,
+        list: u32,
     },
     /// Goes to another instruction.
     Jump {
@@ -407,11 +440,20 @@ impl Inst {
         }
     }
 
+    /// The registers that an instruction of several results writes.
+    pub fn results<'c>(&self, code: &'c Code) -> &'c [Reg] {
+        match *self {
+            Inst::Load { list, count, .. } => code.listed(list, count),
+            Inst::ReadImage { list, .. } => code.listed(list, 4),
+            _ => &[],
+        }
+    }
+
     /// Whether it writes the register.
     pub fn writes(&self, code: &Code, reg: Reg) -> bool {
         let same = |r: &Reg| r.file == reg.file && r.index == reg.index;
         match *self {
-            Inst::Load { list, count, .. } => code.listed(list, count).iter().any(same),
+            Inst::Load { .. } | Inst::ReadImage { .. } => self.results(code).iter().any(same),
             _ => self.destination().is_some_and(|d| same(&d)),
         }
     }

@@ -5,7 +5,7 @@
 //! compiler arranges them; in a loop only until a lane has 16 bytes on their way for each place that loads: compilers write
 //! as many rounds out.
 
-use super::bytecode::{Address, Code, File, Inst, Reg};
+use super::bytecode::{Address, Code, File, Inst, READ, Reg, WRITE};
 use crate::counters::Chain;
 use crate::memory::address::Space;
 
@@ -131,6 +131,11 @@ impl Chains {
             Inst::Load { ty, count, list, address, .. } => {
                 self.load(chain, code, (ty.size(), count, list), address)
             }
+            Inst::ReadImage { .. } => {
+                // As long as a load: the texture units' own path is taken to be as long as the other one.
+                chain.global_loads += 1;
+                inst.results(code).iter().for_each(|to| self.set(*to, chain));
+            }
             Inst::Barrier { .. } => {
                 chain = self.longest.or(chain);
                 chain.barriers += 1;
@@ -202,6 +207,8 @@ pub fn reads(inst: &Inst, code: &Code, mut f: impl FnMut(Reg)) {
             code.listed(list, 2).iter().for_each(|r| f(*r));
             address(a, &mut f);
         }
+        Inst::ReadImage { list, .. } => code.listed(list, READ).iter().skip(4).for_each(|r| f(*r)),
+        Inst::WriteImage { list, .. } => code.listed(list, WRITE).iter().for_each(|r| f(*r)),
         Inst::JumpIf { cond, .. }
         | Inst::IfBegin { cond, .. }
         | Inst::LoopCond { cond, .. }

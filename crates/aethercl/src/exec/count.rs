@@ -229,15 +229,13 @@ impl Counting {
         let weight = weight(inst);
         self.chains.instruction(inst, code, weight, matches!(class(inst), Class::Special));
         let uniform = match inst {
-            Inst::Load { .. } | Inst::Store { .. } | Inst::Atomic { .. } => false,
+            _ if is_access(inst) => false,
             Inst::JumpIf { .. } => true,
             _ => inst.destination().is_some_and(|d| d.file == File::Uniform),
         };
         let o = &mut self.counters.operations;
         match class(inst) {
-            Class::Other if !matches!(inst, Inst::Load { .. } | Inst::Store { .. } | Inst::Atomic { .. }) => {
-                return;
-            }
+            Class::Other if !is_access(inst) => return,
             Class::Other => {}
             Class::Barrier => o.barrier += active,
             Class::Branch => o.branch += active,
@@ -306,22 +304,56 @@ impl Counting {
         for t in &access.touches[from..to] {
             self.seen.extend(sector(t.at)..=sector(t.at + bytes - 1));
         }
-        self.seen.sort_unstable();
-        self.seen.dedup();
         let load = access.kind == Kind::Load;
         let traffic: &mut Traffic =
             if load { &mut self.counters.global_load } else { &mut self.counters.global_store };
         traffic.requests += 1;
         traffic.bytes += bytes * (to - from) as u64;
+        self.sectors(load, access.touches[from].at);
+    }
+
+    /// The sectors of a request, which a pointer of this provenance asked for.
+    fn sectors(&mut self, load: bool, pointer: u64) {
+        self.seen.sort_unstable();
+        self.seen.dedup();
+        let traffic: &mut Traffic =
+            if load { &mut self.counters.global_load } else { &mut self.counters.global_store };
         traffic.sectors += self.seen.len() as u64;
         let footprint = if load { &mut self.loaded } else { &mut self.stored };
         let mut last = u64::MAX;
         for sector in &self.seen {
-            footprint.touch(*sector, access.touches[from].at);
+            footprint.touch(*sector, pointer);
             if sector / SECTORS != last {
                 traffic.lines += 1;
                 last = sector / SECTORS;
             }
+        }
+    }
+
+    /// A read or write of images by `items` work-items: texels of `bytes` bytes, of a filtered read at most `taps` each, at `touches`.
+    /// A texture unit takes four texels of four bytes at a time; what it reads comes through the unit's own cache.
+    pub fn image(&mut self, kind: Kind, bytes: u32, taps: u64, items: u64, touches: &mut [Touch]) {
+        let load = kind == Kind::Load;
+        let o = &mut self.counters.operations;
+        if load {
+            o.load_image += touches.len() as u64;
+            self.counters.texture_steps += items * taps.div_ceil(4) * u64::from(bytes).div_ceil(4);
+        } else {
+            o.store_image += touches.len() as u64;
+        }
+        touches.sort_by_key(|t| t.lane);
+        let bytes = u64::from(bytes);
+        let width = self.width;
+        for part in touches.chunk_by(|a, b| a.lane / width == b.lane / width) {
+            self.seen.clear();
+            for t in part {
+                self.seen.extend(sector(t.at)..=sector(t.at + bytes - 1));
+            }
+            let traffic = if load { &mut self.counters.global_load } else { &mut self.counters.global_store };
+            // Reads go by the texture unit's addresses, not by those of loads.
+            traffic.requests += u64::from(!load);
+            traffic.bytes += bytes * part.len() as u64;
+            self.sectors(load, part[0].at);
         }
     }
 
@@ -373,6 +405,12 @@ fn passes(seen: &mut Vec<u64>, kind: Kind, touches: &[Touch], bytes: std::ops::R
     let mut passes = [0u64; BANKS];
     seen.iter().for_each(|w| passes[*w as usize % BANKS] += 1);
     passes.iter().max().copied().unwrap_or(1)
+}
+
+/// Whether it reads or writes memory.
+fn is_access(inst: &Inst) -> bool {
+    use Inst::{Atomic, Load, ReadImage, Store, WriteImage};
+    matches!(inst, Load { .. } | Store { .. } | Atomic { .. } | ReadImage { .. } | WriteImage { .. })
 }
 
 /// SIMD groups with a running lane.

@@ -44,10 +44,7 @@ pub fn registers(code: &Code) -> u32 {
                 let behind = &live[from * bits..(from + 1) * bits];
                 now.iter_mut().zip(behind).for_each(|(a, b)| *a |= b);
             }
-            let written: &[Reg] = match *inst {
-                Inst::Load { list, count, .. } => code.listed(list, count),
-                _ => &[],
-            };
+            let written = inst.results(code);
             for at in written.iter().copied().chain(inst.destination()).filter_map(number) {
                 now[at / 64] &= !(1 << (at % 64));
             }

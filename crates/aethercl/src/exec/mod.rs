@@ -14,6 +14,7 @@ mod live;
 mod lower;
 mod mask;
 mod observe;
+mod observe_image;
 mod observer;
 mod operand;
 mod print;
@@ -21,6 +22,7 @@ mod run;
 mod shared;
 mod spread;
 mod store;
+mod texture;
 mod values;
 
 pub use deal::{Ran, run_groups, save};

@@ -62,6 +62,7 @@ impl Group<'_> {
                     let kind = (Kind::Atomic, reads);
                     self.observe_access(&mut o, pc, kind, (ty, 1), code.listed(list, 2), address);
                 }
+                _ if self.observe_image(&mut o, pc, inst) => {}
                 _ => self.observe_rare(&mut o, pc, inst),
             }
         }

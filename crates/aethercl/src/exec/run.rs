@@ -1,6 +1,6 @@
 //! The interpreter's loop.
 
-use super::bytecode::{Inst, Reg};
+use super::bytecode::{Inst, READ, Reg, WRITE};
 use super::group::Group;
 use crate::source::Span;
 use std::mem::take;
@@ -133,6 +133,8 @@ impl Group<'_> {
             Inst::Atomic { op, wide, dst, list, address, .. } => {
                 self.atomic(op, wide, dst, code.listed(list, 2), &code.addresses[address as usize]);
             }
+            Inst::ReadImage { read, list } => self.read_image(read, code.listed(list, READ)),
+            Inst::WriteImage { write, list } => self.write_image(write, code.listed(list, WRITE)),
             Inst::AddressOf { dst, address } => {
                 self.lane_addresses(&code.addresses[address as usize]);
                 let range = self.mask.range();

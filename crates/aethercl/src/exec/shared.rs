@@ -2,6 +2,7 @@
 
 use super::bytecode::Code;
 use super::lower::Constants;
+use crate::image::Image;
 use crate::memory::{Allocation, Memory};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,8 @@ pub struct Shared<'a> {
     /// Buffers by argument number, behind them the program-scope variables that kernels may write, then what kernels reach by addresses that
     /// they read.
     pub buffers: Vec<Option<Buffer>>,
+    /// Images by argument number.
+    pub images: Vec<Option<Image>>,
     /// Values of the uniform registers when a group starts.
     pub uniforms: Vec<u64>,
     /// Bytes of arguments in private memory: (offset, bytes).

@@ -66,8 +66,8 @@ impl Values {
 
     /// Whether the result of an instruction is there already. To be asked of each one, in order; `all`: every lane runs.
     pub fn is_known(&mut self, pc: usize, inst: &Inst, code: &Code, all: bool) -> bool {
-        if let Inst::Load { list, count, .. } = *inst {
-            for to in code.listed(list, count) {
+        if matches!(inst, Inst::Load { .. } | Inst::ReadImage { .. }) {
+            for to in inst.results(code) {
                 let number = self.new_number();
                 self.set(*to, number);
             }

@@ -53,6 +53,25 @@ pub enum Scan {
     Exclusive,
 }
 
+/// What is asked about an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ImageQuery {
+    /// Texels along x.
+    Width,
+    /// Along y.
+    Height,
+    /// Along z.
+    Depth,
+    /// Layers.
+    Layers,
+    /// `CLK_R` and the like.
+    Order,
+    /// `CLK_UNORM_INT8` and the like.
+    Channel,
+    /// Width and height, for a volume also depth and 0.
+    Size,
+}
+
 /// A function of the language. Every variant says its operands and result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Builtin {
@@ -431,6 +450,12 @@ pub enum Builtin {
     Shuffle,
     /// `shuffle2(vector, vector, mask)`.
     Shuffle2,
+    /// `T4 read_image*(image, sampler, coordinate)`, of `float`, `int`, `uint` or `half`; of integers without a sampler too.
+    ReadImage,
+    /// `void write_image*(image, int coordinate, T4)`.
+    WriteImage,
+    /// `get_image_*(image)`: `int`, `int2`, `int4`; of layers `size_t`.
+    ImageQuery(ImageQuery),
     /// `int work_group_all(int)`.
     WorkGroupAll,
     /// `int work_group_any(int)`.

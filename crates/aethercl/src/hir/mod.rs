@@ -15,7 +15,7 @@ mod order;
 mod tree;
 mod visit;
 
-pub use builtin::{Builtin, Reduction, Rounding, Scan};
+pub use builtin::{Builtin, ImageQuery, Reduction, Rounding, Scan};
 pub use order::{MemoryOrder, Scope};
 pub use tree::{
     BinaryOp, Case, CompareOp, Expr, ExprKind, FormatPiece, Init, InitPart, LogicalOp, Place, PlaceKind,

@@ -8,10 +8,12 @@ use crate::check::Checks;
 use crate::counters::Counters;
 use crate::exec::bytecode::{Code, Parameter, preset};
 use crate::exec::{Buffer, Ran, Shared, Stop, run_groups, save};
-use crate::memory::address::{Space, object_pointer, with_argument};
+use crate::image::Image;
+use crate::memory::address::{MAX_ARGUMENTS, Space, object_pointer, with_argument};
 use crate::memory::{Allocation, Memory, MemoryError};
 use crate::program::{ArgKind, KernelInfo, Program};
 use crate::text::counted;
+use crate::types::ImageAccess;
 use std::sync::Arc;
 
 /// Private memory that the work-items of a group may take together.
@@ -149,6 +151,7 @@ impl Program {
             constants: self.constants(),
             memory,
             buffers: Vec::new(),
+            images: Vec::new(),
             uniforms: vec![0; code.uniforms as usize],
             private_arguments: Vec::new(),
             range: [range.offset, range.global, range.local],
@@ -235,6 +238,20 @@ fn buffer(memory: &Memory, address: u64, bytes: u64, access: Access) -> Result<B
     Ok(Buffer { allocation, start, bytes, writable: access == Access::Write })
 }
 
+/// The memory of an image.
+fn image_memory(
+    memory: &Memory,
+    image: &Image,
+    access: ImageAccess,
+    how: Access,
+) -> Result<Buffer, LaunchError> {
+    if image.extent.contains(&0) {
+        return Err(LaunchError::Range(format!("an image of {:?} texels", image.extent)));
+    }
+    let how = if access == ImageAccess::Read { Access::Read } else { how };
+    buffer(memory, image.address, image.bytes(), how)
+}
+
 /// The bytes of an argument as the kernel's parameter holds them.
 fn argument_bytes(
     shared: &mut Shared<'_>,
@@ -264,6 +281,18 @@ fn argument_bytes(
             shared.local_arguments.push((offset, *bytes as u32, index));
             object_pointer(Space::Local, object, u64::from(offset)).to_le_bytes().to_vec()
         }
+        (ArgKind::Image(kind, access), Arg::Image(image, how)) if *kind == image.kind => {
+            if index >= MAX_ARGUMENTS {
+                return wrong(format!("images are among the first {MAX_ARGUMENTS} arguments"));
+            }
+            held = Some(image_memory(shared.memory, image, *access, *how)?);
+            shared.images.resize(index, None);
+            shared.images.push(Some(*image));
+            image.parameter(with_argument(image.address, index))
+        }
+        (ArgKind::Image(kind, _), _) => return wrong(format!("the parameter takes an {}", kind.name())),
+        (ArgKind::Sampler, Arg::Sampler(sampler)) => sampler.0.to_le_bytes().to_vec(),
+        (ArgKind::Sampler, _) => return wrong("the parameter takes a sampler".to_string()),
         (ArgKind::Value(size), Arg::Scalar(bytes)) if *size == bytes.len() as u64 => bytes.to_vec(),
         (ArgKind::Value(size), Arg::Scalar(bytes)) => {
             return wrong(format!("the parameter takes {}, given: {}", counted(*size, "byte"), bytes.len()));

@@ -2,6 +2,7 @@
 
 use crate::check::{Checks, Finding};
 use crate::counters::Counters;
+use crate::image::{Image, Sampler};
 use crate::memory::MemoryError;
 use std::fmt;
 use std::time::Duration;
@@ -31,6 +32,10 @@ pub enum Arg<'a> {
     Scalar(&'a [u8]),
     /// Local memory of so many bytes.
     Local(usize),
+    /// An image, and what the kernel may do with it.
+    Image(Image, Access),
+    /// A sampler.
+    Sampler(Sampler),
     /// Device memory that the kernel reaches by addresses which it reads, behind the arguments of its parameters.
     Indirect {
         /// Its first byte.

@@ -1,6 +1,7 @@
 //! A launch descriptor whose kernel is OpenCL C.
 
 use super::work::{Done, Failure, Work};
+use crate::image::{Image, Sampler};
 use crate::memory::Memory;
 use crate::model::Profile;
 use crate::{Access, Arg, LaunchError, LaunchOptions, NdRange, Program};
@@ -27,6 +28,10 @@ pub enum Binding {
     Scalar(Vec<u8>),
     /// Local memory of this many bytes.
     Local(usize),
+    /// An image, and what the launch says that the kernel does with it.
+    Image(Image, Access),
+    /// A sampler.
+    Sampler(Sampler),
     /// Part of device memory that the kernel reaches by addresses which it reads; behind all others.
     Indirect {
         /// Address of its first byte.
@@ -73,6 +78,8 @@ impl KernelLaunch {
             .map(|binding| match binding {
                 Binding::Scalar(bytes) => Arg::Scalar(bytes),
                 Binding::Local(bytes) => Arg::Local(*bytes),
+                Binding::Image(image, access) => Arg::Image(*image, *access),
+                Binding::Sampler(sampler) => Arg::Sampler(*sampler),
                 Binding::Buffer { address, bytes, access } => {
                     Arg::Buffer { address: *address, bytes: *bytes, access: *access }
                 }
@@ -105,6 +112,8 @@ impl Work for KernelLaunch {
                 Binding::Buffer { bytes, .. } | Binding::Indirect { bytes, .. } => bytes.hash(&mut hash),
                 Binding::Scalar(bytes) => bytes.hash(&mut hash),
                 Binding::Local(bytes) => bytes.hash(&mut hash),
+                Binding::Image(image, _) => Image { address: 0, ..*image }.hash(&mut hash),
+                Binding::Sampler(sampler) => sampler.hash(&mut hash),
             }
         }
         hash.finish()

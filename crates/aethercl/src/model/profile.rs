@@ -88,8 +88,16 @@ pub struct Rates {
     pub local: u32,
     /// Addresses of global loads and stores.
     pub global: u32,
+    /// Reads of images, each of up to four texels of four bytes (a bilinear one of RGBA8).
+    #[serde(default = "texture_rate")]
+    pub texture: u32,
     /// Branches, and what keeps the masks.
     pub branch: u32,
+}
+
+/// Of profiles that do not say it: what most GPUs have.
+fn texture_rate() -> u32 {
+    4
 }
 
 /// How long single operations take.
@@ -233,6 +241,39 @@ impl Profile {
         Ok(profile)
     }
 
+    /// The text of a profile that comes with the crate.
+    pub fn text(name: &str) -> Option<&'static str> {
+        OWN.iter().find(|(own, _)| *own == name).map(|(_, text)| *text)
+    }
+
+    /// A profile's text with some figures changed, each as `table.figure=value`; KB, MB and GB behind a number count by 1024.
+    /// Short: `l1`, `l2`, `units`, `clock` (MHz), `memory` (bytes), `bandwidth` (GB/s). Its name says what was changed.
+    ///
+    /// # Errors
+    /// A figure that there is not, or a value that is none or cannot be.
+    pub fn changed(text: &str, changes: &[String]) -> Result<String, ProfileError> {
+        let mut table: toml::Table =
+            text.parse().map_err(|e: toml::de::Error| ProfileError(e.to_string()))?;
+        for change in changes {
+            let (name, value) = change
+                .split_once('=')
+                .ok_or_else(|| ProfileError(format!("{change:?} is no NAME=VALUE, as in l2=100MB")))?;
+            let name = SHORT.iter().find(|(short, _)| *short == name).map_or(name, |(_, long)| long);
+            let value = figure(value).ok_or_else(|| {
+                ProfileError(format!("{change:?}: no number, as 64, 1.5, true or 100MB are"))
+            })?;
+            let place =
+                name.split_once('.').and_then(|(group, figure)| table.get_mut(group)?.get_mut(figure));
+            *place.ok_or_else(|| ProfileError(format!("there is no figure {name:?} in a profile")))? = value;
+        }
+        let own = table.get("name").and_then(toml::Value::as_str).unwrap_or_default();
+        let called = format!("{own} {}", changes.join(" "));
+        table.insert("name".into(), toml::Value::String(called));
+        let text = table.to_string();
+        Self::parse(&text)?;
+        Ok(text)
+    }
+
     fn check(&self) -> Result<(), ProfileError> {
         let (c, r, m) = (&self.compute, &self.rates, &self.memory);
         let positive = [
@@ -250,6 +291,7 @@ impl Profile {
             ("rates.special", f64::from(r.special)),
             ("rates.local", f64::from(r.local)),
             ("rates.global", f64::from(r.global)),
+            ("rates.texture", f64::from(r.texture)),
             ("rates.branch", f64::from(r.branch)),
             ("local.banks", f64::from(self.local.banks)),
             ("local.bank_bytes", f64::from(self.local.bank_bytes)),
@@ -307,6 +349,28 @@ impl Profile {
     }
 }
 
+/// Figures that are changed often.
+const SHORT: [(&str, &str); 6] = [
+    ("l1", "cache.l1_bytes"),
+    ("l2", "cache.l2_bytes"),
+    ("units", "compute.units"),
+    ("clock", "compute.clock_mhz"),
+    ("memory", "memory.bytes"),
+    ("bandwidth", "memory.gb_per_s"),
+];
+
+/// A value as a command line gives it.
+fn figure(text: &str) -> Option<toml::Value> {
+    let units = [("KB", 10), ("MB", 20), ("GB", 30)];
+    if let Some((number, shift)) = units.iter().find_map(|(u, shift)| Some((text.strip_suffix(u)?, shift))) {
+        let bytes = number.parse::<f64>().ok()? * f64::from(1u32 << shift);
+        return (bytes.is_finite() && bytes < 9e18).then_some(toml::Value::Integer(bytes as i64));
+    }
+    let whole = text.parse().ok().map(toml::Value::Integer);
+    let part = || text.parse().ok().map(toml::Value::Float);
+    whole.or_else(part).or_else(|| text.parse().ok().map(toml::Value::Boolean))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,6 +391,28 @@ mod tests {
         assert!((peak("h200") - 66_900.0).abs() < 200.0);
         assert!((peak("arc-a770") - 17_200.0).abs() < 100.0);
         assert_eq!(peak("teaching"), 64.0);
+    }
+
+    #[test]
+    fn figures_are_changed_by_name() {
+        let text = Profile::text("h200").unwrap();
+        let changed = |list: &[&str]| {
+            let list: Vec<String> = list.iter().map(|c| c.to_string()).collect();
+            Profile::changed(text, &list).and_then(|text| Profile::parse(&text))
+        };
+        let p = changed(&["l2=100MB", "latency.dram_ns=300", "memory.efficiency=0.5"]).unwrap();
+        assert_eq!((p.cache.l2_bytes, p.latency.dram_ns, p.memory.efficiency), (100 << 20, 300, 0.5));
+        assert_eq!(p.name, "h200 l2=100MB latency.dram_ns=300 memory.efficiency=0.5");
+        for (wrong, says) in [
+            ("l3=1", "no figure"),
+            ("l2", "NAME=VALUE"),
+            ("l2=much", "no number"),
+            ("units=0", "compute.units"),
+            ("memory.efficiency=2", "above one"),
+        ] {
+            let e = changed(&[wrong]).unwrap_err().to_string();
+            assert!(e.contains(says), "{wrong}: {e}");
+        }
     }
 
     #[test]

@@ -235,6 +235,8 @@ fn bounds(profile: &Profile, counters: &Counters, occupancy: &Occupancy, traffic
     let local = (counters.local_passes as f64 * pass).max(counters.local_requests as f64 / local_lanes);
     let addresses = (counters.global_load.requests + counters.global_store.requests) as f64 * width;
     let l1 = (addresses / f64::from(r.global)).max(traffic.l1 / f64::from(profile.cache.l1_bytes_per_clock));
+    // Texture units stand before the same cache.
+    let l1 = l1.max(counters.texture_steps as f64 / f64::from(r.texture.max(1)));
     let atomics = (ops.atomic_global as f64) / f64::from(profile.cache.l2_atomics_per_clock) / clocks;
     [
         issued / f64::from(c.schedulers) / clocks,

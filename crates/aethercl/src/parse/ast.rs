@@ -2,7 +2,7 @@
 
 use crate::lex::Symbol;
 use crate::source::Span;
-use crate::types::{Space, Type};
+use crate::types::{ImageAccess, Space, Type};
 
 /// A declaration or function of program scope.
 #[derive(Debug)]
@@ -79,6 +79,8 @@ pub struct Specs {
     pub qualifiers: Qualifiers,
     /// The type.
     pub base: TypeSpec,
+    /// `read_only` and the like, which an image may have.
+    pub access: Option<ImageAccess>,
     /// Attributes.
     pub attributes: Vec<Attribute>,
     /// The type's first token.

@@ -7,7 +7,7 @@ use super::ast::{
 use super::words::{is_reserved, space_named, type_named, unsupported_type};
 use super::{Meaning, Parser};
 use crate::lex::TokenKind;
-use crate::types::{INT, Scalar, Type};
+use crate::types::{INT, ImageAccess, Scalar, Type};
 
 /// Attributes whose arguments are expressions that matter here; those of others are skipped.
 const WITH_ARGS: [&str; 7] = [
@@ -177,6 +177,7 @@ impl Parser<'_> {
             is_kernel: false,
             qualifiers: Qualifiers::default(),
             base: TypeSpec::Plain(Type::Void),
+            access: None,
             attributes: Vec::new(),
             span,
         };
@@ -211,6 +212,9 @@ impl Parser<'_> {
         }
         if let Some(ty) = words.finish() {
             match ty {
+                Ok(Type::Image(kind, access)) => {
+                    specs.base = TypeSpec::Plain(Type::Image(kind, specs.access.unwrap_or(access)));
+                }
                 Ok(ty) => specs.base = TypeSpec::Plain(ty),
                 Err(why) => return self.error(specs.span, why),
             }
@@ -282,26 +286,27 @@ impl Parser<'_> {
 
     /// Storage classes, `inline`, `__kernel` and attributes; false for another word.
     fn specifier_word(&mut self, specs: &mut Specs) -> Option<bool> {
-        let storage =
-            match self.word() {
-                "typedef" => Some(Storage::Typedef),
-                "static" => Some(Storage::Static),
-                "extern" => Some(Storage::Extern),
-                "inline" | "__inline" | "__inline__" | "register" | "auto" | "_Noreturn"
-                | "__extension__" => None,
-                // Images are refused by their type.
-                "read_only" | "__read_only" | "write_only" | "__write_only" | "read_write"
-                | "__read_write" => None,
-                "__kernel" | "kernel" => {
-                    specs.is_kernel = true;
-                    None
-                }
-                "__attribute__" | "__attribute" => {
-                    self.attributes(&mut specs.attributes)?;
-                    return Some(true);
-                }
-                _ => return Some(false),
-            };
+        let storage = match self.word() {
+            "typedef" => Some(Storage::Typedef),
+            "static" => Some(Storage::Static),
+            "extern" => Some(Storage::Extern),
+            "inline" | "__inline" | "__inline__" | "register" | "auto" | "_Noreturn" | "__extension__" => {
+                None
+            }
+            word if ImageAccess::named(word).is_some() => {
+                specs.access = ImageAccess::named(word);
+                None
+            }
+            "__kernel" | "kernel" => {
+                specs.is_kernel = true;
+                None
+            }
+            "__attribute__" | "__attribute" => {
+                self.attributes(&mut specs.attributes)?;
+                return Some(true);
+            }
+            _ => return Some(false),
+        };
         let span = self.next().span;
         if storage.is_some() {
             if specs.storage.is_some() && specs.storage != storage {
@@ -430,7 +435,7 @@ fn is_specifier(word: &str) -> bool {
         "short",
         "_Static_assert",
     ];
-    WORDS.contains(&word)
+    WORDS.contains(&word) || ImageAccess::named(word).is_some()
 }
 
 impl Words {

@@ -1,6 +1,6 @@
 //! Names of the language's types and its reserved words.
 
-use crate::types::{Scalar, Space, Type};
+use crate::types::{ImageAccess, ImageKind, Scalar, Space, Type};
 
 /// A type with a name of its own: scalars, vectors, `size_t`, `event_t`, the atomic types.
 pub(crate) fn type_named(word: &str) -> Option<Type> {
@@ -10,8 +10,12 @@ pub(crate) fn type_named(word: &str) -> Option<Type> {
     match word {
         "void" => return Some(Type::Void),
         "event_t" => return Some(Type::Event),
+        "sampler_t" => return Some(Type::Sampler),
         "atomic_flag" => return Some(Type::Atomic(Scalar::I32)),
         _ => {}
+    }
+    if let Some(kind) = ImageKind::ALL.into_iter().find(|kind| kind.name() == word) {
+        return Some(Type::Image(kind, ImageAccess::Read));
     }
     if let Some(rest) = word.strip_prefix("atomic_") {
         let s = scalar_named(rest)?;
@@ -51,11 +55,13 @@ fn scalar_named(word: &str) -> Option<Scalar> {
 /// A type of the language that this device does not have.
 pub(super) fn unsupported_type(word: &str) -> Option<&'static str> {
     match word {
-        "sampler_t" | "queue_t" | "clk_event_t" | "ndrange_t" | "reserve_id_t" | "pipe" => {
-            Some("this device has no samplers, pipes or device-side queues")
+        "queue_t" | "clk_event_t" | "ndrange_t" | "reserve_id_t" | "pipe" => {
+            Some("this device has no pipes or device-side queues")
         }
         "complex" | "imaginary" | "quad" | "_Complex" | "_Imaginary" => Some("reserved by the language"),
-        _ if word.starts_with("image") && word.ends_with("_t") => Some("this device has no images"),
+        _ if word.starts_with("image") && word.ends_with("_t") && type_named(word).is_none() => {
+            Some("this device has no depth or multi-sampled images")
+        }
         _ => None,
     }
 }

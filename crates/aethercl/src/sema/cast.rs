@@ -48,6 +48,9 @@ impl Sema<'_> {
                 let bits = fold::convert(value, Type::Scalar(Scalar::U64));
                 return Some(reinterpret(bits, to));
             }
+            (Type::Scalar(s), Type::Sampler) if s.is_integer() => {
+                return self.implicit(value, to, "casting to", span);
+            }
             (Type::Scalar(_), Type::Event) if is_null(&value) => {
                 return self.implicit(value, to, "casting to", span);
             }

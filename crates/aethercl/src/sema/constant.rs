@@ -41,8 +41,23 @@ impl Sema<'_> {
         if expr.ty.is_pointer() {
             return self.constant_address(expr);
         }
+        if let (Type::Sampler, ExprKind::Int(bits)) = (expr.ty, &expr.kind) {
+            return Some(Constant::Numbers(vec![Number::Int(*bits)], Scalar::U32));
+        }
         let element = expr.ty.element()?;
         self.numbers(expr).map(|list| Constant::Numbers(list, element))
+    }
+
+    /// The sampler of an integer's bits.
+    pub(super) fn sampler(&self, expr: Expr) -> Expr {
+        let bits = fold::convert(expr, Type::Scalar(Scalar::U32));
+        match self.constant(&bits) {
+            Some(Constant::Numbers(list, _)) if list.len() == 1 => match list[0] {
+                Number::Int(known) => Expr { kind: ExprKind::Int(known), ty: Type::Sampler, span: bits.span },
+                Number::Float(_) => super::convert::reinterpret(bits, Type::Sampler),
+            },
+            _ => super::convert::reinterpret(bits, Type::Sampler),
+        }
     }
 
     fn numbers(&self, expr: &Expr) -> Option<Vec<Number>> {

@@ -24,6 +24,9 @@ impl Sema<'_> {
                 return Some(Expr { kind: ExprKind::Int(0), ty: to, span: expr.span });
             }
             (Type::Scalar(s), Type::Atomic(a)) if s == a => return Some(expr),
+            (Type::Scalar(s), Type::Sampler) if s.is_integer() => return Some(self.sampler(expr)),
+            // A function may take an image without saying what it does with it.
+            (Type::Image(a, _), Type::Image(b, _)) if a == b => return Some(reinterpret(expr, to)),
             _ => {}
         }
         let (from, wanted) = (self.type_name(expr.ty), self.type_name(to));

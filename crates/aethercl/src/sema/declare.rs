@@ -94,6 +94,8 @@ impl Sema<'_> {
         let (name, span) = declarator.name?;
         let space = match q.space {
             Some(space) => space,
+            // Its value is part of the program.
+            None if q.ty == Type::Sampler => Space::Constant,
             None if self.features.version >= 200 => Space::Global,
             None => {
                 let name = self.text(name).to_string();
@@ -111,7 +113,7 @@ impl Sema<'_> {
         let length_from_init =
             matches!(q.ty, Type::Array(id) if self.types.array(id).len == 0) && init.is_some();
         if !length_from_init {
-            self.check_object(q.ty, span)?;
+            self.check_variable(q.ty, span)?;
         }
         if space == Space::Constant && init.is_none() {
             return self.error(span, "variable in constant address space must be initialized");
@@ -235,7 +237,7 @@ impl Sema<'_> {
         let unsized_array =
             matches!(q.ty, Type::Array(id) if self.types.array(id).len == 0) && init.is_some();
         if !unsized_array {
-            self.check_object(q.ty, span)?;
+            self.check_variable(q.ty, span)?;
         }
         let local = self.local_of(name, q, space, span);
         let id = self.new_local(local)?;
@@ -272,6 +274,19 @@ impl Sema<'_> {
         {
             current.known.insert(id, (bits, q.ty));
         }
+    }
+
+    /// A variable or field of this type can exist; an image is a parameter only.
+    pub(super) fn check_variable(&mut self, ty: Type, span: Span) -> Option<()> {
+        let mut inner = ty;
+        while let Type::Array(id) = inner {
+            inner = self.types.array(id).of;
+        }
+        if let Type::Image(..) = inner {
+            let name = self.type_name(inner);
+            return self.error(span, format!("type '{name}' can only be used as a function parameter"));
+        }
+        self.check_object(ty, span)
     }
 
     /// An object of this type can exist.

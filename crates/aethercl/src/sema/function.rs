@@ -7,7 +7,7 @@ use super::{Current, Declared, Qualified, Sema, labels};
 use crate::hir::{Function, Kernel, LocalId, Stmt, StmtKind};
 use crate::parse::ast::{Attribute, Declarator, Derived, FunctionDef, Param, Specs};
 use crate::source::Span;
-use crate::types::{PointerType, Scalar, Space, Type};
+use crate::types::{ImageAccess, PointerType, Scalar, Space, Type};
 
 impl Sema<'_> {
     /// A prototype.
@@ -271,6 +271,9 @@ impl Sema<'_> {
                     );
                 }
                 Some(())
+            }
+            Type::Image(_, ImageAccess::Both) if self.features.version < 200 => {
+                self.error(span, "access qualifier 'read_write' needs OpenCL C 2.0")
             }
             Type::Scalar(Scalar::Bool | Scalar::F16) | Type::Event | Type::Atomic(_) => {
                 self.error(span, format!("'{name}' cannot be used as the type of a kernel parameter"))

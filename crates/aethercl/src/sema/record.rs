@@ -72,7 +72,7 @@ impl Sema<'_> {
             for declarator in &member.declarators {
                 let (name, span) = declarator.name?;
                 let q = self.declared_type(base, declarator, None)?;
-                self.check_object(q.ty, span)?;
+                self.check_variable(q.ty, span)?;
                 if q.space.is_some_and(|s| s != Space::Private) {
                     return self.error(span, "field may not be qualified with an address space");
                 }

@@ -24,6 +24,8 @@ impl Types {
             Type::Vector(s, n) => format!("{}{n}", s.name()),
             Type::Atomic(s) => format!("atomic_{}", s.name()),
             Type::Event => "event_t".into(),
+            Type::Image(kind, access) => format!("{} {}", access.keyword(), kind.name()),
+            Type::Sampler => "sampler_t".into(),
             Type::Record(id) => {
                 let r = self.record(id);
                 let kind = if r.is_union { "union" } else { "struct" };

@@ -5,6 +5,9 @@
 //! 64-bit pointers and `size_t`.
 
 mod display;
+mod image;
+
+pub use image::{ImageAccess, ImageKind};
 
 use std::collections::HashMap;
 
@@ -144,6 +147,10 @@ pub enum Type {
     Atomic(Scalar),
     /// `event_t`: 64 bits, made by the asynchronous copies.
     Event,
+    /// `image2d_t` and the other kinds: its address, then width, height, depth, layers, channel order and channel type in 32 bits each.
+    Image(ImageKind, ImageAccess),
+    /// `sampler_t`: 32 bits.
+    Sampler,
 }
 
 /// `int`.
@@ -331,6 +338,8 @@ impl Types {
             Type::Vector(s, 3) => s.size() * 4,
             Type::Vector(s, n) => s.size() * u64::from(n),
             Type::Pointer(_) | Type::Event => 8,
+            Type::Image(..) => 32,
+            Type::Sampler => 4,
             Type::Array(id) => {
                 let a = self.array(id);
                 self.size(a.of).saturating_mul(a.len)
@@ -344,6 +353,7 @@ impl Types {
         match ty {
             Type::Array(id) => self.align(self.array(id).of),
             Type::Record(id) => self.record(id).align.max(1),
+            Type::Image(..) => 8,
             other => self.size(other),
         }
     }

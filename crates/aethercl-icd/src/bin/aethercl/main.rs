@@ -1,13 +1,15 @@
 //! `aethercl run PROGRAM …`: runs a program that uses OpenCL on simulated GPUs, and tells at its end what it did there.
 
+mod compare;
 mod show;
+mod start;
 
 use aethercl_icd::summary::Summary;
 use clap::{Parser, Subcommand};
-use std::fmt::Write as _;
+use start::start;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::{ExitCode, ExitStatus};
 
 /// AetherCL, simulated GPUs for programs that use OpenCL.
 #[derive(Parser)]
@@ -23,6 +25,10 @@ enum What {
     ///
     /// The exit code is the program's own. Where that is 0: 3 with findings, 4 where a kernel or transfer failed.
     Run(Run),
+    /// Runs a program on several simulated GPUs, one after the other, and shows its kernels' modelled times side by side.
+    ///
+    /// What it writes to standard output is of the first run. The exit code is that of the first run that ended badly.
+    Compare(compare::Compare),
 }
 
 #[derive(clap::Args)]
@@ -55,8 +61,14 @@ const FAILED: u8 = 4;
 const NOT_STARTED: u8 = 127;
 
 fn main() -> ExitCode {
-    let What::Run(run) = Arguments::parse().command;
-    match run.run() {
+    let ended = match Arguments::parse().command {
+        What::Run(run) => run.run(),
+        What::Compare(compare) => compare.run().map(|(table, status)| {
+            say(&table);
+            status.map_or(0, |status| code(status, None))
+        }),
+    };
+    match ended {
         Ok(code) => ExitCode::from(code),
         Err(why) => {
             say(&format!("error: {why}\n"));
@@ -72,27 +84,8 @@ fn say(text: &str) {
 
 impl Run {
     fn run(&self) -> Result<u8, String> {
-        aethercl::Checks::parse(&self.check)?;
-        let library = library()?;
-        let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
-        let vendors = folder.path().join("vendors");
-        let inside = |e: std::io::Error| format!("{}: {e}", folder.path().display());
-        std::fs::create_dir(&vendors).map_err(inside)?;
-        let line = format!("{}\n", library.display());
-        std::fs::write(vendors.join("aethercl.icd"), line).map_err(inside)?;
-        let mut command = Command::new(&self.program[0]);
-        command.args(&self.program[1..]);
-        // The one for Khronos' loader, the other for both; a trailing slash tells ocl-icd that it is a folder.
-        command.env("OCL_ICD_FILENAMES", &library).env("OCL_ICD_VENDORS", format!("{}/", vendors.display()));
-        command.env("AETHERCL_REPORT", folder.path().join("%p.json")).env("AETHERCL_CHECK", &self.check);
-        if let Some(profiles) = &self.profile {
-            command.env("AETHERCL_PROFILES", profiles);
-        }
-        if let Some(seconds) = self.timeout {
-            command.env("AETHERCL_TIMEOUT", seconds.to_string());
-        }
-        let status = command.status().map_err(|e| format!("{}: {e}", self.program[0]))?;
-        let summary = collect(folder.path())?;
+        let profile = self.profile.as_deref();
+        let (status, summary) = start(&self.program, &self.check, profile, self.timeout, false)?;
         match &summary {
             Some(summary) => self.show(summary)?,
             None => say("aethercl: the program used no simulated GPU, or was ended before it could tell\n"),
@@ -114,21 +107,6 @@ impl Run {
     }
 }
 
-/// What the processes of the program wrote; none where none did.
-fn collect(folder: &Path) -> Result<Option<Summary>, String> {
-    let mut all: Option<Summary> = None;
-    for entry in std::fs::read_dir(folder).map_err(|e| e.to_string())?.flatten() {
-        let path = entry.path();
-        if path.extension().is_none_or(|e| e != "json") {
-            continue;
-        }
-        let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let one: Summary = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-        all.get_or_insert_default().add(one);
-    }
-    Ok(all)
-}
-
 fn code(status: ExitStatus, summary: Option<&Summary>) -> u8 {
     match status.code() {
         Some(0) if summary.is_some_and(|s| !s.failures.is_empty()) => FAILED,
@@ -146,29 +124,4 @@ fn signal(status: ExitStatus) -> u8 {
 #[cfg(not(unix))]
 fn signal(_: ExitStatus) -> u8 {
     0
-}
-
-/// The driver: `AETHERCL_LIBRARY`, or one of its names beside this program or in `lib` beside its folder.
-fn library() -> Result<PathBuf, String> {
-    if let Some(path) = std::env::var_os("AETHERCL_LIBRARY") {
-        let path = PathBuf::from(path);
-        return if path.is_file() {
-            std::path::absolute(&path).map_err(|e| e.to_string())
-        } else {
-            Err(format!("AETHERCL_LIBRARY: {} is no file", path.display()))
-        };
-    }
-    let own = std::env::current_exe().map_err(|e| format!("where this program is: {e}"))?;
-    let beside = own.parent().unwrap_or(Path::new("."));
-    let mut looked = String::new();
-    for folder in [beside.to_path_buf(), beside.join("../lib")] {
-        for name in ["libaethercl.so", "libaethercl_icd.so", "libaethercl.dylib", "aethercl.dll"] {
-            let path = folder.join(name);
-            if path.is_file() {
-                return Ok(path);
-            }
-        }
-        let _ = write!(looked, " {}", folder.display());
-    }
-    Err(format!("there is no libaethercl.so in{looked}; AETHERCL_LIBRARY names it"))
 }

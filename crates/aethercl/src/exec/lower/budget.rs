@@ -123,7 +123,8 @@ impl Lower<'_> {
         }
         let count = match ty {
             Type::Void => 0,
-            Type::Scalar(_) | Type::Atomic(_) | Type::Pointer(_) | Type::Event => 1,
+            Type::Scalar(_) | Type::Atomic(_) | Type::Pointer(_) | Type::Event | Type::Sampler => 1,
+            Type::Image(..) => 7,
             Type::Vector(_, n) => u64::from(n),
             Type::Array(id) => {
                 let array = types.array(id);

@@ -64,6 +64,9 @@ impl Lower<'_> {
             | SubGroupShuffleDown
             | SubGroupBallot => self.collective(b, args, e),
             Fract | Frexp | Modf | Sincos | Remquo | LgammaR => self.two_results(b, args, e),
+            ReadImage => self.read_image(args, e),
+            WriteImage => self.write_image(args),
+            ImageQuery(what) => self.image_query(what, args, e),
             _ => self.builtin_rest(b, args, e),
         }
     }
@@ -109,7 +112,7 @@ impl Lower<'_> {
         }
     }
 
-    fn effect(&mut self, inst: Inst) -> Value {
+    pub(super) fn effect(&mut self, inst: Inst) -> Value {
         if !self.unreachable {
             self.e.push(inst);
         }

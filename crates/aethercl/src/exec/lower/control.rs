@@ -265,6 +265,8 @@ fn is_pure(b: Builtin) -> bool {
             | VloadaHalf
             | VstoreHalf(_)
             | VstoreaHalf(_)
+            | ReadImage
+            | WriteImage
             | Barrier
             | SubGroupBarrier
             | MemFence

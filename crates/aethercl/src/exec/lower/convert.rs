@@ -25,7 +25,13 @@ impl Lower<'_> {
         if to == Type::Void {
             return Vec::new();
         }
-        let kind = |ty: Type| ty.element().unwrap_or(Scalar::U64);
+        if matches!(to, Type::Image(..)) {
+            return value.clone();
+        }
+        let kind = |ty: Type| match ty {
+            Type::Sampler => Scalar::U32,
+            ty => ty.element().unwrap_or(Scalar::U64),
+        };
         let (a, b) = (kind(from), kind(to));
         value.iter().map(|v| self.convert_scalar(a, b, *v, r, saturate)).collect()
     }

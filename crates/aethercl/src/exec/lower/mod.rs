@@ -13,6 +13,7 @@ mod declare;
 mod emit;
 mod expr;
 mod facts;
+mod image;
 mod lanewise;
 mod loops;
 mod numeric;
@@ -321,6 +322,11 @@ impl Lower<'_> {
                     .extend((0..u32::from(n)).map(|i| Leaf { offset: offset + i * size, mem: mem_type(s) }));
             }
             Type::Pointer(_) | Type::Event => leaves.push(Leaf { offset, mem: MemType::B64 }),
+            Type::Sampler => leaves.push(Leaf { offset, mem: MemType::B32 }),
+            Type::Image(..) => {
+                leaves.push(Leaf { offset, mem: MemType::B64 });
+                leaves.extend((2..8).map(|word| Leaf { offset: offset + 4 * word, mem: MemType::B32 }));
+            }
             Type::Array(id) => {
                 let array = types.array(id);
                 let size = types.size(array.of) as u32;

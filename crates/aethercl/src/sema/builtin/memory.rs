@@ -121,7 +121,8 @@ impl Sema<'_> {
     /// An integer argument as `size_t`.
     fn as_size(&mut self, call: &Call, index: usize) -> Option<Expr> {
         let arg = call.args.get(index)?.clone();
-        if !arg.ty.is_integer() {
+        // A `float` too, as C converts arguments.
+        if !matches!(arg.ty, Type::Scalar(_)) {
             return self.no_match(call);
         }
         Some(fold::convert(arg, SIZE_T))

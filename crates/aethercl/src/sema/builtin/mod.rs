@@ -2,6 +2,7 @@
 
 mod atomic;
 mod format;
+mod image;
 mod memory;
 mod resolve;
 mod special;
@@ -144,9 +145,6 @@ impl Sema<'_> {
 /// Why a function of the language does not exist here.
 fn unsupported(name: &str) -> Option<&'static str> {
     let starts = |list: &[&str]| list.iter().any(|p| name.starts_with(p));
-    if starts(&["read_image", "write_image", "get_image_"]) {
-        return Some("this device has no images");
-    }
     if starts(&[
         "read_pipe",
         "write_pipe",

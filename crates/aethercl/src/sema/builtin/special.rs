@@ -2,7 +2,7 @@
 
 use super::super::{Sema, fold};
 use super::memory::rounding_suffix;
-use super::{Call, atomic, memory};
+use super::{Call, atomic, image, memory};
 use crate::hir::{Builtin, Expr, Rounding};
 use crate::parse::type_named;
 use crate::types::{Scalar, Type};
@@ -49,6 +49,7 @@ const COMPILER: [&str; 8] = [
 pub(super) fn is_known(name: &str) -> bool {
     memory::is_known(name)
         || atomic::is_known(name)
+        || image::is_known(name)
         || convert_named(name).is_some()
         || as_named(name).is_some()
         || matches!(name, "shuffle" | "shuffle2")
@@ -63,6 +64,9 @@ impl Sema<'_> {
         }
         if atomic::is_known(call.name) {
             return self.call_atomic(call);
+        }
+        if image::is_known(call.name) {
+            return self.call_image(call);
         }
         if matches!(call.name, "shuffle" | "shuffle2") {
             return self.shuffle(call);
