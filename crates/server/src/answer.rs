@@ -18,25 +18,6 @@ pub enum Part {
     CallEnd,
 }
 
-/// Reads one answer.
-#[derive(Clone, Debug, Default)]
-pub struct Reader {}
-
-impl Reader {
-    /// Takes more text of the answer.
-    pub fn push(&mut self, text: &str) -> Vec<Part> {
-        match text.is_empty() {
-            true => Vec::new(),
-            false => vec![Part::Content(text.to_owned())],
-        }
-    }
-
-    /// What was held back, at the end.
-    pub fn finish(&mut self) -> Vec<Part> {
-        Vec::new()
-    }
-}
-
 /// A call of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {

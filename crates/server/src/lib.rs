@@ -15,6 +15,7 @@ mod listen;
 mod logprobs;
 mod metrics;
 mod model;
+mod reader;
 mod registry;
 mod routes;
 mod schemas;

@@ -1,12 +1,12 @@
 //! A loaded model as the HTTP side sees it: what its texts are made of, and the way to the thread that it works on.
 
-use crate::answer::Reader;
+use crate::reader::{Calls, Forms, Reader};
 use crate::error::{ApiError, ApiResult};
 use crate::metrics::{Busy, OfModel};
 use crate::schemas::Schemas;
 use crate::worker::{Asked, Command, Piece, Status, Ticket, Worker};
 use netcl::device::{Device, Error, Result, guarded};
-use netcl::llm::engine::{EngineOptions, Job, Options, Prompts};
+use netcl::llm::engine::{EngineOptions, Job, Options, Prompts, Talk};
 use netcl::llm::sampler::Sampling;
 use netcl::llm::template::Templates;
 use netcl::llm::{LoadedModel, Tokenizer};
@@ -92,6 +92,8 @@ pub struct TextParts {
     pub prompts: Prompts,
     /// Grammars of schemas.
     pub schemas: Schemas,
+    /// How its answers are read.
+    pub forms: Forms,
 }
 
 /// What a model's thread needs, and what it says when it is ready.
@@ -214,17 +216,18 @@ impl Loaded {
 
     /// Whether its answers begin with what it thinks.
     pub fn reasons(&self) -> bool {
-        false
+        self.text.as_ref().is_some_and(|text| text.forms.thinks)
     }
 
     /// Whether its template knows tools, in a form that calls are read from.
     pub fn calls_tools(&self) -> bool {
-        false
+        self.text.as_ref().is_some_and(|text| text.forms.calls.is_some())
     }
 
-    /// Reads an answer.
-    pub fn reader(&self) -> Reader {
-        Reader::default()
+    /// Reads an answer; calls only where functions were given.
+    pub fn reader(&self, tools: bool) -> Reader {
+        let forms = self.text.as_ref().map(|text| text.forms).unwrap_or_default();
+        Reader::new(Forms { calls: forms.calls.filter(|_| tools), ..forms })
     }
 
     /// Whether its thread still takes requests.
@@ -420,5 +423,18 @@ fn quantization(model: &LoadedModel) -> String {
 fn text_parts(model: &LoadedModel) -> Result<Option<TextParts>> {
     let (Some(tokenizer), templates) = model.shared_text_parts() else { return Ok(None) };
     let prompts = Prompts::new(&tokenizer)?;
-    Ok(Some(TextParts { schemas: Schemas::new(Arc::clone(&tokenizer)), tokenizer, templates, prompts }))
+    let forms = forms(&tokenizer, &templates, &prompts);
+    let schemas = Schemas::new(Arc::clone(&tokenizer));
+    Ok(Some(TextParts { schemas, tokenizer, templates, prompts, forms }))
+}
+
+/// How answers of a model with these templates are read.
+fn forms(tokenizer: &Tokenizer, templates: &Templates, prompts: &Prompts) -> Forms {
+    let calls = templates.get(None, true).ok().and_then(|template| Calls::of_template(template.text()));
+    let Ok(template) = templates.get(None, false) else { return Forms { calls, ..Forms::default() } };
+    let thinks = template.text().contains("</think>");
+    let message = serde_json::json!({ "role": "user", "content": "?" });
+    let talk = Talk { messages: std::slice::from_ref(&message), ..Talk::default() };
+    let prompt = prompts.render(tokenizer, template, talk).map(|(text, _)| text).unwrap_or_default();
+    Forms { calls, thinks, thinking: thinks && prompt.trim_end().ends_with("<think>") }
 }

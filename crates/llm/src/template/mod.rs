@@ -55,6 +55,7 @@ pub struct Chat {
 #[derive(Debug)]
 pub struct Template {
     name: String,
+    source: String,
     environment: Environment<'static>,
 }
 
@@ -66,6 +67,7 @@ impl Template {
     pub fn new(name: impl Into<String>, text: &str) -> Result<Self> {
         let name = name.into();
         let mut environment = environment::new();
+        let source = text.to_owned();
         let text = rewrite::rewritten(text).map_err(|line| {
             let most = rewrite::DEEPEST;
             Error::format(format!(
@@ -76,7 +78,12 @@ impl Template {
             environment.add_template_owned("chat", text)
         });
         added?.map_err(|e| wrong(&name, &e))?;
-        Ok(Self { name, environment })
+        Ok(Self { name, source, environment })
+    }
+
+    /// The template as it was read.
+    pub fn text(&self) -> &str {
+        &self.source
     }
 
     /// The text of a conversation.

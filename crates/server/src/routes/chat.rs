@@ -3,12 +3,13 @@
 use super::format::{Format, response_format};
 use super::messages::{messages, tool_choice, tools};
 use super::{Generation, Head, harmless};
-use crate::answer::{Answer, Part, Reader};
+use crate::answer::{Answer, Part};
 use crate::app::App;
 use crate::error::{ApiError, ApiResult, json_response};
 use crate::fields::Fields;
 use crate::logprobs::Words;
 use crate::model::{Loaded, TextParts};
+use crate::reader::Reader;
 use crate::stream::{Event, Framing, Totals, Wire, collect, finish_reason, respond};
 use crate::wishes::{MOST_LOGPROBS, Wishes};
 use crate::worker::{End, Piece, Token};
@@ -37,11 +38,18 @@ impl Conversation {
     /// # Errors
     /// 400 for what the template or the schema refuses, and for a prompt that is too long.
     pub fn job(&self, model: &Loaded, wishes: &Wishes) -> ApiResult<Job> {
-        let TextParts { tokenizer, templates, prompts, schemas } = model.text()?;
+        let TextParts { tokenizer, templates, prompts, schemas, .. } = model.text()?;
         let template = templates.get(None, self.tools.is_some()).map_err(|e| {
             let hint = "use /v1/completions";
             ApiError::field("messages", format!("The model {}: {}; {hint}", model.name, e.message()))
         })?;
+        if self.tools.is_some() && !model.calls_tools() {
+            let message = format!(
+                "tools: the chat template of the model {} has no calls of functions, or none in a form that is read here",
+                model.name
+            );
+            return Err(ApiError::field("tools", message));
+        }
         let grammar = self.format.grammar(schemas)?;
         let talk = Talk { messages: &self.messages, tools: self.tools.as_deref(), others: &self.others };
         let made =
@@ -97,7 +105,7 @@ fn asked(mut fields: Fields) -> ApiResult<Asked> {
 /// 400 for a request that cannot be answered as it is, 404, 429, 503.
 pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
     let Asked { model, conversation, wishes, stream, usage } = asked(Fields::of_body(body)?)?;
-    let choices = wishes.choices;
+    let (choices, tools) = (wishes.choices, conversation.tools.is_some());
     let Generation { model, running } =
         Generation::begin(app, request, model.as_deref(), choices, choices, move |model| {
             Ok(vec![conversation.job(model, &wishes)?])
@@ -106,11 +114,11 @@ pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Respo
     let head = Head::new("chatcmpl-", &model);
     let words = Words(model.text().ok().map(|text| Arc::clone(&text.tokenizer)));
     if stream {
-        let texts = (0..choices).map(|_| Text { reader: model.reader(), calls: 0 }).collect();
+        let texts = (0..choices).map(|_| Text { reader: model.reader(tools), calls: 0 }).collect();
         let wire = ChatWire { head, words, usage, texts };
         return Ok(respond(running, wire, Framing::Openai, choices));
     }
-    let mut texts: Vec<Whole> = (0..choices).map(|_| Whole::new(&model)).collect();
+    let mut texts: Vec<Whole> = (0..choices).map(|_| Whole::new(&model, tools)).collect();
     let totals = collect(running, choices, |piece| {
         if let Some(text) = texts.get_mut(piece.choice) {
             text.add(piece);
@@ -136,9 +144,9 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Of which nothing is there yet.
-    pub fn new(model: &Loaded) -> Self {
-        Self { reader: model.reader(), answer: Answer::default(), tokens: Vec::new(), finish: "" }
+    /// Of which nothing is there yet, and in which calls are looked for if `tools` were given.
+    pub fn new(model: &Loaded, tools: bool) -> Self {
+        Self { reader: model.reader(tools), answer: Answer::default(), tokens: Vec::new(), finish: "" }
     }
 
     /// Adds a piece.

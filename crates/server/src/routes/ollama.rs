@@ -6,11 +6,12 @@ use super::embeddings::embedded;
 use super::format::{Format, missing};
 use super::messages::{messages, tools};
 use super::{Generation, Shared};
-use crate::answer::{Part, Reader};
+use crate::answer::Part;
 use crate::app::App;
 use crate::error::{ApiError, ApiResult, json_response};
 use crate::fields::{Fields, wrong};
 use crate::model::{Loaded, ModelSpec};
+use crate::reader::Reader;
 use crate::stream::{Event, Framing, Totals, Wire, collect, finish_reason, respond};
 use crate::wishes::Wishes;
 use crate::worker::{End, Piece};
@@ -196,6 +197,8 @@ struct Asked {
     stream: bool,
     /// Tokens that the context should have.
     context: Option<usize>,
+    /// Whether functions may be called.
+    tools: bool,
 }
 
 fn asked(app: &App, fields: &mut Fields) -> ApiResult<(Asked, Format, Vec<(String, Value)>)> {
@@ -211,7 +214,7 @@ fn asked(app: &App, fields: &mut Fields) -> ApiResult<(Asked, Format, Vec<(Strin
     }
     // Models stay until another one needs their memory.
     fields.pass_over(&["keep_alive"]);
-    Ok((Asked { model, wishes, stream, context }, format(fields)?, others))
+    Ok((Asked { model, wishes, stream, context, tools: false }, format(fields)?, others))
 }
 
 /// Answers a conversation.
@@ -223,6 +226,7 @@ pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Respo
     let (asked, format, others) = asked(app, &mut fields)?;
     let (messages, tools) = (messages(&mut fields)?, tools(&mut fields)?);
     fields.end()?;
+    let asked = Asked { tools: tools.is_some(), ..asked };
     let conversation = Conversation { messages, tools, others, format };
     answer(app, request, asked, Kind::Chat, move |model, wishes| conversation.job(model, wishes)).await
 }
@@ -263,7 +267,7 @@ async fn answer(
     kind: Kind,
     job: impl FnOnce(&Loaded, &Wishes) -> ApiResult<netcl::llm::engine::Job> + Send + 'static,
 ) -> ApiResult<Response> {
-    let Asked { model, wishes, stream, context } = asked;
+    let Asked { model, wishes, stream, context, tools } = asked;
     let Generation { model, running } = Generation::begin(app, request, Some(&model), 1, 1, move |model| {
         let longest = model.about.longest;
         if let Some(context) = context.filter(|context| *context > longest) {
@@ -278,14 +282,14 @@ async fn answer(
     let mut wire = OllamaWire {
         model: model.name.clone(),
         kind,
-        reader: model.reader(),
+        reader: model.reader(tools),
         calls: Vec::new(),
         finish: "stop",
     };
     if stream {
         return Ok(respond(running, wire, Framing::Lines, 1));
     }
-    let mut whole = Whole::new(&model);
+    let mut whole = Whole::new(&model, tools);
     let totals = collect(running, 1, |piece| whole.add(piece)).await?;
     wire.finish = if whole.finish == "length" { "length" } else { "stop" };
     let mut body = wire.last(&totals);

@@ -4,10 +4,11 @@ use super::chat::{Conversation, Whole};
 use super::format::{Format, missing, schema, unknown};
 use super::messages::{text, tool_choice};
 use super::{Generation, harmless, now};
-use crate::answer::{Answer, Call, Part, Reader};
+use crate::answer::{Answer, Call, Part};
 use crate::app::App;
 use crate::error::{ApiError, ApiResult, json_response};
 use crate::fields::{Fields, wrong};
+use crate::reader::Reader;
 use crate::stream::{Event, Framing, Totals, Wire, collect, finish_reason, respond};
 use crate::wishes::{Wishes, name};
 use crate::worker::{End, Piece};
@@ -286,6 +287,7 @@ fn items(answer: &Answer) -> Vec<Item> {
 /// 400 for a request that cannot be answered as it is, 404, 429, 503.
 pub async fn respond_to(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
     let Asked { model, conversation, wishes, stream, repeated } = asked(body)?;
+    let tools = conversation.tools.is_some();
     let Generation { model, running } =
         Generation::begin(app, request, model.as_deref(), 1, 1, move |model| {
             Ok(vec![conversation.job(model, &wishes)?])
@@ -293,11 +295,11 @@ pub async fn respond_to(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult
         .await?;
     let frame = Frame { id: name("resp_"), created: now(), model: model.name.clone(), repeated };
     if stream {
-        let reader = model.reader();
+        let reader = model.reader(tools);
         let wire = ResponseWire { frame, reader, items: Vec::new(), open: false, finish: "stop", number: 0 };
         return Ok(respond(running, wire, Framing::Named, 1));
     }
-    let mut whole = Whole::new(&model);
+    let mut whole = Whole::new(&model, tools);
     let totals = collect(running, 1, |piece| whole.add(piece)).await?;
     let status = status(whole.finish);
     let output = items(&whole.answer).iter().map(|item| item.json(status)).collect();
