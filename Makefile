@@ -31,7 +31,7 @@ SECONDS ?= 3600
 CARGO ?= cargo
 NETCL = target/release/netcl
 
-.PHONY: kills step-times collectives demo test check deny bench sanitize compile-check intel large sim mnist candidates sim-speed differential fuzz peers mutants python array-api capi aethercl trees build
+.PHONY: serve-check kills step-times collectives demo test check deny bench sanitize compile-check intel large sim mnist candidates sim-speed differential fuzz peers mutants python array-api capi aethercl trees build
 
 demo: build
 	tools/opencl.sh $(NETCL)
@@ -125,6 +125,11 @@ fuzz:
 
 peers:
 	$(CARGO) test --package netcl-llm --lib -- --nocapture peer_tests the_python_package
+
+# `netcl serve` by OpenAI's client and in a browser (pip install openai playwright); MODEL is a folder with a chat template.
+serve-check: build
+	python3 tools/serve_client_check.py --netcl target/release/netcl --model $(MODEL)
+	python3 tools/serve_page_check.py --netcl target/release/netcl --model $(MODEL) $(if $(CHROMIUM),--chromium $(CHROMIUM))
 
 python:
 	tools/python.sh $(PYTHONS)

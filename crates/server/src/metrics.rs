@@ -33,9 +33,12 @@ pub struct Metrics {
     now: Family<Labels, Gauge>,
     pages: Family<Labels, Gauge>,
     memory: Family<Labels, Gauge>,
-    /// When rates were asked for last: the time, and tokens of prompts and texts until then.
-    rates: Mutex<Option<(Instant, [u64; 2], [f64; 2])>>,
+    /// Those that were asked for last.
+    rates: Mutex<Option<Rates>>,
 }
+
+/// When it was, tokens until then, and tokens a second, of prompts and of texts.
+type Rates = (Instant, [u64; 2], [f64; 2]);
 
 /// Those of one model.
 #[derive(Clone)]

@@ -201,7 +201,10 @@ struct Asked {
     tools: bool,
 }
 
-fn asked(app: &App, fields: &mut Fields) -> ApiResult<(Asked, Format, Vec<(String, Value)>)> {
+/// What a template is told beside the messages, by name.
+type Others = Vec<(String, Value)>;
+
+fn asked(app: &App, fields: &mut Fields) -> ApiResult<(Asked, Format, Others)> {
     let model = named(app, fields)?;
     let (wishes, context) = options(fields)?;
     let stream = fields.flag("stream")?.unwrap_or(true);

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Drives the chat page of `netcl serve` in headless Chromium: send, stream, stop, retry, edit, reload, keyboard, 360 px, and a server that goes.
+
+    pip install playwright            # Chromium itself may be the system's: --chromium /usr/bin/chromium
+    python tools/serve_page_check.py --netcl target/release/netcl --model FOLDER --screenshots DIR
+
+FOLDER is a model whose files have a chat template; any answers will do. The script starts the server itself, on a free port, and ends it. It
+fails with the first thing that is not so.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from playwright.sync_api import expect, sync_playwright
+
+
+def start(netcl, model):
+    """The server, and its address, which is its first line."""
+    server = subprocess.Popen([netcl, "serve", "-m", model, "--port", "0"], stdout=subprocess.PIPE, text=True)
+    return server, server.stdout.readline().strip()
+
+
+def wait(page, what, seconds=60):
+    """Until an expression is true. Playwright's own wait is refused by the page's policy, which forbids `eval`."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(what):
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+def check(page, url, server, pictures):
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if "Content Security Policy" in message.text else None)
+    page.goto(url)
+    wait(page, "document.querySelectorAll('#model option').length > 0")
+    answers, own = page.locator(".message.assistant"), page.locator(".message.user")
+
+    # Keyboard alone: the box has the focus, Enter sends.
+    page.get_by_role("button", name="Settings", exact=True).click()
+    page.locator("[name=max_tokens]").fill("20")
+    page.locator("[name=seed]").fill("7")
+    page.get_by_role("button", name="Settings", exact=True).click()
+    page.locator("#text").focus()
+    page.keyboard.type("Once upon a time")
+    page.keyboard.press("Enter")
+    expect(page.locator(".message.assistant .actions")).to_be_visible(timeout=120_000)
+    assert "tokens/s" in answers.last.inner_text(), answers.last.inner_text()
+    assert page.locator("#spoken").inner_text(), "the answer's end is not announced"
+    first = page.evaluate("current.messages[1].content")
+    page.screenshot(path=pictures / "chat-light.png")
+
+    # The same seed gives the same answer again.
+    page.get_by_role("button", name="Answer again").click()
+    expect(page.locator(".message.assistant .actions")).to_be_visible(timeout=60_000)
+    assert page.evaluate("current.messages.length") == 2 and page.evaluate("current.messages[1].content") == first
+
+    # Stop ends the answer and keeps what is there.
+    page.get_by_role("button", name="Settings", exact=True).click()
+    page.locator("[name=max_tokens]").fill("")
+    page.get_by_role("button", name="Settings", exact=True).click()
+    page.locator("#text").fill("Lily")
+    page.keyboard.press("Enter")
+    wait(page, "document.querySelector('#state').textContent === 'Writing'")
+    page.keyboard.press("Escape")
+    expect(page.locator("#go")).to_have_text("Send")
+    assert page.evaluate("current.messages.at(-1).note").endswith("stopped")
+
+    # Edit: what follows is replaced.
+    page.locator("#text").fill("")
+    own.first.get_by_role("button", name="Edit this message").click()
+    page.get_by_label("Edited message").fill("Tim went **out**\n```c\nint x;\n```")
+    page.keyboard.press("Enter")
+    wait(page, "document.querySelector('#state').textContent === 'Writing'")
+    page.keyboard.press("Escape")
+    expect(own).to_have_count(1)
+
+    # What models write is text, never markup.
+    page.evaluate("""() => { current.messages.push({ role: 'assistant', content:
+        '<img src=x onerror=alert(1)> **bold** [x](javascript:alert(1)) [y](https://example.com/)\\n\\n- one\\n- two\\n\\n```python\\nprint(1)\\n```' }); save(); drawTalk(); }""")
+    assert answers.last.locator("img").count() == 0 and answers.last.locator("a").count() == 1
+    assert answers.last.locator("strong, li, pre").count() == 4
+
+    # A reload keeps conversation and settings.
+    before = page.evaluate("JSON.stringify(current.messages)")
+    page.reload()
+    wait(page, "document.querySelectorAll('#model option').length > 0")
+    assert page.evaluate("JSON.stringify(current.messages)") == before
+    assert page.locator("[name=seed]").input_value() == "7"
+    page.emulate_media(color_scheme="dark")
+    page.screenshot(path=pictures / "chat-dark.png")
+
+    # A narrow window has nothing that is wider, also with the panels open.
+    page.set_viewport_size({"width": 360, "height": 700})
+    page.get_by_role("button", name="Settings", exact=True).click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.get_by_role("button", name="Settings", exact=True).click()
+    page.keyboard.press("Control+k")
+    expect(page.locator("#search")).to_be_focused()
+    page.keyboard.press("Control+k")
+    page.screenshot(path=pictures / "chat-360.png")
+    page.goto(url + "/device")
+    expect(page.locator("#up")).not_to_have_text("…")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.screenshot(path=pictures / "device-360.png")
+    page.set_viewport_size({"width": 1000, "height": 800})
+
+    # The server goes: it is said, and what was typed is there.
+    page.goto(url)
+    wait(page, "document.querySelectorAll('#model option').length > 0")
+    server.terminate()
+    assert server.wait(60) == 0, "the server did not end with 0"
+    page.locator("#text").fill("Is anybody there?")
+    page.keyboard.press("Enter")
+    expect(page.locator(".error[role=alert]")).to_contain_text("does not answer")
+    assert page.evaluate("current.messages.at(-1).content") == "Is anybody there?"
+    unexpected = [error for error in errors if "Failed to load" not in error and "ERR_CONNECTION" not in error]
+    assert not unexpected, unexpected
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--netcl", default="target/release/netcl")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--chromium", help="the browser's program; without it playwright's own")
+    parser.add_argument("--screenshots", type=Path, default=Path(tempfile.mkdtemp()))
+    args = parser.parse_args()
+    args.screenshots.mkdir(parents=True, exist_ok=True)
+    server, url = start(args.netcl, args.model)
+    try:
+        with sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path=args.chromium, args=["--no-sandbox"])
+            check(browser.new_page(viewport={"width": 1000, "height": 800}), url, server, args.screenshots)
+            browser.close()
+    finally:
+        server.kill()
+    print(f"the page does what it should; pictures are in {args.screenshots}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
