@@ -126,9 +126,8 @@ fuzz:
 peers:
 	$(CARGO) test --package netcl-llm --lib -- --nocapture peer_tests the_python_package
 
-# `netcl serve` by OpenAI's client and in a browser (pip install openai playwright); MODEL is a folder with a chat template.
+# `netcl serve` in a browser (pip install playwright); MODEL is a folder with a chat template. tools/serve_clients.py asks a running one.
 serve-check: build
-	python3 tools/serve_client_check.py --netcl target/release/netcl --model $(MODEL)
 	python3 tools/serve_page_check.py --netcl target/release/netcl --model $(MODEL) $(if $(CHROMIUM),--chromium $(CHROMIUM))
 
 python:

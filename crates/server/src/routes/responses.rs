@@ -14,6 +14,8 @@ use crate::wishes::{Wishes, name};
 use crate::worker::{End, Piece};
 use axum::http::StatusCode;
 use axum::response::Response;
+use netcl::llm::Tokenizer;
+use netcl::llm::tokenizer::Specials;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -176,17 +178,26 @@ struct Frame {
     id: String,
     created: u64,
     model: String,
+    tokenizer: Option<Arc<Tokenizer>>,
     repeated: Map<String, Value>,
 }
 
 impl Frame {
+    /// Tokens of what the model thought, as its text is encoded.
+    fn thought(&self, output: &[Value]) -> usize {
+        let texts = output.iter().filter(|item| item["type"] == "reasoning");
+        let parts = texts.filter_map(|item| item["content"].as_array()).flatten();
+        let count = |text: &str| Some(self.tokenizer.as_ref()?.encode(text, Specials::Plain).ok()?.len());
+        parts.filter_map(|part| count(part["text"].as_str()?)).sum()
+    }
+
     fn object(&self, status: &str, output: Vec<Value>, totals: Option<&Totals>) -> Value {
         let usage = totals.map(|totals| {
             json!({
                 "input_tokens": totals.prompt,
                 "input_tokens_details": { "cached_tokens": totals.cached },
                 "output_tokens": totals.made,
-                "output_tokens_details": { "reasoning_tokens": 0 },
+                "output_tokens_details": { "reasoning_tokens": self.thought(&output) },
                 "total_tokens": totals.prompt + totals.made,
             })
         });
@@ -293,7 +304,8 @@ pub async fn respond_to(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult
             Ok(vec![conversation.job(model, &wishes)?])
         })
         .await?;
-    let frame = Frame { id: name("resp_"), created: now(), model: model.name.clone(), repeated };
+    let tokenizer = model.text().ok().map(|text| Arc::clone(&text.tokenizer));
+    let frame = Frame { id: name("resp_"), created: now(), model: model.name.clone(), tokenizer, repeated };
     if stream {
         let reader = model.reader(tools);
         let wire = ResponseWire { frame, reader, items: Vec::new(), open: false, finish: "stop", number: 0 };

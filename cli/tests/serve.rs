@@ -1,0 +1,109 @@
+//! `netcl serve` as a process: its first line, its end, and what it refuses. Answers are tested in the server's own crate.
+#![cfg(unix)]
+
+mod common;
+
+use common::{device, netcl, texts};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// A model with a tokenizer of the data beside the repository, with a chat template; without it the test says that it is skipped.
+fn model(name: &str) -> Option<PathBuf> {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/models/stories260K/hf");
+    if !from.exists() {
+        println!("skipped: {} is not there", from.display());
+        return None;
+    }
+    let folder = common::folder(name);
+    for file in ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::write(folder.join(file), std::fs::read(from.join(file)).unwrap()).unwrap();
+    }
+    let template = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}assistant:";
+    std::fs::write(folder.join("chat_template.jinja"), template).unwrap();
+    Some(folder)
+}
+
+/// A server and its address.
+fn serve(model: &Path, more: &[&str]) -> (Child, String) {
+    let mut command = netcl();
+    command
+        .args(["serve", "--port", "0", "--device", &device(), "--model"])
+        .arg(format!("tiny={}", model.display()));
+    let mut child = command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("http://127.0.0.1:"), "{line:?}");
+    (child, line.trim().to_owned())
+}
+
+/// Asks it to stop; what it logged.
+fn stopped(mut child: Child) -> String {
+    let killed = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let mut log = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{log}");
+    log
+}
+
+fn post(url: &str, path: &str, key: &str, body: &str) -> String {
+    let place = url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(place).unwrap();
+    let length = body.len();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\nAuthorization: Bearer {key}\r\nContent-Length: {length}\r\n\r\n"
+    );
+    stream.write_all((head + body).as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_signal_ends_it_and_keys_stay_secret() {
+    let Some(model) = model("serve-signal") else { return };
+    let (child, url) = serve(&model, &["--api-key", "very-secret", "--log-format", "json"]);
+    let body = r#"{"messages": [{"role": "user", "content": "Once"}], "max_tokens": 5}"#;
+    let answer = post(&url, "/v1/chat/completions", "very-secret", body);
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("chat.completion"), "{answer}");
+    assert!(post(&url, "/v1/chat/completions", "wrong-secret", body).starts_with("HTTP/1.1 401"));
+    let log = stopped(child);
+    assert!(log.lines().any(|line| line.starts_with('{') && line.contains("\"answered\"")), "{log}");
+    assert!(!log.contains("secret"), "{log}");
+    std::fs::remove_dir_all(model).unwrap();
+}
+
+#[test]
+fn what_cannot_be_served_is_said() {
+    let run = |more: &[&str]| {
+        let out = netcl().args(["serve", "--port", "0", "--device", &device()]).args(more).output().unwrap();
+        (out.status.code(), texts(&out))
+    };
+    let (code, (out, err)) = run(&["-m", "none.gguf", "--host", "0.0.0.0"]);
+    assert!(code == Some(1) && out.is_empty() && err.contains("--no-auth"), "{err}");
+    let (code, (_, err)) = run(&["-m", "none.gguf"]);
+    assert!(code == Some(1) && err.contains("none.gguf"), "{err}");
+    let (code, (_, err)) = run(&["-m", "a=x.gguf", "-m", "a=y.gguf"]);
+    assert!(code == Some(1) && err.contains("two models are called a"), "{err}");
+    assert_eq!(run(&["-m", "none.gguf", "--memory", "much"]).0, Some(2));
+}
+
+/// The packages of others, where `NETCL_PYTHON` names a Python that has them.
+#[test]
+fn official_clients_are_answered() {
+    let python = std::env::var("NETCL_PYTHON").unwrap_or_else(|_| "python3".into());
+    if !Command::new(&python).args(["-c", "import openai"]).output().is_ok_and(|out| out.status.success()) {
+        println!("skipped: {python} has no openai; name one that has in NETCL_PYTHON");
+        return;
+    }
+    let Some(model) = model("serve-clients") else { return };
+    let (child, url) = serve(&model, &[]);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/serve_clients.py");
+    let out = Command::new(&python).arg(script).arg(&url).output().unwrap();
+    let (said, wrong) = texts(&out);
+    let log = stopped(child);
+    assert!(out.status.success(), "{said}{wrong}{log}");
+    std::fs::remove_dir_all(model).unwrap();
+}
