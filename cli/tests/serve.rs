@@ -1,5 +1,6 @@
 //! `netcl serve` as a process: its first line, its end, and what it refuses. Answers are tested in the server's own crate.
 #![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // helpers of tests
 
 mod common;
 

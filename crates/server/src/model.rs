@@ -1,8 +1,8 @@
 //! A loaded model as the HTTP side sees it: what its texts are made of, and the way to the thread that it works on.
 
-use crate::reader::{Calls, Forms, Reader};
 use crate::error::{ApiError, ApiResult};
 use crate::metrics::{Busy, OfModel};
+use crate::reader::{Calls, Forms, Reader};
 use crate::schemas::Schemas;
 use crate::worker::{Asked, Command, Piece, Status, Ticket, Worker};
 use netcl::device::{Device, Error, Result, guarded};
