@@ -375,7 +375,10 @@ impl<'a> Run<'a> {
         let loss = stepper.run(|| {
             optimizer.zero_grad();
             let loss = detect_anomaly(looking.detect_anomaly, || {
+                let tag = classifier.device.tag("activations");
                 let loss = loss(classifier, config, &inputs)?;
+                drop(tag);
+                let _tag = classifier.device.tag("gradients");
                 optimizer.backward(&loss)?;
                 Ok::<_, Error>(loss)
             })?;
