@@ -129,7 +129,9 @@ fn a_classifier_is_planned_and_looked_at() {
     let output = netcl().args(train).args(flags).current_dir(dir).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    for part in ["memory of training", "activations: results", "profile of steps 3 to 4", "of copy", "trace: "] {
+    for part in
+        ["memory of training", "activations: results", "profile of steps 3 to 4", "of copy", "trace: "]
+    {
         assert!(said.contains(part), "{said} has not: {part}");
     }
     assert!(dir.join("run/trace.json").exists());
