@@ -3,7 +3,7 @@
 use crate::table::Table;
 use netcl::device::KernelTime;
 use netcl::kernel::ceiling::{self, Ceilings};
-use netcl::nn::train::matmul_peak;
+use netcl::nn::train::{Profile, matmul_peak};
 use netcl::prelude::*;
 use serde_json::{Value, json};
 
@@ -29,6 +29,19 @@ pub fn ceilings(device: &Device, dtype: DType) -> Result<Option<Ceilings>> {
     device.release_cached_memory();
     device.reset_memory_peak();
     Ok(Some(Ceilings { gflops, gbps }))
+}
+
+/// A profile for people: the table of its kernels, and where the trace is.
+pub fn summary(profile: &Profile, ceilings: Option<Ceilings>) -> String {
+    let (first, last) = profile.steps;
+    let costs = Costs { kernels: &profile.kernels, steps: last + 1 - first, ceilings };
+    let replayed = if profile.replayed { ", replayed from a graph" } else { "" };
+    format!(
+        "profile of steps {first} to {last}{replayed}\n{}\ntrace: {} (ui.perfetto.dev opens it; clocks agree within {:.1} µs)",
+        costs.lines().join("\n"),
+        profile.file.display(),
+        profile.timeline.clock_error_ns as f64 * 1e-3
+    )
 }
 
 fn rate(n: u64, seconds: f64) -> Option<f64> {

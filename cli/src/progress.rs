@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::out;
-use crate::profile::Costs;
+use crate::profile::summary;
 use crate::shell;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use netcl::device::{counted, human};
@@ -319,15 +319,7 @@ impl Observer for Progress<'_> {
     }
 
     fn profiled(&mut self, profile: &Profile) {
-        let (first, last) = profile.steps;
-        let costs = Costs { kernels: &profile.kernels, steps: last + 1 - first, ceilings: self.ceilings };
-        let replayed = if profile.replayed { ", replayed from a graph" } else { "" };
-        self.say(&format!(
-            "profile of steps {first} to {last}{replayed}\n{}\ntrace: {} (ui.perfetto.dev opens it; clocks agree within {:.1} µs)",
-            costs.lines().join("\n"),
-            profile.file.display(),
-            profile.timeline.clock_error_ns as f64 * 1e-3
-        ));
+        self.say(&summary(profile, self.ceilings));
     }
 
     fn should_save(&mut self) -> bool {

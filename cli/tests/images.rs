@@ -105,10 +105,39 @@ fn a_classifier_is_trained_and_asked() {
     assert!(said.contains("--steps is for language models"), "{said}");
     let said = refused(&["train", "--preset", "mnist-cnn", "--data", ".", "--layers", "3"], dir);
     assert!(said.contains("--layers is for language models"), "{said}");
+    let said = refused(&["train", "--preset", "mnist-cnn", "--data", ".", "--shares", "speed"], dir);
+    assert!(said.contains("--shares is for language models"), "{said}");
     let said = refused(&["classify", "-m", ".", "square.png"], dir);
     assert!(said.contains("holds no classifier"), "{said}");
     let said = refused(&["train", "--epochs", "3"], dir);
     assert!(said.contains("--epochs is for presets of images"), "{said}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_classifier_is_planned_and_looked_at() {
+    let dir = folder("images-looked-at");
+    let dir = dir.as_path();
+    write_idx(dir, 120);
+    let train =
+        ["train", "--preset", "mnist-cnn", "--data", ".", "--epochs", "2", "--batch", "24", "--out", "run"];
+    let plan = json(&[&train[..], &["--dry-run", "--json"]].concat(), dir);
+    assert!(!dir.join("run").exists());
+    assert_eq!((plan["steps"].as_u64(), plan["training_images"].as_u64()), (Some(8), Some(108)), "{plan}");
+    assert!(plan["parameters"].as_u64().unwrap() > 1000 && plan["config"]["batch"] == 24, "{plan}");
+    let flags = ["--explain-memory", "--profile", "--profile-steps", "2", "--device", &device()];
+    let output = netcl().args(train).args(flags).current_dir(dir).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for part in
+        ["memory of training", "activations: results", "profile of steps 3 to 4", "of copy", "trace: "]
+    {
+        assert!(said.contains(part), "{said} has not: {part}");
+    }
+    assert!(dir.join("run/trace.json").exists());
+    let diverging = ["--out", "nan", "--lr", "1e30", "--detect-anomaly"];
+    let said = refused(&[&train[..9], &diverging].concat(), dir);
+    assert!(said.contains("anomaly") && said.contains("forward of"), "{said}");
     std::fs::remove_dir_all(dir).unwrap();
 }
 

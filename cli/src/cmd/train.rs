@@ -15,7 +15,7 @@ use netcl::nn::config::{
 };
 use netcl::nn::run::RunFolder;
 use netcl::nn::train::{ProfileSettings, Shares, Silent, Trainer};
-use netcl::nn::vision::classifier::{self, ClassifierConfig};
+use netcl::nn::vision::classifier::{self, ClassifierConfig, Diagnostics};
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -258,6 +258,44 @@ impl Args {
         }
     }
 
+    /// What is asked of a run with images; `None` for language models.
+    fn images(&self) -> Result<Option<train_images::Request<'_>>> {
+        let kept = match self.goes_on() {
+            Some(dir) => ClassifierConfig::of_run(dir)?.map(|kept| (dir, kept)),
+            None => None,
+        };
+        let (epochs, preset) = (self.recipe.epochs, self.preset.as_deref().unwrap_or_default());
+        if kept.is_none() && !train_images::is_for_images(preset) {
+            let misplaced = "--epochs is for presets of images; language models take --steps";
+            return epochs.map_or(Ok(None), |_| Err(Error::format(misplaced)));
+        }
+        if !self.devices.is_empty() || launched(&|name| std::env::var(name).ok()).is_some() {
+            let one = "presets of images train on one device: leave --devices, mpirun and srun out, and name it with --device";
+            return Err(Error::unsupported(one));
+        }
+        let preset = kept.as_ref().map_or(preset, |(_, kept)| &kept.preset);
+        let for_text = [
+            ("config", self.config.is_some()),
+            ("watchdog", self.watchdog.is_some()),
+            ("shares", self.shares.is_some()),
+        ];
+        if let Some((flag, _)) = for_text.iter().find(|(_, given)| *given) {
+            return Err(train_images::misplaced(flag, preset));
+        }
+        let diagnostics =
+            Diagnostics { detect_anomaly: self.detect_anomaly, profile: self.profile_settings() };
+        Ok(Some(train_images::Request {
+            overlay: self.overlay(),
+            epochs,
+            out: self.out.as_ref(),
+            kept,
+            dry_run: self.dry_run,
+            json: self.json,
+            explain_memory: self.explain_memory,
+            diagnostics,
+        }))
+    }
+
     fn profile_settings(&self) -> Option<ProfileSettings> {
         let (file, default) = (self.profile.clone()?, ProfileSettings::default());
         Some(ProfileSettings { file, steps: self.profile_steps.unwrap_or(default.steps), ..default })
@@ -369,23 +407,8 @@ fn for_simulated(args: &Args, config: TrainConfig, device: &Device) -> Result<Tr
 
 /// Trains a classifier where the preset is one of images; says what cannot be done with one.
 fn of_images(args: &Args, context: &Context) -> Option<Result<()>> {
-    let kept = match args.goes_on().map(|dir| Ok((dir, ClassifierConfig::of_run(dir)?))).transpose() {
-        Ok(found) => found.and_then(|(dir, kept)| Some((dir, kept?))),
-        Err(error) => return Some(Err(error)),
-    };
-    let epochs = args.recipe.epochs;
-    if kept.is_none() && !args.preset.as_deref().is_some_and(train_images::is_for_images) {
-        let misplaced = "--epochs is for presets of images; language models take --steps";
-        return epochs.map(|_| Err(Error::format(misplaced)));
-    }
-    if !args.devices.is_empty() || launched(&|name| std::env::var(name).ok()).is_some() {
-        let one = "presets of images train on one device: leave --devices, mpirun and srun out, and name it with --device";
-        return Some(Err(Error::unsupported(one)));
-    }
-    let overlay = args.overlay();
-    let (out, dry_run, json) = (args.out.as_ref(), args.dry_run, args.json);
-    let request = train_images::Request { overlay: &overlay, epochs, out, kept, dry_run, json };
-    Some(train_images::run(&request, context))
+    let request = args.images().transpose()?;
+    Some(request.and_then(|request| train_images::run(&request, context)))
 }
 
 /// Trains on several devices where there are several.
@@ -406,13 +429,13 @@ fn of_several(args: &Args, config: &TrainConfig, context: &Context) -> Option<Re
 
 /// Runs the command.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
+    if let Some(Some(file)) = &args.profile {
+        check_writable(file)?;
+    }
     if let Some(done) = of_images(args, context) {
         return done;
     }
     let config = args.config(None)?;
-    if let Some(Some(file)) = &args.profile {
-        check_writable(file)?;
-    }
     if let Some(done) = of_several(args, &config, context) {
         return done;
     }
@@ -458,3 +481,6 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let outcome = trainer.run(&mut progress).inspect_err(|_| progress.failed())?;
     progress.finish(outcome, &trainer)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,15 @@
 //! `netcl train` with a preset for images: a classifier instead of a language model.
 
 use crate::context::Context;
-use crate::{out, shell};
+use crate::{out, profile, shell};
 use indicatif::ProgressBar;
 use netcl::device::counted;
+use netcl::kernel::ceiling::Ceilings;
 use netcl::nn::config::Overlay;
 use netcl::nn::run::RunFolder;
 use netcl::nn::vision::classifier::{
-    ClassifierConfig, Epoch, Next, Outcome, PRESETS, Progress, resume, train,
+    Classifier, ClassifierConfig, Description, Diagnostics, Epoch, Next, Outcome, PRESETS, Progress, resume,
+    train,
 };
 use netcl::nn::vision::data::Dataset;
 use netcl::prelude::*;
@@ -32,15 +34,45 @@ const SHARED: [&str; 14] = [
     "device",
 ];
 
-/// What was asked for beside the settings.
+/// Flags of `netcl train` beside settings that classifiers have as well.
+const FLAGS: [&str; 10] = [
+    "epochs",
+    "out",
+    "resume",
+    "elastic",
+    "explain-memory",
+    "profile",
+    "profile-steps",
+    "detect-anomaly",
+    "dry-run",
+    "json",
+];
+
+/// What was asked for.
+#[derive(Debug)]
 pub struct Request<'a> {
-    pub overlay: &'a Overlay,
+    pub overlay: Overlay,
     pub epochs: Option<u64>,
     pub out: Option<&'a PathBuf>,
     /// The run to go on with, and its settings.
     pub kept: Option<(&'a Path, ClassifierConfig)>,
     pub dry_run: bool,
     pub json: bool,
+    /// Say where memory goes.
+    pub explain_memory: bool,
+    pub diagnostics: Diagnostics,
+}
+
+/// The error of a flag that is not for classifiers.
+pub fn misplaced(flag: &str, preset: &str) -> Error {
+    let settings = SHARED.iter().map(|key| key.replace('_', "-"));
+    let taken: Vec<String> =
+        settings.chain(FLAGS.map(String::from)).map(|flag| format!("--{flag}")).collect();
+    let (last, others) = taken.split_last().map_or(("", [].as_slice()), |(last, others)| (last, others));
+    Error::format(format!(
+        "--{flag} is for language models, and the preset {preset} is for images; it takes {} and {last}",
+        others.join(", ")
+    ))
 }
 
 /// Whether a preset is one for images.
@@ -48,8 +80,9 @@ pub fn is_for_images(preset: &str) -> bool {
     PRESETS.contains(&preset)
 }
 
-fn config(request: &Request<'_>) -> Result<ClassifierConfig> {
-    let overlay = request.overlay;
+/// The settings of the run.
+pub fn config(request: &Request<'_>) -> Result<ClassifierConfig> {
+    let overlay = &request.overlay;
     let preset = match &request.kept {
         Some((_, kept)) => &kept.preset,
         None => overlay.preset.as_deref().unwrap_or_default(),
@@ -57,12 +90,7 @@ fn config(request: &Request<'_>) -> Result<ClassifierConfig> {
     let given =
         toml::Table::try_from(overlay).map_err(|e| Error::internal(format!("settings as a table: {e}")))?;
     if let Some(other) = given.keys().find(|key| !SHARED.contains(&key.as_str())) {
-        return Err(Error::format(format!(
-            "--{} is for language models, and the preset {preset} is for images; it takes --data, --epochs, --batch, --lr, --min-lr, \
-             --weight-decay, --betas, --seed, --val-split, --checkpoint-every, --keep, --dtype, --graph, --device, --out, --resume, --elastic, \
-             --dry-run and --json",
-            other.replace('_', "-")
-        )));
+        return Err(misplaced(&other.replace('_', "-"), preset));
     }
     let base = match &request.kept {
         Some((_, kept)) => kept.clone(),
@@ -122,8 +150,12 @@ pub fn run(request: &Request<'_>, context: &Context) -> Result<()> {
         config.batch
     ));
     if request.dry_run {
-        return Ok(());
+        return planned(&device, &config, &images, request.json);
     }
+    let ceilings = match &request.diagnostics.profile {
+        Some(_) => profile::ceilings(&device, config.dtype)?,
+        None => None,
+    };
     let (dir, claim) = match (&request.kept, request.out) {
         (Some((dir, _)), _) => (dir.to_path_buf(), None),
         (None, Some(out)) => (out.clone(), Some(RunFolder::claim(out)?)),
@@ -139,15 +171,43 @@ pub fn run(request: &Request<'_>, context: &Context) -> Result<()> {
         return Ok(());
     }
     let began = Instant::now();
-    let mut view = View::new(context, &dir, config.epochs);
+    let mut view = View::new(context, &dir, config.epochs, (request.explain_memory, ceilings));
     let mut watch = |progress: Progress<'_>| view.show(progress);
     let outcome = match claim {
-        Some(claim) => train(&device, &config, &images, claim, &mut watch),
-        None => resume(&device, &config, &images, &dir, &mut watch),
+        Some(claim) => train(&device, &config, &images, claim, &request.diagnostics, &mut watch),
+        None => resume(&device, &config, &images, &dir, &request.diagnostics, &mut watch),
     };
     view.bar.finish_and_clear();
     let outcome = outcome.inspect_err(|_| view.failed())?;
+    if view.explain_memory && !outcome.already {
+        out::note("--explain-memory: nothing to say, for no step was captured as a graph");
+    }
     finish(&dir, (&config, &outcome), began.elapsed(), request.json)
+}
+
+/// Says what a run would be: its settings, parameters and steps.
+fn planned(device: &Device, config: &ClassifierConfig, images: &Dataset, json: bool) -> Result<()> {
+    let about = Description::of(config, images);
+    let parameters = Classifier::new(device, about, config.dtype, config.seed)?.parameters();
+    let steps = config.steps_of_epoch(images.train.len());
+    let all = steps.saturating_mul(config.epochs);
+    if json {
+        let settings = serde_json::to_value(config);
+        return out::json(&serde_json::json!({
+            "config": settings.map_err(|e| Error::internal(format!("settings as JSON: {e}")))?,
+            "device": device.capabilities().id,
+            "parameters": parameters,
+            "training_images": images.train.len(),
+            "test_images": images.test.len(),
+            "classes": images.classes,
+            "steps_of_epoch": steps,
+            "steps": all,
+        }));
+    }
+    let settings = toml::to_string(config).map_err(|e| Error::internal(format!("settings as TOML: {e}")))?;
+    out::result(settings.trim_end())?;
+    let steps = counted(steps, "step");
+    out::result(&format!("{parameters} parameters; {steps} an epoch, {all} in all"))
 }
 
 /// What a person sees of a run.
@@ -161,12 +221,22 @@ struct View<'a> {
     listening: bool,
     /// Whether the next checkpoint was asked for by a signal.
     asked: bool,
+    /// Whether it is still to be said where memory goes.
+    explain_memory: bool,
+    /// What kernels of a profile are compared with.
+    ceilings: Option<Ceilings>,
 }
 
 impl<'a> View<'a> {
-    fn new(context: &'a Context, dir: &'a Path, epochs: u64) -> Self {
+    fn new(
+        context: &'a Context,
+        dir: &'a Path,
+        epochs: u64,
+        (explain_memory, ceilings): (bool, Option<Ceilings>),
+    ) -> Self {
         let bar = out::progress(context.live(), 0, "steps");
-        Self { context, dir, epochs, bar, said: Instant::now(), listening: false, asked: false }
+        let said = Instant::now();
+        Self { context, dir, epochs, bar, said, listening: false, asked: false, explain_memory, ceilings }
     }
 
     fn say(&self, line: &str) {
@@ -202,6 +272,12 @@ impl<'a> View<'a> {
             Progress::Saved { step, path } if std::mem::take(&mut self.asked) => {
                 self.say(&format!("step {step}: checkpoint {}", path.display()));
             }
+            Progress::MemoryExplained(text) => {
+                if std::mem::take(&mut self.explain_memory) {
+                    self.say(text.trim_end());
+                }
+            }
+            Progress::Profiled(found) => self.say(&profile::summary(found, self.ceilings)),
             Progress::Saved { step, path } => tracing::debug!("step {step}: checkpoint {}", path.display()),
         }
         if self.context.interrupted() {

@@ -2,6 +2,7 @@
 
 use super::memory::Kept;
 use super::trainer::Trainer;
+use crate::params::Params;
 use netcl_device::human;
 use netcl_tensor::graph::{LiveRange, Plan};
 use std::collections::BTreeMap;
@@ -47,46 +48,8 @@ impl Trainer {
     /// Text with the memory of parameters, moments, and the buffers of a step as the memory plan placed them; `None` before a step was captured.
     pub fn explain_memory(&self) -> Option<String> {
         let plan = self.stepper.plan()?;
-        let device = self.model.params().device();
-        let stats = device.memory();
-        let tagged = |tag: &str| stats.by_tag.iter().find(|(t, _)| *t == tag).map_or(0, |(_, n)| *n);
-        let mut out = String::from("memory of training\n");
-        let mut line = |bytes: usize, text: &str| {
-            // Writing to a String cannot fail.
-            let _ = writeln!(out, "{:>12}  {text}", human(bytes as u64));
-        };
-        let params = self.model.params();
-        line(tagged("parameters"), &format!("{} parameters in {}", params.count(), params.dtype()));
-        line(
-            tagged("optimizer"),
-            "what AdamW keeps for each: two averages, and f32 weights where storage is narrower",
-        );
-        if self.sums.is_some() {
-            let micros = self.config.grad_accum;
-            line(
-                tagged("gradients"),
-                &format!("gradients of the parameters, added up over the {micros} batches of a step"),
-            );
-        }
-        line(tagged("inputs"), "batches on their way");
-        let of = if self.sums.is_some() { "batch" } else { "step" };
-        line(
-            plan.bytes,
-            &format!(
-                "buffers of a {of}, all in one place planned before, because most live only for a while:"
-            ),
-        );
-        let (_, at) = plan.peak;
-        let name = plan.names.get(at).copied().unwrap_or("");
-        let peak = format!(
-            "are in use at once at the most, before command {} of {} ({name}):",
-            at + 1,
-            plan.names.len()
-        );
-        line(plan.peak.0, &peak);
-        out.push_str(&at_peak(plan, at));
-        out.push_str(&self.savings());
-        Some(out)
+        let micros = self.sums.is_some().then_some(self.config.grad_accum);
+        Some(explained(plan, self.model.params(), micros) + &self.savings())
     }
 
     /// Hint how much memory recomputation would save.
@@ -108,6 +71,45 @@ impl Trainer {
         }
         out
     }
+}
+
+/// Text with the memory of parameters, moments, and the buffers of a step as `plan` placed them; of a step of so many batches if their gradients
+/// are added up.
+pub(crate) fn explained(plan: &Plan, params: &Params, micros: Option<u32>) -> String {
+    let stats = params.device().memory();
+    let tagged = |tag: &str| stats.by_tag.iter().find(|(t, _)| *t == tag).map_or(0, |(_, n)| *n);
+    let mut out = String::from("memory of training\n");
+    let mut line = |bytes: usize, text: &str| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{:>12}  {text}", human(bytes as u64));
+    };
+    line(tagged("parameters"), &format!("{} parameters in {}", params.count(), params.dtype()));
+    line(
+        tagged("optimizer"),
+        "what AdamW keeps for each: two averages, and f32 weights where storage is narrower",
+    );
+    if let Some(micros) = micros {
+        line(
+            tagged("gradients"),
+            &format!("gradients of the parameters, added up over the {micros} batches of a step"),
+        );
+    }
+    line(tagged("inputs"), "batches on their way");
+    let of = if micros.is_some() { "batch" } else { "step" };
+    line(
+        plan.bytes,
+        &format!("buffers of a {of}, all in one place planned before, because most live only for a while:"),
+    );
+    let (_, at) = plan.peak;
+    let name = plan.names.get(at).copied().unwrap_or("");
+    let peak = format!(
+        "are in use at once at the most, before command {} of {} ({name}):",
+        at + 1,
+        plan.names.len()
+    );
+    line(plan.peak.0, &peak);
+    out.push_str(&at_peak(plan, at));
+    out
 }
 
 /// The buffers in use at one command, grouped by purpose, operation and layer.

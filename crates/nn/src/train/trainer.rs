@@ -9,8 +9,6 @@ mod step;
 mod writing;
 
 use opening::plan_of;
-pub use profile::ProfileSettings;
-use profile::Profiling;
 pub use sharded::Sharding;
 use sharded::Zero;
 use step::Pending;
@@ -21,6 +19,7 @@ use super::losses::Losses;
 use super::observer::{Observer, RunInfo};
 use super::parallel::{Parallel, Shares};
 use super::peak;
+use super::profiling::Profiling;
 use super::stepper::Stepper;
 use super::sums::Sums;
 use super::told::RankTimes;

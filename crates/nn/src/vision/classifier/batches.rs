@@ -215,7 +215,7 @@ impl<'a> Batches<'a> {
     }
     /// Whole batches of an epoch.
     pub fn of_epoch(&self) -> u64 {
-        (self.images.len() / self.each()) as u64
+        self.config.steps_of_epoch(self.images.len())
     }
     /// Those from step `done` on, made as they are asked for.
     pub fn from(self, done: u64) -> impl Iterator<Item = Result<Batch>> + use<'a> {

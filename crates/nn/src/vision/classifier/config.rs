@@ -178,6 +178,11 @@ impl ClassifierConfig {
         }
     }
 
+    /// Whole batches among so many images, which are an epoch's steps.
+    pub fn steps_of_epoch(&self, images: usize) -> u64 {
+        (images / self.batch.min(images).max(1)) as u64
+    }
+
     /// # Errors
     /// `Format` with what is out of range.
     pub fn validate(&self) -> Result<()> {

@@ -3,6 +3,7 @@
 mod batches;
 mod checkpoint;
 mod config;
+mod diagnostics;
 mod graph;
 mod inputs;
 mod outcome;
@@ -13,6 +14,7 @@ mod train;
 
 pub use batches::Scaling;
 pub use config::{ClassifierConfig, PRESETS};
+pub use diagnostics::Diagnostics;
 pub use outcome::{Epoch, Outcome};
 pub use pictures::Picture;
 pub use resume::RESUME;
@@ -43,6 +45,16 @@ pub struct Description {
 const DESCRIPTION: &str = "classifier.json";
 
 impl Description {
+    /// Of the network that `config` trains on `images`.
+    pub fn of(config: &ClassifierConfig, images: &data::Dataset) -> Self {
+        Self {
+            network: config.network.clone(),
+            size: images.train.size,
+            classes: images.classes.clone(),
+            statistics: images.train.statistics(),
+        }
+    }
+
     fn to_json(&self) -> Result<Vec<u8>> {
         serde_json::to_vec_pretty(self).map_err(|e| Error::internal(format!("a description as JSON: {e}")))
     }
@@ -107,6 +119,11 @@ impl Classifier {
         let classifier = Self::new(device, about, DType::F32, 0)?;
         classifier.load(&WeightFiles::open(dir)?)?;
         Ok(classifier)
+    }
+
+    /// Numbers that training changes.
+    pub fn parameters(&self) -> usize {
+        self.params.count()
     }
 
     /// Parameters and running statistics by name.

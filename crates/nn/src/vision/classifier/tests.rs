@@ -1,10 +1,11 @@
 //! Training on images drawn here: captured steps and others, storage types, images mixed in pairs, runs that go on.
-#![allow(clippy::unwrap_used)] // tests
+#![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 use super::super::data::{Dataset, Images};
-use super::{ClassifierConfig, Next, Outcome, Progress, resume, train};
+use super::{ClassifierConfig, Diagnostics, Next, Outcome, Progress, resume, train};
 use crate::config::GraphMode;
 use crate::run::RunFolder;
+use crate::train::ProfileSettings;
 use netcl_tensor::{DType, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -36,7 +37,7 @@ fn trained(change: &dyn Fn(&mut ClassifierConfig)) -> (Outcome, Vec<(u64, f32)>,
         }
         Next::GoOn
     };
-    let outcome = train(&device, &config, &images, claim, &mut watch).unwrap();
+    let outcome = train(&device, &config, &images, claim, &Diagnostics::default(), &mut watch).unwrap();
     let weights = std::fs::read(dir.path().join("run/model.safetensors")).unwrap();
     (outcome, steps, weights)
 }
@@ -78,7 +79,8 @@ fn divergence_is_an_error_that_says_what_to_do() {
     let images = Dataset { classes, train: drawn(64), test: drawn(20) };
     let dir = tempfile::tempdir().unwrap();
     let claim = RunFolder::claim(&dir.path().join("run")).unwrap();
-    let error = train(&device, &config, &images, claim, &mut |_| Next::GoOn).unwrap_err();
+    let error =
+        train(&device, &config, &images, claim, &Diagnostics::default(), &mut |_| Next::GoOn).unwrap_err();
     assert!(error.kind() == ErrorKind::Launch && error.message().contains("Lower --lr"), "{error}");
 }
 
@@ -144,7 +146,7 @@ fn a_run_that_is_killed_goes_on_to_the_bit() {
             Next::GoOn
         };
         let claim = RunFolder::claim(&path("whole")).unwrap();
-        train(&device, &config, &images, claim, &mut watch).unwrap();
+        train(&device, &config, &images, claim, &Diagnostics::default(), &mut watch).unwrap();
         let whole = left(&path("whole"));
         assert_eq!((losses.len(), whole.2.len()), (18, 3));
         for kill in kills.into_iter().filter(|kill| *kill > 0) {
@@ -157,7 +159,15 @@ fn a_run_that_is_killed_goes_on_to_the_bit() {
                 }
                 Next::GoOn
             };
-            let outcome = resume(&device, &config, &images, &path(&kill.to_string()), &mut watch).unwrap();
+            let outcome = resume(
+                &device,
+                &config,
+                &images,
+                &path(&kill.to_string()),
+                &Diagnostics::default(),
+                &mut watch,
+            )
+            .unwrap();
             let from = from.unwrap();
             assert!(from <= kill && outcome.step == 18 && outcome.epochs.len() == 3, "{kill}: {from}");
             assert!(again == losses[from as usize..], "losses after step {from} in {dtype}");
@@ -182,7 +192,7 @@ fn until(at: u64, next: Next) -> (tempfile::TempDir, Outcome, Vec<u64>) {
         }
         _ => Next::GoOn,
     };
-    let outcome = train(&device, &config, &images, claim, &mut watch).unwrap();
+    let outcome = train(&device, &config, &images, claim, &Diagnostics::default(), &mut watch).unwrap();
     (dir, outcome, saved)
 }
 
@@ -198,11 +208,13 @@ fn a_run_saves_and_stops_where_it_is_asked_to() {
         let (dir, outcome, saved) = until(at, Next::Stop);
         assert!(outcome.stopped && outcome.step == stop && saved.last() == Some(&stop), "{at}: {saved:?}");
         let run = dir.path().join("run");
-        let outcome = resume(&device, &config, &images, &run, &mut |_| Next::GoOn).unwrap();
+        let outcome =
+            resume(&device, &config, &images, &run, &Diagnostics::default(), &mut |_| Next::GoOn).unwrap();
         assert!(!outcome.stopped && left(&run) == left(&whole), "stopped at {at}");
         // Nothing is left to do, and nothing is changed.
         let before = std::fs::read(run.join("report.html")).unwrap();
-        let outcome = resume(&device, &config, &images, &run, &mut |_| Next::GoOn).unwrap();
+        let outcome =
+            resume(&device, &config, &images, &run, &Diagnostics::default(), &mut |_| Next::GoOn).unwrap();
         assert!(outcome.already && outcome.epochs.len() == 3);
         assert!(std::fs::read(run.join("report.html")).unwrap() == before);
     }
@@ -216,7 +228,8 @@ fn what_belongs_to_another_run_is_refused_by_name() {
     let run = dir.path().join("run");
     let metrics = std::fs::read(run.join("metrics.jsonl")).unwrap();
     let refused = |config: &ClassifierConfig, images: &Dataset| {
-        let error = resume(&device, config, images, &run, &mut |_| Next::GoOn).unwrap_err();
+        let error =
+            resume(&device, config, images, &run, &Diagnostics::default(), &mut |_| Next::GoOn).unwrap_err();
         assert!(std::fs::read(run.join("metrics.jsonl")).unwrap() == metrics);
         error.to_string()
     };
@@ -245,7 +258,7 @@ fn what_belongs_to_another_run_is_refused_by_name() {
         }
         Next::Stop
     };
-    resume(&device, &config, &images, &run, &mut watch).unwrap();
+    resume(&device, &config, &images, &run, &Diagnostics::default(), &mut watch).unwrap();
     assert_eq!(from, 6);
     std::fs::remove_dir_all(run.join("checkpoints/step-00000006")).unwrap();
     let all = std::fs::read_dir(run.join("checkpoints")).unwrap().map(|e| e.unwrap().path());
@@ -253,6 +266,77 @@ fn what_belongs_to_another_run_is_refused_by_name() {
     for path in all {
         std::fs::write(path.join("state.json"), "{}").unwrap();
     }
-    let error = resume(&device, &config, &images, &run, &mut |_| Next::GoOn).unwrap_err().to_string();
+    let error = resume(&device, &config, &images, &run, &Diagnostics::default(), &mut |_| Next::GoOn)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("no checkpoint is whole") && error.contains("state.json"), "{error}");
+}
+
+/// What a run says of its memory and profile, and its weights.
+fn looked_at(diagnostics: &Diagnostics, graph: GraphMode, dir: &Path) -> (Vec<String>, Vec<u8>) {
+    let device = netcl_tensor::suite::test_device().unwrap();
+    let (config, images) = long(DType::F32);
+    let config = ClassifierConfig { graph, ..config };
+    let claim = RunFolder::claim(dir).unwrap();
+    let mut said = Vec::new();
+    let mut watch = |progress: Progress<'_>| {
+        match progress {
+            Progress::MemoryExplained(text) => said.push(format!("memory: {text}")),
+            Progress::Profiled(p) => {
+                assert!(p.file.exists() && p.timeline.kernels().len() == p.kernels.len());
+                let convolved = p.kernels.iter().any(|k| k.name.contains("conv") && k.seconds > 0.0);
+                said.push(format!("profile: {:?} {} {convolved}", p.steps, p.replayed));
+            }
+            _ => {}
+        }
+        Next::GoOn
+    };
+    train(&device, &config, &images, claim, diagnostics, &mut watch).unwrap();
+    (said, std::fs::read(dir.join("model.safetensors")).unwrap())
+}
+
+#[test]
+fn steps_are_profiled_and_memory_is_explained_without_other_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = looked_at(&Diagnostics::default(), GraphMode::Off, &dir.path().join("plain"));
+    assert!(plain.0.is_empty(), "{:?}", plain.0);
+    let file = dir.path().join("here.json");
+    // Over the end of an epoch, and to the end of the run.
+    for (first, steps, name, what) in [(4, 5, Some(&file), "(4, 8)"), (17, 10, None, "(17, 18)")] {
+        let profile = Some(ProfileSettings { file: name.cloned(), first, steps });
+        let folder = dir.path().join(first.to_string());
+        let (said, weights) =
+            looked_at(&Diagnostics { profile, ..Diagnostics::default() }, GraphMode::On, &folder);
+        assert!(weights == plain.1, "steps that are profiled have the bits of others");
+        let [memory, profile] = said.as_slice() else { panic!("{said:?}") };
+        for part in ["parameters in f32", "batches on their way", "activations: results", "conv2d"] {
+            assert!(memory.contains(part), "{memory} has not: {part}");
+        }
+        assert_eq!(*profile, format!("profile: {what} true true"));
+        let written = name.cloned().unwrap_or_else(|| folder.join("trace.json"));
+        let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(written).unwrap()).unwrap();
+        let names = trace.to_string();
+        for part in ["data", "upload", "enqueue", "read loss", "evaluation"] {
+            assert!(names.contains(&format!("\"{part}\"")), "no {part} in the trace");
+        }
+    }
+}
+
+#[test]
+fn the_operation_that_made_the_first_nan_is_named() {
+    let device = netcl_tensor::suite::test_device().unwrap();
+    let (config, images) = long(DType::F32);
+    let config = ClassifierConfig { lr: 1e30, graph: GraphMode::On, ..config };
+    let dir = tempfile::tempdir().unwrap();
+    let claim = RunFolder::claim(&dir.path().join("run")).unwrap();
+    let diagnostics = Diagnostics { detect_anomaly: true, ..Diagnostics::default() };
+    let error = train(&device, &config, &images, claim, &diagnostics, &mut |_| Next::GoOn).unwrap_err();
+    for part in ["anomaly", "forward of", "input 0"] {
+        assert!(error.message().contains(part), "{error} has not: {part}");
+    }
+    let (checked, plain) = (dir.path().join("checked"), dir.path().join("plain"));
+    assert!(
+        looked_at(&diagnostics, GraphMode::Auto, &checked).1
+            == looked_at(&Diagnostics::default(), GraphMode::Auto, &plain).1
+    );
 }

@@ -3,6 +3,7 @@
 use super::super::data::{Dataset, Images};
 use super::batches::{Batch, Batches, mix, plain};
 use super::checkpoint::{ImageRecord, Place, plan, restore};
+use super::diagnostics::{Diagnostics, Looking};
 use super::inputs::{Inputs, Ring};
 use super::outcome::{Epoch, Outcome};
 use super::report;
@@ -12,11 +13,11 @@ use crate::data::ahead;
 use crate::optim::{Optimizer, ParamGroup, Rule};
 use crate::run::{Claim, Recorded, RunFolder};
 use crate::schedule::LearningRate;
-use crate::train::{Losses, Stepper};
+use crate::train::{Losses, Profile, Stepper, explained};
 use netcl_device::driver::Event;
 use netcl_device::{Error, Result, files};
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
-use netcl_tensor::{Device, Tensor, no_grad};
+use netcl_tensor::{Device, Tensor, detect_anomaly, no_grad};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -54,6 +55,10 @@ pub enum Progress<'a> {
         /// The folder.
         path: &'a Path,
     },
+    /// Where the memory of a step goes; once, when one was captured.
+    MemoryExplained(&'a str),
+    /// The steps that [`Diagnostics`] ask for were profiled; once.
+    Profiled(&'a Profile),
 }
 
 /// What comes after a step or an epoch.
@@ -68,7 +73,7 @@ pub enum Next {
     Stop,
 }
 
-/// Whoever is told how far training is, and says what comes next; after [`Progress::Started`] and [`Progress::Saved`] that is not heeded.
+/// Whoever is told how far training is, and says what comes next; that is heeded after [`Progress::Step`] and [`Progress::Epoch`] alone.
 type Watch<'w> = dyn FnMut(Progress<'_>) -> Next + 'w;
 
 /// Test images that examples for the report are sought among.
@@ -89,10 +94,11 @@ pub fn train(
     config: &ClassifierConfig,
     images: &Dataset,
     claim: Claim,
+    diagnostics: &Diagnostics,
     watch: &mut Watch<'_>,
 ) -> Result<Outcome> {
     let config = config.clone().with_absolute_paths()?;
-    let run = Run::new(device, &config, images)?;
+    let run = Run::new(device, &config, images, diagnostics)?;
     run.go(RunFolder::create(claim, &config)?, watch)
 }
 
@@ -108,6 +114,7 @@ pub fn resume(
     config: &ClassifierConfig,
     images: &Dataset,
     dir: &Path,
+    diagnostics: &Diagnostics,
     watch: &mut Watch<'_>,
 ) -> Result<Outcome> {
     let claim = RunFolder::reopen(dir)?;
@@ -115,7 +122,7 @@ pub fn resume(
     let stored = ClassifierConfig::of_run(dir)?.ok_or_else(|| {
         Error::format(format!("{}: config.toml has none of the presets of images", dir.display()))
     })?;
-    let mut run = Run::new(device, &config, images)?;
+    let mut run = Run::new(device, &config, images, diagnostics)?;
     let latest = Store::new(dir.join("checkpoints"), config.keep).latest()?;
     for warning in latest.iter().flat_map(|l| &l.warnings) {
         tracing::warn!("a damaged checkpoint is passed over: {warning}");
@@ -167,6 +174,7 @@ struct Run<'a> {
     /// Steps of this epoch that this session has done, and since when.
     session: (u64, Instant),
     next: Next,
+    looking: Looking,
     writing: Writing,
     /// Optional outputs that failed and were reported.
     spared: BTreeSet<&'static str>,
@@ -180,7 +188,12 @@ struct Pending {
 }
 
 impl<'a> Run<'a> {
-    fn new(device: &'a Device, config: &'a ClassifierConfig, images: &'a Dataset) -> Result<Self> {
+    fn new(
+        device: &'a Device,
+        config: &'a ClassifierConfig,
+        images: &'a Dataset,
+        diagnostics: &Diagnostics,
+    ) -> Result<Self> {
         config.validate()?;
         if images.test.is_empty() {
             return Err(Error::format(format!(
@@ -189,12 +202,7 @@ impl<'a> Run<'a> {
                 config.test_part
             )));
         }
-        let about = Description {
-            network: config.network.clone(),
-            size: images.train.size,
-            classes: images.classes.clone(),
-            statistics: images.train.statistics(),
-        };
+        let about = Description::of(config, images);
         let [c, h, w] = about.size;
         let classifier = Classifier::new(device, about, config.dtype, config.seed)?;
         let rule = Rule::AdamW { betas: config.betas, eps: 1e-8 };
@@ -210,7 +218,7 @@ impl<'a> Run<'a> {
             record: ImageRecord::new(images),
             optimizer,
             rate: config.learning_rate(of_epoch),
-            stepper: Stepper::new(device, config.graph),
+            stepper: Stepper::new(device, diagnostics.graph(config.graph)),
             ring: Ring::new(device, config.dtype, [each, c, h, w], config.mixup > 0.0)?,
             losses: Losses::new(device)?,
             classifier,
@@ -223,6 +231,7 @@ impl<'a> Run<'a> {
             before: 0.0,
             session: (0, now),
             next: Next::default(),
+            looking: Looking::new(diagnostics)?,
             writing: Writing::default(),
             spared: BTreeSet::new(),
         })
@@ -256,6 +265,7 @@ impl<'a> Run<'a> {
             stopped = ahead(batches.from(self.place.step), PREFETCH, |batches| {
                 self.train(batches, &mut folder, watch)
             })?;
+            self.profiled(true, &folder, watch)?;
         }
         self.saved(watch)?;
         for recorded in folder.flush() {
@@ -323,11 +333,16 @@ impl<'a> Run<'a> {
         self.session = (0, Instant::now());
         let mut pending: Option<Pending> = None;
         loop {
+            self.looking.begin(self.device, self.place.step)?;
+            let begun = Instant::now();
             let batch = batches.next().unwrap_or_else(|| Err(Error::internal("the batches ended")))?;
+            self.did("data", begun);
             let next = self.enqueue(&batch)?;
             if let Some(before) = pending.replace(next) {
                 self.finish(&before, folder, watch)?;
             }
+            self.explain(watch);
+            self.profiled(false, folder, watch)?;
             let last = self.place.step.is_multiple_of(self.of_epoch);
             let every = self.config.checkpoint_every;
             let due = self.next > Next::GoOn || every > 0 && self.place.step.is_multiple_of(every);
@@ -352,12 +367,21 @@ impl<'a> Run<'a> {
     /// Enqueues forward, backward and update of a batch.
     fn enqueue(&mut self, batch: &Batch) -> Result<Pending> {
         self.optimizer.set_rate(self.rate.at(self.place.step))?;
+        let begun = Instant::now();
         let inputs = self.ring.send(batch, !self.stepper.is_eager())?;
-        let Self { stepper, classifier, optimizer, config, .. } = self;
+        self.did("upload", begun);
+        let begun = Instant::now();
+        let Self { stepper, classifier, optimizer, config, looking, .. } = self;
         let loss = stepper.run(|| {
             optimizer.zero_grad();
-            let loss = loss(classifier, config, &inputs)?;
-            optimizer.backward(&loss)?;
+            let loss = detect_anomaly(looking.detect_anomaly, || {
+                let tag = classifier.device.tag("activations");
+                let loss = loss(classifier, config, &inputs)?;
+                drop(tag);
+                let _tag = classifier.device.tag("gradients");
+                optimizer.backward(&loss)?;
+                Ok::<_, Error>(loss)
+            })?;
             optimizer.apply()?;
             optimizer.zero_grad();
             Ok(loss.detach())
@@ -367,6 +391,7 @@ impl<'a> Run<'a> {
         self.place.step += 1;
         let done = self.device.mark()?;
         self.device.flush()?;
+        self.did("enqueue", begun);
         Ok(Pending { step: self.place.step, loss: kept, done })
     }
 
@@ -377,7 +402,9 @@ impl<'a> Run<'a> {
         folder: &mut RunFolder<Epoch>,
         watch: &mut Watch<'_>,
     ) -> Result<()> {
+        let begun = Instant::now();
         let loss = pending.loss.item_after(&pending.done)?;
+        self.did("read loss", begun);
         if !loss.is_finite() {
             return Err(Error::launch(format!(
                 "the loss of step {} on {} is {loss}: training diverged. Lower --lr (now {:.1e})",
@@ -401,7 +428,9 @@ impl<'a> Run<'a> {
     /// Tests after an epoch, records it, and keeps its weights and a checkpoint.
     fn tested(&mut self, folder: &mut RunFolder<Epoch>, watch: &mut Watch<'_>) -> Result<()> {
         let images_per_s = self.speed();
+        let begun = Instant::now();
         let (test_loss, confusion) = self.test(&self.images.test)?;
+        self.did("evaluation", begun);
         let right: u64 = confusion.iter().enumerate().map(|(i, row)| row[i]).sum();
         self.confusion = confusion;
         let step = self.place.step;
@@ -435,6 +464,7 @@ impl<'a> Run<'a> {
 
     /// Writes a checkpoint of the steps done while training goes on, or at once if the host has no memory for a copy.
     fn save(&mut self, folder: &RunFolder<Epoch>, best: bool, watch: &mut Watch<'_>) -> Result<()> {
+        let begun = Instant::now();
         self.saved(watch)?;
         self.place.elapsed = self.elapsed();
         let about = (self.config, &self.record);
@@ -444,6 +474,7 @@ impl<'a> Run<'a> {
             let path = store.save_planned(&plan, best, &AtomicU64::new(0))?;
             watch(Progress::Saved { step: self.place.step, path: &path });
         }
+        self.did("checkpoint", begun);
         Ok(())
     }
 
@@ -451,6 +482,29 @@ impl<'a> Run<'a> {
     fn saved(&mut self, watch: &mut Watch<'_>) -> Result<()> {
         if let Some((step, path)) = self.writing.end()? {
             watch(Progress::Saved { step, path: &path });
+        }
+        Ok(())
+    }
+
+    /// Records a host activity since `begun` for a profile.
+    fn did(&mut self, name: &'static str, begun: Instant) {
+        self.looking.did(name, self.place.step, begun);
+    }
+
+    /// Says once where the memory of a step goes, when one was captured.
+    fn explain(&mut self, watch: &mut Watch<'_>) {
+        if let (false, Some(plan)) = (self.looking.explained, self.stepper.plan()) {
+            watch(Progress::MemoryExplained(&explained(plan, &self.classifier.params, None)));
+            self.looking.explained = true;
+        }
+    }
+
+    /// Ends the profile after its last step, or with the run.
+    fn profiled(&mut self, ended: bool, folder: &RunFolder<Epoch>, watch: &mut Watch<'_>) -> Result<()> {
+        let about = (self.place.step, self.stepper.is_captured());
+        if let Some((profile, written)) = self.looking.end(self.device, about, ended, folder.path())? {
+            self.spare(("the trace", written));
+            watch(Progress::Profiled(&profile));
         }
         Ok(())
     }
