@@ -1,5 +1,6 @@
 //! The `netcl` program: parse, run, map the error to an exit code.
 
+mod bytes;
 mod cmd;
 mod context;
 mod loading;

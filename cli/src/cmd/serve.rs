@@ -1,5 +1,6 @@
 //! `netcl serve`: models over HTTP.
 
+use crate::bytes::bytes;
 use crate::context::Context;
 use crate::named::{named, named_by};
 use crate::out;
@@ -125,22 +126,6 @@ fn adapter(text: &str) -> std::result::Result<Adapter, String> {
     Ok(Adapter { name: name.to_owned(), path: path.into(), of })
 }
 
-/// `512`, `16M`, `20G`, `1.5GiB`.
-fn bytes(text: &str) -> std::result::Result<u64, String> {
-    let lower = text.trim().to_lowercase();
-    let lower = lower.trim_end_matches('b').trim_end_matches('i');
-    let (number, factor) = match lower.char_indices().last() {
-        Some((at, 'k')) => (&lower[..at], 1u64 << 10),
-        Some((at, 'm')) => (&lower[..at], 1 << 20),
-        Some((at, 'g')) => (&lower[..at], 1 << 30),
-        _ => (lower, 1),
-    };
-    let number: Option<f64> = number.trim().parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0);
-    number
-        .map(|n| (n * factor as f64) as u64)
-        .ok_or_else(|| format!("expected bytes such as 512M or 20G, found {text:?}"))
-}
-
 impl Args {
     /// Whether lines of the log are JSON.
     pub fn logs_json(&self) -> bool {
@@ -233,11 +218,5 @@ mod tests {
         assert_eq!((found.name.as_str(), found.of.as_deref()), ("tuned", Some("x")));
         assert_eq!(adapter("tuned=a/b").unwrap().of, None);
         assert!(adapter("a").is_err() && adapter("=b").is_err());
-    }
-
-    #[test]
-    fn sizes_have_units() {
-        assert_eq!((bytes("512"), bytes("16M"), bytes("1.5GiB")), (Ok(512), Ok(16 << 20), Ok(3 << 29)));
-        assert!(bytes("x").is_err() && bytes("-1G").is_err() && bytes("").is_err());
     }
 }

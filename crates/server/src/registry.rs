@@ -7,11 +7,6 @@ use netcl::device::{Error, ErrorKind, Result};
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::Options;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-/// How long a model is waited for that is to leave, and how often it is looked at.
-const PATIENCE: Duration = Duration::from_secs(1);
-const LOOK: Duration = Duration::from_millis(5);
 
 /// Seconds after which a client tries again for memory that others use.
 const RETRY: u64 = 5;
@@ -167,7 +162,7 @@ impl Models {
                     return Ok(loaded);
                 }
                 Err(error) if error.kind() == ErrorKind::Memory => {
-                    if !self.give_one_up_soon().await {
+                    if !self.give_one_up().await {
                         return Err(error);
                     }
                 }
@@ -193,18 +188,6 @@ impl Models {
                 netcl::device::human(taken)
             ))
         })
-    }
-
-    /// Gives one up, also one that becomes idle within a moment: a client may have its answer before the model's thread has let go of the request.
-    async fn give_one_up_soon(&self) -> bool {
-        let until = Instant::now() + PATIENCE;
-        while !self.give_one_up().await {
-            if Instant::now() >= until || self.each().all(|(_, loaded)| loaded.is_none()) {
-                return false;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-        true
     }
 
     /// Gives up the model that was used longest ago, of those that nobody waits for. False if there is none.

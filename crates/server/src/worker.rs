@@ -197,6 +197,7 @@ impl<'a> Worker<'a> {
                 }
             }
             Err(error) => {
+                drop(places);
                 for choice in first..first + choices {
                     let end = Some(End::Failed(error.clone()));
                     drop(tell.try_send(Piece { choice, tokens: Vec::new(), text: String::new(), end }));
@@ -250,12 +251,13 @@ impl<'a> Worker<'a> {
                 continue;
             };
             self.metrics.count(&piece, listener.began, &mut listener.last, now);
-            let ended = piece.end.is_some();
-            // There is room for the whole answer, so an error says that nobody listens.
-            let heard = listener.tell.try_send(piece).is_ok();
+            let (ended, tell) = (piece.end.is_some(), listener.tell.clone());
             if ended {
+                // Its place is free before anybody hears of the end.
                 self.listeners.remove(&id);
-            } else if !heard {
+            }
+            // There is room for the whole answer, so an error says that nobody listens.
+            if tell.try_send(piece).is_err() && !ended {
                 gone.push(id);
             }
         }
@@ -271,11 +273,11 @@ impl<'a> Worker<'a> {
     }
 
     fn fail_all(&mut self, error: &Error) {
-        for (_, listener) in self.listeners.drain() {
+        for (_, Listener { choice, tell, _place: place, .. }) in self.listeners.drain() {
             self.metrics.errors.inc();
+            drop(place);
             let end = Some(End::Failed(error.clone()));
-            let piece = Piece { choice: listener.choice, tokens: Vec::new(), text: String::new(), end };
-            drop(listener.tell.try_send(piece));
+            drop(tell.try_send(Piece { choice, tokens: Vec::new(), text: String::new(), end }));
         }
     }
 

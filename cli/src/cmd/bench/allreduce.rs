@@ -30,7 +30,7 @@ pub struct Args {
     #[arg(long, default_value = "f32", value_parser = crate::named::named_by(&DTYPES, storage_type))]
     dtype: DType,
     /// Bytes of the longest vector, such as 64M
-    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = largest)]
     largest: usize,
     /// Times that each is measured
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
@@ -40,15 +40,13 @@ pub struct Args {
     json: bool,
 }
 
-fn bytes(text: &str) -> Result<usize, String> {
-    let (digits, unit) = match text.trim_end_matches(['B', 'b', 'i']).char_indices().next_back() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
-        Some((at, 'M')) => (&text[..at], 1 << 20),
-        Some((at, 'G')) => (&text[..at], 1 << 30),
-        _ => (text, 1usize),
-    };
-    let number = digits.trim().parse::<usize>().ok().and_then(|n| n.checked_mul(unit)).filter(|n| *n >= 4);
-    number.ok_or_else(|| "expected bytes such as 4096, 64k, 256M".into())
+/// Bytes of at least one element.
+fn largest(text: &str) -> Result<usize, String> {
+    let found = crate::bytes::bytes(text)?;
+    usize::try_from(found)
+        .ok()
+        .filter(|n| *n >= 4)
+        .ok_or_else(|| format!("expected at least 4 bytes, found {text:?}"))
 }
 
 /// One size. Times are medians of the slowest rank's.
@@ -200,10 +198,10 @@ fn show(args: &Args, (ranks, transport): &(usize, String), lines: &[Line]) -> Re
 mod tests {
     #[test]
     fn sizes_have_units() {
-        assert_eq!(super::bytes("64k"), Ok(65_536));
-        assert_eq!(super::bytes("256M"), Ok(256 << 20));
-        assert_eq!(super::bytes("1GiB"), Ok(1 << 30));
-        assert_eq!(super::bytes("4096"), Ok(4096));
-        assert!(super::bytes("x").is_err() && super::bytes("1").is_err());
+        assert_eq!(super::largest("64k"), Ok(65_536));
+        assert_eq!(super::largest("256M"), Ok(256 << 20));
+        assert_eq!(super::largest("1GiB"), Ok(1 << 30));
+        assert_eq!(super::largest("4096"), Ok(4096));
+        assert!(super::largest("x").is_err() && super::largest("1").is_err());
     }
 }
