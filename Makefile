@@ -126,7 +126,7 @@ fuzz:
 peers:
 	$(CARGO) test --package netcl-llm --lib -- --nocapture peer_tests the_python_package
 
-# `netcl serve` in a browser (pip install playwright); MODEL is a folder with a chat template. tools/serve_clients.py asks a running one.
+# `netcl serve` in a browser (pip install playwright); MODEL is any; tools/serve_clients.py asks a running server, whose model needs a chat template.
 serve-check: build
 	python3 tools/serve_page_check.py --netcl target/release/netcl --model $(MODEL) $(if $(CHROMIUM),--chromium $(CHROMIUM))
 

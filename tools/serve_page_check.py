@@ -4,7 +4,7 @@
     pip install playwright            # Chromium itself may be the system's: --chromium /usr/bin/chromium
     python tools/serve_page_check.py --netcl target/release/netcl --model FOLDER --screenshots DIR
 
-FOLDER is a model whose files have a chat template; any answers will do. The script starts the server itself, on a free port, and ends it. It
+FOLDER is a model with or without a chat template; any answers will do. The script starts the server itself, on a free port, and ends it. It
 fails with the first thing that is not so.
 """
 
