@@ -10,11 +10,12 @@ use netcl::nn::layers::Mode;
 use netcl::nn::model::Model;
 use netcl::nn::train::{Silent, Trainer};
 use netcl::prelude::*;
-use netcl::tensor::graph::{Graph, Plan, Trace};
+use netcl::tensor::graph::{Between, Graph, Plan, Trace};
 use netcl::tensor::ops::attention::{AttentionOptions, attention};
 use netcl::tensor::ops::dropout::masked;
 use netcl::tensor::random::{DropMask, counter, set_counter};
 use netcl::tensor::suite::test_device;
+use netcl::tensor::unfused;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -429,4 +430,49 @@ fn every_call_of_capture_and_replay_may_fail() {
         assert_eq!((device.memory().buffers, device.memory().live), (alive, live), "call {n} leaks: {e}");
     }
     assert!(bits(&pass.run().unwrap()) == expected);
+}
+
+/// Calls within a replay come where the step first uses what they wait for, and where it is done with what others wait for.
+#[test]
+fn a_replay_calls_before_uses_and_behind_parts() {
+    let device = test_device().unwrap();
+    let vector = |x: f32| Tensor::full(&device, [1000], x, DType::F32).unwrap();
+    let (a, b, unused) = (vector(1.0), vector(2.0), vector(3.0));
+    let arena = vector(4.0);
+    let [left, right] = [0, 512].map(|at| arena.window(at, [400]).unwrap());
+    let (first, second) = (vector(0.0), vector(0.0));
+    let step = || {
+        first.assign(&a.add_scalar(1.0)?)?;
+        let sum = b.add(&first)?.slice(0, 0..400)?.add(&right)?;
+        sum.add(&left)?.sum(&[], false)
+    };
+    no_grad(step).unwrap();
+    // One kernel for each operation, so that each use has a command of its own.
+    let (graph, sum) = no_grad(|| unfused(|| Graph::capture(&device, step))).unwrap();
+    let place = |x: &Tensor| graph.first_use(x);
+    assert_eq!(place(&unused), None);
+    assert_eq!(place(&arena), place(&right));
+    let uses = [&a, &b, &right, &left].map(|x| place(x).unwrap());
+    assert!(uses.is_sorted() && uses[0] < uses[1] && uses[2] < uses[3], "{uses:?}");
+    // What is written just before a command uses it is there in time: 2 + 1, + 5, + 7, + 11.
+    let calls = std::cell::RefCell::new(Vec::new());
+    let set = [(&a, 2.0), (&b, 5.0), (&right, 7.0), (&left, 11.0)];
+    let mut before = |i: usize| {
+        calls.borrow_mut().push(format!("before {i}"));
+        set[i].0.set_f32(&vec![set[i].1; set[i].0.count()])
+    };
+    let mut done = |i: usize| {
+        calls.borrow_mut().push(format!("done {i}"));
+        Ok(())
+    };
+    let parts = [&first, &second];
+    let between = &mut Between { uses: &uses, before: &mut before, parts: &parts, done: &mut done };
+    graph.replay_between(between).unwrap();
+    assert_eq!(sum.item().unwrap(), 400.0 * 26.0);
+    assert_eq!(*calls.borrow(), ["before 0", "done 0", "done 1", "before 1", "before 2", "before 3"]);
+    // Behind the last command, too, and an error ends the replay.
+    let mut failed = |i: usize| if i == 1 { Err(Error::internal("not there")) } else { Ok(()) };
+    let between =
+        &mut Between { uses: &[0, usize::MAX], before: &mut failed, parts: &[], done: &mut |_| Ok(()) };
+    assert!(graph.replay_between(between).is_err());
 }

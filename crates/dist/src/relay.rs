@@ -247,12 +247,12 @@ impl Relay {
     /// A vector for which a message takes less time than what it takes to start transfers. Waiting on the host takes less than ordering streams.
     fn reduce_small(&mut self, x: &Tensor, ready: &Event) -> Result<()> {
         self.device.wait(ready)?;
-        self.up_used = true;
         let mut data = self.down.run(|| x.to_bytes())?;
         // It is empty: the copy was waited for.
         self.down.finish()?;
         self.group.all_reduce_bytes(x.dtype(), &mut data, Reduction::Sum)?;
-        self.up.run(|| x.write_bytes(0, &data))
+        // In the device's own queue, where what comes behind it needs no order of streams.
+        x.write_bytes(0, &data)
     }
 
     fn reduce(&mut self, piece: &Piece, rooms: &[Tensor]) -> Result<()> {

@@ -95,8 +95,16 @@ fn all_ranks_get_the_parts_of_the_others() {
                 };
                 let parts: Vec<Vec<Span>> =
                     (0..n).map(|r| vec![span(&a, &cuts[0], r), span(&b, &cuts[1], r)]).collect();
-                relay.all_gather(&parts, &device.mark()?)?;
-                relay.join()?;
+                let mut told = Vec::new();
+                relay.all_gather(&parts, &device.mark()?, |bytes, there| told.push((bytes, there)))?;
+                let longest = parts.iter().map(|part| part.iter().map(|s| s.bytes).sum()).max();
+                assert!(told.iter().map(|(bytes, _)| *bytes).is_sorted());
+                assert_eq!(told.last().map(|(bytes, _)| *bytes), longest.filter(|_| n > 1));
+                // One way or the other.
+                match (round % 2, told.iter().rev().find_map(|(_, there)| there.clone())) {
+                    (1, Some(last)) => device.wait_for(&last)?,
+                    _ => relay.join()?,
+                }
                 for (x, cut) in [(&a, &cuts[0]), (&b, &cuts[1])] {
                     let found = x.to_vec()?;
                     for rank in 0..n {
@@ -118,7 +126,7 @@ fn parts_that_do_not_divide_a_vector_are_refused() {
         for bounds in [vec![0, 10], vec![0, 5, 9], vec![1, 5, 10], vec![0, 11, 10]] {
             assert!(relay.reduce_scatter(&x, &bounds, &ready).is_err(), "{bounds:?}");
         }
-        assert!(relay.all_gather(&[], &ready).is_err());
+        assert!(relay.all_gather(&[], &ready, |_, _| ()).is_err());
         Ok(())
     });
 }

@@ -47,6 +47,8 @@ pub struct Touched {
     pub allocation: Option<usize>,
     /// Where the object starts within that allocation.
     pub start: usize,
+    /// Bytes from there on that may be touched.
+    pub bytes: usize,
     /// [`Buffer::number`] of the buffer that it is, or is part of.
     pub buffer: u64,
 }
@@ -280,6 +282,7 @@ impl State {
             access,
             allocation,
             start: buffer.start(),
+            bytes: buffer.bytes(),
             buffer: whole.number(),
         }
     }

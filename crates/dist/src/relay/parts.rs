@@ -204,11 +204,18 @@ impl Relay {
 
     /// Gives every rank the bytes of all others' parts. `parts[r]` are the places of rank `r`'s part in the memory of this rank's device: the
     /// parts have the same lengths at all ranks. This rank's bytes are there once `ready` has come; the others' can be used where the device's
-    /// queue has come to [`Relay::join`]. Waits for the other ranks, but not for the device's own queue behind `ready`. All ranks call it.
+    /// queue has come to [`Relay::join`], or sooner: after each exchange `arrived` gets the number of bytes at the begin of every part that were
+    /// exchanged, and when the last of them are there. Waits for the other ranks, but not for the device's own queue behind `ready`. All ranks
+    /// call it.
     ///
     /// # Errors
     /// As [`Relay::all_reduce`]; `Shape` for another number of parts than ranks.
-    pub fn all_gather(&mut self, parts: &[Vec<Span>], ready: &Event) -> Result<()> {
+    pub fn all_gather(
+        &mut self,
+        parts: &[Vec<Span>],
+        ready: &Event,
+        mut arrived: impl FnMut(usize, Option<Event>),
+    ) -> Result<()> {
         let (rank, size) = (self.group.rank(), self.group.size());
         if parts.len() != size {
             return Err(Error::shape(format!("all_gather of {} parts among {size} ranks", parts.len())));
@@ -229,14 +236,26 @@ impl Relay {
                 there = Some(self.copy_down(&span, slot + offset)?);
             }
             self.started += 1;
-            if let Some((at, there)) = before.replace((at, there)) {
-                let ranges: Vec<_> = (0..size).map(|rank| range(rank, at)).collect();
-                self.exchange(there, |relay| relay.read_others(parts, &ranges))?;
+            if let Some(before) = before.replace((at, there)) {
+                self.gather_pieces(parts, before, range, &mut arrived)?;
             }
         }
-        let Some((at, there)) = before else { return Ok(()) };
-        let ranges: Vec<_> = (0..size).map(|rank| range(rank, at)).collect();
-        self.exchange(there, |relay| relay.read_others(parts, &ranges))
+        before.map_or(Ok(()), |last| self.gather_pieces(parts, last, range, &mut arrived))
+    }
+
+    /// Exchanges the pieces of all parts that begin at `at`, of which this rank's is on its way to the host.
+    fn gather_pieces(
+        &mut self,
+        parts: &[Vec<Span>],
+        (at, there): (usize, Option<Event>),
+        range: impl Fn(usize, usize) -> Range<usize>,
+        arrived: &mut impl FnMut(usize, Option<Event>),
+    ) -> Result<()> {
+        let ranges: Vec<_> = (0..parts.len()).map(|rank| range(rank, at)).collect();
+        self.exchange(there, |relay| relay.read_others(parts, &ranges))?;
+        let end = ranges.iter().map(|range| range.end).max().unwrap_or(at);
+        arrived(end, self.read.back().cloned().flatten());
+        Ok(())
     }
 
     /// Copies the bytes `ranges` of all others' parts to the device.

@@ -5,7 +5,7 @@
 //! loss counts by its share of the rows, so shares may differ. Ranks make the same update from the same sums; they need not exchange
 //! weights after the first step.
 
-use super::reducer::{Reducer, RowsOfAll};
+use super::reducer::{Arrived, Reducer, RowsOfAll};
 use super::rows::Rows;
 use crate::config::TrainConfig;
 use crate::data::Eval;
@@ -22,6 +22,7 @@ use netcl_tensor::ops::embedding::{add_rows, embedding};
 use netcl_tensor::{Device, Error, Result, Tensor, no_grad};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 /// How a batch is divided among ranks.
@@ -405,20 +406,17 @@ impl Parallel {
     }
 
     /// Begins to give all ranks the parameters that this one has updated, which are there once `ready` has come, and to get those of the others.
-    /// Until [`Parallel::finish_gather`] nothing else may be exchanged.
+    /// Until all have arrived nothing else may be exchanged but by the same thread.
     ///
     /// # Errors
     /// As [`Parallel::begin_reduction`].
-    pub fn begin_gather(&mut self, device: &Device, parts: &Arc<Vec<Vec<Span>>>, ready: Event) -> Result<()> {
+    pub fn begin_gather(
+        &mut self,
+        device: &Device,
+        parts: &Arc<Vec<Vec<Span>>>,
+        ready: Event,
+    ) -> Result<Receiver<Result<Arrived>>> {
         self.reducer(device)?.gather(parts.clone(), ready)
-    }
-
-    /// Waits until the device's queue can go on behind the parameters of the others.
-    ///
-    /// # Errors
-    /// Those of the group and the device.
-    pub fn finish_gather(&mut self, device: &Device) -> Result<()> {
-        self.reducer(device)?.join()
     }
 
     /// The sum of all ranks' values, in the order of ranks: the same bits at each.

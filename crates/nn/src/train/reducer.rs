@@ -32,15 +32,21 @@ enum Job {
     Gather {
         parts: Arc<Vec<Vec<Span>>>,
         ready: Event,
-    },
-    Join {
-        reply: Sender<Result<()>>,
+        reply: Sender<Result<Arrived>>,
     },
     Finish {
         loss: Tensor,
         ready: Event,
         reply: Sender<Result<f32>>,
     },
+}
+
+/// Parameters that came from the other ranks.
+pub(super) struct Arrived {
+    /// Bytes at the begin of every rank's part that were exchanged; `usize::MAX` after the last ones.
+    pub bytes: usize,
+    /// When the last of them are on the device; `None` where this rank got none.
+    pub there: Option<Event>,
 }
 
 /// The thread, and what it is given to do.
@@ -109,22 +115,15 @@ impl Reducer {
         Ok(answer)
     }
 
-    /// Gives all ranks this one's part, as [`Relay::all_gather`] does, once `ready` has come. An error comes with [`Reducer::join`].
+    /// Gives all ranks this one's part, as [`Relay::all_gather`] does, once `ready` has come. What arrives is told piece by piece,
+    /// to the end or an error.
     ///
     /// # Errors
     /// As [`Reducer::sum`].
-    pub fn gather(&self, parts: Arc<Vec<Vec<Span>>>, ready: Event) -> Result<()> {
-        self.give(Job::Gather { parts, ready })
-    }
-
-    /// Waits until what was begun is enqueued; what the device's queue does from here on comes after it.
-    ///
-    /// # Errors
-    /// The first one since the last call.
-    pub fn join(&self) -> Result<()> {
-        let (reply, answer) = channel();
-        self.give(Job::Join { reply })?;
-        answer.recv().unwrap_or_else(|_| Err(ended()))
+    pub fn gather(&self, parts: Arc<Vec<Vec<Span>>>, ready: Event) -> Result<Receiver<Result<Arrived>>> {
+        let (reply, arriving) = channel();
+        self.give(Job::Gather { parts, ready, reply })?;
+        Ok(arriving)
     }
 
     /// Waits for the sums; what the device's queue does from here on comes after them. Returns `loss`, which is there with the last of them.
@@ -166,7 +165,7 @@ impl Drop for Reducer {
     }
 }
 
-fn ended() -> Error {
+pub(super) fn ended() -> Error {
     Error::internal("the thread that reduces gradients has ended")
 }
 
@@ -184,12 +183,12 @@ fn work(group: &Group, mut relay: Relay, jobs: &Receiver<Job>) {
             Job::Collect { x, bounds, rooms, ready, reply } => {
                 let _ = reply.send(relay.collect_parts(&x, &bounds, &rooms, &ready));
             }
-            Job::Gather { parts, ready } => {
-                failed = failed.or_else(|| relay.all_gather(&parts, &ready).err());
-            }
-            Job::Join { reply } => {
-                let done = failed.take().map_or_else(|| relay.join(), Err);
-                let _ = reply.send(done);
+            Job::Gather { parts, ready, reply } => {
+                let told = |bytes, there| {
+                    let _ = reply.send(Ok(Arrived { bytes, there }));
+                };
+                let end = relay.all_gather(&parts, &ready, told);
+                let _ = reply.send(end.map(|()| Arrived { bytes: usize::MAX, there: None }));
             }
             Job::Finish { loss, ready, reply } => {
                 let done = match failed.take() {

@@ -1,7 +1,7 @@
 //! Execution of repeated steps: launched one by one at first, then replayed from a captured graph.
 
 use crate::config::GraphMode;
-use netcl_tensor::graph::{Graph, Plan, Trace};
+use netcl_tensor::graph::{Between, Graph, Plan, Trace};
 use netcl_tensor::tape::Rollback;
 use netcl_tensor::{Device, Result, Tensor, unfused};
 
@@ -19,9 +19,6 @@ pub struct Stepper {
     /// Whether buffer addresses are planned.
     plans: bool,
 }
-
-/// Tensors that somebody waits for, and what is called when all that writes one is enqueued.
-type Parts<'a> = (&'a [&'a Tensor], &'a mut dyn FnMut(usize) -> Result<()>);
 
 enum State {
     /// No step has run yet.
@@ -80,6 +77,12 @@ impl Stepper {
         if let State::Captured { plan, .. } = &self.state { plan.as_ref() } else { None }
     }
 
+    /// The first command of a replay that touches the memory of `x`, a tensor from before the step; `None` where none does, or steps are not
+    /// replayed. See [`Graph::first_use`].
+    pub fn first_use(&self, x: &Tensor) -> Option<usize> {
+        if let State::Captured { graph, .. } = &self.state { graph.first_use(x) } else { None }
+    }
+
     /// Number of launches and of other commands in a replay.
     pub fn commands(&self) -> Option<(usize, usize)> {
         if let State::Captured { graph, .. } = &self.state { Some(graph.commands()) } else { None }
@@ -112,21 +115,41 @@ impl Stepper {
     }
 
     /// The same, and calls `done(i)` as soon as all that writes `parts[i]` is enqueued, in their order: within the step if it is replayed,
-    /// else after it. See [`Graph::replay_parts`].
+    /// else after it. See [`Between`].
     ///
     /// # Errors
     /// As [`Stepper::run`]; those of `done`.
     pub fn run_parts(
         &mut self,
-        mut step: impl FnMut() -> Result<Tensor>,
+        step: impl FnMut() -> Result<Tensor>,
         parts: &[&Tensor],
         mut done: impl FnMut(usize) -> Result<()>,
     ) -> Result<Tensor> {
+        self.run_between(step, &mut Between { uses: &[], before: &mut |_| Ok(()), parts, done: &mut done })
+    }
+
+    /// The same, and calls `before(i)` before command `uses[i]` of a replay: see [`Stepper::first_use`]. A step that is not replayed makes all
+    /// these calls before it begins.
+    ///
+    /// # Errors
+    /// As [`Stepper::run`]; those of the calls.
+    pub fn run_between(
+        &mut self,
+        mut step: impl FnMut() -> Result<Tensor>,
+        between: &mut Between<'_>,
+    ) -> Result<Tensor> {
+        let replays = self.is_captured();
+        if !replays {
+            (0..between.uses.len()).try_for_each(&mut *between.before)?;
+        }
         // Memory checkers need every buffer to be a separate allocation.
         let unplanned = self.device.settings().exact_memory || !self.plans;
         // Gradients of an incomplete step must not be added to those of the next.
         let gradients = Rollback::start();
-        let out = self.advance(unplanned, &mut step, (parts, &mut done));
+        let (parts, done) = (between.parts, &mut *between.done);
+        let uses = if replays { between.uses } else { &[] };
+        let out =
+            self.advance(unplanned, &mut step, Between { uses, before: &mut *between.before, parts, done });
         if out.is_ok() {
             gradients.accept();
         }
@@ -137,13 +160,15 @@ impl Stepper {
         &mut self,
         unplanned: bool,
         step: &mut impl FnMut() -> Result<Tensor>,
-        (parts, done): Parts<'_>,
+        between: Between<'_>,
     ) -> Result<Tensor> {
+        let Between { uses, before, parts, done } = between;
         let state = std::mem::replace(&mut self.state, State::Eager);
         let replays = matches!(state, State::Captured { .. } | State::Traced(_))
             || unplanned && matches!(state, State::Warm);
         let (of_replay, after): (&[&Tensor], &[&Tensor]) = if replays { (parts, &[]) } else { (&[], parts) };
-        let loss = self.advance_from(state, unplanned, step, (of_replay, done))?;
+        let of_replay = Between { uses, before, parts: of_replay, done: &mut *done };
+        let loss = self.advance_from(state, unplanned, step, of_replay)?;
         (0..after.len()).try_for_each(done)?;
         Ok(loss)
     }
@@ -153,7 +178,7 @@ impl Stepper {
         state: State,
         unplanned: bool,
         step: &mut impl FnMut() -> Result<Tensor>,
-        parts: Parts<'_>,
+        mut between: Between<'_>,
     ) -> Result<Tensor> {
         match state {
             State::Eager => step(),
@@ -162,7 +187,7 @@ impl Stepper {
                 self.state = State::Warm;
                 Ok(loss)
             }
-            State::Warm if unplanned => self.capture(None, step, parts),
+            State::Warm if unplanned => self.capture(None, step, between),
             State::Warm => {
                 let (trace, loss) = unfused(|| Trace::of(&self.device, &mut *step))?;
                 match Plan::new(&self.device, &trace) {
@@ -171,10 +196,10 @@ impl Stepper {
                 }
                 Ok(loss)
             }
-            State::Traced(plan) => self.capture(Some(plan), step, parts),
+            State::Traced(plan) => self.capture(Some(plan), step, between),
             State::Captured { graph, loss, plan } => {
                 // The graph is kept also if the replay fails, because its buffers may be in use.
-                let outcome = graph.replay_parts(parts.0, parts.1);
+                let outcome = graph.replay_between(&mut between);
                 let out = loss.clone();
                 self.state = State::Captured { graph, loss, plan };
                 outcome.map(|()| out)
@@ -186,7 +211,7 @@ impl Stepper {
         &mut self,
         plan: Option<Plan>,
         step: &mut impl FnMut() -> Result<Tensor>,
-        (parts, done): Parts<'_>,
+        mut between: Between<'_>,
     ) -> Result<Tensor> {
         // Steps that run as they are called and those that are replayed have the same bits, so that runs can be resumed anywhere.
         let captured = unfused(|| match &plan {
@@ -197,14 +222,14 @@ impl Stepper {
             Ok((graph, loss)) => {
                 let (launches, others) = graph.commands();
                 tracing::debug!("captured a step: {launches} launches, {others} fills, copies and uploads");
-                let (outcome, out) = (graph.replay_parts(parts, done), loss.clone());
+                let (outcome, out) = (graph.replay_between(&mut between), loss.clone());
                 self.state = State::Captured { graph, loss, plan };
                 outcome.map(|()| out)
             }
             Err(e) => {
                 self.give_up(e)?;
                 let loss = step()?;
-                (0..parts.len()).try_for_each(done)?;
+                (0..between.parts.len()).try_for_each(between.done)?;
                 Ok(loss)
             }
         }

@@ -49,8 +49,10 @@ pub(super) struct Shards {
     bounds: Vec<Arc<Vec<usize>>>,
     /// This rank's parts, and where their gradients lie: the number of the cell and the first element in it.
     own: Vec<(Part, usize, usize)>,
-    /// The parameters of each rank, in the memory of this rank's device.
+    /// The parameters of each rank, in the memory of this rank's device: those of the last cell first, which the next step uses first.
     spans: Arc<Vec<Vec<Span>>>,
+    /// Of each cell: so many bytes at the begin of all ranks' spans bring its parameters.
+    needs: Vec<usize>,
 }
 
 impl Shards {
@@ -68,18 +70,36 @@ impl Shards {
                 "--zero: {count} parameters cannot be divided among {size} ranks in parts of {LANES}"
             )));
         }
-        let (mut own, mut spans) = (Vec::new(), vec![Vec::new(); size]);
+        let mut own = Vec::new();
         for (number, (cell, bounds)) in cells.iter().zip(&bounds).enumerate() {
-            for (other, pair) in bounds.windows(2).enumerate() {
-                for (param, at, range) in within(cell, pair[0]..pair[1]) {
-                    join(&mut spans[other], span(param, &range));
-                    if other == rank {
-                        own.push((Part::new(param, range.clone())?, number, at));
-                    }
-                }
+            for (param, at, range) in within(cell, bounds[rank]..bounds[rank + 1]) {
+                own.push((Part::new(param, range)?, number, at));
             }
         }
-        Ok(Self { rank, cells: Arc::new(cells), bounds, own, spans: Arc::new(spans) })
+        let (mut spans, mut needs) = (vec![Vec::new(); size], vec![0; cells.len()]);
+        let mut bytes = vec![0; size];
+        for (number, (cell, bounds)) in cells.iter().zip(&bounds).enumerate().rev() {
+            for (other, pair) in bounds.windows(2).enumerate() {
+                for (param, _, range) in within(cell, pair[0]..pair[1]) {
+                    let span = span(param, &range);
+                    bytes[other] += span.bytes;
+                    join(&mut spans[other], span);
+                }
+            }
+            needs[number] = bytes.iter().copied().max().unwrap_or(0);
+        }
+        Ok(Self { rank, cells: Arc::new(cells), bounds, own, spans: Arc::new(spans), needs })
+    }
+
+    /// Where a step first uses parameters of each cell, by [`Stepper::first_use`](super::stepper::Stepper::first_use), in rising order, and how
+    /// many bytes at the begin of all ranks' [`Shards::spans`] it needs there.
+    pub fn uses(&self, first_use: impl Fn(&Tensor) -> Option<usize>) -> (Vec<usize>, Vec<usize>) {
+        let first = |cell: &Cell| cell.params.iter().filter_map(|piece| first_use(&piece.param)).min();
+        let cells = self.cells.iter().zip(&self.needs);
+        let mut uses: Vec<(usize, usize)> =
+            cells.filter_map(|(cell, need)| Some((first(cell)?, *need))).collect();
+        uses.sort_unstable();
+        uses.into_iter().unzip()
     }
 
     /// The rank whose part it is.
@@ -246,6 +266,29 @@ mod tests {
     use crate::params::{Init, Params};
     use netcl_tensor::suite::test_device;
 
+    /// The bytes that a use of a cell waits for have its parameters, of every rank; the first cell to be used waits for the fewest.
+    fn brought_in_time(shards: &Shards) {
+        let (uses, needs) =
+            shards.uses(|param| param.name().map(|name| name.trim_start_matches('w').parse().unwrap()));
+        assert!(uses.is_sorted() && needs.is_sorted() && uses.len() == shards.cells.len());
+        for (cell, (bounds, need)) in shards.cells.iter().zip(shards.bounds.iter().zip(&shards.needs)) {
+            for (rank, pair) in bounds.windows(2).enumerate() {
+                for (param, _, range) in within(cell, pair[0]..pair[1]) {
+                    let (wanted, mut before) = (span(param, &range), 0);
+                    let place = shards.spans[rank].iter().find_map(|span| {
+                        let begin = before;
+                        before += span.bytes;
+                        let inside = span.start <= wanted.start
+                            && wanted.start + wanted.bytes <= span.start + span.bytes
+                            && span.buffer.same(&wanted.buffer);
+                        inside.then(|| begin + wanted.start - span.start)
+                    });
+                    assert!(place.unwrap() + wanted.bytes <= *need, "{:?} of rank {rank}", param.name());
+                }
+            }
+        }
+    }
+
     /// Every element belongs to one rank, parts begin at whole vectors, and no rank has more than another by more than some vectors.
     #[test]
     fn parameters_are_divided_evenly() {
@@ -272,6 +315,7 @@ mod tests {
                     shards.spans.iter().map(|of| of.iter().map(|s| s.bytes).sum()).collect();
                 assert_eq!(bytes[rank], 2 * count);
                 held.push(count);
+                brought_in_time(&shards);
             }
             assert!(seen.iter().flatten().all(|n| *n == 1), "{size} ranks");
             let most = held.iter().max().unwrap() - held.iter().min().unwrap();

@@ -18,4 +18,4 @@ mod replay;
 
 pub use plan::{Assignment, Plan};
 pub use record::{LiveRange, Trace};
-pub use replay::Graph;
+pub use replay::{Between, Graph};

@@ -17,6 +17,20 @@ enum Step {
     Write { to: (Touched, usize), data: Arc<[u8]> },
 }
 
+/// What is called between the commands of a replay.
+pub struct Between<'a> {
+    /// Numbers of commands, in rising order; a number behind the last command stands for the end.
+    pub uses: &'a [usize],
+    /// Called with `i` before command `uses[i]` is enqueued: what that command needs can be waited for by [`Device::wait_for`].
+    pub before: &'a mut dyn FnMut(usize) -> Result<()>,
+    /// Tensors from before the capture.
+    pub parts: &'a [&'a Tensor],
+    /// Called with `i` as soon as the last command is enqueued that writes the tensor `parts[i]`, in the order of `parts`: what does something
+    /// with a part beside the rest of the step can begin behind a [`Device::mark`] made there. A part that the step does not write is done when
+    /// those before it are.
+    pub done: &'a mut dyn FnMut(usize) -> Result<()>,
+}
+
 /// A step that was captured. It keeps the memory that its commands use; results are where the step's tensors are.
 ///
 /// Threads may share a graph and replay it, or different graphs of one device, at the same time: each replay is enqueued in one
@@ -30,6 +44,8 @@ pub struct Graph {
     held: Held,
     /// By the number of each buffer that is written and was there before: the last command that writes it.
     last_writes: HashMap<u64, usize>,
+    /// By the number of each buffer that was there before: which of its bytes are touched, and the first command that does.
+    first_uses: HashMap<u64, HashMap<(usize, usize), usize>>,
     _chunks: Vec<Buffer>,
     /// Memory objects that bound kernels do not keep by themselves.
     _memory: Vec<Touched>,
@@ -72,11 +88,14 @@ impl Graph {
     fn bind(device: &Device, commands: Vec<Command>, held: Held, chunks: Vec<Buffer>) -> Result<Self> {
         let mut steps = Vec::with_capacity(commands.len());
         let (mut memory, mut last_writes) = (Vec::new(), HashMap::new());
+        let mut first_uses: HashMap<u64, HashMap<(usize, usize), usize>> = HashMap::new();
         for (at, command) in commands.into_iter().enumerate() {
-            for touched in command.touched() {
-                if touched.access == Access::Write && touched.allocation.is_none() {
+            for touched in command.touched().into_iter().filter(|touched| touched.allocation.is_none()) {
+                if touched.access == Access::Write {
                     last_writes.insert(touched.buffer, at);
                 }
+                let of = first_uses.entry(touched.buffer).or_default();
+                of.entry((touched.start, touched.start + touched.bytes)).or_insert(at);
             }
             steps.push(match command {
                 Command::Launch { kernel, args, indirect, range, label, .. } => {
@@ -96,7 +115,8 @@ impl Graph {
                 Command::Write { to, data } => Step::Write { to, data },
             });
         }
-        Ok(Self { device: device.clone(), steps, held, last_writes, _chunks: chunks, _memory: memory })
+        let device = device.clone();
+        Ok(Self { device, steps, held, last_writes, first_uses, _chunks: chunks, _memory: memory })
     }
 
     /// Enqueues the step again, in one piece: replays of this or another graph that threads start at the same time come one after the
@@ -109,24 +129,47 @@ impl Graph {
         self.enqueue(&self.steps)
     }
 
-    /// The same, and calls `done(i)` as soon as the last command is enqueued that writes the tensor `parts[i]`, in the order of `parts`: what
-    /// does something with a part beside the rest of the step can begin behind a [`Device::mark`] made there.
-    ///
-    /// `parts` are tensors from before the capture. One that the step does not write is done when those before it are.
+    /// The same with calls between the commands: what the step shares with others is awaited where it is first used, and handed on where the
+    /// step is done with it.
     ///
     /// # Errors
-    /// As [`Graph::replay`]; those of `done`.
-    pub fn replay_parts(&self, parts: &[&Tensor], mut done: impl FnMut(usize) -> Result<()>) -> Result<()> {
+    /// As [`Graph::replay`]; those of the calls.
+    pub fn replay_between(&self, between: &mut Between<'_>) -> Result<()> {
+        let Between { uses, before, parts, done } = between;
+        let ends = parts.iter().scan(0, |end, part| {
+            let last = self.last_writes.get(&part.storage().number());
+            *end = last.map_or(*end, |last| (*end).max(last + 1));
+            Some(*end)
+        });
+        let mut ends = ends.enumerate().peekable();
+        let last = self.steps.len();
+        let mut uses = uses.iter().map(|at| (*at).min(last)).enumerate().peekable();
         let _alone = self.device.start_replay()?;
         let mut begin = 0;
-        for (i, part) in parts.iter().enumerate() {
-            let last = self.last_writes.get(&part.storage().number());
-            let end = last.map_or(begin, |last| begin.max(last + 1));
-            self.enqueue(&self.steps[begin..end])?;
-            done(i)?;
-            begin = end;
+        loop {
+            let next_use = uses.peek().map(|(_, at)| *at);
+            let next_end = ends.peek().map(|(_, end)| *end);
+            let Some(to) = next_use.into_iter().chain(next_end).min() else { break };
+            let to = to.max(begin);
+            self.enqueue(&self.steps[begin..to])?;
+            begin = to;
+            while let Some((i, _)) = ends.next_if(|(_, end)| *end <= begin) {
+                done(i)?;
+            }
+            while let Some((i, _)) = uses.next_if(|(_, at)| *at <= begin) {
+                before(i)?;
+            }
         }
         self.enqueue(&self.steps[begin..])
+    }
+
+    /// The number of the first command that touches the memory of `x`, a tensor from before the capture, as [`Between::uses`] takes it; `None`
+    /// where the step leaves it alone.
+    pub fn first_use(&self, x: &Tensor) -> Option<usize> {
+        let storage = x.storage();
+        let (from, to) = (storage.start(), storage.start() + storage.bytes());
+        let all = self.first_uses.get(&storage.whole().number())?.iter();
+        all.filter(|((begin, end), _)| *begin < to && from < *end).map(|(_, at)| *at).min()
     }
 
     fn enqueue(&self, steps: &[Step]) -> Result<()> {

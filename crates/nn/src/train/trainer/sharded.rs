@@ -5,12 +5,14 @@ use crate::checkpoint::{Bytes, FileDtype, Planned, TensorData};
 use crate::config::TrainConfig;
 use crate::train::divided::Divided;
 use crate::train::gathered::{Piece, gather};
+use crate::train::reducer::{Arrived, ended};
 use crate::train::stepper::Stepper;
 use crate::train::sums::Sums;
 use crate::train::zero::Shards;
 use netcl_device::human;
 use netcl_tensor::{Device, Result, Tensor};
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 /// State that is divided among ranks.
@@ -39,8 +41,53 @@ pub(in crate::train) struct Zero {
     divided: Option<Divided>,
     /// Executes the sums of squares.
     measure: Stepper,
-    /// Whether parameters of the others are on their way.
-    gathering: bool,
+    /// Parameters of the others on their way.
+    arriving: Option<Arriving>,
+    /// Where the captured pass first uses parameters, and the bytes that it needs there: [`Shards::uses`].
+    uses: Option<Arc<(Vec<usize>, Vec<usize>)>>,
+}
+
+/// Parameters of other ranks on their way to this one's device.
+pub(in crate::train) struct Arriving {
+    told: Receiver<Result<Arrived>>,
+    device: Device,
+    uses: Arc<(Vec<usize>, Vec<usize>)>,
+    /// Bytes at the begin of every rank's part behind which the device's queue already is.
+    bytes: usize,
+}
+
+impl Arriving {
+    /// Commands before which [`Arriving::need`] is to be called.
+    pub fn uses(&self) -> &[usize] {
+        &self.uses.0
+    }
+
+    /// What the device does next comes after the parameters that command `uses()[i]` uses.
+    ///
+    /// # Errors
+    /// Those of the exchange and the device.
+    pub fn need(&mut self, i: usize) -> Result<()> {
+        self.wait(self.uses.1[i])
+    }
+
+    fn wait(&mut self, bytes: usize) -> Result<()> {
+        let mut last = None;
+        while self.bytes < bytes {
+            let told = match self.told.try_recv() {
+                Ok(told) => told,
+                Err(_) => {
+                    // What was enqueued so far runs while the host waits.
+                    self.device.flush()?;
+                    self.told.recv().unwrap_or_else(|_| Err(ended()))
+                }
+            };
+            let Arrived { bytes, there } = told?;
+            self.bytes = bytes;
+            // They come one after the other.
+            last = there.or(last);
+        }
+        last.map_or(Ok(()), |there| self.device.wait_for(&there))
+    }
 }
 
 impl Zero {
@@ -50,7 +97,21 @@ impl Zero {
     /// Those of the device.
     pub fn new(shards: Shards, device: &Device, config: &TrainConfig) -> Result<Self> {
         let divided = (config.zero > 1).then(|| Divided::new(device, &shards)).transpose()?;
-        Ok(Self { shards, divided, measure: Stepper::without_plan(device, config.graph), gathering: false })
+        let measure = Stepper::without_plan(device, config.graph);
+        Ok(Self { shards, divided, measure, arriving: None, uses: None })
+    }
+
+    /// Parameters on their way, for a pass that waits for them where it uses them; `None` where none are.
+    pub fn take_arriving(&mut self, stepper: &Stepper) -> Option<Arriving> {
+        let arriving = self.arriving.take()?;
+        let uses =
+            self.uses.get_or_insert_with(|| Arc::new(self.shards.uses(|param| stepper.first_use(param))));
+        Some(Arriving { uses: uses.clone(), ..arriving })
+    }
+
+    /// Gives back what [`Zero::take_arriving`] gave.
+    pub fn return_arriving(&mut self, arriving: Arriving) {
+        self.arriving = Some(arriving);
     }
 
     /// Gradients that are divided.
@@ -103,20 +164,20 @@ impl Trainer {
         let device = loss.device();
         let ready = device.mark()?;
         device.flush()?;
-        parallel.begin_gather(device, zero.shards.spans(), ready)?;
-        zero.gathering = true;
+        let told = parallel.begin_gather(device, zero.shards.spans(), ready)?;
+        let (device, uses) = (device.clone(), Arc::default());
+        zero.arriving = Some(Arriving { told, device, uses, bytes: 0 });
         self.host_did("update of a part", begun);
         Ok(())
     }
 
     /// Before parameters are used: waits until what the device does next comes after the updates of all ranks.
     pub(super) fn settle_parameters(&mut self) -> Result<()> {
-        let (Some(zero), Some(parallel)) = (&mut self.zero, &mut self.parallel) else { return Ok(()) };
-        if !std::mem::take(&mut zero.gathering) {
+        let Some(mut arriving) = self.zero.as_mut().and_then(|zero| zero.arriving.take()) else {
             return Ok(());
-        }
+        };
         let begun = Instant::now();
-        parallel.finish_gather(self.model.params().device())?;
+        arriving.wait(usize::MAX)?;
         self.host_did("all_gather", begun);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! One optimizer step; its results are read while the next step runs.
 
 use super::Trainer;
-use super::sharded::Zero;
+use super::sharded::{Arriving, Zero};
 use crate::config::{GraphMode, TrainConfig};
 use crate::data::{Position, Prefetch};
 use crate::layers::Mode;
@@ -14,6 +14,7 @@ use crate::train::stepper::Stepper;
 use crate::train::sums::Sums;
 use crate::train::uploads::{Inputs, Uploads};
 use netcl_device::driver::Event;
+use netcl_tensor::graph::Between;
 use netcl_tensor::ops::optimizer::Report;
 use netcl_tensor::random::set_counter;
 use netcl_tensor::{Error, Result, Tensor, detect_anomaly};
@@ -115,9 +116,10 @@ impl Trainer {
             }
             let (inputs, next) = self.batch(batches, uploads, micro)?;
             after = next;
-            self.settle_parameters()?;
             let begun = Instant::now();
             let loss = self.enqueue_pass(&inputs, micro + 1 == self.config.grad_accum)?;
+            // All that could be missing was used by the pass; what comes next may be exchanged by this thread.
+            self.settle_parameters()?;
             total = Some(match total {
                 Some(sum) if self.sums.is_none() => sum.add(&loss)?,
                 _ => loss,
@@ -149,6 +151,27 @@ impl Trainer {
 
     /// Forward and backward of a micro-batch; of the last one of a step, gradients go to the other ranks meanwhile.
     fn enqueue_pass(&mut self, inputs: &Inputs, last: bool) -> Result<Tensor> {
+        // A replay waits for the parameters of other ranks where it uses them.
+        let mut arriving = match (self.stepper.is_captured(), &mut self.zero) {
+            (true, Some(zero)) => zero.take_arriving(&self.stepper),
+            _ => None,
+        };
+        if arriving.is_none() {
+            self.settle_parameters()?;
+        }
+        let loss = self.enqueue_pass_behind(inputs, last, arriving.as_mut());
+        if let (Some(zero), Some(arriving)) = (&mut self.zero, arriving) {
+            zero.return_arriving(arriving);
+        }
+        loss
+    }
+
+    fn enqueue_pass_behind(
+        &mut self,
+        inputs: &Inputs,
+        last: bool,
+        mut arriving: Option<&mut Arriving>,
+    ) -> Result<Tensor> {
         // Ranks reduce gradients in the accumulators, captured or not.
         if (self.stepper.is_cold() || self.parallel.is_some()) && self.sums.is_none() {
             self.start_sums(inputs)?;
@@ -174,13 +197,18 @@ impl Trainer {
         if stepper.is_cold() && sums.is_some() {
             stepper.dry_run(|| Ok(()), step);
         }
+        let uses = arriving.as_ref().map_or_else(Vec::new, |arriving| arriving.uses().to_vec());
+        let (uses, before) =
+            (&uses[..], &mut |i| arriving.as_mut().map_or(Ok(()), |arriving| arriving.need(i)));
         if let Some(divided) = divided {
-            let loss = stepper.run_parts(step, &divided.marks(), |i| divided.reached(i))?;
+            let (parts, done) = (&divided.marks()[..], &mut |i| divided.reached(i));
+            let loss = stepper.run_between(step, &mut Between { uses, before, parts, done })?;
             divided.passed();
             return Ok(loss);
         }
-        let buckets = if last { reduced(sums, parallel.as_ref()) } else { Vec::new() };
-        stepper.run_parts(step, &buckets, |i| begin_reduction(parallel.as_mut(), (buckets[i], i), zero))
+        let parts = &if last { reduced(sums, parallel.as_ref()) } else { Vec::new() }[..];
+        let done = &mut |i: usize| begin_reduction(parallel.as_mut(), (parts[i], i), zero);
+        stepper.run_between(step, &mut Between { uses, before, parts, done })
     }
 
     /// Waits for the sums of all ranks' gradients; `loss` becomes the sum of all ranks'.
