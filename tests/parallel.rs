@@ -1,11 +1,12 @@
 //! Data-parallel training: a run of several ranks is the run of one, but for the order of sums.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // helpers of tests
 
+use netcl::device::SimSettings;
 use netcl::dist::{Link, slowed};
 use netcl::nn::config::{GraphMode, TrainConfig};
 use netcl::nn::decoder::DecoderConfig;
 use netcl::nn::run::RunFolder;
-use netcl::nn::train::{Observer, Shares, Silent, Trainer};
+use netcl::nn::train::{MemoryPlan, Observer, Shares, Silent, Trainer};
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
 use std::path::Path;
@@ -33,6 +34,18 @@ impl Observer for Slow {
     fn should_stop(&mut self) -> bool {
         std::thread::sleep(self.0);
         false
+    }
+}
+
+/// An observer that stops after so many steps.
+struct Until(u64);
+
+impl Observer for Until {
+    fn step(&mut self, metrics: &netcl::nn::run::StepMetrics) {
+        self.0 = self.0.saturating_sub(u64::from(metrics.step > 0));
+    }
+    fn should_stop(&mut self) -> bool {
+        self.0 <= 1
     }
 }
 
@@ -118,6 +131,51 @@ fn unequal_shares_change_no_result() {
             assert!(right, "{shares:?}: {share} of the rows went to the first rank");
         }
         close(&out, &one);
+    }
+}
+
+/// A device whose memory has no room for as many rows as the others take fewer, in a new run and in one that goes on; if all together have none,
+/// the error says so.
+#[test]
+fn a_device_with_little_memory_takes_fewer_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = TrainConfig { batch: 10, context: 64, ..config(dir.path(), 4) };
+    let one = dir.path().join("one");
+    alone(&config, &one);
+    let plenty = device(Some("sim"));
+    let taken = |batch: usize| {
+        let plan = MemoryPlan::of(
+            &TrainConfig { batch, ..config.clone() },
+            &config.decoder(40).unwrap(),
+            plenty.capabilities(),
+        );
+        plan.among(2, 0, true).device()
+    };
+    // Half of the batch would be five.
+    let memory = taken(3) + (taken(4) - taken(3)) / 2;
+    let open = |memory: Option<u64>| {
+        let sim = SimSettings { memory, ..SimSettings::default() };
+        Device::open("sim", &Settings { sim, ..Settings::default() }).unwrap()
+    };
+    let out = dir.path().join("two");
+    for (until, resume) in [(2, false), (u64::MAX, true)] {
+        let found = on(2, |rank| -> Result<f64> {
+            let device = open((rank.rank() == 1).then_some(memory));
+            let mut trainer = opened(rank, &device, &config, (&out, resume))?;
+            trainer.run(&mut Until(until))?;
+            Ok(trainer.ranks()[1].share())
+        });
+        for share in found {
+            let share = share.unwrap();
+            assert!(share > 0.0 && share <= 0.3 + 1e-9, "{share} of the rows went to the small device");
+        }
+    }
+    close(&out, &one);
+    let none = on(2, |rank| {
+        opened(rank, &open(Some(memory)), &config, (&dir.path().join("none"), false)).map(drop).unwrap_err()
+    });
+    for error in none {
+        assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
     }
 }
 

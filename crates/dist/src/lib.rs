@@ -32,7 +32,7 @@ pub use mailbox::Mailbox;
 pub use mpi::{Launcher, Mpi, launched};
 pub use relay::{Collected, Relay, RelaySettings, Span, sum_into};
 pub use selftest::{SelfTest, selftest, selftest_long};
-pub use shard::{divide, shard};
+pub use shard::{divide, divide_within, shard};
 pub use slowed::{Link, slowed};
 pub use transport::Transport;
 pub use watch::Watch;

@@ -28,9 +28,53 @@ pub fn divide(count: usize, weights: &[f64]) -> Vec<usize> {
     parts
 }
 
+/// As [`divide`] with at most `most[i]` elements for each; what one has no room for goes to the others by their weights. `None` where they have no
+/// room for all together.
+pub fn divide_within(count: usize, weights: &[f64], most: &[usize]) -> Option<Vec<usize>> {
+    let room = most.iter().fold(0usize, |sum, most| sum.saturating_add(*most));
+    if room < count || weights.len() != most.len() {
+        return None;
+    }
+    let mut full = vec![false; most.len()];
+    loop {
+        let free: Vec<usize> = (0..most.len()).filter(|i| !full[*i]).collect();
+        let taken: usize = (0..most.len()).filter(|i| full[*i]).map(|i| most[i]).sum();
+        let of_free: Vec<f64> = free.iter().map(|i| weights[*i]).collect();
+        let parts = divide(count - taken, &of_free);
+        let over: Vec<usize> =
+            free.iter().zip(&parts).filter(|(i, n)| **n > most[**i]).map(|(i, _)| *i).collect();
+        if over.is_empty() {
+            let mut all = most.to_vec();
+            free.iter().zip(parts).for_each(|(i, n)| all[*i] = n);
+            return Some(all);
+        }
+        over.into_iter().for_each(|i| full[i] = true);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::divide;
+    use super::{divide, divide_within};
+
+    #[test]
+    fn nobody_gets_more_than_there_is_room_for() {
+        assert_eq!(divide_within(8, &[1.0, 1.0], &[9, 2]), Some(vec![6, 2]));
+        assert_eq!(divide_within(8, &[1.0, 1.0], &[usize::MAX, usize::MAX]), Some(vec![4, 4]));
+        assert_eq!(divide_within(8, &[1.0, 1.0, 6.0], &[9, 1, 3]), Some(vec![4, 1, 3]));
+        assert_eq!(divide_within(5, &[1.0, 1.0], &[3, 1]), None);
+        assert_eq!(divide_within(4, &[1.0, 1.0], &[3, 1]), Some(vec![3, 1]));
+        for (count, seed) in (0..40).flat_map(|count| (1..9usize).map(move |seed| (count, seed))) {
+            let most: Vec<usize> = (0..5).map(|i| 1 + (seed * 7919 + i * 104_729) % 17).collect();
+            let weights: Vec<f64> = (0..5).map(|i| ((seed + 3 * i) % 6) as f64).collect();
+            match divide_within(count, &weights, &most) {
+                Some(parts) => {
+                    assert_eq!(parts.iter().sum::<usize>(), count);
+                    assert!(parts.iter().zip(&most).all(|(n, most)| n <= most), "{parts:?} of {most:?}");
+                }
+                None => assert!(most.iter().sum::<usize>() < count),
+            }
+        }
+    }
 
     #[test]
     fn elements_are_divided_by_weights() {

@@ -55,7 +55,7 @@ struct Pages {
 /// A text in a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
-    /// The new tokens, T.
+    /// The new tokens, T; none behind [other steps](Paged::queue_behind), which have sampled it.
     pub tokens: &'a [u32],
     /// Tokens before them.
     pub position: usize,
@@ -94,12 +94,20 @@ struct Class {
     tables: Vec<Tensor>,
     /// What it holds.
     lines: Vec<Vec<u32>>,
-    chooser: Arc<Chooser>,
-    rules: Vec<Rules>,
+    /// For different numbers of candidates, in rising order: a step takes the first one that has enough, as more of them take longer.
+    choosers: Vec<Choosing>,
+    /// The one of the last step.
+    chosen: usize,
     /// Steps so far.
     count: u32,
     /// (texts * T, V) of the last step.
     logits: Option<Tensor>,
+}
+
+/// What samples, and by which rules.
+struct Choosing {
+    by: Arc<Chooser>,
+    rules: Vec<Rules>,
 }
 
 /// A decoder with a cache in pages.
@@ -275,9 +283,43 @@ impl<'a> Paged<'a> {
     /// `Shape` for texts that do not fit their pages, one step, or [each other](Self::class_of_length); those of the device.
     pub fn queue(&mut self, lines: &[Line<'_>], steps: usize) -> Result<Pending> {
         let tokens = lines.first().map_or(0, |line| line.tokens.len());
+        if !lines.iter().all(|line| line.tokens.len() == tokens) {
+            return Err(Error::shape("decoder: texts with unlike numbers of tokens in one step"));
+        }
+        self.enqueue(lines, (tokens, steps), None)
+    }
+
+    /// Whether steps can be enqueued behind others whose tokens the host does not know yet, without waiting: layers are on one device.
+    pub fn queues_behind(&self) -> bool {
+        self.decoder.stages.len() == 1
+    }
+
+    /// Enqueues `steps` further steps of the texts of `before`, the last ones of their size that were enqueued and steps that sampled one token:
+    /// each text goes on with its last one. `lines` are those texts in that order, at the positions where these steps begin.
+    ///
+    /// # Errors
+    /// As [`queue`](Self::queue); `Shape` behind other steps.
+    pub fn queue_behind(&mut self, before: &Pending, lines: &[Line<'_>], steps: usize) -> Result<Pending> {
+        let last = self.classes.get(&before.key).map(|class| class.count);
+        let end = before.count.wrapping_add(before.steps as u32);
+        if last != Some(end) || before.event.is_none() || before.lines != lines.len() || before.key.1 != 1 {
+            return Err(Error::shape(
+                "decoder: steps behind others that are not the last ones of these texts",
+            ));
+        }
+        self.enqueue(lines, (1, steps), Some(before.key))
+    }
+
+    /// Steps of `tokens` tokens; `behind` others of this size, or of tokens that the host knows.
+    fn enqueue(
+        &mut self,
+        lines: &[Line<'_>],
+        (tokens, steps): (usize, usize),
+        behind: Option<Key>,
+    ) -> Result<Pending> {
         let choosing = steps > 1 || lines.iter().any(|line| !line.words.is_empty());
         let words = if choosing { steps * tokens } else { 0 };
-        let even = |line: &Line<'_>| line.tokens.len() == tokens && line.words.len() == words;
+        let even = |line: &Line<'_>| line.words.len() == words;
         if tokens == 0 || steps == 0 || (tokens > 1 && steps > 1) || !lines.iter().all(even) {
             return Err(Error::shape(format!(
                 "decoder: {steps} steps of {tokens} tokens, or texts with others"
@@ -294,6 +336,9 @@ impl<'a> Paged<'a> {
             return Err(Error::shape("decoder: texts of lengths with different rotary angles in one step"));
         }
         let key = (class_of(lines.len()), tokens, *range.start());
+        if behind.is_some_and(|behind| behind != key) {
+            return Err(Error::shape("decoder: steps behind others with different rotary angles"));
+        }
         if !self.classes.contains_key(&key) {
             let class = self.class(key, lines, steps)?;
             self.classes.insert(key, class);
@@ -301,13 +346,14 @@ impl<'a> Paged<'a> {
         let (decoder, layers, most) = (self.decoder, &self.pages.layers, self.most);
         let bias = &self.bias;
         let class = self.classes.get_mut(&key).ok_or_else(|| Error::internal("a step without its class"))?;
-        class.begin(lines, key, (steps, most, decoder.config.vocab), |texts, candidates| {
+        let behind = behind.is_some();
+        class.begin((lines, behind), key, (steps, most, decoder.config.vocab), |texts, candidates| {
             Chooser::by_text(decoder.last_device(), texts, candidates, bias.clone()).map(Arc::new)
         })?;
         let store = Stores { layers, pages: Some(&class.tables), texts: key.0 };
         for _ in 0..steps {
             class.logits = Some(match choosing {
-                true => class.steps.next(decoder, store, &class.chooser)?,
+                true => class.steps.next(decoder, store, &class.choosers[class.chosen].by)?,
                 false => class.steps.advance(decoder, store)?,
             });
         }
@@ -341,8 +387,8 @@ impl<'a> Paged<'a> {
             steps: Steps::ragged(decoder, (texts, tokens), &angles, range)?,
             tables,
             lines: vec![Vec::new(); texts],
-            chooser: Arc::new(chooser),
-            rules: vec![Rules::greedy(); texts * tokens],
+            choosers: vec![Choosing { by: Arc::new(chooser), rules: vec![Rules::greedy(); texts * tokens] }],
+            chosen: 0,
             count: 0,
             logits: None,
         })
@@ -400,10 +446,11 @@ impl<'a> Paged<'a> {
 }
 
 impl Class {
-    /// Brings tokens, positions, pages, rules and random words of a run to the device, where they are not there yet.
+    /// Brings tokens, positions, pages, rules and random words of a run to the device, where they are not there yet: tokens and positions `behind`
+    /// other steps are.
     fn begin(
         &mut self,
-        lines: &[Line<'_>],
+        (lines, behind): (&[Line<'_>], bool),
         (texts, tokens, _): Key,
         (steps, most, vocab): (usize, usize, usize),
         chooser: impl Fn(usize, usize) -> Result<Arc<Chooser>>,
@@ -414,7 +461,9 @@ impl Class {
         let mut words = vec![0; steps * rows];
         let mut rules = vec![&greedy; rows];
         for (b, line) in lines.iter().enumerate() {
-            ids[b * tokens..][..tokens].copy_from_slice(line.tokens);
+            if !behind {
+                ids[b * tokens..][..tokens].copy_from_slice(line.tokens);
+            }
             places[b] = u32::try_from(line.position).unwrap_or(NOWHERE);
             rules[b * tokens..][..tokens].fill(line.rules);
             for (step, own) in line.words.chunks(tokens).enumerate() {
@@ -433,15 +482,20 @@ impl Class {
             }
         }
         let wanted = rules.iter().filter_map(|r| r.candidates(vocab)).max().unwrap_or(1);
-        if wanted > self.chooser.candidates() {
-            self.chooser = chooser(rows, wanted)?;
-            self.rules = vec![greedy.clone(); rows];
+        self.chosen = self.choosers.partition_point(|known| known.by.candidates() < wanted);
+        if self.chosen == self.choosers.len() {
+            // With some to spare, so that there are few of them.
+            let by = chooser(rows, wanted.next_power_of_two().max(64))?;
+            self.choosers.push(Choosing { by, rules: vec![greedy.clone(); rows] });
         }
-        if self.rules.iter().zip(&rules).any(|(a, b)| a != *b) {
-            self.chooser.set(&rules, vocab)?;
-            self.rules = rules.into_iter().cloned().collect();
+        let Choosing { by, rules: known } = &mut self.choosers[self.chosen];
+        if known.iter().zip(&rules).any(|(a, b)| a != *b) {
+            by.set(&rules, vocab)?;
+            *known = rules.into_iter().cloned().collect();
         }
-        self.steps.set_each(&ids, &places)?;
+        if !behind {
+            self.steps.set_each(&ids, &places)?;
+        }
         self.steps.texts()?.set_words(self.count, &words)
     }
 }

@@ -49,8 +49,12 @@ pub(super) struct Steps {
     lengths: RangeInclusive<usize>,
     /// Whether the last stage has sampled tokens that the others have not got yet.
     sampled: bool,
-    choice: Option<(Arc<Chooser>, Choosing)>,
+    /// By what samples, those of the last steps.
+    choices: Vec<(Arc<Chooser>, Choosing)>,
 }
+
+/// Samplers whose launches stay captured.
+const MOST_CHOICES: usize = 3;
 
 /// State of the sampling launches after a captured step.
 enum Choosing {
@@ -73,7 +77,7 @@ impl Steps {
             StageStep::new(stage, Texts::new(device, batch, ROUNDS)?, (batch, 1), angles)
         };
         let stages = decoder.stages.iter().map(of).collect::<Result<_>>()?;
-        Ok(Self { stages, lengths: lengths(sets, length), sampled: false, choice: None })
+        Ok(Self { stages, lengths: lengths(sets, length), sampled: false, choices: Vec::new() })
     }
 
     /// For `texts` texts of any lengths among those that `angles`, of each stage, are right for, `tokens` new tokens each.
@@ -88,7 +92,7 @@ impl Steps {
             StageStep::new(stage, own, (texts, tokens), angles.clone())
         };
         let stages = decoder.stages.iter().zip(angles).map(of).collect::<Result<_>>()?;
-        Ok(Self { stages, lengths, sampled: false, choice: None })
+        Ok(Self { stages, lengths, sampled: false, choices: Vec::new() })
     }
 
     /// Whether the next step is for texts of `length` tokens.
@@ -150,27 +154,33 @@ impl Steps {
         let Some(last) = self.stages.last() else { return Err(Error::internal("a step of no stages")) };
         let (texts, captured) = (&last.texts, last.launches().is_some());
         let choose = || no_grad(|| texts.choose(logits, by));
-        let known = self.choice.as_ref().filter(|(known, _)| captured && Arc::ptr_eq(known, by));
-        match known {
+        if !captured {
+            // Those that are captured read other logits than a step that is captured later.
+            self.choices.clear();
+            return choose().map(drop);
+        }
+        match self.choices.iter().find(|(known, _)| Arc::ptr_eq(known, by)) {
             Some((_, Choosing::Captured(graph))) => return graph.replay(),
             Some((_, Choosing::Eager)) => return choose().map(drop),
             Some((_, Choosing::Warm)) => {}
             None => {
                 choose()?;
-                self.choice = captured.then(|| (Arc::clone(by), Choosing::Warm));
+                self.choices.truncate(MOST_CHOICES - 1);
+                self.choices.insert(0, (Arc::clone(by), Choosing::Warm));
                 return Ok(());
             }
         }
+        self.choices.retain(|(known, _)| !Arc::ptr_eq(known, by));
         match unfused(|| Graph::capture(logits.device(), choose)) {
             Ok((graph, _)) => {
                 graph.replay()?;
-                self.choice = Some((Arc::clone(by), Choosing::Captured(graph)));
+                self.choices.insert(0, (Arc::clone(by), Choosing::Captured(graph)));
                 Ok(())
             }
             Err(e) => {
                 tracing::warn!("tokens are not chosen by captured launches: {e}");
                 choose()?;
-                self.choice = Some((Arc::clone(by), Choosing::Eager));
+                self.choices.insert(0, (Arc::clone(by), Choosing::Eager));
                 Ok(())
             }
         }
@@ -231,7 +241,7 @@ impl Steps {
     /// Launches of a step, once it is captured, with those that choose behind it.
     pub(super) fn launches(&self) -> Option<usize> {
         let stages: Option<usize> = self.stages.iter().map(StageStep::launches).sum();
-        let choosing = match &self.choice {
+        let choosing = match self.choices.first() {
             Some((_, Choosing::Captured(graph))) => graph.commands().0,
             _ => 0,
         };

@@ -50,10 +50,10 @@ impl Planned<'_> {
                 [passes * accum as f64, exchange, update]
             }
             Strategy::Optimizer | Strategy::Gradients => {
-                // Sums of which each rank keeps its share, and the new weights from all.
+                // Sums of which each rank keeps its share, and the new weights from all, in the order in which the next forward uses them.
                 let gather = |bytes: f64| self.link.all_gather(bytes, n);
                 let exchange = self.exchange(bytes, backward, n, gather);
-                let weights = self.exchange(weights, 0.0, 1, gather);
+                let weights = self.gather(weights, passes / 3.0, n, gather);
                 [passes * accum as f64, exchange + weights, update / n as f64]
             }
             Strategy::Pipeline(stages) => {
@@ -92,6 +92,44 @@ impl Planned<'_> {
             }
         }
         (free[2] - backward).max(0.0)
+    }
+
+    /// Seconds that a forward of `forward` seconds waits for `bytes` of weights of which each of `ranks` devices has its part: all at first for the
+    /// embedding, and for the others as far as they come later than they are used. `operation` is the time of the collective operation of a buffer.
+    fn gather(&self, bytes: f64, forward: f64, ranks: usize, operation: impl Fn(f64) -> f64) -> f64 {
+        if ranks < 2 {
+            return 0.0;
+        }
+        // Down what others lack, up what this one does.
+        let others = (ranks - 1) as f64 / ranks as f64;
+        let down = |bytes: f64| bytes / ranks as f64 / self.machine.relay;
+        let up = |bytes: f64| bytes * others / self.machine.relay;
+        if !self.overlap {
+            return down(bytes) + operation(bytes) + up(bytes);
+        }
+        let (mut free, mut used, mut exposed) = ([0.0f64; 3], 0.0, 0.0f64);
+        for each in self.weights(bytes) {
+            let mut there = 0.0f64;
+            for (stage, took) in [down(each), operation(each), up(each)].into_iter().enumerate() {
+                there = there.max(free[stage]) + took;
+                free[stage] = there;
+            }
+            exposed = exposed.max(there - forward * used / bytes);
+            used += each;
+        }
+        exposed
+    }
+
+    /// The parts of `bytes` of weights that a forward uses one after the other: the embedding, then as large as buffers of gradients are.
+    fn weights(&self, bytes: f64) -> Vec<f64> {
+        let table = (self.model.vocab * self.model.width * self.config.dtype.size()) as f64;
+        let mut sizes = vec![table.min(bytes)];
+        let (mut left, bucket) = (bytes - table.min(bytes), (BUCKET as f64).max(bytes / 1e6));
+        while left > 0.0 {
+            sizes.push(bucket.min(left));
+            left -= bucket.min(left);
+        }
+        sizes
     }
 
     /// The buffers in which `bytes` of gradients are exchanged, and at which part of the backward each is there. Those of the head come first. A

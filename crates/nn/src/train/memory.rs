@@ -232,16 +232,8 @@ impl MemoryPlan {
 
     /// The same with `host` bytes of available host memory, if known.
     fn fits(&self, capabilities: &Capabilities, host: Option<u64>) -> Result<()> {
-        let least = self.least();
-        // Processors and simulated devices use host memory.
-        let on_host = capabilities.is_cpu() || capabilities.simulated;
-        let from_host = if on_host { least.saturating_add(self.host) } else { self.host };
-        let host = host.filter(|host| from_host > *host);
-        let (needed, available, place) = match host {
-            _ if least > capabilities.global_mem => {
-                (least, capabilities.global_mem, capabilities.id.as_str())
-            }
-            Some(host) => (from_host, host, "this host"),
+        let (needed, available, place) = match self.lacking(capabilities, host) {
+            Some(lacking) => lacking,
             None => {
                 if self.device() > capabilities.global_mem {
                     tracing::warn!(
@@ -265,6 +257,25 @@ impl MemoryPlan {
             parts.join(", "),
             self.advice(available)
         )))
+    }
+
+    /// Whether [`check`](Self::check) has no objection, and the device has room for all of the estimate.
+    pub fn has_room(&self, device: &Device) -> bool {
+        let capabilities = device.capabilities();
+        self.device() <= capabilities.global_mem && self.lacking(capabilities, available_memory()).is_none()
+    }
+
+    /// Bytes that are needed at least, those that there are, and where, if that is too little.
+    fn lacking<'a>(&self, capabilities: &'a Capabilities, host: Option<u64>) -> Option<(u64, u64, &'a str)> {
+        let least = self.least();
+        if least > capabilities.global_mem {
+            return Some((least, capabilities.global_mem, capabilities.id.as_str()));
+        }
+        // Processors and simulated devices use host memory.
+        let on_host = capabilities.is_cpu() || capabilities.simulated;
+        let from_host = if on_host { least.saturating_add(self.host) } else { self.host };
+        let host = host.filter(|host| from_host > *host)?;
+        Some((from_host, host, "this host"))
     }
 
     /// The options that reduce the memory most: those of the model size if the weights alone take too much, or the most.

@@ -19,7 +19,8 @@ use crate::train::watchdog::{Pause, Watchdog};
 use netcl_device::driver::Event;
 use netcl_dist::{Group, Span, shard};
 use netcl_tensor::ops::embedding::{add_rows, embedding};
-use netcl_tensor::{Device, Error, Result, Tensor, no_grad};
+use netcl_tensor::{Device, Error, ErrorKind, Result, Tensor, no_grad};
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -59,6 +60,9 @@ const MEASURED: u64 = 8;
 /// What a new division has to save of a step's time.
 const WORTH: f64 = 0.05;
 
+/// Attempts to begin with rows divided by memory.
+const MOST_DIVISIONS: usize = 4;
+
 /// A rank's part of a run.
 pub(super) struct Parallel {
     group: Group,
@@ -68,6 +72,11 @@ pub(super) struct Parallel {
     pipe: Option<Pipe>,
     /// Rows of each replica of the model.
     parts: Vec<usize>,
+    /// Rows that each has memory for, where that was found to matter.
+    most: Vec<usize>,
+    /// Rows that this rank has memory for, by the plan of its last attempt to begin, and attempts so far.
+    room: Cell<usize>,
+    divisions: usize,
     batch: usize,
     by_speed: bool,
     /// Of each rank when speeds were last looked at: rows and seconds that count.
@@ -121,6 +130,9 @@ impl Parallel {
             replicas,
             pipe,
             parts,
+            most: vec![usize::MAX; size],
+            room: Cell::new(usize::MAX),
+            divisions: 0,
             batch,
             by_speed,
             since,
@@ -216,10 +228,59 @@ impl Parallel {
                     "--shares speed with --pipeline: the layers are divided by speed, and rows equally; or give a number for each pipeline",
                 ));
             }
-            Shares::Equal | Shares::BySpeed => self.parts = netcl_dist::divide(self.batch, &vec![1.0; size]),
+            Shares::Equal => self.parts = netcl_dist::divide(self.batch, &vec![1.0; size]),
+            Shares::BySpeed => self.divide_within_memory(),
             Shares::Weights(weights) => self.parts = netcl_dist::divide(self.batch, weights),
         }
         Ok(())
+    }
+
+    fn divide_within_memory(&mut self) {
+        let equal = vec![1.0; self.replicas.size()];
+        if let Some(parts) = netcl_dist::divide_within(self.batch, &equal, &self.most) {
+            self.parts = parts;
+        }
+    }
+
+    /// Tells of how many rows this rank has memory for, as far as plans of memory say.
+    pub fn has_room_for(&self, rows: usize) {
+        self.room.set(rows);
+    }
+
+    /// What all ranks have made; `None` where one has no memory for its rows and others have more than theirs: rows are divided anew, and all
+    /// ranks begin again. All ranks call it.
+    ///
+    /// # Errors
+    /// What failed, with the rank's number, as [`Parallel::all_succeed`].
+    pub fn make_room<T>(&mut self, made: Result<T>) -> Result<Option<T>> {
+        let out_of_memory = made.as_ref().err().map(|e| e.kind() == ErrorKind::Memory);
+        let (failed, short) =
+            (u64::from(out_of_memory == Some(false)), u64::from(out_of_memory == Some(true)));
+        let room = self.room.get().min(self.batch) as u64;
+        let all = self.group.all_gather(&[failed, short, room])?;
+        let ranks: Vec<&[u64]> = all.chunks_exact(3).collect();
+        let (failed, short) = (ranks.iter().any(|rank| rank[0] > 0), ranks.iter().any(|rank| rank[1] > 0));
+        // Stages of a pipeline have the same rows.
+        let stages = self.group.size() / self.replicas.size();
+        let least = |of: &[&[u64]]| of.iter().map(|rank| rank[2] as usize).min().unwrap_or(0);
+        let most: Vec<usize> = ranks.chunks(stages).map(least).collect();
+        let smaller = most.iter().zip(&self.parts).any(|(most, rows)| most < rows);
+        let enough = most.iter().sum::<usize>() >= self.batch && !most.contains(&0);
+        // Memory of the host comes and goes.
+        self.divisions += 1;
+        if failed || !short || !smaller || !enough || self.divisions > MOST_DIVISIONS {
+            return self.group.all_succeed(made).map(Some);
+        }
+        self.most = most;
+        self.divide_within_memory();
+        if self.group.leads() {
+            let words: Vec<String> = self.parts.iter().map(usize::to_string).collect();
+            tracing::info!(
+                "rows of a batch for each rank, by what its memory has room for: {}",
+                words.join(", ")
+            );
+        }
+        Ok(None)
     }
 
     /// Divides the batch anew where ranks wait for slower ones; whether this rank's rows are others now. All ranks come to the same result,
@@ -238,7 +299,7 @@ impl Parallel {
             now.iter().zip(&before).map(|(now, then)| (now.0 - then.0) as f64 / (now.1 - then.1).max(1e-9));
         let speed: Vec<f64> = speed.collect();
         self.since = now;
-        let parts = netcl_dist::divide(self.batch, &speed);
+        let Some(parts) = netcl_dist::divide_within(self.batch, &speed, &self.most) else { return false };
         let time = |parts: &[usize]| {
             parts.iter().zip(&speed).map(|(rows, speed)| *rows as f64 / speed).fold(0.0, f64::max)
         };

@@ -35,7 +35,8 @@
 //!
 //! - A text is what it is alone, whatever other texts there are: it depends on its prompt, its sampler and the model. (Logits differ in their last bits
 //!   with the number of texts in a step, as they do between devices.)
-//! - Requests are let in by their order. Prompts take turns, a chunk each; between two chunks all texts that are read go on, in runs of about 8 ms.
+//! - Requests are let in by their order. Prompts take turns, a chunk each; between two chunks all texts that are read go on, in runs of about 4 ms, of which
+//!   one more may be enqueued already.
 //! - If pages run out, the text that came last gives its own up and waits in front of all others; it is read again then, mostly from pages that still
 //!   hold it. A text that is alone and has no room ends with [`Finish::Context`]. Nothing is ever cut.
 //! - A full queue is an error of [`add`](Engine::add) (`Memory`; [`is_full`](Engine::is_full) says it beforehand: HTTP's 429), a prompt that is too long
@@ -62,7 +63,8 @@ use netcl_nn::model::Model as _;
 use netcl_tensor::ops::choose::Rules;
 use netcl_tensor::{Device, Error, Result};
 use pages::Allocator;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
 use text::{Taken, Text};
 
 /// Continues many texts at the same time.
@@ -84,6 +86,12 @@ pub struct Engine<'a> {
     next: u64,
     /// Steps of the next run.
     steps: usize,
+    /// A run that is enqueued already.
+    ahead: Option<steps::Run>,
+    /// When the tokens of the last run were read.
+    sampled: Option<Instant>,
+    /// Of runs of so many texts: how many there were, and the least time of a step in seconds.
+    costs: HashMap<usize, (usize, f64)>,
     /// Runs so far.
     rounds: usize,
 }
@@ -143,6 +151,9 @@ impl<'a> Engine<'a> {
             turn: RequestId(0),
             next: 0,
             steps: 1,
+            ahead: None,
+            sampled: None,
+            costs: HashMap::new(),
             rounds: 0,
         })
     }

@@ -14,8 +14,15 @@ const MOST_STEPS: usize = 32;
 /// The same where tokens are proposed between runs.
 const MOST_STEPS_BETWEEN_DRAFTS: usize = 2;
 
-/// How long a run of steps should take in seconds: long beside the host's work between two, short for streams and new requests.
-const RUN: f64 = 8e-3;
+/// How long a run of steps should take in seconds: long beside the host's work between two, which the device does not wait for where the next run
+/// is enqueued before, and short for streams and new requests.
+const RUN: f64 = 4e-3;
+
+/// Runs of a size whose times say how long it takes: the first ones compile kernels.
+const MEASURED: usize = 3;
+
+/// Time of a step of several texts that one by one have to save.
+const WORTH: f64 = 0.95;
 
 /// A run of steps: texts with proposed tokens, tokens of each in a step, and steps.
 struct Plan {
@@ -24,10 +31,50 @@ struct Plan {
     steps: usize,
 }
 
+/// A run that the device was given.
+pub(super) struct Run {
+    /// With proposed tokens, and how many were in the cache before.
+    texts: Vec<(RequestId, Vec<u32>, usize)>,
+    tokens: usize,
+    steps: usize,
+    pending: Pending,
+    began: Instant,
+}
+
 impl<'a> Engine<'a> {
     /// Continues all texts whose prompt is read.
     pub(super) fn go_on(&mut self, events: &mut Vec<Event>) -> Result<()> {
-        let Some(mut plan) = self.plan()? else { return Ok(()) };
+        let run = match self.ahead.take().filter(|run| run.texts.iter().any(|text| self.is_behind_run(text)))
+        {
+            Some(run) => run,
+            None => match self.begin(events)? {
+                Some(run) => run,
+                None => return Ok(()),
+            },
+        };
+        self.ahead = self.begin_behind(&run)?;
+        let sampled = self.cache.sampled(&run.pending)?;
+        let now = Instant::now();
+        if run.tokens == 1 {
+            // The device began it when it had done the one before.
+            let began = self.sampled.map_or(run.began, |last| last.max(run.began));
+            let each = now.duration_since(began).as_secs_f64() / run.steps as f64;
+            self.steps = ((RUN / each.max(1e-9)) as usize).clamp(1, MOST_STEPS).min(2 * run.steps);
+            let (runs, least) = self.costs.entry(run.texts.len()).or_insert((0, f64::INFINITY));
+            (*runs, *least) = (*runs + 1, least.min(each));
+        }
+        self.sampled = Some(now);
+        self.hand_out(&run, sampled, events)
+    }
+
+    /// Whether a text of a run is still there, with the tokens that the run has behind it.
+    fn is_behind_run(&self, (id, _, cached): &(RequestId, Vec<u32>, usize)) -> bool {
+        self.active.iter().any(|text| text.id == *id && text.is_read() && text.cached == *cached)
+    }
+
+    /// Enqueues the next run.
+    fn begin(&mut self, events: &mut Vec<Event>) -> Result<Option<Run>> {
+        let Some(mut plan) = self.plan()? else { return Ok(None) };
         let ids: Vec<RequestId> = plan.texts.iter().map(|(id, _)| *id).collect();
         let ahead = plan.tokens + plan.steps - 1;
         let active = self.active.iter().filter(|text| ids.contains(&text.id));
@@ -44,15 +91,89 @@ impl<'a> Engine<'a> {
         }
         plan.texts.retain(|(id, _)| self.active.iter().any(|text| text.id == *id));
         if plan.texts.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
+        self.enqueue(plan).map(Some)
+    }
+
+    /// Enqueues the run behind `run`, so that the device goes on while the host reads and hands out what that one samples. Not where another text
+    /// waits or is read, or one may not go on for long enough; what a text has sampled behind its end is dropped.
+    fn begin_behind(&mut self, run: &Run) -> Result<Option<Run>> {
+        let read = self.active.iter().filter(|text| text.is_read()).count();
+        let alone = self.waiting.is_empty() && read == self.active.len();
+        if !alone || run.tokens > 1 || self.drafts.tokens() > 0 || !self.cache.queues_behind() {
+            return Ok(None);
+        }
+        if read != run.texts.len() {
+            return if run.texts.len() == 1 { self.begin_other(run) } else { Ok(None) };
+        }
+        let (longest, size) = (self.longest(), self.pages.size());
+        let (mut steps, mut texts) = (self.steps, Vec::new());
+        for own in &run.texts {
+            let text = self.active.iter().find(|text| text.id == own.0 && self.is_behind_run(own));
+            let Some(text) = text.filter(|text| text.rules.is_some()) else { return Ok(None) };
+            let left = text.left(longest).saturating_sub(run.steps);
+            steps = steps.min(left);
+            texts.push((text.id, text.cached + run.steps));
+        }
+        let ends = || texts.iter().map(|(_, cached)| cached + steps);
+        let class = |length: usize| self.cache.class_of_length(length);
+        let first = texts.first().map_or(0, |(_, cached)| class(*cached));
+        if steps == 0 || !ends().all(|end| end <= longest && class(end) == first) {
+            return Ok(None);
+        }
+        let of = |id: RequestId| self.active.iter().find(move |text| text.id == id);
+        let lacking: usize =
+            texts.iter().zip(ends()).filter_map(|((id, _), end)| Some(of(*id)?.lacks(end, size))).sum();
+        if lacking > self.pages.available() {
+            return Ok(None);
+        }
+        for (id, cached) in &texts {
+            self.provide(*id, cached + steps, &mut Vec::new())?;
+        }
+        let mut rows = Vec::new();
+        for (id, cached) in &texts {
+            let Some(text) = self.active.iter().find(|text| text.id == *id) else { return Ok(None) };
+            let words: Vec<u32> = (0..steps).map(|n| text.sampler.word(run.steps + n)).collect();
+            rows.push((text, *cached, text.table(), words));
+        }
+        let greedy = Rules::greedy();
+        let lines = rows.iter().map(|(text, position, pages, words)| {
+            let rules = text.rules.as_ref().unwrap_or(&greedy);
+            Line { tokens: &[], position: *position, pages, rules, words }
+        });
         let began = Instant::now();
-        self.run(&plan, events)?;
-        if plan.tokens == 1 {
-            let each = began.elapsed().as_secs_f64() / plan.steps as f64;
-            self.steps = ((RUN / each.max(1e-9)) as usize).clamp(1, MOST_STEPS).min(2 * plan.steps);
+        let pending = self.cache.queue_behind(&run.pending, &lines.collect::<Vec<_>>(), steps)?;
+        let texts = texts.into_iter().map(|(id, cached)| (id, Vec::new(), cached)).collect();
+        Ok(Some(Run { texts, tokens: 1, steps, pending, began }))
+    }
+
+    /// Enqueues the run of a text that takes turns with the one of `run`. Logits that the host samples from would be overwritten.
+    fn begin_other(&mut self, run: &Run) -> Result<Option<Run>> {
+        let own = run.texts[0].0;
+        let sampled = |text: &Text<'_>| text.rules.is_some() || text.id != own;
+        let Some(plan) = self.plan()?.filter(|plan| plan.texts.len() == 1 && plan.texts[0].0 != own) else {
+            return Ok(None);
+        };
+        let id = plan.texts[0].0;
+        let Some(text) = self.active.iter().find(|text| text.id == id) else { return Ok(None) };
+        let end = text.cached + plan.steps;
+        // One more for a copy of a page that is shared.
+        let lacks = text.lacks(end, self.pages.size()) + 1 > self.pages.available();
+        if text.rules.is_none() || lacks || !self.active.iter().all(sampled) {
+            return Ok(None);
         }
-        Ok(())
+        self.provide(id, end, &mut Vec::new())?;
+        self.enqueue(plan).map(Some)
+    }
+
+    /// Whether a step of each of `texts` texts one after the other takes less time than one of all: a device may have a faster kernel for one text.
+    fn is_faster_one_by_one(&self, texts: usize) -> bool {
+        let known = |texts: usize| {
+            self.costs.get(&texts).filter(|(runs, _)| *runs >= MEASURED).map(|(_, least)| *least)
+        };
+        let both = known(1).zip(known(texts));
+        self.drafts.tokens() == 0 && both.is_some_and(|(one, all)| texts as f64 * one < WORTH * all)
     }
 
     /// The texts that can be in the next step: of those with different rotary angles, some in every step.
@@ -64,7 +185,12 @@ impl<'a> Engine<'a> {
         classes.dedup();
         let chosen = *classes.get(self.rounds % classes.len().max(1))?;
         let read = self.active.iter().filter(|text| text.is_read());
-        Some((chosen, read.filter(|text| self.cache.class_of_length(text.ids.len()) == chosen).collect()))
+        let mut texts: Vec<_> =
+            read.filter(|text| self.cache.class_of_length(text.ids.len()) == chosen).collect();
+        if texts.len() > 1 && self.is_faster_one_by_one(texts.len()) {
+            texts = vec![texts[self.rounds / classes.len() % texts.len()]];
+        }
+        Some((chosen, texts))
     }
 
     /// The next run: texts, the tokens of each, and steps.
@@ -112,29 +238,36 @@ impl<'a> Engine<'a> {
         proposed.map(|()| Some(plan))
     }
 
-    /// Runs the steps and hands their tokens out.
-    fn run(&mut self, plan: &Plan, events: &mut Vec<Event>) -> Result<()> {
+    fn enqueue(&mut self, plan: Plan) -> Result<Run> {
         let greedy = Rules::greedy();
-        let mut rows = Vec::new();
-        for (id, draft) in &plan.texts {
-            let Some(text) = self.active.iter().find(|text| text.id == *id) else { continue };
-            let draft = &draft[..draft.len().min(plan.tokens - 1)];
+        let (mut rows, mut texts) = (Vec::new(), Vec::new());
+        for (id, mut draft) in plan.texts {
+            let Some(text) = self.active.iter().find(|text| text.id == id) else { continue };
+            draft.truncate(plan.tokens - 1);
             let mut tokens = text.ids[text.cached..].to_vec();
-            tokens.extend(draft);
+            tokens.extend(&draft);
             tokens.resize(plan.tokens, 0);
             let words: Vec<u32> = (0..plan.tokens * plan.steps).map(|n| text.sampler.word(n)).collect();
-            rows.push((text, draft, tokens, text.table(), words));
+            rows.push((text, tokens, text.table(), words));
+            texts.push((id, draft, text.cached));
         }
-        let lines = rows.iter().map(|(text, _, tokens, pages, words)| {
+        let lines = rows.iter().map(|(text, tokens, pages, words)| {
             let rules = text.rules.as_ref().unwrap_or(&greedy);
             Line { tokens, position: text.cached, pages, rules, words }
         });
+        let began = Instant::now();
         let pending = self.cache.queue(&lines.collect::<Vec<_>>(), plan.steps)?;
-        let sampled = self.cache.sampled(&pending)?;
-        let rows: Vec<_> = rows.iter().map(|(text, draft, ..)| (text.id, *draft)).collect();
-        for (line, ((id, draft), sampled)) in rows.into_iter().zip(sampled).enumerate() {
-            let Some(at) = self.active.iter().position(|text| text.id == id) else { continue };
-            let finish = self.take(at, (&pending, line), draft, &sampled, events)?;
+        Ok(Run { texts, tokens: plan.tokens, steps: plan.steps, pending, began })
+    }
+
+    /// Gives texts the tokens that a run sampled for them. One that has ended or was sent away meanwhile gets none.
+    fn hand_out(&mut self, run: &Run, sampled: Vec<Vec<u32>>, events: &mut Vec<Event>) -> Result<()> {
+        for (line, (own, sampled)) in run.texts.iter().zip(sampled).enumerate() {
+            if !self.is_behind_run(own) {
+                continue;
+            }
+            let Some(at) = self.active.iter().position(|text| text.id == own.0) else { continue };
+            let finish = self.take(at, (&run.pending, line), &own.1, &sampled, events)?;
             let text = &mut self.active[at];
             text.seal(&mut self.pages);
             text.leave(self.window, &mut self.pages);

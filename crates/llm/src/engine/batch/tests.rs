@@ -141,6 +141,37 @@ fn the_simulated_device_batches_as_well() {
     as_alone(&decoder, &mut engine(&decoder, OPTIONS), &jobs()[..3]);
 }
 
+/// While a run is read the next one is under way. A text that is sent away meanwhile, one that ends, and one that comes change nothing for the others.
+#[test]
+fn texts_go_on_behind_runs_that_are_not_read_yet() {
+    let decoder = llama(&test_device().unwrap());
+    let jobs: Vec<Job> = [(0, 24), (1, 11), (2, 22), (4, 26)].map(|(i, max)| job(i, 4 + i, max)).into();
+    let mut engine = engine(&decoder, OPTIONS);
+    let ids: Vec<RequestId> = jobs.iter().map(|job| engine.add(job.clone()).unwrap()).collect();
+    let (mut heard, mut ahead, mut late) = (Heard::default(), 0, None);
+    while !engine.is_idle() {
+        heard.hear(engine.step().unwrap());
+        assert!(engine.pages.is_consistent(&engine.held()));
+        // Short runs, as where a step takes long.
+        engine.steps = 2;
+        if engine.ahead.is_some() {
+            ahead += 1;
+            match ahead {
+                2 => heard.hear(engine.cancel(ids[3])),
+                3 => late = Some(engine.add(job(5, 7, 9)).unwrap()),
+                _ => {}
+            }
+        }
+    }
+    assert!(ahead > 4 && engine.pages.available() == engine.pages.count());
+    for (id, own) in ids.iter().zip(&jobs).take(3) {
+        assert_eq!(heard.of(*id), alone(&decoder, own));
+    }
+    assert_eq!(heard.of(late.unwrap()), alone(&decoder, &job(5, 7, 9)));
+    let (cut, whole) = (heard.of(ids[3]), alone(&decoder, &jobs[3]));
+    assert!(cut.len() < whole.len() && cut == &whole[..cut.len()]);
+}
+
 /// Beginnings are read once, also whole prompts, whose last page is copied for the token that is read again.
 #[test]
 fn texts_that_share_pages_are_as_texts_that_do_not() {

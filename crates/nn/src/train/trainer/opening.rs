@@ -60,7 +60,6 @@ impl Parts {
                  --pipeline 1 trains the whole model on one"
             )));
         }
-        let local = parallel.map_or_else(|| config.clone(), |p| p.local(config));
         // The model of the checkpoint, the one to start from, or a new one with the vocabulary of the data.
         let folder = match (from, &config.init) {
             (Some((_, path)), _) => Some(ModelFolder::open(path)?),
@@ -72,7 +71,7 @@ impl Parts {
             None => config.decoder(vocab),
         };
         // Checked once before the data is read, which may take long, and once with the vocabulary that results from it.
-        let plan = |model: &DecoderConfig| plan_of(&local, model, device, parallel)?.check(device);
+        let plan = |model: &DecoderConfig| check_memory(device, config, model, parallel);
         let vocab = folder.as_ref().map(|folder| folder.config.vocab).or(config.vocab);
         plan(&shape(vocab.unwrap_or(1))?)?;
         let kept = kept_tokenizer(from)?;
@@ -81,6 +80,7 @@ impl Parts {
         let inputs = open_inputs(&config_of_data, kept, cache.as_ref(), watch)?;
         let shape = shape(inputs.vocab)?;
         plan(&shape)?;
+        let local = parallel.map_or_else(|| config.clone(), |p| p.local(config));
         crate::train::ahead::compile(device, &local, &shape, parallel.is_some(), watch)?;
         let init = folder.as_ref().filter(|_| from.is_none());
         // A resumed run's weights come from its checkpoint.
@@ -135,6 +135,29 @@ fn model_of(
         ));
     }
     Ok(Box::new(model))
+}
+
+/// Checks that there is memory for a run, of several ranks for this one's rows; they learn of how many rows there would be.
+fn check_memory(
+    device: &Device,
+    config: &TrainConfig,
+    model: &DecoderConfig,
+    parallel: Option<&Parallel>,
+) -> Result<()> {
+    let Some(parallel) = parallel else { return plan_of(config, model, device, None)?.check(device) };
+    let plan =
+        |batch: usize| plan_of(&TrainConfig { batch, ..config.clone() }, model, device, Some(parallel));
+    let rows: Vec<usize> = (1..=config.batch).collect();
+    let room = |rows: &usize| plan(*rows).is_ok_and(|plan| plan.has_room(device));
+    parallel.has_room_for(rows.partition_point(room));
+    plan(parallel.rows().len())?.check(device)
+}
+
+/// The model of the newest checkpoint of a run, if there is one that can be read.
+fn model_of_run(out: &Path, config: &TrainConfig) -> Option<DecoderConfig> {
+    let store = crate::checkpoint::Store::new(out.join("checkpoints"), config.keep);
+    let latest = store.latest().ok().flatten()?;
+    Some(ModelFolder::open(&latest.path).ok()?.config)
 }
 
 /// The memory that a run with this part of the batch takes on its device: of a pipeline that of its stage.
@@ -239,17 +262,27 @@ impl Trainer {
         parallel.one_machine = group.is_on_one_machine()?;
         parallel.divide_layers(&config, device)?;
         let mut trainer = if resume {
+            let model = model_of_run(path, &config);
+            loop {
+                let room =
+                    model.as_ref().map_or(Ok(()), |m| check_memory(device, &config, m, Some(&parallel)));
+                if parallel.make_room(room)?.is_some() {
+                    break;
+                }
+            }
             let made = Self::reopened(device, config, (claim, path), watch, Some(&parallel));
             let trainer = group.all_succeed(made)?;
             let weights = (trainer.model.config(), trainer.model.params().list());
             parallel.begin(&trainer.config, &trainer.data, trainer.step, weights)?;
             trainer
         } else {
-            let made = config.with_absolute_paths().and_then(|config| {
-                let parts = Parts::build(device, &config, None, watch, Some(&parallel))?;
-                Ok((config, parts))
-            });
-            let (config, parts) = group.all_succeed(made)?;
+            let config = group.all_succeed(config.with_absolute_paths())?;
+            let parts = loop {
+                let made = Parts::build(device, &config, None, watch, Some(&parallel));
+                if let Some(parts) = parallel.make_room(made)? {
+                    break parts;
+                }
+            };
             let weights = (parts.model.config(), parts.model.params().list());
             parallel.begin(&config, &parts.record.to_json()?, 0, weights)?;
             parallel.copy_tied(&*parts.model)?;
