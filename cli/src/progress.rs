@@ -93,6 +93,17 @@ impl<'a> Progress<'a> {
         self.ceilings = ceilings;
     }
 
+    /// Says why the table of memory does not come, where that is asked for and known: at the begin of the run, or at its `end`.
+    pub fn explain_nothing(&mut self, trainer: &Trainer, end: bool) {
+        if !self.explain_memory || !(end || trainer.is_eager()) {
+            return;
+        }
+        if let Some(why) = trainer.why_memory_is_not_explained() {
+            self.say(&format!("--explain-memory: nothing to say, for {why}"));
+            self.explain_memory = false;
+        }
+    }
+
     fn say(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| out::note(line)),
@@ -152,6 +163,7 @@ impl<'a> Progress<'a> {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
+        self.explain_nothing(trainer, true);
         let Some(info) = &self.info else { return Ok(()) };
         if self.json {
             // `null` for a run that ends within its first step.
@@ -313,7 +325,7 @@ impl Observer for Progress<'_> {
     }
 
     fn memory_explained(&mut self, text: &str) {
-        if self.explain_memory {
+        if std::mem::take(&mut self.explain_memory) {
             self.say(text.trim_end());
         }
     }

@@ -370,6 +370,19 @@ fn the_memory_of_a_step_is_explained() {
     }
     let kept = std::fs::read_to_string(dir.join("run/config.toml")).unwrap();
     assert!(kept.contains("graph = \"on\"") && kept.contains("recompute = \"gelu\""), "{kept}");
+    // Where there is no table it is said why.
+    for (run_name, flags, why) in [
+        ("eager", "--graph off", "with --graph off no step is captured"),
+        ("checked", "--detect-anomaly", "with --detect-anomaly no step is captured"),
+    ] {
+        let mut args = tiny_run(&data, &dir.join(run_name), 6);
+        args.extend("--eval-every 0 --explain-memory".split(' ').map(Into::into));
+        args.extend(flags.split(' ').map(Into::into));
+        let (code, _, err) = run(netcl().args(&args));
+        assert_eq!(code, 0, "{err}");
+        let told = err.lines().filter(|line| line.contains("--explain-memory: nothing to say, for ")).count();
+        assert!(told == 1 && err.contains(why), "no {why:?} in {err}");
+    }
     let (code, _, err) = run(netcl().args(["train", "--graph", "maybe"]));
     assert_eq!(code, 2, "{err}");
     assert!(err.contains("it is one of auto, on, off"), "{err}");

@@ -35,6 +35,7 @@ from ._create import (
 from ._device import doctor
 from ._dtype import DType, bfloat16, bool_, float16, float32, int32, uint32
 from ._files import load, save
+from ._fuse import fuse
 from ._graph import Graph, compile
 from ._host import from_numpy
 from ._llm import LLM, Conversation, Generation, TextStream
@@ -48,6 +49,7 @@ from ._netcl import (
     devices,
     set_default_device,
 )
+from ._opgraph import OpGraph
 from ._scope import scope
 from ._trainer import Event, Trainer
 from .autograd import enable_grad, is_grad_enabled, no_grad
@@ -70,6 +72,7 @@ __all__ = [
     "Kernel",
     "LLM",
     "NetclError",
+    "OpGraph",
     "Tensor",
     "TextStream",
     "Trainer",
@@ -97,6 +100,7 @@ __all__ = [
     "full",
     "full_like",
     "functional",
+    "fuse",
     "hybrid",
     "int32",
     "is_grad_enabled",

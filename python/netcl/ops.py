@@ -28,7 +28,7 @@ def function(op: Op) -> Callable[..., Any]:
                 from ._create import default_generator
 
                 if state.capturing:
-                    raise UnsupportedError(f"{op.__name__}: a seed drawn in a captured step would be the same in every replay; give one by seed=…")
+                    raise UnsupportedError(f"{op.__name__}: a seed drawn in a captured step or a graph of operations would be the same in every replay; give one by seed=…")
                 kwargs["seed"] = default_generator.draw_seed()
             return op(*args, **kwargs)
 

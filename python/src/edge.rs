@@ -1,6 +1,7 @@
 //! The edge between Python and netcl: every call into the libraries goes through [`run`].
 
 use netcl::prelude::{Error, ErrorKind, Result, no_grad};
+use netcl::tensor::Lazy;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -105,6 +106,8 @@ pub fn wait<T: Send + 'static>(
 ) -> PyResult<T> {
     let (sender, mut receiver) = channel();
     let waiter = run(py, move || {
+        // What waits in a lazy scope of this thread is computed by this thread.
+        Lazy::settle()?;
         let waiter = waiter()?;
         let sent = waiter.send(Box::new(move || drop(sender.send(guarded(work)))));
         sent.map_err(|_| Error::internal("a thread that waits is gone"))?;

@@ -20,9 +20,11 @@ mod function;
 mod graph;
 mod index;
 mod kernel;
+mod lazy;
 mod llm;
 mod names;
 mod operators;
+mod opgraph;
 mod optim;
 mod scope;
 mod tensor;
@@ -43,10 +45,12 @@ fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     function::add(m)?;
     m.add_class::<kernel::PyKernel>()?;
     m.add_class::<graph::PyGraph>()?;
+    m.add_class::<opgraph::PyOpGraph>()?;
     m.add_class::<optim::PyUpdate>()?;
     decoder::add(m)?;
     trainer::add(m)?;
     scope::add(m)?;
+    lazy::add(m)?;
     llm::add(m)?;
     edge::add(m)
 }

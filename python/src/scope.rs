@@ -1,8 +1,10 @@
 //! Memory that is freed where a block of Python ends, also where names still refer to it.
 
+use crate::edge::run;
 use crate::tensor::PyTensor;
 use netcl::device::{Buffer, WeakBuffer};
 use netcl::prelude::Tensor;
+use netcl::tensor::Lazy;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use std::cell::RefCell;
@@ -76,7 +78,9 @@ fn exit_scope(py: Python<'_>, depth: usize) -> PyResult<usize> {
     });
     let frame = frame
         .ok_or_else(|| PyRuntimeError::new_err("a scope ends in another thread or order than it began"))?;
-    Ok(py.detach(|| {
+    // Ops of a lazy scope that wait may read what is freed here.
+    let settled = run(py, Lazy::settle);
+    let freed = py.detach(|| {
         let mut freed = BTreeSet::new();
         let kept: BTreeSet<u64> =
             frame.kept.iter().filter_map(WeakBuffer::upgrade).map(|buffer| buffer.number()).collect();
@@ -86,7 +90,8 @@ fn exit_scope(py: Python<'_>, depth: usize) -> PyResult<usize> {
             }
         }
         freed.len()
-    }))
+    });
+    settled.map(|()| freed)
 }
 
 /// The tensor outlives the innermost scope; the next one around it frees it.
@@ -107,8 +112,9 @@ fn keep_in_scope(tensor: PyRef<'_, PyTensor>) {
 
 /// Frees a tensor's memory, and with it that of its views, although names refer to it. Whether it could.
 #[pyfunction]
-fn free_memory(tensor: PyRef<'_, PyTensor>) -> bool {
-    tensor.inner.storage().release()
+fn free_memory(py: Python<'_>, tensor: PyRef<'_, PyTensor>) -> PyResult<bool> {
+    run(py, Lazy::settle)?;
+    Ok(tensor.inner.storage().release())
 }
 
 pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -474,6 +474,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     }
     let mut progress = Progress::new(context, args.json, args.explain_memory);
     progress.compare_with(ceilings);
+    progress.explain_nothing(&trainer, false);
     // Of a run that goes on nothing is lost until here, and a signal ends at once.
     if !context.polite() {
         return Ok(());

@@ -168,6 +168,7 @@ fn train(
         trainer.profile(profile.clone()).map_err(Failed::Own)?;
     }
     let mut progress = Progress::new(context, args.json, args.explain_memory);
+    progress.explain_nothing(&trainer, false);
     let outcome = trainer.run(&mut progress).inspect_err(|_| progress.failed());
     let outcome = outcome.map_err(|e| failed(&trainer, e))?;
     progress.finish(outcome, &trainer).map_err(Failed::Own)

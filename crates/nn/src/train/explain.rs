@@ -52,6 +52,19 @@ impl Trainer {
         Some(explained(plan, self.model.params(), micros) + &self.savings())
     }
 
+    /// Why [`explain_memory`](Self::explain_memory) says nothing, `None` where it does: settings of the run, what a capture failed with, or a run that
+    /// ended before.
+    pub fn why_memory_is_not_explained(&self) -> Option<String> {
+        let why = self.stepper.why_no_plan()?;
+        let flag = "with --detect-anomaly no step is captured, and it is the captured step whose memory is planned";
+        Some(if self.detect_anomaly { flag.into() } else { why })
+    }
+
+    /// Whether steps run as they are called until the end of the run: its settings say so, or capturing one has failed.
+    pub fn is_eager(&self) -> bool {
+        self.stepper.is_eager()
+    }
+
     /// Hint how much memory recomputation would save.
     fn savings(&self) -> String {
         let (c, m) = (&self.config, self.model.config());

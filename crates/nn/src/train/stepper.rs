@@ -18,6 +18,8 @@ pub struct Stepper {
     state: State,
     /// Whether buffer addresses are planned.
     plans: bool,
+    /// Why steps are not captured, where that was tried.
+    given_up: Option<String>,
 }
 
 enum State {
@@ -40,7 +42,7 @@ impl Stepper {
     /// A stepper for `device`.
     pub fn new(device: &Device, mode: GraphMode) -> Self {
         let state = if mode == GraphMode::Off { State::Eager } else { State::Cold };
-        Self { device: device.clone(), mode, state, plans: true }
+        Self { device: device.clone(), mode, state, plans: true, given_up: None }
     }
 
     /// The same for a step that allocates hardly any buffers: memory is not planned, and the step is captured one step earlier.
@@ -81,6 +83,28 @@ impl Stepper {
     /// replayed. See [`Graph::first_use`].
     pub fn first_use(&self, x: &Tensor) -> Option<usize> {
         if let State::Captured { graph, .. } = &self.state { graph.first_use(x) } else { None }
+    }
+
+    /// Why there is no [`plan`](Self::plan); `None` where there is one.
+    pub fn why_no_plan(&self) -> Option<String> {
+        Some(match &self.state {
+            State::Captured { plan: Some(_), .. } => return None,
+            State::Captured { .. } if self.device.settings().exact_memory => {
+                "each buffer has memory of its own, as checks of accesses need it (NETCL_EXACT_MEMORY)".into()
+            }
+            State::Captured { .. } => "the captured step has no plan of its memory".into(),
+            State::Eager if self.mode == GraphMode::Off => {
+                "with --graph off no step is captured, and it is the captured step whose memory is planned"
+                    .into()
+            }
+            State::Eager => match &self.given_up {
+                Some(why) => format!("no step could be captured: {why}"),
+                None => "no step could be captured".into(),
+            },
+            State::Cold | State::Warm | State::Traced(_) => {
+                "no step was captured: the first ones run as they are called".into()
+            }
+        })
     }
 
     /// Number of launches and of other commands in a replay.
@@ -235,11 +259,12 @@ impl Stepper {
         }
     }
 
-    fn give_up(&self, why: netcl_tensor::Error) -> Result<()> {
+    fn give_up(&mut self, why: netcl_tensor::Error) -> Result<()> {
         if self.mode == GraphMode::On {
             return Err(why.context("--graph on"));
         }
         tracing::warn!("steps are not replayed from a graph: {why}");
+        self.given_up = Some(why.to_string());
         Ok(())
     }
 }

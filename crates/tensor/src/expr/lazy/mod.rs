@@ -58,11 +58,7 @@ pub fn lazy<R>(f: impl FnOnce() -> Result<R>) -> Result<R> {
 /// # Errors
 /// As [`lazy`].
 pub fn explain_lazy<R>(f: impl FnOnce() -> Result<R>) -> Result<(R, String)> {
-    let scope = Lazy::start();
-    if let Some(own) = &scope.own {
-        own.waiting.explain.set(true);
-    }
-    scoped(scope, f).map(|(out, shown)| (out, shown.join("\n")))
+    scoped(Lazy::start_explained(), f).map(|(out, shown)| (out, shown.join("\n")))
 }
 
 fn scoped<R>(scope: Lazy, f: impl FnOnce() -> Result<R>) -> Result<(R, Vec<String>)> {
@@ -116,6 +112,24 @@ impl Lazy {
         Self::of(Waiting::default())
     }
 
+    /// The same, for a scope that tells at its end what it made of the ops: [`explained`](Self::explained).
+    #[must_use]
+    pub fn start_explained() -> Self {
+        let scope = Self::start();
+        if let Some(own) = &scope.own {
+            own.waiting.explain.set(true);
+        }
+        scope
+    }
+
+    /// Computes what waits on this thread: for what another thread is to read.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn settle() -> Result<()> {
+        tape::settle()
+    }
+
     /// The scope of a step that is captured: what gradients need runs as it is called, and so do reductions, so that of the bits of a step as
     /// it is called only roundings between element-wise ops are others. Without `fuse`, within [`unfused`] and in another scope it is none.
     pub(crate) fn of_capture(fuse: bool) -> Self {
@@ -150,6 +164,15 @@ impl Lazy {
     /// What the device says.
     pub fn finish(self) -> Result<()> {
         self.ended().map(drop)
+    }
+
+    /// [`finish`](Self::finish), with every tree and the kernels that computed it as text; empty within another scope, and of a scope that was not
+    /// [started so](Self::start_explained).
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub fn explained(self) -> Result<String> {
+        self.ended().map(|shown| shown.join("\n"))
     }
 
     fn ended(mut self) -> Result<Vec<String>> {
