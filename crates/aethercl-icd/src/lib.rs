@@ -7,7 +7,8 @@
 
 mod answer;
 pub mod api;
-pub mod cl;
+pub mod calls;
+mod cl;
 mod context;
 mod device;
 mod kernel;

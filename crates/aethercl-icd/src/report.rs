@@ -1,14 +1,18 @@
 //! What a program did, for the end: kernels by modelled time, transfers, findings, objects that were not released.
 
+use crate::calls;
+use crate::device;
 use crate::raw;
 use crate::registry;
 use crate::settings::{say, settings};
 use crate::summary::{FindingRow, KernelRow, Summary, TransferRow};
 use aethercl::Finding;
 use aethercl::machine::Completion;
+use aethercl::report::Report;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::time::Duration;
 
 static REPORT: Mutex<Summary> = Mutex::new(Summary {
     kernels: Vec::new(),
@@ -16,6 +20,7 @@ static REPORT: Mutex<Summary> = Mutex::new(Summary {
     findings: Vec::new(),
     failures: Vec::new(),
     leaked: BTreeMap::new(),
+    report: None,
 });
 
 fn report() -> MutexGuard<'static, Summary> {
@@ -42,10 +47,42 @@ extern "C" fn write() {
     // Devices and the platform are there without having been made.
     let made = registry::held().into_iter().filter(|(name, _)| !matches!(*name, "platform" | "device"));
     report.leaked = made.map(|(name, n)| (name.to_string(), n)).collect();
+    if settings().detail {
+        report.report = Some(detailed(&report));
+    }
     let text = serde_json::to_string_pretty(&report).unwrap_or_default();
     if let Err(e) = std::fs::write(&path, text) {
         say(&format!("the report cannot be written to {}: {e}", path.display()));
     }
+}
+
+/// How long the end of the process waits for a device that is still at work.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Everything that a page draws.
+fn detailed(summary: &Summary) -> Report {
+    let mut out = calls::report();
+    for device in device::devices() {
+        match device.journal(PATIENCE) {
+            Some(one) if one.commands.is_empty() && one.memory.events.is_empty() => {}
+            Some(one) => out.devices.push(one),
+            None => say(&format!("{} is still at work: the report lacks it", device.profile.name)),
+        }
+    }
+    let finding = |f: &FindingRow| aethercl::report::Finding {
+        kind: f.kind.clone(),
+        kernel: f.kernel.clone(),
+        file: f.file.clone(),
+        line: f.line,
+        column: f.column,
+        message: f.message.clone(),
+        count: f.count,
+        text: f.text.clone(),
+    };
+    out.findings = summary.findings.iter().map(finding).collect();
+    out.failures.clone_from(&summary.failures);
+    out.leaked.clone_from(&summary.leaked);
+    out
 }
 
 /// Notes a launch that went well.

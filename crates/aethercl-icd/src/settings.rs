@@ -18,6 +18,8 @@ pub struct Settings {
     /// `AETHERCL_REPORT`: where the report goes when the process ends, `%p` in it being the number of the process; with it
     /// every launch is timed.
     pub report: Option<PathBuf>,
+    /// `AETHERCL_REPORT_DETAIL`: the report also has what a page draws: calls, commands, counters by source line, memory over time.
+    pub detail: bool,
     /// `AETHERCL_QUIET`: findings and failures of kernels are not written to standard error.
     pub quiet: bool,
 }
@@ -66,6 +68,7 @@ fn read(variable: &dyn Fn(&str) -> Option<String>, complain: &dyn Fn(&str)) -> S
         checks,
         timeout,
         report: variable("AETHERCL_REPORT").map(PathBuf::from),
+        detail: variable("AETHERCL_REPORT_DETAIL").is_some() && variable("AETHERCL_REPORT").is_some(),
         quiet: variable("AETHERCL_QUIET").is_some(),
     }
 }

@@ -1,5 +1,6 @@
 //! What a program did on the devices, as it is written at its end and read by `aethercl run`.
 
+use aethercl::report::Report;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -61,7 +62,7 @@ pub struct FindingRow {
 }
 
 /// Everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Kernels, the longest first.
     pub kernels: Vec<KernelRow>,
@@ -73,6 +74,9 @@ pub struct Summary {
     pub failures: Vec<String>,
     /// Objects that the program still held at the end, by kind.
     pub leaked: BTreeMap<String, usize>,
+    /// All of it and the details that a page draws, where they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
 }
 
 impl Summary {
@@ -106,6 +110,11 @@ impl Summary {
         self.failures.extend(other.failures);
         for (name, count) in other.leaked {
             *self.leaked.entry(name).or_default() += count;
+        }
+        match (&mut self.report, other.report) {
+            (Some(own), Some(theirs)) => own.add(theirs),
+            (own @ None, theirs) => *own = theirs,
+            _ => {}
         }
         self.kernels.sort_by_key(|k| std::cmp::Reverse(k.ns));
     }

@@ -12,9 +12,11 @@ use crate::report;
 use crate::settings::settings;
 use aethercl::machine::{Callback, Completion, Fence, Gpu, GpuError, Options, Packet};
 use aethercl::model::Profile;
+use aethercl::report::Device as Journal;
 use aethercl::{LaunchOptions, Target};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 /// Queues of the machine that a device opens; further ones of the program share them.
 const QUEUES: usize = 8;
@@ -46,6 +48,8 @@ pub struct Device {
     users: Mutex<[usize; QUEUES]>,
     /// The host's clock, ns: what it spent on commands, and what it waited for.
     clock: AtomicU64,
+    /// When the program enqueued the command at hand, by that clock.
+    asked: AtomicU64,
 }
 
 impl Object for Device {
@@ -115,10 +119,12 @@ impl Device {
             threads: std::thread::available_parallelism().map_or(1, Into::into),
             sub_group: profile.compute.simd_width,
             max_time: settings().timeout,
+            lines: settings().detail,
             ..LaunchOptions::default()
         };
         // A program that asks for no times should not pay for them.
-        let options = Options { count_none: settings().report.is_none(), ..Options::default() };
+        let count_none = settings().report.is_none();
+        let options = Options { count_none, journal: settings().detail, ..Options::default() };
         Self {
             tag: Tag::default(),
             target: Target { extensions: info::extensions(&profile) },
@@ -126,6 +132,7 @@ impl Device {
             gpu: Mutex::new(Gpu::new(profile.clone(), options)),
             users: Mutex::default(),
             clock: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
             profile,
         }
     }
@@ -170,6 +177,24 @@ impl Device {
         self.clock.fetch_add(self.profile.launch.submit_ns, Ordering::Relaxed)
     }
 
+    /// What is computed next was enqueued then.
+    pub fn asked(&self, ns: u64) {
+        self.asked.store(ns, Ordering::Relaxed);
+    }
+
+    /// What the device did, where a report with details is asked for; none while it is at work, for as long as `patience`.
+    pub fn journal(&self, patience: Duration) -> Option<Journal> {
+        let until = Instant::now() + patience;
+        loop {
+            match self.gpu.try_lock() {
+                Ok(gpu) => return gpu.journal(),
+                Err(TryLockError::Poisoned(gpu)) => return gpu.into_inner().journal(),
+                Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
     /// The host has waited until then.
     pub fn waited(&self, until: u64) {
         self.clock.fetch_max(until, Ordering::Relaxed);
@@ -188,6 +213,7 @@ impl Device {
         let callback: Callback =
             Box::new(move |done| *into.lock().unwrap_or_else(PoisonError::into_inner) = Some(done));
         let mut gpu = self.gpu();
+        gpu.asked(self.asked.load(Ordering::Relaxed));
         let fence = submit(&mut gpu, callback)?;
         gpu.doorbell(fence.queue)?;
         let ran = gpu.run();

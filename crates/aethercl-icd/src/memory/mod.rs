@@ -131,7 +131,12 @@ impl Mem {
         {
             return Ok(address + origin as u64);
         }
-        let address = device.gpu().allocate(root.size as u64, &root.name()).map_err(|e| {
+        let allocated = {
+            let mut gpu = device.gpu();
+            gpu.asked(device.now());
+            gpu.allocate(root.size as u64, &root.name())
+        };
+        let address = allocated.map_err(|e| {
             report::failure(&e.to_string());
             cl::MEM_OBJECT_ALLOCATION_FAILURE
         })?;

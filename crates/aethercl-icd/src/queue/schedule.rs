@@ -155,6 +155,7 @@ impl Command {
         let elsewhere =
             before.iter().filter(|e| !here(e) || e.times().fence.is_none()).map(|e| e.times().end);
         let moment = elsewhere.fold(event.queued, u64::max);
+        queue.device.asked(event.queued);
         queue.device.order(queue.number, &fences, moment)?;
         Ok(Times { queued: event.queued, ..job()? })
     }

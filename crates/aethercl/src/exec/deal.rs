@@ -5,7 +5,7 @@ use super::observer::{Looked, Observer};
 use super::run::Stop;
 use super::shared::{Buffer, Shared};
 use crate::check::Report;
-use crate::counters::Counters;
+use crate::counters::{Counters, Tally};
 use crate::launch::{LaunchOptions, NdRange};
 use crate::memory::{Allocation, Saved};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +24,8 @@ pub struct Ran {
     pub report: Report,
     /// What was counted, for the whole launch.
     pub counters: Counters,
+    /// The same by instruction, where lines were asked for.
+    pub tallies: Vec<Tally>,
     /// What was printed, in the order of the groups.
     pub printf: String,
 }
@@ -101,8 +103,8 @@ pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions)
     results.printed.sort_by_key(|(number, _)| *number);
     let printf = results.printed.into_iter().map(|(_, text)| text).collect();
     let looked = results.looked.unwrap_or_default();
-    let counters = looked.counting.map(|c| c.finish(picked.groups, range)).unwrap_or_default();
-    (Ran { report: looked.report, counters, printf }, results.stopped.map(|(_, stop)| stop))
+    let (counters, tallies) = looked.counting.map(|c| c.finish(picked.groups, range)).unwrap_or_default();
+    (Ran { report: looked.report, counters, tallies, printf }, results.stopped.map(|(_, stop)| stop))
 }
 
 /// What the buffers hold that the kernel may write, to go back to; with the check of the launch's contract a write to another is found.
@@ -118,7 +120,7 @@ fn on_threads(shared: &Shared<'_>, picked: &Picked, options: &LaunchOptions, thr
     let next = AtomicU64::new(0);
     let results: Mutex<Results> = Mutex::default();
     let work = || {
-        let observer = Observer::new(&options.checks, options.counters, shared);
+        let observer = Observer::new(&options.checks, (options.counters, options.lines), shared);
         let mut group = Group::new(shared, lanes as usize, observer);
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);

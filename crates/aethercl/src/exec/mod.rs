@@ -25,7 +25,7 @@ mod store;
 mod texture;
 mod values;
 
-pub use deal::{Ran, run_groups, save};
+pub use deal::{run_groups, save};
 pub use lower::{Constants, lower};
 pub use mask::Mask;
 pub use run::Stop;

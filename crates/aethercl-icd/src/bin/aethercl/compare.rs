@@ -1,6 +1,6 @@
 //! `aethercl compare`: one program on several profiles, also on changed ones.
 
-use super::start::start;
+use super::start::{How, start};
 use aethercl::machine::human_ns;
 use aethercl::model::Profile;
 use aethercl_icd::summary::Summary;
@@ -53,7 +53,16 @@ impl Compare {
         let mut columns = Vec::new();
         let mut bad = None;
         for (i, (device, called)) in devices.into_iter().enumerate() {
-            let (status, summary) = start(&self.program, "none", Some(&device), self.timeout, i > 0)?;
+            let (status, summary) = start(
+                &self.program,
+                How {
+                    check: "none",
+                    profiles: Some(&device),
+                    timeout: self.timeout,
+                    silent: i > 0,
+                    detail: false,
+                },
+            )?;
             if !status.success() {
                 bad = bad.or(Some(status));
             }

@@ -5,14 +5,24 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-/// Runs a program to its end; what it did on simulated GPUs, if anything. `silent`: its standard output is dropped.
-pub fn start(
-    program: &[String],
-    check: &str,
-    profiles: Option<&str>,
-    timeout: Option<f64>,
-    silent: bool,
-) -> Result<(ExitStatus, Option<Summary>), String> {
+/// How a program is run.
+#[derive(Clone, Copy, Default)]
+pub struct How<'a> {
+    /// Checks.
+    pub check: &'a str,
+    /// Devices; the driver's own choice without.
+    pub profiles: Option<&'a str>,
+    /// Seconds that a work-group may take.
+    pub timeout: Option<f64>,
+    /// Its standard output is dropped.
+    pub silent: bool,
+    /// The summary has a report with details.
+    pub detail: bool,
+}
+
+/// Runs a program to its end; what it did on simulated GPUs, if anything.
+pub fn start(program: &[String], how: How<'_>) -> Result<(ExitStatus, Option<Summary>), String> {
+    let How { check, profiles, timeout, silent, detail } = how;
     aethercl::Checks::parse(check)?;
     let library = library()?;
     let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
@@ -29,6 +39,11 @@ pub fn start(
     // The one for Khronos' loader, the other for both; a trailing slash tells ocl-icd that it is a folder.
     command.env("OCL_ICD_FILENAMES", &library).env("OCL_ICD_VENDORS", format!("{}/", vendors.display()));
     command.env("AETHERCL_REPORT", folder.path().join("%p.json")).env("AETHERCL_CHECK", check);
+    if detail {
+        command.env("AETHERCL_REPORT_DETAIL", "1");
+    } else {
+        command.env_remove("AETHERCL_REPORT_DETAIL");
+    }
     if let Some(profiles) = profiles {
         command.env("AETHERCL_PROFILES", profiles);
     }
