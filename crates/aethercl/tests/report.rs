@@ -138,6 +138,7 @@ fn divergence_is_that_of_the_branch() {
     assert_eq!(line(&k, 1), Figures::default());
     assert_eq!(line(&k, 7).branches, 64);
     assert!(k.all.lanes_active < k.all.lanes_issued);
+    assert!(k.lines.iter().all(|l| l.file == "t.cl"), "{:?}", k.lines);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::counters::{LineCounters, Tally};
 use crate::exec::bytecode::Code;
 use crate::program::Program;
+use crate::source::Span;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,8 +11,15 @@ use std::sync::Arc;
 pub fn lines(program: &Program, code: &Code, tallies: &[Tally]) -> Vec<LineCounters> {
     let sources = &program.hir().sources;
     let mut found: BTreeMap<(String, u32), Tally> = BTreeMap::new();
-    for (span, tally) in code.spans.iter().zip(tallies).filter(|(_, t)| t.executions > 0) {
-        let place = sources.locate(sources.outermost(*span));
+    let written = |span: &&Span| **span != Span::default();
+    // What stands for nothing in the text, as a kernel's end does, counts for the line before it.
+    let mut last = code.spans.iter().find(written).copied().unwrap_or_default();
+    for (span, tally) in code.spans.iter().zip(tallies) {
+        last = if written(&span) { *span } else { last };
+        if tally.executions == 0 {
+            continue;
+        }
+        let place = sources.locate(sources.outermost(last));
         let line = found.entry((place.file, place.line)).or_default();
         let most = line.executions.max(tally.executions);
         line.add(tally);
