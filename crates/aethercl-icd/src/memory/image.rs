@@ -91,6 +91,9 @@ fn create(
     let descriptor = descriptor.ok_or(cl::INVALID_IMAGE_DESCRIPTOR)?;
     let of_buffer = descriptor.buffer != Handle::NULL;
     let given = flags & (cl::MEM_USE_HOST_PTR | cl::MEM_COPY_HOST_PTR) != 0;
+    if of_buffer {
+        check_alignment(format.0, &descriptor)?;
+    }
     let picture = Picture::new(format, &descriptor, host_ptr != 0 || of_buffer)?;
     let kind = picture.shape.kind;
     if of_buffer || kind == ImageKind::Buffer {
@@ -129,6 +132,27 @@ fn create(
     Ok(registry::publish(&Arc::new(mem)))
 }
 
+/// The rules that row pitch and first byte of a buffer's 2D image follow beside those of every image.
+///
+/// # Errors
+/// `CL_INVALID_IMAGE_FORMAT_DESCRIPTOR`, which the standard has for them (`clCreateImage`), although it is the other descriptor that is wrong.
+fn check_alignment(format: Format, descriptor: &ImageDescriptor) -> Result<()> {
+    if kind_of(descriptor.kind) != Some(ImageKind::Plane) {
+        return Ok(());
+    }
+    let texel = format.bytes() as usize;
+    let unit = PITCH_ALIGNMENT * texel;
+    let row = if descriptor.row_pitch == 0 { descriptor.width.saturating_mul(texel) } else { descriptor.row_pitch };
+    let parent = registry::get::<Mem>(descriptor.buffer).map_err(|_| cl::INVALID_IMAGE_DESCRIPTOR)?;
+    // The standard asks it of the program's own memory only.
+    let shown = if parent.flags & cl::MEM_USE_HOST_PTR != 0 { parent.host_ptr } else { 0 };
+    if row.is_multiple_of(unit) && shown.is_multiple_of(unit) {
+        Ok(())
+    } else {
+        Err(cl::INVALID_IMAGE_FORMAT_DESCRIPTOR)
+    }
+}
+
 /// An image of a buffer's bytes.
 fn of_memory(
     context: &Arc<Context>,
@@ -153,11 +177,6 @@ fn of_memory(
         || widens(cl::MEM_READ_ONLY, cl::MEM_READ_WRITE | cl::MEM_WRITE_ONLY)
     {
         return Err(cl::INVALID_VALUE);
-    }
-    let plane = picture.shape.kind == ImageKind::Plane;
-    let aligned = PITCH_ALIGNMENT * picture.texel();
-    if plane && !(picture.shape.strides[1] as usize).is_multiple_of(aligned) {
-        return Err(cl::INVALID_IMAGE_FORMAT_DESCRIPTOR);
     }
     if picture.bytes() > parent.size {
         return Err(cl::INVALID_IMAGE_SIZE);

@@ -144,14 +144,7 @@ pub fn enqueue_read_buffer_rect(
     let from = Layout::new(triple(origin)?, region, row, slice)?;
     let host = Layout::new(triple(host_origin)?, region, host_row, host_slice)?;
     from.within(&mem)?;
-    host_may(&mem, true)?;
-    let of = Arc::clone(&queue);
-    let job = Job::new(move || {
-        let (times, data) = read(&of, &mem, &from)?;
-        host.rows().zip(data.chunks(region[0])).for_each(|(at, bytes)| to.plus(at).write(bytes));
-        Ok(times)
-    });
-    enqueue_and(&queue, cl::COMMAND_READ_BUFFER_RECT, ask, blocking != 0, job).map(|_| ())
+    read_box(&queue, (cl::COMMAND_READ_BUFFER_RECT, blocking != 0), (mem, from), (to, host), ask)
 }
 
 /// `clEnqueueWriteBufferRect`.
@@ -175,13 +168,7 @@ pub fn enqueue_write_buffer_rect(
     let to = Layout::new(triple(origin)?, region, row, slice)?;
     let host = Layout::new(triple(host_origin)?, region, host_row, host_slice)?;
     to.within(&mem)?;
-    host_may(&mem, false)?;
-    let of = Arc::clone(&queue);
-    let job = Job::new(move || {
-        let data = host.rows().flat_map(|at| from.plus(at).bytes(region[0])).collect();
-        write(&of, &mem, &to, data)
-    });
-    enqueue_and(&queue, cl::COMMAND_WRITE_BUFFER_RECT, ask, blocking != 0, job).map(|_| ())
+    write_box(&queue, (cl::COMMAND_WRITE_BUFFER_RECT, blocking != 0), (from, host), (mem, to), ask)
 }
 
 /// `clEnqueueCopyBufferRect`.
@@ -215,6 +202,47 @@ pub fn enqueue_copy_buffer_rect(
         }
     }
     copy_boxes(&queue, cl::COMMAND_COPY_BUFFER_RECT, (from, source), (to, target), ask)
+}
+
+/// A command that reads a box of a buffer or image into a box of the program's memory; both have rows of the same length.
+///
+/// # Errors
+/// `CL_INVALID_OPERATION` where the host may not read it; as [`enqueue_and`].
+pub(super) fn read_box(
+    queue: &Arc<Queue>,
+    (kind, blocking): (u32, bool),
+    (mem, from): (Arc<Mem>, Layout),
+    (to, host): (Host, Layout),
+    ask: Ask,
+) -> Result<()> {
+    host_may(&mem, true)?;
+    let of = Arc::clone(queue);
+    let job = Job::new(move || {
+        let (times, data) = read(&of, &mem, &from)?;
+        host.rows().zip(data.chunks(from.region[0])).for_each(|(at, bytes)| to.plus(at).write(bytes));
+        Ok(times)
+    });
+    enqueue_and(queue, kind, ask, blocking, job).map(|_| ())
+}
+
+/// A command that writes a box of the program's memory into a box of a buffer or image; both have rows of the same length.
+///
+/// # Errors
+/// `CL_INVALID_OPERATION` where the host may not write it; as [`enqueue_and`].
+pub(super) fn write_box(
+    queue: &Arc<Queue>,
+    (kind, blocking): (u32, bool),
+    (from, host): (Host, Layout),
+    (mem, to): (Arc<Mem>, Layout),
+    ask: Ask,
+) -> Result<()> {
+    host_may(&mem, false)?;
+    let of = Arc::clone(queue);
+    let job = Job::new(move || {
+        let data = host.rows().flat_map(|at| from.plus(at).bytes(to.region[0])).collect();
+        write(&of, &mem, &to, data)
+    });
+    enqueue_and(queue, kind, ask, blocking, job).map(|_| ())
 }
 
 /// A command that copies the rows of one box to those of another.

@@ -23,7 +23,9 @@ mod shared;
 mod spread;
 mod store;
 mod texture;
+mod turns;
 mod values;
+mod wait;
 
 pub use deal::{run_groups, save};
 pub use lower::{Constants, lower};
