@@ -1,4 +1,4 @@
-//! The program's calls by the host's own clock, where a report with details is asked for.
+//! Records every API call of the program with the host's wall-clock time, if a detailed report was requested.
 
 use crate::settings::settings;
 use aethercl::report::{Call, Function, KEPT, Report};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// What was called so far.
+/// All calls recorded so far.
 struct Calls {
     list: Vec<Call>,
     left_out: u64,
@@ -23,7 +23,7 @@ thread_local! {
     static THREAD: u32 = THREADS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A call begins: when, where that is of interest.
+/// Start time of a call; none if calls are not recorded.
 pub fn begin() -> Option<Instant> {
     settings().detail.then(|| {
         let now = Instant::now();
@@ -32,7 +32,7 @@ pub fn begin() -> Option<Instant> {
     })
 }
 
-/// It ends, and returns this.
+/// Records a call that ends now and returns `code`.
 pub fn end(name: &'static str, begun: Option<Instant>, code: i32) {
     let (Some(begun), Some(first)) = (begun, FIRST.get()) else { return };
     let ns = begun.elapsed().as_nanos() as u64;
@@ -46,12 +46,12 @@ pub fn end(name: &'static str, begun: Option<Instant>, code: i32) {
         calls.left_out += 1;
         return;
     }
-    // A thread that ends has no number of its own any more; its last calls are few.
+    // During thread shutdown the thread-local number may be gone already; such calls are counted for thread 0.
     let thread = THREAD.try_with(|t| *t).unwrap_or(0);
     calls.list.push(Call { process: 0, thread, name: name.into(), start_ns, ns, code });
 }
 
-/// A report with the calls so far and nothing else.
+/// A report that contains only the calls recorded so far.
 pub fn report() -> Report {
     let calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
     let named = |(name, f): (&&str, &Function)| Function { name: (*name).to_string(), ..f.clone() };

@@ -116,7 +116,9 @@ fn the_report_has_everything(report: &serde_json::Value) {
     let kernel = &device.kernels[0];
     assert_eq!((kernel.name.as_str(), kernel.lines.len(), kernel.lines[0].did.executions), ("twice", 1, 64));
     assert_eq!((kernel.all.global_sectors, kernel.all.ideal_sectors), (16, 16));
-    assert!(device.sources.iter().any(|s| s.name == kernel.lines[0].file && s.text.contains("kernel void twice")));
+    assert!(
+        device.sources.iter().any(|s| s.name == kernel.lines[0].file && s.text.contains("kernel void twice"))
+    );
     assert_eq!(device.memory.events[0].name, "buffer of 256 bytes");
     assert_eq!((device.memory.peak, report.leaked["memory object"]), (256, 1));
 }

@@ -89,8 +89,7 @@ fn counted(kernel: &str, items: u64, threads: usize, sample: Option<u64>) -> Cou
     let memory = aethercl::Memory::new(1 << 30);
     let address = memory.allocate(BYTES, "x").unwrap();
     memory.write(address, &vec![0; BYTES as usize]).unwrap();
-    let options =
-        LaunchOptions { counters: true, lines: true, threads, sample, ..LaunchOptions::default() };
+    let options = LaunchOptions { counters: true, lines: true, threads, sample, ..LaunchOptions::default() };
     let args = [aethercl::Arg::Buffer { address, bytes: BYTES, access: Access::Write }];
     program.launch(&memory, kernel, &args, NdRange::line(items, 32), &options).unwrap().counters
 }
@@ -134,7 +133,11 @@ fn divergence_is_that_of_the_branch() {
         assert_eq!(l.executions, 32, "line {n}");
     }
     let l = line(&k, 9);
-    assert_eq!((l.lanes_active, l.executions), (l.lanes_issued, 64), "what comes out of a macro counts where it is used");
+    assert_eq!(
+        (l.lanes_active, l.executions),
+        (l.lanes_issued, 64),
+        "what comes out of a macro counts where it is used"
+    );
     assert_eq!(line(&k, 1), Figures::default());
     assert_eq!(line(&k, 7).branches, 64);
     assert!(k.all.lanes_active < k.all.lanes_issued);
@@ -175,9 +178,18 @@ fn time_is_divided_among_lines_and_launches_add_up() {
     let dearest = k.lines.iter().max_by(|a, b| a.did.cycles.total_cmp(&b.did.cycles)).unwrap();
     assert_eq!(dearest.line, 23);
     assert_eq!((k.longest.global, k.longest.local, k.longest.groups), ([1024, 1, 1], [32, 1, 1], 32));
-    assert!(k.longest.limits.iter().any(|l| l.name == k.longest.limit && l.groups == Some(k.longest.resident)));
-    assert!(k.longest.parts.windows(2).all(|w| w[0].ns >= w[1].ns) && k.longest.parts[0].name == k.longest.bound);
-    assert!(device.sources.iter().any(|s| s.name == "t.cl" && s.text == TEXT && s.whole && s.program == k.program));
+    assert!(
+        k.longest.limits.iter().any(|l| l.name == k.longest.limit && l.groups == Some(k.longest.resident))
+    );
+    assert!(
+        k.longest.parts.windows(2).all(|w| w[0].ns >= w[1].ns) && k.longest.parts[0].name == k.longest.bound
+    );
+    assert!(
+        device
+            .sources
+            .iter()
+            .any(|s| s.name == "t.cl" && s.text == TEXT && s.whole && s.program == k.program)
+    );
     // Counted anew each time: the same sums.
     let mut anew = Machine::new(true);
     (0..3).for_each(|_| anew.launch("strides", 1024, 1));
@@ -213,11 +225,18 @@ fn memory_and_times_are_told_in_order() {
     assert_eq!(seen, [(one, BYTES, "x"), (5000, BYTES + 5000, "other"), (-5000, BYTES, "other")]);
     assert!(events.windows(2).all(|w| w[0].at_ns <= w[1].at_ns) && events[1].at_ns >= 1000);
     assert_eq!((device.memory.peak, device.memory.left_out), (BYTES + 5000, 0));
-    let kinds: Vec<(&str, Option<u32>)> = device.commands.iter().map(|c| (c.kind.as_str(), c.engine)).collect();
+    let kinds: Vec<(&str, Option<u32>)> =
+        device.commands.iter().map(|c| (c.kind.as_str(), c.engine)).collect();
     assert_eq!(kinds, [("copy in", Some(0)), ("kernel", None), ("copy out", Some(1))]);
     for c in &device.commands {
-        assert!(c.queued_ns <= c.submitted_ns && c.submitted_ns <= c.start_ns && c.start_ns < c.end_ns, "{c:?}");
+        assert!(
+            c.queued_ns <= c.submitted_ns && c.submitted_ns <= c.start_ns && c.start_ns < c.end_ns,
+            "{c:?}"
+        );
     }
     assert!(device.commands.windows(2).all(|w| w[0].end_ns <= w[1].start_ns), "one queue, in order");
-    assert_eq!(device.transfers.iter().map(|t| (t.count, t.bytes)).collect::<Vec<_>>(), [(1, BYTES), (1, 64)]);
+    assert_eq!(
+        device.transfers.iter().map(|t| (t.count, t.bytes)).collect::<Vec<_>>(),
+        [(1, BYTES), (1, 64)]
+    );
 }

@@ -1,13 +1,16 @@
 //! Work-groups that wait for other ones: those that a device would get through come to their end, the others are named with what they wait for.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
-use aethercl::{Access, Arg, Checks, Includes, LaunchError, LaunchOptions, Memory, NdRange, Outcome, Program, Source};
+use aethercl::{
+    Access, Arg, Checks, Includes, LaunchError, LaunchOptions, Memory, NdRange, Outcome, Program, Source,
+};
 use std::time::{Duration, Instant};
 
 /// Runs `k(data, flag)`, `groups` groups of 8 work-items; the first word of `data` afterwards.
 fn run(text: &str, groups: u64, options: &LaunchOptions) -> Result<(u32, Outcome), LaunchError> {
     let source = Source { name: "wait.cl", text };
-    let program = Program::build(&source, "-cl-std=CL2.0", &Includes::none()).unwrap_or_else(|e| panic!("{}", e.log));
+    let program =
+        Program::build(&source, "-cl-std=CL2.0", &Includes::none()).unwrap_or_else(|e| panic!("{}", e.log));
     let memory = Memory::new(1 << 24);
     let buffer = |tag: &str| {
         let address = memory.allocate(8192, tag).unwrap();
@@ -95,7 +98,9 @@ fn what_never_comes_is_named() {
     let text = BACKWARDS.replace("get_global_size(0) - 1", "get_global_size(0)");
     for checks in ["none", "all"] {
         let began = Instant::now();
-        let Err(LaunchError::Stopped(why)) = run(&text, 4, &options(checks)) else { panic!("{checks}: it ends") };
+        let Err(LaunchError::Stopped(why)) = run(&text, 4, &options(checks)) else {
+            panic!("{checks}: it ends")
+        };
         for part in [
             "wait.cl:3:",
             "endless-wait: work-group (0,0,0) waits here",
@@ -106,7 +111,11 @@ fn what_never_comes_is_named() {
         ] {
             assert!(why.contains(part), "{checks}: no {part:?} in\n{why}");
         }
-        let others = if checks == "none" { "all 4 work-groups have begun" } else { "none of the 3 later ones has begun" };
+        let others = if checks == "none" {
+            "all 4 work-groups have begun"
+        } else {
+            "none of the 3 later ones has begun"
+        };
         assert!(why.contains(others), "{why}");
         assert!(began.elapsed() < Duration::from_secs(20));
     }

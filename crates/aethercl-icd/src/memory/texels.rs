@@ -1,4 +1,4 @@
-//! Commands that move texels: parts of images are boxes of rows, as those of buffers are.
+//! Image commands: read, write, copy, fill, map. A region of an image is handled as a box of rows, like a rectangular region of a buffer.
 
 use super::Mem;
 use super::map::map;
@@ -19,7 +19,7 @@ fn both(queue: Handle, image: Handle) -> Result<(Arc<Queue>, Arc<Mem>, Picture)>
     Ok((queue, mem, picture))
 }
 
-/// The rows of a part that a call names.
+/// The rows of the region that a call names, and the region in texels.
 fn part(picture: &Picture, origin: In<usize>, region: In<usize>) -> Result<(Layout, [usize; 3])> {
     let region = triple(region)?;
     Ok((picture.part(triple(origin)?, region)?, region))

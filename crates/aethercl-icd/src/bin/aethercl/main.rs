@@ -1,4 +1,4 @@
-//! `aethercl run PROGRAM …`: runs a program that uses OpenCL on simulated GPUs, and tells at its end what it did there.
+//! `aethercl run PROGRAM …`: runs an OpenCL program on simulated GPUs and prints a report at its end.
 
 mod compare;
 mod show;
@@ -57,11 +57,11 @@ struct Run {
     program: Vec<String>,
 }
 
-/// Where the program ended well and checks found something.
+/// Exit code if the program succeeded and checks found something.
 const FOUND: u8 = 3;
-/// Where it ended well and a command failed.
+/// Exit code if the program succeeded and a command failed.
 const FAILED: u8 = 4;
-/// As a shell has it for a program that cannot be started.
+/// Exit code if the program cannot be started, as shells use it.
 const NOT_STARTED: u8 = 127;
 
 fn main() -> ExitCode {
