@@ -130,6 +130,10 @@ peers:
 serve-check: build
 	python3 tools/serve_page_check.py --netcl target/release/netcl --model $(MODEL) $(if $(CHROMIUM),--chromium $(CHROMIUM))
 
+# The page of `aethercl run --html` in a browser (pip install playwright).
+report-check: aethercl
+	python3 tools/sim_report_check.py --aethercl target/aethercl/aethercl $(if $(CHROMIUM),--chromium $(CHROMIUM))
+
 python:
 	tools/python.sh $(PYTHONS)
 

@@ -1,23 +1,23 @@
-//! How a query is answered: a value as bytes, into the room that the caller has.
+//! Results of `clGet…Info`: values as bytes, copied into the caller's memory.
 
 use crate::cl;
 use crate::cl::Result;
 use crate::raw::{Handle, Out};
 
-/// The place where a caller wants an answer, and the place for its size.
+/// The last three parameters of every `clGet…Info`.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
-    /// Bytes there are.
+    /// Size of the caller's memory in bytes.
     pub size: usize,
-    /// Where.
+    /// The caller's memory; may be null.
     pub value: Out<u8>,
-    /// Where the size of the answer goes.
+    /// Where to store the size of the value; may be null.
     pub size_ret: Out<usize>,
 }
 
-/// An answer as bytes.
+/// A value that can be returned by a query.
 pub trait Answer {
-    /// The bytes as C has them.
+    /// Its bytes in C's layout.
     fn bytes(&self) -> Vec<u8>;
 }
 
@@ -53,7 +53,7 @@ impl Answer for str {
         self.bytes().chain([0]).collect()
     }
 }
-/// Bytes as they are.
+/// Raw bytes.
 impl Answer for [u8] {
     fn bytes(&self) -> Vec<u8> {
         self.to_vec()
@@ -74,15 +74,15 @@ impl Answer for [(u32, &str)] {
 }
 
 impl Room {
-    /// Of a call's parameters.
+    /// From the parameters of a call.
     pub fn new(size: usize, value: Out<u8>, size_ret: Out<usize>) -> Self {
         Self { size, value, size_ret }
     }
 
-    /// Gives the answer.
+    /// Stores the value and its size.
     ///
     /// # Errors
-    /// `CL_INVALID_VALUE` where there is too little room.
+    /// `CL_INVALID_VALUE` if the caller's memory is too small.
     pub fn give<A: Answer + ?Sized>(self, answer: &A) -> Result<()> {
         let bytes = answer.bytes();
         if !self.value.is_null() {
@@ -96,10 +96,10 @@ impl Room {
     }
 }
 
-/// Gives a list of handles to a caller that has room for `room`.
+/// Stores up to `room` handles and the total number.
 ///
 /// # Errors
-/// `CL_INVALID_VALUE` where there is neither room nor a place for the number.
+/// `CL_INVALID_VALUE` if both pointers are null, or `room` is 0 with a list given.
 pub fn handles(list: &[Handle], room: u32, to: Out<Handle>, count: Out<u32>) -> Result<()> {
     if (to.is_null() && count.is_null()) || (!to.is_null() && room == 0) {
         return Err(cl::INVALID_VALUE);

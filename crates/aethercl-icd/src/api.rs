@@ -16,12 +16,19 @@ use crate::program::Program;
 use crate::queue::{Ask, Event, Queue};
 use crate::raw::{ContextNotify, EventNotify, Handle, ImageDescriptor, ImageFormat, In, Notify, Out, Unused};
 use crate::sampler::Sampler;
-use crate::{context, kernel, memory, platform, program, queue, refused, registry, sampler};
+use crate::{calls, context, kernel, memory, platform, program, queue, refused, registry, sampler};
 use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A call whose result is a code. A defect of this crate is an error of the call, not the end of the program.
-fn status(call: impl FnOnce() -> Result<()>) -> i32 {
+fn status(name: &'static str, call: impl FnOnce() -> Result<()>) -> i32 {
+    let begun = calls::begin();
+    let code = status_of(call);
+    calls::end(name, begun, code);
+    code
+}
+
+fn status_of(call: impl FnOnce() -> Result<()>) -> i32 {
     registry::set_dispatch(TABLE.0.as_ptr().addr());
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => cl::SUCCESS,
@@ -31,11 +38,17 @@ fn status(call: impl FnOnce() -> Result<()>) -> i32 {
 }
 
 /// A call whose result is an object or an address.
-fn object<T: Into<(Handle, i32)>>(code: Out<i32>, call: impl FnOnce() -> Result<T>) -> Handle {
+fn object<T: Into<(Handle, i32)>>(
+    name: &'static str,
+    code: Out<i32>,
+    call: impl FnOnce() -> Result<T>,
+) -> Handle {
+    let begun = calls::begin();
     registry::set_dispatch(TABLE.0.as_ptr().addr());
     let made = catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(cl::OUT_OF_HOST_MEMORY));
     let (handle, why) = made.map_or_else(|why| (Handle::NULL, why), Into::into);
     code.set(why);
+    calls::end(name, begun, why);
     handle
 }
 
@@ -61,11 +74,11 @@ macro_rules! api {
     };
     (@entry status $name:ident [$($arg:ident: $ty:ty),*] $call:expr) => {
         #[doc = concat!("`", stringify!($name), "`")]
-        pub extern "C" fn $name($($arg: $ty),*) -> i32 { status(|| $call) }
+        pub extern "C" fn $name($($arg: $ty),*) -> i32 { status(stringify!($name), || $call) }
     };
     (@entry object $name:ident [$($arg:ident: $ty:ty),*] $call:expr) => {
         #[doc = concat!("`", stringify!($name), "`")]
-        pub extern "C" fn $name($($arg: $ty,)* errcode_ret: Out<i32>) -> Handle { object(errcode_ret, || $call) }
+        pub extern "C" fn $name($($arg: $ty,)* errcode_ret: Out<i32>) -> Handle { object(stringify!($name), errcode_ret, || $call) }
     };
     (@export status $name:ident [$($arg:ident: $ty:ty),*]) => {
         #[unsafe(no_mangle)]

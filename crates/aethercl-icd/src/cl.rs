@@ -2,7 +2,7 @@
 
 /// An error code.
 pub type Code = i32;
-/// What a call comes to.
+/// Result of a call.
 pub type Result<T> = std::result::Result<T, Code>;
 
 macro_rules! numbers {

@@ -1,4 +1,4 @@
-//! Contexts.
+//! Context objects.
 
 use crate::answer::Room;
 use crate::cl;
@@ -17,7 +17,7 @@ pub struct Context {
     pub devices: Vec<Arc<Device>>,
     properties: Vec<usize>,
     notify: (ContextNotify, usize),
-    /// Called when it is gone, the last first.
+    /// Destructor callbacks, called in reverse order of registration.
     destructors: Mutex<Vec<(Notify, usize)>>,
 }
 
@@ -41,7 +41,7 @@ impl Drop for Context {
 }
 
 impl Context {
-    /// Tells the program of something that went wrong later than the call that caused it.
+    /// Reports an asynchronous error through the context's notification callback.
     pub fn tell(&self, what: &str) {
         if let (Some(function), data) = self.notify {
             let text = CString::new(what.replace('\0', " ")).unwrap_or_default();
@@ -52,17 +52,17 @@ impl Context {
     pub fn handle(&self) -> Handle {
         self.tag.handle()
     }
-    /// Its device of this handle.
+    /// The device with this handle.
     ///
     /// # Errors
-    /// `CL_INVALID_DEVICE` where it is not one of them.
+    /// `CL_INVALID_DEVICE` if it does not belong to the context.
     pub fn device(&self, handle: Handle) -> Result<Arc<Device>> {
         self.devices.iter().find(|d| d.handle() == handle).cloned().ok_or(cl::INVALID_DEVICE)
     }
-    /// Those of its devices that a call lists; all where it lists none.
+    /// The devices in a call's list; all devices of the context if the list is empty.
     ///
     /// # Errors
-    /// `CL_INVALID_VALUE` where number and list do not belong together, `CL_INVALID_DEVICE` for another context's device.
+    /// `CL_INVALID_VALUE` if count and list contradict each other, `CL_INVALID_DEVICE` for a device of another context.
     pub fn listed(&self, count: u32, list: In<Handle>) -> Result<Vec<Arc<Device>>> {
         if (count == 0) != list.is_null() {
             return Err(cl::INVALID_VALUE);

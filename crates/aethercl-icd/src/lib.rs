@@ -1,12 +1,13 @@
 //! AetherCL as an OpenCL driver: `libaethercl.so`, which programs reach through an ICD loader or link directly.
 //!
-//! The line: [`api`] has the functions that C calls; each hands over to platform, context, queue, memory, program or kernel, which find
-//! their objects in [`registry`] and follow pointers through [`raw`] alone. Commands run on the machine of the crate `aethercl`.
+//! [`api`] exports the C functions. Each calls into platform, context, queue, memory, program or kernel; these look up objects in
+//! [`registry`] and dereference pointers only through [`raw`]. Commands are executed by the simulated GPU of the crate `aethercl`.
 
 #![allow(clippy::too_many_arguments)] // OpenCL's signatures
 
 mod answer;
 pub mod api;
+mod calls;
 pub mod cl;
 mod context;
 mod device;

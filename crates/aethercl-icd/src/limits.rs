@@ -1,12 +1,12 @@
-//! Sizes of images, the least that OpenCL 2.0 asks for or more.
+//! Limits of images; each is at least the minimum that OpenCL 2.0 requires.
 
-/// Texels along an axis of a plane, or of a line that is no buffer's.
+/// Maximum width and height of a 2D image, and width of a 1D image that is not created from a buffer.
 pub const MAX_PLANE: usize = 16384;
-/// Texels along an axis of a volume.
+/// Maximum width, height and depth of a 3D image.
 pub const MAX_VOLUME: usize = 2048;
-/// Layers of an array.
+/// Maximum number of layers of an image array.
 pub const MAX_LAYERS: usize = 2048;
-/// Texels of a buffer's image.
+/// Maximum width of a 1D image created from a buffer.
 pub const MAX_BUFFER: usize = 1 << 27;
-/// Texels that the rows of a buffer's plane, and its first byte, are multiples of.
+/// Alignment, in texels, of row pitch and base address of a 2D image created from a buffer.
 pub const PITCH_ALIGNMENT: usize = 64;

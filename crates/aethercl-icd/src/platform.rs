@@ -17,10 +17,10 @@ pub fn get_platform_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     device::platform_info(handle, name, room)
 }
 
-/// Devices of the types that the bits name.
+/// Devices of the given types (bit mask).
 ///
 /// # Errors
-/// `CL_INVALID_DEVICE_TYPE` for no bits or unknown ones, `CL_DEVICE_NOT_FOUND` where there is none.
+/// `CL_INVALID_DEVICE_TYPE` for an empty or unknown mask, `CL_DEVICE_NOT_FOUND` if no device matches.
 pub fn of_type(types: u64) -> Result<Vec<Handle>> {
     let known = cl::DEVICE_TYPE_DEFAULT
         | cl::DEVICE_TYPE_CPU

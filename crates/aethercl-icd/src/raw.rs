@@ -1,15 +1,14 @@
-//! What programs in C hand over: pointers to read or write through, and host memory that commands reach.
+//! Wrappers around pointers from C: input and output parameters, and host memory that commands read or write.
 //!
-//! The types here have the layout of a C pointer and stand in the signatures of the exported functions, so a value of one comes from a
-//! caller. Each access trusts the caller for what OpenCL says of that parameter and for nothing else: null is always looked for, and
-//! nothing is read beyond the number of elements that the call gives.
+//! The types have the layout of a C pointer and are used in the signatures of the exported functions. An access relies only on what OpenCL
+//! requires of that parameter: null is always checked, and nothing is read beyond the number of elements that the call gives.
 #![allow(unsafe_code)] // the one place, with the exported names, that follows pointers of the caller
 
 use crate::cl;
 use crate::cl::Result;
 use std::ffi::{CStr, c_char, c_void};
 
-/// An OpenCL object as programs see it: the address of what [`crate::registry`] keeps, or 0.
+/// Handle of an OpenCL object: the address of an entry of [`crate::registry`], or 0.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub usize);
@@ -19,7 +18,7 @@ impl Handle {
     pub const NULL: Self = Self(0);
 }
 
-/// A pointer that a call only reads through.
+/// Pointer of an input parameter.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct In<T>(*const T);
@@ -35,15 +34,15 @@ impl<T: Copy> In<T> {
     /// No pointer.
     pub const NULL: Self = Self(std::ptr::null());
 
-    /// Of a slice that outlives the call.
+    /// To a slice that outlives the call.
     pub fn of(list: &[T]) -> Self {
         Self(list.as_ptr())
     }
-    /// Whether there is none.
+    /// Whether it is null.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
-    /// Where it points.
+    /// Its address.
     pub fn address(self) -> usize {
         self.0.addr()
     }
@@ -80,7 +79,7 @@ impl<T: Copy + Default + PartialEq> In<T> {
 }
 
 impl In<c_char> {
-    /// Of a text that outlives the call.
+    /// To a string that outlives the call.
     pub fn from_text(text: &CStr) -> Self {
         Self(text.as_ptr())
     }
@@ -96,7 +95,7 @@ impl In<c_char> {
     }
 }
 
-/// A pointer that a call writes through.
+/// Pointer of an output parameter.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Out<T>(*mut T);
@@ -109,7 +108,7 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T: Copy> Out<T> {
-    /// No pointer: what is written is dropped.
+    /// Null: values are discarded.
     pub const NULL: Self = Self(std::ptr::null_mut());
 
     /// To a variable that outlives the call.
@@ -120,18 +119,18 @@ impl<T: Copy> Out<T> {
     pub fn to_list(list: &mut [T]) -> Self {
         Self(list.as_mut_ptr())
     }
-    /// Whether there is none.
+    /// Whether it is null.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
-    /// Writes a value, where there is a pointer.
+    /// Writes a value, unless it is null.
     pub fn set(self, value: T) {
         if !self.0.is_null() {
             // SAFETY: not null, so the caller promises room for one value; alignment is not relied on.
             unsafe { self.0.write_unaligned(value) }
         }
     }
-    /// Writes values one after the other, where there is a pointer.
+    /// Writes several values, unless it is null.
     pub fn set_list(self, values: &[T]) {
         for (i, value) in values.iter().enumerate().filter(|_| !self.0.is_null()) {
             // SAFETY: callers of this crate compared the number with the room that the call names.
@@ -187,14 +186,14 @@ impl Default for ImageDescriptor {
 pub struct Host(usize);
 
 impl Host {
-    /// At an address.
+    /// Memory at an address.
     ///
     /// # Errors
     /// `CL_INVALID_VALUE` for null.
     pub fn at(address: usize) -> Result<Self> {
         if address == 0 { Err(cl::INVALID_VALUE) } else { Ok(Self(address)) }
     }
-    /// Further on.
+    /// The memory at an offset.
     pub fn plus(self, bytes: usize) -> Self {
         Self(self.0.wrapping_add(bytes))
     }
@@ -202,19 +201,19 @@ impl Host {
     pub fn address(self) -> usize {
         self.0
     }
-    /// Copies bytes from there.
+    /// Reads bytes into `to`.
     pub fn read(self, to: &mut [u8]) {
         let from = std::ptr::with_exposed_provenance::<u8>(self.0);
         // SAFETY: the program keeps these bytes for the command that reads them; `to` is memory of this crate.
         unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) }
     }
-    /// The bytes there.
+    /// Reads bytes.
     pub fn bytes(self, bytes: usize) -> Vec<u8> {
         let mut data = vec![0; bytes];
         self.read(&mut data);
         data
     }
-    /// Copies bytes there.
+    /// Writes bytes.
     pub fn write(self, from: &[u8]) {
         let to = std::ptr::with_exposed_provenance_mut::<u8>(self.0);
         // SAFETY: the program keeps this room for the command that writes it; `from` is memory of this crate.
@@ -222,7 +221,7 @@ impl Host {
     }
 }
 
-/// Host memory that this crate has for mapped buffers: its address is a multiple of 4096.
+/// Host memory for mapped buffers, aligned to 4096 bytes.
 #[derive(Debug)]
 pub struct Block(Vec<Page>);
 
@@ -231,13 +230,13 @@ pub struct Block(Vec<Page>);
 struct Page([u8; 4096]);
 
 impl Block {
-    /// Zeroes.
+    /// Zero-initialised memory.
     pub fn new(bytes: usize) -> Self {
         Self(vec![Page([0; 4096]); bytes.div_ceil(4096).max(1)])
     }
-    /// Where it begins.
+    /// Its first byte.
     pub fn host(&self) -> Host {
-        // Of a page's own bytes, which it has room for.
+        // An address inside of the allocation, which is large enough.
         debug_assert_eq!(self.0.first().map_or(0, |p| p.0.len()), 4096);
         Host(self.0.as_ptr().expose_provenance())
     }
@@ -249,14 +248,14 @@ pub type ContextNotify = Option<extern "C" fn(*const c_char, *const c_void, usiz
 pub type Notify = Option<extern "C" fn(Handle, usize)>;
 /// `void (*)(cl_event, cl_int, void *)`.
 pub type EventNotify = Option<extern "C" fn(Handle, i32, usize)>;
-/// A function pointer that is taken and never called.
+/// A function pointer that is accepted and never called.
 pub type Unused = Option<extern "C" fn()>;
 
 unsafe extern "C" {
     fn atexit(function: extern "C" fn()) -> i32;
 }
 
-/// Runs a function when the process ends.
+/// Registers a function that runs at process exit.
 pub fn at_exit(function: extern "C" fn()) {
     // SAFETY: the function takes nothing, returns nothing and lives as long as the library, which is never unloaded: it holds threads.
     unsafe { atexit(function) };

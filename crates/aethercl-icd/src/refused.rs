@@ -1,5 +1,5 @@
-//! What the devices do not have: pipes, shared virtual memory, native kernels. Every call says so with the code that the
-//! standard has for it, after it has looked at its handles.
+//! Unsupported features: pipes, shared virtual memory, native kernels. Each function validates its handles first and then returns the
+//! error code that the standard defines for devices without the feature.
 
 use crate::cl;
 use crate::cl::Result;
@@ -9,18 +9,18 @@ use crate::queue::Queue;
 use crate::raw::{Handle, In};
 use crate::registry;
 
-/// A context, in which no device supports what is to be made.
+/// For functions that create objects which no device of the context supports.
 pub fn in_context(context: Handle) -> Result<Handle> {
     registry::get::<Context>(context)?;
     Err(cl::INVALID_OPERATION)
 }
 
-/// A query or command of a memory object that would have to be a pipe.
+/// For functions that take a pipe.
 pub fn not_of_buffers(_mem: Handle) -> Result<()> {
     Err(cl::INVALID_MEM_OBJECT)
 }
 
-/// A command that no device executes.
+/// For commands that no device supports.
 pub fn command(queue: Handle) -> Result<()> {
     registry::get::<Queue>(queue)?;
     Err(cl::INVALID_OPERATION)
@@ -38,7 +38,7 @@ pub fn exec_info(kernel: Handle, value: In<u8>) -> Result<()> {
     if value.is_null() { Err(cl::INVALID_VALUE) } else { Err(cl::INVALID_OPERATION) }
 }
 
-/// A query about objects of another interface, which nothing is shared with.
+/// For queries about objects shared with another API.
 pub fn no_sharing() -> Result<()> {
     Err(cl::INVALID_OPERATION)
 }

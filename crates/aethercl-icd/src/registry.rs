@@ -1,4 +1,4 @@
-//! Handles: which objects a program knows, and how often it holds each.
+//! The table of handles: which objects the program has, and their reference counts.
 //!
 //! A handle is the address of a few bytes that begin with the dispatch table, as `cl_khr_icd` asks. It is never followed here: every call
 //! looks its handles up, so one that was released, or never was one, is an error code. An object lives while the program holds it or
@@ -26,7 +26,7 @@ struct Face {
     dispatch: usize,
 }
 
-/// The part of an object that makes it known under a handle, as long as it lives.
+/// The handle of an object. Dropping it removes the handle from the table.
 #[derive(Debug)]
 pub struct Tag(Box<Face>);
 
@@ -52,18 +52,18 @@ impl Tag {
 impl Drop for Tag {
     fn drop(&mut self) {
         let gone = write().remove(&self.handle());
-        // What it held can be another object, whose end locks the table again.
+        // Dropping the entry may drop another object, which locks the table again.
         drop(gone);
     }
 }
 
-/// An object that programs have handles of.
+/// An object with a handle.
 pub trait Object: Any + Send + Sync {
-    /// The error of a call that is given something else.
+    /// The error code for a handle of a different kind.
     const INVALID: Code;
     /// Its name in the list of what was not released.
     const NAME: &'static str;
-    /// What makes it known.
+    /// Its handle.
     fn tag(&self) -> &Tag;
 }
 
@@ -72,7 +72,7 @@ type Shared = Arc<dyn Any + Send + Sync>;
 struct Entry {
     object: Weak<dyn Any + Send + Sync>,
     name: &'static str,
-    /// How often the program holds it; 0 where only other objects do.
+    /// Reference count of the program; 0 if only other objects keep it alive.
     held: u32,
     keep: Option<Shared>,
 }
@@ -86,7 +86,7 @@ fn write() -> RwLockWriteGuard<'static, BTreeMap<Handle, Entry>> {
     TABLE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes an object known, held once by the program.
+/// Adds an object to the table with a reference count of 1, and returns its handle.
 pub fn publish<T: Object>(object: &Arc<T>) -> Handle {
     let handle = object.tag().handle();
     let keep: Shared = Arc::clone(object) as Shared;
@@ -104,12 +104,12 @@ pub fn get<T: Object>(handle: Handle) -> Result<Arc<T>> {
     object.and_then(|object| object.downcast::<T>().ok()).ok_or(T::INVALID)
 }
 
-/// How often the program holds an object.
+/// The program's reference count of an object.
 pub fn references<T: Object>(object: &T) -> u32 {
     read().get(&object.tag().handle()).map_or(0, |entry| entry.held)
 }
 
-/// The program holds an object once more.
+/// Increments the reference count (`clRetain…`).
 ///
 /// # Errors
 /// [`Object::INVALID`].
@@ -122,7 +122,7 @@ pub fn retain<T: Object>(handle: Handle) -> Result<()> {
     Ok(())
 }
 
-/// The program holds an object once less.
+/// Decrements the reference count (`clRelease…`).
 ///
 /// # Errors
 /// [`Object::INVALID`], also where the program does not hold it.
@@ -145,7 +145,7 @@ pub fn all<T: Object>(handles: &[Handle]) -> Result<Vec<Arc<T>>> {
     handles.iter().map(|handle| get(*handle)).collect()
 }
 
-/// What the program holds, by name: objects and how many references.
+/// Objects that the program has not released, counted by kind.
 pub fn held() -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     for entry in read().values().filter(|e| e.held > 0) {
@@ -154,7 +154,7 @@ pub fn held() -> BTreeMap<&'static str, usize> {
     counts
 }
 
-/// That a list of handles and its length belong together.
+/// Checks that a list is null exactly if its length is 0.
 ///
 /// # Errors
 /// `CL_INVALID_EVENT_WAIT_LIST` where they do not.

@@ -1,14 +1,18 @@
-//! What a program did, for the end: kernels by modelled time, transfers, findings, objects that were not released.
+//! Collects what the program does, and writes it as JSON at process exit: kernels, transfers, findings, leaked objects.
 
+use crate::calls;
+use crate::device;
 use crate::raw;
 use crate::registry;
 use crate::settings::{say, settings};
 use crate::summary::{FindingRow, KernelRow, Summary, TransferRow};
 use aethercl::Finding;
 use aethercl::machine::Completion;
+use aethercl::report::Report;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::time::Duration;
 
 static REPORT: Mutex<Summary> = Mutex::new(Summary {
     kernels: Vec::new(),
@@ -16,16 +20,17 @@ static REPORT: Mutex<Summary> = Mutex::new(Summary {
     findings: Vec::new(),
     failures: Vec::new(),
     leaked: BTreeMap::new(),
+    report: None,
 });
 
 fn report() -> MutexGuard<'static, Summary> {
     REPORT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Failures and findings that are kept at most.
+/// Maximum number of failures, and of findings, that are kept.
 const KEPT: usize = 1000;
 
-/// Has the report written when the process ends, where the settings ask for one.
+/// Registers the exit handler that writes the report, if one was requested.
 pub fn begin() {
     static BEGUN: Once = Once::new();
     if settings().report.is_some() {
@@ -35,20 +40,52 @@ pub fn begin() {
 
 extern "C" fn write() {
     let Some(path) = &settings().report else { return };
-    // Each process that a program starts has a file of its own.
+    // Child processes inherit the setting; `%p` gives each its own file.
     let path = PathBuf::from(path.to_string_lossy().replace("%p", &std::process::id().to_string()));
     let mut report = report().clone();
     report.kernels.sort_by_key(|k| std::cmp::Reverse(k.ns));
-    // Devices and the platform are there without having been made.
+    // Platform and devices always exist; they are not leaks.
     let made = registry::held().into_iter().filter(|(name, _)| !matches!(*name, "platform" | "device"));
     report.leaked = made.map(|(name, n)| (name.to_string(), n)).collect();
+    if settings().detail {
+        report.report = Some(detailed(&report));
+    }
     let text = serde_json::to_string_pretty(&report).unwrap_or_default();
     if let Err(e) = std::fs::write(&path, text) {
         say(&format!("the report cannot be written to {}: {e}", path.display()));
     }
 }
 
-/// Notes a launch that went well.
+/// How long the exit handler waits for a device that is still executing a command.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The data of the HTML page.
+fn detailed(summary: &Summary) -> Report {
+    let mut out = calls::report();
+    for device in device::devices() {
+        match device.journal(PATIENCE) {
+            Some(one) if one.commands.is_empty() && one.memory.events.is_empty() => {}
+            Some(one) => out.devices.push(one),
+            None => say(&format!("{} is still at work: the report lacks it", device.profile.name)),
+        }
+    }
+    let finding = |f: &FindingRow| aethercl::report::Finding {
+        kind: f.kind.clone(),
+        kernel: f.kernel.clone(),
+        file: f.file.clone(),
+        line: f.line,
+        column: f.column,
+        message: f.message.clone(),
+        count: f.count,
+        text: f.text.clone(),
+    };
+    out.findings = summary.findings.iter().map(finding).collect();
+    out.failures.clone_from(&summary.failures);
+    out.leaked.clone_from(&summary.leaked);
+    out
+}
+
+/// Records a successful launch.
 pub fn launch(device: &str, name: &str, done: &Completion) {
     let mut report = report();
     let at = report.kernels.iter().position(|k| k.device == device && k.kernel == name);
@@ -67,7 +104,7 @@ pub fn launch(device: &str, name: &str, done: &Completion) {
     }
 }
 
-/// Notes a transfer that went well.
+/// Records a successful transfer.
 pub fn transfer(device: &str, kind: &str, bytes: usize, ns: u64) {
     let mut report = report();
     let at = report.transfers.iter().position(|t| t.device == device && t.kind == kind);
@@ -82,7 +119,7 @@ pub fn transfer(device: &str, kind: &str, bytes: usize, ns: u64) {
     row.ns += ns;
 }
 
-/// Notes what checks found in a launch; what is new is said at once.
+/// Records findings of a launch; new ones are printed at once if no report was requested.
 pub fn findings(found: &[Finding]) {
     let mut report = report();
     for finding in found {
@@ -118,7 +155,7 @@ fn row(finding: &Finding) -> FindingRow {
     }
 }
 
-/// Notes a command that failed, and says so.
+/// Records a failed command; it is printed at once if no report was requested.
 pub fn failure(why: &str) {
     let mut report = report();
     if report.failures.len() < KEPT {
@@ -127,7 +164,7 @@ pub fn failure(why: &str) {
     }
 }
 
-/// Says what the report would, where none is asked for.
+/// Prints a message, unless a report will contain it.
 fn tell(text: &str) {
     if !settings().quiet && settings().report.is_none() {
         say(text);

@@ -9,12 +9,12 @@ use crate::registry::{self, Object, Tag};
 use aethercl::image::Sampler as Bits;
 use std::sync::Arc;
 
-/// How kernels read images.
+/// A sampler object: how kernels read images.
 pub struct Sampler {
     tag: Tag,
-    /// Whose it is.
+    /// The context that it belongs to.
     pub context: Arc<Context>,
-    /// The same as kernels have it.
+    /// The same settings as the bits that kernels receive.
     pub bits: Bits,
     normalized: bool,
     addressing: u32,
@@ -42,7 +42,7 @@ fn create(
         cl::ADDRESS_NONE => 0,
         cl::ADDRESS_CLAMP_TO_EDGE => Bits::EDGE,
         cl::ADDRESS_CLAMP => Bits::BORDER,
-        // They say nothing of coordinates that are not normalised.
+        // The standard defines these two modes for normalised coordinates only.
         cl::ADDRESS_REPEAT if normalized => Bits::REPEAT,
         cl::ADDRESS_MIRRORED_REPEAT if normalized => Bits::MIRROR,
         _ => return Err(cl::INVALID_VALUE),

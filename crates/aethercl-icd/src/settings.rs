@@ -1,4 +1,4 @@
-//! Settings of the environment, read once.
+//! Settings from environment variables, read once.
 
 use aethercl::Checks;
 use aethercl::model::Profile;
@@ -6,29 +6,30 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// What the environment asks for.
+/// The settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `AETHERCL_PROFILES`: names and files of profiles, separated by commas. A device each; without it, those of GPUs that exist.
+    /// `AETHERCL_PROFILES`: names and files of profiles, separated by commas. One device for each; by default the built-in profiles.
     pub profiles: Vec<Profile>,
-    /// `AETHERCL_CHECK`: what is looked for in every launch.
+    /// `AETHERCL_CHECK`: checks applied to every launch.
     pub checks: Checks,
-    /// `AETHERCL_TIMEOUT`: seconds that a work-group may take; none with 0.
+    /// `AETHERCL_TIMEOUT`: time limit of a work-group in seconds; 0 for no limit.
     pub timeout: Option<Duration>,
-    /// `AETHERCL_REPORT`: where the report goes when the process ends, `%p` in it being the number of the process; with it
-    /// every launch is timed.
+    /// `AETHERCL_REPORT`: file that the report is written to at process exit; `%p` stands for the process id. Every launch is timed then.
     pub report: Option<PathBuf>,
+    /// `AETHERCL_REPORT_DETAIL`: the report also has what a page draws: calls, commands, counters by source line, memory over time.
+    pub detail: bool,
     /// `AETHERCL_QUIET`: findings and failures of kernels are not written to standard error.
     pub quiet: bool,
 }
 
-/// The settings. What cannot be understood is said once on standard error and taken as not given.
+/// The settings. An invalid variable is reported once on standard error and ignored.
 pub fn settings() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     SETTINGS.get_or_init(|| read(&|name| std::env::var(name).ok().filter(|v| !v.is_empty()), &say))
 }
 
-/// A line on standard error.
+/// Prints a line to standard error.
 pub fn say(line: &str) {
     use std::io::Write;
     // A closed stream is no error of the program.
@@ -66,11 +67,12 @@ fn read(variable: &dyn Fn(&str) -> Option<String>, complain: &dyn Fn(&str)) -> S
         checks,
         timeout,
         report: variable("AETHERCL_REPORT").map(PathBuf::from),
+        detail: variable("AETHERCL_REPORT_DETAIL").is_some() && variable("AETHERCL_REPORT").is_some(),
         quiet: variable("AETHERCL_QUIET").is_some(),
     }
 }
 
-/// Devices where the environment names none, in this order: GPUs that exist, and `teaching`, whose figures are small.
+/// Default devices in order: four real GPUs, and `teaching`, an invented one with round figures.
 const DEFAULT: [&str; 5] = ["h200", "rx7900xtx", "arc-a770", "adreno-750", "teaching"];
 
 fn profile(name: &str) -> Result<Profile, String> {

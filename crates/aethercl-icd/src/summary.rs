@@ -1,20 +1,21 @@
-//! What a program did on the devices, as it is written at its end and read by `aethercl run`.
+//! The JSON report that the driver writes at process exit and `aethercl run` reads.
 
+use aethercl::report::Report;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A kernel on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelRow {
-    /// Device, as its profile is called.
+    /// Profile name of the device.
     pub device: String,
     /// Its name.
     pub kernel: String,
-    /// How often it ran.
+    /// Number of launches.
     pub launches: u64,
     /// Modelled time of all launches, ns.
     pub ns: u64,
-    /// What held its longest launch up.
+    /// The limiting resource of its longest launch.
     pub bound: String,
     /// Modelled time of its longest launch, ns.
     pub longest_ns: u64,
@@ -60,8 +61,8 @@ pub struct FindingRow {
     pub text: String,
 }
 
-/// Everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The report.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Kernels, the longest first.
     pub kernels: Vec<KernelRow>,
@@ -73,10 +74,13 @@ pub struct Summary {
     pub failures: Vec<String>,
     /// Objects that the program still held at the end, by kind.
     pub leaked: BTreeMap<String, usize>,
+    /// Data of the HTML page, if a detailed report was requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
 }
 
 impl Summary {
-    /// Adds what another process did.
+    /// Merges the report of another process.
     pub fn add(&mut self, other: Self) {
         for row in other.kernels {
             let same = |k: &&mut KernelRow| k.device == row.device && k.kernel == row.kernel;
@@ -106,6 +110,11 @@ impl Summary {
         self.failures.extend(other.failures);
         for (name, count) in other.leaked {
             *self.leaked.entry(name).or_default() += count;
+        }
+        match (&mut self.report, other.report) {
+            (Some(own), Some(theirs)) => own.add(theirs),
+            (own @ None, theirs) => *own = theirs,
+            _ => {}
         }
         self.kernels.sort_by_key(|k| std::cmp::Reverse(k.ns));
     }

@@ -88,10 +88,60 @@ fn a_program_runs_and_is_told_about() {
     assert_eq!(summary["kernels"][0]["launches"], 1);
     assert!(summary["kernels"][0]["ns"].as_u64().unwrap() > 0);
 
+    the_report_has_everything(&summary["report"]);
+
     let out = run(&["--check", "bounds"], &[&program], &["too many"]).unwrap();
     let said = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(3), "{said}");
     assert!(said.contains("<source>:1:56: read-outside") && said.contains("in kernel twice"), "{said}");
+}
+
+/// Calls, commands, lines and memory of that run.
+fn the_report_has_everything(report: &serde_json::Value) {
+    let report: aethercl::report::Report = serde_json::from_value(report.clone()).unwrap();
+    let named = |name: &str| report.calls.iter().filter(|c| c.name == name).count();
+    assert_eq!((named("clBuildProgram"), named("clEnqueueNDRangeKernel"), report.calls_left_out), (1, 1, 0));
+    assert!(report.calls.windows(2).all(|w| w[0].start_ns <= w[1].start_ns), "one thread, in order");
+    assert!(report.functions.iter().all(|f| f.calls > 0 && f.errors == 0));
+    let [device] = &report.devices[..] else { panic!("{:?}", report.devices) };
+    let kinds: Vec<&str> = device.commands.iter().map(|c| c.kind.as_str()).collect();
+    assert_eq!((kinds, device.name.as_str()), (vec!["kernel", "copy out"], "teaching"));
+    let times: Vec<u64> = device
+        .commands
+        .iter()
+        .flat_map(|c| [c.queued_ns.min(c.submitted_ns), c.submitted_ns, c.start_ns, c.end_ns])
+        .collect();
+    assert!(times[..4].is_sorted() && times[4..].is_sorted() && times[3] <= times[6], "{times:?}");
+    assert!(device.commands.iter().all(|c| c.queued_ns <= c.submitted_ns));
+    let kernel = &device.kernels[0];
+    assert_eq!((kernel.name.as_str(), kernel.lines.len(), kernel.lines[0].did.executions), ("twice", 1, 64));
+    assert_eq!((kernel.all.global_sectors, kernel.all.ideal_sectors), (16, 16));
+    assert!(
+        device.sources.iter().any(|s| s.name == kernel.lines[0].file && s.text.contains("kernel void twice"))
+    );
+    assert_eq!(device.memory.events[0].name, "buffer of 256 bytes");
+    assert_eq!((device.memory.peak, report.leaked["memory object"]), (256, 1));
+}
+
+#[test]
+fn a_page_is_written_and_what_a_program_says_is_no_markup() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = PROGRAM.replace("kernel void twice", "/* </script><b id=bad> */ kernel void twice");
+    let Some(program) = program(&text, folder.path()).filter(|_| library().is_some()) else {
+        println!("skipped: there is no C compiler, or no shared library");
+        return;
+    };
+    let html = folder.path().join("report.html");
+    let out = run(&["--html", html.to_str().unwrap()], &[&program], &["</script>"]).unwrap();
+    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+    let page = std::fs::read_to_string(html).unwrap();
+    let (_, data) = page.split_once("id=\"data\">").unwrap();
+    let (data, _) = data.split_once("</script>").unwrap();
+    let report: aethercl::report::Report = serde_json::from_str(data).unwrap();
+    assert!(report.title.ends_with("twice </script>"), "{}", report.title);
+    let source = &report.devices[0].sources[0].text;
+    assert!(source.contains("</script><b id=bad>"), "{source}");
+    assert!(!page.contains("<b id=bad>"));
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! One "lane operation" is one instruction for one work-item; an instruction that a work-group executes with
 //! half of its items masked off counts as `issued` for all and as a lane operation for half of them.
 
+use std::sync::Arc;
+
 /// Lane operations by class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Operations {
@@ -55,6 +57,74 @@ pub struct Traffic {
     pub sectors: u64,
     /// Different 128-byte lines that the requests touched, summed over requests.
     pub lines: u64,
+}
+
+/// What some instructions of a launch did: those of one line, or all of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Work-items that executed them: of a line, of that one of its instructions that most work-items executed.
+    pub executions: u64,
+    /// Lane operations by class.
+    pub operations: Operations,
+    /// As [`Counters::issued`].
+    pub issued: u64,
+    /// As [`Counters::lanes_idle`].
+    pub lanes_idle: u64,
+    /// As [`Counters::uniform`].
+    pub uniform: u64,
+    /// Global loads.
+    pub global_load: Traffic,
+    /// Global stores.
+    pub global_store: Traffic,
+    /// Sectors that the same requests would touch if the bytes that the work-items asked for lay side by side; never more than
+    /// those they touched.
+    pub ideal_sectors: u64,
+    /// As [`Counters::texture_steps`].
+    pub texture_steps: u64,
+    /// As [`Counters::local_requests`].
+    pub local_requests: u64,
+    /// As [`Counters::local_passes`].
+    pub local_passes: u64,
+}
+
+impl Tally {
+    /// Adds another one.
+    pub(crate) fn add(&mut self, other: &Tally) {
+        self.operations.add(&other.operations);
+        self.global_load.add(&other.global_load);
+        self.global_store.add(&other.global_store);
+        self.executions += other.executions;
+        self.issued += other.issued;
+        self.lanes_idle += other.lanes_idle;
+        self.uniform += other.uniform;
+        self.ideal_sectors += other.ideal_sectors;
+        self.texture_steps += other.texture_steps;
+        self.local_requests += other.local_requests;
+        self.local_passes += other.local_passes;
+    }
+
+    /// Every number times `to / from`.
+    pub(crate) fn scale(&mut self, from: u64, to: u64) {
+        let by = |v: &mut u64| *v = scaled(*v, from, to);
+        self.operations.each(by);
+        self.global_load.each(by);
+        self.global_store.each(by);
+        let Tally { executions, issued, lanes_idle, uniform, .. } = self;
+        [executions, issued, lanes_idle, uniform].into_iter().for_each(by);
+        let Tally { ideal_sectors, texture_steps, local_requests, local_passes, .. } = self;
+        [ideal_sectors, texture_steps, local_requests, local_passes].into_iter().for_each(by);
+    }
+}
+
+/// What the instructions of one source line did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineCounters {
+    /// File, as messages name it.
+    pub file: Arc<str>,
+    /// Line from 1.
+    pub line: u32,
+    /// What they did.
+    pub tally: Tally,
 }
 
 /// A chain of instructions each of which needs the result of the one before.
@@ -129,9 +199,21 @@ pub struct Counters {
     pub local_bytes: u64,
     /// Registers of 32 bits that a work-item needs, as this compiler allots them (an upper estimate).
     pub registers: u32,
+    /// The same by source line, in the order of file and line, where that was asked for.
+    pub lines: Vec<LineCounters>,
 }
 
 impl Counters {
+    /// Takes over what all instructions together did.
+    pub(crate) fn take(&mut self, all: Tally) {
+        let Tally { operations, issued, lanes_idle, uniform, global_load, global_store, .. } = all;
+        (self.operations, self.global_load, self.global_store) = (operations, global_load, global_store);
+        (self.issued, self.lanes_idle, self.uniform) = (issued, lanes_idle, uniform);
+        self.texture_steps = all.texture_steps;
+        (self.local_requests, self.local_passes) = (all.local_requests, all.local_passes);
+    }
+
+
     /// Bytes asked for divided by the bytes of the sectors moved for them: 1 is perfect coalescing.
     pub fn coalescing(&self) -> f64 {
         let bytes = self.global_load.bytes + self.global_store.bytes;

@@ -20,6 +20,7 @@ pub mod options;
 mod parse;
 pub mod preprocess;
 mod program;
+pub mod report;
 mod sema;
 pub mod source;
 mod text;

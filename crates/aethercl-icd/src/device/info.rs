@@ -1,4 +1,4 @@
-//! What platform and devices say about themselves.
+//! Queries of the platform and of devices.
 
 use super::{Device, devices, platform};
 use crate::answer::Room;
@@ -14,12 +14,12 @@ const VERSION: &str = concat!("OpenCL 3.0 AetherCL ", env!("CARGO_PKG_VERSION"))
 const OPENCL_C: &str = concat!("OpenCL C 1.2 AetherCL ", env!("CARGO_PKG_VERSION"));
 const DRIVER: &str = env!("CARGO_PKG_VERSION");
 
-/// A version as `cl_version` has it.
+/// Encodes a `cl_version`.
 const fn version(major: u32, minor: u32, patch: u32) -> u32 {
     major << 22 | minor << 12 | patch
 }
 
-/// Extensions of a device: what its compiler and its host side offer.
+/// Extensions of a device, of its compiler and of the host API.
 pub(super) fn extensions(profile: &Profile) -> Vec<String> {
     let c = &profile.compute;
     let always = [
@@ -47,8 +47,8 @@ pub(super) fn extensions(profile: &Profile) -> Vec<String> {
     always.into_iter().chain(optional).map(String::from).collect()
 }
 
-/// Extensions as a device reports them. `cl_khr_subgroups` promises that sub-groups make progress independently of one another, which
-/// those of a group in lockstep do not; programs find sub-groups by `__opencl_c_subgroups`, and the compiler knows both names.
+/// Extensions that a device reports. `cl_khr_subgroups` is left out: it guarantees independent forward progress of sub-groups, and here the
+/// sub-groups of a work-group run in lockstep. Programs can test `__opencl_c_subgroups`; the compiler accepts both names.
 fn offered(device: &Device) -> impl Iterator<Item = &str> {
     device.target.extensions.iter().map(String::as_str).filter(|e| *e != "cl_khr_subgroups")
 }
@@ -75,7 +75,7 @@ pub fn platform_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     }
 }
 
-/// Some of the queries: none where it does not know the name.
+/// Answers some of the queries; `None` for a name that is not handled here.
 type Group = fn(&Device, u32, Room) -> Option<Result<()>>;
 
 /// `clGetDeviceInfo`.
@@ -145,7 +145,7 @@ fn compute(device: &Device, name: u32, room: Room) -> Option<Result<()>> {
     })
 }
 
-/// Lanes are scalar: a vector is so many instructions.
+/// Preferred vector widths are 1: lanes are scalar.
 fn vectors(device: &Device, name: u32, room: Room) -> Option<Result<()>> {
     let c = &device.profile.compute;
     Some(match name {
@@ -177,7 +177,7 @@ fn memory(device: &Device, name: u32, room: Room) -> Option<Result<()>> {
         cl::DEVICE_LOCAL_MEM_TYPE => room.give(&cl::LOCAL),
         cl::DEVICE_LOCAL_MEM_SIZE => room.give(&p.local.group_bytes),
         cl::DEVICE_MAX_PARAMETER_SIZE => room.give(&4096usize),
-        // Bits; allocations begin at multiples of 256 bytes.
+        // In bits. Allocations are aligned to 256 bytes.
         cl::DEVICE_MEM_BASE_ADDR_ALIGN => room.give(&1024u32),
         cl::DEVICE_MIN_DATA_TYPE_ALIGN_SIZE => room.give(&128u32),
         cl::DEVICE_HOST_UNIFIED_MEMORY => room.give(&p.link.unified),
@@ -185,7 +185,7 @@ fn memory(device: &Device, name: u32, room: Room) -> Option<Result<()>> {
     })
 }
 
-/// Sizes of images and numbers of them in a kernel, the least that OpenCL 2.0 asks for or more.
+/// Image limits.
 fn images(_device: &Device, name: u32, room: Room) -> Option<Result<()>> {
     Some(match name {
         cl::DEVICE_IMAGE_SUPPORT => room.give(&true),
@@ -205,12 +205,12 @@ fn images(_device: &Device, name: u32, room: Room) -> Option<Result<()>> {
     })
 }
 
-/// Bytes of one allocation at most.
+/// Maximum size of one allocation in bytes.
 pub fn max_alloc(profile: &Profile) -> u64 {
     (profile.memory.bytes / 4).max(128 << 20).min(profile.memory.bytes)
 }
 
-/// What versions after 1.2 ask: nothing optional is there but what is named.
+/// Queries added after OpenCL 1.2. Optional features that are not listed here are not supported.
 fn newer(device: &Device, name: u32, room: Room) -> Option<Result<()>> {
     let p = &device.profile;
     Some(match name {
@@ -262,7 +262,7 @@ fn newer(device: &Device, name: u32, room: Room) -> Option<Result<()>> {
     })
 }
 
-/// Optional features of OpenCL C 3.0 that programs may use.
+/// Supported optional features of OpenCL C 3.0.
 fn features(profile: &Profile) -> Vec<(u32, &'static str)> {
     let c = &profile.compute;
     let list = [

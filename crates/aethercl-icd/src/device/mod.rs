@@ -1,4 +1,4 @@
-//! Devices: a profile each, with a machine of its own.
+//! Devices: each has a profile and its own simulated GPU.
 
 mod info;
 
@@ -12,14 +12,16 @@ use crate::report;
 use crate::settings::settings;
 use aethercl::machine::{Callback, Completion, Fence, Gpu, GpuError, Options, Packet};
 use aethercl::model::Profile;
+use aethercl::report::Device as Journal;
 use aethercl::{LaunchOptions, Target};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
-/// Queues of the machine that a device opens; further ones of the program share them.
+/// Hardware queues that a device opens; if a program creates more command queues, they share these.
 const QUEUES: usize = 8;
 
-/// The one platform.
+/// The platform object.
 pub struct Platform {
     tag: Tag,
 }
@@ -35,17 +37,19 @@ impl Object for Platform {
 /// A simulated GPU.
 pub struct Device {
     tag: Tag,
-    /// What it models.
+    /// Figures of the modelled GPU.
     pub profile: Profile,
-    /// What its compiler offers.
+    /// Extensions of its compiler.
     pub target: Target,
-    /// How its launches run.
+    /// Default options of launches.
     pub launch: LaunchOptions,
     gpu: Mutex<Gpu>,
-    /// Queues that objects of the program stand for, by queue of the machine.
+    /// Number of command queues that use each hardware queue.
     users: Mutex<[usize; QUEUES]>,
-    /// The host's clock, ns: what it spent on commands, and what it waited for.
+    /// The modelled host clock, ns: time to submit commands and time spent waiting for them.
     clock: AtomicU64,
+    /// When the program enqueued the current command, on the modelled host clock.
+    asked: AtomicU64,
 }
 
 impl Object for Device {
@@ -56,28 +60,28 @@ impl Object for Device {
     }
 }
 
-/// When a command was what, ns of the device's clock.
+/// Profiling times of a command, ns of the device clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// Given to the queue.
+    /// `CL_PROFILING_COMMAND_QUEUED`.
     pub queued: u64,
-    /// Announced to the device.
+    /// `CL_PROFILING_COMMAND_SUBMIT`.
     pub submitted: u64,
-    /// Begun.
+    /// `CL_PROFILING_COMMAND_START`.
     pub start: u64,
-    /// Ended.
+    /// `CL_PROFILING_COMMAND_END`.
     pub end: u64,
-    /// Where it is on the machine; none for what only the host does.
+    /// Its fence on the simulated GPU; `None` for commands that only the host executes.
     pub fence: Option<Fence>,
 }
 
 impl Times {
-    /// Of a command of the machine.
+    /// From the completion of a command.
     pub fn of((fence, done): &(Fence, Completion)) -> Self {
         let (submitted, start, end) = (done.queued_ns, done.start_ns, done.end_ns);
         Self { queued: 0, submitted, start, end, fence: Some(*fence) }
     }
-    /// Of something that takes no time.
+    /// For something that takes no time.
     pub fn at(moment: u64) -> Self {
         Self { queued: moment, submitted: moment, start: moment, end: moment, fence: None }
     }
@@ -115,10 +119,12 @@ impl Device {
             threads: std::thread::available_parallelism().map_or(1, Into::into),
             sub_group: profile.compute.simd_width,
             max_time: settings().timeout,
+            lines: settings().detail,
             ..LaunchOptions::default()
         };
-        // A program that asks for no times should not pay for them.
-        let options = Options { count_none: settings().report.is_none(), ..Options::default() };
+        // Counting is slow, so launches are not timed unless the program or the report needs it.
+        let count_none = settings().report.is_none();
+        let options = Options { count_none, journal: settings().detail, ..Options::default() };
         Self {
             tag: Tag::default(),
             target: Target { extensions: info::extensions(&profile) },
@@ -126,6 +132,7 @@ impl Device {
             gpu: Mutex::new(Gpu::new(profile.clone(), options)),
             users: Mutex::default(),
             clock: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
             profile,
         }
     }
@@ -135,15 +142,15 @@ impl Device {
         self.tag.handle()
     }
 
-    /// The machine. Nothing else is locked while it is.
+    /// The simulated GPU. To avoid deadlocks no other lock may be taken while it is locked.
     pub fn gpu(&self) -> MutexGuard<'_, Gpu> {
         self.gpu.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A queue of the machine for a queue of the program: one of its own as long as there are some.
+    /// Assigns a hardware queue to a new command queue: the one with the fewest users.
     ///
     /// # Errors
-    /// `CL_OUT_OF_RESOURCES` where the machine gives none.
+    /// `CL_OUT_OF_RESOURCES` if the simulated GPU cannot open one.
     pub fn open_queue(&self) -> Result<usize> {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         let least = (0..QUEUES).min_by_key(|q| users[*q]).unwrap_or(0);
@@ -155,30 +162,48 @@ impl Device {
         Ok(least)
     }
 
-    /// Gives a queue of [`Device::open_queue`] back.
+    /// Releases a queue of [`Device::open_queue`].
     pub fn close_queue(&self, queue: usize) {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)[queue] -= 1;
     }
 
-    /// The host's clock.
+    /// The modelled host clock, ns.
     pub fn now(&self) -> u64 {
         self.clock.load(Ordering::Relaxed)
     }
 
-    /// The host enqueues a command: the moment it did.
+    /// Advances the host clock by the cost of submitting a command; returns the time before it.
     pub fn enqueued(&self) -> u64 {
         self.clock.fetch_add(self.profile.launch.submit_ns, Ordering::Relaxed)
     }
 
-    /// The host has waited until then.
+    /// Sets when the command that is executed next was enqueued.
+    pub fn asked(&self, ns: u64) {
+        self.asked.store(ns, Ordering::Relaxed);
+    }
+
+    /// Data for the report; `None` if it is not recorded, or if the device is still busy after `patience`.
+    pub fn journal(&self, patience: Duration) -> Option<Journal> {
+        let until = Instant::now() + patience;
+        loop {
+            match self.gpu.try_lock() {
+                Ok(gpu) => return gpu.journal(),
+                Err(TryLockError::Poisoned(gpu)) => return gpu.into_inner().journal(),
+                Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    /// The host has waited until this time.
     pub fn waited(&self, until: u64) {
         self.clock.fetch_max(until, Ordering::Relaxed);
     }
 
-    /// Announces a command to the machine and computes it.
+    /// Submits a command to the simulated GPU and executes it.
     ///
     /// # Errors
-    /// What went wrong, as the machine says it.
+    /// The error of the simulated GPU.
     pub fn compute(
         &self,
         submit: impl FnOnce(&mut Gpu, Callback) -> std::result::Result<Fence, GpuError>,
@@ -188,6 +213,7 @@ impl Device {
         let callback: Callback =
             Box::new(move |done| *into.lock().unwrap_or_else(PoisonError::into_inner) = Some(done));
         let mut gpu = self.gpu();
+        gpu.asked(self.asked.load(Ordering::Relaxed));
         let fence = submit(&mut gpu, callback)?;
         gpu.doorbell(fence.queue)?;
         let ran = gpu.run();
@@ -199,10 +225,10 @@ impl Device {
         }
     }
 
-    /// The same with a packet of a transfer; `kind` and `bytes` for the report.
+    /// Executes a transfer; `kind` and `bytes` go into the report.
     ///
     /// # Errors
-    /// The code that the command ends with. What went wrong is noted.
+    /// The error code of the command. The reason is recorded as a failure.
     pub fn transfer(
         &self,
         queue: usize,
@@ -219,10 +245,10 @@ impl Device {
         Ok((times, outcome.data))
     }
 
-    /// Has a queue of the machine wait for commands of other ones, and for a moment of the host's clock.
+    /// Makes a hardware queue wait for commands of other queues and for a host time.
     ///
     /// # Errors
-    /// `CL_OUT_OF_RESOURCES` where the machine does not go on.
+    /// `CL_OUT_OF_RESOURCES` if the simulated GPU does not accept the command.
     pub fn order(&self, queue: usize, after: &[Fence], moment: u64) -> Result<()> {
         self.gpu().host_reaches(moment);
         for Fence { queue: other, value } in after.iter().copied().filter(|f| f.queue != queue) {

@@ -1,4 +1,4 @@
-//! What kernels say about themselves.
+//! Queries of kernels: `clGetKernelInfo`, `clGetKernelArgInfo`, `clGetKernelWorkGroupInfo`.
 
 use super::{Kernel, Value};
 use crate::answer::Room;
@@ -89,7 +89,7 @@ fn type_name(types: &Types, ty: Type) -> String {
     }
 }
 
-/// Those of what a pointer points to, and its own `restrict`; of a value none, as it is a copy.
+/// Type qualifiers: those of a pointer's target type and the pointer's own `restrict`. Values have none, since they are passed by copy.
 fn qualifiers(types: &Types, local: &Local) -> u64 {
     let Some(to) = types.pointee(local.ty) else { return cl::KERNEL_ARG_TYPE_NONE };
     let constant = to.is_const || to.space == Space::Constant;
@@ -121,16 +121,16 @@ pub fn get_kernel_work_group_info(handle: Handle, device: Handle, name: u32, roo
         cl::KERNEL_LOCAL_MEM_SIZE => room.give(&local_bytes(&kernel)),
         cl::KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE => room.give(&(compute.simd_width as usize)),
         cl::KERNEL_PRIVATE_MEM_SIZE => room.give(&0u64),
-        // Of kernels of a custom device or built-in ones.
+        // Defined for custom devices and built-in kernels only.
         cl::KERNEL_GLOBAL_WORK_SIZE => Err(cl::INVALID_VALUE),
         _ => Err(cl::INVALID_VALUE),
     }
 }
 
-/// Bytes of local memory of its own variables and of the arguments that are set.
+/// Bytes of local memory: variables of the kernel and local arguments set so far.
 pub(super) fn local_bytes(kernel: &Kernel) -> u64 {
     let given = |v: &Option<Value>| match v {
-        // The largest sizes have no next multiple.
+        // Rounding up would overflow for the largest sizes.
         Some(Value::Local(bytes)) => (*bytes as u64).checked_next_multiple_of(8).unwrap_or(u64::MAX),
         _ => 0,
     };

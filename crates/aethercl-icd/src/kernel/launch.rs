@@ -1,4 +1,4 @@
-//! Launches.
+//! Kernel launches: `clEnqueueNDRangeKernel` and `clEnqueueTask`.
 
 use super::info::local_bytes;
 use super::{Kernel, Value};
@@ -18,7 +18,7 @@ use aethercl::{Access, ArgKind, KernelInfo, NdRange};
 use std::io::Write;
 use std::sync::Arc;
 
-/// Items of a group that the driver chooses, at most.
+/// Maximum work-group size that the driver picks by itself, if the program gives none.
 const CHOSEN: u64 = 256;
 
 /// `clEnqueueNDRangeKernel`.
@@ -62,7 +62,7 @@ enum Given {
     Bytes(Vec<u8>),
 }
 
-/// The arguments as they are now; the command holds what they name until its end.
+/// Copies the current arguments. The command keeps buffers and images alive until it has finished.
 fn given(queue: &Queue, kernel: &Kernel) -> Result<Vec<Given>> {
     let values = kernel.values();
     let one = |(i, value): (usize, &Option<Value>)| match value {
@@ -104,7 +104,7 @@ fn range(
         list.list(n).iter().zip(&mut out).for_each(|(size, to)| *to = *size as u64);
         out
     };
-    // From 2.1 on a range may have no items; without a list there is none.
+    // Since OpenCL 2.1 a range may be empty, and a null global size means an empty one.
     let mut range = NdRange {
         global: if global.is_null() { [0; 3] } else { sizes(global, 1) },
         local: sizes(local, 1),
@@ -135,7 +135,7 @@ fn range(
     Ok(range)
 }
 
-/// The largest groups of at most so many items whose sizes divide the range, the first dimension first.
+/// The largest work-group of at most `most` items whose sizes divide the range; dimension 0 is maximised first.
 fn chosen(global: [u64; 3], most: u64) -> [u64; 3] {
     let mut left = most;
     global.map(|size| {
@@ -161,7 +161,7 @@ fn run(
             Given::Sampler(sampler) => Binding::Sampler(*sampler),
             Given::Mem(None) => Binding::Buffer { address: 0, bytes: 0, access: Access::Read },
             Given::Mem(Some(mem)) => {
-                // Devices do not hold kernels to it, and programs rely on that: only the check for it does.
+                // Real devices do not enforce read-only flags and programs rely on that, so only the `contract` check does.
                 let promised = mem.flags & cl::MEM_READ_ONLY != 0
                     || matches!(
                         arg.kind,
@@ -191,7 +191,7 @@ fn run(
     Ok(Times::of(&done))
 }
 
-/// What a kernel printed, and what was found in it.
+/// Handles the output of a finished launch: findings and printf text.
 fn left(outcome: &Outcome) {
     report::findings(&outcome.done.findings);
     if !outcome.done.printed.is_empty() {

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// A kernel with its arguments.
 pub struct Kernel {
     tag: Tag,
-    /// What it is of.
+    /// The program that it was created from.
     pub program: Arc<Program>,
     /// Its name and parameters.
     pub info: KernelInfo,
@@ -33,7 +33,7 @@ pub struct Kernel {
 /// An argument.
 #[derive(Clone)]
 pub enum Value {
-    /// A buffer, or null. It does not live on for it: that is the program's business.
+    /// A buffer, or null. A weak reference: setting an argument does not retain the buffer, as the standard says.
     Mem(Option<Weak<Mem>>),
     /// Local memory of so many bytes.
     Local(usize),
@@ -64,7 +64,7 @@ impl Kernel {
         registry::publish(&Arc::new(Self { tag: Tag::default(), program, info: info.clone(), values }))
     }
 
-    /// Its arguments; none where one was not set.
+    /// The arguments by index; `None` for one that was never set.
     pub fn values(&self) -> MutexGuard<'_, Vec<Option<Value>>> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,13 +101,13 @@ pub fn clone_kernel(kernel: Handle) -> Result<Handle> {
     Ok(Kernel::make(&kernel.program, &kernel.info, values))
 }
 
-/// The handle that an argument's bytes are; none where there is no address.
+/// Reads the bytes of an argument as a handle; a null handle for a null pointer.
 fn handle_at(value: In<u8>) -> Handle {
     let raw = value.list(size_of::<Handle>());
     raw.try_into().map_or(Handle::NULL, |b| Handle(usize::from_ne_bytes(b)))
 }
 
-/// An image as an argument of a kernel that takes this kind and does that with it.
+/// Checks that a memory object is an image of the kind and access that the parameter requires.
 fn image(kernel: &Kernel, handle: Handle, kind: ImageKind, access: ImageAccess) -> Result<Value> {
     let mem = registry::get::<Mem>(handle)?;
     let picture = mem.picture.ok_or(cl::INVALID_MEM_OBJECT)?;

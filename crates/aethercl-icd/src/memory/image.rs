@@ -1,4 +1,4 @@
-//! Images as memory objects: made, asked about, listed.
+//! Image objects: creation, queries, supported formats.
 
 use super::picture::{Picture, TYPES, format_of, kind_of};
 use super::{ACCESS, HOST_ACCESS, HOST_PTR, Mem, check_flags};
@@ -72,7 +72,7 @@ pub fn create_image_3d(
     old(create(context, Vec::new(), flags, format.get(), Some(descriptor), host_ptr))
 }
 
-/// Calls that take sizes one by one have no descriptor that could be wrong.
+/// The functions of OpenCL 1.0 have no descriptor, so errors in it are reported as invalid sizes.
 fn old(made: Result<Handle>) -> Result<Handle> {
     made.map_err(|code| if code == cl::INVALID_IMAGE_DESCRIPTOR { cl::INVALID_IMAGE_SIZE } else { code })
 }
@@ -91,6 +91,9 @@ fn create(
     let descriptor = descriptor.ok_or(cl::INVALID_IMAGE_DESCRIPTOR)?;
     let of_buffer = descriptor.buffer != Handle::NULL;
     let given = flags & (cl::MEM_USE_HOST_PTR | cl::MEM_COPY_HOST_PTR) != 0;
+    if of_buffer {
+        check_alignment(format.0, &descriptor)?;
+    }
     let picture = Picture::new(format, &descriptor, host_ptr != 0 || of_buffer)?;
     let kind = picture.shape.kind;
     if of_buffer || kind == ImageKind::Buffer {
@@ -106,7 +109,7 @@ fn create(
     if given != (host_ptr != 0) {
         return Err(cl::INVALID_HOST_PTR);
     }
-    // The program's pitches stay where its memory is what mapping shows.
+    // With `CL_MEM_USE_HOST_PTR` the image keeps the program's pitches, since mapping returns the program's memory.
     let used = flags & cl::MEM_USE_HOST_PTR != 0;
     let own = if used { picture } else { picture.packed() };
     let flags = if flags & ACCESS == 0 { flags | cl::MEM_READ_WRITE } else { flags };
@@ -129,7 +132,29 @@ fn create(
     Ok(registry::publish(&Arc::new(mem)))
 }
 
-/// An image of a buffer's bytes.
+/// Checks row pitch and base address of a 2D image created from a buffer.
+///
+/// # Errors
+/// `CL_INVALID_IMAGE_FORMAT_DESCRIPTOR`: the standard's code for this (`clCreateImage`), although the pitch is part of the image descriptor.
+fn check_alignment(format: Format, descriptor: &ImageDescriptor) -> Result<()> {
+    if kind_of(descriptor.kind) != Some(ImageKind::Plane) {
+        return Ok(());
+    }
+    let texel = format.bytes() as usize;
+    let unit = PITCH_ALIGNMENT * texel;
+    let row =
+        if descriptor.row_pitch == 0 { descriptor.width.saturating_mul(texel) } else { descriptor.row_pitch };
+    let parent = registry::get::<Mem>(descriptor.buffer).map_err(|_| cl::INVALID_IMAGE_DESCRIPTOR)?;
+    // The base address matters only if the buffer uses the program's memory.
+    let shown = if parent.flags & cl::MEM_USE_HOST_PTR != 0 { parent.host_ptr } else { 0 };
+    if row.is_multiple_of(unit) && shown.is_multiple_of(unit) {
+        Ok(())
+    } else {
+        Err(cl::INVALID_IMAGE_FORMAT_DESCRIPTOR)
+    }
+}
+
+/// Creates an image from a buffer.
 fn of_memory(
     context: &Arc<Context>,
     properties: Vec<u64>,
@@ -153,11 +178,6 @@ fn of_memory(
         || widens(cl::MEM_READ_ONLY, cl::MEM_READ_WRITE | cl::MEM_WRITE_ONLY)
     {
         return Err(cl::INVALID_VALUE);
-    }
-    let plane = picture.shape.kind == ImageKind::Plane;
-    let aligned = PITCH_ALIGNMENT * picture.texel();
-    if plane && !(picture.shape.strides[1] as usize).is_multiple_of(aligned) {
-        return Err(cl::INVALID_IMAGE_FORMAT_DESCRIPTOR);
     }
     if picture.bytes() > parent.size {
         return Err(cl::INVALID_IMAGE_SIZE);
@@ -217,7 +237,7 @@ pub fn get_image_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     }
 }
 
-/// The `CL_MEM_OBJECT_…` of a kind.
+/// The `CL_MEM_OBJECT_…` constant of a kind of image.
 pub(super) fn type_number(kind: ImageKind) -> u32 {
     TYPES.iter().find(|(_, own)| *own == kind).map_or(cl::MEM_OBJECT_IMAGE2D, |(number, _)| *number)
 }

@@ -1,4 +1,4 @@
-//! Buffers and images in the address space of the host.
+//! Mapping buffers and images into host memory.
 
 use super::Mem;
 use super::rect::{Layout, read, write};
@@ -11,10 +11,10 @@ use crate::raw::Handle;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-/// A range that is mapped.
+/// A mapped region.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping {
-    /// Tells mappings of one range apart.
+    /// Unique number: one region can be mapped several times.
     number: u64,
     address: usize,
     part: Layout,
@@ -46,7 +46,7 @@ pub fn enqueue_map_buffer(
     map(&queue, &mem, (cl::COMMAND_MAP_BUFFER, blocking != 0), flags, part, ask)
 }
 
-/// Maps the rows of a part; the address of the first.
+/// Maps a region; returns the host address of its first byte.
 pub(super) fn map(
     queue: &Arc<Queue>,
     mem: &Arc<Mem>,
@@ -92,7 +92,7 @@ pub(super) fn map(
 /// `clEnqueueUnmapMemObject`.
 pub fn enqueue_unmap_mem_object(queue: Handle, mem: Handle, address: usize, ask: Ask) -> Result<()> {
     let (queue, mem) = objects(queue, mem)?;
-    // Taken at once, so that no other call unmaps the same one.
+    // Removed now rather than in the command, so that no other call can unmap the same mapping.
     let mapping = {
         let mut maps = mem.maps();
         let at = maps.iter().position(|m| m.address == address).ok_or(cl::INVALID_VALUE)?;

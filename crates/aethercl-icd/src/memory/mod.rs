@@ -1,4 +1,4 @@
-//! Buffers and images: memory of a device, which moves to another one of the context when a command there uses it.
+//! Memory objects. The bytes of an object are on one device of its context; they move when a command on another device uses the object.
 
 mod image;
 mod map;
@@ -34,25 +34,25 @@ use crate::registry::{self, Object, Tag};
 use crate::report;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// A buffer, a part of one, or an image.
+/// A buffer, a sub-buffer, or an image.
 pub struct Mem {
     tag: Tag,
-    /// Whose it is.
+    /// The context that it belongs to.
     pub context: Arc<Context>,
     /// `CL_MEM_…`.
     pub flags: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: usize,
-    /// What it is a part of, and from which byte on.
+    /// The parent of a sub-buffer or of an image created from a buffer, and the offset in it.
     parent: Option<(Arc<Mem>, usize)>,
-    /// The program's memory that it was made with.
+    /// The `host_ptr` of `CL_MEM_USE_HOST_PTR`; 0 without.
     host_ptr: usize,
     properties: Vec<u64>,
-    /// What it shows, of an image.
+    /// Format and layout of an image; `None` for buffers.
     pub picture: Option<Picture>,
-    /// Where its bytes are. Of a part, unused.
+    /// Device and address of its bytes; not used for sub-buffers.
     place: Mutex<Place>,
-    /// Host memory that mapping shows, where the program has not given its own.
+    /// Host memory that mapping returns, unless the program has provided its own.
     shadow: OnceLock<Block>,
     maps: Mutex<Vec<map::Mapping>>,
     destructors: Mutex<Vec<(Notify, usize)>>,
@@ -73,7 +73,7 @@ impl Drop for Mem {
     fn drop(&mut self) {
         let place = self.place.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((device, address)) = place {
-            // It was allocated there, so there is nothing that could go wrong.
+            // It was allocated there, so freeing cannot fail.
             let _ = device.gpu().free(address);
         }
         let list = std::mem::take(self.destructors.get_mut().unwrap_or_else(PoisonError::into_inner));
@@ -90,7 +90,7 @@ impl Mem {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The buffer that has the bytes, and which of them is the first.
+    /// The parent buffer that owns the bytes (or itself), and the offset in it.
     fn root(&self) -> (&Mem, usize) {
         match &self.parent {
             Some((parent, origin)) => {
@@ -101,7 +101,7 @@ impl Mem {
         }
     }
 
-    /// A buffer of its own that has nothing from the program.
+    /// A buffer without parent, host memory and properties.
     fn plain(context: &Arc<Context>, flags: u64, size: usize) -> Self {
         Self {
             tag: Tag::default(),
@@ -119,10 +119,10 @@ impl Mem {
         }
     }
 
-    /// Address of its first byte on a device; its bytes are there afterwards.
+    /// Address on a device. Allocates the memory or moves the bytes there if necessary.
     ///
     /// # Errors
-    /// `CL_MEM_OBJECT_ALLOCATION_FAILURE` where the device has no room.
+    /// `CL_MEM_OBJECT_ALLOCATION_FAILURE` if the device is out of memory.
     pub fn address_on(&self, device: &Arc<Device>) -> Result<u64> {
         let (root, origin) = self.root();
         let mut place = root.place();
@@ -131,14 +131,19 @@ impl Mem {
         {
             return Ok(address + origin as u64);
         }
-        let address = device.gpu().allocate(root.size as u64, &root.name()).map_err(|e| {
+        let allocated = {
+            let mut gpu = device.gpu();
+            gpu.asked(device.now());
+            gpu.allocate(root.size as u64, &root.name())
+        };
+        let address = allocated.map_err(|e| {
             report::failure(&e.to_string());
             cl::MEM_OBJECT_ALLOCATION_FAILURE
         })?;
         if let Some((other, old)) = place.take() {
             let from = other.gpu().memory().find(old);
             let to = device.gpu().memory().find(address);
-            // With which of them were written.
+            // Copies the bytes and the record of which ones were initialised.
             match (from, to) {
                 (Some((from, 0)), Some((to, 0))) => to.restore(&from.save(0, root.size)),
                 _ => return Err(cl::OUT_OF_RESOURCES),
@@ -149,7 +154,7 @@ impl Mem {
         Ok(address + origin as u64)
     }
 
-    /// How findings call it.
+    /// Name used in findings.
     fn name(&self) -> String {
         match self.picture {
             Some(picture) => {
@@ -160,7 +165,7 @@ impl Mem {
         }
     }
 
-    /// Where mapping shows its first byte.
+    /// Host address that mapping returns for its first byte.
     fn host(&self) -> Host {
         let (root, origin) = self.root();
         match Host::at(root.host_ptr) {
@@ -169,10 +174,10 @@ impl Mem {
         }
     }
 
-    /// That a range lies inside.
+    /// Checks that a range lies inside of it.
     ///
     /// # Errors
-    /// `CL_INVALID_VALUE` where it does not.
+    /// `CL_INVALID_VALUE` if it does not.
     fn holds(&self, offset: usize, bytes: usize) -> Result<()> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.size => Ok(()),
@@ -180,7 +185,7 @@ impl Mem {
         }
     }
 
-    /// That a part of a buffer begins where a device's parts may.
+    /// Checks the alignment of a sub-buffer.
     ///
     /// # Errors
     /// `CL_MISALIGNED_SUB_BUFFER_OFFSET`.
@@ -191,20 +196,20 @@ impl Mem {
         }
     }
 
-    /// Whether two buffers are, or are parts of, the same.
+    /// Whether two objects use the same parent buffer.
     fn shares(&self, other: &Mem) -> bool {
         std::ptr::eq(self.root().0, other.root().0)
     }
 }
 
-/// Bytes that parts of a buffer begin at multiples of (`CL_DEVICE_MEM_BASE_ADDR_ALIGN`).
+/// Alignment of sub-buffers in bytes (`CL_DEVICE_MEM_BASE_ADDR_ALIGN`).
 const ALIGN: usize = 128;
 
 const ACCESS: u64 = cl::MEM_READ_WRITE | cl::MEM_WRITE_ONLY | cl::MEM_READ_ONLY;
 const HOST_ACCESS: u64 = cl::MEM_HOST_WRITE_ONLY | cl::MEM_HOST_READ_ONLY | cl::MEM_HOST_NO_ACCESS;
 const HOST_PTR: u64 = cl::MEM_USE_HOST_PTR | cl::MEM_ALLOC_HOST_PTR | cl::MEM_COPY_HOST_PTR;
 
-/// That flags exist and none excludes another.
+/// Checks that flags are known and do not contradict each other.
 fn check_flags(flags: u64) -> Result<()> {
     let one_at_most = |mask: u64| (flags & mask).count_ones() <= 1;
     let known = flags & !(ACCESS | HOST_ACCESS | HOST_PTR) == 0;
@@ -249,7 +254,7 @@ fn create(context: Handle, properties: Vec<u64>, flags: u64, size: usize, host_p
     let mut mem = Mem::plain(&context, flags, size);
     mem.host_ptr = if flags & cl::MEM_USE_HOST_PTR != 0 { host_ptr } else { 0 };
     mem.properties = properties;
-    // The first device gets it now, so that one that does not fit is known at once.
+    // Allocated on the first device at once, so that running out of memory is reported by this call.
     let device = &context.devices[0];
     let address = mem.address_on(device)?;
     if given {
@@ -263,7 +268,7 @@ fn create(context: Handle, properties: Vec<u64>, flags: u64, size: usize, host_p
     Ok(registry::publish(&Arc::new(mem)))
 }
 
-/// Bytes that are copied at a time.
+/// Chunk size of copies from the host, bytes.
 const CHUNK: usize = 16 << 20;
 
 /// `clCreateSubBuffer`.

@@ -1,4 +1,4 @@
-//! What an image is beside its bytes: format, size and pitches, as programs describe them.
+//! Image descriptors: format, size and pitches.
 
 use super::rect::Layout;
 use crate::cl;
@@ -8,7 +8,7 @@ use crate::raw::{ImageDescriptor, ImageFormat};
 use aethercl::image::{Format, Image};
 use aethercl::types::ImageKind;
 
-/// `CL_MEM_OBJECT_IMAGE…` and the kind that kernels have it as.
+/// `CL_MEM_OBJECT_IMAGE…` constants and the kinds that they stand for.
 pub const TYPES: [(u32, ImageKind); 6] = [
     (cl::MEM_OBJECT_IMAGE1D, ImageKind::Line),
     (cl::MEM_OBJECT_IMAGE1D_BUFFER, ImageKind::Buffer),
@@ -18,24 +18,24 @@ pub const TYPES: [(u32, ImageKind); 6] = [
     (cl::MEM_OBJECT_IMAGE3D, ImageKind::Volume),
 ];
 
-/// The kind of a `CL_MEM_OBJECT_IMAGE…`.
+/// The kind of image of a `CL_MEM_OBJECT_IMAGE…` constant.
 pub fn kind_of(number: u32) -> Option<ImageKind> {
     TYPES.iter().find(|(own, _)| *own == number).map(|(_, kind)| *kind)
 }
 
-/// An image without its address.
+/// Format and layout of an image, without its address.
 #[derive(Clone, Copy, Debug)]
 pub struct Picture {
-    /// Kind, format, texels and the bytes between them; the address is 0.
+    /// Kind, format, extent and strides; the address is 0.
     pub shape: Image,
-    /// The format as programs give it.
+    /// The format as the program passed it.
     pub format: ImageFormat,
 }
 
-/// The format of a call.
+/// Looks up a format.
 ///
 /// # Errors
-/// `CL_INVALID_IMAGE_FORMAT_DESCRIPTOR` where it is none, `CL_IMAGE_FORMAT_NOT_SUPPORTED` where devices here lack it.
+/// `CL_INVALID_IMAGE_FORMAT_DESCRIPTOR` if it is invalid, `CL_IMAGE_FORMAT_NOT_SUPPORTED` if it is valid but not supported.
 pub fn format_of(format: Option<ImageFormat>) -> Result<(Format, ImageFormat)> {
     let given = format.ok_or(cl::INVALID_IMAGE_FORMAT_DESCRIPTOR)?;
     let exists = (0x10b0..=0x10c3).contains(&given.order) && (0x10d0..=0x10e0).contains(&given.channel);
@@ -57,14 +57,14 @@ fn extent(kind: ImageKind, d: &ImageDescriptor) -> Result<[usize; 3]> {
         ImageKind::Volume => ([d.width, d.height, d.depth], [MAX_VOLUME; 3]),
     };
     if extent.contains(&0) {
-        // A size that the kind has not is no matter of its descriptor.
+        // Sizes that this kind of image does not have are ignored.
         return Err(cl::INVALID_IMAGE_SIZE);
     }
     if (0..3).any(|i| extent[i] > most[i]) { Err(cl::INVALID_IMAGE_SIZE) } else { Ok(extent) }
 }
 
 impl Picture {
-    /// The image of a descriptor; `pitched`: there are bytes of the program or of a buffer, which its pitches are of.
+    /// From a descriptor. `pitched`: pitches may be given, because the image has a host pointer or is created from a buffer.
     ///
     /// # Errors
     /// `CL_INVALID_IMAGE_DESCRIPTOR`, `CL_INVALID_IMAGE_SIZE`.
@@ -111,7 +111,7 @@ impl Picture {
         Ok(Self { shape, format: given })
     }
 
-    /// Without the gaps that the program's rows have.
+    /// The same image without padding between rows and slices.
     pub fn packed(self) -> Self {
         let shape = Image::packed(0, self.shape.kind, self.shape.format, self.shape.extent);
         Self { shape, ..self }
@@ -122,12 +122,12 @@ impl Picture {
         self.shape.format.bytes() as usize
     }
 
-    /// Bytes that it takes.
+    /// Its size in bytes.
     pub fn bytes(&self) -> usize {
         (self.shape.strides[2] * self.shape.extent[2]) as usize
     }
 
-    /// Bytes from row to row, and from slice to slice; 0 where there are none.
+    /// Row pitch and slice pitch; the latter is 0 for images without slices.
     pub fn pitches(&self) -> (usize, usize) {
         let [_, s1, s2] = self.shape.strides.map(|n| n as usize);
         match self.shape.kind {
@@ -137,10 +137,10 @@ impl Picture {
         }
     }
 
-    /// The rows of a part of the image.
+    /// The layout of a region of the image.
     ///
     /// # Errors
-    /// `CL_INVALID_VALUE` where it has no texel or reaches outside.
+    /// `CL_INVALID_VALUE` if it is empty or out of bounds.
     pub fn part(&self, origin: [usize; 3], region: [usize; 3]) -> Result<Layout> {
         let extent = self.shape.extent.map(|n| n as usize);
         let inside =
@@ -157,10 +157,10 @@ impl Picture {
         })
     }
 
-    /// The rows of the program's memory for a part of that size, at these pitches, of which 0 means without gaps.
+    /// The layout of a region in host memory with these pitches; 0 stands for tightly packed.
     ///
     /// # Errors
-    /// `CL_INVALID_VALUE` where rows do not hold the part.
+    /// `CL_INVALID_VALUE` if the pitches are too small.
     pub fn host(&self, region: [usize; 3], row: usize, slice: usize) -> Result<Layout> {
         let kind = self.shape.kind;
         let width = region[0] * self.texel();
@@ -200,7 +200,7 @@ mod tests {
             slice_pitch,
             ..ImageDescriptor::default()
         };
-        // RGBA of bytes.
+        // RGBA, 8 bits a channel.
         let format = format_of(Some(ImageFormat { order: 0x10b5, channel: 0x10d2 }))?;
         Picture::new(format, &d, true)
     }

@@ -1,7 +1,7 @@
-//! Commands that move boxes of bytes: rows of `region[0]` bytes, `region[1]` of them to a slice, `region[2]` slices.
+//! Commands on rectangular regions (boxes): rows of `region[0]` bytes, `region[1]` rows a slice, `region[2]` slices.
 //!
-//! A box goes as one transfer of its bytes: the rows are gathered or scattered in the device's memory beside the clock, as a copy engine
-//! with strides does it.
+//! A box is transferred as one packed block. Rows are gathered or scattered in device memory at no modelled cost, as a copy engine with
+//! strides would do.
 
 use super::Mem;
 use super::transfer::{both, host_may};
@@ -14,7 +14,7 @@ use aethercl::machine::Packet;
 use aethercl::memory::MemoryError;
 use std::sync::Arc;
 
-/// Where the rows of a box are.
+/// Offsets and pitches of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub start: usize,
@@ -23,14 +23,14 @@ pub struct Layout {
     pub region: [usize; 3],
 }
 
-/// Three sizes of a call.
+/// Reads an array of three sizes.
 pub(super) fn triple(list: In<usize>) -> Result<[usize; 3]> {
     <[usize; 3]>::try_from(list.list(3)).map_err(|_| cl::INVALID_VALUE)
 }
 
 impl Layout {
     /// # Errors
-    /// `CL_INVALID_VALUE` where pitches do not hold the region, or numbers grow too large.
+    /// `CL_INVALID_VALUE` if the pitches are too small for the region, or on overflow.
     pub(super) fn new(origin: [usize; 3], region: [usize; 3], row: usize, slice: usize) -> Result<Self> {
         if region.contains(&0) {
             return Err(cl::INVALID_VALUE);
@@ -49,14 +49,14 @@ impl Layout {
         Ok(layout)
     }
 
-    /// One behind its last byte.
+    /// Offset after its last byte; `None` on overflow.
     fn end(&self) -> Option<usize> {
         let [x, y, z] = self.region;
         let last = (z - 1).checked_mul(self.slice)?.checked_add((y - 1).checked_mul(self.row)?)?;
         self.start.checked_add(last)?.checked_add(x)
     }
 
-    /// Where each row begins.
+    /// Offset of each row.
     pub(super) fn rows(&self) -> impl Iterator<Item = usize> + '_ {
         let [_, y, z] = self.region;
         (0..z).flat_map(move |k| (0..y).map(move |j| self.start + k * self.slice + j * self.row))
@@ -66,13 +66,13 @@ impl Layout {
         self.region.iter().product()
     }
 
-    /// That it lies inside of a buffer.
+    /// Checks that it lies within a buffer.
     pub(super) fn within(&self, mem: &Mem) -> Result<()> {
         mem.holds(0, self.end().ok_or(cl::INVALID_VALUE)?)
     }
 }
 
-/// Memory of the device for a packed box, given back at the end.
+/// Temporary device memory for a packed box, freed on drop.
 pub(super) struct Staging<'a>(&'a Device, pub u64);
 
 impl<'a> Staging<'a> {
@@ -90,7 +90,7 @@ impl Drop for Staging<'_> {
     }
 }
 
-/// Copies the rows of a box in a buffer to or from packed ones.
+/// Gathers the rows of a box into a packed block, or scatters them from it.
 pub(super) fn pack(device: &Device, at: u64, layout: &Layout, packed: u64, gather: bool) -> Result<()> {
     let memory = Arc::clone(device.gpu().memory());
     let width = layout.region[0] as u64;
@@ -144,14 +144,7 @@ pub fn enqueue_read_buffer_rect(
     let from = Layout::new(triple(origin)?, region, row, slice)?;
     let host = Layout::new(triple(host_origin)?, region, host_row, host_slice)?;
     from.within(&mem)?;
-    host_may(&mem, true)?;
-    let of = Arc::clone(&queue);
-    let job = Job::new(move || {
-        let (times, data) = read(&of, &mem, &from)?;
-        host.rows().zip(data.chunks(region[0])).for_each(|(at, bytes)| to.plus(at).write(bytes));
-        Ok(times)
-    });
-    enqueue_and(&queue, cl::COMMAND_READ_BUFFER_RECT, ask, blocking != 0, job).map(|_| ())
+    read_box(&queue, (cl::COMMAND_READ_BUFFER_RECT, blocking != 0), (mem, from), (to, host), ask)
 }
 
 /// `clEnqueueWriteBufferRect`.
@@ -175,13 +168,7 @@ pub fn enqueue_write_buffer_rect(
     let to = Layout::new(triple(origin)?, region, row, slice)?;
     let host = Layout::new(triple(host_origin)?, region, host_row, host_slice)?;
     to.within(&mem)?;
-    host_may(&mem, false)?;
-    let of = Arc::clone(&queue);
-    let job = Job::new(move || {
-        let data = host.rows().flat_map(|at| from.plus(at).bytes(region[0])).collect();
-        write(&of, &mem, &to, data)
-    });
-    enqueue_and(&queue, cl::COMMAND_WRITE_BUFFER_RECT, ask, blocking != 0, job).map(|_| ())
+    write_box(&queue, (cl::COMMAND_WRITE_BUFFER_RECT, blocking != 0), (from, host), (mem, to), ask)
 }
 
 /// `clEnqueueCopyBufferRect`.
@@ -206,7 +193,7 @@ pub fn enqueue_copy_buffer_rect(
     source.within(&from)?;
     target.within(&to)?;
     if from.shares(&to) {
-        // Within one buffer both have to have the same rows.
+        // Within one buffer both boxes must have the same pitches.
         if Arc::ptr_eq(&from, &to) && (source.row, source.slice) != (target.row, target.slice) {
             return Err(cl::INVALID_VALUE);
         }
@@ -215,6 +202,47 @@ pub fn enqueue_copy_buffer_rect(
         }
     }
     copy_boxes(&queue, cl::COMMAND_COPY_BUFFER_RECT, (from, source), (to, target), ask)
+}
+
+/// A command that reads a box of a buffer or image into a box of the program's memory; both have rows of the same length.
+///
+/// # Errors
+/// `CL_INVALID_OPERATION` where the host may not read it; as [`enqueue_and`].
+pub(super) fn read_box(
+    queue: &Arc<Queue>,
+    (kind, blocking): (u32, bool),
+    (mem, from): (Arc<Mem>, Layout),
+    (to, host): (Host, Layout),
+    ask: Ask,
+) -> Result<()> {
+    host_may(&mem, true)?;
+    let of = Arc::clone(queue);
+    let job = Job::new(move || {
+        let (times, data) = read(&of, &mem, &from)?;
+        host.rows().zip(data.chunks(from.region[0])).for_each(|(at, bytes)| to.plus(at).write(bytes));
+        Ok(times)
+    });
+    enqueue_and(queue, kind, ask, blocking, job).map(|_| ())
+}
+
+/// A command that writes a box of the program's memory into a box of a buffer or image; both have rows of the same length.
+///
+/// # Errors
+/// `CL_INVALID_OPERATION` where the host may not write it; as [`enqueue_and`].
+pub(super) fn write_box(
+    queue: &Arc<Queue>,
+    (kind, blocking): (u32, bool),
+    (from, host): (Host, Layout),
+    (mem, to): (Arc<Mem>, Layout),
+    ask: Ask,
+) -> Result<()> {
+    host_may(&mem, false)?;
+    let of = Arc::clone(queue);
+    let job = Job::new(move || {
+        let data = host.rows().flat_map(|at| from.plus(at).bytes(to.region[0])).collect();
+        write(&of, &mem, &to, data)
+    });
+    enqueue_and(queue, kind, ask, blocking, job).map(|_| ())
 }
 
 /// A command that copies the rows of one box to those of another.
@@ -244,7 +272,7 @@ pub(super) fn copy_boxes(
     enqueue(queue, kind, ask, After::Usual, job).map(|_| ())
 }
 
-/// Whether a byte is in both boxes.
+/// Whether two boxes overlap.
 pub(super) fn overlap((a, a_origin): (&Layout, usize), (b, b_origin): (&Layout, usize)) -> bool {
     let width = a.region[0];
     let mut rows: Vec<(usize, bool)> =

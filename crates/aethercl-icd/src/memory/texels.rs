@@ -1,13 +1,13 @@
-//! Commands that move texels: parts of images are boxes of rows, as those of buffers are.
+//! Image commands: read, write, copy, fill, map. A region of an image is handled as a box of rows, like a rectangular region of a buffer.
 
 use super::Mem;
 use super::map::map;
 use super::picture::Picture;
-use super::rect::{Layout, Staging, copy_boxes, overlap, pack, read, triple, write};
-use super::transfer::{host_may, objects};
+use super::rect::{Layout, Staging, copy_boxes, overlap, pack, read_box, triple, write_box};
+use super::transfer::objects;
 use crate::cl;
 use crate::cl::Result;
-use crate::queue::{After, Ask, Job, Queue, enqueue, enqueue_and};
+use crate::queue::{After, Ask, Job, Queue, enqueue};
 use crate::raw::{Handle, Host, In, Out};
 use aethercl::machine::Packet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn both(queue: Handle, image: Handle) -> Result<(Arc<Queue>, Arc<Mem>, Picture)>
     Ok((queue, mem, picture))
 }
 
-/// The rows of a part that a call names.
+/// The rows of the region that a call names, and the region in texels.
 fn part(picture: &Picture, origin: In<usize>, region: In<usize>) -> Result<(Layout, [usize; 3])> {
     let region = triple(region)?;
     Ok((picture.part(triple(origin)?, region)?, region))
@@ -41,14 +41,7 @@ pub fn enqueue_read_image(
     let to = Host::at(to)?;
     let (from, region) = part(&picture, origin, region)?;
     let host = picture.host(region, row, slice)?;
-    host_may(&mem, true)?;
-    let of = Arc::clone(&queue);
-    let job = Job::new(move || {
-        let (times, data) = read(&of, &mem, &from)?;
-        host.rows().zip(data.chunks(from.region[0])).for_each(|(at, bytes)| to.plus(at).write(bytes));
-        Ok(times)
-    });
-    enqueue_and(&queue, cl::COMMAND_READ_IMAGE, ask, blocking != 0, job).map(|_| ())
+    read_box(&queue, (cl::COMMAND_READ_IMAGE, blocking != 0), (mem, from), (to, host), ask)
 }
 
 /// `clEnqueueWriteImage`.
@@ -67,13 +60,7 @@ pub fn enqueue_write_image(
     let from = Host::at(from)?;
     let (to, region) = part(&picture, origin, region)?;
     let host = picture.host(region, row, slice)?;
-    host_may(&mem, false)?;
-    let of = Arc::clone(&queue);
-    let job = Job::new(move || {
-        let data = host.rows().flat_map(|at| from.plus(at).bytes(to.region[0])).collect();
-        write(&of, &mem, &to, data)
-    });
-    enqueue_and(&queue, cl::COMMAND_WRITE_IMAGE, ask, blocking != 0, job).map(|_| ())
+    write_box(&queue, (cl::COMMAND_WRITE_IMAGE, blocking != 0), (from, host), (mem, to), ask)
 }
 
 /// `clEnqueueCopyImage`.

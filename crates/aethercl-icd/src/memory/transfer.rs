@@ -1,4 +1,4 @@
-//! Commands that move bytes of buffers.
+//! Buffer commands: read, write, copy, fill, migrate.
 
 use super::Mem;
 use crate::cl;
@@ -10,19 +10,19 @@ use crate::registry;
 use aethercl::machine::Packet;
 use std::sync::Arc;
 
-/// Queue and buffer of a call.
+/// Looks up queue and buffer of a call.
 ///
 /// # Errors
-/// As [`objects`], and for an image.
+/// As [`objects`]; images are an error too.
 pub(super) fn both(queue: Handle, mem: Handle) -> Result<(Arc<Queue>, Arc<Mem>)> {
     let (queue, mem) = objects(queue, mem)?;
     if mem.picture.is_some() { Err(cl::INVALID_MEM_OBJECT) } else { Ok((queue, mem)) }
 }
 
-/// Queue and buffer or image of a call.
+/// Looks up queue and memory object of a call.
 ///
 /// # Errors
-/// Where one is none, or they are of different contexts; where a part of a buffer begins at a wrong place.
+/// Invalid handles, objects of different contexts, misaligned sub-buffers.
 pub(super) fn objects(queue: Handle, mem: Handle) -> Result<(Arc<Queue>, Arc<Mem>)> {
     let queue = registry::get::<Queue>(queue)?;
     let mem = registry::get::<Mem>(mem)?;
@@ -33,13 +33,13 @@ pub(super) fn objects(queue: Handle, mem: Handle) -> Result<(Arc<Queue>, Arc<Mem
     Ok((queue, mem))
 }
 
-/// That the host may do this with a buffer.
+/// Checks the host access flags of a memory object.
 pub(super) fn host_may(mem: &Mem, reads: bool) -> Result<()> {
     let against = if reads { cl::MEM_HOST_WRITE_ONLY } else { cl::MEM_HOST_READ_ONLY };
     if mem.flags & (against | cl::MEM_HOST_NO_ACCESS) != 0 { Err(cl::INVALID_OPERATION) } else { Ok(()) }
 }
 
-/// Bytes from the host to a buffer.
+/// Copies bytes from the host to a buffer.
 pub(super) fn write(queue: &Arc<Queue>, mem: &Arc<Mem>, offset: usize, data: Vec<u8>) -> Result<Times> {
     let to = mem.address_on(&queue.device)? + offset as u64;
     let what = ("write", data.len());
@@ -48,7 +48,7 @@ pub(super) fn write(queue: &Arc<Queue>, mem: &Arc<Mem>, offset: usize, data: Vec
     Ok(done.0)
 }
 
-/// Bytes from a buffer to the host.
+/// Copies bytes from a buffer to the host.
 pub(super) fn read(
     queue: &Arc<Queue>,
     mem: &Arc<Mem>,
@@ -167,7 +167,7 @@ pub fn enqueue_fill_buffer(
             .device
             .transfer(of.number, ("fill", bytes), |gpu, q, call| gpu.submit(q, packet, Some(call)))?;
         if length > part {
-            // The machine's pattern is shorter; it has taken the time, and the bytes are these.
+            // The simulated GPU supports patterns of up to 16 bytes: its fill gives the time, and the longer pattern is written here.
             let memory = Arc::clone(of.device.gpu().memory());
             let repeated: Vec<u8> = pattern.iter().copied().cycle().take(bytes).collect();
             memory.write(to, &repeated).map_err(|_| cl::OUT_OF_RESOURCES)?;

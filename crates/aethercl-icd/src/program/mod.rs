@@ -1,4 +1,4 @@
-//! Programs.
+//! Program objects: create, build, compile, link, query.
 
 mod unit;
 
@@ -21,16 +21,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A program.
 pub struct Program {
     tag: Tag,
-    /// Whose it is.
+    /// The context that it belongs to.
     pub context: Arc<Context>,
     devices: Vec<Arc<Device>>,
     source: Option<String>,
     builds: Mutex<BTreeMap<Handle, Build>>,
-    /// Kernels made of it: while there are some, it cannot be built again.
+    /// Number of kernel objects; the program cannot be rebuilt while there are any.
     pub kernels: AtomicUsize,
 }
 
-/// What a program is on one device.
+/// Build state of a program for one device.
 #[derive(Clone, Default)]
 pub struct Build {
     /// `CL_BUILD_…`.
@@ -38,9 +38,9 @@ pub struct Build {
     options: String,
     log: String,
     unit: Option<Unit>,
-    /// Its kernels, where it is executable.
+    /// The compiled program, if it is executable.
     pub program: Option<Arc<aethercl::Program>>,
-    /// Whether groups have to divide the range.
+    /// Whether work-groups have to divide the range evenly (`-cl-uniform-work-group-size`, and before 2.0).
     pub uniform: bool,
 }
 
@@ -68,15 +68,15 @@ impl Program {
         self.builds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it is on a device.
+    /// Its build state for a device.
     pub fn build_on(&self, device: &Device) -> Build {
         self.builds().get(&device.handle()).cloned().unwrap_or_default()
     }
 
-    /// One of its executables.
+    /// Any device's executable.
     ///
     /// # Errors
-    /// `CL_INVALID_PROGRAM_EXECUTABLE` where there is none.
+    /// `CL_INVALID_PROGRAM_EXECUTABLE` if there is none.
     pub fn any(&self) -> Result<Arc<aethercl::Program>> {
         let builds = self.builds();
         builds.values().find_map(|b| b.program.clone()).ok_or(cl::INVALID_PROGRAM_EXECUTABLE)
@@ -102,7 +102,7 @@ impl Program {
 }
 
 impl Unit {
-    /// Makes it executable on a device.
+    /// Builds it for a device.
     fn executable(self, device: &Device, options: &str) -> Build {
         let parsed = Options::parse(self.texts.first().map_or("", |t| &t.options)).unwrap_or_default();
         let uniform = parsed.version < 200 || options.contains("-cl-uniform-work-group-size");
@@ -202,7 +202,7 @@ pub fn create_program_with_il(context: Handle, _il: In<u8>, _length: usize) -> R
     Err(cl::INVALID_OPERATION)
 }
 
-/// Options of a call, which have to be known ones.
+/// Checks build options; unknown ones are an error.
 fn options(text: In<c_char>, otherwise: Code) -> Result<String> {
     let text = text.text().unwrap_or_default();
     Options::parse(&text).map(|_| text).map_err(|_| otherwise)
@@ -243,7 +243,7 @@ pub fn build_program(
         let kept = program.source.is_none().then(|| unit.clone());
         let mut build = unit.executable(&device, &options);
         failed |= build.status == cl::BUILD_ERROR;
-        // There is nothing else that a program from a binary could be built from again.
+        // A program created from a binary is rebuilt from the texts in the binary.
         build.unit = build.unit.or(kept);
         program.builds().insert(device.handle(), build);
     }
@@ -294,7 +294,7 @@ pub fn compile_program(
     if failed { Err(cl::COMPILE_PROGRAM_FAILURE) } else { Ok(()) }
 }
 
-/// Options of a link; whether it makes a library.
+/// Parses link options; returns whether a library is created.
 fn link_options(text: &str) -> Result<bool> {
     let mut library = false;
     for word in text.split_whitespace() {
@@ -352,7 +352,7 @@ pub fn link_program(
     }
     let handle = registry::publish(&program);
     told(function, handle, data);
-    // A link that failed has a program all the same: its log.
+    // A failed link still returns a program object, which has the log.
     Ok((handle, if failed { cl::LINK_PROGRAM_FAILURE } else { cl::SUCCESS }))
 }
 
@@ -382,7 +382,7 @@ pub fn get_program_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     }
 }
 
-/// The caller's room holds an address for each binary, or null where it is not wanted.
+/// The caller passes an array of addresses, one for each binary; null means that this binary is not wanted.
 fn give_binaries(binaries: &[Vec<u8>], room: Room) -> Result<()> {
     let bytes = binaries.len() * size_of::<usize>();
     if !room.value.is_null() {

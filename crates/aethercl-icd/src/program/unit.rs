@@ -1,35 +1,35 @@
-//! What a program was made from, which is also its binary: texts with the options and headers they were compiled with.
+//! Source texts of a program with their options and headers. A program binary is this data in serialised form.
 
 use aethercl::options::Options;
 use aethercl::{BuildError, Includes, Source, Target};
 use serde::{Deserialize, Serialize};
 
-/// One text.
+/// One source text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Text {
     /// OpenCL C.
     pub text: String,
     /// Build options.
     pub options: String,
-    /// Names and texts that `#include` finds beside those on disk.
+    /// Embedded headers (`clCompileProgram`): names and texts.
     pub headers: Vec<(String, String)>,
 }
 
-/// What a program is after a build, a compilation or a link.
+/// The type of a program binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
-    /// Compiled, not linked.
+    /// Compiled object, not linked.
     Object,
     /// A library of compiled programs.
     Library,
-    /// Ready for kernels.
+    /// Executable.
     Executable,
 }
 
-/// Texts that make up a program.
+/// All source texts of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unit {
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
     /// Its texts in order.
     pub texts: Vec<Text>,
@@ -37,20 +37,20 @@ pub struct Unit {
     pub options: String,
 }
 
-/// What a binary begins with; the number changes with its form.
+/// Magic bytes of a binary; the number is the format version.
 const MAGIC: &[u8] = b"AETHERCL-BINARY-1\n";
 /// Name of a program's text in messages.
 const NAME: &str = "<source>";
 
 impl Unit {
-    /// As a binary.
+    /// Serialises it.
     pub fn binary(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend(serde_json::to_vec(self).unwrap_or_default());
         out
     }
 
-    /// From a binary; none where it is not one.
+    /// Parses a binary; `None` if it is not valid.
     pub fn from_binary(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes.strip_prefix(MAGIC)?).ok()
     }
@@ -58,21 +58,21 @@ impl Unit {
     /// Builds it for a device.
     ///
     /// # Errors
-    /// The log.
+    /// The build log.
     pub fn build(&self, target: &Target) -> Result<aethercl::Program, BuildError> {
         if let [one] = &self.texts[..] {
             let source = Source { name: NAME, text: &one.text };
             return aethercl::Program::build_for(&source, &one.options, &one.includes(), target);
         }
-        // Several: each is preprocessed with what it was compiled with, then they are one text.
+        // Several texts: each is preprocessed with its own options and headers, then they are concatenated.
         let mut joined = String::new();
         let mut known: Vec<String> = Vec::new();
         for text in &self.texts {
             let source = Source { name: NAME, text: &text.text };
             let plain = aethercl::preprocessed(&source, &text.options, &text.includes(), target)?;
             for item in items(&plain) {
-                // A header's declarations come with each text that included it. What is defined twice stays twice, which is an
-                // error that names it.
+                // Declarations from headers occur once for every text that included them, so duplicates are removed.
+                // Duplicate definitions are kept, so that the compiler reports them.
                 let words = item.split_whitespace().collect::<Vec<_>>().join(" ");
                 if known.contains(&words) && !defines(&words) {
                     continue;
@@ -86,8 +86,7 @@ impl Unit {
         aethercl::Program::build_for(&source, &self.joint_options()?, &Includes::none(), target)
     }
 
-    /// What the options of all texts say together: the latest version of the language, and what relaxes arithmetic only where
-    /// all relax it.
+    /// Merges the options of all texts: the latest language version, and relaxed arithmetic only if all texts ask for it.
     ///
     /// # Errors
     /// A message where constants are of single precision in some texts only: one text cannot have both.
@@ -111,7 +110,7 @@ impl Unit {
         Ok(out)
     }
 
-    /// That its texts compile by themselves: what they call may be in others.
+    /// Compiles every text separately; functions that are called may be defined in other texts.
     ///
     /// # Errors
     /// The log.
@@ -131,7 +130,7 @@ impl Text {
     }
 }
 
-/// Whether an item, its blanks single, defines a function or variable that other programs see.
+/// Whether a top-level item (white space normalised) defines a function or variable with external linkage.
 fn defines(item: &str) -> bool {
     let words = |w: &str| item.split(|c: char| !c.is_alphanumeric() && c != '_').any(|x| x == w);
     let own = ["static", "inline", "typedef", "struct", "union", "enum"].into_iter().any(words);
@@ -140,7 +139,7 @@ fn defines(item: &str) -> bool {
     (body && !words("static") && !words("inline")) || (value && !own)
 }
 
-/// The declarations and definitions of a preprocessed text, one after the other.
+/// Splits a preprocessed text into its top-level declarations and definitions.
 fn items(text: &str) -> Vec<&str> {
     let (mut out, mut depth, mut start) = (Vec::new(), 0i32, 0);
     let mut function = false;
@@ -159,7 +158,7 @@ fn items(text: &str) -> Vec<&str> {
         match c {
             '"' | '\'' => quote = Some(c),
             '{' => {
-                // Behind a parameter list or an attribute a brace opens a body.
+                // A brace after a parameter list or an attribute opens a function body.
                 function |= depth == 0 && last == ')';
                 depth += 1;
             }
@@ -238,7 +237,7 @@ mod tests {
         let kernel = format!("{same} kernel void k(global int *y) {{ y[0] = twice(1); }}");
         let log = link(vec![text(&kernel, "", &[]), text(same, "", &[])]).unwrap_err();
         assert!(log.contains("twice"), "{log}");
-        // A header's own function is each text's own.
+        // A static function of a header exists once in every text.
         let header =
             [("h.h", "static int twice(int x) { return 2 * x; }\ntypedef struct { int a; } pair;\n")];
         let one = text("#include \"h.h\"\nint four(void) { return twice(2); }", "", &header);

@@ -1,4 +1,4 @@
-//! Events: how far a command is, who waits for that, and when it was.
+//! Events: status of a command, who waits for it, callbacks and profiling times.
 
 use super::Queue;
 use super::schedule::{self, Command};
@@ -14,9 +14,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// An event.
 pub struct Event {
     tag: Tag,
-    /// Whose it is.
+    /// The context that it belongs to.
     pub context: Arc<Context>,
-    /// The queue of its command; none of a user event.
+    /// The queue of its command; `None` for a user event.
     pub queue: Option<Arc<Queue>>,
     kind: u32,
     profiled: bool,
@@ -26,12 +26,12 @@ pub struct Event {
     changed: Condvar,
 }
 
-/// How far its command is.
+/// Status of the command, and who has to be told when it changes.
 struct State {
     /// `CL_QUEUED` … `CL_COMPLETE`, or an error.
     status: i32,
     times: Times,
-    /// Commands that wait, and whether their wait lists say so.
+    /// Commands that wait for this event; the flag says whether the event is in their wait list (else they wait because of queue order).
     waiters: Vec<(Arc<Command>, bool)>,
     callbacks: Vec<(i32, EventNotify, usize)>,
 }
@@ -45,7 +45,7 @@ impl Object for Event {
 }
 
 impl Event {
-    /// Of a command of this queue.
+    /// A new event for a command of this queue.
     pub(super) fn of_command(queue: &Arc<Queue>, kind: u32) -> Self {
         Self {
             queued: queue.device.enqueued(),
@@ -78,17 +78,17 @@ impl Event {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its status now.
+    /// The current execution status.
     pub fn status(&self) -> i32 {
         self.state().status
     }
 
-    /// When its command was; zeroes before its end.
+    /// Profiling times; all 0 until the command has finished.
     pub fn times(&self) -> Times {
         self.state().times
     }
 
-    /// Has a command wait for it; false where it has come to its end.
+    /// Registers a command that waits for this event; false if the event has already finished.
     pub(super) fn hold(&self, command: &Arc<Command>, listed: bool) -> bool {
         let mut state = self.state();
         let open = state.status > 0;
@@ -98,7 +98,7 @@ impl Event {
         open
     }
 
-    /// Its command gets further. Nothing happens where it has come to its end before.
+    /// Sets a new status. Ignored if the command has already finished.
     pub(super) fn reach(self: &Arc<Self>, status: i32, times: Times) {
         let mut state = self.state();
         if state.status <= 0 {
@@ -122,7 +122,7 @@ impl Event {
         }
     }
 
-    /// Hands the callbacks that this status asks for to the thread that calls them.
+    /// Passes the callbacks that are due at this status to the callback thread.
     fn call(self: &Arc<Self>, state: &mut State) {
         let status = state.status;
         let (due, later) = std::mem::take(&mut state.callbacks)
@@ -135,10 +135,10 @@ impl Event {
         }
     }
 
-    /// Blocks until its command has come to an end; the host's clock has waited for it.
+    /// Blocks until the command has finished, and advances the modelled host clock to its end.
     ///
     /// # Errors
-    /// The code that it ended with.
+    /// The error code of the command.
     pub fn wait(&self) -> Result<()> {
         let mut state = self.state();
         while state.status > 0 {

@@ -1,8 +1,8 @@
 //! Command queues, their commands and events.
 //!
-//! Every command has an event. It runs when the events before it have come to an end: those of its wait list, and in its queue the command
-//! before (in-order), or the last barrier (out-of-order). One thread runs commands that are ready, in the order they were enqueued in, whichever
-//! queue it is in; a kernel has all cores by itself.
+//! Every command has an event. A command is ready when the events it depends on have finished: those of its wait list, and the previous
+//! command of its queue (in-order) or the last barrier (out-of-order). One thread executes ready commands of all queues in the order in which
+//! they were enqueued; each kernel uses all cores.
 
 mod event;
 mod schedule;
@@ -25,18 +25,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A command queue.
 pub struct Queue {
     tag: Tag,
-    /// Whose objects its commands may use.
+    /// The context that it belongs to.
     pub context: Arc<Context>,
-    /// Where its commands run.
+    /// The device that executes its commands.
     pub device: Arc<Device>,
-    /// Its queue of the machine.
+    /// Number of the simulated device's hardware queue.
     pub number: usize,
     flags: Mutex<u64>,
     properties: Vec<u64>,
     open: Mutex<Open>,
 }
 
-/// Commands that have not come to an end.
+/// Commands that have not finished yet.
 #[derive(Default)]
 struct Open {
     events: Vec<Arc<Event>>,
@@ -57,21 +57,21 @@ impl Drop for Queue {
     }
 }
 
-/// What a command waits for beside its wait list.
+/// What a command waits for in addition to its wait list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// What its queue's mode says.
+    /// The queue's default: the previous command (in-order) or the last barrier (out-of-order).
     Usual,
     /// Everything enqueued before.
     Everything,
-    /// The same, and everything enqueued later waits for it.
+    /// Everything enqueued before; everything enqueued later waits for this command.
     Barrier,
     /// The wait list, and in an out-of-order queue the last barrier; everything enqueued later waits for it.
     ListBarrier,
 }
 
 impl Queue {
-    /// Whether its events have times.
+    /// Whether profiling is enabled.
     pub fn profiles(&self) -> bool {
         self.flags() & cl::QUEUE_PROFILING_ENABLE != 0
     }
@@ -82,7 +82,7 @@ impl Queue {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a new command has to wait for by its place in the queue; the command is in the queue from now on.
+    /// Adds a command to the queue; returns the events that it has to wait for because of its position.
     fn enter(&self, event: &Arc<Event>, after: After) -> Vec<Arc<Event>> {
         let in_order = self.flags() & cl::QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0;
         let mut open = self.open();
@@ -98,7 +98,7 @@ impl Queue {
         before
     }
 
-    /// A command has come to its end.
+    /// Removes a finished command.
     fn leave(&self, event: &Arc<Event>) {
         let mut open = self.open();
         open.events.retain(|e| !Arc::ptr_eq(e, event));
@@ -107,38 +107,38 @@ impl Queue {
         }
     }
 
-    /// Waits for everything enqueued so far.
+    /// Waits until everything enqueued so far has finished.
     fn finish(&self) {
         let events = self.open().events.clone();
         for event in events {
-            // A command that failed says so in its own event.
+            // Errors of single commands are reported by their own events.
             let _ = event.wait();
         }
     }
 }
 
-/// Where a command's event goes, and what it waits for.
+/// The last three parameters of every `clEnqueue…`: wait list and returned event.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
     /// Events in the wait list.
     pub count: u32,
     /// The wait list.
     pub list: In<Handle>,
-    /// Where the program wants the command's event.
+    /// Where to store the event's handle; may be null.
     pub event: Out<Handle>,
 }
 
 impl Ask {
-    /// Of a call's parameters.
+    /// From the parameters of a call.
     pub fn new(count: u32, list: In<Handle>, event: Out<Handle>) -> Self {
         Self { count, list, event }
     }
 
-    /// Of a call without any of them.
+    /// No wait list and no event.
     pub const NOTHING: Self = Self { count: 0, list: In::NULL, event: Out::NULL };
 }
 
-/// Enqueues a command; its event.
+/// Enqueues a command and returns its event.
 ///
 /// # Errors
 /// `CL_INVALID_EVENT_WAIT_LIST`, `CL_INVALID_CONTEXT` for an event of another context.
@@ -153,15 +153,15 @@ pub fn enqueue(queue: &Arc<Queue>, kind: u32, ask: Ask, after: After, job: Job) 
     Ok(event)
 }
 
-/// The same; waits for its end where the call blocks.
+/// Enqueues a command; a blocking call waits until it has finished.
 ///
 /// # Errors
-/// As [`enqueue`]; of a blocking call also the code that the command ended with.
+/// As [`enqueue`]; for a blocking call also the error code of the command.
 pub fn enqueue_and(queue: &Arc<Queue>, kind: u32, ask: Ask, blocking: bool, job: Job) -> Result<Arc<Event>> {
     if !blocking {
         return enqueue(queue, kind, ask, After::Usual, job);
     }
-    // A call that fails gives the program no event.
+    // A failed blocking call must not return an event.
     let event = enqueue(queue, kind, Ask { event: Out::NULL, ..ask }, After::Usual, job)?;
     event.wait()?;
     if !ask.event.is_null() {
@@ -220,7 +220,7 @@ pub fn create_command_queue_with_properties(
     for (name, value) in &pairs {
         match u32::try_from(*name) {
             Ok(cl::QUEUE_PROPERTIES) if value & !KNOWN == 0 => flags = *value,
-            // On-device queues, whose size this would be, do not exist.
+            // The size is a property of on-device queues, which are not supported.
             Ok(cl::QUEUE_PROPERTIES | cl::QUEUE_SIZE) => return Err(cl::INVALID_QUEUE_PROPERTIES),
             _ => return Err(cl::INVALID_VALUE),
         }
@@ -242,7 +242,7 @@ pub fn get_command_queue_info(handle: Handle, name: u32, room: Room) -> Result<(
         cl::QUEUE_PROPERTIES => room.give(&queue.flags()),
         cl::QUEUE_PROPERTIES_ARRAY => room.give(&queue.properties[..]),
         cl::QUEUE_DEVICE_DEFAULT => room.give(&Handle::NULL),
-        // There is one for queues on the device only.
+        // Defined for on-device queues only.
         cl::QUEUE_SIZE => Err(cl::INVALID_COMMAND_QUEUE),
         _ => Err(cl::INVALID_VALUE),
     }
@@ -254,7 +254,7 @@ pub fn set_command_queue_property(handle: Handle, flags: u64, enable: u32, old: 
     if flags & !KNOWN != 0 {
         return Err(cl::INVALID_QUEUE_PROPERTIES);
     }
-    // Commands before keep the order they were promised.
+    // Commands enqueued earlier keep the ordering that was in effect for them.
     queue.finish();
     let mut now = queue.flags.lock().unwrap_or_else(PoisonError::into_inner);
     old.set(*now);

@@ -1,4 +1,4 @@
-//! Which command runs when: those that wait for nothing any more, in the order they were enqueued, on one thread; callbacks on another.
+//! The scheduler: one thread executes ready commands in the order in which they were enqueued, another one runs callbacks.
 
 use super::event::Event;
 use crate::cl;
@@ -14,29 +14,29 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
 type Work = Box<dyn FnOnce() -> Result<Times> + Send>;
 
-/// What a command does on the device.
+/// The work of a command.
 pub struct Job(Option<Work>);
 
 impl Job {
-    /// Something that takes place on the machine, or fails with a code.
+    /// Work on the simulated device; returns the times or an error code.
     pub fn new(work: impl FnOnce() -> Result<Times> + Send + 'static) -> Self {
         Self(Some(Box::new(work)))
     }
-    /// Nothing but its place in the order.
+    /// No work, only a position in the order: markers, barriers, empty ranges.
     pub fn nothing() -> Self {
         Self(None)
     }
 }
 
-/// A command that has not begun.
+/// A command that has not started.
 pub struct Command {
     event: Arc<Event>,
     number: u64,
-    /// Events that it waits for, and one until it is wholly enqueued.
+    /// Number of unfinished events that it waits for, plus 1 while it is being enqueued.
     pending: AtomicUsize,
     failed: AtomicBool,
     job: Mutex<Job>,
-    /// What it waits for, for the device's clock.
+    /// The events that it waits for; their end times are lower bounds for its own start.
     before: Mutex<Vec<Arc<Event>>>,
 }
 
@@ -46,16 +46,16 @@ struct Ready {
     changed: Condvar,
 }
 
-/// Commands that can begin.
+/// Commands that are ready to run.
 fn ready() -> &'static Ready {
     static READY: OnceLock<Ready> = OnceLock::new();
     READY.get_or_init(Ready::default)
 }
 
-/// Starts the thread that takes them, where none runs.
+/// Starts the command thread if it is not running.
 ///
 /// # Errors
-/// `CL_OUT_OF_RESOURCES` where the system gives no thread; a later call tries again.
+/// `CL_OUT_OF_RESOURCES` if no thread can be created; a later call tries again.
 pub fn start() -> Result<()> {
     static STARTED: Mutex<bool> = Mutex::new(false);
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,7 +81,7 @@ fn work(ready: &'static Ready) {
     }
 }
 
-/// Puts a command into the graph of those that wait; `enter` tells its place in its queue.
+/// Adds a command to the dependency graph. `enter` adds it to its queue and returns the events that the queue's order makes it wait for.
 pub fn submit(
     event: &Arc<Event>,
     listed: Vec<Arc<Event>>,
@@ -107,7 +107,7 @@ pub fn submit(
 }
 
 impl Command {
-    /// One of the things it waits for has come to an end.
+    /// One of the events that it waits for has finished.
     pub fn let_go(self: &Arc<Self>, failed: bool) {
         if failed {
             self.failed.store(true, Ordering::Relaxed);
@@ -132,7 +132,7 @@ impl Command {
         }
         event.reach(cl::SUBMITTED as i32, Times::default());
         event.reach(cl::RUNNING as i32, Times::default());
-        // A command that panics is a failed one; whoever waits for it goes on.
+        // A panic fails the command, so that waiters are not blocked for ever.
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.done(&before, job)));
         match done.unwrap_or(Err(cl::OUT_OF_HOST_MEMORY)) {
             Ok(times) => event.reach(cl::COMPLETE as i32, times),
@@ -150,11 +150,11 @@ impl Command {
         };
         let here = |e: &&Arc<Event>| e.queue.as_ref().is_some_and(|q| Arc::ptr_eq(&q.device, &queue.device));
         let fences: Vec<Fence> = before.iter().filter(here).filter_map(|e| e.times().fence).collect();
-        // What another device or the program did is a moment of the host's clock.
-        // So is the end of a command without a fence, such as a marker.
+        // Commands of other devices, user events and commands without a fence (markers) are ordered by host time.
         let elsewhere =
             before.iter().filter(|e| !here(e) || e.times().fence.is_none()).map(|e| e.times().end);
         let moment = elsewhere.fold(event.queued, u64::max);
+        queue.device.asked(event.queued);
         queue.device.order(queue.number, &fences, moment)?;
         Ok(Times { queued: event.queued, ..job()? })
     }
@@ -164,7 +164,7 @@ type Call = (Arc<Event>, EventNotify, i32, usize);
 
 static CALLS: Mutex<Option<Sender<Call>>> = Mutex::new(None);
 
-/// Starts the thread that calls back, where none runs.
+/// Starts the callback thread if it is not running.
 ///
 /// # Errors
 /// `CL_OUT_OF_RESOURCES` where the system gives no thread; a later call tries again.
@@ -186,10 +186,10 @@ pub fn start_callbacks() -> Result<()> {
     Ok(())
 }
 
-/// Has a callback called; [`start_callbacks`] came before.
+/// Queues a callback for the callback thread, which [`start_callbacks`] has started.
 pub fn call_back(event: Arc<Event>, function: EventNotify, status: i32, data: usize) {
     if let Some(calls) = &*CALLS.lock().unwrap_or_else(PoisonError::into_inner) {
-        // The thread lives as long as the process.
+        // The receiver lives as long as the process, so this cannot fail.
         let _ = calls.send((event, function, status, data));
     }
 }

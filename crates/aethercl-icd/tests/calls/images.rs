@@ -243,6 +243,22 @@ fn descriptors_that_do_not_fit_are_refused() {
     let d = ImageDescriptor { buffer, row_pitch: 256, ..plane(50, 4) };
     let of_buffer = image(&s, 0, RGBA8, d, 0).unwrap();
     wanted(0, RGBA8, ImageDescriptor { row_pitch: 200, ..d }, 0, cl::INVALID_IMAGE_FORMAT_DESCRIPTOR);
+    // Rows that end within a texel break the rule for buffers too; rows that are too short are no matter of buffers.
+    wanted(0, RGBA8, ImageDescriptor { row_pitch: 258, ..d }, 0, cl::INVALID_IMAGE_FORMAT_DESCRIPTOR);
+    wanted(0, RGBA8, ImageDescriptor { row_pitch: 0, ..d }, 0, cl::INVALID_IMAGE_FORMAT_DESCRIPTOR);
+    wanted(0, RGBA8, ImageDescriptor { width: 70, ..d }, 0, cl::INVALID_IMAGE_DESCRIPTOR);
+    // Memory of the program has to begin at a multiple of 64 texels.
+    let mut memory = vec![0u8; 2048];
+    let start = address(&mut memory).next_multiple_of(256);
+    for (at, is) in [(start, Ok(())), (start + 128, Err(cl::INVALID_IMAGE_FORMAT_DESCRIPTOR))] {
+        let buffer = s.buffer(cl::MEM_USE_HOST_PTR, 1024, at);
+        let made = image(&s, 0, RGBA8, ImageDescriptor { buffer, ..d }, 0);
+        assert_eq!(made.map(|_| ()), is);
+        if let Ok(made) = made {
+            assert_eq!(clReleaseMemObject(made), 0);
+        }
+        clReleaseMemObject(buffer);
+    }
     wanted(0, RGBA8, ImageDescriptor { height: 5, ..d }, 0, cl::INVALID_IMAGE_SIZE);
     // Commands of buffers take no images.
     let read = clEnqueueReadBuffer(s.queue, of_buffer, 1, 0, 4, 8, 0, In::NULL, Out::NULL);

@@ -16,7 +16,7 @@ mod whole;
 
 pub use leak::leaks;
 pub use race::Races;
-pub use report::{Finding, FindingKind, Item, Report};
+pub use report::{Details, Finding, FindingKind, Item, Report};
 pub use whole::Whole;
 
 use crate::exec::bytecode::{AtomicOp, MemType};

@@ -29,6 +29,8 @@ pub enum FindingKind {
     DivisionByZero,
     /// A write to a buffer that the launch declared as read.
     WriteToRead,
+    /// A loop that waits for what no work-group writes.
+    EndlessWait,
     /// Memory that was never freed.
     Leak,
 }
@@ -48,6 +50,7 @@ impl FindingKind {
             FindingKind::DivergentBarrier => "divergent-barrier",
             FindingKind::DivisionByZero => "division-by-zero",
             FindingKind::WriteToRead => "write-to-read",
+            FindingKind::EndlessWait => "endless-wait",
             FindingKind::Leak => "leak",
         }
     }
@@ -76,6 +79,9 @@ impl FindingKind {
             }
             FindingKind::DivisionByZero => "test the divisor before the division",
             FindingKind::WriteToRead => "declare the buffer as written, or do not store to it",
+            FindingKind::EndlessWait => {
+                "have the kernel end and launch a second one for what comes after; or launch no more work-groups than the device holds at a time"
+            }
             FindingKind::Leak => "release it before the program ends",
         }
     }

@@ -2,13 +2,13 @@
 
 use super::bytecode::{Code, File, Inst};
 use super::chain::Chains;
-use super::footprint::{Footprint, SECTORS, sector};
+use super::footprint::{Footprint, SECTOR, SECTORS, sector};
 use super::lanes::{Binary32, Binary64, Ternary32, Ternary64, Unary32, Unary64};
 use super::mask::Mask;
 use super::shared::Shared;
 use super::values::Values;
 use crate::check::{Access, Kind, Touch};
-use crate::counters::{Counters, Traffic};
+use crate::counters::{Counters, Tally, Traffic};
 use crate::launch::NdRange;
 use crate::memory::address::Space;
 
@@ -19,6 +19,10 @@ const BANKS: usize = 32;
 pub struct Counting {
     counters: Counters,
     width: usize,
+    /// What the instructions did: each by itself where lines are asked for, else all in one.
+    tallies: Vec<Tally>,
+    /// The one that the instruction at hand is counted in.
+    at: usize,
     /// What this launch loads and stores.
     loaded: Footprint,
     stored: Footprint,
@@ -152,7 +156,7 @@ fn weight(inst: &Inst) -> u64 {
 
 impl Counting {
     /// Nothing counted yet.
-    pub fn new(shared: &Shared<'_>) -> Counting {
+    pub fn new(shared: &Shared<'_>, lines: bool) -> Counting {
         let code = shared.code;
         let counters = Counters {
             simd_width: shared.sub_group,
@@ -162,6 +166,8 @@ impl Counting {
         };
         Counting {
             counters,
+            tallies: vec![Tally::default(); if lines { code.insts.len().max(1) } else { 1 }],
+            at: 0,
             width: shared.sub_group as usize,
             loaded: Footprint::default(),
             stored: Footprint::default(),
@@ -187,6 +193,7 @@ impl Counting {
     pub fn and(mut self, mut other: Counting) -> Counting {
         other.chains.end_group();
         self.counters.add(&other.counters);
+        self.tallies.iter_mut().zip(&other.tallies).for_each(|(mine, theirs)| mine.add(theirs));
         self.loaded = self.loaded.and(other.loaded);
         self.stored = self.stored.and(other.stored);
         self.chains.end_group();
@@ -194,10 +201,13 @@ impl Counting {
         self
     }
 
-    /// What was counted, and from it what all `groups` of the launch do.
-    pub fn finish(mut self, groups: u64, range: &NdRange) -> Counters {
+    /// What was counted, and from it what all `groups` of the launch do; the same of each instruction, where lines are asked for.
+    pub fn finish(mut self, groups: u64, range: &NdRange) -> (Counters, Vec<Tally>) {
         self.chains.end_group();
         let mut counters = self.counters;
+        let mut all = Tally::default();
+        self.tallies.iter().for_each(|t| all.add(t));
+        counters.take(all);
         let ran = counters.groups;
         let bytes = |argument: usize| self.buffers.get(argument).copied().flatten();
         counters.chain = self.chains.sum;
@@ -207,9 +217,15 @@ impl Counting {
         counters.store_footprint = self.stored.different(ran, groups, bytes);
         if ran < groups {
             counters.scale(ran, groups);
+            self.tallies.iter_mut().for_each(|t| t.scale(ran, groups));
             counters.items = range.global.iter().product();
         }
-        counters
+        (counters, if self.tallies.len() > 1 { self.tallies } else { Vec::new() })
+    }
+
+    /// What follows is counted for this instruction.
+    fn at(&mut self, pc: usize) {
+        self.at = pc.min(self.tallies.len() - 1);
     }
 
     /// An instruction that is about to run.
@@ -218,6 +234,8 @@ impl Counting {
         if active == 0 {
             return;
         }
+        self.at(pc);
+        self.tallies[self.at].executions += active;
         let folded = self.chains.is_folded(inst, code);
         if self.values.is_known(pc, inst, code, active == items as u64) {
             self.chains.kept(inst, code);
@@ -233,7 +251,7 @@ impl Counting {
             Inst::JumpIf { .. } => true,
             _ => inst.destination().is_some_and(|d| d.file == File::Uniform),
         };
-        let o = &mut self.counters.operations;
+        let o = &mut self.tallies[self.at].operations;
         match class(inst) {
             Class::Other if !is_access(inst) => return,
             Class::Other => {}
@@ -254,16 +272,18 @@ impl Counting {
             Class::Special => o.special += active,
         }
         if uniform {
-            self.counters.uniform += weight;
+            self.tallies[self.at].uniform += weight;
             return;
         }
         let issued = issued(mask, self.width, items) * weight;
-        self.counters.issued += issued;
-        self.counters.lanes_idle += (issued * self.width as u64).saturating_sub(active * weight);
+        let tally = &mut self.tallies[self.at];
+        tally.issued += issued;
+        tally.lanes_idle += (issued * self.width as u64).saturating_sub(active * weight);
     }
 
     /// A memory access that is about to run.
     pub fn access(&mut self, access: &Access<'_>) {
+        self.at(access.pc);
         let width = self.width;
         let mut from = 0;
         while from < access.touches.len() {
@@ -277,7 +297,7 @@ impl Counting {
     fn simd_access(&mut self, access: &Access<'_>, from: usize, to: usize) {
         let touches = &access.touches[from..to];
         let n = touches.len() as u64;
-        let o = &mut self.counters.operations;
+        let o = &mut self.tallies[self.at].operations;
         let space = touches[0].space;
         let counter = match (access.kind, space) {
             (Kind::Load, Space::Global) => &mut o.load_global,
@@ -305,20 +325,27 @@ impl Counting {
             self.seen.extend(sector(t.at)..=sector(t.at + bytes - 1));
         }
         let load = access.kind == Kind::Load;
-        let traffic: &mut Traffic =
-            if load { &mut self.counters.global_load } else { &mut self.counters.global_store };
+        let asked = bytes * (to - from) as u64;
+        let traffic = self.traffic(load);
         traffic.requests += 1;
-        traffic.bytes += bytes * (to - from) as u64;
-        self.sectors(load, access.touches[from].at);
+        traffic.bytes += asked;
+        self.sectors(load, access.touches[from].at, asked);
     }
 
-    /// The sectors of a request, which a pointer of this provenance asked for.
-    fn sectors(&mut self, load: bool, pointer: u64) {
+    fn traffic(&mut self, load: bool) -> &mut Traffic {
+        let tally = &mut self.tallies[self.at];
+        if load { &mut tally.global_load } else { &mut tally.global_store }
+    }
+
+    /// The sectors of a request for so many bytes, which a pointer of this provenance asked for.
+    fn sectors(&mut self, load: bool, pointer: u64, asked: u64) {
         self.seen.sort_unstable();
         self.seen.dedup();
-        let traffic: &mut Traffic =
-            if load { &mut self.counters.global_load } else { &mut self.counters.global_store };
-        traffic.sectors += self.seen.len() as u64;
+        let touched = self.seen.len() as u64;
+        let tally = &mut self.tallies[self.at];
+        tally.ideal_sectors += asked.div_ceil(SECTOR).min(touched);
+        let traffic = if load { &mut tally.global_load } else { &mut tally.global_store };
+        traffic.sectors += touched;
         let footprint = if load { &mut self.loaded } else { &mut self.stored };
         let mut last = u64::MAX;
         for sector in &self.seen {
@@ -332,12 +359,13 @@ impl Counting {
 
     /// A read or write of images by `items` work-items: texels of `bytes` bytes, of a filtered read at most `taps` each, at `touches`.
     /// A texture unit takes four texels of four bytes at a time; what it reads comes through the unit's own cache.
-    pub fn image(&mut self, kind: Kind, bytes: u32, taps: u64, items: u64, touches: &mut [Touch]) {
+    pub fn image(&mut self, pc: usize, kind: Kind, bytes: u32, taps: u64, items: u64, touches: &mut [Touch]) {
+        self.at(pc);
         let load = kind == Kind::Load;
-        let o = &mut self.counters.operations;
+        let o = &mut self.tallies[self.at].operations;
         if load {
             o.load_image += touches.len() as u64;
-            self.counters.texture_steps += items * taps.div_ceil(4) * u64::from(bytes).div_ceil(4);
+            self.tallies[self.at].texture_steps += items * taps.div_ceil(4) * u64::from(bytes).div_ceil(4);
         } else {
             o.store_image += touches.len() as u64;
         }
@@ -349,11 +377,12 @@ impl Counting {
             for t in part {
                 self.seen.extend(sector(t.at)..=sector(t.at + bytes - 1));
             }
-            let traffic = if load { &mut self.counters.global_load } else { &mut self.counters.global_store };
+            let asked = bytes * part.len() as u64;
+            let traffic = self.traffic(load);
             // Reads go by the texture unit's addresses, not by those of loads.
             traffic.requests += u64::from(!load);
-            traffic.bytes += bytes * part.len() as u64;
-            self.sectors(load, part[0].at);
+            traffic.bytes += asked;
+            self.sectors(load, part[0].at, asked);
         }
     }
 
@@ -365,7 +394,7 @@ impl Counting {
         let lanes = self.width * 4 / piece as usize;
         let touches = &access.touches[from..to];
         for start in (0..bytes).step_by(piece as usize) {
-            self.counters.local_requests += 1;
+            self.tallies[self.at].local_requests += 1;
             let mut rest = touches;
             while let Some(first) = rest.first() {
                 let part = |n: usize| {
@@ -374,7 +403,7 @@ impl Counting {
                 };
                 let twice = part(2 * lanes);
                 let n = if piece > 4 && neighbours_share(&rest[..twice]) { twice } else { part(lanes) };
-                self.counters.local_passes +=
+                self.tallies[self.at].local_passes +=
                     passes(&mut self.seen, access.kind, &rest[..n], start..start + piece);
                 rest = &rest[n..];
             }

@@ -4,8 +4,9 @@ use super::group::Group;
 use super::observer::{Looked, Observer};
 use super::run::Stop;
 use super::shared::{Buffer, Shared};
-use crate::check::Report;
-use crate::counters::Counters;
+use super::turns::{Ended, in_turns};
+use crate::check::{Details, FindingKind, Report};
+use crate::counters::{Counters, Tally};
 use crate::launch::{LaunchOptions, NdRange};
 use crate::memory::{Allocation, Saved};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +25,8 @@ pub struct Ran {
     pub report: Report,
     /// What was counted, for the whole launch.
     pub counters: Counters,
+    /// The same by instruction, where lines were asked for.
+    pub tallies: Vec<Tally>,
     /// What was printed, in the order of the groups.
     pub printf: String,
 }
@@ -34,6 +37,8 @@ struct Results {
     stopped: Option<(u64, Stop)>,
     printed: Vec<(u64, String)>,
     looked: Option<Looked>,
+    /// What the group that stopped all waits for, and where.
+    awaited: Option<(usize, Details)>,
 }
 
 /// Which groups of a launch run.
@@ -77,7 +82,9 @@ pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions)
     let ordered = checks.races && shared.code.orders();
     let alone = shared.code.global_atomics || ordered || (checks.uninitialized && !checks.races);
     let together = shared.together && picked.run == picked.groups && picked.run <= MOST_TOGETHER;
-    let threads = match (together, alone) {
+    // Too many for a thread each: in turns.
+    let turns = shared.together && !whole(options);
+    let threads = match (together, alone || turns) {
         (true, _) => picked.run,
         (false, true) => 1,
         (false, false) => (options.threads.max(1) as u64).min(useful),
@@ -100,9 +107,28 @@ pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions)
     };
     results.printed.sort_by_key(|(number, _)| *number);
     let printf = results.printed.into_iter().map(|(_, text)| text).collect();
-    let looked = results.looked.unwrap_or_default();
-    let counters = looked.counting.map(|c| c.finish(picked.groups, range)).unwrap_or_default();
-    (Ran { report: looked.report, counters, printf }, results.stopped.map(|(_, stop)| stop))
+    let mut looked = results.looked.unwrap_or_default();
+    if let Some((pc, details)) = results.awaited {
+        looked.report.add(FindingKind::EndlessWait, pc, || details);
+    }
+    let (counters, tallies) = looked.counting.map(|c| c.finish(picked.groups, range)).unwrap_or_default();
+    (Ran { report: looked.report, counters, tallies, printf }, results.stopped.map(|(_, stop)| stop))
+}
+
+/// Whether a group has to come to its end before the next begins: for checks that remember what groups did in the order of the groups.
+fn whole(options: &LaunchOptions) -> bool {
+    options.checks.races || options.checks.uninitialized
+}
+
+/// Who else there is, for the message about a group that waits.
+fn beside(threads: u64, begun: u64, count: u64) -> String {
+    match count - begun.min(count) {
+        0 => String::new(),
+        rest if threads == 1 => format!(
+            "; work-groups run one after another under the checks for races and uninitialized memory, so none of the {rest} later ones has begun"
+        ),
+        _ => format!("; work-groups are dealt to {threads} threads in order"),
+    }
 }
 
 /// What the buffers hold that the kernel may write, to go back to; with the check of the launch's contract a write to another is found.
@@ -115,18 +141,27 @@ pub fn save<'a>(shared: &'a Shared<'_>, contract: bool) -> Vec<(&'a Allocation, 
 /// The picked groups, dealt to threads.
 fn on_threads(shared: &Shared<'_>, picked: &Picked, options: &LaunchOptions, threads: u64) -> Results {
     let lanes = shared.range[2].iter().product::<u64>();
+    let fresh = || {
+        let observer = Observer::new(&options.checks, (options.counters, options.lines), shared);
+        Group::new(shared, lanes as usize, observer)
+    };
+    if threads == 1 && !whole(options) {
+        let ended = in_turns(shared, picked.run, |number| picked.group(number), fresh);
+        let Ended { printed, stopped, awaited, looked } = ended;
+        return Results { stopped, printed, looked, awaited };
+    }
     let next = AtomicU64::new(0);
     let results: Mutex<Results> = Mutex::default();
     let work = || {
-        let observer = Observer::new(&options.checks, options.counters, shared);
-        let mut group = Group::new(shared, lanes as usize, observer);
+        let mut group = fresh();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= picked.run {
                 break;
             }
             group.start(picked.group(number));
-            let ended = group.run();
+            let mut place = group.begin();
+            let ended = group.run(&mut place);
             let text = group.take_printed();
             if ended.is_err() || !text.is_empty() {
                 let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,11 +170,18 @@ fn on_threads(shared: &Shared<'_>, picked: &Picked, options: &LaunchOptions, thr
                     next.store(picked.run, Ordering::Relaxed);
                     if results.stopped.is_none_or(|(earlier, _)| number < earlier) {
                         results.stopped = Some((number, stop));
+                        let (begun, observer) = (number + 1, group.take_observer());
+                        let told = |(pc, mut details): (usize, Details)| {
+                            details.message += &beside(threads, begun, picked.run);
+                            (pc, details)
+                        };
+                        results.awaited = group.awaited(&mut place).map(told);
+                        group.put_observer(observer);
                     }
                 }
             }
         }
-        if let Some(observer) = group.into_observer() {
+        if let Some(observer) = group.take_observer() {
             let looked = observer.finish();
             let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
             results.looked = Some(match results.looked.take() {

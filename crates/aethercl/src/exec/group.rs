@@ -136,8 +136,13 @@ impl<'a> Group<'a> {
     }
 
     /// The observer, when the groups are done.
-    pub fn into_observer(self) -> Option<Box<Observer>> {
-        self.observer
+    pub fn take_observer(&mut self) -> Option<Box<Observer>> {
+        self.observer.take()
+    }
+
+    /// Gives back what [`Group::take_observer`] took.
+    pub fn put_observer(&mut self, observer: Option<Box<Observer>>) {
+        self.observer = observer;
     }
 
     /// The result in the word scratch becomes the register's content in the running lanes.

@@ -23,9 +23,11 @@ mod shared;
 mod spread;
 mod store;
 mod texture;
+mod turns;
 mod values;
+mod wait;
 
-pub use deal::{Ran, run_groups, save};
+pub use deal::{run_groups, save};
 pub use lower::{Constants, lower};
 pub use mask::Mask;
 pub use run::Stop;

@@ -10,7 +10,7 @@ use crate::memory::address::{self, Space};
 const MAX_COPY: u64 = 1 << 20;
 
 /// The context of a group for the checks.
-fn context<'c>(g: &'c Group<'_>) -> Context<'c> {
+pub(super) fn context<'c>(g: &'c Group<'_>) -> Context<'c> {
     Context { shared: g.shared, group: g.id, size: g.size, lanes: g.lanes, mask: &g.mask }
 }
 

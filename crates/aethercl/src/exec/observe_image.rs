@@ -59,7 +59,7 @@ impl Group<'_> {
         }
         if let Some(counting) = &mut o.counting {
             let filtered = taps.iter().map(|(_, taps)| taps.list().len()).max().unwrap_or(1);
-            counting.image(Kind::Load, bytes, filtered as u64, self.mask.count() as u64, &mut touched);
+            counting.image(pc, Kind::Load, bytes, filtered as u64, self.mask.count() as u64, &mut touched);
         }
     }
 
@@ -86,7 +86,7 @@ impl Group<'_> {
             self.show(o, pc, (Kind::Store, bytes), &touches, &stored);
         }
         if let Some(counting) = &mut o.counting {
-            counting.image(Kind::Store, bytes, 1, self.mask.count() as u64, &mut touches);
+            counting.image(pc, Kind::Store, bytes, 1, self.mask.count() as u64, &mut touches);
         }
     }
 

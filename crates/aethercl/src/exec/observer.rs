@@ -15,8 +15,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// The checks and counters that were asked for; none if none were.
-    pub fn new(which: &Checks, count: bool, shared: &Shared<'_>) -> Option<Box<Observer>> {
+    /// The checks and counters that were asked for, these by line where `lines` says so; none if none were.
+    pub fn new(which: &Checks, (count, lines): (bool, bool), shared: &Shared<'_>) -> Option<Box<Observer>> {
         if !which.any() && !count {
             return None;
         }
@@ -24,7 +24,7 @@ impl Observer {
             open: Vec::new(),
             checks: checks(which, shared),
             report: Report::default(),
-            counting: count.then(|| Counting::new(shared)),
+            counting: count.then(|| Counting::new(shared, lines)),
             touches: Vec::new(),
         }))
     }

@@ -20,29 +20,61 @@ pub enum Stop {
     Trap(Span),
 }
 
+/// Where a group goes on.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// Its next instruction.
+    pub pc: usize,
+    /// Instructions that it may still execute.
+    pub steps: u64,
+}
+
 impl Group<'_> {
-    /// Executes the kernel for the group that was started.
-    pub fn run(&mut self) -> Result<(), Stop> {
+    /// The group that was started is about to run.
+    pub fn begin(&mut self) -> Place {
         self.observe_start();
-        let code = self.shared.code;
-        let mut steps = self.shared.max_steps;
+        Place { pc: 0, steps: self.shared.max_steps }
+    }
+
+    /// The text of the instruction at a place.
+    pub fn span(&self, place: &Place) -> Span {
+        self.shared.code.spans[place.pc]
+    }
+
+    /// Executes the kernel for the group that was started, to its end.
+    pub fn run(&mut self, place: &mut Place) -> Result<(), Stop> {
         let deadline = self.shared.max_time.and_then(|t| Instant::now().checked_add(t));
-        let mut pc = 0;
+        while !self.go_on(place, u64::MAX, deadline)? {}
+        Ok(())
+    }
+
+    /// Executes at most so many instructions from a place on, which moves; whether the group came to its end.
+    pub fn go_on(&mut self, place: &mut Place, most: u64, deadline: Option<Instant>) -> Result<bool, Stop> {
+        let code = self.shared.code;
+        let mut pc = place.pc;
+        let mut steps = place.steps.min(most);
+        place.steps -= steps;
         loop {
             let inst = &code.insts[pc];
             if steps == 0 {
-                return Err(Stop::Steps(code.spans[pc]));
+                place.pc = pc;
+                return if place.steps == 0 { Err(Stop::Steps(code.spans[pc])) } else { Ok(false) };
             }
             steps -= 1;
             if steps.is_multiple_of(STEPS_PER_LOOK) && deadline.is_some_and(|d| Instant::now() >= d) {
+                place.pc = pc;
                 return Err(Stop::Time(code.spans[pc]));
             }
             if let Inst::AsyncCopy { list, .. } = *inst {
                 // Each element counts.
-                steps = steps.saturating_sub(self.copied(code.listed(list, 4)));
-                if steps == 0 {
+                let copied = self.copied(code.listed(list, 4));
+                let left = place.steps.saturating_add(steps).saturating_sub(copied);
+                if left == 0 {
+                    place.pc = pc;
                     return Err(Stop::Steps(code.spans[pc]));
                 }
+                steps = steps.min(left);
+                place.steps = left - steps;
             }
             if self.observer.is_some() {
                 self.observe(pc);
@@ -58,7 +90,7 @@ impl Group<'_> {
                 Inst::Store { ty, count, list, address } => {
                     self.store(ty, code.listed(list, count), &code.addresses[address as usize]);
                 }
-                Inst::End => return Ok(()),
+                Inst::End => return Ok(true),
                 Inst::Trap if self.mask.is_empty() => {}
                 Inst::Trap => return Err(Stop::Trap(code.spans[pc])),
                 _ => {

@@ -1,5 +1,6 @@
 //! Launches: arguments in, groups over threads, outcome out.
 
+mod lines;
 mod terms;
 
 pub use terms::{Access, Arg, LaunchError, LaunchOptions, MAX_GROUP, MAX_STEPS, MAX_TIME, NdRange, Outcome};
@@ -7,10 +8,12 @@ pub use terms::{Access, Arg, LaunchError, LaunchOptions, MAX_GROUP, MAX_STEPS, M
 use crate::check::Checks;
 use crate::counters::Counters;
 use crate::exec::bytecode::{Code, Parameter, preset};
-use crate::exec::{Buffer, Ran, Shared, Stop, run_groups, save};
+use crate::exec::{Buffer, Shared, Stop, run_groups, save};
 use crate::image::Image;
 use crate::memory::address::{MAX_ARGUMENTS, Space, object_pointer, with_argument};
 use crate::memory::{Allocation, Memory, MemoryError};
+use lines::lines;
+
 use crate::program::{ArgKind, KernelInfo, Program};
 use crate::text::counted;
 use crate::types::ImageAccess;
@@ -51,7 +54,10 @@ impl Program {
             before.iter().for_each(|(allocation, saved)| allocation.restore(saved));
             let counted = self.counted(memory, info, args, &range, options);
             after.iter().for_each(|(allocation, saved)| allocation.restore(saved));
-            ran = Ran { counters: counted?, ..ran };
+            ran.counters = counted?;
+        }
+        if !ran.tallies.is_empty() {
+            ran.counters.lines = lines(self, &code, &ran.tallies);
         }
         // Without the check nobody saw which bytes were written: all that may have been count as such.
         if !options.checks.uninitialized {
@@ -82,7 +88,10 @@ impl Program {
         let options = LaunchOptions { checks: Checks::NONE, ..options.clone() };
         let shared = self.prepare(memory, info, &code, args, range, &options)?;
         match run_groups(&shared, range, &options) {
-            (ran, None) => Ok(ran.counters),
+            (ran, None) => {
+                let lines = lines(self, &code, &ran.tallies);
+                Ok(Counters { lines, ..ran.counters })
+            }
             (_, Some(stop)) => Err(LaunchError::Stopped(self.stopped(stop, &options))),
         }
     }

@@ -84,6 +84,8 @@ pub struct LaunchOptions {
     pub checks: Checks,
     /// Count what the kernel does.
     pub counters: bool,
+    /// With `counters`: count by source line too.
+    pub lines: bool,
     /// Threads over work-groups. Results do not depend on it.
     pub threads: usize,
     /// Instructions a group may execute before it counts as hanging.
@@ -104,6 +106,7 @@ impl Default for LaunchOptions {
         LaunchOptions {
             checks: Checks::NONE,
             counters: false,
+            lines: false,
             threads: 1,
             max_steps: MAX_STEPS,
             max_time: Some(MAX_TIME),

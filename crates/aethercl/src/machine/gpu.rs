@@ -8,6 +8,7 @@
 
 use super::engines::Engines;
 use super::host::HostMemory;
+use super::journal::Journal;
 use super::narrate::{Narrator, TraceLevel};
 use super::packet::Packet;
 use super::registers::{Effect, QUEUES, Registers, offset, status};
@@ -32,6 +33,8 @@ pub struct Options {
     pub memory: Option<u64>,
     /// Keeps a timeline.
     pub timeline: bool,
+    /// Keeps what a [`Device`](crate::report::Device) of a report shows.
+    pub journal: bool,
     /// What is told in words, and to whom.
     pub narrator: Narrator,
     /// What is to go wrong.
@@ -49,6 +52,7 @@ impl Default for Options {
         Self {
             memory: None,
             timeline: false,
+            journal: false,
             narrator: Narrator::default(),
             faults: Arc::default(),
             ring_words: RING_WORDS,
@@ -82,6 +86,7 @@ pub struct Gpu {
     pub(super) host: HostMemory,
     pub(super) narrator: Narrator,
     pub(super) timeline: Option<Timeline>,
+    pub(super) journal: Option<Journal>,
     pub(super) faults: Arc<Faults>,
     pub(super) history: HashMap<u64, Arc<Estimate>>,
     pub(super) count_all: bool,
@@ -107,6 +112,7 @@ impl Gpu {
             host: HostMemory::default(),
             narrator: options.narrator,
             timeline: options.timeline.then(Timeline::default),
+            journal: options.journal.then(|| Journal::new(&profile, bytes)),
             faults: options.faults,
             history: HashMap::new(),
             count_all: options.count_all,
@@ -162,6 +168,16 @@ impl Gpu {
     pub fn timeline(&self) -> Option<&Timeline> {
         self.timeline.as_ref()
     }
+    /// What has happened so far, where a journal is kept.
+    pub fn journal(&self) -> Option<crate::report::Device> {
+        self.journal.as_ref().map(|j| j.device(&self.profile))
+    }
+    /// The program has asked for what comes now at this moment of its clock, which the journal tells.
+    pub fn asked(&mut self, ns: u64) {
+        if let Some(journal) = &mut self.journal {
+            journal.asked = ns;
+        }
+    }
     /// Whether the device is gone.
     pub fn is_lost(&self) -> bool {
         self.registers.has(status::LOST)
@@ -207,6 +223,9 @@ impl Gpu {
         }
         let address = self.memory.allocate(bytes, tag).map_err(|_| full.clone())?;
         let runs = self.vram.map(address, bytes).ok_or(full)?.to_vec();
+        if let Some(journal) = &mut self.journal {
+            journal.allocated(self.host_ns, address, bytes, tag);
+        }
         self.narrator.say(TraceLevel::Steps, self.host_ns, || {
             let pages: Vec<String> =
                 runs.iter().map(|(start, n)| format!("{start}..{}", start + n)).collect();
@@ -222,6 +241,9 @@ impl Gpu {
     pub fn free(&mut self, address: u64) -> Result<(), GpuError> {
         self.memory.free(address).map_err(|e| GpuError::Address(e.to_string()))?;
         self.vram.unmap(address);
+        if let Some(journal) = &mut self.journal {
+            journal.freed(self.host_ns, address);
+        }
         self.narrator.say(TraceLevel::Steps, self.host_ns, || format!("host: frees {address:#x}"));
         Ok(())
     }

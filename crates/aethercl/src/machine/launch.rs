@@ -1,6 +1,6 @@
 //! A launch descriptor whose kernel is OpenCL C.
 
-use super::work::{Done, Failure, Work};
+use super::work::{Done, Failure, Origin, Work};
 use crate::image::{Image, Sampler};
 use crate::memory::Memory;
 use crate::model::Profile;
@@ -98,6 +98,15 @@ impl Work for KernelLaunch {
 
     fn timed(&self) -> bool {
         self.timed
+    }
+
+    fn origin(&self) -> Origin {
+        Origin { program: self.program.number(), global: self.range.global, local: self.range.local }
+    }
+
+    fn sources(&self) -> Vec<(String, String)> {
+        let files = self.program.hir().sources.files();
+        files.map(|(name, text)| (name.to_string(), text.to_string())).collect()
     }
 
     fn signature(&self) -> u64 {

@@ -144,6 +144,9 @@ impl Gpu {
         if let Some(timeline) = &mut self.timeline {
             timeline.add(Track::Queue(number), &title(&packet, &outcome), times, &details(&outcome));
         }
+        if let Some(journal) = &mut self.journal {
+            journal.command(&packet, (number, announced), times, &outcome);
+        }
         self.complete(number, announced, times, outcome);
     }
 
@@ -198,6 +201,9 @@ impl Gpu {
                 bytes as f64 / ns.max(1) as f64
             )
         });
+        if let Some(journal) = &mut self.journal {
+            journal.engine = Some(engine as u32);
+        }
         if let Some(timeline) = &mut self.timeline {
             let size = [("bytes", bytes.to_string())];
             timeline.add(Track::CopyEngine(engine), what, (time.start, time.end), &size);
@@ -220,7 +226,10 @@ impl Gpu {
             return ((ready, ready), Err(GpuError::Resources { name: work.name().into(), why }));
         }
         let signature = work.signature();
-        let known = if self.count_all { None } else { self.history.get(&signature).cloned() };
+        // A journal that no longer holds what such a launch did has it counted again.
+        let forgotten = self.journal.as_ref().is_some_and(|j| !j.knows(work.as_ref(), signature));
+        let anew = self.count_all || forgotten;
+        let known = if anew { None } else { self.history.get(&signature).cloned() };
         let count = known.is_none() && (work.timed() || !self.count_none);
         let result = if hang {
             Err(Failure::Endless("a test asked for it".into()))
@@ -240,6 +249,9 @@ impl Gpu {
             self.history.insert(signature, Arc::clone(estimate));
         }
         let times = self.place(number, ready, work.name(), estimate.as_deref());
+        if let (Some(journal), Some(estimate)) = (&mut self.journal, &estimate) {
+            journal.launched(&self.profile, work.as_ref(), signature, (&done, estimate));
+        }
         (times, Ok(Outcome { data: Vec::new(), kernel: work.name().into(), done, estimate }))
     }
 

@@ -17,6 +17,14 @@ pub trait Work: Send + Sync {
     fn timed(&self) -> bool {
         false
     }
+    /// Program and sizes.
+    fn origin(&self) -> Origin {
+        Origin::default()
+    }
+    /// Texts of its program: name and content.
+    fn sources(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
     /// Whether a device has what one of its work-groups takes; else what it takes and what there is. Asked before it runs.
     ///
     /// # Errors
@@ -29,6 +37,17 @@ pub trait Work: Send + Sync {
     /// # Errors
     /// Where it cannot run, or does not end.
     fn run(&self, memory: &Memory, count: bool) -> Result<Done, Failure>;
+}
+
+/// Where a launch comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Tells the programs of a process apart.
+    pub program: u64,
+    /// Work-items.
+    pub global: [u64; 3],
+    /// Work-items of a group.
+    pub local: [u64; 3],
 }
 
 /// What a kernel left behind beside its results in memory.

@@ -1,9 +1,11 @@
 //! The device model: profiles of GPUs as data, and from what a launch did the time that such a GPU would take.
 
+mod lines;
 mod occupancy;
 mod profile;
 mod timing;
 
+pub use lines::line_shares;
 pub use occupancy::{Limit, Occupancy};
 pub use profile::{Cache, Compute, DeviceMemory, Latency, Launch, Link, Local, Profile, ProfileError, Rates};
 pub use timing::{Bound, Estimate, copy_ns, fill_ns, kernel};

@@ -44,31 +44,43 @@ pub struct Occupancy {
     pub groups_of_busiest: u64,
 }
 
+/// Place of the launch's own size among [`Occupancy::limits`].
+const LAUNCH: usize = 4;
+
+/// Waves of a group.
+fn waves(profile: &Profile, counters: &Counters) -> u64 {
+    let items = counters.items.div_ceil(counters.groups.max(1)).max(1);
+    items.div_ceil(u64::from(profile.compute.simd_width))
+}
+
 impl Occupancy {
     /// Of a launch on a device.
     pub fn of(profile: &Profile, counters: &Counters) -> Self {
+        let limits = Self::limits(profile, counters);
+        // The first of those that are equal.
+        let best = limits.into_iter().reduce(|best, next| if next.0 < best.0 { next } else { best });
+        let (most, limit) = best.unwrap_or(limits[0]);
+        let busiest = limits[LAUNCH].0;
+        // A launch that was accepted runs, so one group always fits.
+        let waves_per_group = waves(profile, counters);
+        Self { waves_per_group, groups: most.max(1), limit, groups_of_busiest: busiest }
+    }
+
+    /// Groups that each limit would allow on a unit at a time; `u64::MAX` where it sets none.
+    pub fn limits(profile: &Profile, counters: &Counters) -> [(u64, Limit); 5] {
         let c = &profile.compute;
-        let groups = counters.groups.max(1);
-        let items = counters.items.div_ceil(groups).max(1);
-        let waves_per_group = items.div_ceil(u64::from(c.simd_width));
+        let waves_per_group = waves(profile, counters);
         let registers = u64::from(counters.registers.clamp(1, c.registers_per_lane));
         // Registers are handed out to whole waves, in eights a lane.
         let wave_registers = registers.next_multiple_of(8) * u64::from(c.simd_width);
-        let busiest = groups.div_ceil(u64::from(c.units));
-        let mut best = (u64::from(c.groups_per_unit), Limit::Groups);
-        let limits = [
+        let busiest = counters.groups.max(1).div_ceil(u64::from(c.units));
+        [
+            (u64::from(c.groups_per_unit), Limit::Groups),
             (u64::from(c.waves_per_unit) / waves_per_group, Limit::Waves),
             (u64::from(c.registers) / (wave_registers * waves_per_group), Limit::Registers),
             (profile.local.unit_bytes.checked_div(counters.local_bytes).unwrap_or(u64::MAX), Limit::Local),
             (busiest, Limit::Launch),
-        ];
-        for (count, limit) in limits {
-            if count < best.0 {
-                best = (count, limit);
-            }
-        }
-        // A launch that was accepted runs, so one group always fits.
-        Self { waves_per_group, groups: best.0.max(1), limit: best.1, groups_of_busiest: busiest }
+        ]
     }
 
     /// Waves resident on a unit at a time.

@@ -62,6 +62,11 @@ pub struct SourceMap {
 const MAX_BYTES: usize = 1 << 30;
 
 impl SourceMap {
+    /// Name and text of each file.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files.iter().map(|f| (f.name.as_str(), f.text.as_str()))
+    }
+
     /// Adds a file and gives the offset of its first byte; `None` where the build has grown too large.
     pub fn add(&mut self, name: &str, text: String) -> Option<u32> {
         let base = self.next;

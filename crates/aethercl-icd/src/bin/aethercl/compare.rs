@@ -1,6 +1,6 @@
 //! `aethercl compare`: one program on several profiles, also on changed ones.
 
-use super::start::start;
+use super::start::{How, start};
 use aethercl::machine::human_ns;
 use aethercl::model::Profile;
 use aethercl_icd::summary::Summary;
@@ -28,10 +28,10 @@ pub struct Compare {
 }
 
 impl Compare {
-    /// The table, and how the first run ended that did not end well.
+    /// The table, and the exit status of the first run that failed.
     pub fn run(&self) -> Result<(String, Option<ExitStatus>), String> {
         let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
-        // What the driver is told, and what the column is called.
+        // Value of `AETHERCL_PROFILES`, and heading of the column.
         let mut devices: Vec<(String, String)> = Vec::new();
         for name in self.profile.split(',').map(str::trim).filter(|n| !n.is_empty()) {
             let text = match Profile::text(name) {
@@ -53,7 +53,16 @@ impl Compare {
         let mut columns = Vec::new();
         let mut bad = None;
         for (i, (device, called)) in devices.into_iter().enumerate() {
-            let (status, summary) = start(&self.program, "none", Some(&device), self.timeout, i > 0)?;
+            let (status, summary) = start(
+                &self.program,
+                How {
+                    check: "none",
+                    profiles: Some(&device),
+                    timeout: self.timeout,
+                    silent: i > 0,
+                    detail: false,
+                },
+            )?;
             if !status.success() {
                 bad = bad.or(Some(status));
             }
@@ -63,7 +72,7 @@ impl Compare {
     }
 }
 
-/// Kernels by their time on the first device, a column a device.
+/// Kernels ordered by their time on the first device; one column for each device.
 fn table(columns: &[(String, Summary)], top: usize) -> String {
     let mut names: Vec<&str> = Vec::new();
     for kernel in columns.iter().flat_map(|(_, summary)| &summary.kernels) {

@@ -1,4 +1,4 @@
-//! `aethercl run PROGRAM …`: runs a program that uses OpenCL on simulated GPUs, and tells at its end what it did there.
+//! `aethercl run PROGRAM …`: runs an OpenCL program on simulated GPUs and prints a report at its end.
 
 mod compare;
 mod show;
@@ -6,7 +6,7 @@ mod start;
 
 use aethercl_icd::summary::Summary;
 use clap::{Parser, Subcommand};
-use start::start;
+use start::{How, start};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
@@ -45,6 +45,10 @@ struct Run {
     /// Also writes all of it as JSON into this file; - for standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Also writes a page that any browser opens from disk: timeline, kernels and what bounds them, figures by source line, memory
+    /// over time.
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
     /// Kernels that are shown.
     #[arg(long, default_value_t = 20)]
     top: usize,
@@ -53,11 +57,11 @@ struct Run {
     program: Vec<String>,
 }
 
-/// Where the program ended well and checks found something.
+/// Exit code if the program succeeded and checks found something.
 const FOUND: u8 = 3;
-/// Where it ended well and a command failed.
+/// Exit code if the program succeeded and a command failed.
 const FAILED: u8 = 4;
-/// As a shell has it for a program that cannot be started.
+/// Exit code if the program cannot be started, as shells use it.
 const NOT_STARTED: u8 = 127;
 
 fn main() -> ExitCode {
@@ -85,7 +89,13 @@ fn say(text: &str) {
 impl Run {
     fn run(&self) -> Result<u8, String> {
         let profile = self.profile.as_deref();
-        let (status, summary) = start(&self.program, &self.check, profile, self.timeout, false)?;
+        let detail = self.json.is_some() || self.html.is_some();
+        let how =
+            How { check: &self.check, profiles: profile, timeout: self.timeout, silent: false, detail };
+        let (status, mut summary) = start(&self.program, how)?;
+        if let Some(report) = summary.as_mut().and_then(|s| s.report.as_mut()) {
+            report.title = self.program.join(" ");
+        }
         match &summary {
             Some(summary) => self.show(summary)?,
             None => say("aethercl: the program used no simulated GPU, or was ended before it could tell\n"),
@@ -95,6 +105,12 @@ impl Run {
 
     fn show(&self, summary: &Summary) -> Result<(), String> {
         say(&show::text(summary, self.top));
+        if let (Some(path), Some(report)) = (&self.html, &summary.report) {
+            let json = serde_json::to_string(report).map_err(|e| e.to_string())?;
+            let page = aethercl::report::page(&json);
+            std::fs::write(path, page).map_err(|e| format!("{}: {e}", path.display()))?;
+            say(&format!("the page is in {}\n", path.display()));
+        }
         let Some(path) = &self.json else { return Ok(()) };
         let mut text = serde_json::to_string_pretty(summary).map_err(|e| e.to_string())?;
         text.push('\n');

@@ -1,10 +1,10 @@
-//! A summary in words.
+//! The report as text.
 
 use aethercl::machine::human_ns;
 use aethercl_icd::summary::Summary;
 use std::fmt::Write;
 
-/// Everything, at most `top` kernels.
+/// The whole report, with at most `top` kernels.
 pub fn text(summary: &Summary, top: usize) -> String {
     let mut out = String::from("\n== aethercl ==\n");
     for finding in &summary.findings {

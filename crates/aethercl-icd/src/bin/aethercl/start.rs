@@ -1,18 +1,28 @@
-//! Starts a program so that it finds the driver, and collects what the driver wrote.
+//! Starts a program with environment variables that make it load the driver, and reads the reports that the driver wrote.
 
 use aethercl_icd::summary::Summary;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-/// Runs a program to its end; what it did on simulated GPUs, if anything. `silent`: its standard output is dropped.
-pub fn start(
-    program: &[String],
-    check: &str,
-    profiles: Option<&str>,
-    timeout: Option<f64>,
-    silent: bool,
-) -> Result<(ExitStatus, Option<Summary>), String> {
+/// Options of a run.
+#[derive(Clone, Copy, Default)]
+pub struct How<'a> {
+    /// Checks.
+    pub check: &'a str,
+    /// Devices; `None` for the driver's default.
+    pub profiles: Option<&'a str>,
+    /// Time limit of a work-group in seconds.
+    pub timeout: Option<f64>,
+    /// Discard its standard output.
+    pub silent: bool,
+    /// Record the data of the HTML page.
+    pub detail: bool,
+}
+
+/// Runs a program to its end; returns its exit status and the merged reports, if it used the driver.
+pub fn start(program: &[String], how: How<'_>) -> Result<(ExitStatus, Option<Summary>), String> {
+    let How { check, profiles, timeout, silent, detail } = how;
     aethercl::Checks::parse(check)?;
     let library = library()?;
     let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
@@ -26,9 +36,14 @@ pub fn start(
     if silent {
         command.stdout(Stdio::null());
     }
-    // The one for Khronos' loader, the other for both; a trailing slash tells ocl-icd that it is a folder.
+    // `OCL_ICD_FILENAMES` is for the Khronos loader, `OCL_ICD_VENDORS` for both loaders; ocl-icd needs the trailing slash to see a folder.
     command.env("OCL_ICD_FILENAMES", &library).env("OCL_ICD_VENDORS", format!("{}/", vendors.display()));
     command.env("AETHERCL_REPORT", folder.path().join("%p.json")).env("AETHERCL_CHECK", check);
+    if detail {
+        command.env("AETHERCL_REPORT_DETAIL", "1");
+    } else {
+        command.env_remove("AETHERCL_REPORT_DETAIL");
+    }
     if let Some(profiles) = profiles {
         command.env("AETHERCL_PROFILES", profiles);
     }
@@ -39,7 +54,7 @@ pub fn start(
     Ok((status, collect(folder.path())?))
 }
 
-/// What the processes of the program wrote; none where none did.
+/// Merges the reports of all processes; `None` if there are none.
 fn collect(folder: &Path) -> Result<Option<Summary>, String> {
     let mut all: Option<Summary> = None;
     for entry in std::fs::read_dir(folder).map_err(|e| e.to_string())?.flatten() {
@@ -54,7 +69,7 @@ fn collect(folder: &Path) -> Result<Option<Summary>, String> {
     Ok(all)
 }
 
-/// The driver: `AETHERCL_LIBRARY`, or one of its names beside this program or in `lib` beside its folder.
+/// Path of the driver: `AETHERCL_LIBRARY`, or a library in the folder of this program or in `../lib`.
 fn library() -> Result<PathBuf, String> {
     if let Some(path) = std::env::var_os("AETHERCL_LIBRARY") {
         let path = PathBuf::from(path);

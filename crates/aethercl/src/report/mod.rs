@@ -1,0 +1,18 @@
+//! What programs did on simulated GPUs, as data, and the page that draws it.
+//!
+//! The machine fills in what it saw where [`Options::journal`](crate::machine::Options::journal) is set; its host adds calls of its own and
+//! what checks found. Lists that grow with the run have an end, and say how many entries were left out; sums are of everything.
+
+mod data;
+mod fill;
+mod page;
+
+pub use data::{
+    Call, Ceilings, Command, Device, Figures, Finding, Function, Kernel, Launch, Limit, Line, MemoryCurve,
+    MemoryEvent, Part, Report, Source, Transfer,
+};
+pub use fill::{ceilings, figures, finding, launch};
+pub use page::page;
+
+/// Entries that each list of a report has at most.
+pub const KEPT: usize = 10_000;
