@@ -7,8 +7,10 @@
 
 mod answer;
 mod app;
+mod bound;
 mod error;
 mod fields;
+mod forms;
 mod guard;
 mod io;
 mod listen;
@@ -20,6 +22,7 @@ mod registry;
 mod routes;
 mod schemas;
 mod stream;
+mod tools;
 mod wishes;
 mod worker;
 

@@ -1,9 +1,11 @@
 //! A loaded model as the HTTP side sees it: what its texts are made of, and the way to the thread that it works on.
 
 use crate::error::{ApiError, ApiResult};
+use crate::forms::{Calls, Forms, THINK};
 use crate::metrics::{Busy, OfModel};
-use crate::reader::{Calls, Forms, Reader};
+use crate::reader::Reader;
 use crate::schemas::Schemas;
+use crate::tools::Tools;
 use crate::worker::{Asked, Command, Piece, Status, Ticket, Worker};
 use netcl::device::{Device, Error, Result, guarded};
 use netcl::llm::engine::{EngineOptions, Job, Options, Prompts, Talk};
@@ -225,9 +227,9 @@ impl Loaded {
     }
 
     /// Reads an answer; calls only where functions were given.
-    pub fn reader(&self, tools: bool) -> Reader {
+    pub fn reader(&self, tools: Option<&Arc<Tools>>) -> Reader {
         let forms = self.text.as_ref().map(|text| text.forms).unwrap_or_default();
-        Reader::new(Forms { calls: forms.calls.filter(|_| tools), ..forms })
+        Reader::new(forms, tools.cloned())
     }
 
     /// Whether its thread still takes requests.
@@ -432,9 +434,10 @@ fn text_parts(model: &LoadedModel) -> Result<Option<TextParts>> {
 fn forms(tokenizer: &Tokenizer, templates: &Templates, prompts: &Prompts) -> Forms {
     let calls = templates.get(None, true).ok().and_then(|template| Calls::of_template(template.text()));
     let Ok(template) = templates.get(None, false) else { return Forms { calls, ..Forms::default() } };
-    let thinks = template.text().contains("</think>");
+    let channels = calls == Some(Calls::Channels);
+    let thinks = template.text().contains(THINK[1]);
     let message = serde_json::json!({ "role": "user", "content": "?" });
     let talk = Talk { messages: std::slice::from_ref(&message), ..Talk::default() };
     let prompt = prompts.render(tokenizer, template, talk).map(|(text, _)| text).unwrap_or_default();
-    Forms { calls, thinks, thinking: thinks && prompt.trim_end().ends_with("<think>") }
+    Forms { calls, channels, thinks, thinking: thinks && prompt.trim_end().ends_with(THINK[0]) }
 }

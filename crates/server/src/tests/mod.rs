@@ -3,6 +3,7 @@
 mod api;
 mod client;
 mod faults;
+mod tools;
 
 use crate::app::{App, ServeOptions};
 use crate::listen;
@@ -22,6 +23,9 @@ use std::time::Duration;
 
 const TEMPLATE: &str =
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>";
+/// The same for a family that calls functions.
+pub const TAGGED: &str = "{% if tools %}<|system|>{% for t in tools %}{{ t.function.name }}{% endfor %} <tool_call>{\"name\": …}</tool_call><|end|>{% endif %}\
+    {% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>";
 const SPECIALS: [&str; 4] = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"];
 const WIDTH: usize = 32;
 const LAYERS: usize = 2;
@@ -132,13 +136,22 @@ pub struct Setup {
     pub budget: Option<u64>,
     pub names: Vec<&'static str>,
     pub device: Device,
+    pub template: &'static str,
 }
 
 impl Default for Setup {
     fn default() -> Self {
         let options = ServeOptions { port: 0, ..ServeOptions::default() };
         let device = test_device().unwrap();
-        Self { options, parallel: 4, queue: 16, budget: None, names: vec!["tiny"], device }
+        Self {
+            options,
+            parallel: 4,
+            queue: 16,
+            budget: None,
+            names: vec!["tiny"],
+            device,
+            template: TEMPLATE,
+        }
     }
 }
 
@@ -150,6 +163,7 @@ impl Server {
     pub fn with(setup: Setup) -> Self {
         let folder = tempfile::tempdir().unwrap();
         write_model(folder.path());
+        std::fs::write(folder.path().join("chat_template.jinja"), setup.template).unwrap();
         let spec = |name: &&str| ModelSpec {
             name: (*name).into(),
             path: folder.path().into(),
