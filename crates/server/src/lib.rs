@@ -17,6 +17,7 @@ mod listen;
 mod logprobs;
 mod metrics;
 mod model;
+mod profile;
 mod reader;
 mod registry;
 mod routes;

@@ -3,6 +3,7 @@
 use crate::error::{ApiError, ApiResult};
 use crate::forms::{Calls, Forms, THINK};
 use crate::metrics::{Busy, OfModel};
+use crate::profile::{Sampled, Times};
 use crate::reader::Reader;
 use crate::schemas::Schemas;
 use crate::tools::Tools;
@@ -57,6 +58,8 @@ pub struct ModelOptions {
     pub engine: EngineOptions,
     /// Texts that wait beside those, at most.
     pub queue: usize,
+    /// Kernels of every so many steps are timed; of none without it.
+    pub profile: Option<usize>,
 }
 
 /// What is known of a loaded model.
@@ -167,15 +170,16 @@ impl Loaded {
                 Ok(model) => model,
                 Err(error) => return drop(tell.send(Err(error))),
             };
-            let begin = || Worker::new(&model, with.engine_options(), Arc::clone(&seen), metrics);
-            let mut worker = match guarded("the engine", begin).and_then(|worker| worker) {
+            let sampled = Sampled::new(&with.devices, with.profile);
+            let begin = || Worker::new(&model, with.engine_options(), Arc::clone(&seen), metrics, sampled);
+            let (mut worker, engine) = match guarded("the engine", begin).and_then(|worker| worker) {
                 Ok(worker) => worker,
                 Err(error) => return drop(tell.send(Err(error))),
             };
             seen.alive.store(true, Ordering::SeqCst);
-            let about = about(&model, worker.longest(), live(&with.devices).saturating_sub(before));
+            let about = about(&model, engine.longest(), live(&with.devices).saturating_sub(before));
             if tell.send(text_parts(&model).map(|text| (about, text))).is_ok() {
-                worker.run(&heard);
+                worker.run(engine, &heard);
             }
         };
         let thread = std::thread::Builder::new().name(format!("model {}", spec.name)).spawn(work);
@@ -250,6 +254,11 @@ impl Loaded {
     /// Notes that it is used.
     pub fn touch(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// What kernels took in steps that were timed.
+    pub fn kernels(&self) -> Times {
+        self.status.kernels.times()
     }
 
     /// How busy it is.

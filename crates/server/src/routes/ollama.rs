@@ -2,7 +2,7 @@
 
 use super::chat::{Conversation, Whole};
 use super::completions::{Prompt, prompts};
-use super::embeddings::embedded;
+use super::embeddings::{MOST_TEXTS, embedded};
 use super::format::missing;
 use super::messages::{messages, tools};
 use super::{Generation, Shared};
@@ -419,7 +419,7 @@ impl Wire for OllamaWire {
 pub async fn embed(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     let mut fields = Fields::of_body(body)?;
     let model = named(app, &mut fields)?;
-    let texts = prompts(fields.any("input"), "input")?;
+    let texts = prompts(fields.any("input"), "input", MOST_TEXTS)?;
     fields.only("truncate", &false.into())?;
     fields.pass_over(&["keep_alive"]);
     options(&mut fields)?;

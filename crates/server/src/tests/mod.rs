@@ -2,6 +2,7 @@
 
 mod api;
 mod client;
+mod failures;
 mod faults;
 mod tools;
 
@@ -125,7 +126,7 @@ pub struct Server {
     pub app: Arc<App>,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    _folder: tempfile::TempDir,
+    pub folder: tempfile::TempDir,
 }
 
 /// What a test changes.
@@ -137,6 +138,7 @@ pub struct Setup {
     pub names: Vec<&'static str>,
     pub device: Device,
     pub template: &'static str,
+    pub profile: Option<usize>,
 }
 
 impl Default for Setup {
@@ -151,6 +153,7 @@ impl Default for Setup {
             names: vec!["tiny"],
             device,
             template: TEMPLATE,
+            profile: None,
         }
     }
 }
@@ -179,6 +182,7 @@ impl Server {
             layers: None,
             engine: EngineOptions { texts: setup.parallel, ..EngineOptions::default() },
             queue: setup.queue,
+            profile: setup.profile,
         };
         let metrics = Metrics::new();
         let models = Models::new(specs, models, setup.budget, &metrics).unwrap();
@@ -200,7 +204,7 @@ impl Server {
             });
         });
         let (app, address) = ready.recv().unwrap();
-        Self { client: Client::new(address), app, stop: Some(stop), thread: Some(thread), _folder: folder }
+        Self { client: Client::new(address), app, stop: Some(stop), thread: Some(thread), folder }
     }
 
     /// Waits until `done` says so; fails after a while.
