@@ -62,6 +62,11 @@ impl Tools {
         }
     }
 
+    /// Whether an answer may have several calls: not if they are not wanted, and a function that has to be called is called once.
+    pub fn may_be_several(&self) -> bool {
+        self.parallel && !matches!(self.choice, Choice::Function(_))
+    }
+
     /// Whether a call has to come.
     pub fn is_forced(&self) -> bool {
         self.choice != Choice::Auto

@@ -174,7 +174,7 @@ impl Text<'_> {
         };
         let one = self.rule(format!(": {one}"));
         let first = self.opening(form);
-        let calls = self.calls(form, &one, tools.parallel);
+        let calls = self.calls(form, &one, tools.may_be_several());
         if tools.is_forced() {
             let thought = self.thought(forms);
             return Ok(format!("{thought} {first} {calls}"));

@@ -126,6 +126,7 @@ fn told(spec: &ModelSpec, loaded: Option<&Loaded>, started: u64) -> Value {
             "quantization": about.quantization,
             "chat_template": loaded.has_template(),
             "reasoning": loaded.reasons(),
+            "tools": loaded.calls_tools(),
         });
     }
     let created = loaded.map_or(started, |loaded| loaded.about.created);

@@ -164,7 +164,6 @@ fn repeated(fields: &Fields) -> Map<String, Value> {
     let defaults = json!({
         "instructions": null, "max_output_tokens": null, "metadata": {}, "temperature": null, "top_p": null,
         "tools": [], "tool_choice": "auto", "parallel_tool_calls": true, "text": { "format": { "type": "text" } }, "reasoning": { "effort": null, "summary": null },
-        "user": null,
     });
     let Value::Object(mut all) = defaults else { return Map::new() };
     for (key, value) in &mut all {
@@ -172,6 +171,8 @@ fn repeated(fields: &Fields) -> Map<String, Value> {
             *value = sent.clone();
         }
     }
+    // A name has no default.
+    all.extend(fields.peek("user").map(|user| ("user".to_owned(), user.clone())));
     all
 }
 
@@ -197,7 +198,7 @@ impl Frame {
         let usage = totals.map(|totals| {
             json!({
                 "input_tokens": totals.prompt,
-                "input_tokens_details": { "cached_tokens": totals.cached },
+                "input_tokens_details": { "cached_tokens": totals.cached, "cache_write_tokens": 0 },
                 "output_tokens": totals.made,
                 "output_tokens_details": { "reasoning_tokens": self.thought(&output) },
                 "total_tokens": totals.prompt + totals.made,
@@ -208,9 +209,10 @@ impl Frame {
             "id": self.id, "object": "response", "created_at": self.created, "status": status, "error": null,
             "incomplete_details": why, "model": self.model, "output": output,
             "previous_response_id": null, "store": false, "truncation": "disabled", "background": false,
-            "service_tier": "default", "usage": usage,
+            "service_tier": "default",
         });
         if let Value::Object(object) = &mut object {
+            object.extend(usage.map(|usage| ("usage".to_owned(), usage)));
             object.extend(self.repeated.clone());
         }
         object
@@ -380,7 +382,9 @@ impl ResponseWire {
         let said = item.said.as_str();
         match item.kind {
             Kind::Call => {
-                events.push(self.about("response.function_call_arguments.done", "arguments", said.into()))
+                let mut done = self.about("response.function_call_arguments.done", "arguments", said.into());
+                done.data["name"] = item.call[1].as_str().into();
+                events.push(done);
             }
             kind => {
                 let done = match kind {
