@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Official clients against a running `netcl serve`: python tools/serve_clients.py http://127.0.0.1:8080 [MODEL]
 
-Needs `pip install openai`; the parts for `ollama` and `jsonschema` run where those packages are. The model needs a chat template; what it says does not
+Needs `pip install openai`; the parts for `ollama`, `jsonschema`, `litellm` and `instructor` run where those packages are. The model needs a chat template; what it says does not
 matter. Ends with 1 and the failed checks if one fails.
 """
 
@@ -105,6 +105,22 @@ def tools(client, model):
     assert answer.choices[0].finish_reason in ("stop", "length", "tool_calls")
     for call in answer.choices[0].message.tool_calls or []:
         assert call.function.name and isinstance(call.function.arguments, str)
+    tool["function"].update(name="person", strict=True, parameters=SCHEMA)
+    ask = dict(model=model, messages=USER, tools=[tool], parallel_tool_calls=False, max_tokens=200)
+    whole = 0
+    for seed, choice in enumerate(["required", {"type": "function", "function": {"name": "person"}}] * 3):
+        answer = client.chat.completions.create(**ask, tool_choice=choice, seed=seed).choices[0]
+        chunks = client.chat.completions.create(**ask, tool_choice=choice, seed=seed, stream=True)
+        deltas = [c for chunk in chunks if chunk.choices for c in chunk.choices[0].delta.tool_calls or []]
+        if answer.finish_reason == "length":
+            continue
+        whole += 1
+        assert answer.finish_reason == "tool_calls" and len(answer.message.tool_calls) == 1
+        call = answer.message.tool_calls[0].function
+        value = json.loads(call.arguments)
+        assert call.name == "person" and value["name"] in ("ada", "bob") and 0 <= value["n"] <= 9 and len(value) == 2
+        assert "".join(d.function.arguments or "" for d in deltas) == call.arguments and len(deltas) > 2
+    assert whole > 0, "no call was complete"
 
 
 @check
@@ -175,6 +191,59 @@ def ollama(client, model):
         raise AssertionError("no error")
     except package.ResponseError as error:
         assert error.status_code == 404
+
+
+@check
+def litellm(client, model):
+    if not has("litellm"):
+        print("skipped: litellm (pip install litellm)")
+        return
+    # Prices are of no interest here, and would be fetched.
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    import litellm as package
+
+    package.suppress_debug_info = True
+    where = dict(model=f"openai/{model}", api_base=str(client.base_url), api_key=client.api_key, messages=USER, max_tokens=12, seed=3)
+    whole = package.completion(**where)
+    parts = package.completion(**where, stream=True)
+    text = "".join(p.choices[0].delta.content or "" for p in parts)
+    assert text == whole.choices[0].message.content and whole.usage.completion_tokens <= 12
+    try:
+        package.completion(**where, frobnicate=1)
+        raise AssertionError("no error")
+    except package.BadRequestError as error:
+        assert "frobnicate" in str(error)
+
+
+@check
+def instructor(client, model):
+    if not has("instructor"):
+        print("skipped: instructor (pip install instructor)")
+        return
+    from typing import Literal
+
+    import instructor as package
+    import pydantic
+    from instructor.core.exceptions import IncompleteOutputException
+
+    class Person(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(extra="forbid")
+        name: Literal["ada", "bob"]
+        n: int = pydantic.Field(ge=0, le=9)
+
+    # Schemas for all models; calls of functions where the template has them.
+    calls = client.models.retrieve(model).netcl["tools"]
+    for mode in [package.Mode.JSON_SCHEMA] + [package.Mode.TOOLS] * calls:
+        own = package.from_openai(client, mode=mode)
+        for seed in range(8):
+            try:
+                made = own.chat.completions.create(model=model, messages=USER, response_model=Person, max_retries=1, max_tokens=200, seed=seed)
+            except IncompleteOutputException:
+                continue
+            assert made.name in ("ada", "bob") and 0 <= made.n <= 9
+            break
+        else:
+            raise AssertionError(f"{mode}: no answer was complete")
 
 
 def main():

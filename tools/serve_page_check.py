@@ -5,7 +5,8 @@
     python tools/serve_page_check.py --netcl target/release/netcl --model FOLDER --screenshots DIR
 
 FOLDER is a model with or without a chat template; any answers will do. The script starts the server itself, on a free port, and ends it. It
-fails with the first thing that is not so.
+fails with the first thing that is not so. With --axe FILE, the axe.min.js of the npm package axe-core, both pages are held to its rules as well, in
+light and dark.
 """
 
 import argparse
@@ -32,7 +33,20 @@ def wait(page, what, seconds=60):
         time.sleep(0.05)
 
 
-def check(page, url, server, pictures):
+def accessible(page, axe, what):
+    """No rule of axe-core is broken, in both colours."""
+    if axe is None:
+        return
+    page.evaluate(axe)
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        found = page.evaluate("axe.run(document)")
+        broken = [f"{rule['id']} ({rule['impact']}): {rule['help']}: {node['html'][:120]}" for rule in found["violations"] for node in rule["nodes"]]
+        assert not broken, f"{what}, {scheme}:\n" + "\n".join(broken)
+        print(f"axe-core: {what}, {scheme}: {len(found['passes'])} rules hold, {len(found['incomplete'])} it cannot tell")
+
+
+def check(page, url, server, pictures, axe):
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda message: errors.append(message.text) if "Content Security Policy" in message.text else None)
@@ -53,6 +67,8 @@ def check(page, url, server, pictures):
     assert page.locator("#spoken").inner_text(), "the answer's end is not announced"
     first = page.evaluate("current.messages[1].content")
     page.screenshot(path=pictures / "chat-light.png")
+    accessible(page, axe, "a conversation")
+    page.emulate_media(color_scheme="light")
 
     # The same seed gives the same answer again.
     page.get_by_role("button", name="Answer again").click()
@@ -85,6 +101,11 @@ def check(page, url, server, pictures):
     assert answers.last.locator("img").count() == 0 and answers.last.locator("a").count() == 1
     assert answers.last.locator("strong, li, pre").count() == 4
 
+    page.get_by_role("button", name="Settings", exact=True).click()
+    accessible(page, axe, "a conversation with marks, and settings")
+    page.get_by_role("button", name="Settings", exact=True).click()
+    page.emulate_media(color_scheme="light")
+
     # A reload keeps conversation and settings.
     before = page.evaluate("JSON.stringify(current.messages)")
     page.reload()
@@ -103,10 +124,12 @@ def check(page, url, server, pictures):
     expect(page.locator("#search")).to_be_focused()
     page.keyboard.press("Control+k")
     page.screenshot(path=pictures / "chat-360.png")
+    accessible(page, axe, "360 px")
     page.goto(url + "/device")
     expect(page.locator("#up")).not_to_have_text("…")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     page.screenshot(path=pictures / "device-360.png")
+    accessible(page, axe, "the device's page")
     page.set_viewport_size({"width": 1000, "height": 800})
 
     # The server goes: it is said, and what was typed is there.
@@ -127,6 +150,7 @@ def main():
     parser.add_argument("--netcl", default="target/release/netcl")
     parser.add_argument("--model", required=True)
     parser.add_argument("--chromium", help="the browser's program; without it playwright's own")
+    parser.add_argument("--axe", type=Path, help="axe.min.js of axe-core")
     parser.add_argument("--screenshots", type=Path, default=Path(tempfile.mkdtemp()))
     args = parser.parse_args()
     args.screenshots.mkdir(parents=True, exist_ok=True)
@@ -134,7 +158,7 @@ def main():
     try:
         with sync_playwright() as driver:
             browser = driver.chromium.launch(executable_path=args.chromium, args=["--no-sandbox"])
-            check(browser.new_page(viewport={"width": 1000, "height": 800}), url, server, args.screenshots)
+            check(browser.new_page(viewport={"width": 1000, "height": 800}), url, server, args.screenshots, args.axe and args.axe.read_text())
             browser.close()
     finally:
         server.kill()

@@ -91,6 +91,60 @@ fn what_cannot_be_served_is_said() {
     assert_eq!(run(&["-m", "none.gguf", "--memory", "much"]).0, Some(2));
 }
 
+/// An adapter of rank 1 as PEFT saves it, for the outputs of the first layer's attention.
+fn adapter(folder: &Path) {
+    let config = r#"{"peft_type": "LORA", "r": 1, "lora_alpha": 64, "target_modules": ["o_proj"], "bias": "none", "task_type": "CAUSAL_LM"}"#;
+    std::fs::write(folder.join("adapter_config.json"), config).unwrap();
+    let name = |part: &str| format!("base_model.model.model.layers.0.self_attn.o_proj.lora_{part}.weight");
+    let header = format!(
+        r#"{{"{}": {{"dtype": "F32", "shape": [1, 64], "data_offsets": [0, 256]}}, "{}": {{"dtype": "F32", "shape": [64, 1], "data_offsets": [256, 512]}}}}"#,
+        name("A"),
+        name("B")
+    );
+    let numbers = (0..128u8).flat_map(|n| (f32::from(n % 7) - 3.0).to_le_bytes());
+    let bytes: Vec<u8> =
+        (header.len() as u64).to_le_bytes().into_iter().chain(header.bytes()).chain(numbers).collect();
+    std::fs::write(folder.join("adapter_model.safetensors"), bytes).unwrap();
+}
+
+#[test]
+fn an_adapter_is_a_model_of_its_own() {
+    let Some(model) = model("serve-lora") else { return };
+    let folder = common::folder("serve-lora-adapter");
+    adapter(&folder);
+    let lora = format!("tuned={}", folder.display());
+    let (child, url) = serve(&model, &["--lora", &lora]);
+    let said = |model: &str| {
+        let body = format!(
+            r#"{{"model": "{model}", "prompt": "Once upon a time", "max_tokens": 20, "temperature": 0}}"#
+        );
+        let answer = post(&url, "/v1/completions", "none", &body);
+        assert!(
+            answer.starts_with("HTTP/1.1 200") && answer.contains(&format!("\"model\":\"{model}\"")),
+            "{answer}"
+        );
+        let from = answer.find("\"text\":").unwrap();
+        answer[from..].split("\"logprobs\"").next().unwrap().to_owned()
+    };
+    let (plain, tuned) = (said("tiny"), said("tuned"));
+    assert!(plain != tuned && said("tiny") == plain && said("tuned") == tuned, "{plain} {tuned}");
+    assert!(
+        post(&url, "/v1/completions", "none", r#"{"model": "other", "prompt": "a"}"#)
+            .starts_with("HTTP/1.1 404")
+    );
+    stopped(child);
+    // One that does not fit says so when it is asked for, and the model without it goes on.
+    std::fs::remove_file(folder.join("adapter_model.safetensors")).unwrap();
+    let (child, url) = serve(&model, &["--lora", &lora]);
+    let answer =
+        post(&url, "/v1/completions", "none", r#"{"model": "tuned", "prompt": "a", "max_tokens": 1}"#);
+    assert!(answer.starts_with("HTTP/1.1 500") && answer.contains("adapter_model.safetensors"), "{answer}");
+    let answer = post(&url, "/v1/completions", "none", r#"{"prompt": "a", "max_tokens": 1}"#);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    stopped(child);
+    [model, folder].iter().for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
+}
+
 /// The packages of others, where `NETCL_PYTHON` names a Python that has them.
 #[test]
 fn official_clients_are_answered() {

@@ -71,7 +71,8 @@ impl Args {
     }
 
     fn request(&self, stops: &StopTexts, slide: bool) -> Request {
-        Request { max: Some(self.n), stops: stops.clone(), ignore_ends: self.ignore_eos, slide }
+        let ignore_ends = self.ignore_eos;
+        Request { max: Some(self.n), stops: stops.clone(), ignore_ends, slide, ..Request::default() }
     }
 }
 

@@ -81,6 +81,9 @@ pub struct Args {
     device: String,
     #[command(flatten)]
     division: crate::loading::DivisionArgs,
+    /// Time the kernels of every Nth step of the engine, 64th without a number, for /device
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "64", value_parser = clap::value_parser!(u32).range(1..))]
+    profile: Option<u32>,
     /// How lines of the log look: text or json
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
@@ -200,6 +203,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         layers: args.division.layers.clone(),
         engine,
         queue: usize::from(args.max_queue),
+        profile: args.profile.map(|every| every as usize),
     };
     context.answering(|| netcl_server::serve(specs, models, args.memory, options, out::result))
 }

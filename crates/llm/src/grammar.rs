@@ -64,22 +64,15 @@ impl Grammars {
     /// # Errors
     /// `Format` for a schema that is wrong, and for a keyword that is not supported, with its name.
     pub fn json_schema(&self, schema: &Value) -> Result<Grammar> {
-        let mut schema = if *schema == Value::Bool(true) { json!({}) } else { schema.clone() };
-        if let Some(fields) = schema.as_object_mut() {
-            let own = fields.entry(OPTIONS).or_insert_with(|| json!({}));
-            if !own.is_object() {
-                return Err(Error::format(format!("JSON schema: {OPTIONS} is {own}, expected an object")));
-            }
-            if own.get("lenient").is_some_and(|lenient| *lenient != Value::Bool(false)) {
-                return Err(Error::format(format!(
-                    "JSON schema: {OPTIONS}.lenient would pass over keywords that are not supported"
-                )));
-            }
-            if own.get("whitespace_pattern").is_none() && own.get("whitespace_flexible").is_none() {
-                own["whitespace_pattern"] = WHITE_SPACE.into();
-            }
-        }
-        self.grammar("JSON schema", TopLevelGrammar::from_json_schema(schema))
+        self.grammar("JSON schema", TopLevelGrammar::from_json_schema(prepared(schema)?))
+    }
+
+    /// A schema as a part of a [grammar](Self::lark): what stands behind a rule's colon. References are within the schema.
+    ///
+    /// # Errors
+    /// `Format` for options that would pass over keywords. What else is wrong is an error of the whole.
+    pub fn nested(schema: &Value) -> Result<String> {
+        Ok(format!("%json {}", prepared(schema)?))
     }
 
     /// JSON objects of any kind.
@@ -185,6 +178,26 @@ impl Grammar {
     pub fn is_finished(&self) -> bool {
         self.ended || (self.matcher.is_stopped() && !self.matcher.is_error())
     }
+}
+
+/// A schema with options under which nothing is passed over and white space ends.
+fn prepared(schema: &Value) -> Result<Value> {
+    let mut schema = if *schema == Value::Bool(true) { json!({}) } else { schema.clone() };
+    if let Some(fields) = schema.as_object_mut() {
+        let own = fields.entry(OPTIONS).or_insert_with(|| json!({}));
+        if !own.is_object() {
+            return Err(Error::format(format!("JSON schema: {OPTIONS} is {own}, expected an object")));
+        }
+        if own.get("lenient").is_some_and(|lenient| *lenient != Value::Bool(false)) {
+            return Err(Error::format(format!(
+                "JSON schema: {OPTIONS}.lenient would pass over keywords that are not supported"
+            )));
+        }
+        if own.get("whitespace_pattern").is_none() && own.get("whitespace_flexible").is_none() {
+            own["whitespace_pattern"] = WHITE_SPACE.into();
+        }
+    }
+    Ok(schema)
 }
 
 fn wrong(what: &str, error: &impl std::fmt::Display) -> Error {

@@ -7,19 +7,23 @@
 
 mod answer;
 mod app;
+mod bound;
 mod error;
 mod fields;
+mod forms;
 mod guard;
 mod io;
 mod listen;
 mod logprobs;
 mod metrics;
 mod model;
+mod profile;
 mod reader;
 mod registry;
 mod routes;
 mod schemas;
 mod stream;
+mod tools;
 mod wishes;
 mod worker;
 

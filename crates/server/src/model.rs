@@ -1,9 +1,12 @@
 //! A loaded model as the HTTP side sees it: what its texts are made of, and the way to the thread that it works on.
 
 use crate::error::{ApiError, ApiResult};
+use crate::forms::{Calls, Forms, THINK};
 use crate::metrics::{Busy, OfModel};
-use crate::reader::{Calls, Forms, Reader};
+use crate::profile::{Sampled, Times};
+use crate::reader::Reader;
 use crate::schemas::Schemas;
+use crate::tools::Tools;
 use crate::worker::{Asked, Command, Piece, Status, Ticket, Worker};
 use netcl::device::{Device, Error, Result, guarded};
 use netcl::llm::engine::{EngineOptions, Job, Options, Prompts, Talk};
@@ -55,6 +58,8 @@ pub struct ModelOptions {
     pub engine: EngineOptions,
     /// Texts that wait beside those, at most.
     pub queue: usize,
+    /// Kernels of every so many steps are timed; of none without it.
+    pub profile: Option<usize>,
 }
 
 /// What is known of a loaded model.
@@ -165,15 +170,16 @@ impl Loaded {
                 Ok(model) => model,
                 Err(error) => return drop(tell.send(Err(error))),
             };
-            let begin = || Worker::new(&model, with.engine_options(), Arc::clone(&seen), metrics);
-            let mut worker = match guarded("the engine", begin).and_then(|worker| worker) {
+            let sampled = Sampled::new(&with.devices, with.profile);
+            let begin = || Worker::new(&model, with.engine_options(), Arc::clone(&seen), metrics, sampled);
+            let (mut worker, engine) = match guarded("the engine", begin).and_then(|worker| worker) {
                 Ok(worker) => worker,
                 Err(error) => return drop(tell.send(Err(error))),
             };
             seen.alive.store(true, Ordering::SeqCst);
-            let about = about(&model, worker.longest(), live(&with.devices).saturating_sub(before));
+            let about = about(&model, engine.longest(), live(&with.devices).saturating_sub(before));
             if tell.send(text_parts(&model).map(|text| (about, text))).is_ok() {
-                worker.run(&heard);
+                worker.run(engine, &heard);
             }
         };
         let thread = std::thread::Builder::new().name(format!("model {}", spec.name)).spawn(work);
@@ -225,9 +231,9 @@ impl Loaded {
     }
 
     /// Reads an answer; calls only where functions were given.
-    pub fn reader(&self, tools: bool) -> Reader {
+    pub fn reader(&self, tools: Option<&Arc<Tools>>) -> Reader {
         let forms = self.text.as_ref().map(|text| text.forms).unwrap_or_default();
-        Reader::new(Forms { calls: forms.calls.filter(|_| tools), ..forms })
+        Reader::new(forms, tools.cloned())
     }
 
     /// Whether its thread still takes requests.
@@ -248,6 +254,11 @@ impl Loaded {
     /// Notes that it is used.
     pub fn touch(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// What kernels took in steps that were timed.
+    pub fn kernels(&self) -> Times {
+        self.status.kernels.times()
     }
 
     /// How busy it is.
@@ -432,9 +443,10 @@ fn text_parts(model: &LoadedModel) -> Result<Option<TextParts>> {
 fn forms(tokenizer: &Tokenizer, templates: &Templates, prompts: &Prompts) -> Forms {
     let calls = templates.get(None, true).ok().and_then(|template| Calls::of_template(template.text()));
     let Ok(template) = templates.get(None, false) else { return Forms { calls, ..Forms::default() } };
-    let thinks = template.text().contains("</think>");
+    let channels = calls == Some(Calls::Channels);
+    let thinks = template.text().contains(THINK[1]);
     let message = serde_json::json!({ "role": "user", "content": "?" });
     let talk = Talk { messages: std::slice::from_ref(&message), ..Talk::default() };
     let prompt = prompts.render(tokenizer, template, talk).map(|(text, _)| text).unwrap_or_default();
-    Forms { calls, thinks, thinking: thinks && prompt.trim_end().ends_with("<think>") }
+    Forms { calls, channels, thinks, thinking: thinks && prompt.trim_end().ends_with(THINK[0]) }
 }

@@ -40,6 +40,14 @@ impl Schemas {
         self.kept(schema.to_string(), |grammars| grammars.json_schema(schema), param)
     }
 
+    /// Texts of a grammar that was made of a request's fields; `param` is the one that it is about.
+    ///
+    /// # Errors
+    /// 400 for what the grammar's parser refuses.
+    pub fn lark(&self, grammar: &str, param: &str) -> ApiResult<Grammar> {
+        self.kept(grammar.to_owned(), |grammars| grammars.lark(grammar), param)
+    }
+
     fn kept(
         &self,
         key: String,
@@ -68,5 +76,31 @@ impl Schemas {
             kept.pop_front();
         }
         Ok(grammar)
+    }
+}
+
+/// What an answer has to follow.
+#[derive(Clone, Debug, Default)]
+pub enum Format {
+    /// Nothing.
+    #[default]
+    Text,
+    /// Any JSON object.
+    Object,
+    /// A schema, and the field that it stands in.
+    Schema(Value, String),
+}
+
+impl Format {
+    /// Its grammar.
+    ///
+    /// # Errors
+    /// 400 for a schema that is wrong, or has a keyword that cannot be enforced.
+    pub fn grammar(&self, schemas: &Schemas) -> ApiResult<Option<Grammar>> {
+        match self {
+            Self::Text => Ok(None),
+            Self::Object => schemas.object().map(Some),
+            Self::Schema(schema, param) => schemas.schema(schema, param).map(Some),
+        }
     }
 }

@@ -43,6 +43,8 @@ pub struct Wishes {
     pub logprobs: Option<usize>,
     /// Whether tokens that end a text are passed over.
     pub ignore_ends: bool,
+    /// Whether names of control tokens are part of a text.
+    pub controls: bool,
 }
 
 impl Wishes {
@@ -69,6 +71,7 @@ impl Wishes {
             choices: fields.whole("n", 1, MOST_CHOICES)?.unwrap_or(1),
             logprobs: None,
             ignore_ends: fields.flag("ignore_eos")?.unwrap_or(false),
+            controls: false,
         })
     }
 
@@ -136,7 +139,8 @@ impl Wishes {
             sampler = sampler.following(grammar);
         }
         let stops = StopTexts::new(self.stops.clone()).map_err(|e| ApiError::of_field("stop", &e))?;
-        let request = Request { max: self.max, stops, ignore_ends: self.ignore_ends, slide: false };
+        let (ignore_ends, controls) = (self.ignore_ends, self.controls);
+        let request = Request { max: self.max, stops, ignore_ends, slide: false, controls };
         Ok(Job { logprobs: self.logprobs, ..Job::new(prompt, sampler, request) })
     }
 }

@@ -2,6 +2,7 @@
 //! asked for them. With nothing to do it waits for a command; it never waits for a reader.
 
 use crate::metrics::OfModel;
+use crate::profile::{Kernels, Sampled};
 use netcl::device::{Error, Result, guarded};
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::{
@@ -11,12 +12,15 @@ use netcl::llm::sampler::{Finish, Sampler};
 use netcl::nn::layers::Mode;
 use netcl::nn::model::Model as _;
 use netcl::tensor::{Tensor, no_grad};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+
+/// How long building kernels before the first request may take.
+const WARM: Duration = Duration::from_secs(20);
 
 /// Names what one HTTP request asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,6 +91,8 @@ pub struct Status {
     load: Mutex<Load>,
     /// Whether it still takes commands.
     pub alive: AtomicBool,
+    /// What kernels take, if steps are timed.
+    pub kernels: Kernels,
 }
 
 impl Status {
@@ -110,18 +116,26 @@ struct Listener {
     last: Option<Instant>,
 }
 
+/// Texts whose vectors are wanted.
+struct Embedding {
+    texts: VecDeque<Vec<u32>>,
+    vectors: Vec<Vec<f32>>,
+    reply: oneshot::Sender<Result<Vec<Vec<f32>>>>,
+}
+
 /// A model at work.
 pub struct Worker<'a> {
     model: &'a LoadedModel,
     options: EngineOptions,
-    engine: Engine<'a>,
     listeners: HashMap<RequestId, Listener>,
+    embeddings: VecDeque<Embedding>,
     status: Arc<Status>,
     metrics: OfModel,
+    sampled: Sampled,
 }
 
 impl<'a> Worker<'a> {
-    /// With an engine of its own.
+    /// With the engine that [`run`](Self::run) begins with, whose kernels are built.
     ///
     /// # Errors
     /// Those of [`LoadedModel::engine`].
@@ -130,63 +144,77 @@ impl<'a> Worker<'a> {
         options: EngineOptions,
         status: Arc<Status>,
         metrics: OfModel,
-    ) -> Result<Self> {
+        sampled: Sampled,
+    ) -> Result<(Self, Engine<'a>)> {
         let mut engine = model.engine(options, Speculation::Off)?;
-        warm(model, &mut engine)?;
+        warm(model, &mut engine, options.texts)?;
         status.set(engine.load());
-        Ok(Self { model, options, engine, listeners: HashMap::new(), status, metrics })
-    }
-
-    /// Tokens that a text can have.
-    pub fn longest(&self) -> usize {
-        self.engine.longest()
+        let (listeners, embeddings) = (HashMap::new(), VecDeque::new());
+        Ok((Self { model, options, listeners, embeddings, status, metrics, sampled }, engine))
     }
 
     /// Works until it is told to stop or nobody can tell it anything any more.
-    pub fn run(&mut self, commands: &Receiver<Command>) {
-        loop {
-            if !self.hear(commands) {
-                break;
-            }
-            match guarded("the engine", || self.engine.step()).and_then(|events| events) {
-                Ok(events) => self.tell(events),
-                Err(error) => {
-                    if let Err(error) = self.restart(&error) {
+    pub fn run(&mut self, mut engine: Engine<'a>, commands: &Receiver<Command>) {
+        while self.hear(&mut engine, commands) {
+            self.embed();
+            if !engine.is_idle()
+                && let Err(error) = self.step(&mut engine)
+            {
+                // All texts end with it, and the next ones have a new engine; there may be no memory for two.
+                tracing::error!("a step of the engine failed: {error}");
+                self.fail_all(&error);
+                drop(engine);
+                engine = match self.model.engine(self.options, Speculation::Off) {
+                    Ok(engine) => engine,
+                    Err(error) => {
                         tracing::error!("the model is given up: {error}");
                         break;
                     }
-                }
+                };
             }
-            self.status.set(self.engine.load());
+            self.status.set(engine.load());
         }
         self.status.alive.store(false, Ordering::SeqCst);
         self.fail_all(&Error::device("the server is stopping"));
     }
 
+    fn step(&mut self, engine: &mut Engine<'a>) -> Result<()> {
+        let timed = self.sampled.begin();
+        let events = guarded("the engine", || engine.step()).and_then(|events| events);
+        if timed {
+            self.sampled.end(&self.status.kernels)?;
+        }
+        self.tell(engine, events?);
+        Ok(())
+    }
+
     /// Takes the commands that are there; waits for one if there is nothing to do. False at the end.
-    fn hear(&mut self, commands: &Receiver<Command>) -> bool {
+    fn hear(&mut self, engine: &mut Engine<'a>, commands: &Receiver<Command>) -> bool {
         loop {
-            let command = match self.engine.is_idle() {
+            let command = match engine.is_idle() && self.embeddings.is_empty() {
                 true => commands.recv().map_err(|_| TryRecvError::Disconnected),
                 false => commands.try_recv(),
             };
             match command {
-                Ok(Command::Generate(asked)) => self.add(*asked),
-                Ok(Command::Cancel(ticket)) => self.cancel(ticket),
-                Ok(Command::Embed(texts, reply)) => drop(reply.send(self.embed(&texts))),
+                Ok(Command::Generate(asked)) => self.add(engine, *asked),
+                Ok(Command::Cancel(ticket)) => self.cancel(engine, ticket),
+                Ok(Command::Embed(texts, reply)) => {
+                    let (texts, vectors) = (texts.into(), Vec::new());
+                    self.embeddings.push_back(Embedding { texts, vectors, reply });
+                }
                 Err(TryRecvError::Empty) => return true,
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
             }
-            self.status.set(self.engine.load());
+            self.status.set(engine.load());
         }
     }
 
-    fn add(&mut self, asked: Asked) {
+    fn add(&mut self, engine: &mut Engine<'a>, asked: Asked) {
         let Asked { ticket, job, choices, first, tell, mut places } = asked;
         if tell.is_closed() {
             return;
         }
-        match self.engine.add_choices(job, choices) {
+        match engine.add_choices(job, choices) {
             Ok(ids) => {
                 for (at, id) in ids.into_iter().enumerate() {
                     let Some(place) = places.split(1) else { continue };
@@ -206,23 +234,23 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn cancel(&mut self, ticket: Ticket) {
+    fn cancel(&mut self, engine: &mut Engine<'a>, ticket: Ticket) {
         let ids: Vec<RequestId> =
             self.listeners.iter().filter(|(_, l)| l.ticket == ticket).map(|(id, _)| *id).collect();
-        self.end(&ids);
+        self.end(engine, &ids);
     }
 
     /// Ends texts that nobody waits for any more.
-    fn end(&mut self, ids: &[RequestId]) {
+    fn end(&mut self, engine: &mut Engine<'a>, ids: &[RequestId]) {
         for id in ids {
-            drop(self.engine.cancel(*id));
+            drop(engine.cancel(*id));
             self.listeners.remove(id);
             self.metrics.cancelled.inc();
         }
     }
 
     /// Hands out what a step gave, in one piece a text.
-    fn tell(&mut self, events: Vec<Event>) {
+    fn tell(&mut self, engine: &mut Engine<'a>, events: Vec<Event>) {
         let (mut order, mut pieces) = (Vec::new(), HashMap::new());
         for event in events {
             let id = event.id();
@@ -261,15 +289,7 @@ impl<'a> Worker<'a> {
                 gone.push(id);
             }
         }
-        self.end(&gone);
-    }
-
-    /// After an error of the device: all texts end with it, and the next ones have a new engine.
-    fn restart(&mut self, error: &Error) -> Result<()> {
-        tracing::error!("a step of the engine failed: {error}");
-        self.fail_all(error);
-        self.engine = self.model.engine(self.options, Speculation::Off)?;
-        Ok(())
+        self.end(engine, &gone);
     }
 
     fn fail_all(&mut self, error: &Error) {
@@ -281,31 +301,59 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Means of the last layer's states behind its norm, of length 1.
-    fn embed(&mut self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>> {
-        let one = |ids: &Vec<u32>| {
-            let decoder = self.model.decoder();
-            let tensor = Tensor::from_u32(decoder.params().device(), [1, ids.len()], ids)?;
-            let states = no_grad(|| decoder.features(&tensor, Mode::eval()))?.to_vec()?;
-            Ok(mean(&states, ids.len()))
-        };
-        let all = || texts.iter().map(one).collect::<Result<Vec<_>>>();
-        let made = guarded("embedding a text", all).and_then(|made| made)?;
-        self.metrics.prompt_tokens.inc_by(texts.iter().map(|ids| ids.len() as u64).sum());
-        Ok(made)
+    /// Goes on with vectors that are wanted, by about as many tokens as the engine reads of a prompt between two steps: streams go on meanwhile.
+    fn embed(&mut self) {
+        let mut left = self.options.chunk;
+        while left > 0 {
+            let Some(first) = self.embeddings.front_mut() else { return };
+            let made = match first.texts.pop_front() {
+                _ if first.reply.is_closed() => Err(Error::device("nobody waits for it")),
+                None => Ok(None),
+                Some(ids) => {
+                    left = left.saturating_sub(ids.len());
+                    let model = self.model;
+                    let vector = guarded("embedding a text", || embedded(model, &ids)).and_then(|made| made);
+                    self.metrics.prompt_tokens.inc_by(ids.len() as u64);
+                    vector.map(Some)
+                }
+            };
+            match made {
+                Ok(Some(vector)) => first.vectors.push(vector),
+                done => {
+                    let Some(Embedding { vectors, reply, .. }) = self.embeddings.pop_front() else { return };
+                    drop(reply.send(done.map(|_| vectors)));
+                }
+            }
+        }
     }
 }
 
-/// Builds the kernels of a prompt and of steps, so that the first request does not wait for that.
-fn warm(model: &LoadedModel, engine: &mut Engine<'_>) -> Result<()> {
-    let request = Request { max: Some(2), ignore_ends: true, ..Request::default() };
-    let sampler = Sampler::of_ids(model.sampling().clone())?;
-    engine.add(Job::new(vec![0], sampler, request))?;
+/// The mean of the last layer's states behind its norm, of length 1.
+fn embedded(model: &LoadedModel, ids: &[u32]) -> Result<Vec<f32>> {
+    let decoder = model.decoder();
+    let tensor = Tensor::from_u32(decoder.params().device(), [1, ids.len()], ids)?;
+    let states = no_grad(|| decoder.features(&tensor, Mode::eval()))?.to_vec()?;
+    Ok(mean(&states, ids.len()))
+}
+
+/// Builds the kernels of a prompt and of steps of every number of texts, so that no request waits for that: as many texts as there may be, one of
+/// which ends with each step.
+fn warm(model: &LoadedModel, engine: &mut Engine<'_>, texts: usize) -> Result<()> {
+    let began = Instant::now();
+    let mut ids = Vec::new();
+    for n in 0..texts.min(engine.longest().saturating_sub(1)).max(1) {
+        let request = Request { max: Some(2 + n), ignore_ends: true, ..Request::default() };
+        let sampler = Sampler::of_ids(model.sampling().clone())?;
+        ids.push(engine.add(Job::new(vec![0], sampler, request))?);
+    }
     while !engine.is_idle() {
         for event in engine.step()? {
             if let Event::Failed { error, .. } = event {
                 return Err(error);
             }
+        }
+        if began.elapsed() > WARM {
+            ids.iter().for_each(|id| drop(engine.cancel(*id)));
         }
     }
     Ok(())

@@ -65,7 +65,8 @@ pub struct PyModel {
 /// How a text ends: new tokens at most, stop texts, whether end tokens are passed over, and whether the last half of the text is read again where
 /// the context is full.
 fn request(max: Option<usize>, stop: Vec<String>, ignore_eos: bool, slide: bool) -> Result<Request> {
-    Ok(Request { max, stops: StopTexts::new(stop)?, ignore_ends: ignore_eos, slide })
+    let stops = StopTexts::new(stop)?;
+    Ok(Request { max, stops, ignore_ends: ignore_eos, slide, ..Request::default() })
 }
 
 fn activations(name: Option<String>) -> PyResult<Option<Activations>> {

@@ -2,6 +2,7 @@
 
 use super::LoadedModel;
 use crate::sampler::{Finish, Output, Sampler, StopTexts};
+use crate::tokenizer::Tokenizer;
 use netcl_nn::model::{Choice, Continuation, Model as _};
 use netcl_tensor::ops::choose::{Chooser, Rules};
 use netcl_tensor::{Error, Result};
@@ -22,9 +23,18 @@ pub struct Request {
     pub ignore_ends: bool,
     /// Goes on where the context is full: the last half of the text is read again, and what was before is forgotten.
     pub slide: bool,
+    /// Whether the names of control tokens are part of the text.
+    pub controls: bool,
 }
 
 impl Request {
+    /// What makes text of its tokens.
+    pub(super) fn output<'a>(&self, tokenizer: &'a Tokenizer) -> Output<'a> {
+        let output = Output::new(tokenizer, self.stops.clone(), self.max);
+        let output = if self.controls { output.with_controls() } else { output };
+        if self.ignore_ends { output.ignoring_ends() } else { output }
+    }
+
     /// Maximum number of further tokens after `made`, with room for `left` in the context.
     fn wanted(&self, made: usize, left: usize) -> usize {
         let left = if self.slide { usize::MAX } else { left };
@@ -249,10 +259,7 @@ impl<'a> Session<'a> {
         if request.max == Some(0) {
             return Ok(out);
         }
-        let mut output = Output::new(tokenizer, request.stops.clone(), request.max);
-        if request.ignore_ends {
-            output = output.ignoring_ends();
-        }
+        let mut output = request.output(tokenizer);
         sampler.begin(prompt);
         let by = self.chooser(sampler)?;
         let began = Instant::now();

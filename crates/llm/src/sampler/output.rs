@@ -104,6 +104,13 @@ impl<'a> Output<'a> {
         self
     }
 
+    /// Writes control tokens by name, but for those that end the text.
+    #[must_use]
+    pub fn with_controls(mut self) -> Self {
+        self.stream = self.stream.with_controls();
+        self
+    }
+
     /// What was held back, where a text ends early.
     pub fn close(&mut self) -> String {
         let rest = self.stream.finish();

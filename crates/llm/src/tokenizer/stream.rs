@@ -20,6 +20,13 @@ impl<'a> Stream<'a> {
         Self { tokenizer, buffer: Utf8Buffer::default(), control, strip }
     }
 
+    /// Writes control tokens by name.
+    #[must_use]
+    pub fn with_controls(mut self) -> Self {
+        self.control = true;
+        self
+    }
+
     /// The text that `id` completes; empty while a character is not whole, and for control tokens unless they are asked for.
     ///
     /// # Errors

@@ -1,16 +1,19 @@
 //! `POST /v1/chat/completions`.
 
-use super::format::{Format, response_format};
-use super::messages::{messages, tool_choice, tools};
+use super::format::response_format;
+use super::messages::{messages, tools};
 use super::{Generation, Head, harmless};
 use crate::answer::{Answer, Part};
 use crate::app::App;
+use crate::bound;
 use crate::error::{ApiError, ApiResult, json_response};
 use crate::fields::Fields;
 use crate::logprobs::Words;
 use crate::model::{Loaded, TextParts};
 use crate::reader::Reader;
+use crate::schemas::Format;
 use crate::stream::{Event, Framing, Totals, Wire, collect, finish_reason, respond};
+use crate::tools::{Tools, choice};
 use crate::wishes::{MOST_LOGPROBS, Wishes};
 use crate::worker::{End, Piece, Token};
 use axum::http::StatusCode;
@@ -25,7 +28,7 @@ pub struct Conversation {
     /// Messages in the form of this interface.
     pub messages: Vec<Value>,
     /// Functions that the model may call.
-    pub tools: Option<Vec<Value>>,
+    pub tools: Option<Arc<Tools>>,
     /// What else the template is told.
     pub others: Vec<(String, Value)>,
     /// What the answer has to follow.
@@ -38,7 +41,7 @@ impl Conversation {
     /// # Errors
     /// 400 for what the template or the schema refuses, and for a prompt that is too long.
     pub fn job(&self, model: &Loaded, wishes: &Wishes) -> ApiResult<Job> {
-        let TextParts { tokenizer, templates, prompts, schemas, .. } = model.text()?;
+        let TextParts { tokenizer, templates, prompts, schemas, forms } = model.text()?;
         let template = templates.get(None, self.tools.is_some()).map_err(|e| {
             let hint = "use /v1/completions";
             ApiError::field("messages", format!("The model {}: {}; {hint}", model.name, e.message()))
@@ -50,10 +53,14 @@ impl Conversation {
             );
             return Err(ApiError::field("tools", message));
         }
-        let grammar = self.format.grammar(schemas)?;
-        let talk = Talk { messages: &self.messages, tools: self.tools.as_deref(), others: &self.others };
+        let tools = self.tools.as_deref();
+        let grammar = bound::grammar(tokenizer, *forms, schemas, tools, &self.format)?;
+        let list = tools.map(|tools| tools.list.as_slice());
+        let talk = Talk { messages: &self.messages, tools: list, others: &self.others };
         let made =
             prompts.render(tokenizer, template, talk).map_err(|e| ApiError::of_field("messages", &e))?;
+        let mut wishes = wishes.clone();
+        wishes.controls = forms.shows_controls(tools.is_some());
         wishes.job(model, made.1, grammar, "messages")
     }
 }
@@ -84,7 +91,7 @@ fn asked(mut fields: Fields) -> ApiResult<Asked> {
     };
     let format = response_format(&mut fields)?;
     let tools = tools(&mut fields)?;
-    let tools = tool_choice(&mut fields, tools)?;
+    let tools = choice(&mut fields, tools)?.map(Arc::new);
     let mut others = Vec::new();
     if let Some(effort) = fields.text("reasoning_effort")? {
         others.push(("reasoning_effort".into(), effort.into()));
@@ -105,7 +112,8 @@ fn asked(mut fields: Fields) -> ApiResult<Asked> {
 /// 400 for a request that cannot be answered as it is, 404, 429, 503.
 pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
     let Asked { model, conversation, wishes, stream, usage } = asked(Fields::of_body(body)?)?;
-    let (choices, tools) = (wishes.choices, conversation.tools.is_some());
+    let (choices, tools) = (wishes.choices, conversation.tools.clone());
+    let tools = tools.as_ref();
     let Generation { model, running } =
         Generation::begin(app, request, model.as_deref(), choices, choices, move |model| {
             Ok(vec![conversation.job(model, &wishes)?])
@@ -145,7 +153,7 @@ pub struct Whole {
 
 impl Whole {
     /// Of which nothing is there yet, and in which calls are looked for if `tools` were given.
-    pub fn new(model: &Loaded, tools: bool) -> Self {
+    pub fn new(model: &Loaded, tools: Option<&Arc<Tools>>) -> Self {
         Self { reader: model.reader(tools), answer: Answer::default(), tokens: Vec::new(), finish: "" }
     }
 

@@ -50,7 +50,7 @@ impl Prompt {
 ///
 /// # Errors
 /// 400 naming the field.
-pub fn prompts(value: Option<Value>, param: &str) -> ApiResult<Vec<Prompt>> {
+pub fn prompts(value: Option<Value>, param: &str, most: usize) -> ApiResult<Vec<Prompt>> {
     let expected = "a string, an array of strings, an array of token ids or an array of those";
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     let ids = |list: &[Value]| list.iter().map(id).collect::<Option<Vec<u32>>>();
@@ -74,8 +74,8 @@ pub fn prompts(value: Option<Value>, param: &str) -> ApiResult<Vec<Prompt>> {
         Some(other) => return Err(wrong(param, &other, expected)),
     };
     match all.len() {
-        1..=MOST_PROMPTS => Ok(all),
-        n => Err(ApiError::field(param, format!("{param} has {n} entries, expected 1 to {MOST_PROMPTS}"))),
+        n if (1..=most).contains(&n) => Ok(all),
+        n => Err(ApiError::field(param, format!("{param} has {n} entries, expected 1 to {most}"))),
     }
 }
 
@@ -91,7 +91,7 @@ struct Asked {
 fn asked(mut fields: Fields) -> ApiResult<Asked> {
     let mut wishes = Wishes::take(&mut fields)?;
     let model = fields.text("model")?;
-    let prompts = prompts(fields.any("prompt"), "prompt")?;
+    let prompts = prompts(fields.any("prompt"), "prompt", MOST_PROMPTS)?;
     // OpenAI's, which this interface has had from its beginning.
     wishes.max = Some(fields.whole("max_tokens", 1, usize::MAX)?.unwrap_or(16));
     wishes.logprobs = fields.whole("logprobs", 0, MOST_LISTED)?;
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn prompts_come_in_four_forms() {
-        let of = |value: Value| prompts(Some(value), "prompt");
+        let of = |value: Value| prompts(Some(value), "prompt", MOST_PROMPTS);
         assert_eq!(of(json!("a")), Ok(vec![Prompt::Text("a".into())]));
         assert_eq!(of(json!(["a", "b"])).unwrap().len(), 2);
         assert_eq!(of(json!([1, 2])), Ok(vec![Prompt::Ids(vec![1, 2])]));
@@ -261,6 +261,6 @@ mod tests {
         for wrong in [json!([]), json!(3), json!([1, "a"]), json!([-1]), json!([[1.5]]), json!({})] {
             assert_eq!(of(wrong).unwrap_err().param.as_deref(), Some("prompt"));
         }
-        assert_eq!(prompts(None, "input").unwrap_err().code, Some("missing_required_parameter"));
+        assert_eq!(prompts(None, "input", 1).unwrap_err().code, Some("missing_required_parameter"));
     }
 }

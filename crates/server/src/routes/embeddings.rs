@@ -13,6 +13,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+/// Texts of one request at most.
+pub const MOST_TEXTS: usize = 2048;
+
 /// Vectors of texts, and the tokens of all of them.
 ///
 /// # Errors
@@ -53,7 +56,7 @@ pub async fn embedded(
 pub async fn embeddings(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     let mut fields = Fields::of_body(body)?;
     let model = fields.text("model")?;
-    let texts = prompts(fields.any("input"), "input")?;
+    let texts = prompts(fields.any("input"), "input", MOST_TEXTS)?;
     let as_bytes = match fields.text("encoding_format")?.as_deref() {
         None | Some("float") => false,
         Some("base64") => true,

@@ -2,35 +2,8 @@
 
 use crate::error::{ApiError, ApiResult};
 use crate::fields::Fields;
-use crate::schemas::Schemas;
-use netcl::llm::grammar::Grammar;
+use crate::schemas::Format;
 use serde_json::Value;
-
-/// What an answer has to follow.
-#[derive(Clone, Debug, Default)]
-pub enum Format {
-    /// Nothing.
-    #[default]
-    Text,
-    /// Any JSON object.
-    Object,
-    /// A schema, and the field that it stands in.
-    Schema(Value, String),
-}
-
-impl Format {
-    /// Its grammar.
-    ///
-    /// # Errors
-    /// 400 for a schema that is wrong, or has a keyword that cannot be enforced.
-    pub fn grammar(&self, schemas: &Schemas) -> ApiResult<Option<Grammar>> {
-        match self {
-            Self::Text => Ok(None),
-            Self::Object => schemas.object().map(Some),
-            Self::Schema(schema, param) => schemas.schema(schema, param).map(Some),
-        }
-    }
-}
 
 /// `{"type": "text" | "json_object" | "json_schema", "json_schema": {"name", "schema", "strict"}}`.
 ///

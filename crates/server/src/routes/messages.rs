@@ -3,7 +3,7 @@
 use super::format::{missing, unknown};
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, wrong};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// `messages`, with contents of parts as one text, and arguments of calls as objects.
 ///
@@ -95,31 +95,6 @@ pub fn tools(fields: &mut Fields) -> ApiResult<Option<Vec<Value>>> {
         }
     }
     Ok(Some(list).filter(|list| !list.is_empty()))
-}
-
-/// `tool_choice` and `parallel_tool_calls`.
-///
-/// # Errors
-/// 400 for a choice that cannot be kept.
-pub fn tool_choice(fields: &mut Fields, tools: Option<Vec<Value>>) -> ApiResult<Option<Vec<Value>>> {
-    // A model calls as many as it calls; what cannot be kept is refused.
-    fields.only("parallel_tool_calls", &true.into())?;
-    match fields.any("tool_choice") {
-        None => Ok(tools),
-        Some(Value::String(choice)) if choice == "auto" => Ok(tools),
-        Some(Value::String(choice)) if choice == "none" => Ok(None),
-        Some(Value::String(choice)) => Err(unknown("tool_choice", Some(&choice))),
-        Some(Value::Object(choice)) => Err(forced(&choice)),
-        Some(other) => Err(wrong("tool_choice", &other, "a string or an object")),
-    }
-}
-
-fn forced(choice: &Map<String, Value>) -> ApiError {
-    let name = choice.get("function").and_then(|function| function["name"].as_str()).unwrap_or_default();
-    ApiError::field(
-        "tool_choice",
-        format!("tool_choice: a call of {name} cannot be forced here; auto and none are possible"),
-    )
 }
 
 #[cfg(test)]

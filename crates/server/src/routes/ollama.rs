@@ -2,8 +2,8 @@
 
 use super::chat::{Conversation, Whole};
 use super::completions::{Prompt, prompts};
-use super::embeddings::embedded;
-use super::format::{Format, missing};
+use super::embeddings::{MOST_TEXTS, embedded};
+use super::format::missing;
 use super::messages::{messages, tools};
 use super::{Generation, Shared};
 use crate::answer::Part;
@@ -12,7 +12,9 @@ use crate::error::{ApiError, ApiResult, json_response};
 use crate::fields::{Fields, wrong};
 use crate::model::{Loaded, ModelSpec};
 use crate::reader::Reader;
+use crate::schemas::Format;
 use crate::stream::{Event, Framing, Totals, Wire, collect, finish_reason, respond};
+use crate::tools::Tools;
 use crate::wishes::Wishes;
 use crate::worker::{End, Piece};
 use axum::extract::State;
@@ -198,7 +200,7 @@ struct Asked {
     /// Tokens that the context should have.
     context: Option<usize>,
     /// Whether functions may be called.
-    tools: bool,
+    tools: Option<Arc<Tools>>,
 }
 
 /// What a template is told beside the messages, by name.
@@ -217,7 +219,7 @@ fn asked(app: &App, fields: &mut Fields) -> ApiResult<(Asked, Format, Others)> {
     }
     // Models stay until another one needs their memory.
     fields.pass_over(&["keep_alive"]);
-    Ok((Asked { model, wishes, stream, context, tools: false }, format(fields)?, others))
+    Ok((Asked { model, wishes, stream, context, tools: None }, format(fields)?, others))
 }
 
 /// Answers a conversation.
@@ -229,7 +231,8 @@ pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Respo
     let (asked, format, others) = asked(app, &mut fields)?;
     let (messages, tools) = (messages(&mut fields)?, tools(&mut fields)?);
     fields.end()?;
-    let asked = Asked { tools: tools.is_some(), ..asked };
+    let tools = tools.map(Tools::new).transpose()?.map(Arc::new);
+    let asked = Asked { tools: tools.clone(), ..asked };
     let conversation = Conversation { messages, tools, others, format };
     answer(app, request, asked, Kind::Chat, move |model, wishes| conversation.job(model, wishes)).await
 }
@@ -285,14 +288,14 @@ async fn answer(
     let mut wire = OllamaWire {
         model: model.name.clone(),
         kind,
-        reader: model.reader(tools),
+        reader: model.reader(tools.as_ref()),
         calls: Vec::new(),
         finish: "stop",
     };
     if stream {
         return Ok(respond(running, wire, Framing::Lines, 1));
     }
-    let mut whole = Whole::new(&model, tools);
+    let mut whole = Whole::new(&model, tools.as_ref());
     let totals = collect(running, 1, |piece| whole.add(piece)).await?;
     wire.finish = if whole.finish == "length" { "length" } else { "stop" };
     let mut body = wire.last(&totals);
@@ -416,7 +419,7 @@ impl Wire for OllamaWire {
 pub async fn embed(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     let mut fields = Fields::of_body(body)?;
     let model = named(app, &mut fields)?;
-    let texts = prompts(fields.any("input"), "input")?;
+    let texts = prompts(fields.any("input"), "input", MOST_TEXTS)?;
     fields.only("truncate", &false.into())?;
     fields.pass_over(&["keep_alive"]);
     options(&mut fields)?;

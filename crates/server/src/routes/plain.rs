@@ -7,6 +7,7 @@ use crate::error::{ApiError, ApiResult, json_response};
 use crate::fields::Fields;
 use crate::metrics::Metrics;
 use crate::model::{Loaded, ModelSpec, live};
+use crate::profile::Times;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -125,6 +126,7 @@ fn told(spec: &ModelSpec, loaded: Option<&Loaded>, started: u64) -> Value {
             "quantization": about.quantization,
             "chat_template": loaded.has_template(),
             "reasoning": loaded.reasons(),
+            "tools": loaded.calls_tools(),
         });
     }
     let created = loaded.map_or(started, |loaded| loaded.about.created);
@@ -143,6 +145,19 @@ pub async fn model(State(app): Shared, Path(name): Path<String>) -> Response {
     }
 }
 
+/// Kernels, those that took longest first.
+fn kernels(times: &Times) -> Value {
+    let all: f64 = times.each.values().map(|(_, seconds)| seconds).sum();
+    let steps = times.steps.max(1.0);
+    let one = |(name, count, seconds): (&str, f64, f64)| {
+        json!({
+            "name": name, "share": seconds / all.max(f64::MIN_POSITIVE),
+            "ms_per_step": seconds * 1e3 / steps, "launches_per_step": count / steps,
+        })
+    };
+    times.sorted().into_iter().map(one).collect()
+}
+
 pub async fn device_data(State(app): Shared) -> Response {
     let options = app.models.options();
     let all = memory(&options.devices);
@@ -153,6 +168,8 @@ pub async fn device_data(State(app): Shared) -> Response {
     let counters = app.models.metrics();
     let (totals, rates) = app.metrics.tokens(&counters);
     let [cancelled, failed] = Metrics::cancelled_and_failed(&counters);
+    let mut times = Times::default();
+    app.models.each().filter_map(|(_, loaded)| loaded).for_each(|loaded| times.add(&loaded.kernels()));
     let of_model = |(spec, loaded): (&ModelSpec, Option<Arc<Loaded>>)| {
         let bytes = loaded.as_ref().map_or(0, |loaded| loaded.about.memory);
         json!({ "id": spec.name, "loaded": loaded.is_some(), "memory_bytes": bytes })
@@ -186,7 +203,8 @@ pub async fn device_data(State(app): Shared) -> Response {
             "rejected": app.metrics.rejected.get(),
             "cancelled": cancelled,
         },
-        "kernels": [],
+        "kernels": kernels(&times),
+        "profile": { "every": options.profile, "steps": times.steps },
         "models": app.models.each().map(of_model).collect::<Value>(),
     }))
 }

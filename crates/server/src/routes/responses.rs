@@ -1,15 +1,17 @@
 //! `POST /v1/responses`: OpenAI's newer interface. Nothing is stored, so a conversation is sent whole each time.
 
 use super::chat::{Conversation, Whole};
-use super::format::{Format, missing, schema, unknown};
-use super::messages::{text, tool_choice};
+use super::format::{missing, schema, unknown};
+use super::messages::text;
 use super::{Generation, harmless, now};
 use crate::answer::{Answer, Call, Part};
 use crate::app::App;
 use crate::error::{ApiError, ApiResult, json_response};
 use crate::fields::{Fields, wrong};
 use crate::reader::Reader;
+use crate::schemas::Format;
 use crate::stream::{Event, Framing, Totals, Wire, collect, finish_reason, respond};
+use crate::tools::choice;
 use crate::wishes::{Wishes, name};
 use crate::worker::{End, Piece};
 use axum::http::StatusCode;
@@ -134,7 +136,7 @@ fn asked(body: &[u8]) -> ApiResult<Asked> {
     let instructions = fields.text("instructions")?;
     let messages = input(fields.any("input"), instructions.as_deref())?;
     let tools = tools(&mut fields)?;
-    let tools = tool_choice(&mut fields, tools)?;
+    let tools = choice(&mut fields, tools)?.map(Arc::new);
     let format = format(&mut fields)?;
     let mut others = Vec::new();
     if let Some(mut reasoning) = fields.object("reasoning")? {
@@ -161,8 +163,7 @@ fn asked(body: &[u8]) -> ApiResult<Asked> {
 fn repeated(fields: &Fields) -> Map<String, Value> {
     let defaults = json!({
         "instructions": null, "max_output_tokens": null, "metadata": {}, "temperature": null, "top_p": null,
-        "tools": [], "tool_choice": "auto", "text": { "format": { "type": "text" } }, "reasoning": { "effort": null, "summary": null },
-        "user": null,
+        "tools": [], "tool_choice": "auto", "parallel_tool_calls": true, "text": { "format": { "type": "text" } }, "reasoning": { "effort": null, "summary": null },
     });
     let Value::Object(mut all) = defaults else { return Map::new() };
     for (key, value) in &mut all {
@@ -170,6 +171,8 @@ fn repeated(fields: &Fields) -> Map<String, Value> {
             *value = sent.clone();
         }
     }
+    // A name has no default.
+    all.extend(fields.peek("user").map(|user| ("user".to_owned(), user.clone())));
     all
 }
 
@@ -195,7 +198,7 @@ impl Frame {
         let usage = totals.map(|totals| {
             json!({
                 "input_tokens": totals.prompt,
-                "input_tokens_details": { "cached_tokens": totals.cached },
+                "input_tokens_details": { "cached_tokens": totals.cached, "cache_write_tokens": 0 },
                 "output_tokens": totals.made,
                 "output_tokens_details": { "reasoning_tokens": self.thought(&output) },
                 "total_tokens": totals.prompt + totals.made,
@@ -204,11 +207,12 @@ impl Frame {
         let why = (status == "incomplete").then(|| json!({ "reason": "max_output_tokens" }));
         let mut object = json!({
             "id": self.id, "object": "response", "created_at": self.created, "status": status, "error": null,
-            "incomplete_details": why, "model": self.model, "output": output, "parallel_tool_calls": true,
+            "incomplete_details": why, "model": self.model, "output": output,
             "previous_response_id": null, "store": false, "truncation": "disabled", "background": false,
-            "service_tier": "default", "usage": usage,
+            "service_tier": "default",
         });
         if let Value::Object(object) = &mut object {
+            object.extend(usage.map(|usage| ("usage".to_owned(), usage)));
             object.extend(self.repeated.clone());
         }
         object
@@ -298,7 +302,7 @@ fn items(answer: &Answer) -> Vec<Item> {
 /// 400 for a request that cannot be answered as it is, 404, 429, 503.
 pub async fn respond_to(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
     let Asked { model, conversation, wishes, stream, repeated } = asked(body)?;
-    let tools = conversation.tools.is_some();
+    let tools = conversation.tools.clone();
     let Generation { model, running } =
         Generation::begin(app, request, model.as_deref(), 1, 1, move |model| {
             Ok(vec![conversation.job(model, &wishes)?])
@@ -307,11 +311,11 @@ pub async fn respond_to(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult
     let tokenizer = model.text().ok().map(|text| Arc::clone(&text.tokenizer));
     let frame = Frame { id: name("resp_"), created: now(), model: model.name.clone(), tokenizer, repeated };
     if stream {
-        let reader = model.reader(tools);
+        let reader = model.reader(tools.as_ref());
         let wire = ResponseWire { frame, reader, items: Vec::new(), open: false, finish: "stop", number: 0 };
         return Ok(respond(running, wire, Framing::Named, 1));
     }
-    let mut whole = Whole::new(&model, tools);
+    let mut whole = Whole::new(&model, tools.as_ref());
     let totals = collect(running, 1, |piece| whole.add(piece)).await?;
     let status = status(whole.finish);
     let output = items(&whole.answer).iter().map(|item| item.json(status)).collect();
@@ -378,7 +382,9 @@ impl ResponseWire {
         let said = item.said.as_str();
         match item.kind {
             Kind::Call => {
-                events.push(self.about("response.function_call_arguments.done", "arguments", said.into()))
+                let mut done = self.about("response.function_call_arguments.done", "arguments", said.into());
+                done.data["name"] = item.call[1].as_str().into();
+                events.push(done);
             }
             kind => {
                 let done = match kind {

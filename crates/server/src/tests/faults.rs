@@ -12,10 +12,6 @@ fn long(stream: bool) -> Value {
     json!({ "prompt": "a", "max_tokens": 250, "ignore_eos": true, "stream": stream })
 }
 
-fn running(data: &Value) -> u64 {
-    data["engine"]["running"].as_u64().unwrap() + data["engine"]["waiting"].as_u64().unwrap()
-}
-
 #[test]
 fn keys_are_wanted_and_never_told() {
     let keys = vec!["secret-one".to_owned(), "secret-two".to_owned()];
@@ -85,24 +81,6 @@ fn a_full_queue_says_when_to_try_again() {
         server.client.post("/v1/completions", &body).error(),
         (400, Some("invalid_value".into()), Some("n".into()))
     );
-}
-
-#[test]
-fn a_client_that_goes_frees_its_place() {
-    let server = Server::with(Setup { parallel: 2, queue: 200, ..Setup::default() });
-    for round in 0..3 {
-        let clients: Vec<_> = (0..40)
-            .map(|at| {
-                server.client.send("POST", "/v1/completions", long(at % 2 == 0).to_string().as_bytes(), "")
-            })
-            .collect();
-        drop(clients);
-        server.wait("the end of all", |data| running(data) == 0 && data["engine"]["pages_used"] == 0);
-        let made = server.client.post("/v1/completions", &json!({ "prompt": "a", "max_tokens": 3 })).ok();
-        assert!(made["usage"]["completion_tokens"].as_u64() <= Some(3), "round {round}");
-    }
-    let data = server.client.get("/device/data").ok();
-    assert!(data["requests"]["cancelled"].as_u64() > Some(0), "{data}");
 }
 
 #[test]

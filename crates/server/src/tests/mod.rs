@@ -2,7 +2,9 @@
 
 mod api;
 mod client;
+mod failures;
 mod faults;
+mod tools;
 
 use crate::app::{App, ServeOptions};
 use crate::listen;
@@ -22,6 +24,9 @@ use std::time::Duration;
 
 const TEMPLATE: &str =
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>";
+/// The same for a family that calls functions.
+pub const TAGGED: &str = "{% if tools %}<|system|>{% for t in tools %}{{ t.function.name }}{% endfor %} <tool_call>{\"name\": …}</tool_call><|end|>{% endif %}\
+    {% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>";
 const SPECIALS: [&str; 4] = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"];
 const WIDTH: usize = 32;
 const LAYERS: usize = 2;
@@ -121,7 +126,7 @@ pub struct Server {
     pub app: Arc<App>,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    _folder: tempfile::TempDir,
+    pub folder: tempfile::TempDir,
 }
 
 /// What a test changes.
@@ -132,13 +137,24 @@ pub struct Setup {
     pub budget: Option<u64>,
     pub names: Vec<&'static str>,
     pub device: Device,
+    pub template: &'static str,
+    pub profile: Option<usize>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
         let options = ServeOptions { port: 0, ..ServeOptions::default() };
         let device = test_device().unwrap();
-        Self { options, parallel: 4, queue: 16, budget: None, names: vec!["tiny"], device }
+        Self {
+            options,
+            parallel: 4,
+            queue: 16,
+            budget: None,
+            names: vec!["tiny"],
+            device,
+            template: TEMPLATE,
+            profile: None,
+        }
     }
 }
 
@@ -150,6 +166,7 @@ impl Server {
     pub fn with(setup: Setup) -> Self {
         let folder = tempfile::tempdir().unwrap();
         write_model(folder.path());
+        std::fs::write(folder.path().join("chat_template.jinja"), setup.template).unwrap();
         let spec = |name: &&str| ModelSpec {
             name: (*name).into(),
             path: folder.path().into(),
@@ -165,6 +182,7 @@ impl Server {
             layers: None,
             engine: EngineOptions { texts: setup.parallel, ..EngineOptions::default() },
             queue: setup.queue,
+            profile: setup.profile,
         };
         let metrics = Metrics::new();
         let models = Models::new(specs, models, setup.budget, &metrics).unwrap();
@@ -186,7 +204,7 @@ impl Server {
             });
         });
         let (app, address) = ready.recv().unwrap();
-        Self { client: Client::new(address), app, stop: Some(stop), thread: Some(thread), _folder: folder }
+        Self { client: Client::new(address), app, stop: Some(stop), thread: Some(thread), folder }
     }
 
     /// Waits until `done` says so; fails after a while.

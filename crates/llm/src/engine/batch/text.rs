@@ -58,10 +58,7 @@ impl<'a> Text<'a> {
     ) -> Self {
         let Job { prompt, mut sampler, request, logprobs } = job;
         sampler.begin(&prompt);
-        let output = tokenizer.map(|tokenizer| {
-            let output = Output::new(tokenizer, request.stops.clone(), request.max);
-            if request.ignore_ends { output.ignoring_ends() } else { output }
-        });
+        let output = tokenizer.map(|tokenizer| request.output(tokenizer));
         let usage = Usage { prompt: prompt.len(), ..Usage::default() };
         Self {
             id,

@@ -1,0 +1,254 @@
+//! Calls that are JSON objects, whose arguments are given as they come.
+
+use crate::answer::Part;
+use serde_json::Value;
+
+/// How far a part of an answer is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// More text is needed.
+    More,
+    /// It is complete, and what follows it is left.
+    Done,
+    /// It is none; nothing was taken.
+    Not,
+}
+
+/// Finds the end of a JSON value that has braces or brackets.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scan {
+    depth: usize,
+    quoted: bool,
+    escaped: bool,
+}
+
+/// Where a value ends in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Not in it.
+    Open,
+    /// Behind so many bytes.
+    At(usize),
+    /// Behind so many bytes comes what no JSON has.
+    Broken(usize),
+}
+
+impl Scan {
+    /// Within so many values that began before.
+    pub fn within(depth: usize) -> Self {
+        Self { depth, ..Self::default() }
+    }
+
+    /// Reads on.
+    pub fn feed(&mut self, text: &str) -> End {
+        for (at, byte) in text.bytes().enumerate() {
+            if self.quoted {
+                match byte {
+                    _ if self.escaped => self.escaped = false,
+                    b'\\' => self.escaped = true,
+                    b'"' => self.quoted = false,
+                    _ => {}
+                }
+                continue;
+            }
+            match byte {
+                b'"' => self.quoted = true,
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if self.depth == 0 {
+                        return End::At(at + 1);
+                    }
+                }
+                // The beginning of a mark.
+                b'<' => return End::Broken(at),
+                _ => {}
+            }
+        }
+        End::Open
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// Up to the arguments.
+    Head,
+    Arguments(Scan),
+    /// Behind the arguments, up to the object's end.
+    Tail(Scan),
+}
+
+/// Reads one call.
+#[derive(Clone, Debug)]
+pub struct Object {
+    phase: Phase,
+    /// Whether the arguments stand alone.
+    bare: bool,
+}
+
+impl Object {
+    /// `{"name": …, "arguments": {…}}`.
+    pub fn new() -> Self {
+        Self { phase: Phase::Head, bare: false }
+    }
+
+    /// The arguments of a call whose name is known already.
+    pub fn arguments() -> Self {
+        Self { phase: Phase::Arguments(Scan::default()), bare: true }
+    }
+
+    /// Whether arguments were given already.
+    pub fn has_begun(&self) -> bool {
+        !matches!(self.phase, Phase::Head)
+    }
+
+    /// Takes what it can from the beginning of `held`.
+    pub fn take(&mut self, held: &mut String, parts: &mut Vec<Part>) -> Progress {
+        loop {
+            match &mut self.phase {
+                Phase::Head => match head(held) {
+                    Head::More => return Progress::More,
+                    Head::Not => return Progress::Not,
+                    Head::Whole(call, end) => {
+                        parts.extend(call);
+                        held.drain(..end);
+                        return Progress::Done;
+                    }
+                    Head::Call(name, at) => {
+                        parts.push(Part::CallBegin { name });
+                        held.drain(..at);
+                        self.phase = Phase::Arguments(Scan::default());
+                    }
+                },
+                Phase::Arguments(scan) => {
+                    let end = scan.feed(held);
+                    let (End::At(at) | End::Broken(at)) = end else {
+                        give(parts, std::mem::take(held));
+                        return Progress::More;
+                    };
+                    let rest = held.split_off(at);
+                    give(parts, std::mem::replace(held, rest));
+                    parts.push(Part::CallEnd);
+                    if self.bare || matches!(end, End::Broken(_)) {
+                        return Progress::Done;
+                    }
+                    self.phase = Phase::Tail(Scan::within(1));
+                }
+                Phase::Tail(scan) => {
+                    return match scan.feed(held) {
+                        End::Open => {
+                            held.clear();
+                            Progress::More
+                        }
+                        End::At(at) | End::Broken(at) => {
+                            held.drain(..at);
+                            Progress::Done
+                        }
+                    };
+                }
+            }
+        }
+    }
+}
+
+fn give(parts: &mut Vec<Part>, text: String) {
+    if !text.is_empty() {
+        parts.push(Part::CallArguments(text));
+    }
+}
+
+/// What the beginning of an object is.
+enum Head {
+    More,
+    Not,
+    /// A call whose arguments begin behind so many bytes.
+    Call(String, usize),
+    /// A call that is complete after so many bytes.
+    Whole([Part; 3], usize),
+}
+
+/// Members of a call before its arguments.
+const BEFORE: [&str; 6] = ["name", "arguments", "parameters", "type", "id", "function"];
+
+fn head(text: &str) -> Head {
+    let Some(inside) = text.trim_start().strip_prefix('{') else {
+        return if text.trim_start().is_empty() { Head::More } else { Head::Not };
+    };
+    let at = |rest: &str| text.len() - rest.len();
+    let (mut rest, mut name) = (inside, None);
+    loop {
+        let (key, after) = match value(rest) {
+            Some(Ok((Value::String(key), after))) if BEFORE.contains(&key.as_str()) => (key, after),
+            None => return Head::More,
+            _ => return Head::Not,
+        };
+        let after = match after.trim_start().strip_prefix(':') {
+            Some(after) => after.trim_start(),
+            None if after.trim_start().is_empty() => return Head::More,
+            None => return Head::Not,
+        };
+        if matches!(key.as_str(), "arguments" | "parameters" | "function") {
+            return match (name, after.chars().next()) {
+                (_, None) => Head::More,
+                (Some(name), Some('{')) if key != "function" => Head::Call(name, at(after)),
+                // A text with an object, or arguments before the name.
+                (_, Some('{' | '"')) => whole(text, at(inside) - 1),
+                _ => Head::Not,
+            };
+        }
+        let (found, after) = match value(after) {
+            None => return Head::More,
+            Some(Err(())) => return Head::Not,
+            Some(Ok(found)) => found,
+        };
+        if key == "name" {
+            match found {
+                Value::String(found) => name = Some(found),
+                _ => return Head::Not,
+            }
+        }
+        rest = match after.trim_start().strip_prefix(',') {
+            Some(rest) => rest,
+            None if after.trim_start().is_empty() => return Head::More,
+            None => return Head::Not,
+        };
+    }
+}
+
+/// The JSON value at the beginning of a text and what follows it; nothing while it is not complete.
+fn value(text: &str) -> Option<Result<(Value, &str), ()>> {
+    if text.trim_start().is_empty() {
+        return None;
+    }
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    match values.next()? {
+        Ok(value) => Some(Ok((value, &text[values.byte_offset()..]))),
+        Err(error) if error.is_eof() => None,
+        Err(_) => Some(Err(())),
+    }
+}
+
+/// An object that begins at `from` and is read when it is complete.
+fn whole(text: &str, from: usize) -> Head {
+    match value(&text[from..]) {
+        None => Head::More,
+        Some(Err(())) => Head::Not,
+        Some(Ok((found, rest))) => match call(&found) {
+            Some(call) => Head::Whole(call, text.len() - rest.len()),
+            None => Head::Not,
+        },
+    }
+}
+
+fn call(value: &Value) -> Option<[Part; 3]> {
+    let function = value.get("function").filter(|function| function.is_object()).unwrap_or(value);
+    let name = function["name"].as_str()?.to_owned();
+    let arguments = function.get("arguments").or_else(|| function.get("parameters"))?;
+    let arguments = match arguments {
+        Value::Object(_) => arguments.to_string(),
+        // Some models write the object as a text.
+        Value::String(text) => serde_json::from_str::<Value>(text).ok().filter(Value::is_object)?.to_string(),
+        _ => return None,
+    };
+    Some([Part::CallBegin { name }, Part::CallArguments(arguments), Part::CallEnd])
+}

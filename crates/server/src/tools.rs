@@ -1,0 +1,209 @@
+//! Functions that a model may call, and what a request says of calling them.
+
+use crate::error::{ApiError, ApiResult};
+use crate::fields::{Fields, wrong};
+use serde_json::{Map, Value, json};
+
+/// Which functions have to be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The model decides.
+    Auto,
+    /// One at least.
+    Required,
+    /// That one, by its place in the list.
+    Function(usize),
+}
+
+/// Functions that a model may call.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    /// In the form that chat templates read: `{"type": "function", "function": {"name", "description", "parameters"}}`.
+    pub list: Vec<Value>,
+    /// Whether each one's arguments have to follow its schema also where no call is forced.
+    pub strict: Vec<bool>,
+    /// Which have to be called.
+    pub choice: Choice,
+    /// Whether there may be several calls.
+    pub parallel: bool,
+}
+
+impl Tools {
+    /// Of functions that may be called, none of which has to be.
+    ///
+    /// # Errors
+    /// 400 naming what is wrong.
+    pub fn new(mut list: Vec<Value>) -> ApiResult<Self> {
+        let mut strict = Vec::new();
+        for (at, tool) in list.iter_mut().enumerate() {
+            // Models are told what a function is, not how it is enforced.
+            let flag = tool["function"].as_object_mut().and_then(|function| function.shift_remove("strict"));
+            strict.push(match flag {
+                None | Some(Value::Null) => false,
+                Some(Value::Bool(flag)) => flag,
+                Some(other) => {
+                    return Err(wrong(&format!("tools[{at}].function.strict"), &other, "true or false"));
+                }
+            });
+        }
+        Ok(Self { list, strict, choice: Choice::Auto, parallel: true })
+    }
+
+    /// The name of a function.
+    pub fn name(&self, at: usize) -> &str {
+        self.list.get(at).and_then(|tool| tool["function"]["name"].as_str()).unwrap_or_default()
+    }
+
+    /// Functions that an answer may call.
+    pub fn callable(&self) -> std::ops::Range<usize> {
+        match self.choice {
+            Choice::Function(at) => at..at + 1,
+            _ => 0..self.list.len(),
+        }
+    }
+
+    /// Whether an answer may have several calls: not if they are not wanted, and a function that has to be called is called once.
+    pub fn may_be_several(&self) -> bool {
+        self.parallel && !matches!(self.choice, Choice::Function(_))
+    }
+
+    /// Whether a call has to come.
+    pub fn is_forced(&self) -> bool {
+        self.choice != Choice::Auto
+    }
+
+    /// Whether the request says more than which functions there are.
+    pub fn is_bound(&self) -> bool {
+        self.is_forced() || !self.parallel || self.strict.contains(&true)
+    }
+
+    /// The schema that arguments of a function have to follow, and the field that it stands in.
+    ///
+    /// # Errors
+    /// 400 for parameters that are no schema of an object.
+    pub fn schema(&self, at: usize) -> ApiResult<(Value, String)> {
+        let param = format!("tools[{at}].function.parameters");
+        if !self.is_forced() && !self.strict.get(at).copied().unwrap_or(false) {
+            return Ok((json!({ "type": "object" }), param));
+        }
+        match self.list.get(at).and_then(|tool| tool["function"].get("parameters")) {
+            None | Some(Value::Null) => {
+                Ok((json!({ "type": "object", "properties": {}, "additionalProperties": false }), param))
+            }
+            Some(Value::Object(schema)) => {
+                let mut schema = schema.clone();
+                let kind = schema.entry("type").or_insert_with(|| "object".into());
+                match kind == "object" {
+                    true => Ok((schema.into(), param)),
+                    false => {
+                        let message = format!("{param}.type is {kind}, expected \"object\"");
+                        Err(ApiError::field(param, message))
+                    }
+                }
+            }
+            Some(other) => Err(wrong(&param, other, "an object")),
+        }
+    }
+
+    /// What the parameters of a function say of one of them.
+    pub fn property(&self, function: &str, key: &str) -> Option<&Value> {
+        let at = (0..self.list.len()).find(|at| self.name(*at) == function)?;
+        let parameters = &self.list.get(at)?["function"]["parameters"];
+        let property = parameters["properties"].get(key)?;
+        match property["$ref"].as_str().and_then(|place| place.strip_prefix('#')) {
+            Some(place) => parameters.pointer(place),
+            None => Some(property),
+        }
+    }
+}
+
+/// `tool_choice` and `parallel_tool_calls`, of functions that were given. None where none may be called.
+///
+/// # Errors
+/// 400 naming what is wrong.
+pub fn choice(fields: &mut Fields, tools: Option<Vec<Value>>) -> ApiResult<Option<Tools>> {
+    let mut tools = tools.map(Tools::new).transpose()?;
+    let parallel = fields.flag("parallel_tool_calls")?.unwrap_or(true);
+    let choice = match fields.any("tool_choice") {
+        None => Choice::Auto,
+        Some(Value::String(word)) => match word.as_str() {
+            "auto" => Choice::Auto,
+            "none" => return Ok(None),
+            "required" => Choice::Required,
+            other => {
+                return Err(ApiError::field(
+                    "tool_choice",
+                    format!("tool_choice: {other:?} is not supported"),
+                ));
+            }
+        },
+        Some(Value::Object(named)) => Choice::Function(function(&named, tools.as_ref())?),
+        Some(other) => return Err(wrong("tool_choice", &other, "a string or an object")),
+    };
+    if tools.is_none() && choice != Choice::Auto {
+        return Err(ApiError::field("tool_choice", "tool_choice: a call is wanted, and tools are not given"));
+    }
+    if let Some(tools) = &mut tools {
+        (tools.choice, tools.parallel) = (choice, parallel);
+    }
+    Ok(tools)
+}
+
+/// `{"type": "function", "function": {"name": …}}`, or flat as `/v1/responses` has it.
+fn function(choice: &Map<String, Value>, tools: Option<&Tools>) -> ApiResult<usize> {
+    let wrong = |message: String| ApiError::field("tool_choice", format!("tool_choice: {message}"));
+    match choice.get("type").and_then(Value::as_str) {
+        Some("function") => {}
+        other => return Err(wrong(format!("the type {other:?} is not supported, \"function\" is"))),
+    }
+    let name =
+        choice.get("function").and_then(|function| function.get("name")).or_else(|| choice.get("name"));
+    let Some(name) = name.and_then(Value::as_str) else {
+        return Err(wrong("the function's name is missing".into()));
+    };
+    let known = tools.and_then(|tools| (0..tools.list.len()).find(|at| tools.name(*at) == name));
+    known.ok_or_else(|| wrong(format!("there is no function {name:?} among tools")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(body: Value) -> ApiResult<Option<Tools>> {
+        let mut fields = Fields::of_body(body.to_string().as_bytes()).unwrap();
+        let tools = fields.list("tools").unwrap();
+        choice(&mut fields, tools)
+    }
+
+    #[test]
+    fn choices_are_kept_or_refused() {
+        let f = json!({ "type": "function", "function": { "name": "f", "strict": true, "parameters": { "properties": { "x": { "$ref": "#/$defs/n" } }, "$defs": { "n": { "type": "integer" } } } } });
+        let g = json!({ "type": "function", "function": { "name": "g" } });
+        let with = |choice: Value, parallel: bool| {
+            of(json!({ "tools": [f, g], "tool_choice": choice, "parallel_tool_calls": parallel }))
+        };
+        let auto = with("auto".into(), true).unwrap().unwrap();
+        assert!(auto.is_bound() && !auto.is_forced() && auto.list[0]["function"].get("strict").is_none());
+        assert_eq!(auto.schema(0).unwrap().0["$defs"]["n"]["type"], "integer");
+        assert_eq!(auto.schema(1).unwrap().0, json!({ "type": "object" }));
+        assert_eq!(auto.property("f", "x"), Some(&json!({ "type": "integer" })));
+        let named = with(json!({ "type": "function", "function": { "name": "g" } }), true).unwrap().unwrap();
+        assert_eq!((named.callable(), named.is_forced()), (1..2, true));
+        assert_eq!(named.schema(1).unwrap().0["additionalProperties"], false);
+        let flat = with(json!({ "type": "function", "name": "f" }), false).unwrap().unwrap();
+        assert!(flat.choice == Choice::Function(0) && !flat.parallel);
+        assert!(with("none".into(), true).unwrap().is_none());
+        for wrong in [
+            json!("sometimes"),
+            json!(3),
+            json!({ "type": "function", "name": "h" }),
+            json!({ "type": "custom" }),
+        ] {
+            assert_eq!(with(wrong, true).unwrap_err().param.as_deref(), Some("tool_choice"));
+        }
+        assert_eq!(
+            of(json!({ "tool_choice": "required" })).unwrap_err().param.as_deref(),
+            Some("tool_choice")
+        );
+    }
+}

@@ -1,0 +1,128 @@
+//! JSON-Schema-Test-Suite, draft 2020-12, against the grammars of schemas: what is wrong is refused, or the schema is refused with a keyword's name.
+//! `NETCL_JSON_SCHEMA_SUITE` names the suite's folder, `tests/draft2020-12` of github.com/json-schema-org/JSON-Schema-Test-Suite. A table goes to stdout.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // helpers of tests
+
+use netcl::llm::grammar::Grammars;
+use netcl::llm::tokenizer::{TokenKind, Tokenizer, Vocab};
+use serde_json::Value;
+use std::path::Path;
+
+/// The bytes and an end.
+fn tokenizer() -> Tokenizer {
+    let mut tokens: Vec<String> = (0..256).map(|b| format!("<0x{b:02X}>")).collect();
+    let mut kinds = vec![TokenKind::Byte; 256];
+    tokens.push("</s>".into());
+    kinds.push(TokenKind::Control);
+    let scores = vec![0.0; tokens.len()];
+    let vocab = Vocab {
+        model: "llama".into(),
+        tokens,
+        kinds,
+        scores,
+        eos: Some(256),
+        unknown: Some(256),
+        ..Vocab::default()
+    };
+    Tokenizer::from_vocab(&vocab).unwrap()
+}
+
+/// What became of a file's cases.
+#[derive(Default)]
+struct Count {
+    /// Schemas that were taken, and those that were refused with a name.
+    taken: usize,
+    refused: Vec<String>,
+    /// Valid instances that a text may be, and that none may be: other orders of keys, other ways to write a number.
+    valid: usize,
+    narrower: usize,
+    /// Invalid instances that no text may be, and that one may be.
+    invalid: usize,
+    wrong: Vec<String>,
+}
+
+/// Whether an error says which keyword it is about, or that no value fits.
+fn is_named(message: &str, schema: &Value) -> bool {
+    let mut keys = Vec::new();
+    all_keys(schema, &mut keys);
+    let named =
+        |key: &&str| message.contains(*key) || message.contains(&key.replace("Properties", "Property"));
+    message.contains("Unsatisfiable") || keys.iter().any(named)
+}
+
+fn all_keys<'a>(schema: &'a Value, out: &mut Vec<&'a str>) {
+    match schema {
+        Value::Object(fields) => fields.iter().for_each(|(key, value)| {
+            out.push(key);
+            all_keys(value, out);
+        }),
+        Value::Array(list) => list.iter().for_each(|value| all_keys(value, out)),
+        _ => {}
+    }
+}
+
+fn run(grammars: &Grammars, file: &Path, count: &mut Count) {
+    let groups: Vec<Value> = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    for group in &groups {
+        let schema = &group["schema"];
+        let grammar = match grammars.json_schema(schema) {
+            Ok(grammar) => grammar,
+            Err(error) => {
+                assert!(is_named(error.message(), schema), "{schema}: {error}");
+                count.refused.push(error.message().to_owned());
+                continue;
+            }
+        };
+        count.taken += 1;
+        for case in group["tests"].as_array().unwrap() {
+            let mut grammar = grammar.clone();
+            let text = case["data"].to_string();
+            let fits =
+                text.bytes().all(|b| grammar.accept(u32::from(b)).is_ok()) && grammar.is_complete().unwrap();
+            match (case["valid"].as_bool().unwrap(), fits) {
+                (true, true) => count.valid += 1,
+                (true, false) => count.narrower += 1,
+                (false, false) => count.invalid += 1,
+                (false, true) => {
+                    count.wrong.push(format!("{}: {} takes {text}", group["description"], schema))
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_keyword_is_enforced_or_refused_by_name() {
+    let Ok(folder) = std::env::var("NETCL_JSON_SCHEMA_SUITE") else {
+        println!("skipped: NETCL_JSON_SCHEMA_SUITE names no folder with the suite");
+        return;
+    };
+    let tokenizer = tokenizer();
+    let grammars = Grammars::new(&tokenizer).unwrap();
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|end| end == "json"));
+    files.sort();
+    assert!(files.len() > 30, "{} files", files.len());
+    println!(
+        "| keyword | schemas taken | refused | valid, taken | valid, refused | invalid, refused | invalid, taken | refused for |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
+    let mut wrong = Vec::new();
+    for file in &files {
+        let mut count = Count::default();
+        run(&grammars, file, &mut count);
+        let mut why: Vec<&str> = count.refused.iter().map(String::as_str).collect();
+        why.sort_unstable();
+        why.dedup();
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        let Count { taken, refused, valid, narrower, invalid, .. } = &count;
+        println!(
+            "| {name} | {taken} | {} | {valid} | {narrower} | {invalid} | {} | {} |",
+            refused.len(),
+            count.wrong.len(),
+            why.join("; ")
+        );
+        wrong.extend(count.wrong.into_iter().map(|what| format!("{name}: {what}")));
+    }
+    wrong.iter().for_each(|what| println!("{what}"));
+    assert!(wrong.is_empty(), "{} instances that are not valid are taken", wrong.len());
+}
