@@ -78,17 +78,32 @@ static inline float of_bf16(ushort h) { return as_float((uint)h << 16); }
 #else
 typedef CAT(ushort, VW) HV;
 #if WG == 1 && defined(__clang__)
-/* PoCL's vstore of short elements stores them one by one. */
+/* PoCL's vload and vstore go by halves of halves, down to single short elements. Where a sum follows at once, the compiler takes it by these
+ * pieces too, and puts the vector together behind it. */
 typedef HV __attribute__((aligned(2))) HV_ANY;
-#define STV_HALVES(p, h) (*(__global HV_ANY *)(p) = (h))
+typedef FV __attribute__((aligned(4))) FV_ANY;
+typedef IV __attribute__((aligned(4))) IV_ANY;
+typedef UV __attribute__((aligned(4))) UV_ANY;
+#define WHOLE_VECTORS(SPACE, E, V)                                                                                  \
+  static inline __attribute__((overloadable)) V load_whole(SPACE const E *p) { return *(SPACE const V##_ANY *)p; }   \
+  static inline __attribute__((overloadable)) void store_whole(SPACE E *p, V v) { *(SPACE V##_ANY *)p = v; }
+WHOLE_VECTORS(__global, ushort, HV)
+WHOLE_VECTORS(__global, float, FV)
+WHOLE_VECTORS(__local, float, FV)
+WHOLE_VECTORS(__private, float, FV)
+WHOLE_VECTORS(__global, int, IV)
+WHOLE_VECTORS(__global, uint, UV)
+#define LOAD_VECTOR(p) load_whole(p)
+#define STORE_VECTOR(p, v) store_whole((p), (v))
 #else
-#define STV_HALVES(p, h) CAT(vstore, VW)((h), 0, (p))
+#define LOAD_VECTOR(p) CAT(vload, VW)(0, (p))
+#define STORE_VECTOR(p, v) CAT(vstore, VW)((v), 0, (p))
 #endif
-#define LDV_F32(p) CAT(vload, VW)(0, (p))
-#define STV_F32(p, v) CAT(vstore, VW)((v), 0, (p))
+#define LDV_F32(p) LOAD_VECTOR(p)
+#define STV_F32(p, v) STORE_VECTOR(p, v)
 #define LDV_F16(p) f16_load(p)
-#define STV_F16(p, v) STV_HALVES((__global ushort *)(p), f16_rounded(v))
-#define LDV_BF16(p) AS_FV(TO_UV(CAT(vload, VW)(0, (p))) << 16)
+#define STV_F16(p, v) STORE_VECTOR((__global ushort *)(p), f16_rounded(v))
+#define LDV_BF16(p) AS_FV(TO_UV(LOAD_VECTOR(p)) << 16)
 #define STV_BF16(p, v) bf16_store((p), (v))
 #if NVIDIA_CC >= 80
 /* Two at a time, by instructions: the driver's vstore_half is several times as slow. */
@@ -114,7 +129,7 @@ static inline HV f16_rounded(FV v) {
   return h;
 }
 #endif
-static inline FV f16_load(__global const half *p) { return f16_values(CAT(vload, VW)(0, (__global const ushort *)p)); }
+static inline FV f16_load(__global const half *p) { return f16_values(LOAD_VECTOR((__global const ushort *)p)); }
 static inline HV bf16_rounded(FV v) {
 #if NVIDIA_CC >= 80
   uint pairs[VW / 2];
@@ -128,7 +143,7 @@ static inline HV bf16_rounded(FV v) {
   return CAT(convert_ushort, VW)(isnan(v) ? ((u >> 16) | (UV)(64u)) : r);
 #endif
 }
-static inline void bf16_store(__global ushort *p, FV v) { STV_HALVES(p, bf16_rounded(v)); }
+static inline void bf16_store(__global ushort *p, FV v) { STORE_VECTOR(p, bf16_rounded(v)); }
 
 /* The same where p is a multiple of VW elements. */
 #define LDVA_F32(p) (*(__global const FV *)(p))

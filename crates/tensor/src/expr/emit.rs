@@ -450,6 +450,7 @@ impl<'a> Emitter<'a> {
             }
         }
         self.vectors(count);
+        self.ahead(pass);
         self.body(&roots, &keep, false);
         self.store(&outputs, false);
         let at = if count > 1 { "u" } else { "0" };
@@ -470,6 +471,19 @@ impl<'a> Emitter<'a> {
         }
         self.kept.extend(keep);
         self.joined(&reductions, count);
+    }
+
+    /// Asks for the next row's elements while this one's are computed with: on processors the first pass waits for memory, and those behind it
+    /// leave memory idle.
+    fn ahead(&mut self, pass: usize) {
+        if pass != 1 || self.form.keep != Keep::Memory || self.form.outer != Some(1) {
+            return;
+        }
+        for id in self.cone(&self.roots(0), &[]) {
+            if let Some(i) = self.leaf(id).filter(|i| self.form.leaves[*i].1 == Step::Unit) {
+                let _ = writeln!(self.out, "AHEAD(p{i} + a{i} + t{i}_0 + i);");
+            }
+        }
     }
 
     /// The head of the loop over an item's vectors, of which `count` are taken at a time.

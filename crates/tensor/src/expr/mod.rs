@@ -131,14 +131,45 @@ pub fn reference(inputs: &[&Array], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> 
     nodes.interpret(&[root], &inputs).pop().ok_or_else(|| Error::internal("fuse: no result"))
 }
 
+/// Several results of one tree, off the tape and stored as `dtypes`: operations that are trees are made so.
+///
+/// # Errors
+/// As [`fuse`].
+pub(crate) fn computed<const I: usize, const N: usize>(
+    inputs: &[&Tensor; I],
+    dtypes: [DType; N],
+    f: impl FnOnce(&[Expr; I]) -> Result<[Expr; N]>,
+) -> Result<[Tensor; N]> {
+    let Some(first) = inputs.first() else {
+        return Err(Error::internal("a tree without inputs"));
+    };
+    let (nodes, roots) = built_all(&shapes_of(inputs), |given| {
+        f(given.try_into().map_err(|_| Error::internal("an input of a tree is missing"))?)
+    })?;
+    let plain: Vec<Tensor> = inputs.iter().map(|x| x.detach()).collect();
+    let made = tape::no_grad(|| run::run(&nodes, first.device(), (&roots, &dtypes), &plain))?;
+    <[Tensor; N]>::try_from(made).map_err(|_| Error::internal("a result of a tree is missing"))
+}
+
 fn built(inputs: &[&Shape], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Result<(Nodes, usize)> {
+    let (nodes, [root]) = built_all(inputs, |given| f(given).map(|root| [root]))?;
+    Ok((nodes, root))
+}
+
+fn built_all<const N: usize>(
+    inputs: &[&Shape],
+    f: impl FnOnce(&[Expr]) -> Result<[Expr; N]>,
+) -> Result<(Nodes, [usize; N])> {
     let nodes = Rc::new(RefCell::new(Nodes::default()));
     let given: Vec<Expr> =
         inputs.iter().enumerate().map(|(i, shape)| Expr::input(&nodes, i, shape)).collect();
-    let root = f(&given)?.of(&nodes)?;
+    let mut roots = [0; N];
+    for (root, made) in roots.iter_mut().zip(f(&given)?) {
+        *root = made.of(&nodes)?;
+    }
     drop(given);
     let nodes = Rc::try_unwrap(nodes).map_or_else(|shared| shared.borrow().clone(), RefCell::into_inner);
-    Ok((nodes, root))
+    Ok((nodes, roots))
 }
 
 fn shapes_of<'a>(inputs: &[&'a Tensor]) -> Vec<&'a Shape> {

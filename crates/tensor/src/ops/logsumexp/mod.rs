@@ -2,47 +2,53 @@
 //! arXiv:2204.02311).
 
 use super::prelude::*;
-use netcl_kernel::Launch;
-
-static KERNEL: Kernel =
-    Kernel::new("logsumexp", cl_file!("logsumexp.cl")).tune(&[("VW", &[4])]).tune_cpu(&[("VW", &[0])]);
+use crate::expr::{Expr, computed};
 
 /// See [`Tensor::logsumexp`]; over the last axis.
+///
+/// As m + log(sum(exp(x - m))) with m the row's maximum no exponential overflows (Blanchard, Higham and Higham 2021, "Accurately computing the
+/// log-sum-exp and softmax functions"). An infinite maximum is not subtracted: a row of -infinity alone gives -infinity, one with +infinity
+/// gives +infinity, and a NaN reaches the sum in either case. The gradient is a softmax, from m and the sum rather than from the result,
+/// which is rounded to the size of m. Both are generated kernels.
 #[derive(Clone)]
 pub struct LogSumExp;
 
-/// A launch of one work-group for each of `rows` rows of `n` elements of x.
-fn launch(entry: &'static str, x: &Tensor, rows: usize, n: usize) -> Launch<'static> {
-    let group = row_group(&KERNEL, x.device(), n);
-    let launch = KERNEL.launch(entry).define("DTYPE", x.dtype().code()).define("WG", group);
-    vectors_of_16_bytes(launch.groups(rows), x, n)
+/// Logarithm of the sum, m, and 1 over the sum of exponentials, of each row.
+fn rows([x]: &[Expr; 1]) -> Result<[Expr; 3]> {
+    let top = x.max(&[-1])?;
+    let finite = top.abs()?.lt(&top.number(f32::INFINITY))?;
+    let top = finite.where_cond(&top, &top.number(0.0))?;
+    let sum = x.sub(&top)?.exp()?.sum(&[-1])?;
+    let inverse = sum.number(1.0).div(&sum)?;
+    Ok([top.add(&sum.log()?)?, top, inverse])
 }
 
 impl Op<1> for LogSumExp {
     const NAME: &'static str = "logsumexp";
-    /// Maximum and inverse sum of each row, (R, 2) f32.
-    type Saved = Tensor;
-    fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, Tensor)> {
-        let x = x.contiguous()?;
-        let (rows, n) = x.shape().rows_cols(); // x seen as (R, N)
+    /// Maximum and inverse sum of each row, f32.
+    type Saved = [Tensor; 2];
+    fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, [Tensor; 2])> {
         let outer = &x.dims()[..x.shape().rank() - 1];
-        if n == 0 {
+        if x.shape().last() == 0 {
             let y = Tensor::full(x.device(), outer, f32::NEG_INFINITY, x.dtype())?;
-            return Ok((y, x.empty_f32([0])?));
+            return Ok((y, [x.empty_f32([0])?, x.empty_f32([0])?]));
         }
-        let (y, saved) = (Tensor::empty(x.device(), outer, x.dtype())?, x.empty_f32([rows, 2])?);
-        if rows > 0 {
-            launch("logsumexp_fwd", &x, rows, n).read(&x).write(&y).write(&saved).scalar(n).run()?;
-        }
-        Ok((y, saved))
+        let [y, top, inverse] = computed(&[x], [x.dtype(), DType::F32, DType::F32], rows)?;
+        Ok((y.reshape(outer)?, [top, inverse]))
     }
-    fn backward(&self, [x]: [&Tensor; 1], saved: &Tensor, dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        let (x, dy) = (x.contiguous()?, dy.contiguous()?);
-        let (rows, n) = x.shape().rows_cols();
-        let dx = x.empty_like()?;
-        if dx.count() > 0 {
-            launch("logsumexp_bwd", &x, rows, n).read(&x).read(saved).read(&dy).write(&dx).scalar(n).run()?;
+    fn backward(
+        &self,
+        [x]: [&Tensor; 1],
+        [top, inverse]: &[Tensor; 2],
+        dy: &Tensor,
+    ) -> Result<[Option<Tensor>; 1]> {
+        if x.count() == 0 {
+            return Ok([Some(x.empty_like()?)]);
         }
+        let dy = dy.reshape(top.dims())?;
+        let [dx] = computed(&[x, top, inverse, &dy], [x.dtype()], |[x, top, inverse, dy]: &[Expr; 4]| {
+            Ok([x.sub(top)?.exp()?.mul(&inverse.mul(dy)?)?])
+        })?;
         Ok([Some(dx)])
     }
     fn reference(&self, [x]: [&Array; 1]) -> Array {
