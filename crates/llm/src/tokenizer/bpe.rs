@@ -18,6 +18,9 @@ pub(super) struct Bpe {
     pub pre: &'static Pre,
 }
 
+/// Words that the library keeps the tokens of, for each thread; none where a word is a line of text, which does not come twice.
+const CACHED: usize = 10_000;
+
 impl Bpe {
     /// # Errors
     /// `Format` for an unknown `pre`, without merges, or for a merge of tokens that are not there.
@@ -35,6 +38,7 @@ impl Bpe {
             .vocab_and_merges(ids, merges)
             .byte_fallback(pre.alphabet == Alphabet::Text)
             .ignore_merges(pre.ignore_merges)
+            .cache_capacity(if pre.alphabet == Alphabet::Text { 0 } else { CACHED })
             .build()
             .map_err(|e| wrong("merges", e))?;
         Ok(Self { model, splitter: Splitter::new(pre.patterns)?, pre })

@@ -77,7 +77,13 @@ impl Tokenizer {
             Error::format(format!("not a tokenizer of the tokenizers library: {why}"))
         };
         let json: Value = serde_json::from_str(text).map_err(|e| wrong(&e))?;
-        let inner = by_library(|| tokenizers::Tokenizer::from_bytes(text))?.map_err(|e| wrong(&e))?;
+        let mut inner = by_library(|| tokenizers::Tokenizer::from_bytes(text))?.map_err(|e| wrong(&e))?;
+        if json["pre_tokenizer"].is_null() {
+            // Words are whole texts here, and no text comes twice: the library would keep ten thousand of them for each thread.
+            let mut model = inner.get_model().clone();
+            model.resize_cache(0);
+            inner.with_model(model);
+        }
         let vocab = inner.get_vocab(true);
         let vocab_size = vocab.values().max().map_or(0, |&id| id as usize + 1);
         if vocab_size == 0 {

@@ -32,6 +32,7 @@ pub fn all() -> Router<Arc<App>> {
         .route("/", get(plain::chat_page))
         .route("/device", get(plain::device_page))
         .route("/device/data", get(plain::device_data))
+        .route("/openapi.json", get(plain::openapi))
         .route("/health", get(plain::health))
         .route("/ready", get(plain::ready))
         .route("/metrics", get(plain::metrics))

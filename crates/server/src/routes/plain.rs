@@ -41,6 +41,13 @@ pub async fn device_page() -> Response {
     page(include_str!("../page/device.html"))
 }
 
+/// The addresses and their fields, as OpenAPI describes them.
+pub async fn openapi() -> Response {
+    let mut response = Response::new(Body::from(include_str!("../page/openapi.json")));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
 fn ok(body: &Value) -> Response {
     json_response(StatusCode::OK, body)
 }

@@ -360,3 +360,63 @@ fn responses_stream_as_items_with_parts() {
         assert_eq!(server.client.post("/v1/responses", &body).error().2.as_deref(), Some(param));
     }
 }
+
+/// An example of what a schema of the document allows.
+fn example(document: &Value, schema: &Value) -> Value {
+    if let Some(place) = schema["$ref"].as_str() {
+        return example(document, document.pointer(&place[1..]).unwrap());
+    }
+    for kind in ["anyOf", "enum"] {
+        if let Some(first) = schema[kind].as_array().map(|all| &all[0]) {
+            return if kind == "enum" { first.clone() } else { example(document, first) };
+        }
+    }
+    match schema["type"].as_str() {
+        _ if schema["const"].is_string() => schema["const"].clone(),
+        Some("string") => json!("a"),
+        Some("boolean") => json!(false),
+        Some("integer") => json!(schema["minimum"].as_i64().unwrap_or(1).max(1)),
+        Some("number") => json!(1),
+        Some("array") => json!([example(document, &schema["items"])]),
+        Some("object") => {
+            let mut object = serde_json::Map::new();
+            for key in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                object.insert(key.into(), example(document, &schema["properties"][key]));
+            }
+            object.into()
+        }
+        _ => Value::Null,
+    }
+}
+
+/// Each address is there, and each field is known: none is refused as one that is not supported.
+#[test]
+fn the_document_of_the_interface_is_true() {
+    let server = Server::new();
+    let document = server.client.get("/openapi.json").ok();
+    let mut fields = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        if methods.get("get").is_some() {
+            assert_eq!(server.client.get(&path.replace("{name}", "tiny")).status, 200, "{path}");
+        }
+        let Some(post) = methods.get("post") else { continue };
+        let place = post["requestBody"]["content"]["application/json"]["schema"]["$ref"].as_str().unwrap();
+        let schema = document.pointer(&place[1..]).unwrap();
+        let mut whole = example(&document, schema);
+        if whole.get("model").is_some() {
+            whole["model"] = "tiny".into();
+        }
+        for (field, of) in schema["properties"].as_object().unwrap() {
+            let mut body = whole.clone();
+            body[field] = if field == "model" { "tiny".into() } else { example(&document, of) };
+            if path.starts_with("/v1/") && !path.ends_with("embeddings") {
+                body[if path.ends_with("responses") { "max_output_tokens" } else { "max_tokens" }] = 1.into();
+            }
+            let answer = server.client.post(path, &body);
+            let unknown = answer.body.contains("this field is not supported");
+            assert!(answer.status < 500 && answer.status != 404 && !unknown, "{path} {body}: {answer:?}");
+            fields += 1;
+        }
+    }
+    assert!(fields > 100, "{fields}");
+}
