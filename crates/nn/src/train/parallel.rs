@@ -586,6 +586,42 @@ mod tests {
     use netcl_dist::local;
     use std::time::Duration;
 
+    /// Rows that one has no memory for go to the others; what failed for another reason, or has no room at all, is an error of all.
+    #[test]
+    fn rows_go_where_memory_is() {
+        let short = || Error::memory("3 rows fit");
+        let divided = |rooms: [usize; 3], failed: [Option<Error>; 3]| -> Vec<Result<Option<Vec<usize>>>> {
+            let failed = failed.map(std::sync::Mutex::new);
+            std::thread::scope(|scope| {
+                let start = |rank: Group| {
+                    let failed = failed[rank.rank()].lock().unwrap().take();
+                    scope.spawn(move || {
+                        let config = TrainConfig { batch: 24, ..TrainConfig::preset("char-cpu").unwrap() };
+                        let mut parallel = Parallel::new(&rank, &config).unwrap();
+                        parallel.has_room_for(rooms[rank.rank()]);
+                        let made = parallel.make_room(failed.map_or(Ok(()), Err))?;
+                        Ok(made.is_none().then(|| parallel.parts.clone()))
+                    })
+                };
+                let threads: Vec<_> = local(3, Duration::from_secs(60)).into_iter().map(start).collect();
+                threads.into_iter().map(|t| t.join().unwrap()).collect()
+            })
+        };
+        for parts in divided([24, 3, 11], [None, Some(short()), None]) {
+            assert_eq!(parts.unwrap(), Some(vec![11, 3, 10]));
+        }
+        for whole in divided([24, 24, 24], [None, None, None]) {
+            assert_eq!(whole.unwrap(), None);
+        }
+        for (rooms, other) in
+            [([9, 3, 11], None), ([24, 0, 24], None), ([24, 3, 24], Some(Error::format("no such file")))]
+        {
+            for error in divided(rooms, [other.clone(), Some(short()), None]) {
+                error.unwrap_err();
+            }
+        }
+    }
+
     /// Files of the same name may have other contents on another machine.
     #[test]
     fn ranks_that_read_other_data_are_told_apart() {

@@ -315,7 +315,7 @@ fn a_thousand_schedules_lose_no_page_and_change_no_text() {
     let decoder = decoder(&test_device().unwrap(), "llama", 3, |config| config.layers = 1);
     let kinds: Vec<Job> = (0..12).map(|i| job(i, 1 + 7 * i % 15, 1 + i % 5)).collect();
     let texts: Vec<Vec<u32>> = kinds.iter().map(|job| alone(&decoder, job)).collect();
-    let options = EngineOptions { tokens: Some(32), texts: 4, queue: 5, ..OPTIONS };
+    let options = EngineOptions { tokens: Some(24), texts: 4, queue: 5, ..OPTIONS };
     let mut engine = engine(&decoder, options);
     let mut random = Generator::new(11);
     let mut draw = move |n: usize| random.uniform(1, 0.0, n as f32)[0] as usize % n;
