@@ -245,3 +245,55 @@ fn an_access_outside_is_found_without_asking_and_a_launch_that_fails_is_another_
     assert!(code == 6 && err.contains("kernel k") && err.contains("k.cl:2:"), "{code}: {err}");
     std::fs::remove_dir_all(dir).unwrap();
 }
+
+#[test]
+fn images_and_samplers_are_arguments() {
+    let kernel = "kernel void k(read_only image2d_t a, sampler_t s, write_only image1d_t b) {
+      int i = get_global_id(0);
+      write_imageui(b, i, (uint4)(255.0f * read_imagef(a, s, (int2)(i, 1)).y + 0.5f));
+    }";
+    let args = ["image:rgba:unorm8:2x2:iota:read", "sampler:edge", "image:r:u16:4"];
+    let launch = |args: [&str; 3]| {
+        let with = args.iter().flat_map(|a| ["--arg", a]);
+        let all: Vec<&str> = ["--global", "4"].into_iter().chain(with).chain(["--json"]).collect();
+        let (code, out, err, dir) = text("sim-images", kernel, &all);
+        std::fs::remove_dir_all(dir.parent().unwrap()).unwrap();
+        (code, out, err)
+    };
+    let (code, out, err) = launch(args);
+    assert_eq!(code, 0, "{out}{err}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    // Rows are 8 numbers long: the second channel of the second row's two texels, and of the last one again beyond the edge.
+    assert_eq!(report["buffers"][0]["name"], "b");
+    assert_eq!(report["buffers"][0]["first"].to_string(), "[9,13,13,13]");
+    for (at, arg, part) in [
+        (0, "image:rgba:unorm8:4:iota", "an image2d_t has 2 sizes"),
+        (1, "u32:1", "sampler:<mode>"),
+        (2, "buffer:u16:4", "image:<channels>:<type>:<width>"),
+    ] {
+        let mut wrong = args;
+        wrong[at] = arg;
+        let (code, out, err) = launch(wrong);
+        assert!(code == 1 && err.contains(part), "{arg}: {code} {out}{err}");
+    }
+}
+
+#[test]
+fn a_page_has_the_run() {
+    let kernel = "kernel void k(global float *x) {\n  x[get_global_id(0)] *= 2; // </script>\n}";
+    let dir = folder("sim-page");
+    let page = dir.join("report.html");
+    let args = ["--global", "4", "--arg", "buffer:f32:4:iota", "--html", page.to_str().unwrap()];
+    let (code, out, err, own) = text("sim-page-kernel", kernel, &args);
+    assert_eq!(code, 0, "{out}{err}");
+    let text = std::fs::read_to_string(&page).unwrap();
+    let data = text.split_once("id=\"data\">").and_then(|(_, rest)| rest.split_once("</script>")).unwrap().0;
+    let report: Value = serde_json::from_str(data).unwrap();
+    let device = &report["devices"][0];
+    let line = &device["kernels"][0]["lines"][0];
+    assert_eq!((line["line"].as_u64(), line["did"]["executions"].as_u64()), (Some(2), Some(4)));
+    assert!(device["sources"][0]["text"].as_str().unwrap().contains("</script>"));
+    assert_eq!(device["commands"].as_array().unwrap().len(), 3);
+    std::fs::remove_dir_all(own.parent().unwrap()).unwrap();
+    std::fs::remove_dir_all(dir).unwrap();
+}

@@ -1,7 +1,6 @@
 //! Collects what the program does, and writes it as JSON at process exit: kernels, transfers, findings, leaked objects.
 
 use crate::calls;
-use crate::device;
 use crate::raw;
 use crate::registry;
 use crate::settings::{say, settings};
@@ -11,8 +10,7 @@ use aethercl::machine::Completion;
 use aethercl::report::Report;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 static REPORT: Mutex<Summary> = Mutex::new(Summary {
     kernels: Vec::new(),
@@ -30,11 +28,18 @@ fn report() -> MutexGuard<'static, Summary> {
 /// Maximum number of failures, and of findings, that are kept.
 const KEPT: usize = 1000;
 
+/// Returns the name of every device, and its data for the page unless the device is still busy.
+pub type Journals = fn() -> Vec<(String, Option<aethercl::report::Device>)>;
+
+static JOURNALS: OnceLock<Journals> = OnceLock::new();
+
 /// Registers the exit handler that writes the report, if one was requested.
-pub fn begin() {
-    static BEGUN: Once = Once::new();
+pub fn begin(journals: Journals) {
     if settings().report.is_some() {
-        BEGUN.call_once(|| raw::at_exit(write));
+        JOURNALS.get_or_init(|| {
+            raw::at_exit(write);
+            journals
+        });
     }
 }
 
@@ -56,17 +61,14 @@ extern "C" fn write() {
     }
 }
 
-/// How long the exit handler waits for a device that is still executing a command.
-const PATIENCE: Duration = Duration::from_secs(2);
-
 /// The data of the HTML page.
 fn detailed(summary: &Summary) -> Report {
     let mut out = calls::report();
-    for device in device::devices() {
-        match device.journal(PATIENCE) {
+    for (name, journal) in JOURNALS.get().map(|journals| journals()).unwrap_or_default() {
+        match journal {
             Some(one) if one.commands.is_empty() && one.memory.events.is_empty() => {}
             Some(one) => out.devices.push(one),
-            None => say(&format!("{} is still at work: the report lacks it", device.profile.name)),
+            None => say(&format!("{name} is still at work: the report lacks it")),
         }
     }
     let finding = |f: &FindingRow| aethercl::report::Finding {

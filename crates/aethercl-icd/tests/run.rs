@@ -1,5 +1,5 @@
 //! `aethercl run` with a program in C that finds the driver as a loader does.
-#![allow(clippy::unwrap_used)] // tests
+#![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,24 +1,11 @@
 //! Arguments of a kernel as the command line writes them: `buffer:f32:4096:random`, `i32:7`, `f32x4:1,2,3,4`, `local:f32:64`.
 
+use super::content::{Init, init, whole};
+use super::image::{self, ImageArg};
 use super::number::Number;
+use aethercl::image::Sampler;
 use netcl::device::counted;
-use std::path::PathBuf;
 use std::str::FromStr;
-
-/// What a buffer holds before the launch.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Init {
-    /// Nothing: reading it is a defect.
-    Unwritten,
-    /// Floats in [-1, 1), integers in 0..100, the same in every run.
-    Random,
-    /// 0, 1, 2, …
-    Iota,
-    /// One value everywhere.
-    Value(Vec<u8>),
-    /// The bytes of a file, which must be enough.
-    File(PathBuf),
-}
 
 /// One argument.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +25,10 @@ pub enum KernelArg {
     Scalar(Value),
     /// `{<type>:<value>,…}`: a structure or array by its fields.
     Fields(Vec<Part>),
+    /// `image:<channels>:<type>:<width>[x<height>[x<depth>]][:<content>][:read]`
+    Image(ImageArg),
+    /// `sampler:<mode>,…`
+    Sampler(Sampler),
     /// `local:<type>:<count>`
     Local(usize),
     /// `null`: a pointer to nothing.
@@ -73,6 +64,12 @@ impl FromStr for KernelArg {
         if s.starts_with('{') {
             return fields(s).map(Self::Fields);
         }
+        if let Some(rest) = s.strip_prefix("image:") {
+            return image::image(rest).map(Self::Image);
+        }
+        if let Some(rest) = s.strip_prefix("sampler:") {
+            return image::sampler(rest).map(Self::Sampler);
+        }
         let parts: Vec<&str> = s.splitn(5, ':').collect();
         match parts.as_slice() {
             ["buffer", number, count, rest @ ..] if rest.len() <= 2 => buffer(number, count, rest),
@@ -81,35 +78,15 @@ impl FromStr for KernelArg {
             ["local", ..] => Err("expected local:<type>:<count>".into()),
             [number, values] => scalar(number, values, ',').map(Self::Scalar),
             _ => Err(format!(
-                "{s:?}: expected buffer:<type>:<count>[:<content>][:read], local:<type>:<count>, <type>:<value>, {{<type>:<value>,…}} or null"
+                "{s:?}: expected buffer:<type>:<count>[:<content>][:read], image:…, sampler:…, local:<type>:<count>, <type>:<value>, {{<type>:<value>,…}} or null"
             )),
         }
     }
 }
 
-fn whole(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| format!("{text:?} is no number of elements"))
-}
-
 fn buffer(number: &str, count: &str, rest: &[&str]) -> Result<KernelArg, String> {
     let number: Number = number.parse()?;
-    let (content, read) = match rest {
-        [] => ("unwritten", false),
-        ["read"] => ("random", true),
-        [content] => (*content, false),
-        [content, "read"] => (*content, true),
-        [_, other, ..] => return Err(format!("{other:?} after a buffer's content; there is only read")),
-    };
-    let init = match content {
-        "unwritten" => Init::Unwritten,
-        "random" => Init::Random,
-        "iota" => Init::Iota,
-        "zero" => Init::Value(number.bytes("0")?),
-        file if file.starts_with('@') => Init::File(PathBuf::from(&file[1..])),
-        value => Init::Value(number.bytes(value).map_err(|e| {
-            format!("{e}; a buffer's content is unwritten, random, iota, zero, a value, or @FILE")
-        })?),
-    };
+    let (init, read) = init(number, rest)?;
     Ok(KernelArg::Buffer { number, count: whole(count)?, init, read })
 }
 
@@ -157,52 +134,6 @@ fn scalar(number: &str, values: &str, between: char) -> Result<Value, String> {
         bytes.extend(vec![0; number.size()]);
     }
     Ok(Value { number, lanes, bytes })
-}
-
-/// The bytes of a buffer before the launch; none where it is not written. `seed` tells buffers apart.
-pub fn content(number: Number, count: usize, init: &Init, seed: u64) -> std::io::Result<Option<Vec<u8>>> {
-    let bytes = count * number.size();
-    Ok(Some(match init {
-        Init::Unwritten => return Ok(None),
-        Init::Value(value) => value.repeat(count),
-        Init::File(path) => {
-            let mut data = std::fs::read(path)?;
-            if super::npy::is_one(path) {
-                let invalid = |why| std::io::Error::new(std::io::ErrorKind::InvalidData, why);
-                data = super::npy::values(&data, number).map_err(invalid)?;
-            }
-            if data.len() < bytes {
-                let why = format!("{} bytes, and the buffer has {bytes}", data.len());
-                return Err(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, why));
-            }
-            data.truncate(bytes);
-            data
-        }
-        Init::Iota => (0..count).flat_map(|i| encode(number, i as f64)).collect(),
-        Init::Random => {
-            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            (0..count).flat_map(|_| encode(number, draw(number, &mut state))).collect()
-        }
-    }))
-}
-
-/// The next value of a splitmix64 stream.
-fn draw(number: Number, state: &mut u64) -> f64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    let unit = (z ^ z >> 31) as f64 / 2f64.powi(64);
-    if number.is_float() { 2.0 * unit - 1.0 } else { (unit * 100.0).floor() }
-}
-
-fn encode(number: Number, value: f64) -> Vec<u8> {
-    match number {
-        Number::F16 => half::f16::from_f64(value).to_le_bytes().to_vec(),
-        Number::F32 => (value as f32).to_le_bytes().to_vec(),
-        Number::F64 => value.to_le_bytes().to_vec(),
-        _ => (value as i64).to_le_bytes()[..number.size()].to_vec(),
-    }
 }
 
 /// Numbers of one to three dimensions.
@@ -297,22 +228,5 @@ mod tests {
         assert_eq!(sizes("4,1"), Ok(Sizes { of: [4, 1, 1], dimensions: 2 }));
         assert_eq!(offsets("0,8"), Ok(Sizes { of: [0, 8, 0], dimensions: 2 }));
         assert!(sizes("0").is_err() && sizes("1,2,3,4").is_err() && sizes("").is_err());
-    }
-
-    #[test]
-    fn contents_are_what_they_say_and_random_ones_repeat() {
-        let iota = content(Number::U16, 3, &Init::Iota, 0).unwrap().unwrap();
-        assert_eq!(iota, [0, 0, 1, 0, 2, 0]);
-        let random = |seed| content(Number::F32, 100, &Init::Random, seed).unwrap().unwrap();
-        assert_eq!(random(1), random(1));
-        assert_ne!(random(1), random(2));
-        for value in random(1).chunks_exact(4) {
-            let value: f32 = Number::F32.show(value).parse().unwrap();
-            assert!((-1.0..1.0).contains(&value));
-        }
-        assert_eq!(content(Number::F32, 1, &Init::Unwritten, 0).unwrap(), None);
-        assert!(content(Number::F32, 1, &Init::File("/nonexistent".into()), 0).is_err());
-        assert_eq!(Number::I8.show(&[255]), "-1");
-        assert_eq!(Number::F16.show(&[0, 60]), "1");
     }
 }

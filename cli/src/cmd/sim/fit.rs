@@ -72,6 +72,14 @@ pub fn check(types: &Types, ty: Type, arg: &KernelArg) -> Result<Vec<u8>, String
             _ => Ok(Vec::new()),
         },
         (Some(_), _) => Err("it takes buffer:<type>:<count> or null".into()),
+        (None, KernelArg::Image(image)) if matches!(ty, Type::Image(..)) => {
+            let Type::Image(kind, _) = ty else { return Err("it takes no image".into()) };
+            match kind.numbers() == image.sizes.len() {
+                true => Ok(Vec::new()),
+                false => Err(format!("an {} has {}", kind.name(), counted(kind.numbers(), "size"))),
+            }
+        }
+        (None, KernelArg::Sampler(_)) if ty == Type::Sampler => Ok(Vec::new()),
         (None, KernelArg::Scalar(value)) => part(types, ty, &Part::Value(value.clone())),
         (None, KernelArg::Fields(list)) => part(types, ty, &Part::Fields(list.clone())),
         (None, _) => Err(format!("it takes {}", form(types, ty))),
@@ -92,6 +100,11 @@ fn form(types: &Types, ty: Type) -> String {
             let array = types.array(id);
             format!("{{{},… ({} of them)}}", form(types, array.of), array.len)
         }
+        Type::Image(kind, _) => {
+            let sizes = &["<width>", "<height>", "<depth>"][..kind.numbers().min(3)];
+            format!("image:<channels>:<type>:{}", sizes.join("x"))
+        }
+        Type::Sampler => "sampler:<mode>,…".into(),
         _ => "what the command line cannot give".into(),
     }
 }

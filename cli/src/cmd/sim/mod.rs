@@ -1,18 +1,25 @@
 //! `netcl sim`: one kernel of a file on the simulated GPU, with its results, what the checks found, and what a GPU would take.
 
 mod arg;
+mod content;
 mod fit;
+mod image;
 mod npy;
 mod number;
+mod page;
 pub mod report;
 
 use crate::out;
 use aethercl::machine::{Binding, Completion, Gpu, GpuError, KernelLaunch, Narrator, Options, TraceLevel};
 use aethercl::model::Profile;
-use aethercl::{Access, Checks, Includes, KernelInfo, LaunchOptions, NdRange, Program, Source};
-use arg::{Init, KernelArg, Sizes, content, offsets, sizes};
+use aethercl::{
+    Access, ArgInfo, ArgKind, Checks, Includes, KernelInfo, LaunchOptions, NdRange, Program, Source,
+};
+use arg::{KernelArg, Sizes, offsets, sizes};
+use content::{Init, content};
 use netcl::device::{check_writable, counted};
 use netcl::prelude::*;
+use number::Number;
 use report::{BufferReport, Report};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,7 +59,8 @@ struct LaunchArgs {
     /// The first global id in each dimension
     #[arg(long, value_parser = offsets, value_name = "X[,Y[,Z]]")]
     offset: Option<Sizes>,
-    /// An argument, in order (repeatable): buffer:<type>:<count>[:<content>][:read], local:<type>:<count>, <type>:<value>, null.
+    /// An argument, in order (repeatable): buffer:<type>:<count>[:<content>][:read], local:<type>:<count>, <type>:<value>, null,
+    /// image:<channels>:<type>:<width>[x<height>[x<depth>]][:<content>][:read] (rgba:unorm8:64x32), sampler:<mode>,… (linear,repeat,normalized).
     /// Types are i8 … u64, f16, f32, f64; a vector is f32x4:1,2,3,4; a structure {i32:1,f32x4:1 2 3 4}. Content: unwritten, random,
     /// iota, zero, a value, @FILE (raw, or .npy)
     #[arg(long = "arg", value_name = "ARG", allow_hyphen_values = true)]
@@ -97,6 +105,9 @@ struct RunArgs {
     /// Checks by name, separated by commas; all, none
     #[arg(long, default_value = "bounds")]
     check: String,
+    /// Write a page that any browser opens from disk: timeline, what bounds the kernel, figures by source line, memory
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
     /// Write a timeline that ui.perfetto.dev opens
     #[arg(long, value_name = "FILE.json")]
     trace: Option<PathBuf>,
@@ -125,14 +136,17 @@ pub fn run(args: &Args) -> Result<()> {
     match &args.action {
         Action::Run(a) => {
             a.trace.as_deref().map_or(Ok(()), check_writable)?;
+            a.html.as_deref().map_or(Ok(()), check_writable)?;
             let options = Options {
                 timeline: a.trace.is_some(),
                 narrator: Narrator::new(a.trace_level, Some(Box::new(out::note))),
                 count_all: true,
+                journal: a.html.is_some(),
                 ..Options::default()
             };
             let session = Session::open(&a.launch, &a.check, options)?;
-            let report = session.run(a.show, a.trace.as_deref(), &a.out)?;
+            let report = session
+                .run(a.show, &Files { trace: a.trace.as_deref(), html: a.html.as_deref(), out: &a.out })?;
             if a.launch.json {
                 out::json(&report)?
             } else {
@@ -158,13 +172,21 @@ fn check(a: &CheckArgs) -> Result<()> {
             counted(kernels, "kernel")
         ));
     }
-    let report = session.run(0, None, &[])?;
+    let report = session.run(0, &Files::default())?;
     if a.launch.json {
         out::json(&report.findings)?;
     } else {
         out::result(&report.text(false))?;
     }
     report.verdict()
+}
+
+/// Where a run writes.
+#[derive(Default)]
+struct Files<'a> {
+    trace: Option<&'a Path>,
+    html: Option<&'a Path>,
+    out: &'a [String],
 }
 
 /// A file that was built, and the device for it.
@@ -244,9 +266,9 @@ impl<'a> Session<'a> {
     }
 
     /// Buffers in, the kernel, buffers out.
-    fn run(mut self, show: usize, trace: Option<&Path>, out: &[String]) -> Result<Report> {
+    fn run(mut self, show: usize, to: &Files<'_>) -> Result<Report> {
         let kernel = self.kernel()?.clone();
-        let files = self.files(&kernel, out)?;
+        let files = self.files(&kernel, to.out)?;
         let range = self.range(&kernel)?;
         let failed = |e: GpuError| Error::launch(e.to_string());
         let queue = self.gpu.open_queue().map_err(failed)?;
@@ -257,6 +279,7 @@ impl<'a> Session<'a> {
             sub_group: self.gpu.profile().compute.simd_width,
             max_time: self.args.timeout.0,
             max_steps: self.args.max_steps,
+            lines: to.html.is_some(),
             ..LaunchOptions::default()
         };
         let work = KernelLaunch::new(&self.program, &kernel.name, bindings.clone(), range, options);
@@ -266,21 +289,29 @@ impl<'a> Session<'a> {
         for (i, (binding, arg)) in bindings.iter().zip(&self.args.args).enumerate() {
             let info = &kernel.args[i];
             let file = files.iter().find(|(index, _)| *index == i).map(|(_, path)| *path);
-            if let Binding::Buffer { address, bytes: bytes @ 1.., access } = binding
-                && (file.is_some() || (show > 0 && *access == Access::Write))
-            {
-                let fence = self.gpu.read(queue, *address, *bytes, None).map_err(failed)?;
+            let (address, bytes, access) = match binding {
+                Binding::Buffer { address, bytes, access } => (*address, *bytes, *access),
+                Binding::Image(image, access) => (image.address, image.bytes(), *access),
+                _ => continue,
+            };
+            if bytes > 0 && (file.is_some() || (show > 0 && access == Access::Write)) {
+                let fence = self.gpu.read(queue, address, bytes, None).map_err(failed)?;
                 let Completion { outcome, .. } = self.gpu.wait(fence).map_err(failed)?;
                 let data = outcome.map_err(failed)?.data;
                 if let Some(path) = file {
                     write_buffer(path, arg, &data)?;
                 }
-                if show > 0 && *access == Access::Write {
+                if show > 0 && access == Access::Write {
                     report.buffers.push(BufferReport::new(&info.name, arg, &data, show));
                 }
             }
         }
-        if let (Some(path), Some(timeline)) = (trace, self.gpu.timeline()) {
+        if let (Some(path), Some(device)) = (to.html, self.gpu.journal()) {
+            let findings = done.outcome.as_ref().map(|o| o.done.findings.as_slice()).unwrap_or_default();
+            page::write(path, &format!("netcl sim run {}", self.args.file.display()), device, findings)?;
+            out::note(&format!("the page is in {}", path.display()));
+        }
+        if let (Some(path), Some(timeline)) = (to.trace, self.gpu.timeline()) {
             std::fs::write(path, timeline.json()).map_err(|e| Error::io("writing", path, &e))?;
             out::note(&format!("timeline in {}; ui.perfetto.dev opens it", path.display()));
         }
@@ -350,7 +381,7 @@ impl<'a> Session<'a> {
                     i + 1
                 ))
             })?;
-            bindings.push(self.binding(i, arg, &info.name, queue, value)?);
+            bindings.push(self.binding(i, arg, info, queue, value)?);
         }
         Ok(bindings)
     }
@@ -359,28 +390,50 @@ impl<'a> Session<'a> {
         &mut self,
         i: usize,
         arg: &KernelArg,
-        name: &str,
+        info: &ArgInfo,
         queue: usize,
         value: Vec<u8>,
     ) -> Result<Binding> {
-        let failed = |e: GpuError| Error::launch(e.to_string());
+        let access = |read: &bool| if *read { Access::Read } else { Access::Write };
         Ok(match arg {
             KernelArg::Scalar(_) | KernelArg::Fields(_) => Binding::Scalar(value),
             KernelArg::Null => Binding::Buffer { address: 0, bytes: 0, access: Access::Read },
             KernelArg::Local(bytes) => Binding::Local(*bytes),
+            KernelArg::Sampler(sampler) => Binding::Sampler(*sampler),
             KernelArg::Buffer { number, count, init, read } => {
+                let address = self.filled(i, &info.name, (*number, *count, init), queue)?;
                 let bytes = (count * number.size()) as u64;
-                let address = self.gpu.allocate(bytes, name).map_err(failed)?;
-                let data = content(*number, *count, init, i as u64 + 1).map_err(|e| match init {
-                    Init::File(path) => Error::io("reading", path, &e),
-                    _ => Error::io("filling buffer", Path::new(name), &e),
-                })?;
-                if let Some(data) = data {
-                    self.gpu.write(queue, address, data, None).map_err(failed)?;
-                }
-                Binding::Buffer { address, bytes, access: if *read { Access::Read } else { Access::Write } }
+                Binding::Buffer { address, bytes, access: access(read) }
+            }
+            KernelArg::Image(image) => {
+                let ArgKind::Image(kind, _) = info.kind else {
+                    return Err(Error::format(format!("argument {i} is no image")));
+                };
+                let what = (image.number(), image.count(), &image.init);
+                let address = self.filled(i, &info.name, what, queue)?;
+                Binding::Image(image.at(address, kind), access(&image.read))
             }
         })
+    }
+
+    /// Memory of so many numbers with what they hold before the launch.
+    fn filled(
+        &mut self,
+        i: usize,
+        name: &str,
+        (number, count, init): (Number, usize, &Init),
+        queue: usize,
+    ) -> Result<u64> {
+        let failed = |e: GpuError| Error::launch(e.to_string());
+        let address = self.gpu.allocate((count * number.size()) as u64, name).map_err(failed)?;
+        let data = content(number, count, init, i as u64 + 1).map_err(|e| match init {
+            Init::File(path) => Error::io("reading", path, &e),
+            _ => Error::io("filling buffer", Path::new(name), &e),
+        })?;
+        if let Some(data) = data {
+            self.gpu.write(queue, address, data, None).map_err(failed)?;
+        }
+        Ok(address)
     }
 }
 
@@ -394,6 +447,7 @@ fn quoted(word: &str) -> String {
 fn write_buffer(path: &Path, arg: &KernelArg, data: &[u8]) -> Result<()> {
     let file = match arg {
         KernelArg::Buffer { number, .. } if npy::is_one(path) => npy::file(*number, data),
+        KernelArg::Image(image) if npy::is_one(path) => npy::file(image.number(), data),
         _ => data.to_vec(),
     };
     std::fs::write(path, file).map_err(|e| Error::io("writing", path, &e))
@@ -413,6 +467,7 @@ pub fn profile(name: &str) -> Result<Profile> {
 fn buffer_of((i, arg): (usize, &KernelArg)) -> Option<(usize, bool)> {
     match arg {
         KernelArg::Buffer { read, .. } => Some((i, *read)),
+        KernelArg::Image(image) => Some((i, image.read)),
         _ => None,
     }
 }

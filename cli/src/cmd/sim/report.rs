@@ -96,6 +96,7 @@ impl BufferReport {
     pub fn new(name: &str, arg: &KernelArg, data: &[u8], show: usize) -> Self {
         let number = match arg {
             KernelArg::Buffer { number, .. } => *number,
+            KernelArg::Image(image) => image.number(),
             _ => Number::U8,
         };
         let values = data.chunks_exact(number.size());

@@ -91,7 +91,7 @@ static ALL: OnceLock<(Arc<Platform>, Vec<Arc<Device>>)> = OnceLock::new();
 
 fn all() -> &'static (Arc<Platform>, Vec<Arc<Device>>) {
     ALL.get_or_init(|| {
-        report::begin();
+        report::begin(journals);
         let platform = Arc::new(Platform { tag: Tag::default() });
         registry::publish(&platform);
         let devices: Vec<_> = settings().profiles.iter().map(|p| Arc::new(Device::new(p.clone()))).collect();
@@ -110,6 +110,14 @@ pub fn platform() -> Handle {
 /// Every device.
 pub fn devices() -> &'static [Arc<Device>] {
     &all().1
+}
+
+/// How long the exit handler waits for a device that is still executing a command.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Name and data for the report of every device; no data of one that is still busy.
+fn journals() -> Vec<(String, Option<Journal>)> {
+    devices().iter().map(|d| (d.profile.name.clone(), d.journal(PATIENCE))).collect()
 }
 
 impl Device {
@@ -183,7 +191,7 @@ impl Device {
     }
 
     /// Data for the report; `None` if it is not recorded, or if the device is still busy after `patience`.
-    pub fn journal(&self, patience: Duration) -> Option<Journal> {
+    fn journal(&self, patience: Duration) -> Option<Journal> {
         let until = Instant::now() + patience;
         loop {
             match self.gpu.try_lock() {

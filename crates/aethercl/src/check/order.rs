@@ -1,28 +1,28 @@
-//! What work-items know of one another's accesses: the happens-before relation of OpenCL's memory model, for the check for races.
+//! The happens-before relation of OpenCL's memory model, for the check for races.
 //!
-//! Each work-item has a clock that counts what it released. A release is a node of a graph: the work-item, its clock, the
-//! barriers its group had passed, and what it knew itself; an acquire makes what was released a parent of the node of the
-//! work-item that acquires. An access is known to those from whose node the graph leads to a release after it. The graph is
-//! walked only where an access may race, and what is found is kept until the work-item acquires again.
+//! Each work-item has a clock that counts its release operations. A release is a node of a graph: work-item, clock, number of barriers
+//! that its group has passed, and the node of its latest acquire. An acquire adds the release that it reads from as a parent. An access
+//! happens before the current instruction of a work-item if the graph has a path from the work-item's node to a later release by the
+//! accessing work-item. The graph is searched only for possible races; results are cached until the next acquire.
 
 use crate::hir::{MemoryOrder, Scope};
 use std::collections::HashMap;
 
-/// Of nodes: nothing is known.
+/// The node that knows nothing.
 const NONE: u32 = 0;
-/// Nodes of a launch at most; beyond them everything counts as ordered.
+/// Maximum number of nodes of a launch; beyond it all accesses count as ordered.
 const MAX_NODES: usize = 1 << 22;
-/// Releases that a work-item read and has not acquired yet, at most; the earliest are dropped.
+/// Maximum number of releases that a work-item has read by relaxed operations and not acquired by a fence yet; the oldest are dropped.
 const MAX_PENDING: usize = 64;
 
-/// A moment in the life of a work-item.
+/// A point in the execution of a work-item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     /// The group's number + 1.
     pub group: u32,
     /// The work-item in the group.
     pub lane: u32,
-    /// What the work-item had released.
+    /// Its clock: number of release operations.
     pub clock: u32,
     /// Barriers that the group had passed.
     pub epoch: u32,

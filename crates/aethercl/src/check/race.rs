@@ -1,7 +1,7 @@
-//! Data races: two work-items at the same bytes, at least one writing, with nothing between that orders them.
+//! Data races: unordered accesses of two work-items to the same bytes, at least one of them a write.
 //!
-//! Each granule (the smallest access of the kernel to shared memory) remembers its last write and its last reads: group,
-//! lane, and how many barriers of the fitting fence the group had passed. Within a group accesses on two sides of a
+//! Shadow memory stores, for each granule (the size of the kernel's smallest access), the last write and the last reads: group, lane, and
+//! the number of barriers with a matching fence that the group had passed. Within a group accesses on two sides of a
 //! barrier are ordered, and so are those of a sub-group on two sides of a barrier of its own; between groups nothing orders them but atomic operations. Two writes of the same value are let
 //! pass, as every device gives the same result.
 
@@ -11,13 +11,13 @@ use super::{Access, Check, Context, FindingKind, Kind, Report, Touch, Whole};
 use crate::exec::Shared;
 use crate::memory::address::Space;
 
-/// A lane number that stands for several.
+/// Lane number that stands for several lanes.
 const MANY: u32 = u32::MAX;
 
 /// A sub-group's number that stands for several.
 const SEVERAL: u16 = u16::MAX;
 
-/// Who touched a granule last.
+/// The last access to a granule.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mark {
     /// The group's number + 1; 0 for nobody, `MANY` for several.
@@ -40,12 +40,12 @@ struct Granule {
     read: Mark,
 }
 
-/// The check.
+/// State of the check.
 pub struct Races {
-    /// Bytes of a granule, as a power of two.
+    /// log2 of the granule's size in bytes.
     shift: u32,
     local: Vec<Granule>,
-    /// By number of an argument the number of its allocation in `global`.
+    /// For each kernel argument, the index of its allocation in `global`.
     allocations: Vec<usize>,
     global: Vec<(u64, Shadow<Granule>)>,
     /// Allocations that some argument may write. Loads from the others race with nothing; a store to them is against the
@@ -89,7 +89,7 @@ impl Races {
         }
     }
 
-    /// Whether the groups that another thread ran touched what these did, one of them writing.
+    /// Whether work-groups of two threads conflict: both access the same granule, and one of them writes.
     pub fn conflicts(&self, other: &Races) -> bool {
         let clash = |(a, b): (&Granule, &Granule)| {
             let touched = |g: &Granule| g.write.group != 0 || g.read.group != 0;
@@ -98,7 +98,7 @@ impl Races {
         self.global.iter().zip(&other.global).any(|((_, a), (_, b))| a.common(b).any(clash))
     }
 
-    /// Notes an access of one lane to bytes from `place` on, and the races it makes.
+    /// Records an access of one lane to bytes from `place` on, and collects its races.
     #[inline(always)]
     fn note(
         &mut self,
@@ -202,7 +202,7 @@ impl Other {
     }
 }
 
-/// Notes an access; tells whom it races with.
+/// Records an access; returns the access that it races with.
 #[inline(always)]
 fn visit(granule: &mut Granule, now: Mark, kind: Kind) -> Option<Other> {
     let unordered = |m: &Mark| match m.group {

@@ -1,19 +1,18 @@
-//! The longest chain of results of a group: what it would take on a machine that can begin any number of instructions at once.
+//! The critical path of a work-group: its latency on a machine with unlimited issue width.
 //!
-//! Every register knows when its value would be there, if instructions began as soon as their operands are. Barriers wait for
-//! all before them, and what follows a branch for its condition. So loads that do not depend on each other overlap, as a
-//! compiler arranges them; in a loop only until a lane has 16 bytes on their way for each place that loads: compilers write
-//! as many rounds out.
+//! Each register has the length of the dependency chain that produced its value. A barrier depends on everything before it, and
+//! instructions after a branch depend on its condition. Independent loads overlap, as compilers schedule them. In a loop the overlap is
+//! limited to 16 bytes in flight for each load instruction and lane, which is about how far compilers unroll.
 
 use super::bytecode::{Address, Code, File, Inst, READ, Reg, WRITE};
 use crate::counters::Chain;
 use crate::memory::address::Space;
 
-/// Bytes that a lane has on their way in a loop, for each load of the loop.
+/// Bytes in flight for each lane and load instruction of a loop.
 const AHEAD: u32 = 16;
-/// Clocks by which chains are compared: a load from global memory, one from local memory, an operation, a barrier.
+/// Approximate latencies in clocks, used to compare chains: global load, local load, operation, barrier.
 const CLOCKS: [u64; 4] = [600, 30, 4, 30];
-/// Operations that a special function is as long as.
+/// Latency of a special function, in operations.
 const SPECIAL: u64 = 5;
 
 impl Chain {
@@ -28,7 +27,7 @@ impl Chain {
     }
 }
 
-/// Chains of the group that runs, and the sum of those before.
+/// Chains of the current work-group, and the sum over earlier ones.
 #[derive(Default)]
 pub struct Chains {
     /// Sum of the longest chains of the groups before.
@@ -36,13 +35,13 @@ pub struct Chains {
     words: Vec<Chain>,
     longs: Vec<Chain>,
     uniforms: Vec<Chain>,
-    /// Uniform registers that follow from constants alone.
+    /// Uniform registers whose values are compile-time constants.
     fixed: Vec<bool>,
-    /// No instruction begins before: the last barrier, the conditions of branches.
+    /// Lower bound for the start of every instruction: the last barrier and the conditions of branches.
     floor: Chain,
     /// The longest so far.
     longest: Chain,
-    /// By load: the chains of its last rounds, newest last.
+    /// For each load instruction: the chains of its latest executions, newest last.
     rounds: Vec<Vec<Chain>>,
 }
 
@@ -88,8 +87,7 @@ impl Chains {
         self.longest = self.longest.or(chain);
     }
 
-    /// Whether an instruction follows from constants alone: a compiler that writes loops out has computed it. To be asked of
-    /// each one, in order.
+    /// Whether the result of an instruction is a compile-time constant after loop unrolling. Has to be called for every instruction in order.
     pub fn is_folded(&mut self, inst: &Inst, code: &Code) -> bool {
         let to = inst.destination().filter(|to| to.file == File::Uniform);
         if to.is_none() && !matches!(inst, Inst::JumpIf { .. }) {
@@ -106,7 +104,7 @@ impl Chains {
         fixed
     }
 
-    /// An instruction whose result a compiler has kept: it is there when its operands are.
+    /// An instruction whose result is already in a register (common subexpression): it adds no latency.
     pub fn kept(&mut self, inst: &Inst, code: &Code) {
         let mut chain = self.floor;
         reads(inst, code, |r| {
@@ -119,7 +117,7 @@ impl Chains {
         }
     }
 
-    /// An instruction that some lanes run, as so many of the machine's.
+    /// An executed instruction, which counts as `weight` instructions of the device.
     pub fn instruction(&mut self, inst: &Inst, code: &Code, weight: u64, special: bool) {
         let mut chain = self.floor;
         reads(inst, code, |r| {
@@ -132,7 +130,7 @@ impl Chains {
                 self.load(chain, code, (ty.size(), count, list), address)
             }
             Inst::ReadImage { .. } => {
-                // As long as a load: the texture units' own path is taken to be as long as the other one.
+                // Texture reads are assumed to have the latency of a load.
                 chain.global_loads += 1;
                 inst.results(code).iter().for_each(|to| self.set(*to, chain));
             }

@@ -1,4 +1,4 @@
-//! Counters: what SIMD groups of the simulated device would issue and move.
+//! Counters of instructions, memory transactions and bank conflicts, by SIMD group of the simulated device.
 
 use super::bytecode::{Code, File, Inst};
 use super::chain::Chains;
@@ -19,20 +19,20 @@ const BANKS: usize = 32;
 pub struct Counting {
     counters: Counters,
     width: usize,
-    /// What the instructions did: each by itself where lines are asked for, else all in one.
+    /// Counters of each instruction if counters by line are requested, else one for all instructions.
     tallies: Vec<Tally>,
-    /// The one that the instruction at hand is counted in.
+    /// Index of the entry of `tallies` for the current instruction.
     at: usize,
-    /// What this launch loads and stores.
+    /// Sectors that the launch loads, and those that it stores.
     loaded: Footprint,
     stored: Footprint,
     /// Bytes of the buffers by argument.
     buffers: Vec<Option<u64>>,
-    /// The longest chains of the groups.
+    /// Critical paths of the work-groups.
     chains: Chains,
-    /// What the group has computed already.
+    /// Values that the current work-group has computed.
     values: Values,
-    /// Room for the addresses of one SIMD group.
+    /// Scratch memory for the addresses of one SIMD group.
     seen: Vec<u64>,
 }
 
@@ -134,8 +134,8 @@ fn class_unary32(op: Unary32) -> Class {
     }
 }
 
-/// Instructions that an operation takes on a machine of 32-bit registers without a divider. The divisions are what compilers
-/// for such GPUs emit: a reciprocal and corrections, and for 64 bits a subroutine.
+/// Number of device instructions for a bytecode instruction, on a GPU with 32-bit registers and no divider. Divisions count as the code that
+/// compilers emit for them: a reciprocal with corrections, and a subroutine for 64 bits.
 fn weight(inst: &Inst) -> u64 {
     use Binary64::{
         Add, AddSatS, AddSatU, DivS, DivU, Mul, MulHiS, MulHiU, RemS, RemU, Rotate, Shl, ShrS, ShrU, Sub,
@@ -143,7 +143,7 @@ fn weight(inst: &Inst) -> u64 {
     match *inst {
         Inst::Binary32 { op: Binary32::DivS | Binary32::DivU | Binary32::RemS | Binary32::RemU, .. } => 18,
         Inst::Binary32 { op: Binary32::DivF, .. } => 8,
-        // As long as both fit 32 bits, which these routines look at first.
+        // The fast path of these subroutines, for operands that fit 32 bits.
         Inst::Binary64 { op: DivS | DivU | RemS | RemU, .. } => 30,
         Inst::Binary64 { op: MulHiS | MulHiU, .. } => 12,
         Inst::Binary64 { op: Mul, .. } => 4,
@@ -189,7 +189,7 @@ impl Counting {
         self.counters.simd_groups += items.div_ceil(self.width) as u64;
     }
 
-    /// With what another thread counted.
+    /// Merges the counters of another thread.
     pub fn and(mut self, mut other: Counting) -> Counting {
         other.chains.end_group();
         self.counters.add(&other.counters);
@@ -201,7 +201,7 @@ impl Counting {
         self
     }
 
-    /// What was counted, and from it what all `groups` of the launch do; the same of each instruction, where lines are asked for.
+    /// The counters, extrapolated to all `groups` if only a sample ran; and those of each instruction, if counters by line are requested.
     pub fn finish(mut self, groups: u64, range: &NdRange) -> (Counters, Vec<Tally>) {
         self.chains.end_group();
         let mut counters = self.counters;
@@ -223,7 +223,7 @@ impl Counting {
         (counters, if self.tallies.len() > 1 { self.tallies } else { Vec::new() })
     }
 
-    /// What follows is counted for this instruction.
+    /// Selects the instruction that the following events are counted for.
     fn at(&mut self, pc: usize) {
         self.at = pc.min(self.tallies.len() - 1);
     }
@@ -337,7 +337,7 @@ impl Counting {
         if load { &mut tally.global_load } else { &mut tally.global_store }
     }
 
-    /// The sectors of a request for so many bytes, which a pointer of this provenance asked for.
+    /// Counts the sectors in `seen` of one request for `asked` bytes; `pointer` tells the kernel argument.
     fn sectors(&mut self, load: bool, pointer: u64, asked: u64) {
         self.seen.sort_unstable();
         self.seen.dedup();
@@ -357,8 +357,8 @@ impl Counting {
         }
     }
 
-    /// A read or write of images by `items` work-items: texels of `bytes` bytes, of a filtered read at most `taps` each, at `touches`.
-    /// A texture unit takes four texels of four bytes at a time; what it reads comes through the unit's own cache.
+    /// An image access by `items` work-items: texels of `bytes` bytes at `touches`, at most `taps` for each work-item of a filtered read. A
+    /// texture unit reads four texels of four bytes in one step, through the L1 cache.
     pub fn image(&mut self, pc: usize, kind: Kind, bytes: u32, taps: u64, items: u64, touches: &mut [Touch]) {
         self.at(pc);
         let load = kind == Kind::Load;
@@ -379,18 +379,18 @@ impl Counting {
             }
             let asked = bytes * part.len() as u64;
             let traffic = self.traffic(load);
-            // Reads go by the texture unit's addresses, not by those of loads.
+            // Reads do not use the address units of loads.
             traffic.requests += u64::from(!load);
             traffic.bytes += asked;
             self.sectors(load, part[0].at, asked);
         }
     }
 
-    /// What a request of local memory takes. Vectors are moved in pieces of 16, 8 or 4 bytes, as far as their alignment is known.
+    /// Counts the passes of a local memory request. Vectors are moved in parts of 16, 8 or 4 bytes, depending on their known alignment.
     fn local(&mut self, access: &Access<'_>, from: usize, to: usize) {
         let (bytes, align) = (u64::from(access.bytes), u64::from(access.align.max(1)));
         let piece = [16, 8].into_iter().find(|p| bytes % p == 0 && align % p == 0).unwrap_or(4);
-        // A pass serves so many lanes, or twice as many where neighbours ask for the same.
+        // A pass serves this many lanes, or twice as many if neighbouring lanes read the same address.
         let lanes = self.width * 4 / piece as usize;
         let touches = &access.touches[from..to];
         for start in (0..bytes).step_by(piece as usize) {
@@ -411,7 +411,7 @@ impl Counting {
     }
 }
 
-/// Whether every lane asks for the same as the one beside it, or every one for the same as the second next.
+/// Whether all lanes pairwise access the same address, with a lane distance of 1 or of 2.
 fn neighbours_share(touches: &[Touch]) -> bool {
     [1, 2].into_iter().any(|apart| {
         touches.iter().all(|t| {
@@ -421,7 +421,7 @@ fn neighbours_share(touches: &[Touch]) -> bool {
     })
 }
 
-/// Different words of one bank take a pass each; the same word is sent to all that ask for it.
+/// Number of passes: the maximum number of different words in one bank. Equal words are broadcast, except for atomic operations.
 fn passes(seen: &mut Vec<u64>, kind: Kind, touches: &[Touch], bytes: std::ops::Range<u64>) -> u64 {
     seen.clear();
     for word in 0..(bytes.end - bytes.start).div_ceil(4) {
@@ -442,7 +442,7 @@ fn is_access(inst: &Inst) -> bool {
     matches!(inst, Load { .. } | Store { .. } | Atomic { .. } | ReadImage { .. } | WriteImage { .. })
 }
 
-/// SIMD groups with a running lane.
+/// Number of SIMD groups with at least one active lane.
 fn issued(mask: &Mask, width: usize, items: usize) -> u64 {
     if mask.is_dense() {
         let range = mask.range();

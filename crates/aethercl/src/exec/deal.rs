@@ -1,4 +1,4 @@
-//! The groups of a launch, dealt to threads.
+//! Distributes the work-groups of a launch over threads.
 
 use super::group::Group;
 use super::observer::{Looked, Observer};
@@ -12,40 +12,40 @@ use crate::memory::{Allocation, Saved};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Below so many work-items another thread costs more than it helps.
+/// Work-items for each thread: with fewer, starting the thread costs more than it saves.
 const ITEMS_PER_THREAD: u64 = 2048;
 
-/// Groups that wait for one another have a thread each, up to so many.
+/// Maximum number of work-groups that get a thread each because they may wait for one another.
 const MOST_TOGETHER: u64 = 64;
 
-/// What the groups leave behind.
+/// Result of all work-groups.
 #[derive(Default)]
 pub struct Ran {
     /// What the checks found.
     pub report: Report,
     /// What was counted, for the whole launch.
     pub counters: Counters,
-    /// The same by instruction, where lines were asked for.
+    /// Counters by instruction, if counters by line were requested.
     pub tallies: Vec<Tally>,
-    /// What was printed, in the order of the groups.
+    /// Output of `printf`, in the order of the work-groups.
     pub printf: String,
 }
 
-/// What threads hand over.
+/// Results shared by the threads.
 #[derive(Default)]
 struct Results {
     stopped: Option<(u64, Stop)>,
     printed: Vec<(u64, String)>,
     looked: Option<Looked>,
-    /// What the group that stopped all waits for, and where.
+    /// What the work-group that exceeded its limit waits for, and the instruction.
     awaited: Option<(usize, Details)>,
 }
 
-/// Which groups of a launch run.
+/// The work-groups that run: all of them, or a sample.
 struct Picked {
     counts: [u64; 3],
     groups: u64,
-    /// How many of them.
+    /// Number of work-groups that run.
     run: u64,
 }
 
@@ -56,7 +56,8 @@ impl Picked {
         Picked { counts, groups, run: sample.unwrap_or(groups).max(1).min(groups) }
     }
 
-    /// The `i`-th. Of a sample each comes from a stretch of its own, at a place in it that repeats no period of the launch.
+    /// The `i`-th work-group to run. A sample takes one work-group from each of `run` equal intervals, at a pseudo-random position, so that it
+    /// does not alias with a period of the launch.
     fn group(&self, i: u64) -> [u64; 3] {
         let at = |i: u64| (u128::from(i) * u128::from(self.groups) / u128::from(self.run.max(1))) as u64;
         let (start, length) = (at(i), at(i + 1) - at(i));
@@ -67,34 +68,34 @@ impl Picked {
     }
 }
 
-/// Runs all groups, or a sample of them. Groups that may wait for one another, of a kernel with a parameter in volatile device memory, run side by
-/// side, as those do that a device has room for.
+/// Runs all work-groups, or a sample of them. If the kernel has a pointer to volatile global memory, work-groups may wait for one another,
+/// so they run concurrently.
 ///
-/// With checks, too, on several threads: where these find nothing there is nothing to find. Where they find something, memory
-/// goes back to what it was, and the groups run again in order, so that the findings are the same every time.
+/// Checks also run on several threads. If they find anything, memory is restored and the work-groups run again in order on one thread, so
+/// that findings are deterministic.
 pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions) -> (Ran, Option<Stop>) {
     let picked = Picked::of(range, options.sample);
     let lanes = range.local.iter().product::<u64>();
     let useful = (picked.run.saturating_mul(lanes) / ITEMS_PER_THREAD).max(1).min(picked.run.max(1));
     let checks = &options.checks;
-    // Whether a group reads what another one writes, or reads it unwritten, is seen by the check for races alone.
-    // With orders of memory it sees that in one thread only.
+    // Several threads are only possible if conflicts between work-groups of different threads are detected: by the check for races, and not
+    // if the kernel uses ordered atomics, whose order is tracked within one thread.
     let ordered = checks.races && shared.code.orders();
     let alone = shared.code.global_atomics || ordered || (checks.uninitialized && !checks.races);
     let together = shared.together && picked.run == picked.groups && picked.run <= MOST_TOGETHER;
-    // Too many for a thread each: in turns.
+    // Too many work-groups for a thread each: one thread runs them in turns.
     let turns = shared.together && !whole(options);
     let threads = match (together, alone || turns) {
         (true, _) => picked.run,
         (false, true) => 1,
         (false, false) => (options.threads.max(1) as u64).min(useful),
     };
-    // In order they would wait for ever.
+    // Waiting work-groups cannot run one after another.
     let in_order = if together { threads } else { 1 };
     let mut results = if threads > 1 && checks.any() {
         let saved = save(shared, checks.contract);
         let results = on_threads(shared, &picked, options, threads);
-        // A group that took too long takes as long again.
+        // After a timeout the second run would take as long again.
         let timed_out = matches!(results.stopped, Some((_, Stop::Time(_))));
         if timed_out || results.stopped.is_none() && results.looked.as_ref().is_none_or(Looked::is_clean) {
             results
@@ -115,12 +116,12 @@ pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions)
     (Ran { report: looked.report, counters, tallies, printf }, results.stopped.map(|(_, stop)| stop))
 }
 
-/// Whether a group has to come to its end before the next begins: for checks that remember what groups did in the order of the groups.
+/// Whether work-groups have to run one after another, because a check depends on their order.
 fn whole(options: &LaunchOptions) -> bool {
     options.checks.races || options.checks.uninitialized
 }
 
-/// Who else there is, for the message about a group that waits.
+/// Describes the other work-groups, for the message about a work-group that waits.
 fn beside(threads: u64, begun: u64, count: u64) -> String {
     match count - begun.min(count) {
         0 => String::new(),
@@ -131,14 +132,14 @@ fn beside(threads: u64, begun: u64, count: u64) -> String {
     }
 }
 
-/// What the buffers hold that the kernel may write, to go back to; with the check of the launch's contract a write to another is found.
+/// Saves the contents of all buffers that the kernel may write. With the `contract` check, writes to other buffers are findings and need no copy.
 pub fn save<'a>(shared: &'a Shared<'_>, contract: bool) -> Vec<(&'a Allocation, Saved)> {
     let buffers = shared.buffers.iter().flatten().filter(|b| b.writable || !contract);
     let save = |b: &'a Buffer| (&*b.allocation, b.allocation.save(b.start as usize, b.bytes as usize));
     buffers.map(save).collect()
 }
 
-/// The picked groups, dealt to threads.
+/// Runs the work-groups on so many threads.
 fn on_threads(shared: &Shared<'_>, picked: &Picked, options: &LaunchOptions, threads: u64) -> Results {
     let lanes = shared.range[2].iter().product::<u64>();
     let fresh = || {

@@ -1,4 +1,4 @@
-//! Which memory a launch touches: each sector once, by argument, and each group's once for the group.
+//! Memory footprint of a launch: distinct sectors by kernel argument, in all and by work-group, and reuse distances.
 
 use crate::counters::DISTANCES;
 use crate::memory::address::{GLOBAL, argument};
@@ -10,7 +10,7 @@ pub const SECTOR: u64 = 32;
 /// Sectors of a cache line.
 pub const SECTORS: u64 = 4;
 
-/// Spreads line numbers; they are no attack.
+/// A fast hash for line numbers; no protection against crafted keys is needed.
 #[derive(Default)]
 pub struct LineHasher(u64);
 
@@ -27,26 +27,26 @@ impl Hasher for LineHasher {
     }
 }
 
-/// A line of the launch: its sectors that some group touched, and those that the last group to touch it did.
+/// A cache line: sectors touched by any work-group, and those touched by the latest one.
 #[derive(Clone, Copy, Default)]
 struct Line {
     sectors: u8,
     argument: u8,
     group: u32,
     groups_sectors: u8,
-    /// The group's time when it touched the line last.
+    /// Value of `time` at the latest touch.
     stamp: u64,
 }
 
-/// Sectors that pass through a small cache between two touches of a sector before the second counts as one of its own.
+/// Reuse distance in sectors from which a touch counts as another fetch of a small cache.
 const SMALL: u64 = 128;
 
 /// Sectors of one argument.
 #[derive(Clone, Copy, Default)]
 struct Touched {
-    /// Different ones.
+    /// Distinct sectors.
     different: u64,
-    /// Different ones of each group, summed.
+    /// Sum over work-groups of their distinct sectors.
     by_groups: u64,
 }
 
@@ -56,9 +56,9 @@ pub struct Footprint {
     lines: HashMap<u64, Line, BuildHasherDefault<LineHasher>>,
     arguments: Vec<Touched>,
     group: u32,
-    /// Sectors that a small cache has fetched for the group.
+    /// Number of sectors fetched by a small cache: the unit of reuse distances.
     time: u64,
-    /// Touches of sectors that their group had touched before, by the logarithm of how many sectors lie between.
+    /// Histogram of reuse distances (log2) of touches within a work-group.
     again: [u64; DISTANCES],
 }
 
@@ -68,7 +68,7 @@ impl Footprint {
         self.group += 1;
     }
 
-    /// A sector of the address space, by its number, reached through a pointer of this provenance.
+    /// Records a touch of a sector; `pointer` tells the kernel argument.
     pub fn touch(&mut self, sector: u64, pointer: u64) {
         let line = self.lines.entry(sector / SECTORS).or_default();
         let bit = 1u8 << (sector % SECTORS);
@@ -92,7 +92,7 @@ impl Footprint {
         touched.different += u64::from(first);
     }
 
-    /// With what another thread's groups touched.
+    /// Merges the footprint of another thread.
     pub fn and(mut self, other: Footprint) -> Footprint {
         for (number, line) in other.lines {
             let mine =
@@ -118,7 +118,7 @@ impl Footprint {
         self.arguments.iter().map(|a| a.by_groups * SECTOR).sum()
     }
 
-    /// Bytes that `groups` groups touch at least once, from the `ran` that were seen. `bytes`: sizes of the arguments.
+    /// Bytes touched at least once by `groups` work-groups, extrapolated from the `ran` work-groups that ran. `bytes`: sizes of the arguments.
     pub fn different(&self, ran: u64, groups: u64, bytes: impl Fn(usize) -> Option<u64>) -> u64 {
         let of = |(i, touched): (usize, &Touched)| {
             let most = i.checked_sub(1).and_then(&bytes).unwrap_or(u64::MAX);

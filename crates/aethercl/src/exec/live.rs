@@ -1,12 +1,12 @@
-//! How many registers a work-item needs: the most that hold, at one place of the program, what is read later.
+//! Register demand of a kernel: the maximum number of live registers at any instruction.
 //!
-//! Bytecode uses registers freely; a compiler gives one to two values that are never needed at the same time. What a place
-//! needs is found backwards: before an instruction what it reads, and what those behind it read and it does not write.
+//! Bytecode uses a new register for almost every value; a compiler reuses registers of values that are not live at the same time. Liveness
+//! is computed by backward data flow.
 
 use super::bytecode::{Code, File, Inst, Reg};
 use super::chain::reads;
 
-/// Words of the table of what is live where, at most: 256 MB.
+/// Maximum size of the liveness table in words (256 MB).
 const MAX_TABLE: usize = 1 << 25;
 
 impl Code {
@@ -16,7 +16,7 @@ impl Code {
     }
 }
 
-/// Registers of 32 bits that lanes need. Of code too large to be looked at, as many as it names.
+/// Number of 32-bit registers of a lane. For code that exceeds the table, all registers of the code.
 pub fn registers(code: &Code) -> u32 {
     let words = usize::from(code.words);
     let count = words + usize::from(code.longs);
@@ -30,7 +30,7 @@ pub fn registers(code: &Code) -> u32 {
     if (n + 1).saturating_mul(bits) > MAX_TABLE {
         return u32::from(code.words) + 2 * u32::from(code.longs);
     }
-    // Live before each instruction; one more behind the last.
+    // Live registers before each instruction, and after the last one.
     let mut live = vec![0u64; (n + 1) * bits];
     let mut now = vec![0u64; bits];
     let mut most = 0;
@@ -68,7 +68,7 @@ pub fn registers(code: &Code) -> u32 {
     most
 }
 
-/// Where a group goes on behind an instruction.
+/// Successors of an instruction.
 fn successors(inst: &Inst, pc: usize) -> (Option<usize>, Option<usize>) {
     match *inst {
         Inst::End => (None, None),

@@ -1,4 +1,4 @@
-//! Shows each instruction of a running group to its observer.
+//! Passes each instruction to the checks and counters before it is executed.
 
 use super::bytecode::{Address, AtomicOp, Inst, MemType, Reg};
 use super::group::Group;
@@ -6,7 +6,7 @@ use super::observer::Observer;
 use crate::check::{Access, Context, Kind, Touch, Whole};
 use crate::memory::address::{self, Space};
 
-/// Elements of a copy that are looked at.
+/// Maximum number of elements of an asynchronous copy that are checked.
 const MAX_COPY: u64 = 1 << 20;
 
 /// The context of a group for the checks.
@@ -15,7 +15,7 @@ pub(super) fn context<'c>(g: &'c Group<'_>) -> Context<'c> {
 }
 
 impl Group<'_> {
-    /// A group was made ready.
+    /// Called when a work-group starts.
     pub(super) fn observe_start(&mut self) {
         let Some(mut o) = self.observer.take() else { return };
         let cx = context(self);
@@ -26,7 +26,7 @@ impl Group<'_> {
         self.observer = Some(o);
     }
 
-    /// Looks at an instruction before it runs.
+    /// Called before each instruction.
     pub(super) fn observe(&mut self, pc: usize) {
         let Some(mut o) = self.observer.take() else { return };
         let code = self.shared.code;
@@ -115,7 +115,7 @@ impl Group<'_> {
         }
     }
 
-    /// A copy by the whole group: reads and writes of one more than the work-items, the copy engine.
+    /// An asynchronous copy: its accesses are attributed to an extra lane after the work-items, which stands for the copy engine.
     fn observe_copy(&self, o: &mut Observer, pc: usize, bytes: u32, operands: &[Reg], strided: bool) {
         let cx = context(self);
         let Some(lane) = self.mask.lanes().next() else { return };

@@ -1,4 +1,4 @@
-//! The checks and counters that look on while groups run, and what the threads' observers saw together.
+//! Checks and counters of a thread, and merging the results of all threads.
 
 use super::count::Counting;
 use super::shared::Shared;
@@ -10,12 +10,12 @@ pub struct Observer {
     pub(super) report: Report,
     pub(super) counting: Option<Counting>,
     pub(super) touches: Vec<Touch>,
-    /// By check: it has to look at the lanes of the access at hand.
+    /// For each check: whether it has to examine the current access lane by lane.
     pub(super) open: Vec<bool>,
 }
 
 impl Observer {
-    /// The checks and counters that were asked for, these by line where `lines` says so; none if none were.
+    /// The requested checks and counters, the latter by instruction with `lines`; `None` if neither is requested.
     pub fn new(which: &Checks, (count, lines): (bool, bool), shared: &Shared<'_>) -> Option<Box<Observer>> {
         if !which.any() && !count {
             return None;
@@ -29,25 +29,25 @@ impl Observer {
         }))
     }
 
-    /// What was found and counted.
+    /// The results.
     pub fn finish(self) -> Looked {
         Looked { report: self.report, counting: self.counting, checks: vec![self.checks] }
     }
 }
 
-/// What one thread's observer saw.
+/// Results of the observer of one thread, or of several merged.
 #[derive(Default)]
 pub struct Looked {
     /// What the checks found.
     pub report: Report,
     /// What was counted.
     pub counting: Option<Counting>,
-    /// The checks of each thread, with what they remember.
+    /// The checks of each thread with their state.
     checks: Vec<Vec<Box<dyn Check>>>,
 }
 
 impl Looked {
-    /// With what another thread saw.
+    /// Merges the results of another thread.
     pub fn and(mut self, other: Looked) -> Looked {
         self.counting = match (self.counting, other.counting) {
             (Some(a), Some(b)) => Some(a.and(b)),
@@ -58,7 +58,7 @@ impl Looked {
         self
     }
 
-    /// Nothing was found, and no thread's groups touched what another's wrote.
+    /// Whether there are no findings and no conflicts between work-groups of different threads.
     pub fn is_clean(&self) -> bool {
         let races: Vec<_> = self.checks.iter().flatten().filter_map(|c| c.races()).collect();
         let clash = |i: usize| races[i + 1..].iter().any(|other| races[i].conflicts(other));

@@ -20,7 +20,7 @@ pub enum Stop {
     Trap(Span),
 }
 
-/// Where a group goes on.
+/// Execution state of a work-group between time slices.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     /// Its next instruction.
@@ -30,25 +30,25 @@ pub struct Place {
 }
 
 impl Group<'_> {
-    /// The group that was started is about to run.
+    /// Notifies the observer that the work-group starts; returns the initial state.
     pub fn begin(&mut self) -> Place {
         self.observe_start();
         Place { pc: 0, steps: self.shared.max_steps }
     }
 
-    /// The text of the instruction at a place.
+    /// Source position of the next instruction.
     pub fn span(&self, place: &Place) -> Span {
         self.shared.code.spans[place.pc]
     }
 
-    /// Executes the kernel for the group that was started, to its end.
+    /// Executes the work-group to its end.
     pub fn run(&mut self, place: &mut Place) -> Result<(), Stop> {
         let deadline = self.shared.max_time.and_then(|t| Instant::now().checked_add(t));
         while !self.go_on(place, u64::MAX, deadline)? {}
         Ok(())
     }
 
-    /// Executes at most so many instructions from a place on, which moves; whether the group came to its end.
+    /// Executes at most `most` instructions; returns whether the work-group has ended.
     pub fn go_on(&mut self, place: &mut Place, most: u64, deadline: Option<Instant>) -> Result<bool, Stop> {
         let code = self.shared.code;
         let mut pc = place.pc;

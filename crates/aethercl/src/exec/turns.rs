@@ -1,7 +1,8 @@
-//! Groups of one thread in turns, so that one may wait for what another does.
+//! Cooperative scheduling of work-groups on one thread, so that a work-group can wait for a later one.
 //!
-//! A group runs to its end unless it takes long. Then the others get turns: it may wait for one of them, as a device that holds all of
-//! them at a time would let it. As many as are waiting join them, again and again, up to what a device holds.
+//! A work-group runs to its end unless that takes many instructions: then it may be waiting for another one. In that case work-groups run
+//! round robin, in time slices. While no work-group ends, the number of resident work-groups is doubled, up to a limit that is about what
+//! a device holds at a time.
 
 use super::group::Group;
 use super::observer::Looked;
@@ -10,38 +11,38 @@ use super::shared::Shared;
 use crate::check::Details;
 use std::time::Instant;
 
-/// Instructions that a group executes by itself before others get turns. Few kernels have groups as long as that.
+/// Instructions that a work-group executes before others are started. Few kernels have work-groups that long.
 const ALONE: u64 = 1 << 18;
-/// Instructions of a turn.
+/// Instructions of a time slice.
 const TURN: u64 = 1 << 12;
-/// Groups at a time at most. Devices hold some thousands of small ones.
+/// Maximum number of resident work-groups. Real devices hold up to a few thousand small ones.
 const MOST: usize = 1024;
-/// Bytes that the state of all of them takes at most, about.
+/// Approximate memory limit for the state of all resident work-groups, bytes.
 const MOST_BYTES: usize = 512 << 20;
-/// Bytes that counters and checks keep for an instruction, about.
+/// Approximate memory of counters for each instruction, bytes.
 const OBSERVED: usize = 512;
 
-/// A group that has begun.
+/// A work-group that has started.
 struct Resident<'a> {
     group: Group<'a>,
     place: Place,
     number: u64,
 }
 
-/// What became of the groups.
+/// Result of all work-groups.
 #[derive(Default)]
 pub struct Ended {
-    /// What groups printed, by number.
+    /// Output of `printf` by work-group number.
     pub printed: Vec<(u64, String)>,
-    /// The group that ended them all.
+    /// The work-group that exceeded a limit, which ends the launch.
     pub stopped: Option<(u64, Stop)>,
-    /// What that group waits for.
+    /// What that work-group waits for.
     pub awaited: Option<(usize, Details)>,
-    /// What observers saw.
+    /// Results of checks and counters.
     pub looked: Option<Looked>,
 }
 
-/// Runs `count` groups, of which `id` tells the place and `fresh` makes the state.
+/// Runs `count` work-groups. `id` maps a number to a group id; `fresh` allocates the state of a work-group.
 pub fn in_turns<'a>(
     shared: &'a Shared<'a>,
     count: u64,
@@ -91,7 +92,7 @@ pub fn in_turns<'a>(
     out
 }
 
-/// Who else there is, for the message about a group that waits.
+/// Describes the other work-groups, for the message about a work-group that waits.
 fn others(begun: u64, count: u64) -> String {
     match count - begun {
         _ if count == 1 => ", and there is no other work-group".into(),
@@ -102,7 +103,7 @@ fn others(begun: u64, count: u64) -> String {
     }
 }
 
-/// What a group's observer saw.
+/// Merges the results of a work-group's observer.
 fn keep(out: &mut Ended, group: &mut Group<'_>) {
     if let Some(observer) = group.take_observer() {
         let looked = observer.finish();
@@ -113,7 +114,8 @@ fn keep(out: &mut Ended, group: &mut Group<'_>) {
     }
 }
 
-/// A turn for each of them; those that end are idle afterwards. The one that has to stop, by its place.
+/// Runs one time slice of every resident work-group; those that end become idle. An error names the index of the work-group that exceeded
+/// a limit.
 fn pass<'a>(
     residents: &mut Vec<Resident<'a>>,
     idle: &mut Vec<Group<'a>>,
@@ -144,7 +146,7 @@ fn pass<'a>(
     }
 }
 
-/// Groups that there is room for at a time.
+/// Maximum number of resident work-groups for this launch.
 fn most(shared: &Shared<'_>) -> usize {
     let code = shared.code;
     let lanes = shared.range[2].iter().product::<u64>() as usize;

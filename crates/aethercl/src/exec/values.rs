@@ -1,9 +1,8 @@
-//! Values that a group has computed before, which a compiler keeps instead of computing them again.
+//! Dynamic value numbering: finds computations that a compiler would eliminate as common subexpressions or loop invariants.
 //!
-//! Every register holds the number of its value; a number stands for an instruction and the numbers that it read. An
-//! instruction that reads the same numbers as one of its earlier runs gives what it gave then: loops do so with all that does
-//! not change in them, and compilers move that in front of the loop. Copies are no values of their own. Where only some lanes
-//! run, and for what comes from memory or other lanes, every result is new.
+//! Each register has a value number, which stands for an instruction and the value numbers of its operands. An instruction that is
+//! executed again with the same operand numbers yields the same value, for example a loop-invariant expression, and is not counted. Copies
+//! keep the number of their source. Results of instructions with masked lanes, of loads and of cross-lane operations get new numbers.
 
 use super::bytecode::{Code, File, Inst, Reg};
 use super::chain::reads;
@@ -12,19 +11,19 @@ use super::lanes::{Unary32, Unary64};
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 
-/// Numbers of the values that registers hold.
+/// Value numbers of the registers.
 #[derive(Default)]
 pub struct Values {
     words: Vec<u64>,
     longs: Vec<u64>,
     uniforms: Vec<u64>,
-    /// Numbers met in this group.
+    /// Known values of the current work-group.
     seen: HashSet<u64, BuildHasherDefault<LineHasher>>,
-    /// Results that are like no other.
+    /// Next number for a result that is not comparable to any other.
     fresh: u64,
 }
 
-/// Spreads what it is given over 64 bits.
+/// A 64-bit hash.
 fn mixed(a: u64, b: u64) -> u64 {
     let x = (a ^ b.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ b
@@ -64,7 +63,7 @@ impl Values {
         mixed(3, self.fresh)
     }
 
-    /// Whether the result of an instruction is there already. To be asked of each one, in order; `all`: every lane runs.
+    /// Whether the result of an instruction is known already. Has to be called for every instruction in order; `all`: no lane is masked.
     pub fn is_known(&mut self, pc: usize, inst: &Inst, code: &Code, all: bool) -> bool {
         if matches!(inst, Inst::Load { .. } | Inst::ReadImage { .. }) {
             for to in inst.results(code) {

@@ -1,4 +1,4 @@
-//! What a group that does not come to its end waits for.
+//! Diagnosis of a work-group that does not end: which memory it polls.
 
 use super::bytecode::{AtomicOp, Inst, MemType};
 use super::group::Group;
@@ -7,14 +7,14 @@ use super::run::Place;
 use crate::check::Details;
 use crate::memory::address::{self, Space};
 
-/// Instructions that are followed; a loop that waits has a few.
+/// Instructions that are traced. A polling loop has only a few.
 const FOLLOWED: u32 = 20_000;
-/// Rounds of the loop after which it counts as one.
+/// Repetitions of an access after which it counts as polling.
 const ROUNDS: u32 = 3;
-/// Different words that a waiting loop looks at, at most.
+/// Maximum number of different words that a polling loop reads.
 const WORDS: usize = 4;
 
-/// A word of global memory that the loop looks at.
+/// A word of global memory that was read.
 struct Word {
     pc: usize,
     at: u64,
@@ -25,18 +25,18 @@ struct Word {
 }
 
 impl Group<'_> {
-    /// Goes on for a while and tells what the group reads again and again while nothing changes: the instruction, and the words for a finding.
-    /// Memory is not of use to anybody afterwards where the group writes.
+    /// Traces the work-group for a while. If it only reads the same unchanged words of global memory, returns the reading instruction and the
+    /// details of a finding. Executes instructions, so memory contents are unspecified afterwards.
     pub(super) fn awaited(&mut self, place: &mut Place) -> Option<(usize, Details)> {
         self.observer = None;
         let mut words: Vec<Word> = Vec::new();
-        // A copy by the whole group counts each element, so the end may come earlier.
+        // Asynchronous copies count each element, so tracing may end earlier.
         place.steps = u64::from(FOLLOWED);
         for _ in 0..FOLLOWED {
             if let Some(word) = self.looks_at(place.pc)? {
                 match words.iter().position(|w| (w.pc, w.at) == (word.pc, word.at)) {
                     Some(i) if words[i].held == word.held => words[i].times += 1,
-                    // What it waits for, or what it does by itself, goes on.
+                    // The value changes, so the loop makes progress.
                     Some(_) => return None,
                     None if words.len() < WORDS => words.push(word),
                     None => return None,
@@ -53,7 +53,7 @@ impl Group<'_> {
         Some((word.pc, self.tells(&word)))
     }
 
-    /// The word of global memory that the next instruction reads; none where it reads none. Nothing at all where it writes there.
+    /// The word of global memory that the next instruction reads, if any; `None` if it writes global memory.
     fn looks_at(&mut self, pc: usize) -> Option<Option<Word>> {
         let code = self.shared.code;
         let Some(lane) = self.mask.lanes().next() else { return Some(None) };

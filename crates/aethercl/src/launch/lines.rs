@@ -1,4 +1,4 @@
-//! From what each instruction did to what each source line did.
+//! Maps counters of instructions to source lines.
 
 use crate::counters::{LineCounters, Tally};
 use crate::exec::bytecode::Code;
@@ -7,12 +7,12 @@ use crate::source::Span;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Lines that executed something, in the order of file and line. What came out of a macro counts for the line that uses it.
+/// Counters of all executed lines, ordered by file and line. Code from a macro counts for the line that uses the macro.
 pub fn lines(program: &Program, code: &Code, tallies: &[Tally]) -> Vec<LineCounters> {
     let sources = &program.hir().sources;
     let mut found: BTreeMap<(String, u32), Tally> = BTreeMap::new();
     let written = |span: &&Span| **span != Span::default();
-    // What stands for nothing in the text, as a kernel's end does, counts for the line before it.
+    // Instructions without a source position, such as the end of a kernel, count for the preceding line.
     let mut last = code.spans.iter().find(written).copied().unwrap_or_default();
     for (span, tally) in code.spans.iter().zip(tallies) {
         last = if written(&span) { *span } else { last };

@@ -1,22 +1,24 @@
-//! What a device did, for a report: commands, memory, and each kernel's counters by source line.
+//! Records the data of a report: commands, memory allocations, and counters of each kernel by source line.
 
+use super::GpuError;
 use super::packet::Packet;
 use super::work::{Done, Outcome, Work};
-use super::GpuError;
 use crate::counters::{Counters, Tally};
 use crate::model::{Estimate, Profile, line_shares};
-use crate::report::{self, Command, Device, KEPT, Kernel, Launch, Line, MemoryCurve, MemoryEvent, Source, Transfer};
+use crate::report::{
+    self, Command, Device, KEPT, Kernel, Launch, Line, MemoryCurve, MemoryEvent, Source, Transfer,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Signatures of a kernel whose counters are held; those of others are counted again when they come again.
+/// Maximum number of launch signatures of a kernel whose counters are cached; launches with other signatures are counted again.
 const SIGNATURES: usize = 64;
-/// Bytes of a program's texts that are kept.
+/// Maximum size of the source texts kept for a program, bytes.
 const TEXT: usize = 2 << 20;
 
 /// Launches of one signature.
 struct Alike {
-    /// What one of them does; the lines have their part of the estimate's time.
+    /// Counters of one launch.
     counters: Counters,
     estimate: Arc<Estimate>,
     launches: u64,
@@ -30,33 +32,33 @@ struct Seen {
     ns: u64,
     width: u32,
     longest: Launch,
-    /// By file and line: what launches did whose signature is not held any more, and clocks.
+    /// Counters and clocks by file and line, of launches whose signature is not cached any more.
     lines: Lines,
 }
 
 type Lines = BTreeMap<(Arc<str>, u32), (Tally, f64)>;
 
-/// What happened so far.
+/// The record of one device.
 pub struct Journal {
-    /// When the program asked for what comes next.
+    /// When the program enqueued the next command, ns of its clock.
     pub asked: u64,
-    /// The copy engine of the command at hand.
+    /// The copy engine of the current command.
     pub engine: Option<u32>,
     commands: Vec<Command>,
     commands_left_out: u64,
     memory: MemoryCurve,
     used: u64,
-    /// Allocations that live: size and name.
+    /// Live allocations: size and name by address.
     live: HashMap<u64, (u64, String)>,
     transfers: Vec<Transfer>,
     kernels: BTreeMap<(u64, String), Seen>,
     sources: BTreeMap<u64, Vec<Source>>,
-    /// Clocks a ns.
+    /// Clock of a compute unit, cycles a ns.
     clocks: f64,
 }
 
 impl Journal {
-    /// Nothing yet, on a device with so much memory.
+    /// An empty record for a device with so much memory.
     pub fn new(profile: &Profile, capacity: u64) -> Self {
         Self {
             asked: 0,
@@ -73,7 +75,7 @@ impl Journal {
         }
     }
 
-    /// An allocation.
+    /// Records an allocation.
     pub fn allocated(&mut self, at: u64, address: u64, bytes: u64, name: &str) {
         self.used += bytes;
         self.memory.peak = self.memory.peak.max(self.used);
@@ -81,7 +83,7 @@ impl Journal {
         self.remember(at, bytes as i64, name.to_string());
     }
 
-    /// Its end.
+    /// Records a release.
     pub fn freed(&mut self, at: u64, address: u64) {
         if let Some((bytes, name)) = self.live.remove(&address) {
             self.used -= bytes;
@@ -94,13 +96,13 @@ impl Journal {
             self.memory.left_out += 1;
             return;
         }
-        // Threads of a program may tell their moments out of order.
+        // Host threads may report times out of order; the curve has to be monotone in time.
         let before = self.memory.events.last().map_or(0, |e| e.at_ns);
         let at_ns = at.max(self.asked).max(before);
         self.memory.events.push(MemoryEvent { at_ns, bytes, used: self.used, name });
     }
 
-    /// A command that was done.
+    /// Records a finished command.
     pub fn command(
         &mut self,
         packet: &Packet,
@@ -125,9 +127,11 @@ impl Journal {
         }
         let name = match outcome {
             Ok(outcome) => outcome.kernel.clone(),
-            Err(GpuError::Hang { name, .. } | GpuError::Kernel { name, .. } | GpuError::Resources { name, .. }) => {
-                name.clone()
-            }
+            Err(
+                GpuError::Hang { name, .. }
+                | GpuError::Kernel { name, .. }
+                | GpuError::Resources { name, .. },
+            ) => name.clone(),
             Err(_) => String::new(),
         };
         let queued_ns = self.asked.min(submitted_ns);
@@ -159,12 +163,12 @@ impl Journal {
         self.kernels.get(&(work.origin().program, work.name().to_string()))
     }
 
-    /// Whether what a launch of this signature does is held.
+    /// Whether the counters of this signature are cached.
     pub fn knows(&self, work: &dyn Work, signature: u64) -> bool {
         self.seen(work).is_some_and(|k| k.alike.contains_key(&signature))
     }
 
-    /// A launch that was done; of one that was counted, with the counters.
+    /// Records a finished launch; `done` has counters if it was counted.
     pub fn launched(
         &mut self,
         profile: &Profile,
@@ -182,7 +186,7 @@ impl Journal {
                 seen.longest = report::launch(profile, counters, estimate, [origin.global, origin.local]);
             }
             seen.width = counters.simd_width;
-            // Where a launch of the same signature was counted again, the earlier ones keep what they did.
+            // A launch of this signature was counted again: the counters of earlier launches are added up first.
             if let Some(before) = seen.alike.remove(&signature) {
                 fold(&mut seen.lines, profile, &before, self.clocks);
             }
@@ -200,9 +204,10 @@ impl Journal {
         }
     }
 
-    /// All of it as a report shows it.
+    /// The record as data of the report.
     pub fn device(&self, profile: &Profile) -> Device {
-        let one = |((program, name), seen): (&(u64, String), &Seen)| self.kernel(profile, *program, name, seen);
+        let one =
+            |((program, name), seen): (&(u64, String), &Seen)| self.kernel(profile, *program, name, seen);
         let mut kernels: Vec<Kernel> = self.kernels.iter().map(one).collect();
         kernels.sort_by_key(|k| std::cmp::Reverse(k.ns));
         Device {
@@ -217,7 +222,7 @@ impl Journal {
             commands_left_out: self.commands_left_out,
             memory: self.memory.clone(),
             transfers: self.transfers.clone(),
-            // Texts of which nothing ran, those of macros that are always defined among them, are of no interest.
+            // Texts without executed lines are left out, such as the predefined macros.
             sources: self.sources.values().flatten().filter(|s| ran(&kernels, s)).cloned().collect(),
             kernels,
         }
@@ -232,7 +237,7 @@ impl Journal {
             all.add(tally);
             cycles += clocks;
         }
-        // Of all lines together the one that most work-items executed would say nothing.
+        // A sum over lines would count each work-item once for every line.
         all.executions = lines.values().map(|(t, _)| t.executions).max().unwrap_or(0);
         let line = |((file, line), (tally, clocks)): ((Arc<str>, u32), (Tally, f64))| Line {
             file: file.to_string(),
@@ -255,7 +260,7 @@ fn ran(kernels: &[Kernel], source: &Source) -> bool {
     kernels.iter().any(|k| k.program == source.program && k.lines.iter().any(|l| l.file == source.name))
 }
 
-/// Adds what launches of one signature did, line by line, with their clocks.
+/// Adds the counters and clocks of all launches of one signature to the lines.
 fn fold(lines: &mut Lines, profile: &Profile, alike: &Alike, clocks: f64) {
     let shares = line_shares(profile, &alike.counters, &alike.estimate);
     let all = (alike.estimate.ns * alike.launches) as f64 * clocks;
@@ -268,7 +273,7 @@ fn fold(lines: &mut Lines, profile: &Profile, alike: &Alike, clocks: f64) {
     }
 }
 
-/// As much of the texts as is kept.
+/// Truncates the texts to the maximum size.
 fn sources(program: u64, texts: Vec<(String, String)>) -> Vec<Source> {
     let mut room = TEXT;
     let mut out = Vec::new();

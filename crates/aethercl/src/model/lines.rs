@@ -1,23 +1,24 @@
-//! Which source line a launch's modelled time goes to.
+//! Attributes the modelled time of a launch to source lines.
 //!
-//! The model knows what each part of the device would take for the whole launch, and the counters know what each line asked of that
-//! part. A line gets its share of each part, and the parts count by the time they would take alone. It is a way to divide the time, no
-//! measurement: which line's sectors missed a cache is not known, so traffic of all levels goes by the sectors that lines touch.
+//! The model gives the time that each part of the device would need alone; the counters give the work of each line for that part. A line gets
+//! its share of the work of each part, weighted with the part's time. This is an attribution and no measurement: it is not known which line's
+//! accesses miss a cache, so the traffic of all cache levels is attributed by sectors.
 
 use super::{Bound, Estimate, Profile};
 use crate::counters::{Counters, Tally};
 
-/// The share of each of the counters' lines in the launch's time, in their order; they sum up to 1, or are all 0 where nothing was done.
+/// Share of each line in the time of the launch, in the order of `counters.lines`. The sum is 1, or 0 if no work was counted.
 pub fn line_shares(profile: &Profile, counters: &Counters, estimate: &Estimate) -> Vec<f64> {
     let mut shares = vec![0.0; counters.lines.len()];
     let mut total = 0.0;
     let latency = latency(profile, counters, estimate);
     let compute = [Bound::Issue, Bound::Float, Bound::Double, Bound::Integer, Bound::Special];
-    // An instruction takes its slot and its unit at once: what takes longest of these stands for all.
+    // Issue slots and arithmetic units are used at the same time, so only the slowest of them counts.
     let slowest = compute.into_iter().max_by(|a, b| of(estimate, *a).total_cmp(&of(estimate, *b)));
     let rest = [Bound::Local, Bound::L1, Bound::L2, Bound::Dram, Bound::Atomics, Bound::Latency];
     for part in slowest.into_iter().chain(rest) {
-        let asked: Vec<f64> = counters.lines.iter().map(|l| asks(part, &l.tally, estimate, &latency)).collect();
+        let asked: Vec<f64> =
+            counters.lines.iter().map(|l| asks(part, &l.tally, estimate, &latency)).collect();
         let all: f64 = asked.iter().sum();
         let ns = of(estimate, part);
         if all > 0.0 && ns > 0.0 {
@@ -35,7 +36,7 @@ fn of(estimate: &Estimate, part: Bound) -> f64 {
     estimate.bounds[part as usize]
 }
 
-/// Clocks that a SIMD group waits for a global load, a local access, a barrier, an instruction.
+/// Latencies in clocks: global load, local access, barrier, instruction.
 type Waits = [f64; 4];
 
 fn latency(profile: &Profile, counters: &Counters, estimate: &Estimate) -> Waits {
@@ -49,7 +50,7 @@ fn latency(profile: &Profile, counters: &Counters, estimate: &Estimate) -> Waits
     [load, l.local_clocks.into(), l.barrier_clocks.into(), alone]
 }
 
-/// What a line asks of a part, in units of that part.
+/// Work of a line for a part of the device, in arbitrary units.
 fn asks(part: Bound, tally: &Tally, estimate: &Estimate, [load, local, barrier, alone]: &Waits) -> f64 {
     let o = &tally.operations;
     let issued = (tally.issued + tally.uniform * estimate.occupancy.waves_per_group) as f64;

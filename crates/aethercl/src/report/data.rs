@@ -34,7 +34,9 @@ impl Report {
         self.calls.extend(other.calls.into_iter().take(room).map(|c| Call { process, ..c }));
         for one in other.functions {
             match self.functions.iter_mut().find(|f| f.name == one.name) {
-                Some(f) => (f.calls, f.errors, f.ns) = (f.calls + one.calls, f.errors + one.errors, f.ns + one.ns),
+                Some(f) => {
+                    (f.calls, f.errors, f.ns) = (f.calls + one.calls, f.errors + one.errors, f.ns + one.ns)
+                }
                 None => self.functions.push(one),
             }
         }

@@ -1,7 +1,7 @@
 //! From the typed program to bytecode.
 //!
-//! Lowering walks the tree once from the kernel's first statement to its last, inlining calls. It decides as it goes which
-//! values are the same for the whole work-group; where it decided too hopefully, it notes the fact and starts again.
+//! Lowering traverses the syntax tree of a kernel once and inlines all calls. It assumes optimistically that values are uniform (the same
+//! for the whole work-group); if an assumption turns out to be wrong, it records the fact and starts again.
 
 mod budget;
 mod builtin;
@@ -36,10 +36,10 @@ use facts::{Context, Fact, Facts};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// After so many passes lowering has a defect; each pass adds a fact, and few chains of facts are longer than ten.
+/// Maximum number of passes. Each pass adds a fact; more than ten are rare, so reaching the limit indicates a defect.
 const MAX_PASSES: usize = 200;
 
-/// An element of a type as registers hold it.
+/// Register type of a scalar element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leaf {
     offset: u32,
@@ -49,19 +49,19 @@ pub struct Leaf {
 /// A value: one [`Val`] for each leaf of its type.
 pub type Value = Vec<Val>;
 
-/// Where a variable lives.
+/// Storage of a variable.
 #[derive(Debug, Clone)]
 enum Storage {
-    /// A register or constant for each leaf.
+    /// In registers or constants, one for each leaf.
     Registers(Value),
-    /// Memory at this address.
+    /// In memory at this address.
     Memory(u64, Space),
 }
 
 #[derive(Debug, Clone)]
 struct Variable {
     storage: Storage,
-    /// How many regions stood open at its declaration.
+    /// Nesting depth of regions at its declaration.
     depth: usize,
     /// The first of its leaves' numbers in the set of defined leaves.
     first_leaf: usize,
@@ -106,34 +106,34 @@ pub struct Lower<'a> {
     e: Emitter,
     checked: bool,
     frames: Vec<Frame>,
-    /// Open regions; true where lanes may be inside and others not.
+    /// Open regions; true if it is divergent: entered by some lanes only.
     regions: Vec<bool>,
-    /// Where to go on when no lane is left, innermost last.
+    /// Jump targets for the case that no lane is active, innermost last.
     joins: Vec<Target>,
     /// Registers of variables, by block.
     owned: Vec<Reg>,
     locals: HashMap<(Context, LocalId), u64>,
     leaf_cache: HashMap<Type, Rc<Vec<Leaf>>>,
     leaf_counts: HashMap<Type, u64>,
-    /// Leaves of variables that were assigned on every way here.
+    /// Leaves of variables that are definitely assigned here.
     defined: Vec<bool>,
-    /// The way here is closed: a jump came before.
+    /// The current position is unreachable.
     unreachable: bool,
-    /// Lanes may have left since this was last cleared.
+    /// Lanes may have become inactive since this was last cleared.
     escaped: bool,
     error: Option<(Span, String)>,
-    /// Variables declared now belong to a region about to be opened.
+    /// Variables declared now belong to a region that is opened next.
     ahead: usize,
-    /// The place being found is only pointed to.
+    /// The current place is only used for its address.
     addressed: bool,
     /// Calls (by depth) whose `return`s gave lanes different values.
     differing: Vec<usize>,
 }
 
-/// Lowers a kernel. With `checked` it keeps what only the checks need.
+/// Lowers a kernel. With `checked`, emits additional instructions for the checks.
 ///
 /// # Errors
-/// The place and name of what this crate cannot execute.
+/// Source position and name of an unsupported construct.
 pub fn lower(
     program: &Program,
     constants: &Constants,

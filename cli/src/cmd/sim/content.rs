@@ -1,0 +1,120 @@
+//! What buffers and images hold before a launch.
+
+use super::number::Number;
+use std::path::PathBuf;
+
+/// What a buffer holds before the launch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Init {
+    /// Nothing: reading it is a defect.
+    Unwritten,
+    /// Floats in [-1, 1), integers in 0..100, the same in every run.
+    Random,
+    /// 0, 1, 2, …
+    Iota,
+    /// One value everywhere.
+    Value(Vec<u8>),
+    /// The bytes of a file, which must be enough.
+    File(PathBuf),
+}
+
+/// A number of elements.
+///
+/// # Errors
+/// Where it is none.
+pub fn whole(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| format!("{text:?} is no number of elements"))
+}
+
+/// Content, and whether the kernel only reads it.
+///
+/// # Errors
+/// What there is instead.
+pub fn init(number: Number, rest: &[&str]) -> Result<(Init, bool), String> {
+    let (content, read) = match rest {
+        [] => ("unwritten", false),
+        ["read"] => ("random", true),
+        [content] => (*content, false),
+        [content, "read"] => (*content, true),
+        [_, other, ..] => return Err(format!("{other:?} after a buffer's content; there is only read")),
+    };
+    let init = match content {
+        "unwritten" => Init::Unwritten,
+        "random" => Init::Random,
+        "iota" => Init::Iota,
+        "zero" => Init::Value(number.bytes("0")?),
+        file if file.starts_with('@') => Init::File(PathBuf::from(&file[1..])),
+        value => Init::Value(number.bytes(value).map_err(|e| {
+            format!("{e}; a buffer's content is unwritten, random, iota, zero, a value, or @FILE")
+        })?),
+    };
+    Ok((init, read))
+}
+
+/// The bytes of a buffer before the launch; none where it is not written. `seed` tells buffers apart.
+pub fn content(number: Number, count: usize, init: &Init, seed: u64) -> std::io::Result<Option<Vec<u8>>> {
+    let bytes = count * number.size();
+    Ok(Some(match init {
+        Init::Unwritten => return Ok(None),
+        Init::Value(value) => value.repeat(count),
+        Init::File(path) => {
+            let mut data = std::fs::read(path)?;
+            if super::npy::is_one(path) {
+                let invalid = |why| std::io::Error::new(std::io::ErrorKind::InvalidData, why);
+                data = super::npy::values(&data, number).map_err(invalid)?;
+            }
+            if data.len() < bytes {
+                let why = format!("{} bytes, and the buffer has {bytes}", data.len());
+                return Err(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, why));
+            }
+            data.truncate(bytes);
+            data
+        }
+        Init::Iota => (0..count).flat_map(|i| encode(number, i as f64)).collect(),
+        Init::Random => {
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (0..count).flat_map(|_| encode(number, draw(number, &mut state))).collect()
+        }
+    }))
+}
+
+/// The next value of a splitmix64 stream.
+fn draw(number: Number, state: &mut u64) -> f64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let unit = (z ^ z >> 31) as f64 / 2f64.powi(64);
+    if number.is_float() { 2.0 * unit - 1.0 } else { (unit * 100.0).floor() }
+}
+
+fn encode(number: Number, value: f64) -> Vec<u8> {
+    match number {
+        Number::F16 => half::f16::from_f64(value).to_le_bytes().to_vec(),
+        Number::F32 => (value as f32).to_le_bytes().to_vec(),
+        Number::F64 => value.to_le_bytes().to_vec(),
+        _ => (value as i64).to_le_bytes()[..number.size()].to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_are_what_they_say_and_random_ones_repeat() {
+        let iota = content(Number::U16, 3, &Init::Iota, 0).unwrap().unwrap();
+        assert_eq!(iota, [0, 0, 1, 0, 2, 0]);
+        let random = |seed| content(Number::F32, 100, &Init::Random, seed).unwrap().unwrap();
+        assert_eq!(random(1), random(1));
+        assert_ne!(random(1), random(2));
+        for value in random(1).chunks_exact(4) {
+            let value: f32 = Number::F32.show(value).parse().unwrap();
+            assert!((-1.0..1.0).contains(&value));
+        }
+        assert_eq!(content(Number::F32, 1, &Init::Unwritten, 0).unwrap(), None);
+        assert!(content(Number::F32, 1, &Init::File("/nonexistent".into()), 0).is_err());
+        assert_eq!(Number::I8.show(&[255]), "-1");
+        assert_eq!(Number::F16.show(&[0, 60]), "1");
+    }
+}

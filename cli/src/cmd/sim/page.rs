@@ -1,0 +1,21 @@
+//! `netcl sim run --html`.
+
+use aethercl::Finding;
+use aethercl::report::{self, Device};
+use netcl::prelude::*;
+use std::path::Path;
+
+/// Writes the page of a run on one device.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write(path: &Path, title: &str, device: Device, findings: &[Finding]) -> Result<()> {
+    let report = report::Report {
+        title: title.into(),
+        devices: vec![device],
+        findings: findings.iter().map(report::finding).collect(),
+        ..report::Report::default()
+    };
+    let json = serde_json::to_string(&report).map_err(|e| Error::format(e.to_string()))?;
+    std::fs::write(path, report::page(&json)).map_err(|e| Error::io("writing", path, &e))
+}
