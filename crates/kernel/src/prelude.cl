@@ -87,12 +87,11 @@ typedef UV __attribute__((aligned(4))) UV_ANY;
 #define WHOLE_VECTORS(SPACE, E, V)                                                                                  \
   static inline __attribute__((overloadable)) V load_whole(SPACE const E *p) { return *(SPACE const V##_ANY *)p; }   \
   static inline __attribute__((overloadable)) void store_whole(SPACE E *p, V v) { *(SPACE V##_ANY *)p = v; }
-WHOLE_VECTORS(__global, ushort, HV)
-WHOLE_VECTORS(__global, float, FV)
-WHOLE_VECTORS(__local, float, FV)
-WHOLE_VECTORS(__private, float, FV)
-WHOLE_VECTORS(__global, int, IV)
-WHOLE_VECTORS(__global, uint, UV)
+#define WHOLE_VECTORS_OF(E, V) WHOLE_VECTORS(__global, E, V) WHOLE_VECTORS(__local, E, V) WHOLE_VECTORS(__private, E, V)
+WHOLE_VECTORS_OF(ushort, HV)
+WHOLE_VECTORS_OF(float, FV)
+WHOLE_VECTORS_OF(int, IV)
+WHOLE_VECTORS_OF(uint, UV)
 #define LOAD_VECTOR(p) load_whole(p)
 #define STORE_VECTOR(p, v) store_whole((p), (v))
 #else

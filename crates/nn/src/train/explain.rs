@@ -56,7 +56,8 @@ impl Trainer {
     /// ended before.
     pub fn why_memory_is_not_explained(&self) -> Option<String> {
         let why = self.stepper.why_no_plan()?;
-        let flag = "with --detect-anomaly no step is captured, and it is the captured step whose memory is planned";
+        let flag =
+            "with --detect-anomaly no step is captured, and it is the captured step whose memory is planned";
         Some(if self.detect_anomaly { flag.into() } else { why })
     }
 
