@@ -20,7 +20,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 /// How long building kernels before the first request may take.
-const WARM: Duration = Duration::from_secs(20);
+const WARM: Duration = Duration::from_secs(10);
+
+/// Prompts that kernels are built for, in tokens.
+const WARM_PROMPTS: [usize; 5] = [2, 8, 32, 128, 512];
 
 /// Names what one HTTP request asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -336,27 +339,51 @@ fn embedded(model: &LoadedModel, ids: &[u32]) -> Result<Vec<f32>> {
     Ok(mean(&states, ids.len()))
 }
 
-/// Builds the kernels of a prompt and of steps of every number of texts, so that no request waits for that: as many texts as there may be, one of
-/// which ends with each step.
+/// Builds the kernels of steps of every number of texts and of prompts, so that no request waits for that: a text comes to those before with each
+/// step. Of prompts, which take long on some devices, the longer ones are left out where they would.
 fn warm(model: &LoadedModel, engine: &mut Engine<'_>, texts: usize) -> Result<()> {
     let began = Instant::now();
-    let mut ids = Vec::new();
-    for n in 0..texts.min(engine.longest().saturating_sub(1)).max(1) {
-        let request = Request { max: Some(2 + n), ignore_ends: true, ..Request::default() };
-        let sampler = Sampler::of_ids(model.sampling().clone())?;
-        ids.push(engine.add(Job::new(vec![0], sampler, request))?);
-    }
-    while !engine.is_idle() {
-        for event in engine.step()? {
-            if let Event::Failed { error, .. } = event {
-                return Err(error);
-            }
+    let ids = (0..texts).map(|_| begin(model, engine, vec![0], None)).collect::<Result<Vec<_>>>()?;
+    // As many steps again, in case there is no room for all.
+    for _ in 0..2 * texts {
+        step(engine)?;
+        if engine.is_idle() || engine.load().running >= texts || began.elapsed() > WARM {
+            break;
         }
-        if began.elapsed() > WARM {
-            ids.iter().for_each(|id| drop(engine.cancel(*id)));
+    }
+    ids.iter().for_each(|id| drop(engine.cancel(*id)));
+    let vocab = model.config().vocab.max(1);
+    let longest = engine.longest();
+    for (n, length) in WARM_PROMPTS.into_iter().enumerate().filter(|(_, length)| *length <= longest) {
+        let before = Instant::now();
+        // Other tokens than those before, whose pages would be found again.
+        begin(model, engine, vec![((n + 1) % vocab) as u32; length], Some(1))?;
+        while !engine.is_idle() {
+            step(engine)?;
+        }
+        if began.elapsed() + 4 * before.elapsed() > WARM {
+            break;
         }
     }
     Ok(())
+}
+
+fn begin(
+    model: &LoadedModel,
+    engine: &mut Engine<'_>,
+    prompt: Vec<u32>,
+    max: Option<usize>,
+) -> Result<RequestId> {
+    let request = Request { max, ignore_ends: true, ..Request::default() };
+    engine.add(Job::new(prompt, Sampler::of_ids(model.sampling().clone())?, request))
+}
+
+fn step(engine: &mut Engine<'_>) -> Result<()> {
+    let failed = engine.step()?.into_iter().find_map(|event| match event {
+        Event::Failed { error, .. } => Some(error),
+        _ => None,
+    });
+    failed.map_or(Ok(()), Err)
 }
 
 /// The mean of rows (T, C) as a vector (C) of length 1.

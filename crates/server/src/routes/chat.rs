@@ -1,13 +1,14 @@
 //! `POST /v1/chat/completions`.
 
 use super::format::response_format;
-use super::messages::{messages, tools};
+use super::messages::{messages, short_ids, tools};
 use super::{Generation, Head, harmless};
 use crate::answer::{Answer, Part};
 use crate::app::App;
 use crate::bound;
 use crate::error::{ApiError, ApiResult, json_response};
 use crate::fields::Fields;
+use crate::forms::Calls;
 use crate::logprobs::Words;
 use crate::model::{Loaded, TextParts};
 use crate::reader::Reader;
@@ -56,7 +57,11 @@ impl Conversation {
         let tools = self.tools.as_deref();
         let grammar = bound::grammar(tokenizer, *forms, schemas, tools, &self.format)?;
         let list = tools.map(|tools| tools.list.as_slice());
-        let talk = Talk { messages: &self.messages, tools: list, others: &self.others };
+        let mut messages = self.messages.clone();
+        if matches!(forms.calls, Some(Calls::List | Calls::Named)) {
+            short_ids(&mut messages);
+        }
+        let talk = Talk { messages: &messages, tools: list, others: &self.others };
         let made =
             prompts.render(tokenizer, template, talk).map_err(|e| ApiError::of_field("messages", &e))?;
         let mut wishes = wishes.clone();

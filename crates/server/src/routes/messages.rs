@@ -5,6 +5,9 @@ use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, wrong};
 use serde_json::Value;
 
+/// Letters of an id of a call, for Mistral's templates.
+const SHORT: usize = 9;
+
 /// `messages`, with contents of parts as one text, and arguments of calls as objects.
 ///
 /// # Errors
@@ -97,10 +100,38 @@ pub fn tools(fields: &mut Fields) -> ApiResult<Option<Vec<Value>>> {
     Ok(Some(list).filter(|list| !list.is_empty()))
 }
 
+/// Ids of calls as Mistral's templates want them: nine letters or digits. The same id stays the same one.
+pub fn short_ids(messages: &mut [Value]) {
+    let short = |id: &mut Value| {
+        let Some(text) = id.as_str() else { return };
+        if text.len() != SHORT || !text.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            *id = blake3::hash(text.as_bytes()).to_hex()[..SHORT].into();
+        }
+    };
+    for message in messages {
+        message.get_mut("tool_call_id").into_iter().for_each(short);
+        let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+        calls.into_iter().flatten().filter_map(|call| call.get_mut("id")).for_each(short);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn ids_of_calls_become_short_and_stay_the_same() {
+        let mut messages = [
+            json!({ "role": "assistant", "tool_calls": [{ "id": "call_0123456789abcdef" }, { "id": "abcdefGH1" }] }),
+            json!({ "role": "tool", "tool_call_id": "call_0123456789abcdef" }),
+        ];
+        short_ids(&mut messages);
+        let id = messages[0]["tool_calls"][0]["id"].as_str().unwrap();
+        assert!(id.len() == 9 && id.bytes().all(|b| b.is_ascii_alphanumeric()));
+        assert_eq!(messages[1]["tool_call_id"], id);
+        assert_eq!(messages[0]["tool_calls"][1]["id"], "abcdefGH1");
+    }
 
     #[test]
     fn messages_become_what_templates_read() {
