@@ -86,7 +86,8 @@ impl PyOpGraph {
                 made.into_iter().next().ok_or_else(|| Error::format("a layer without a result"))
             };
             let calls: Vec<_> = layers.iter().map(|(_, layer)| move |x: &Tensor| one(layer, x)).collect();
-            let named: Vec<(&str, &dyn Fn(&Tensor) -> Result<Tensor>)> =
+            type Call<'a> = &'a dyn Fn(&Tensor) -> Result<Tensor>;
+            let named: Vec<(&str, Call<'_>)> =
                 layers.iter().zip(&calls).map(|((name, _), call)| (name.as_str(), call as _)).collect();
             bucketed(OpGraph::from_layers(&x, &named)?, buckets)
         })

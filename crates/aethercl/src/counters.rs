@@ -213,7 +213,6 @@ impl Counters {
         (self.local_requests, self.local_passes) = (all.local_requests, all.local_passes);
     }
 
-
     /// Bytes asked for divided by the bytes of the sectors moved for them: 1 is perfect coalescing.
     pub fn coalescing(&self) -> f64 {
         let bytes = self.global_load.bytes + self.global_store.bytes;

@@ -31,6 +31,15 @@ pub struct Between<'a> {
     pub done: &'a mut dyn FnMut(usize) -> Result<()>,
 }
 
+/// Which commands touch buffers that were there before the capture, by the number of each.
+#[derive(Default)]
+struct Uses {
+    /// The last command that writes it.
+    last_writes: HashMap<u64, usize>,
+    /// Which of its bytes are touched, and the first command that does.
+    first: HashMap<u64, HashMap<(usize, usize), usize>>,
+}
+
 /// A step that was captured. It keeps the memory that its commands use; results are where the step's tensors are.
 ///
 /// Threads may share a graph and replay it, or different graphs of one device, at the same time: each replay is enqueued in one
@@ -42,10 +51,7 @@ pub struct Graph {
     steps: Vec<Step>,
     // After the commands: a kernel may be released while its memory is still there, not the other way round.
     held: Held,
-    /// By the number of each buffer that is written and was there before: the last command that writes it.
-    last_writes: HashMap<u64, usize>,
-    /// By the number of each buffer that was there before: which of its bytes are touched, and the first command that does.
-    first_uses: HashMap<u64, HashMap<(usize, usize), usize>>,
+    uses: Box<Uses>,
     _chunks: Vec<Buffer>,
     /// Memory objects that bound kernels do not keep by themselves.
     _memory: Vec<Touched>,
@@ -87,14 +93,13 @@ impl Graph {
 
     fn bind(device: &Device, commands: Vec<Command>, held: Held, chunks: Vec<Buffer>) -> Result<Self> {
         let mut steps = Vec::with_capacity(commands.len());
-        let (mut memory, mut last_writes) = (Vec::new(), HashMap::new());
-        let mut first_uses: HashMap<u64, HashMap<(usize, usize), usize>> = HashMap::new();
+        let (mut memory, mut uses) = (Vec::new(), Box::<Uses>::default());
         for (at, command) in commands.into_iter().enumerate() {
             for touched in command.touched().into_iter().filter(|touched| touched.allocation.is_none()) {
                 if touched.access == Access::Write {
-                    last_writes.insert(touched.buffer, at);
+                    uses.last_writes.insert(touched.buffer, at);
                 }
-                let of = first_uses.entry(touched.buffer).or_default();
+                let of = uses.first.entry(touched.buffer).or_default();
                 of.entry((touched.start, touched.start + touched.bytes)).or_insert(at);
             }
             steps.push(match command {
@@ -116,7 +121,7 @@ impl Graph {
             });
         }
         let device = device.clone();
-        Ok(Self { device, steps, held, last_writes, first_uses, _chunks: chunks, _memory: memory })
+        Ok(Self { device, steps, held, uses, _chunks: chunks, _memory: memory })
     }
 
     /// Enqueues the step again, in one piece: replays of this or another graph that threads start at the same time come one after the
@@ -137,7 +142,7 @@ impl Graph {
     pub fn replay_between(&self, between: &mut Between<'_>) -> Result<()> {
         let Between { uses, before, parts, done } = between;
         let ends = parts.iter().scan(0, |end, part| {
-            let last = self.last_writes.get(&part.storage().number());
+            let last = self.uses.last_writes.get(&part.storage().number());
             *end = last.map_or(*end, |last| (*end).max(last + 1));
             Some(*end)
         });
@@ -168,7 +173,7 @@ impl Graph {
     pub fn first_use(&self, x: &Tensor) -> Option<usize> {
         let storage = x.storage();
         let (from, to) = (storage.start(), storage.start() + storage.bytes());
-        let all = self.first_uses.get(&storage.whole().number())?.iter();
+        let all = self.uses.first.get(&storage.whole().number())?.iter();
         all.filter(|((begin, end), _)| *begin < to && from < *end).map(|(_, at)| *at).min()
     }
 

@@ -90,8 +90,7 @@ impl Run {
     fn run(&self) -> Result<u8, String> {
         let profile = self.profile.as_deref();
         let detail = self.json.is_some() || self.html.is_some();
-        let how =
-            How { check: &self.check, profiles: profile, timeout: self.timeout, silent: false, detail };
+        let how = How { check: &self.check, profiles: profile, timeout: self.timeout, silent: false, detail };
         let (status, mut summary) = start(&self.program, how)?;
         if let Some(report) = summary.as_mut().and_then(|s| s.report.as_mut()) {
             report.title = self.program.join(" ");
