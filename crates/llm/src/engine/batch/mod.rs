@@ -90,8 +90,10 @@ pub struct Engine<'a> {
     ahead: Option<steps::Run>,
     /// When the tokens of the last run were read.
     sampled: Option<Instant>,
-    /// Of runs of so many texts: how many there were, and the least time of a step in seconds.
-    costs: HashMap<usize, (usize, f64)>,
+    /// Whether this step reads a part of a prompt.
+    has_read: bool,
+    /// By the number of texts in a run.
+    costs: HashMap<usize, steps::Cost>,
     /// Runs so far.
     rounds: usize,
 }
@@ -153,6 +155,7 @@ impl<'a> Engine<'a> {
             steps: 1,
             ahead: None,
             sampled: None,
+            has_read: false,
             costs: HashMap::new(),
             rounds: 0,
         })
@@ -325,7 +328,9 @@ impl<'a> Engine<'a> {
     fn read(&mut self, events: &mut Vec<Event>) -> Result<()> {
         let unread = |text: &Text<'_>| !text.is_read();
         let after = self.active.iter().position(|text| unread(text) && text.id > self.turn);
-        let Some(at) = after.or_else(|| self.active.iter().position(unread)) else { return Ok(()) };
+        let found = after.or_else(|| self.active.iter().position(unread));
+        self.has_read = found.is_some();
+        let Some(at) = found else { return Ok(()) };
         let text = &self.active[at];
         let (id, begun, all) = (text.id, text.has_begun(), text.ids.len());
         let (end, length) = text.chunk(self.options.chunk, |length| self.cache.class_of_length(length));

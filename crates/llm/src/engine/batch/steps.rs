@@ -18,11 +18,38 @@ const MOST_STEPS_BETWEEN_DRAFTS: usize = 2;
 /// is enqueued before, and short for streams and new requests.
 const RUN: f64 = 4e-3;
 
-/// Runs of a size whose times say how long it takes: the first ones compile kernels.
-const MEASURED: usize = 3;
+/// Runs of a size before their times say how long it takes.
+const MEASURED: usize = 4;
+
+/// Of so many runs the first few are of all texts even where one by one is faster, so that what is compared is up to date.
+const AGAIN: usize = 64;
 
 /// Time of a step of several texts that one by one have to save.
 const WORTH: f64 = 0.95;
+
+/// What a step of so many texts takes.
+#[derive(Default)]
+pub(super) struct Cost {
+    /// Runs so far.
+    runs: usize,
+    /// Seconds from one to the next, averaged over the last runs: where the host is late, one seems to take longer and the next one shorter.
+    step: f64,
+}
+
+impl Cost {
+    /// One that is known.
+    #[cfg(test)]
+    pub fn of(step: f64) -> Self {
+        Self { runs: 2 * MEASURED, step }
+    }
+
+    fn add(&mut self, step: f64) {
+        // The first runs compile kernels.
+        let weight = if self.runs < MEASURED { 1.0 } else { 0.125 };
+        self.step += weight * (step - self.step);
+        self.runs += 1;
+    }
+}
 
 /// A run of steps: texts with proposed tokens, tokens of each in a step, and steps.
 struct Plan {
@@ -39,6 +66,8 @@ pub(super) struct Run {
     steps: usize,
     pending: Pending,
     began: Instant,
+    /// Whether no prompt is read before it, whose time would count as its own.
+    timed: bool,
 }
 
 impl<'a> Engine<'a> {
@@ -55,13 +84,13 @@ impl<'a> Engine<'a> {
         self.ahead = self.begin_behind(&run)?;
         let sampled = self.cache.sampled(&run.pending)?;
         let now = Instant::now();
-        if run.tokens == 1 {
+        if run.tokens == 1 && run.timed {
             // The device began it when it had done the one before.
             let began = self.sampled.map_or(run.began, |last| last.max(run.began));
             let each = now.duration_since(began).as_secs_f64() / run.steps as f64;
-            self.steps = ((RUN / each.max(1e-9)) as usize).clamp(1, MOST_STEPS).min(2 * run.steps);
-            let (runs, least) = self.costs.entry(run.texts.len()).or_insert((0, f64::INFINITY));
-            (*runs, *least) = (*runs + 1, least.min(each));
+            let cost = self.costs.entry(run.texts.len()).or_default();
+            cost.add(each);
+            self.steps = ((RUN / cost.step.max(1e-9)) as usize).clamp(1, MOST_STEPS).min(2 * run.steps);
         }
         self.sampled = Some(now);
         self.hand_out(&run, sampled, events)
@@ -107,6 +136,10 @@ impl<'a> Engine<'a> {
         if read != run.texts.len() {
             return if run.texts.len() == 1 { self.begin_other(run) } else { Ok(None) };
         }
+        self.rounds = self.rounds.wrapping_add(1);
+        if read > 1 && self.is_faster_one_by_one(read) {
+            return Ok(None);
+        }
         let (longest, size) = (self.longest(), self.pages.size());
         let (mut steps, mut texts) = (self.steps, Vec::new());
         for own in &run.texts {
@@ -145,7 +178,7 @@ impl<'a> Engine<'a> {
         let began = Instant::now();
         let pending = self.cache.queue_behind(&run.pending, &lines.collect::<Vec<_>>(), steps)?;
         let texts = texts.into_iter().map(|(id, cached)| (id, Vec::new(), cached)).collect();
-        Ok(Some(Run { texts, tokens: 1, steps, pending, began }))
+        Ok(Some(Run { texts, tokens: 1, steps, pending, began, timed: true }))
     }
 
     /// Enqueues the run of a text that takes turns with the one of `run`. Logits that the host samples from would be overwritten.
@@ -170,10 +203,11 @@ impl<'a> Engine<'a> {
     /// Whether a step of each of `texts` texts one after the other takes less time than one of all: a device may have a faster kernel for one text.
     fn is_faster_one_by_one(&self, texts: usize) -> bool {
         let known = |texts: usize| {
-            self.costs.get(&texts).filter(|(runs, _)| *runs >= MEASURED).map(|(_, least)| *least)
+            self.costs.get(&texts).filter(|cost| cost.runs >= 2 * MEASURED).map(|cost| cost.step)
         };
         let both = known(1).zip(known(texts));
-        self.drafts.tokens() == 0 && both.is_some_and(|(one, all)| texts as f64 * one < WORTH * all)
+        let looks = self.rounds % AGAIN < MEASURED;
+        !looks && self.drafts.tokens() == 0 && both.is_some_and(|(one, all)| texts as f64 * one < WORTH * all)
     }
 
     /// The texts that can be in the next step: of those with different rotary angles, some in every step.
@@ -257,7 +291,8 @@ impl<'a> Engine<'a> {
         });
         let began = Instant::now();
         let pending = self.cache.queue(&lines.collect::<Vec<_>>(), plan.steps)?;
-        Ok(Run { texts, tokens: plan.tokens, steps: plan.steps, pending, began })
+        let timed = !self.has_read;
+        Ok(Run { texts, tokens: plan.tokens, steps: plan.steps, pending, began, timed })
     }
 
     /// Gives texts the tokens that a run sampled for them. One that has ended or was sent away meanwhile gets none.

@@ -172,6 +172,33 @@ fn texts_go_on_behind_runs_that_are_not_read_yet() {
     assert!(cut.len() < whole.len() && cut == &whole[..cut.len()]);
 }
 
+/// Where a step of one text takes far less time than one of several, texts take turns, and are as alone.
+#[test]
+fn texts_take_turns_where_that_is_faster() {
+    let decoder = llama(&test_device().unwrap());
+    let jobs: Vec<Job> = [(0, 24), (1, 26)].map(|(i, max)| job(i, 4 + i, max)).into();
+    let mut engine = engine(&decoder, OPTIONS);
+    let ids: Vec<RequestId> = jobs.iter().map(|job| engine.add(job.clone()).unwrap()).collect();
+    let (mut heard, mut turns) = (Heard::default(), Vec::new());
+    while !engine.is_idle() {
+        engine.steps = 2;
+        engine.costs.insert(1, steps::Cost::of(1e-3));
+        engine.costs.insert(2, steps::Cost::of(1.0));
+        let events = engine.step().unwrap();
+        let mut told: Vec<RequestId> = events.iter().map(Event::id).collect();
+        told.dedup();
+        turns.push(told);
+        heard.hear(events);
+        assert!(engine.pages.is_consistent(&engine.held()));
+    }
+    for (id, own) in ids.iter().zip(&jobs) {
+        assert_eq!(heard.of(*id), alone(&decoder, own));
+    }
+    let alternate =
+        turns.windows(2).filter(|pair| pair[0].len() == 1 && pair[1].len() == 1 && pair[0] != pair[1]);
+    assert!(alternate.count() > 8, "{turns:?}");
+}
+
 /// Beginnings are read once, also whole prompts, whose last page is copied for the token that is read again.
 #[test]
 fn texts_that_share_pages_are_as_texts_that_do_not() {
