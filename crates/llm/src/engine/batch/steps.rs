@@ -44,9 +44,13 @@ impl Cost {
     }
 
     fn add(&mut self, step: f64) {
-        // The first runs compile kernels.
-        let weight = if self.runs < MEASURED { 1.0 } else { 0.125 };
-        self.step += weight * (step - self.step);
+        self.step = match self.runs {
+            0 => step,
+            // The first runs compile kernels.
+            runs if runs < MEASURED => self.step.min(step),
+            // One that takes far longer has met something else: another kernel that is compiled, another program.
+            _ => self.step + 0.125 * (step.min(2.0 * self.step) - self.step),
+        };
         self.runs += 1;
     }
 }
