@@ -11,7 +11,7 @@
  * strip_dx(x, dy, mean, scale, beta, of_dy, slope, c, dx, ..)   dx = (g - of_dy) * scale + (x - mean) * slope + c.
  *
  * x, dy, y, dx, gamma, beta, dgamma, dbeta T; all others float, (parts, C) or (C). Part s has rows s * each to (s + 1) * each. Groups (strips, parts) of
- * WG = TX * TY items. Defines: DTYPE, VW a divisor of C, TX, ACT 0 none, 1 relu, 2 relu6; EXTRA: b and c are read, else they are 0.
+ * WG = TX * TY items; the two that join parts have few columns a group, so that many items share a column's parts. Defines: DTYPE, VW a divisor of C, TX, ACT 0 none, 1 relu, 2 relu6; EXTRA: b and c are read, else they are 0.
  *
  * Design: means and distances are joined as in Chan, Golub and LeVeque 1983, four rows at a time in registers, then over items and parts in fixed
  * trees: the same bits on every run. Ceiling: the bytes of x, and of dy and results.
@@ -113,9 +113,16 @@ __kernel void strip_stats_join(__global const float *restrict part_mean, __globa
   FV m = (FV)(0.0f), d = m;
   float n = 0.0f;
   if (there) {
-    for (int s = ty; s < parts; s += TY) {
-      const float more = (float)(min(rows, (s + 1) * each) - s * each);
-      JOIN(n, m, d, more, COLUMN(part_mean + (long)s * c), COLUMN(part_m2 + (long)s * c))
+    for (int s = ty; s < parts; s += 4 * TY) {
+      FV means_[4], squares_[4];
+      for (int i = 0; i < 4; ++i) {
+        const long part = min(s + i * TY, parts - 1);
+        means_[i] = COLUMN(part_mean + part * c), squares_[i] = COLUMN(part_m2 + part * c);
+      }
+      for (int i = 0; i < 4; ++i) {
+        const long first = (s + i * TY) * each;
+        if (s + i * TY < parts) JOIN(n, m, d, (float)(min(rows, first + each) - first), means_[i], squares_[i])
+      }
     }
   }
   JOIN_ITEMS(n, m, d)
@@ -198,9 +205,14 @@ __kernel void strip_grad_join(__global const float *restrict part_dy, __global c
   PLACE
   FV a = (FV)(0.0f), b = a;
   if (there) {
-    for (int s = ty; s < parts; s += TY) {
-      a += COLUMN(part_dy + (long)s * c);
-      b += COLUMN(part_xdy + (long)s * c);
+    for (int s = ty; s < parts; s += 4 * TY) {
+      FV sums[4], products[4];
+      for (int i = 0; i < 4; ++i) {
+        const int inside = s + i * TY < parts;
+        sums[i] = inside ? COLUMN(part_dy + (long)(s + i * TY) * c) : (FV)(0.0f);
+        products[i] = inside ? COLUMN(part_xdy + (long)(s + i * TY) * c) : (FV)(0.0f);
+      }
+      for (int i = 0; i < 4; ++i) a += sums[i], b += products[i];
     }
   }
   ADD_ITEMS(a, b)

@@ -7,6 +7,8 @@ use netcl_kernel::Launch;
 
 /// Items of a group.
 const ITEMS: usize = 256;
+/// Columns of a group that joins parts.
+const JOINED: usize = 4;
 
 pub(super) static KERNEL: Kernel =
     Kernel::new("batch_norm_strips", cl_file!("batch_norm_strips.cl")).requires(runs_on);
@@ -56,6 +58,12 @@ impl<'a> Strips<'a> {
         let strips = (self.columns / self.vector).div_ceil(self.across);
         launch.local([ITEMS, 1, 1]).groups3([strips, parts, 1])
     }
+    /// What joins the parts of [`JOINED`] columns a group: many items for each column, which read its parts at once.
+    fn join(&self, entry: &'static str) -> Launch<'static> {
+        let launch = KERNEL.launch(entry).define("DTYPE", self.x.dtype().code()).define("WG", ITEMS);
+        let launch = launch.define("VW", 1).define("TX", JOINED).define("ACT", Activation::None as i64);
+        launch.local([ITEMS, 1, 1]).groups(self.columns.div_ceil(JOINED))
+    }
     fn columns(&self) -> i32 {
         int(self.columns)
     }
@@ -75,7 +83,7 @@ impl<'a> Strips<'a> {
         let launch = self.start("strip_stats", self.parts, Activation::None);
         self.sized(launch.read(self.x).write(&means).write(&squares)).run()?;
         let found = [self.row()?, self.row()?, self.row()?, self.row()?];
-        let launch = self.start("strip_stats_join", 1, Activation::None).read(&means).read(&squares);
+        let launch = self.join("strip_stats_join").read(&means).read(&squares);
         let launch = found.iter().fold(launch.read(gamma), Launch::write);
         self.sized(launch).scalar(int(self.parts)).scalar(eps).run()?;
         Ok(found)
@@ -106,7 +114,7 @@ impl<'a> Strips<'a> {
         let like = || Tensor::empty(self.x.device(), [self.columns], self.x.dtype());
         let (dgamma, dbeta, of_dy, slope) = (like()?, like()?, self.row()?, self.row()?);
         let [steeper, more] = extra.unwrap_or([scale, scale]);
-        let launch = self.start("strip_grad_join", 1, activation).define("EXTRA", extra.is_some());
+        let launch = self.join("strip_grad_join").define("EXTRA", extra.is_some());
         let launch = launch.read(&sums).read(&products).read(rstd).read(scale).read(steeper);
         let launch = launch.write(&dgamma).write(&dbeta).write(&of_dy).write(&slope).scalar(self.columns());
         launch.scalar(int(self.parts)).scalar(1.0 / self.rows as f32).run()?;

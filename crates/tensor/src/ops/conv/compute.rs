@@ -2,7 +2,7 @@
 
 use super::super::matmul::{Tree, linear, linear_into, matmul};
 use super::super::prelude::*;
-use super::algorithms::{CONV, Place, Request, Weights, Work};
+use super::algorithms::{CONV, GROUP_CHANNELS as DEPTHWISE, Place, Request, Weights, Work};
 use super::geometry::Geometry;
 
 /// `(N, C, H, W)` of any strides as `(N, H, W, C)`, contiguous and off the tape. A copy where it does not lie so.
@@ -163,7 +163,7 @@ pub(super) fn weights(g: &Geometry, x: &Tensor, dy: &Tensor) -> Result<Tensor> {
     if pixels == 0 || shape.contains(&0) {
         return Tensor::zeros(x.device(), shape, x.dtype());
     }
-    let parts = parts((x.device(), x.dtype()), pixels, g.groups, h.taps * width.taps * g.image, g.places);
+    let parts = parts((x.device(), x.dtype()), pixels, g.groups, [h.taps * width.taps, g.image], g.places);
     let part = x.empty_f32([parts, g.groups, h.taps, width.taps, g.image, g.places])?;
     CONV.run(&Request {
         x,
@@ -181,7 +181,14 @@ pub(super) fn weights(g: &Geometry, x: &Tensor, dy: &Tensor) -> Result<Tensor> {
 
 /// Parts of the pixels that a gradient of weights is summed in. On processors their number follows from the shape alone, so that
 /// results have the same bits for any number of cores.
-fn parts((device, dtype): (&Device, DType), pixels: usize, groups: usize, lines: usize, o: usize) -> usize {
+fn parts(
+    (device, dtype): (&Device, DType),
+    pixels: usize,
+    groups: usize,
+    [taps, c]: [usize; 2],
+    o: usize,
+) -> usize {
+    let lines = taps * c;
     let capabilities = device.capabilities();
     let most = (pixels / 256).max(1);
     if capabilities.is_cpu() {
@@ -190,6 +197,10 @@ fn parts((device, dtype): (&Device, DType), pixels: usize, groups: usize, lines:
     }
     // As large as tiles of the kernels of f32 are, and those of tensor cores.
     let (side, limit) = if dtype == DType::F32 { (128, 512) } else { (64, 64) };
-    let tiles = groups * lines.div_ceil(side) * o.div_ceil(side);
+    // Groups of a depthwise convolution lie side by side in a tile.
+    let (tiles, limit) = match groups > 1 && c == 1 && o == 1 {
+        true => (groups.div_ceil(DEPTHWISE), 1024),
+        false => (groups * lines.div_ceil(side) * o.div_ceil(side), limit),
+    };
     (4 * capabilities.compute_units.max(1) as usize / tiles.max(1)).clamp(1, most.min(limit))
 }

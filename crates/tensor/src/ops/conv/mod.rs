@@ -243,6 +243,9 @@ impl Op<3> for Conv2d {
             sample([2, 3, 5, 4], [4, 3, 3, 3], true, uneven),
             sample([1, 4, 5, 5], [6, 2, 3, 2], false, plain.stride(2).padding(1).groups(2)).light(),
             sample([1, 4, 5, 4], [4, 1, 3, 3], true, plain.padding(1).groups(4)).named("depthwise"),
+            // Vectors of channels with some left, and rows of taps apart.
+            sample([2, 37, 9, 8], [37, 1, 5, 3], false, plain.stride(2).padding(1).groups(37)).light(),
+            sample([3, 132, 4, 5], [132, 1, 3, 3], true, plain.padding(1).groups(132)).light(),
             sample([2, 3, 3, 3], [4, 3, 1, 1], true, plain).named("product").light(),
             sample([1, 2, 5, 5], [3, 2, 1, 1], false, plain.stride(3)).light(),
             sample([1, 1, 9, 7], [2, 1, 3, 3], false, plain.stride(3).dilation(2).padding(2)).light(),

@@ -15,6 +15,7 @@ TREE
 #define TREE_1(v, row, column, n) tree_1(v, row, column, n TREE_ARGUMENTS)
 #else
 #define TREE_PARAMETERS
+#define TREE_ARGUMENTS
 #define TREE_V(v, row, column, n) (v)
 #define TREE_1(v, row, column, n) (v)
 #endif

@@ -4,8 +4,8 @@
  *
  * Images lie as (N, H, W, C). A box is box_w by box_h by box_n neighbouring pixels of the result, rows of the product in that order.
  *
- * CONV 1, the convolution: C is (pixels, O), k = (tap, c) in blocks of 64 channels. A tile's BM rows are one box, or as many of them as it
- *     has; the rows after those hold whatever was in local memory, and are not stored. B is the weights as (O, taps, C), along k.
+ * CONV 1, the convolution: C is (pixels, O), k = (tap, c) in blocks of 64 channels. Each 64 rows of a tile are one box of at most 64 pixels;
+ *     the rows after those hold whatever was in local memory, and are not stored. B is the weights as (O, taps, C), along k.
  * CONV 2, the gradient of weights: C is (taps * c_blocks * 64, O) of f32, k = pixels in boxes of 64. Rows are channels of a tap, 64 and 64;
  *     A is x at that tap, B is dy (pixels, O), both across k. With SPLIT 2 each part of k has a plane (taps * C, O) of `part`.
  *
@@ -45,9 +45,11 @@ INLINE void fetch_block(uint a, uint b, const Product *p, const Work *work, int 
   const Pixels *q = &p->pixels;
 #if CONV == 1
   const int tap = kb / q->c_blocks, c = (kb - tap * q->c_blocks) * BK;
-  const int4 at = seen_by(q, box_at_number(q, work->bm), tap);
-  mbar_expect(bar, q->box_w * q->box_h * q->box_n * 128 + B_BYTES);
-  fetch_box(a, p->maps + (1 + tap) * 128, c, at.x, at.y, at.z, bar);
+  mbar_expect(bar, BM / 64 * q->box_w * q->box_h * q->box_n * 128 + B_BYTES);
+  UNROLL for (int i = 0; i < BM / 64; i++) {
+    const int4 at = seen_by(q, box_at_number(q, work->bm * (BM / 64) + i), tap);
+    fetch_box(a + i * 64 * 128, p->maps + (1 + tap) * 128, c, at.x, at.y, at.z, bar);
+  }
   fetch_box(b, p->maps, c, work->bn * BN, tap, 0, bar);
 #else
   const int4 at = box_at_number(q, kb);
@@ -66,9 +68,9 @@ INLINE void fetch_block(uint a, uint b, const Product *p, const Work *work, int 
 #if CONV == 1
 /* Where the pixel of row r of a tile lies in the result, or -1 where it is none. */
 INLINE long line_of(const Pixels *q, const Work *work, int r) {
-  const int4 first = box_at_number(q, work->bm);
-  const int line = r / q->box_w, image = line / q->box_h;
-  const int x = first.x + r - line * q->box_w, y = first.y + line - image * q->box_h, n = first.z + image;
+  const int4 first = box_at_number(q, work->bm * (BM / 64) + r / 64);
+  const int pixel = r % 64, line = pixel / q->box_w, image = line / q->box_h;
+  const int x = first.x + pixel - line * q->box_w, y = first.y + line - image * q->box_h, n = first.z + image;
   const int inside = image < q->box_n & x < q->out_w & y < q->out_h & n < q->out_n;
   return inside ? q->y_off + n * q->y_n + y * q->y_h + x * q->y_w : -1;
 }

@@ -15,6 +15,27 @@ static TREE: Kernel = Kernel::new("conv_depthwise", cl_file!("conv_depthwise.cl"
     .tune(&[("WG", &[128]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 
+/// What GPUs take of it: several pixels an item.
+static LINES: Kernel = Kernel::new("conv_depthwise_lines", cl_file!("conv_depthwise_lines.cl"))
+    .include(&[EPILOGUE])
+    .tune(&[("WG", &[128]), ("VW", &[4])]);
+/// The same with expressions.
+static LINES_TREE: Kernel = Kernel::new("conv_depthwise_lines", cl_file!("conv_depthwise_lines.cl"))
+    .include(&[FUNCTIONS, EPILOGUE])
+    .tune(&[("WG", &[128]), ("VW", &[4])]);
+/// Gradients of weights on GPUs.
+static WEIGHTS: Kernel = Kernel::new("conv_depthwise_weights", cl_file!("conv_depthwise_weights.cl"))
+    .tune(&[("WG", &[256]), ("VW", &[4])]);
+
+/// Pixels of a line that an item of [`LINES`] sees at most, and items of a compute unit for which fewer pixels an item are taken.
+const SPAN: usize = 12;
+const ITEMS: usize = 2048;
+
+/// Sums that a work-item of [`WEIGHTS`] has at most, vectors of channels that a group has, and pixels (one more than it counts).
+const SUMS: usize = 12;
+const LANES: usize = 32;
+const PIXELS: usize = 1 << 31;
+
 static MODEL: Model = Model {
     name: "conv_depthwise",
     constants: &[
@@ -44,32 +65,89 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     (launch + r.macs() / (per_us * r.units() as f64), Plan::Direct)
 }
 
+/// Pixels of a line that an item has on a GPU; `None` where a pixel and the taps of a line are not to be kept in registers, and on processors.
+fn pixels_of_an_item(r: &Request<'_>) -> Option<usize> {
+    let across = r.axes[1];
+    let reach = across.taps.checked_sub(1)? * usize::try_from(across.dilation).ok()?;
+    let fits = |pixels: &usize| (pixels - 1) * across.step + reach < SPAN;
+    let vectors = r.groups.div_ceil(Tuning::value(r.x.device(), &KERNEL, 0, "VW").max(1));
+    let enough = |pixels: &usize| {
+        *pixels == 1 || r.pixels() * vectors / pixels >= ITEMS * r.units() || across.output <= *pixels
+    };
+    let gpu = !r.x.device().capabilities().is_cpu();
+    [4, 2, 1].into_iter().filter(|_| gpu).find(|pixels| fits(pixels) && enough(pixels))
+}
+
+/// Whether groups share the pixels of a part of the gradient of weights.
+fn grouped(r: &Request<'_>) -> bool {
+    let capabilities = r.x.device().capabilities();
+    let wg = Tuning::value(r.x.device(), &WEIGHTS, 0, "WG");
+    !capabilities.is_cpu() && capabilities.max_group >= wg && r.axes[1].taps <= SUMS && r.pixels() < PIXELS
+}
+
+/// Channels of a group of it: what [`grouped`] launches have along the first axis of their grid.
+pub(in super::super) const GROUP_CHANNELS: usize = 4 * LANES;
+
 fn run(r: &Request<'_>, _: &Plan) -> Result<()> {
-    let device = r.x.device();
-    let value = |name| Tuning::value(device, &KERNEL, 0, name);
-    let channels = r.groups;
     match &r.work {
-        Work::Gather { w, bias: added, tree, y, place } => {
-            let (local, groups) = row_grid(device, value("WG"), value("VW"), r.pixels(), channels);
-            let kernel = if tree.is_some() { &TREE } else { &KERNEL };
-            let launch = r.launch(kernel, "conv_depthwise").local(local).groups3(groups);
-            let (launch, flags) = bias(launch.read(r.x).read_base(&w.tensor), *added, r.x);
-            let launch = launch.write_base(*y);
-            let [.., rows, columns] = w.strides;
-            let longs = [w.offset, rows, columns, place.offset].into_iter().chain(place.strides);
-            let launch = longs.fold(launch, |launch, v| launch.scalar(v));
-            let launch = launch.scalar(r.pixels()).scalar(int(channels));
-            with_tree(r.axes(launch).scalar(flags), *tree).run()
-        }
+        Work::Gather { .. } => gather(r),
+        Work::Weights { dy, part, parts } if grouped(r) => grouped_weights(r, dy, part, *parts),
         Work::Weights { dy, part, parts } => {
+            let (device, channels) = (r.x.device(), r.groups);
             let lines = parts * r.terms();
             let each = r.pixels_of_part(*parts);
             // On processors a row of work is all pixels of a part.
             let row = if device.capabilities().is_cpu() { channels * each } else { channels };
-            let (local, groups) = row_grid(device, value("WG"), value("VW"), lines, row);
+            let (local, groups) = row_grid(device, tuned(r, "WG"), tuned(r, "VW"), lines, row);
             let launch = r.launch(&KERNEL, "conv_depthwise_weights").local(local).groups3(groups);
             let launch = launch.read(r.x).read(*dy).write(*part).scalar(r.pixels()).scalar(int(channels));
             r.axes(launch).scalar(each).scalar(int(*parts)).run()
         }
     }
+}
+
+fn tuned(r: &Request<'_>, name: &str) -> usize {
+    Tuning::value(r.x.device(), &KERNEL, 0, name)
+}
+
+fn gather(r: &Request<'_>) -> Result<()> {
+    let Work::Gather { w, bias: added, tree, y, place } = &r.work else {
+        return Err(Algorithm::foreign(&KERNEL));
+    };
+    let (across, grid) =
+        (r.axes[1], |rows: usize| row_grid(r.x.device(), tuned(r, "WG"), tuned(r, "VW"), rows, r.groups));
+    let (launch, rows) = match pixels_of_an_item(r) {
+        Some(pixels) => {
+            let lines = r.batch * r.axes[0].output;
+            let (local, groups) = grid(lines * across.output.div_ceil(pixels));
+            let kernel = if tree.is_some() { &LINES_TREE } else { &LINES };
+            let launch = r.launch(kernel, "conv_depthwise_lines").define("PX", pixels);
+            let launch = launch.define("COLUMNS", across.taps).define("STEP", across.step);
+            (launch.define("APART", across.dilation as i64).local(local).groups3(groups), lines)
+        }
+        None => {
+            let (local, groups) = grid(r.pixels());
+            let kernel = if tree.is_some() { &TREE } else { &KERNEL };
+            (r.launch(kernel, "conv_depthwise").local(local).groups3(groups), r.pixels())
+        }
+    };
+    let (launch, flags) = bias(launch.read(r.x).read_base(&w.tensor), *added, r.x);
+    let launch = launch.write_base(*y);
+    let [.., down, along] = w.strides;
+    let longs = [w.offset, down, along, place.offset].into_iter().chain(place.strides);
+    let launch = longs.fold(launch, |launch, v| launch.scalar(v)).scalar(rows).scalar(int(r.groups));
+    with_tree(r.axes(launch).scalar(flags), *tree).run()
+}
+
+fn grouped_weights(r: &Request<'_>, dy: &Tensor, part: &Tensor, parts: usize) -> Result<()> {
+    let value = |name| Tuning::value(r.x.device(), &WEIGHTS, 0, name);
+    let (wg, vectors) = (value("WG"), r.groups.div_ceil(value("VW")));
+    let across = vectors.next_power_of_two().min(LANES).min(wg);
+    let [down, columns] = r.axes.map(|axis| axis.taps);
+    let rows = if down * columns <= SUMS { down } else { 1 };
+    let launch = r.launch(&WEIGHTS, "conv_depthwise_weights").define("LANES", across);
+    let launch = launch.define("ROWS", rows).define("COLUMNS", columns).local([across, wg / across, 1]);
+    let launch = launch.groups3([vectors.div_ceil(across), parts, down / rows]);
+    let launch = launch.read(r.x).read(dy).write(part).scalar(r.pixels() as u32).scalar(int(r.groups));
+    r.axes(launch).scalar(r.pixels_of_part(parts) as u32).run()
 }

@@ -4,14 +4,16 @@
 
 use super::super::geometry::Axis;
 use super::wgmma;
-use super::{Algorithm, Plan, Request, Weights, Work, apart, int};
+use super::{Algorithm, Plan, Request, Weights, Work, int};
 use crate::Layout;
 use crate::ops::matmul::warpgroups::MODEL;
 use crate::ops::prelude::*;
 use netcl_kernel::tune::{Constant, Model};
 
 /// The same text under a name of its own, by which it is chosen, disabled and tested.
-pub(super) static KERNEL: Kernel = wgmma::kernel("conv_lines_sm90");
+pub(super) static KERNEL: Kernel = wgmma::kernel("conv_lines_sm90", wgmma::INCLUDES);
+static TREE: Kernel = wgmma::kernel("conv_lines_sm90", wgmma::TREE_INCLUDES);
+const KERNELS: wgmma::Kernels = wgmma::Kernels { plain: &KERNEL, tree: &TREE };
 static LINES: Kernel = Kernel::new("conv_lines", cl_file!("conv_lines.cl")).tune(&[("WG", &[256, 128])]);
 
 static COPY: Model = Model {
@@ -27,7 +29,7 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     supports,
     models: &[&MODEL, &COPY],
     estimate,
-    run: |r, plan| apart(r, |r| run(r, plan)),
+    run,
     self_test: Some(|device| wgmma::proven(device, &KERNEL, supports, run_planned)),
 };
 
@@ -91,7 +93,7 @@ fn lines(r: &Request<'_>) -> Result<Tensor> {
 }
 
 fn run(r: &Request<'_>, plan: &Plan) -> Result<()> {
-    run_folded(r, &|folded| wgmma::run_with(&KERNEL, folded, plan))
+    run_folded(r, &|folded| wgmma::run_with(KERNELS, folded, plan))
 }
 
 /// Copies what is to be, and does what is then to be done by `with`.
@@ -99,7 +101,7 @@ fn run_folded(r: &Request<'_>, with: &dyn Fn(&Request<'_>) -> Result<()>) -> Res
     let x = lines(r)?;
     let ([down, across], c) = (r.axes, padded(r.c));
     match &r.work {
-        Work::Gather { w, bias, y, place, .. } => {
+        Work::Gather { w, bias, tree, y, place } => {
             // (O, I, J, C), of which channels are added.
             let shape = Shape::from([r.o, down.taps, across.taps, r.c]);
             let strides = vec![w.strides[1], w.strides[3], w.strides[4], w.strides[2]];
@@ -109,7 +111,7 @@ fn run_folded(r: &Request<'_>, with: &dyn Fn(&Request<'_>) -> Result<()>) -> Res
             all.write_slice(3, 0, &given)?;
             let n = across.taps * c;
             let weights = Weights { tensor: all, offset: 0, strides: [0, down.taps * n, 1, n, n] };
-            let work = Work::Gather { w: &weights, bias: *bias, tree: None, y, place: *place };
+            let work = Work::Gather { w: &weights, bias: *bias, tree: *tree, y, place: *place };
             with(&folded(r, &x, work))
         }
         Work::Weights { dy, part, parts } => {

@@ -15,6 +15,8 @@ mod vector;
 mod wgmma;
 mod winograd;
 
+pub(super) use depthwise::GROUP_CHANNELS;
+
 static ALGORITHMS: [&Algorithm; 7] = [
     &depthwise::ALGORITHM,
     &winograd::ALGORITHM,
@@ -133,13 +135,6 @@ fn with_tree<'a>(launch: Launch<'a>, tree: Option<&Tree<'_>>) -> Launch<'a> {
         Some(tree) => tree.bind(launch),
         None => launch,
     }
-}
-
-/// Runs a row whose kernel takes no expressions: what follows the convolution is computed apart.
-fn apart(r: &Request<'_>, run: impl Fn(&Request<'_>) -> Result<()>) -> Result<()> {
-    let Work::Gather { w, bias, tree: Some(tree), place, .. } = r.work else { return run(r) };
-    run(&Request { work: Work::Gather { w, bias, tree: None, y: tree.product, place }, ..*r })?;
-    (tree.apart)()
 }
 
 /// How a row shares a request out.

@@ -1,9 +1,9 @@
 //! Convolutions of 16-bit images on the tensor cores of NVIDIA's sm_90: the product's kernel, whose rows are boxes of pixels that TMA copies from
 //! where they lie.
 
-use super::super::super::matmul::warpgroups::{MODEL, NARROW, Speeds, SplitK, TILES, Tile, Unused};
+use super::super::super::matmul::warpgroups::{MODEL, NARROW, Speeds, SplitK, TALL, TILES, Tile, Unused};
 use super::super::geometry::Axis;
-use super::{Algorithm, Place, Plan, Request, Weights, Work, apart, int, tile};
+use super::{Algorithm, EPILOGUE, FUNCTIONS, Place, Plan, Request, Weights, Work, int, tile};
 use crate::Layout;
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
@@ -17,17 +17,37 @@ const TEXT: &str = concat!(
     cl_file!("../../matmul/algorithms/matmul_wgmma_sm90.cl")
 );
 
-pub(super) static KERNEL: Kernel = kernel("conv_wgmma_sm90");
+pub(super) static KERNEL: Kernel = kernel("conv_wgmma_sm90", INCLUDES);
+static TREE: Kernel = kernel("conv_wgmma_sm90", TREE_INCLUDES);
+const KERNELS: Kernels = Kernels { plain: &KERNEL, tree: &TREE };
+
+/// A kernel without and with an expression as its epilogue.
+#[derive(Clone, Copy)]
+pub(super) struct Kernels {
+    pub plain: &'static Kernel,
+    pub tree: &'static Kernel,
+}
+
+/// What the text stands on, without and with what expressions are made of.
+pub(super) const INCLUDES: &[&str] = &[
+    cl_file!("../../include/sm90.cl"),
+    cl_file!("../../matmul/algorithms/matmul_sm90.cl"),
+    cl_file!("../../include/gelu_sm90.cl"),
+    EPILOGUE,
+    cl_file!("../../matmul/algorithms/matmul_wgmma_sm90_schedule.cl"),
+];
+pub(super) const TREE_INCLUDES: &[&str] = &[
+    FUNCTIONS,
+    cl_file!("../../include/sm90.cl"),
+    cl_file!("../../matmul/algorithms/matmul_sm90.cl"),
+    EPILOGUE,
+    cl_file!("../../matmul/algorithms/matmul_wgmma_sm90_schedule.cl"),
+];
 
 /// The kernel under a name.
-pub(super) const fn kernel(name: &'static str) -> Kernel {
+pub(super) const fn kernel(name: &'static str, includes: &'static [&'static str]) -> Kernel {
     Kernel::new(name, TEXT)
-        .include(&[
-            cl_file!("../../include/sm90.cl"),
-            cl_file!("../../matmul/algorithms/matmul_sm90.cl"),
-            cl_file!("../../include/gelu_sm90.cl"),
-            cl_file!("../../matmul/algorithms/matmul_wgmma_sm90_schedule.cl"),
-        ])
+        .include(includes)
         .generate(wgmma_macros)
         .reload(&SM90A)
         .requires(|device| device.sm() == Some(90))
@@ -38,20 +58,20 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     supports: supported,
     models: &[&MODEL],
     estimate,
-    run: |r, plan| apart(r, |r| run_with(&KERNEL, r, plan)),
-    self_test: Some(|device| proven(device, &KERNEL, supported, |r| run_with(&KERNEL, r, &estimate(r).1))),
+    run: |r, plan| run_with(KERNELS, r, plan),
+    self_test: Some(|device| proven(device, &KERNEL, supported, |r| run_with(KERNELS, r, &estimate(r).1))),
 };
 
-/// Channels of a block: those of x along the sum, or rows of a gradient of weights. And pixels of a block of its sum.
+/// Channels of a block: those of x along the sum, or rows of a gradient of weights. And pixels of a box, which are rows of a tile or steps of a sum.
 const BLOCK: usize = 64;
 /// Taps for which there are maps at most.
 const TAPS: usize = 64;
 /// Elements that begin at multiples of 16 bytes.
 pub(super) const LANES: usize = 8;
 
-/// The tiles of products, and one for few channels.
+/// The tiles of products, one for few channels, and one of many pixels.
 fn tiles() -> impl Iterator<Item = Tile> {
-    TILES.into_iter().chain([NARROW])
+    TILES.into_iter().chain([NARROW, TALL])
 }
 
 /// Whether boxes of its pixels can be copied. x may have any strides but for its channels.
@@ -115,10 +135,10 @@ fn boxes(r: &Request<'_>, sides: Sides) -> [usize; 3] {
     std::array::from_fn(|i| all[i].div_ceil(sides[i]))
 }
 
-/// The boxes of at most `rows` pixels of which there are the fewest; with long lines where that is equal.
-fn boxes_of_rows(r: &Request<'_>, rows: usize) -> Sides {
-    let [w, h] = [r.axes[1].output.min(rows), r.axes[0].output.min(rows)];
-    let all = (1..=w).flat_map(|w| (1..=h.min(rows / w)).map(move |h| [w, h, rows / (w * h)]));
+/// The boxes of at most 64 pixels of which there are the fewest; with long lines where that is equal.
+fn boxes_of_rows(r: &Request<'_>) -> Sides {
+    let [w, h] = [r.axes[1].output.min(BLOCK), r.axes[0].output.min(BLOCK)];
+    let all = (1..=w).flat_map(|w| (1..=h.min(BLOCK / w)).map(move |h| [w, h, BLOCK / (w * h)]));
     let all = all.map(|[w, h, n]| [w, h, n.min(r.batch)]);
     let cost = |sides: &Sides| (boxes(r, *sides).iter().product::<usize>(), usize::MAX - sides[0], sides[2]);
     all.min_by_key(cost).unwrap_or([1; 3])
@@ -135,31 +155,28 @@ fn boxes_of_steps(r: &Request<'_>) -> Sides {
 pub(super) fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let on = &Speeds::on(r.x.device());
     let blocks = r.axes[0].taps * r.axes[1].taps * r.c.div_ceil(BLOCK);
+    let sides = match r.work {
+        Work::Gather { .. } => boxes_of_rows(r),
+        Work::Weights { .. } => boxes_of_steps(r),
+    };
+    let pixels = boxes(r, sides).into_iter().product::<usize>() * BLOCK;
+    let ([m, k], split) = match r.work {
+        Work::Gather { .. } => ([pixels, blocks * BLOCK], SplitK::None),
+        Work::Weights { parts, .. } => ([blocks * BLOCK, pixels], SplitK::Workspace(parts)),
+    };
     let plans = tiles().enumerate().map(|(tile, shape)| {
-        let (sides, [m, k], split) = match r.work {
-            Work::Gather { .. } => {
-                let sides = boxes_of_rows(r, shape.rows());
-                let rows = boxes(r, sides).into_iter().product::<usize>() * shape.rows();
-                (sides, [rows, blocks * BLOCK], SplitK::None)
-            }
-            Work::Weights { parts, .. } => {
-                let sides = boxes_of_steps(r);
-                let steps = boxes(r, sides).into_iter().product::<usize>() * BLOCK;
-                (sides, [blocks * BLOCK, steps], SplitK::Workspace(parts))
-            }
-        };
         (on.launch + shape.estimate([m, r.o, k], split, on), Plan::Boxes { tile, sides })
     });
     plans.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, Plan::Direct))
 }
 
-/// Does it by the kernel of this name.
-pub(super) fn run_with(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<()> {
-    let Plan::Boxes { tile, sides } = *plan else { return Err(Algorithm::foreign(kernel)) };
-    let shape = tiles().nth(tile).ok_or_else(|| Algorithm::foreign(kernel))?;
+/// Does it by one of these kernels.
+pub(super) fn run_with(kernels: Kernels, r: &Request<'_>, plan: &Plan) -> Result<()> {
+    let Plan::Boxes { tile, sides } = *plan else { return Err(Algorithm::foreign(kernels.plain)) };
+    let shape = tiles().nth(tile).ok_or_else(|| Algorithm::foreign(kernels.plain))?;
     match &r.work {
-        Work::Gather { .. } => gather(kernel, r, shape, sides),
-        Work::Weights { .. } => weights(kernel, r, shape, sides),
+        Work::Gather { .. } => gather(kernels, r, shape, sides),
+        Work::Weights { .. } => weights(kernels.plain, r, shape, sides),
     }
 }
 
@@ -236,8 +253,11 @@ fn sizes(
     place.into_iter().fold(launch, |launch, v| launch.scalar(v))
 }
 
-fn gather(kernel: &'static Kernel, r: &Request<'_>, shape: Tile, sides: Sides) -> Result<()> {
-    let Work::Gather { w, bias, y, .. } = &r.work else { return Err(Algorithm::foreign(kernel)) };
+fn gather(kernels: Kernels, r: &Request<'_>, shape: Tile, sides: Sides) -> Result<()> {
+    let Work::Gather { w, bias, tree, y, .. } = &r.work else {
+        return Err(Algorithm::foreign(kernels.plain));
+    };
+    let kernel = if tree.is_some() { kernels.tree } else { kernels.plain };
     let (device, size, [down, across]) = (r.x.device(), r.x.dtype().size(), r.axes);
     // (O, taps, C), along the sum.
     let dims = Shape::from([r.o, down.taps, across.taps, r.c]);
@@ -263,7 +283,7 @@ fn gather(kernel: &'static Kernel, r: &Request<'_>, shape: Tile, sides: Sides) -
     };
     let maps: Vec<MatrixStack> = std::iter::once(of_weights).chain(taps(r, sides)?).collect();
     let (table, at) = tensor_maps(device, &maps)?;
-    let rows = boxes(r, sides).into_iter().product::<usize>() * shape.rows();
+    let rows = boxes(r, sides).into_iter().product::<usize>() * BLOCK;
     let (groups, splits) = SplitK::None.groups(shape.count(rows, r.o), 1, r.units());
     let launch = begun(r.launch(kernel, "matmul_wgmma"), shape, [1, 0, usize::from(bias.is_some())], r);
     let launch = launch.read_base(&table).read_indirect(&weights);
@@ -274,7 +294,12 @@ fn gather(kernel: &'static Kernel, r: &Request<'_>, shape: Tile, sides: Sides) -
     let unused = |launch: Launch<'static>| launch.write_base(&Unused(y));
     let launch = unused(unused(unused(launch).write_base(*y))).scalar(at);
     let k = count * r.c.next_multiple_of(BLOCK);
-    sizes(launch, r, sides, [rows, r.o, k, splits]).local([384, 1, 1]).groups(groups).run()
+    let launch = sizes(launch, r, sides, [rows, r.o, k, splits]);
+    let launch = match tree {
+        Some(tree) => tree.bind(launch.define("VW", 4)),
+        None => launch,
+    };
+    launch.local([384, 1, 1]).groups(groups).run()
 }
 
 fn weights(kernel: &'static Kernel, r: &Request<'_>, shape: Tile, sides: Sides) -> Result<()> {
@@ -363,6 +388,7 @@ fn proof(
 mod tests {
     use super::*;
     use crate::ops::conv::geometry::Side;
+    use netcl_kernel::Value;
 
     fn axes(image: usize, taps: usize, stride: usize, padding: usize) -> [Axis; 2] {
         let places = Side::places(image, taps, stride, padding, 1).unwrap();
@@ -417,15 +443,26 @@ mod tests {
             let share = |sides: Sides, rows: usize| {
                 (boxes(&r, sides).iter().product::<usize>() * rows) as f64 / r.pixels() as f64
             };
-            for rows in [64, 128, 256] {
-                let sides = boxes_of_rows(&r, rows);
-                assert!(sides.iter().product::<usize>() <= rows && sides.iter().all(|n| *n <= 256));
-                assert!(share(sides, rows) <= most, "{batch} images of {image}: {sides:?} of {rows}");
-            }
+            let sides = boxes_of_rows(&r);
+            assert!(sides.iter().product::<usize>() <= BLOCK);
+            assert!(share(sides, BLOCK) <= most, "{batch} images of {image}: {sides:?}");
             let sides = boxes_of_steps(&r);
             assert_eq!(sides.iter().product::<usize>(), BLOCK);
             assert!(share(sides, BLOCK) <= most + 0.2, "{batch} images of {image}: {sides:?}");
         }
+    }
+
+    /// Defines of an epilogue that adds a residual and takes the larger of that and 0, as a generated one looks.
+    fn expression() -> Vec<(&'static str, Value)> {
+        let tree = "static inline FV tree_v(FV sum, ulong row, ulong column, ulong n TREE_PARAMETERS) \
+                    { return fmax(sum + LDV_BF16(e0 + f0 + row * n + column), (FV)(0.0f)); }";
+        let texts = [
+            ("TREE", tree),
+            ("TREE_PARAMETERS", ", __global const ushort *e0, ulong f0"),
+            ("TREE_ARGUMENTS", ", e0, f0"),
+        ];
+        let texts = texts.map(|(name, text)| (name, Value::from(text)));
+        std::iter::once(("VW", 4.into())).chain(texts).collect()
     }
 
     /// For `tools/ptx_check.sh`, as those of products.
@@ -435,7 +472,8 @@ mod tests {
         let folder = std::env::temp_dir().join("netcl-texts");
         std::fs::create_dir_all(&folder).unwrap();
         for (i, shape) in tiles().enumerate() {
-            for (name, conv, split, bias) in [("gather", 1, 0, true), ("weights", 2, 2, false)] {
+            let forms = [("gather", 1, 0, true), ("weights", 2, 2, false), ("tree", 1, 0, false)];
+            for (name, conv, split, bias) in forms {
                 let mut defines = shape.defines(None);
                 let flags = [("CONV", conv), ("SPLIT", split), ("BIAS", i32::from(bias)), ("C_LANES", 8)];
                 defines.extend(flags.map(|(flag, value)| (flag, value.into())));
@@ -444,6 +482,10 @@ mod tests {
                 defines.push(("DTYPE", DType::Bf16.code().into()));
                 let none = ["STREAM_K", "COLUMN_SUMS", "ADD_C", "RESIDUAL", "GELU", "GELU_GRAD"];
                 defines.extend(none.map(|flag| (flag, false.into())));
+                // The expression needs none of the functions that TREE has besides.
+                if name == "tree" {
+                    defines.extend(expression());
+                }
                 let text = format!("// items matmul_wgmma=384\n{}", KERNEL.text(&defines));
                 std::fs::write(folder.join(format!("conv_{i}_{name}.cl")), text).unwrap();
             }

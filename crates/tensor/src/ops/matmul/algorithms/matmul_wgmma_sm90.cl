@@ -70,7 +70,7 @@
  * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 3, STREAM_K (0 or 1, with SPLIT 1; `splits` are then the most that
  * share a tile); BIAS and COLUMN_SUMS (0 or 1), and one of ADD_C, RESIDUAL, GELU, GELU_GRAD (the last three not with SPLIT 2, none
  * with SPLIT 3); STAGED, with SPLIT 0 or 1: 0 or boxes a warp has room for, two at least; then BOX_ROWS 8 or 16. C_LANES 8, 2 or 1:
- * rows of C and aux begin at multiples of it.
+ * rows of C and aux begin at multiples of it. TREE, a generated expression of C's elements, with C_LANES 8, SPLIT 0 or 1 and STAGED 0; VW 4 then.
  */
 #if COLUMN_SUMS
 #define COPY_REGISTERS 40
@@ -116,7 +116,7 @@ INLINE void produce(const Place *at, const Product *p, const Tiles *t) {
 
 /* The items of work of consumer `mine`, warpgroup 1 or 2: their main loop, their reduction, their epilogue. (Given `mine` itself, ptxas 12.9 takes
  * descriptors for different from item to item, and moves each to a uniform register: 18 more instructions a block.) */
-INLINE void consume(const Place *at, const Product *p, const Tiles *t, int warpgroup) {
+INLINE void consume(const Place *at, const Product *p, const Tiles *t, int warpgroup TREE_PARAMETERS) {
   const int item = get_local_id(0), groups = get_num_groups(0), mine = warpgroup - 1, row_block = PP ? 0 : mine * MT;
   uint stage = 0, phase = 0, tiles = 0;
   int w = get_group_id(0);
@@ -180,7 +180,7 @@ INLINE void consume(const Place *at, const Product *p, const Tiles *t, int warpg
 #elif C_LANES < 8
     store_pairs(acc, p, &work, row_block);
 #else
-    store_eights(acc, p, &work, row_block);
+    store_eights(acc, p, &work, row_block TREE_ARGUMENTS);
 #endif
   }
 #if STAGED
@@ -202,7 +202,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
                            const int dilation_x, const int dilation_y, const int origin_x, const int origin_y, const long y_off, const long y_n,
                            const long y_h, const long y_w
 #endif
-) {
+                           TREE_PARAMETERS) {
   __local uchar local_[LOCAL_BYTES] __attribute__((aligned(1024)));
   const Place at = place(local_);
   const Tiles t = tiles_of((m + BM - 1) / BM, (n + BN - 1) / BN, (k + BK - 1) / BK, splits);
@@ -229,5 +229,5 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
     return;
   }
   TAKE_REGISTERS(MATH_REGISTERS);
-  consume(&at, &p, &t, item / 128);
+  consume(&at, &p, &t, item / 128 TREE_ARGUMENTS);
 }

@@ -2,7 +2,8 @@
  *
  *   store_boxes    STAGED: through local memory, box by box, sent and fetched by TMA
  *   store_pairs    rows of C that begin anywhere (C_LANES 1 or 2): each lane its two neighbours
- *   store_eights   else: four lanes exchange theirs, so that each stores and reads eight neighbours, 16 bytes
+ *   store_eights   else: four lanes exchange theirs, so that each stores and reads eight neighbours, 16 bytes; the only one that takes a
+ *                  generated expression (epilogue.cl), over rows of M and columns of N
  */
 #if SPLIT < 2
 /* What becomes of two neighbours' sum. `pair` is that of aux or C there; with GELU, what aux gets. */
@@ -185,7 +186,18 @@ INLINE int is_inside(const Eights *at, int s) { return (s % 2 ? at->m : at->row0
 INLINE int is_inside(const Eights *at, int s) { return (s % 2 ? at->row0 + 8 : at->row0) < at->m && at->col0 + s / 2 * 32 < at->n; }
 #endif
 
-INLINE void store_eights(float (*acc)[BN / 2], const Product *p, const Work *work, int row_block) {
+#ifdef TREE
+/* Eight neighbours of a row, rounded as C has them, become what a generated expression makes of them. */
+INLINE void tree_of_eight(uint *v, ulong row, ulong column, ulong n TREE_PARAMETERS) {
+  UNROLL for (int h = 0; h < 2; h++) {
+    float4 y = (float4)(unpack(v[2 * h]), unpack(v[2 * h + 1]));
+    y = TREE_V(y, row, column + 4 * h, n);
+    v[2 * h] = pack(y.x, y.y), v[2 * h + 1] = pack(y.z, y.w);
+  }
+}
+#endif
+
+INLINE void store_eights(float (*acc)[BN / 2], const Product *p, const Work *work, int row_block TREE_PARAMETERS) {
   const int quad = get_local_id(0) & 3;
   UNROLL for (int i = 0; i < MT; i++) {
     Eights at;
@@ -195,9 +207,16 @@ INLINE void store_eights(float (*acc)[BN / 2], const Product *p, const Work *wor
     const long above = line_of(&p->pixels, work, r), below = line_of(&p->pixels, work, r + 8);
     at.row0 = above < 0, at.m = below < 0;
     at.above = above + at.col0, at.below = below + at.col0;
+#ifdef TREE
+    /* Pixels lie one after the other then. */
+    const ulong rows[2] = {above / p->n, below / p->n};
+#endif
 #else
     at.m = p->m, at.row0 = row_of(work, row_block, i);
     at.above = (size_t)at.row0 * p->n + at.col0, at.below = at.above + (size_t)8 * p->n;
+#ifdef TREE
+    const ulong rows[2] = {at.row0, at.row0 + 8};
+#endif
 #endif
     __global const T *bias_at = p->bias + work->bn * BN + quad * 2;
 #if READS
@@ -221,6 +240,9 @@ INLINE void store_eights(float (*acc)[BN / 2], const Product *p, const Work *wor
         v[e] = pack(y.x, y.y);
       }
       exchange(v, quad);
+#ifdef TREE
+      if (is_inside(&at, s)) tree_of_eight(v, rows[s % 2], at.col0 + s / 2 * 32, p->n TREE_ARGUMENTS);
+#endif
       store16(p->c + place_of(&at, s), is_inside(&at, s), v);
 #if GELU
       exchange(x, quad);

@@ -20,16 +20,30 @@ const TEXT: &str = concat!(
     cl_file!("matmul_wgmma_sm90.cl")
 );
 
-pub(in crate::ops::matmul) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", TEXT)
-    .include(&[
-        cl_file!("../../include/sm90.cl"),
-        cl_file!("matmul_sm90.cl"),
-        cl_file!("../../include/gelu_sm90.cl"),
-        SCHEDULE,
-    ])
-    .generate(wgmma_macros)
-    .reload(&SM90A)
-    .requires(|device| device.sm() == Some(90));
+pub(in crate::ops::matmul) static WGMMA: Kernel = kernel(&[
+    cl_file!("../../include/sm90.cl"),
+    cl_file!("matmul_sm90.cl"),
+    cl_file!("../../include/gelu_sm90.cl"),
+    EPILOGUE,
+    SCHEDULE,
+]);
+/// The same with expressions, whose functions have GELU's names.
+static TREE: Kernel = kernel(&[
+    netcl_kernel::generate::FUNCTIONS,
+    cl_file!("../../include/sm90.cl"),
+    cl_file!("matmul_sm90.cl"),
+    EPILOGUE,
+    SCHEDULE,
+]);
+const EPILOGUE: &str = cl_file!("../../include/epilogue.cl");
+
+const fn kernel(includes: &'static [&'static str]) -> Kernel {
+    Kernel::new("matmul_wgmma_sm90", TEXT)
+        .include(includes)
+        .generate(wgmma_macros)
+        .reload(&SM90A)
+        .requires(|device| device.sm() == Some(90))
+}
 
 /// Columns of a box of C or aux: 128 bytes, as far as their swizzle goes.
 const BOX_COLUMNS: u32 = 64;
@@ -55,13 +69,19 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     },
     run: |r, plan| match plan {
         // As tf32 it has the plain epilogue.
-        super::Plan::Warpgroups(plan) => {
-            finished(r, |aux| aux.tensor().is_none_or(|x| x.dtype() != DType::F32), |r| run(r, *plan))
-        }
+        super::Plan::Warpgroups(plan) => finished(r, takes(r), |r| run(r, *plan)),
         _ => Err(Algorithm::foreign(&WGMMA)),
     },
     self_test: Some(proven),
 };
+
+/// Whether it does what belongs to C's epilogue: expressions where C is stored in whole vectors.
+fn takes(r: &Request<'_>) -> fn(&Aux<'_>) -> bool {
+    match r.dtype() != DType::F32 && !r.widens() && lanes_of(r.c, r.p, r.e) == 8 {
+        true => |aux| aux.tensor().is_none_or(|x| x.dtype() != DType::F32),
+        false => |aux| matches!(aux, Aux::None) || aux.tensor().is_some_and(|x| x.dtype() != DType::F32),
+    }
+}
 
 fn supports(r: &Request<'_>) -> Result<(), &'static str> {
     let (p, e) = (r.p, r.e);
@@ -238,7 +258,8 @@ pub(in crate::ops::matmul) fn run_plan(
         SplitK::Workspace(n) => Some(c.empty_f32([n, c.count()])?),
         SplitK::Accumulate { .. } => Some(c.clone()),
     };
-    let launch = define(WGMMA.launch("matmul_wgmma")).flops((2 * p.m * p.n * p.k) as u64).read_base(&table);
+    let kernel = if e.tree().is_some() { &TREE } else { &WGMMA };
+    let launch = define(kernel.launch("matmul_wgmma")).flops((2 * p.m * p.n * p.k) as u64).read_base(&table);
     let launch = launch.read_indirect(&p.a.tensor).read_indirect(&p.b.tensor);
     let launch = match e.aux {
         Aux::None | Aux::Tree(_) => with_bias(launch).write_base(&Unused(c)),
@@ -260,6 +281,10 @@ pub(in crate::ops::matmul) fn run_plan(
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
     let launch = launch.scalar(at).scalar(int(p.m)).scalar(int(p.n)).scalar(int(p.k)).scalar(int(splits));
     let launch = sums.iter().fold(launch.scalar(e.alpha), Launch::write);
+    let launch = match e.tree() {
+        Some(tree) => tree.bind(launch.define("VW", 4)),
+        None => launch,
+    };
     launch.local([384, 1, 1]).groups(groups).run()?;
     if let (Some(part), SplitK::Workspace(_)) = (part, split) {
         let launch = with_bias(define(WGMMA.launch("matmul_wgmma_sum")).read(&part)).write(c);
