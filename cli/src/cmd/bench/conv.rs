@@ -29,7 +29,7 @@ pub struct Args {
     explain: bool,
 }
 
-const TIMED: &str = "Images lie as (N, H, W, C), for the peer too (channels_last). Images of four channels or fewer have no gradient, as those that a \
+const TIMED: &str = "Images and weights lie with channels last, for the peer too (channels_last). Images of four channels or fewer have no gradient, as those that a \
                      network begins with. At the end: the geometric mean of the peer's time over ours, and the least.";
 const PASSES: [&str; 2] = ["fwd", "fwd+bwd"];
 
@@ -133,7 +133,7 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
         let case = Case::new(&bench.device, shape, bench.dtype)?;
         if args.explain {
             out::result(&shape.to_string())?;
-            let rows = explain(&case.x, &case.w, shape.options)?;
+            let rows = explain(&first(&case.x)?, &first(&case.w)?, shape.options)?;
             let about = json!({ "op": "conv2d", "shape": shape.x, "kernel": shape.w, "pass": "fwd" });
             let shown = [shape.to_string(), "fwd".into()];
             Choice { about, shown, rows, run: Box::new(|_| Ok(())) }.explain(bench)?;
@@ -179,12 +179,17 @@ fn measure(bench: &mut Bench, case: &Case, pass: &'static str) -> Result<Line> {
 /// A convolution to be measured.
 struct Case {
     shape: Shape,
-    /// (N, C, H, W), channels neighbours.
+    /// (N, H, W, C).
     x: Tensor,
-    /// (O, C, I, J).
+    /// (O, I, J, C).
     w: Tensor,
     /// Gradient of the result, as images lie.
     dy: Tensor,
+}
+
+/// What lies with channels last, as convolutions name its axes: channels first.
+fn first(x: &Tensor) -> Result<Tensor> {
+    x.permute(&[0, 3, 1, 2])
 }
 
 /// Elements of the result, and of each gradient, that are compared.
@@ -199,10 +204,10 @@ impl Case {
         let mut from = Generator::new(1);
         let terms = (c / options.groups * i * j) as f32;
         let x = Tensor::normal(device, [n, height, width, c], 0.0, 1.0, dtype, &mut from)?;
-        let x = x.permute(&[0, 3, 1, 2])?;
         let x = if c > 4 { x.parameter("x") } else { x };
-        let w = Tensor::normal(device, dims, 0.0, terms.sqrt().recip(), dtype, &mut from)?.parameter("w");
-        let y = no_grad(|| conv2d(&x, &w, None, options))?;
+        let lie = [o, i, j, c / options.groups];
+        let w = Tensor::normal(device, lie, 0.0, terms.sqrt().recip(), dtype, &mut from)?.parameter("w");
+        let y = no_grad(|| conv2d(&first(&x)?, &first(&w)?, None, options))?;
         let [_, _, rows, columns] = y.dims4()?;
         super::fits(
             device,
@@ -211,11 +216,11 @@ impl Case {
             dtype,
         )?;
         let dy = Tensor::normal(device, [n, rows, columns, o], 0.0, 1.0, dtype, &mut from)?;
-        Ok(Self { shape, x, w, dy: dy.permute(&[0, 3, 1, 2])? })
+        Ok(Self { shape, x, w, dy: first(&dy)? })
     }
 
     fn forward(&self) -> Result<Tensor> {
-        conv2d(&self.x, &self.w, None, self.shape.options)
+        conv2d(&first(&self.x)?, &first(&self.w)?, None, self.shape.options)
     }
 
     /// The result, and the gradients of the image, where it has one, and of the weights.
@@ -225,8 +230,9 @@ impl Case {
         let [dx, dw] = [&self.x, &self.w].map(|t| {
             let grad = t.grad();
             t.set_grad(None);
-            grad
+            grad.map(|grad| first(&grad)).transpose()
         });
+        let (dx, dw) = (dx?, dw?);
         let none = || Error::internal("bench conv: the backward left no gradient");
         Ok((y.detach(), dx, dw.ok_or_else(none)?))
     }
@@ -238,7 +244,9 @@ impl Case {
     fn check(&self) -> Result<()> {
         let (y, dx, dw) = self.both()?;
         let host = |t: &Tensor| t.detach().contiguous()?.to_vec();
-        let (x, w, dy) = (host(&self.x)?, host(&self.w)?, host(&self.dy)?);
+        let (x, w) = (first(&self.x)?, first(&self.w)?);
+        let walk = Walk { x: x.dims4()?, w: w.dims4()?, y: y.dims4()?, options: self.shape.options };
+        let (x, w, dy) = (host(&x)?, host(&w)?, host(&self.dy)?);
         let epsilon = self.x.dtype().epsilon();
         let near = |what: &str, got: &Tensor, sum: &dyn Fn([usize; 4]) -> (f64, usize)| -> Result<()> {
             let (dims, values) = (got.dims4()?, host(got)?);
@@ -256,8 +264,6 @@ impl Case {
             }
             Ok(())
         };
-        let walk =
-            Walk { x: self.x.dims4()?, w: self.w.dims4()?, y: y.dims4()?, options: self.shape.options };
         near("the result", &y, &|at| {
             walk.sum(at, 2, &|x_at, w_at, _| f64::from(x[x_at]) * f64::from(w[w_at]))
         })?;

@@ -382,6 +382,10 @@ impl Device {
             // Equal bytes are a memset on CPUs: three times as fast as the driver's loop over patterns.
             let equal = self.capabilities().is_cpu() && pattern.iter().all(|b| *b == pattern[0]);
             let pattern = if equal { &pattern[..1] } else { pattern };
+            // GPUs' drivers store a pattern at a time: NVIDIA's writes 0.8 TB/s of two bytes on a card of 2.7.
+            let widened = pattern.repeat(16 / pattern.len());
+            let wide = !self.capabilities().is_cpu() && bytes.is_multiple_of(16);
+            let pattern = if wide { &widened[..] } else { pattern };
             let run = self.0.recorder.command(|touch| Command::Fill {
                 to: touch(to, Access::Write),
                 bytes,

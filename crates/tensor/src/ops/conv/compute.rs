@@ -150,8 +150,9 @@ pub(super) fn backward(g: &Geometry, dy: &Tensor, w: &Tensor, bias: Option<&Tens
     Ok(dx)
 }
 
-/// The gradient of weights `(G O, C, I, J)`: x `(N, H, W, G C)`, dy `(N, places, places, G O)`.
-pub(super) fn weights(g: &Geometry, x: &Tensor, dy: &Tensor) -> Result<Tensor> {
+/// The gradient of weights `(G O, C, I, J)`, which lies as `w` does where that has its channels last: x `(N, H, W, G C)`, dy
+/// `(N, places, places, G O)`.
+pub(super) fn weights(g: &Geometry, x: &Tensor, dy: &Tensor, w: &Tensor) -> Result<Tensor> {
     let [h, width] = g.sides;
     let shape = [g.groups * g.places, g.image, h.taps, width.taps];
     if g.is_product() {
@@ -175,6 +176,11 @@ pub(super) fn weights(g: &Geometry, x: &Tensor, dy: &Tensor) -> Result<Tensor> {
         work: Work::Weights { dy, part: &part, parts },
     })?;
     let sum = part.sum(&[0], false)?.to_dtype(x.dtype())?;
+    if w.permute(&[0, 2, 3, 1])?.is_contiguous() && !w.is_contiguous() {
+        // (G, I, J, C, O) → (G, O, I, J, C)
+        let last = [shape[0], shape[2], shape[3], shape[1]];
+        return sum.permute(&[0, 4, 1, 2, 3])?.contiguous()?.reshape(last)?.permute(&[0, 3, 1, 2]);
+    }
     // (G, I, J, C, O) → (G, O, C, I, J)
     sum.permute(&[0, 4, 3, 1, 2])?.contiguous()?.reshape(shape)
 }

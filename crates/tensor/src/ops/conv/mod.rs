@@ -161,7 +161,7 @@ impl Op<3> for Conv2d {
             false => None,
         };
         let dw = match w.requires_grad() {
-            true => Some(compute::weights(&g, &channels_last(x)?, &dy)?),
+            true => Some(compute::weights(&g, &channels_last(x)?, &dy, w)?),
             false => None,
         };
         let db = match self.bias && bias.requires_grad() {

@@ -110,7 +110,7 @@ impl Op<3> for ConvTranspose2d {
             false => None,
         };
         let dw = match w.requires_grad() {
-            true => Some(compute::weights(&g, &dy, &channels_last(x)?)?),
+            true => Some(compute::weights(&g, &dy, &channels_last(x)?, w)?),
             false => None,
         };
         let db = match self.bias && bias.requires_grad() {

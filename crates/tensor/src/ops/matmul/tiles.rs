@@ -43,10 +43,6 @@ pub(in crate::ops) const TILES: [Tile; 6] = [
 pub(in crate::ops) const NARROW: Tile =
     Tile { ping_pong: true, blocks: 2, columns: 64, stages: 9, band: 16, staged: [7, 4], speed: 0.6 };
 
-/// A tile of many rows and few columns, for the rows of convolutions of small images.
-pub(in crate::ops) const TALL: Tile =
-    Tile { ping_pong: true, blocks: 3, columns: 128, stages: 5, band: 16, staged: [4, 4], speed: 0.93 };
-
 /// How many parts the sum is cut into, and how they come together again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::ops) enum SplitK {

@@ -10,6 +10,8 @@ use netcl_kernel::Launch;
 mod depthwise;
 mod gemm;
 mod lines;
+#[cfg(test)]
+mod sweep;
 mod tile;
 mod vector;
 mod wgmma;

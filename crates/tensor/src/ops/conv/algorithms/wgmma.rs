@@ -1,7 +1,7 @@
 //! Convolutions of 16-bit images on the tensor cores of NVIDIA's sm_90: the product's kernel, whose rows are boxes of pixels that TMA copies from
 //! where they lie.
 
-use super::super::super::matmul::warpgroups::{MODEL, NARROW, Speeds, SplitK, TALL, TILES, Tile, Unused};
+use super::super::super::matmul::warpgroups::{MODEL, NARROW, Speeds, SplitK, TILES, Tile, Unused};
 use super::super::geometry::Axis;
 use super::{Algorithm, EPILOGUE, FUNCTIONS, Place, Plan, Request, Weights, Work, int, tile};
 use crate::Layout;
@@ -19,7 +19,7 @@ const TEXT: &str = concat!(
 
 pub(super) static KERNEL: Kernel = kernel("conv_wgmma_sm90", INCLUDES);
 static TREE: Kernel = kernel("conv_wgmma_sm90", TREE_INCLUDES);
-const KERNELS: Kernels = Kernels { plain: &KERNEL, tree: &TREE };
+pub(super) const KERNELS: Kernels = Kernels { plain: &KERNEL, tree: &TREE };
 
 /// A kernel without and with an expression as its epilogue.
 #[derive(Clone, Copy)]
@@ -69,9 +69,9 @@ const TAPS: usize = 64;
 /// Elements that begin at multiples of 16 bytes.
 pub(super) const LANES: usize = 8;
 
-/// The tiles of products, one for few channels, and one of many pixels.
+/// The tiles of products, and one for few channels.
 fn tiles() -> impl Iterator<Item = Tile> {
-    TILES.into_iter().chain([NARROW, TALL])
+    TILES.into_iter().chain([NARROW])
 }
 
 /// Whether boxes of its pixels can be copied. x may have any strides but for its channels.
@@ -153,7 +153,13 @@ fn boxes_of_steps(r: &Request<'_>) -> Sides {
 
 /// Microseconds, and the plan.
 pub(super) fn estimate(r: &Request<'_>) -> (f64, Plan) {
-    let on = &Speeds::on(r.x.device());
+    let all = plans(r).map(|(_, micros, plan)| (micros, plan));
+    all.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, Plan::Direct))
+}
+
+/// Every tile with its estimate.
+pub(super) fn plans(r: &Request<'_>) -> impl Iterator<Item = (Tile, f64, Plan)> {
+    let on = Speeds::on(r.x.device());
     let blocks = r.axes[0].taps * r.axes[1].taps * r.c.div_ceil(BLOCK);
     let sides = match r.work {
         Work::Gather { .. } => boxes_of_rows(r),
@@ -164,10 +170,10 @@ pub(super) fn estimate(r: &Request<'_>) -> (f64, Plan) {
         Work::Gather { .. } => ([pixels, blocks * BLOCK], SplitK::None),
         Work::Weights { parts, .. } => ([blocks * BLOCK, pixels], SplitK::Workspace(parts)),
     };
-    let plans = tiles().enumerate().map(|(tile, shape)| {
-        (on.launch + shape.estimate([m, r.o, k], split, on), Plan::Boxes { tile, sides })
-    });
-    plans.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, Plan::Direct))
+    let n = r.o;
+    tiles().enumerate().map(move |(tile, shape)| {
+        (shape, on.launch + shape.estimate([m, n, k], split, &on), Plan::Boxes { tile, sides })
+    })
 }
 
 /// Does it by one of these kernels.
@@ -482,11 +488,11 @@ mod tests {
                 defines.push(("DTYPE", DType::Bf16.code().into()));
                 let none = ["STREAM_K", "COLUMN_SUMS", "ADD_C", "RESIDUAL", "GELU", "GELU_GRAD"];
                 defines.extend(none.map(|flag| (flag, false.into())));
-                // The expression needs none of the functions that TREE has besides.
+                let kernel = if name == "tree" { &TREE } else { &KERNEL };
                 if name == "tree" {
                     defines.extend(expression());
                 }
-                let text = format!("// items matmul_wgmma=384\n{}", KERNEL.text(&defines));
+                let text = format!("// items matmul_wgmma=384\n{}", kernel.text(&defines));
                 std::fs::write(folder.join(format!("conv_{i}_{name}.cl")), text).unwrap();
             }
         }

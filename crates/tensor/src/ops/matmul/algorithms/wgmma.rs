@@ -223,6 +223,34 @@ fn maps(
     Ok((maps, [a.along_k, b.along_k]))
 }
 
+/// What the kernel reads and writes behind the bias: aux, C, parts and counters of turns.
+fn arguments(
+    launch: Launch<'static>,
+    c: &Tensor,
+    e: &Epilogue<'_>,
+    split: SplitK,
+    part: Option<&Tensor>,
+) -> Result<Launch<'static>> {
+    let launch = match e.aux {
+        Aux::None | Aux::Tree(_) => launch.write_base(&Unused(c)),
+        Aux::Residual(x) | Aux::GeluGrad(x) => launch.read(x),
+        Aux::Gelu(x) => launch.write(x),
+    };
+    let launch = match split {
+        SplitK::Accumulate { .. } => launch.write_base(&Unused(c)),
+        _ => launch.write(c),
+    };
+    let launch = match part {
+        Some(part) => launch.write(part),
+        None => launch.write_base(&Unused(c)),
+    };
+    let launch = match split {
+        SplitK::Serial(_) | SplitK::StreamK => launch.write_base(&zeroed(c.device(), "matmul", TICKETS)?),
+        _ => launch.write_base(&Unused(c)),
+    };
+    Ok(launch)
+}
+
 /// `c` is of the operands' type, or of f32 for [`SplitK::Accumulate`].
 pub(in crate::ops::matmul) fn run_plan(
     c: &Tensor,
@@ -261,23 +289,7 @@ pub(in crate::ops::matmul) fn run_plan(
     let kernel = if e.tree().is_some() { &TREE } else { &WGMMA };
     let launch = define(kernel.launch("matmul_wgmma")).flops((2 * p.m * p.n * p.k) as u64).read_base(&table);
     let launch = launch.read_indirect(&p.a.tensor).read_indirect(&p.b.tensor);
-    let launch = match e.aux {
-        Aux::None | Aux::Tree(_) => with_bias(launch).write_base(&Unused(c)),
-        Aux::Residual(x) | Aux::GeluGrad(x) => with_bias(launch).read(x),
-        Aux::Gelu(x) => with_bias(launch).write(x),
-    };
-    let launch = match split {
-        SplitK::Accumulate { .. } => launch.write_base(&Unused(c)),
-        _ => launch.write(c),
-    };
-    let launch = match &part {
-        Some(part) => launch.write(part),
-        None => launch.write_base(&Unused(c)),
-    };
-    let launch = match split {
-        SplitK::Serial(_) | SplitK::StreamK => launch.write_base(&zeroed(device, "matmul", TICKETS)?),
-        _ => launch.write_base(&Unused(c)),
-    };
+    let launch = arguments(with_bias(launch), c, e, split, part.as_ref())?;
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
     let launch = launch.scalar(at).scalar(int(p.m)).scalar(int(p.n)).scalar(int(p.k)).scalar(int(splits));
     let launch = sums.iter().fold(launch.scalar(e.alpha), Launch::write);
