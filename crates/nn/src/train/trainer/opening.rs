@@ -15,7 +15,7 @@ use crate::train::companions::Companions;
 use crate::train::losses::Losses;
 use crate::train::parallel::Parallel;
 use crate::train::passes::optimizer;
-use crate::train::pipeline::{Pipe, plan_of_stage};
+use crate::train::pipeline::{Pipe, Slots, plan_of_stage};
 use crate::train::rows::Rows;
 use crate::train::stepper::Stepper;
 use crate::train::sums::is_apart;
@@ -406,6 +406,7 @@ impl Trainer {
             stepper: Stepper::new(device, config.graph),
             update: Stepper::without_plan(device, config.graph),
             sums: None,
+            slots: Slots::default(),
             draws: counter(device, 0)?,
             losses: Losses::new(device)?,
             profiling: None,
