@@ -76,13 +76,23 @@ fn three_vendors_train_one_model() {
     done(netcl().args(tiny_run(&data, &one, 12)));
     let devices = ["pocl:0", "intel:0", "sim"];
     let run = among(&data, &three, 12, &devices);
-    let (out, _) = done(netcl().args(run).arg("--json").env("OCL_ICD_VENDORS", vendors));
+    let (out, _) = done(netcl().args(run).arg("--json").env("OCL_ICD_VENDORS", &vendors));
     let summary: Value = serde_json::from_str(out.trim()).unwrap();
     assert_eq!(summary["devices"], 3);
     let named: Vec<&str> =
         summary["ranks"].as_array().unwrap().iter().map(|r| r["device"].as_str().unwrap()).collect();
     assert!(named[0] == "pocl:0" && named[1] == "intel:0" && named[2].starts_with("sim"), "{named:?}");
     close(&losses(&three), &losses(&one));
+    // With a checkpoint all have the first one's weights: a run that goes on has the bits of one that does not stop.
+    let [whole, half] = ["whole", "half"].map(|name| dir.join(name));
+    let equal = words("--schedule constant --shares equal --checkpoint-every 4");
+    for (out, steps) in [(&whole, 8), (&half, 4)] {
+        let run = [among(&data, out, steps, &devices), equal.clone()].concat();
+        done(netcl().args(run).env("OCL_ICD_VENDORS", &vendors));
+    }
+    let more = words("train --steps 8 --shares equal --devices pocl:0,intel:0,sim --resume");
+    done(netcl().args(more).arg(&half).env("OCL_ICD_VENDORS", &vendors));
+    assert_eq!(losses(&half), losses(&whole));
     std::fs::remove_dir_all(dir).unwrap();
 }
 
@@ -100,7 +110,8 @@ fn a_device_out_of_memory_is_named_with_its_rank() {
     assert_eq!(output.status.code(), Some(4), "{err}");
     let said: Vec<&str> = err.lines().filter(|line| line.starts_with("error:")).collect();
     assert!(said.len() == 1 && said[0].starts_with("error: rank 1 (sim:"), "{err}");
-    assert!(said[0].contains("out of memory"), "{err}");
+    assert!(said[0].contains("out of memory") && said[0].contains("asked for"), "{err}");
+    assert!(said[0].contains("in use, and 8 rows of --batch 16") && said[0].contains("--recompute"), "{err}");
     std::fs::remove_dir_all(dir).unwrap();
 }
 

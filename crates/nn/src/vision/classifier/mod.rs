@@ -1,5 +1,6 @@
 //! Classifiers of images: their training, and the folder of a run that one is read from.
 
+mod among;
 mod batches;
 mod checkpoint;
 mod config;
@@ -12,6 +13,7 @@ mod report;
 mod resume;
 mod train;
 
+pub use among::{Failed, train_among};
 pub use batches::Scaling;
 pub use config::{ClassifierConfig, PRESETS};
 pub use diagnostics::Diagnostics;
