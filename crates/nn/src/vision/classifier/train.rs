@@ -425,9 +425,9 @@ impl<'a> Run<'a> {
             self.save(folder, false, watch)?;
             match self.asked() {
                 Next::Stop => return Ok(false),
-                Next::Save => self.next = Next::GoOn,
-                // What a rank asks for after its last step, all learn with the next one.
-                Next::GoOn => {}
+                // What a rank has asked for since, all learn with the next step.
+                Next::Save if self.next == Next::Save => self.next = Next::GoOn,
+                Next::Save | Next::GoOn => {}
             }
         }
     }
