@@ -85,12 +85,12 @@ fn three_vendors_train_one_model() {
     close(&losses(&three), &losses(&one));
     // With a checkpoint all have the first one's weights: a run that goes on has the bits of one that does not stop.
     let [whole, half] = ["whole", "half"].map(|name| dir.join(name));
-    let equal = words("--schedule constant --shares equal --checkpoint-every 4");
-    for (out, steps) in [(&whole, 8), (&half, 4)] {
+    let equal = words("--schedule constant --shares equal --checkpoint-every 6");
+    for (out, steps) in [(&whole, 12), (&half, 6)] {
         let run = [among(&data, out, steps, &devices), equal.clone()].concat();
         done(netcl().args(run).env("OCL_ICD_VENDORS", &vendors));
     }
-    let more = words("train --steps 8 --shares equal --devices pocl:0,intel:0,sim --resume");
+    let more = words("train --steps 12 --shares equal --devices pocl:0,intel:0,sim --resume");
     done(netcl().args(more).arg(&half).env("OCL_ICD_VENDORS", &vendors));
     assert_eq!(losses(&half), losses(&whole));
     std::fs::remove_dir_all(dir).unwrap();
