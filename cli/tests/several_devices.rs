@@ -96,6 +96,26 @@ fn three_vendors_train_one_model() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// A device with less memory than was planned gives rows to the other when it finds none for its step, and the run is that of one device.
+#[test]
+fn a_device_that_runs_out_of_memory_takes_fewer_rows() {
+    let dir = folder("rank-fewer-rows");
+    let data = dir.join("text.txt");
+    write_text(&data);
+    let one = dir.join("one");
+    let larger = words("--width 64 --context 64 --batch 256 --warmup 1 --eval-every 0 --checkpoint-every 0");
+    done(netcl().args([tiny_run(&data, &one, 3), larger.clone()].concat()));
+    for memory in ["52000000", "44000000"] {
+        let out = dir.join(memory);
+        let run = [among(&data, &out, 3, &[&device(), "sim"]), larger.clone()].concat();
+        let (_, err) = done(netcl().args(run).env("NETCL_SIM_MEMORY", memory));
+        assert!(err.contains("rows of a batch for each rank, by what its memory has room for"), "{err}");
+        assert!(err.contains("out of device memory"), "{err}");
+        close(&losses(&out), &losses(&one));
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 #[test]
 fn a_device_out_of_memory_is_named_with_its_rank() {
     let dir = folder("rank-memory");
@@ -104,14 +124,19 @@ fn a_device_out_of_memory_is_named_with_its_rank() {
     let out = dir.join("run");
     let mut args = among(&data, &out, 8, &[&device(), "sim"]);
     args.extend(words("--width 64 --context 64 --batch 16 --eval-every 0"));
-    // Enough for the weights and the optimizer, not for a step.
+    // Enough for the weights and the optimizer, not for a step of any number of rows that is tried.
     let output = netcl().args(args).env("NETCL_SIM_MEMORY", "5000000").output().unwrap();
     let (_, err) = texts(&output);
     assert_eq!(output.status.code(), Some(4), "{err}");
     let said: Vec<&str> = err.lines().filter(|line| line.starts_with("error:")).collect();
-    assert!(said.len() == 1 && said[0].starts_with("error: rank 1 (sim:"), "{err}");
+    assert!(said.len() == 1 && said[0].starts_with("error: rank 1") && said[0].contains(" on sim:"), "{err}");
     assert!(said[0].contains("out of memory") && said[0].contains("asked for"), "{err}");
-    assert!(said[0].contains("in use, and 8 rows of --batch 16") && said[0].contains("--recompute"), "{err}");
+    assert!(
+        said[0].contains(" in use, and ")
+            && said[0].contains("of --batch 16")
+            && said[0].contains("--recompute"),
+        "{err}"
+    );
     std::fs::remove_dir_all(dir).unwrap();
 }
 

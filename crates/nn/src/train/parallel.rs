@@ -207,7 +207,20 @@ impl Parallel {
                 self.division.words()
             );
         }
+        self.told.restart();
+        self.watchdog.restart(self.group.watch());
         Ok(None)
+    }
+
+    /// The same for a step that each rank has prepared but not begun: `prepared` says for which there was no memory.
+    ///
+    /// # Errors
+    /// As [`Parallel::make_room`].
+    pub fn make_room_for_step(&mut self, prepared: Result<()>) -> Result<Option<()>> {
+        if prepared.as_ref().is_err_and(|e| e.kind() == ErrorKind::Memory) {
+            self.division.has_no_room_for(self.rows().len());
+        }
+        self.make_room(prepared)
     }
 
     /// Divides the batch anew where ranks wait for slower ones; whether this rank's rows are others now. All ranks come to the same result,

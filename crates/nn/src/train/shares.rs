@@ -41,8 +41,8 @@ const MEASURED: u64 = 8;
 /// What a new division has to save of a step's time.
 const WORTH: f64 = 0.05;
 
-/// Attempts to begin with rows divided by memory.
-const MOST_DIVISIONS: usize = 4;
+/// Attempts to begin with rows divided by memory, and to make a step.
+const MOST_DIVISIONS: usize = 8;
 
 /// What a rank says when it has made its part of a run, or could not.
 pub(super) struct Made {
@@ -63,6 +63,8 @@ pub(super) struct Division {
     /// Rows that this rank has memory for, by the plan of its last attempt to begin, and attempts so far.
     room: Cell<usize>,
     attempts: usize,
+    /// Whether somebody said how many rows each has.
+    given: bool,
     /// Whether rows are divided by speed.
     pub by_speed: bool,
     /// Of each rank when speeds were last looked at: rows and seconds that count.
@@ -80,6 +82,7 @@ impl Division {
             most: vec![usize::MAX; replicas],
             room: Cell::new(usize::MAX),
             attempts: 0,
+            given: false,
             by_speed: false,
             since: Vec::new(),
             looked: 0,
@@ -109,6 +112,7 @@ impl Division {
     pub fn divide(&mut self, shares: &Shares) -> Result<()> {
         shares.check(self.parts.len())?;
         self.by_speed = *shares == Shares::BySpeed;
+        self.given = matches!(shares, Shares::Weights(_));
         match shares {
             Shares::Equal => self.parts = netcl_dist::divide(self.batch, &vec![1.0; self.parts.len()]),
             Shares::BySpeed => self.divide_within_memory(),
@@ -129,6 +133,11 @@ impl Division {
         self.room.set(rows);
     }
 
+    /// Tells that there was no memory for `rows`, whatever plans say: fewer by a quarter are tried next.
+    pub fn has_no_room_for(&self, rows: usize) {
+        self.room.set(self.room.get().min(rows.saturating_sub((rows / 4).max(1))));
+    }
+
     /// How many rows this rank has memory for.
     pub fn room(&self) -> usize {
         self.room.get().min(self.batch)
@@ -145,7 +154,7 @@ impl Division {
         let enough = most.iter().sum::<usize>() >= self.batch && !most.contains(&0);
         // Memory of the host comes and goes.
         self.attempts += 1;
-        if failed || !short || !smaller || !enough || self.attempts > MOST_DIVISIONS {
+        if failed || !short || !smaller || !enough || self.given || self.attempts > MOST_DIVISIONS {
             return false;
         }
         self.most = most;

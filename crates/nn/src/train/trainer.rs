@@ -219,26 +219,11 @@ impl Trainer {
     fn named(&self, error: Error) -> Error {
         match &self.parallel {
             Some(parallel) if !self.failed_together && !error.message().starts_with("rank ") => {
-                let advice = if error.kind() == ErrorKind::Memory {
-                    self.less_memory(parallel)
-                } else {
-                    String::new()
-                };
-                Error::new(error.kind(), format!("{}{advice}", error.message())).context(parallel.name())
+                let device = self.model.params().device();
+                less_memory(parallel, &self.config, device, error).context(parallel.name())
             }
             _ => error,
         }
-    }
-
-    /// What a rank without memory for its rows can do.
-    fn less_memory(&self, parallel: &Parallel) -> String {
-        let rows = counted(parallel.rows().len() as u64, "row");
-        let live = human(self.model.params().device().memory().live as u64);
-        format!(
-            ". This rank has {live} in use, and {rows} of --batch {}: give it fewer with --shares, lower --batch, or recompute activations with --recompute block; \
-             the run goes on from its last checkpoint",
-            self.config.batch
-        )
     }
 
     fn train(&mut self, observer: &mut dyn Observer) -> Result<Outcome> {
@@ -307,14 +292,21 @@ impl Trainer {
         if !parallel.rebalance() {
             return Ok(());
         }
+        self.rows_changed((batches, uploads))
+    }
+
+    /// Takes the rows that this rank has now, from the next step on.
+    pub(super) fn rows_changed(&mut self, (batches, uploads): (&mut Prefetch, &mut Uploads)) -> Result<()> {
+        let Some(parallel) = &self.parallel else { return Ok(()) };
         let device = self.model.params().device().clone();
         let rows = parallel.rows();
         self.loader = self.loader.clone().part(rows.clone());
         // Commands that read the old batches and the captured step may still run.
         device.finish()?;
+        // First the memory of the old step, which may be what there was too little of.
+        self.stepper = Stepper::new(&device, self.stepper.mode());
         *batches = Prefetch::start(self.loader.clone(), self.position, PREFETCH)?;
         *uploads = Uploads::new(&device, rows.len(), self.config.context, self.config.grad_accum as usize)?;
-        self.stepper = Stepper::new(&device, self.stepper.mode());
         Ok(())
     }
 
@@ -484,4 +476,18 @@ impl Trainer {
         }
         Ok(())
     }
+}
+
+/// An error of a rank without memory for its rows says what else it has, and what to change.
+fn less_memory(parallel: &Parallel, config: &TrainConfig, device: &Device, error: Error) -> Error {
+    if error.kind() != ErrorKind::Memory {
+        return error;
+    }
+    let (live, rows) = (human(device.memory().live as u64), counted(parallel.rows().len() as u64, "row"));
+    Error::memory(format!(
+        "{}. This rank has {live} in use, and {rows} of --batch {}: give it fewer with --shares, lower --batch, or recompute activations with \
+         --recompute block; the run goes on from its last checkpoint",
+        error.message(),
+        config.batch
+    ))
 }
