@@ -5,94 +5,18 @@
 //! running statistics are those of rank 0. Without it a run is that of one device but for the order of sums.
 
 use super::batches::Batches;
-use super::checkpoint::ImageRecord;
 use super::inputs::Inputs;
-use super::train::{Next, Run, loss, opened, reopened};
-use super::{Classifier, ClassifierConfig, Diagnostics, Outcome, Progress};
+use super::loss::loss;
+use super::outcome::Next;
+use super::{Classifier, ClassifierConfig};
+use crate::config::GraphMode;
 use crate::optim::Optimizer;
-use crate::run::{Claim, RunFolder};
 use crate::train::{Reducer, Stepper, Sums};
 use netcl_device::{Error, Result};
 use netcl_dist::{Group, Reduction, shard};
 use netcl_tensor::ops::map::map_into;
 use netcl_tensor::tape::replace_in_place;
 use netcl_tensor::{DType, Device, Tensor, counted, detect_anomaly};
-use std::path::Path;
-
-use super::super::data::Dataset;
-
-/// Why a rank's training ended.
-#[derive(Debug)]
-pub struct Failed {
-    /// What happened.
-    pub error: Error,
-    /// Whether every rank has this error.
-    pub shared: bool,
-}
-
-/// Trains as one of the ranks of `group`, each with a device of its own: as [`train`](super::train) does, in the folder that rank 0 has claimed and
-/// all of them name, or as [`resume`](super::resume) does. Rank 0 alone writes. `watch` is called at every rank; what one asks for, all do.
-///
-/// # Errors
-/// As [`train`](super::train) and [`resume`](super::resume); `Format` where the ranks do not agree about the run, or have fewer images than
-/// ranks.
-pub fn train_among(
-    (group, device): (&Group, &Device),
-    config: &ClassifierConfig,
-    images: &Dataset,
-    (claim, path, resume): (Option<Claim>, &Path, bool),
-    diagnostics: &Diagnostics,
-    watch: &mut dyn FnMut(Progress<'_>) -> Next,
-) -> std::result::Result<Outcome, Failed> {
-    let shared = |error| Failed { error, shared: true };
-    let config = group.all_succeed(config.clone().with_absolute_paths()).map_err(shared)?;
-    let (run, folder) =
-        begun((group, device), &config, images, (claim, path, resume), diagnostics).map_err(shared)?;
-    let mut together = false;
-    run.go_together(folder, watch, &mut together).map_err(|error| Failed { error, shared: together })
-}
-
-/// A rank that is ready to train, at every rank or none.
-fn begun<'a>(
-    (group, device): (&Group, &'a Device),
-    config: &'a ClassifierConfig,
-    images: &'a Dataset,
-    (claim, path, resume): (Option<Claim>, &Path, bool),
-    diagnostics: &Diagnostics,
-) -> Result<(Run<'a>, RunFolder<super::Epoch>)> {
-    let part = group.all_succeed(Part::new(group, config, images.train.len()))?;
-    let mut run = group.all_succeed(Run::new(device, config, images, diagnostics, Some(&part)))?;
-    let restored = match resume {
-        true => reopened(&mut run, path).map(Some),
-        false => Ok(None),
-    };
-    let restored = group.all_succeed(restored)?;
-    agree(group, config, &run)?;
-    run.among = Some(Among::start(group, device, part, run.stepper.mode())?);
-    for (_, tensor) in run.classifier.state() {
-        group.broadcast_tensor(&tensor, 0)?;
-    }
-    let folder = match (claim, restored) {
-        (None, _) => Ok(RunFolder::follow(path)),
-        (Some(claim), None) => RunFolder::create(claim, config),
-        (Some(claim), Some(changes)) => opened(&mut run, claim, changes),
-    };
-    Ok((run, group.all_succeed(folder)?))
-}
-
-/// Checks that all ranks run the same run.
-fn agree(group: &Group, config: &ClassifierConfig, run: &Run<'_>) -> Result<()> {
-    // Each rank has a device of its own, and may find the same images elsewhere.
-    let same = ClassifierConfig { device: String::new(), data: String::new(), ..config.clone() };
-    let json = |e| Error::internal(format!("settings as JSON: {e}"));
-    let images = |record: &ImageRecord| serde_json::to_string(record);
-    group.agree(&[
-        ("the version of netcl", env!("CARGO_PKG_VERSION").into()),
-        ("the configuration", serde_json::to_string(&same).map_err(json)?),
-        ("the images", images(&run.record).map_err(json)?),
-        ("the step to go on from", run.place.step.to_string()),
-    ])
-}
 
 /// A rank's images of each batch.
 pub(super) struct Part {
@@ -107,7 +31,7 @@ impl Part {
     ///
     /// # Errors
     /// `Format` for batches of fewer images, or pairs of them, than ranks.
-    fn new(group: &Group, config: &ClassifierConfig, images: usize) -> Result<Self> {
+    pub fn new(group: &Group, config: &ClassifierConfig, images: usize) -> Result<Self> {
         let (each, ranks) = (config.batch.min(images).max(1), group.size());
         let paired = config.mixup > 0.0;
         let rows = rows(each, (ranks, group.rank()), paired);
@@ -152,7 +76,11 @@ pub(super) struct Among {
 }
 
 impl Among {
-    fn start(group: &Group, device: &Device, part: Part, graph: crate::config::GraphMode) -> Result<Self> {
+    /// The end of this rank. All ranks call it.
+    ///
+    /// # Errors
+    /// Those of the group and the device.
+    pub fn start(group: &Group, device: &Device, part: Part, graph: GraphMode) -> Result<Self> {
         Ok(Self {
             group: group.clone(),
             part,

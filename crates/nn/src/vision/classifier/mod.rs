@@ -7,20 +7,22 @@ mod config;
 mod diagnostics;
 mod graph;
 mod inputs;
+mod loss;
 mod outcome;
 mod pictures;
+mod ranks;
 mod report;
 mod resume;
 mod train;
 
-pub use among::{Failed, train_among};
 pub use batches::Scaling;
 pub use config::{ClassifierConfig, PRESETS};
 pub use diagnostics::Diagnostics;
-pub use outcome::{Epoch, Outcome};
+pub use outcome::{Epoch, Next, Outcome};
 pub use pictures::Picture;
+pub use ranks::{Failed, train_among};
 pub use resume::RESUME;
-pub use train::{Next, Progress, resume, train};
+pub use train::{Progress, resume, train};
 
 use super::{Network, data, models};
 use crate::checkpoint::{Bytes, FileDtype, MODEL_FILE, Planned, TensorView, WeightFiles, write_planned};

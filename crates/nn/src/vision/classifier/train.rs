@@ -2,11 +2,12 @@
 
 use super::super::data::{Dataset, Images};
 use super::among::{Among, Part};
-use super::batches::{Batch, Batches, mix, plain};
+use super::batches::{Batch, Batches, plain};
 use super::checkpoint::{ImageRecord, Place, plan, restore};
 use super::diagnostics::{Diagnostics, Looking};
-use super::inputs::{Inputs, Ring};
-use super::outcome::{Epoch, Outcome};
+use super::inputs::Ring;
+use super::loss::loss;
+use super::outcome::{Epoch, Next, Outcome};
 use super::report;
 use super::{Classifier, ClassifierConfig, Description};
 use crate::checkpoint::{Checkpoint, Store, Writing};
@@ -61,18 +62,6 @@ pub enum Progress<'a> {
     MemoryExplained(&'a str),
     /// The steps that [`Diagnostics`] ask for were profiled; once.
     Profiled(&'a Profile),
-}
-
-/// What comes after a step or an epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Next {
-    /// The next one.
-    #[default]
-    GoOn,
-    /// A checkpoint, and the next one.
-    Save,
-    /// A checkpoint and the end.
-    Stop,
 }
 
 /// Whoever is told how far training is, and says what comes next; that is heeded after [`Progress::Step`] and [`Progress::Epoch`] alone.
@@ -656,19 +645,4 @@ impl<'a> Run<'a> {
         }
         Ok((sum / images.len().max(1) as f64, confusion))
     }
-}
-
-/// The loss of a batch.
-pub(super) fn loss(classifier: &Classifier, config: &ClassifierConfig, inputs: &Inputs) -> Result<Tensor> {
-    let label_smoothing = config.label_smoothing as f32;
-    let of = |logits: &Tensor, labels: &Tensor| {
-        cross_entropy(logits, labels, CrossEntropy { label_smoothing, ..CrossEntropy::default() })
-    };
-    let Some((others, share)) = &inputs.mixed else {
-        return of(&classifier.network.forward(&inputs.images, true)?, &inputs.labels);
-    };
-    let logits = classifier.network.forward(&mix(&inputs.images, share)?, true)?;
-    let (own, other) = (of(&logits, &inputs.labels)?, of(&logits, others)?);
-    // share * own + (1 - share) * other
-    other.add(&own.sub(&other)?.mul(share)?)
 }
