@@ -3,7 +3,7 @@
 
 use netcl::dist::Group;
 use netcl::nn::checkpoint::read_tensors;
-use netcl::nn::config::{Schedule, TrainConfig};
+use netcl::nn::config::{GraphMode, Recompute, Schedule, TrainConfig};
 use netcl::nn::train::{Shares, Silent, Trainer};
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
@@ -113,6 +113,40 @@ fn runs_in_16_bits_have_the_same_bits_twice() {
         }
         assert_eq!((losses(&a), state(&a)), (losses(&b), state(&b)));
         close(&a, &one, [2e-2, 0.0]);
+    }
+}
+
+/// Passes that are replayed have the bits of those that run as they are called: with dropout, recomputation, 16 bits, one micro-batch and
+/// more of them than a stage has at a time; also in a run that goes on without graphs.
+#[test]
+fn replayed_passes_have_the_bits_of_those_that_are_called() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = TrainConfig { schedule: Schedule::Constant, eval_every: 3, ..config(dir.path(), 6) };
+    let base = TrainConfig { dropout: 0.1, sample_every: 3, ..whole };
+    let block = TrainConfig { recompute: Recompute::Block, dtype: DType::Bf16, ..base.clone() };
+    let f16 = TrainConfig { dtype: DType::F16, tied: Some(false), grad_accum: 1, ..base.clone() };
+    let cases = [(2, 2, base.clone()), (3, 3, base), (4, 2, block), (2, 2, f16)];
+    for (i, (ranks, stages, config)) in cases.into_iter().enumerate() {
+        let run = |graph, steps, out: &Path, resume: bool| {
+            let config = TrainConfig { pipeline: stages, graph, steps, ..config.clone() };
+            for (explained, eager) in on(ranks, |rank| {
+                let mut trainer = opened(rank, &config, out, resume).unwrap();
+                trainer.run(&mut Silent).unwrap();
+                (trainer.explain_memory(), trainer.is_eager())
+            }) {
+                let captured = graph == GraphMode::On;
+                assert_eq!((explained.is_some(), eager), (captured, !captured));
+                assert!(explained.is_none_or(|text| text.contains("at a time, each with such buffers")));
+            }
+        };
+        let [called, replayed, mixed] =
+            ["called", "replayed", "mixed"].map(|n| dir.path().join(format!("{n}-{i}")));
+        run(GraphMode::Off, 6, &called, false);
+        run(GraphMode::On, 6, &replayed, false);
+        run(GraphMode::On, 3, &mixed, false);
+        run(GraphMode::Off, 6, &mixed, true);
+        assert_eq!((losses(&called), state(&called)), (losses(&replayed), state(&replayed)), "case {i}");
+        assert_eq!(state(&called), state(&mixed), "case {i}");
     }
 }
 

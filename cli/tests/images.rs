@@ -2,11 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // tests
 
 mod common;
+#[path = "common/mpi.rs"]
+mod launch;
 
 use common::{device, folder, netcl};
+use launch::{each, words};
 use serde_json::Value;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 const SIDE: usize = 12;
@@ -111,6 +114,59 @@ fn a_classifier_is_trained_and_asked() {
     assert!(said.contains("holds no classifier"), "{said}");
     let said = refused(&["train", "--epochs", "3"], dir);
     assert!(said.contains("--epochs is for presets of images"), "{said}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Two unlike devices of one process, and the processes of each MPI launcher: the run of one device, and other ranks that go on with it.
+#[test]
+fn several_devices_train_one_classifier() {
+    let dir = folder("images-among");
+    let dir = dir.as_path();
+    write_idx(dir, 60);
+    let run = |out: &str| {
+        let fixed = "train --preset mnist-lenet --data . --epochs 2 --batch 11 --val-split 0.3 --json --out";
+        words(&format!("{fixed} {out}"))
+    };
+    let read = |output: &Output, about: &str| -> Value {
+        let (out, err) = launch::ok(about, output);
+        serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out} {err}"))
+    };
+    let close = |found: &Value, expected: &Value| {
+        assert_eq!(found["steps"], expected["steps"], "{found}");
+        for key in ["loss", "test_loss", "accuracy"] {
+            let [a, b] = [found, expected].map(|all| all[key].as_f64().unwrap());
+            assert!((a - b).abs() <= 1e-4 * b.abs(), "{key}: {a}, expected {b}");
+        }
+    };
+    let ran = |args: Vec<String>| netcl().args(args).current_dir(dir).output().unwrap();
+    let with =
+        |out: &str, more: &[&str]| [run(out), more.iter().map(|word| (*word).to_owned()).collect()].concat();
+    let one = read(&ran(with("one", &["--device", &device()])), "one device");
+    let two = ran(with("two", &["--devices", &format!("{},sim", device())]));
+    assert!(String::from_utf8_lossy(&two.stderr).contains("2 ranks ("), "{two:?}");
+    close(&read(&two, "two devices"), &one);
+    each(3, &[], |launcher, mut command| {
+        let out = format!("mpi-{launcher}");
+        let output = command.args(with(&out, &["--device", &device()])).current_dir(dir).output().unwrap();
+        close(&read(&output, launcher), &one);
+    });
+    let more = "train --epochs 3 --json --resume";
+    let alone = words(&format!("{more} one --device {}", device()));
+    let others = words(&format!("{more} two --devices {0},{0},{0}", device()));
+    close(&read(&ran(others), "three devices"), &read(&ran(alone), "one device goes on"));
+    for flag in ["--zero 1", "--pipeline 2", "--shares 2,1", "--watchdog 9"] {
+        let two = format!("--devices {0},{0} {flag}", device());
+        let output = ran([run("no"), words(&two)].concat());
+        let name = flag.split(' ').next().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && said.contains(&format!("{name} is for language models")),
+            "{said}"
+        );
+    }
+    let few = ran([run("no"), words(&format!("--batch 1 --devices {0},{0}", device()))].concat());
+    assert!(String::from_utf8_lossy(&few.stderr).contains("1 image for 2 ranks"), "{few:?}");
+    assert!(!dir.join("no").exists());
     std::fs::remove_dir_all(dir).unwrap();
 }
 

@@ -55,8 +55,8 @@ fn next(state: &mut u64) -> u64 {
 /// Steps of a run that ends, and those of which a killed one has a checkpoint: all.
 const STEPS: u32 = 40;
 
-/// Kills a rank at `moments` random moments of runs that write a checkpoint after each step, so that most are within one. Each run goes on
-/// with 1, 2 or 3 ranks, and ends as one that was never killed.
+/// Kills a rank at `moments` random moments of runs that write a checkpoint after each step, so that most are within one. State is whole or
+/// divided (`--zero`), and divided otherwise when each run goes on with 1, 2 or 3 ranks; all end as one that was never killed.
 fn kills(launcher: &str, moments: u64) {
     let dir = folder(&format!("kills-{launcher}"));
     let data = dir.join("text.txt");
@@ -68,7 +68,9 @@ fn kills(launcher: &str, moments: u64) {
     for moment in 0..moments {
         let (ranks, out) = (2 + moment as usize % 2, dir.join(format!("run-{moment}")));
         each_of(launcher, ranks, &[], |mut command| {
-            command.args(tiny_run(&data, &out, STEPS)).args(["--checkpoint-every", "1", "--keep", "2"]);
+            let zero = ((moment + moment / 3) % 3).to_string();
+            let every = ["--checkpoint-every", "1", "--keep", "2", "--zero", &zero];
+            command.args(tiny_run(&data, &out, STEPS)).args(every);
             let mut running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
             let after = next(&mut random) % 25;
             wait_until("no step", || {
@@ -96,7 +98,7 @@ fn kills(launcher: &str, moments: u64) {
         if !out.exists() {
             break; // The launcher is not installed.
         }
-        go_on(launcher, 1 + moment as usize % 3, &out);
+        go_on(launcher, (1 + moment as usize % 3, (moment / 2 + 1) % 3), &out);
         let found = losses(&out);
         assert_eq!(found.len(), expected.len());
         for (i, (a, b)) in found.iter().zip(&expected).enumerate() {
@@ -106,10 +108,10 @@ fn kills(launcher: &str, moments: u64) {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Goes on with the run in `out` on `ranks` ranks, to its end.
-fn go_on(launcher: &str, ranks: usize, out: &Path) {
-    let more =
-        [words("train --resume"), vec![out.display().to_string(), "--device".into(), device()]].concat();
+/// Goes on with the run in `out` on so many ranks, among which state is divided or not, to its end.
+fn go_on(launcher: &str, (ranks, zero): (usize, u64), out: &Path) {
+    let how = vec![out.display().to_string(), "--device".into(), device(), "--zero".into(), zero.to_string()];
+    let more = [words("train --resume"), how].concat();
     match ranks {
         1 => drop(ok("alone again", &netcl().args(more).output().unwrap())),
         _ => each_of(launcher, ranks, &more, |mut command| drop(ok(launcher, &command.output().unwrap()))),

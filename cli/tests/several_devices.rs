@@ -76,13 +76,45 @@ fn three_vendors_train_one_model() {
     done(netcl().args(tiny_run(&data, &one, 12)));
     let devices = ["pocl:0", "intel:0", "sim"];
     let run = among(&data, &three, 12, &devices);
-    let (out, _) = done(netcl().args(run).arg("--json").env("OCL_ICD_VENDORS", vendors));
+    let (out, _) = done(netcl().args(run).arg("--json").env("OCL_ICD_VENDORS", &vendors));
     let summary: Value = serde_json::from_str(out.trim()).unwrap();
     assert_eq!(summary["devices"], 3);
     let named: Vec<&str> =
         summary["ranks"].as_array().unwrap().iter().map(|r| r["device"].as_str().unwrap()).collect();
     assert!(named[0] == "pocl:0" && named[1] == "intel:0" && named[2].starts_with("sim"), "{named:?}");
     close(&losses(&three), &losses(&one));
+    // With a checkpoint all have the first one's weights: a run that goes on has the bits of one that does not stop.
+    let [whole, half] = ["whole", "half"].map(|name| dir.join(name));
+    let equal = words("--schedule constant --shares equal --checkpoint-every 6");
+    for (out, steps) in [(&whole, 12), (&half, 6)] {
+        let run = [among(&data, out, steps, &devices), equal.clone()].concat();
+        done(netcl().args(run).env("OCL_ICD_VENDORS", &vendors));
+    }
+    let more = words("train --steps 12 --shares equal --devices pocl:0,intel:0,sim --resume");
+    done(netcl().args(more).arg(&half).env("OCL_ICD_VENDORS", &vendors));
+    assert_eq!(losses(&half), losses(&whole));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A device with less memory than was planned gives rows to the other when it finds none for its step, and the run is that of one device.
+#[test]
+fn a_device_that_runs_out_of_memory_takes_fewer_rows() {
+    let dir = folder("rank-fewer-rows");
+    let data = dir.join("text.txt");
+    write_text(&data);
+    let one = dir.join("one");
+    let larger = words("--width 64 --context 64 --batch 256 --warmup 1 --eval-every 0 --checkpoint-every 0");
+    done(netcl().args([tiny_run(&data, &one, 3), larger.clone()].concat()));
+    let mut found_by_steps = 0;
+    for memory in ["52000000", "44000000"] {
+        let out = dir.join(memory);
+        let run = [among(&data, &out, 3, &[&device(), "sim"]), larger.clone()].concat();
+        let (_, err) = done(netcl().args(run).env("NETCL_SIM_MEMORY", memory));
+        assert!(err.contains("rows of a batch for each rank, by what its memory has room for"), "{err}");
+        found_by_steps += usize::from(err.contains("out of device memory"));
+        close(&losses(&out), &losses(&one));
+    }
+    assert!(found_by_steps > 0, "the plan of memory has found all");
     std::fs::remove_dir_all(dir).unwrap();
 }
 
@@ -94,13 +126,19 @@ fn a_device_out_of_memory_is_named_with_its_rank() {
     let out = dir.join("run");
     let mut args = among(&data, &out, 8, &[&device(), "sim"]);
     args.extend(words("--width 64 --context 64 --batch 16 --eval-every 0"));
-    // Enough for the weights and the optimizer, not for a step.
+    // Enough for the weights and the optimizer, not for a step of any number of rows that is tried.
     let output = netcl().args(args).env("NETCL_SIM_MEMORY", "5000000").output().unwrap();
     let (_, err) = texts(&output);
     assert_eq!(output.status.code(), Some(4), "{err}");
     let said: Vec<&str> = err.lines().filter(|line| line.starts_with("error:")).collect();
-    assert!(said.len() == 1 && said[0].starts_with("error: rank 1 (sim:"), "{err}");
-    assert!(said[0].contains("out of memory"), "{err}");
+    assert!(said.len() == 1 && said[0].starts_with("error: rank 1") && said[0].contains(" on sim:"), "{err}");
+    assert!(said[0].contains("out of memory") && said[0].contains("asked for"), "{err}");
+    assert!(
+        said[0].contains(" in use, and ")
+            && said[0].contains("of --batch 16")
+            && said[0].contains("--recompute"),
+        "{err}"
+    );
     std::fs::remove_dir_all(dir).unwrap();
 }
 

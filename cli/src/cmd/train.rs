@@ -269,10 +269,6 @@ impl Args {
             let misplaced = "--epochs is for presets of images; language models take --steps";
             return epochs.map_or(Ok(None), |_| Err(Error::format(misplaced)));
         }
-        if !self.devices.is_empty() || launched(&|name| std::env::var(name).ok()).is_some() {
-            let one = "presets of images train on one device: leave --devices, mpirun and srun out, and name it with --device";
-            return Err(Error::unsupported(one));
-        }
         let preset = kept.as_ref().map_or(preset, |(_, kept)| &kept.preset);
         let for_text = [
             ("config", self.config.is_some()),
@@ -293,6 +289,7 @@ impl Args {
             json: self.json,
             explain_memory: self.explain_memory,
             diagnostics,
+            devices: &self.devices,
         }))
     }
 

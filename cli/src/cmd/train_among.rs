@@ -49,11 +49,16 @@ pub fn by_mpi(
     launcher: &Launcher,
     context: &Context,
 ) -> Result<()> {
+    let device = device_of((args.devices, &config.device), launcher.local_rank, context);
+    as_process(launcher, |group| train(args, config, (group, &device), context))
+}
+
+/// Runs `rank` in this process, which is one of those that `launcher` started.
+pub fn as_process(launcher: &Launcher, rank: impl FnOnce(&Group) -> Result<(), Failed>) -> Result<()> {
     let library = std::env::var_os("NETCL_MPI_LIBRARY").filter(|v| !v.is_empty()).map(PathBuf::from);
     let group = Mpi::join(Some(launcher), library.as_deref(), PATIENCE)?;
-    let device = device_of(args, config, launcher.local_rank, context);
     let told = tell_processes(&group).map_err(Failed::Own);
-    finish(&group, told.and_then(|()| train(args, config, (&group, &device), context)))
+    finish(&group, told.and_then(|()| rank(&group)))
 }
 
 /// Says which process each rank is: of one that was killed some launchers tell the process alone.
@@ -72,14 +77,13 @@ fn tell_processes(group: &Group) -> Result<()> {
     Ok(())
 }
 
-/// The device of the process `local_rank` of this machine: of those named, or of the machine's GPUs, in turn.
-fn device_of(args: &Request<'_>, config: &TrainConfig, local_rank: usize, context: &Context) -> String {
-    let named = args.devices;
+/// The device of the process `local_rank` of this machine: of those that `--devices` names, that of `--device`, or of the machine's GPUs, in turn.
+pub fn device_of((named, one): (&[String], &str), local_rank: usize, context: &Context) -> String {
     if !named.is_empty() {
         return named[local_rank % named.len()].clone();
     }
-    if config.device != "auto" {
-        return config.device.clone();
+    if one != "auto" {
+        return one.to_owned();
     }
     let all = list(&context.settings).unwrap_or_default();
     let gpus: Vec<&str> = all.iter().filter(|d| !d.is_cpu()).map(|d| d.id.as_str()).collect();
@@ -88,12 +92,21 @@ fn device_of(args: &Request<'_>, config: &TrainConfig, local_rank: usize, contex
 
 /// Trains on all devices of this process.
 pub fn by_threads(args: &Request<'_>, config: &TrainConfig, context: &Context) -> Result<()> {
+    as_threads(args.devices, |group, device| train(args, config, (group, device), context))
+}
+
+/// Runs `rank` in a thread for each of the devices.
+pub fn as_threads(
+    devices: &[String],
+    rank: impl Fn(&Group, &str) -> Result<(), Failed> + Sync,
+) -> Result<()> {
+    let rank = &rank;
     let (done, ends) = mpsc::channel();
     std::thread::scope(|scope| {
         let start = |(group, device): (Group, &'_ String)| {
             let (device, done) = (device.clone(), done.clone());
             let work = move || {
-                let end = train(args, config, (&group, &device), context).map_err(Failed::into_error);
+                let end = rank(&group, &device).map_err(Failed::into_error);
                 // Those that wait for this rank learn that it has ended.
                 drop(group);
                 let _ = done.send(end);
@@ -101,7 +114,7 @@ pub fn by_threads(args: &Request<'_>, config: &TrainConfig, context: &Context) -
             let thread = std::thread::Builder::new().name("netcl-rank".into()).stack_size(STACK);
             thread.spawn_scoped(scope, work).map_err(|e| Error::internal(format!("starting a rank: {e}")))
         };
-        let ranks = local(args.devices.len(), PATIENCE).into_iter().zip(args.devices);
+        let ranks = local(devices.len(), PATIENCE).into_iter().zip(devices);
         let threads = ranks.map(start).collect::<Result<Vec<_>>>()?;
         drop(done);
         let ended = all_ended(&ends, threads.len());
@@ -197,7 +210,7 @@ fn start(
     }
     let device = context.open_device_with_builders(name, config.matmul_precision);
     let device = group.all_succeed(device)?;
-    let (claim, path) = group.all_succeed(folder(args, config, group, context))?;
+    let (claim, path) = group.all_succeed(folder((args.resume, args.out), &config.preset, group, context))?;
     let path = all_have(group, &path)?;
     let mut reading = ReadingBar::new(context);
     let mut watch = |p: &netcl::nn::data::Progress| match group.leads() {
@@ -213,21 +226,21 @@ fn start(
 }
 
 /// The run's folder, claimed by the first rank.
-fn folder(
-    args: &Request<'_>,
-    config: &TrainConfig,
+pub fn folder(
+    (resume, out): (Option<&Path>, Option<&Path>),
+    preset: &str,
     group: &Group,
     context: &Context,
 ) -> Result<(Option<Claim>, PathBuf)> {
     if !group.leads() {
         return Ok((None, PathBuf::new()));
     }
-    let claim = match (args.resume, args.out) {
+    let claim = match (resume, out) {
         (Some(dir), _) => RunFolder::reopen(dir)?,
         (None, Some(out)) => RunFolder::claim(out)?,
-        (None, None) => RunFolder::claim_fresh(Path::new("runs"), &config.preset)?,
+        (None, None) => RunFolder::claim_fresh(Path::new("runs"), preset)?,
     };
-    if args.resume.is_none() {
+    if resume.is_none() {
         context.leave_nothing_of(claim.leaves());
     }
     let path = claim.path().to_owned();
@@ -235,7 +248,7 @@ fn folder(
 }
 
 /// The path that the first rank has.
-fn all_have(group: &Group, path: &Path) -> Result<PathBuf> {
+pub fn all_have(group: &Group, path: &Path) -> Result<PathBuf> {
     let own =
         path.to_str().ok_or_else(|| Error::format(format!("{}: a path that is no UTF-8", path.display())));
     let all = group.all_gather_bytes(group.all_succeed(own)?.as_bytes())?;

@@ -1,15 +1,18 @@
 //! `netcl train` with a preset for images: a classifier instead of a language model.
 
+use super::train_among;
 use crate::context::Context;
+use crate::ranks::Failed;
 use crate::{out, profile, shell};
 use indicatif::ProgressBar;
 use netcl::device::counted;
+use netcl::dist::{Group, Launcher, launched};
 use netcl::kernel::ceiling::Ceilings;
 use netcl::nn::config::Overlay;
-use netcl::nn::run::RunFolder;
+use netcl::nn::run::{Claim, RunFolder};
 use netcl::nn::vision::classifier::{
-    Classifier, ClassifierConfig, Description, Diagnostics, Epoch, Next, Outcome, PRESETS, Progress, resume,
-    train,
+    self, Classifier, ClassifierConfig, Description, Diagnostics, Epoch, Next, Outcome, PRESETS, Progress,
+    resume, train, train_among as train_ranks,
 };
 use netcl::nn::vision::data::Dataset;
 use netcl::prelude::*;
@@ -35,7 +38,7 @@ const SHARED: [&str; 14] = [
 ];
 
 /// Flags of `netcl train` beside settings that classifiers have as well.
-const FLAGS: [&str; 10] = [
+const FLAGS: [&str; 11] = [
     "epochs",
     "out",
     "resume",
@@ -46,6 +49,7 @@ const FLAGS: [&str; 10] = [
     "detect-anomaly",
     "dry-run",
     "json",
+    "devices",
 ];
 
 /// What was asked for.
@@ -61,6 +65,8 @@ pub struct Request<'a> {
     /// Say where memory goes.
     pub explain_memory: bool,
     pub diagnostics: Diagnostics,
+    /// Devices, a rank each; under a launcher those of each machine.
+    pub devices: &'a [String],
 }
 
 /// The error of a flag that is not for classifiers.
@@ -131,24 +137,16 @@ pub fn config(request: &Request<'_>) -> Result<ClassifierConfig> {
 /// Runs the command.
 pub fn run(request: &Request<'_>, context: &Context) -> Result<()> {
     let config = config(request)?;
+    let launcher = launched(&|name| std::env::var(name).ok());
+    if launcher.is_some() || request.devices.len() > 1 {
+        return of_several(request, &config, launcher.as_ref(), context);
+    }
+    let device = request.devices.first().unwrap_or(&config.device).clone();
+    let config = ClassifierConfig { device, ..config };
     let images = Dataset::read(Path::new(&config.data), config.test_part)?;
-    let [channels, height, width] = images.train.size;
-    out::note(&format!(
-        "{}: {} images to learn from, {} for the test, {} classes, {channels} x {height} x {width}",
-        config.data,
-        images.train.len(),
-        images.test.len(),
-        images.classes.len()
-    ));
+    tell_images(&config, &images);
     let device = context.open_device_with_builders(&config.device, MatmulPrecision::default())?;
-    out::note(&format!(
-        "{} in {} on {}: {} epochs of batches of {}",
-        config.network,
-        config.dtype,
-        device.capabilities().id,
-        config.epochs,
-        config.batch
-    ));
+    tell_plan(&config, &device.capabilities().id);
     if request.dry_run {
         return planned(&device, &config, &images, request.json);
     }
@@ -183,6 +181,123 @@ pub fn run(request: &Request<'_>, context: &Context) -> Result<()> {
         out::note("--explain-memory: nothing to say, for no step was captured as a graph");
     }
     finish(&dir, (&config, &outcome), began.elapsed(), request.json)
+}
+
+/// Says what is learnt from.
+fn tell_images(config: &ClassifierConfig, images: &Dataset) {
+    let [channels, height, width] = images.train.size;
+    out::note(&format!(
+        "{}: {} images to learn from, {} for the test, {} classes, {channels} x {height} x {width}",
+        config.data,
+        images.train.len(),
+        images.test.len(),
+        images.classes.len()
+    ));
+}
+
+/// Says what is trained, on which device or devices.
+fn tell_plan(config: &ClassifierConfig, devices: &str) {
+    out::note(&format!(
+        "{} in {} on {devices}: {} epochs of batches of {}",
+        config.network, config.dtype, config.epochs, config.batch
+    ));
+}
+
+/// Trains on several devices: of this process, or as one of those that `launcher` started.
+fn of_several(
+    request: &Request<'_>,
+    config: &ClassifierConfig,
+    launcher: Option<&Launcher>,
+    context: &Context,
+) -> Result<()> {
+    if request.dry_run {
+        return Err(Error::unsupported("--dry-run is for one device; leave --devices and mpirun out"));
+    }
+    let rank = |group: &Group, name: &str| rank(request, config, (group, name), context);
+    match launcher {
+        Some(launcher) => {
+            let named = (request.devices, config.device.as_str());
+            let device = train_among::device_of(named, launcher.local_rank, context);
+            train_among::as_process(launcher, |group| rank(group, &device))
+        }
+        None => train_among::as_threads(request.devices, rank),
+    }
+}
+
+/// One rank of a run, on the device called `name`.
+fn rank(
+    request: &Request<'_>,
+    config: &ClassifierConfig,
+    (group, name): (&Group, &str),
+    context: &Context,
+) -> Result<(), Failed> {
+    let begun = begin(request, config, (group, name), context).map_err(Failed::Shared)?;
+    let Some((images, device, claim, dir)) = begun else { return Ok(()) };
+    let again = request.kept.is_some();
+    let place = (claim, dir.as_path(), again);
+    let failed =
+        |e: classifier::Failed| if e.shared { Failed::Shared(e.error) } else { Failed::Own(e.error) };
+    if !group.leads() {
+        let mut listening = false;
+        let diagnostics = Diagnostics { profile: None, ..request.diagnostics.clone() };
+        let mut watch = |progress: Progress<'_>| follow(&progress, context, &mut listening);
+        let done = train_ranks((group, &device), config, &images, place, &diagnostics, &mut watch);
+        return done.map(drop).map_err(failed);
+    }
+    let began = Instant::now();
+    let mut view = View::new(context, &dir, config.epochs, (request.explain_memory, None));
+    let mut watch = |progress: Progress<'_>| view.show(progress);
+    let outcome = train_ranks((group, &device), config, &images, place, &request.diagnostics, &mut watch);
+    view.bar.finish_and_clear();
+    let outcome = outcome.inspect_err(|_| view.failed()).map_err(failed)?;
+    finish(&dir, (config, &outcome), began.elapsed(), request.json).map_err(Failed::Own)
+}
+
+/// What a rank trains with: images, its device, and the run's folder, which the first rank claims; `None` where a signal came before.
+type Begun = (Dataset, Device, Option<Claim>, PathBuf);
+
+fn begin(
+    request: &Request<'_>,
+    config: &ClassifierConfig,
+    (group, name): (&Group, &str),
+    context: &Context,
+) -> Result<Option<Begun>> {
+    let kept = request.kept.as_ref().map(|(dir, _)| *dir);
+    group.agree(&[
+        ("the number of --devices", request.devices.len().to_string()),
+        ("whether a run goes on", kept.is_some().to_string()),
+    ])?;
+    let images = group.all_succeed(Dataset::read(Path::new(&config.data), config.test_part))?;
+    let device = group.all_succeed(context.open_device_with_builders(name, MatmulPrecision::default()))?;
+    let ids = group.all_gather_bytes(device.capabilities().id.as_bytes())?;
+    if group.leads() {
+        tell_images(config, &images);
+        let ids: Vec<_> = ids.iter().map(|id| String::from_utf8_lossy(id)).collect();
+        tell_plan(config, &format!("{} ranks ({})", ids.len(), ids.join(", ")));
+    }
+    let out = request.out.map(PathBuf::as_path);
+    let folder = train_among::folder((kept, out), &config.preset, group, context);
+    let (claim, dir) = group.all_succeed(folder)?;
+    let dir = train_among::all_have(group, &dir)?;
+    Ok(context.polite().then_some((images, device, claim, dir)))
+}
+
+/// What a rank without a display asks for.
+fn follow(progress: &Progress<'_>, context: &Context, listening: &mut bool) -> Next {
+    if !matches!(progress, Progress::Step { .. } | Progress::Epoch(_)) {
+        return Next::GoOn;
+    }
+    // Not earlier: as in `View::show`.
+    if !std::mem::replace(listening, true)
+        && let Err(e) = context.listen_for_saves()
+    {
+        tracing::warn!("SIGUSR1 writes no checkpoint: {e}");
+    }
+    match (context.interrupted(), context.take_save()) {
+        (true, _) => Next::Stop,
+        (_, true) => Next::Save,
+        _ => Next::GoOn,
+    }
 }
 
 /// Says what a run would be: its settings, parameters and steps.

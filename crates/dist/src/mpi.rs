@@ -294,9 +294,15 @@ impl Mpi {
         let rank = library.number("MPI_Comm_rank", library.comm_rank, comm)?;
         let size = library.number("MPI_Comm_size", library.comm_size, comm)?;
         if let Some(launcher) = launcher.filter(|l| l.size != size) {
+            let how = if launcher.name == "Slurm" {
+                "srun does not speak its protocol. Start with --mpi=pmix or --mpi=pmi2 (srun --mpi=list says which there are), load the library \
+                 that srun was set up for with NETCL_MPI_LIBRARY, or start with mpirun within the allocation"
+            } else {
+                "the launcher is another implementation's. Load its library with NETCL_MPI_LIBRARY, or start with the launcher that belongs to \
+                 this one"
+            };
             return Err(Error::device(format!(
-                "{} started {} processes, but {} ({}) sees {size}: the launcher is another implementation's. Load its library with \
-                 NETCL_MPI_LIBRARY, or start with the launcher that belongs to this one",
+                "{} started {} processes, but {} ({}) sees {size}: {how}",
                 launcher.name,
                 launcher.size,
                 library.path,

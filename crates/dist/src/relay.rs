@@ -135,17 +135,11 @@ impl Relay {
     /// # Errors
     /// As [`Group::all_reduce`]; those of the device.
     pub fn all_reduce(&mut self, x: &Tensor, ready: &Event) -> Result<()> {
-        if !x.is_contiguous() || !DType::FLOATS.contains(&x.dtype()) {
-            return Err(Error::shape(format!(
-                "all_reduce of {} {}: expected contiguous floats",
-                x.dtype(),
-                x.shape()
-            )));
-        }
+        check_floats(x)?;
         if self.group.size() == 1 {
             return Ok(());
         }
-        if x.count() * x.dtype().size() <= SMALL {
+        if is_small(x) {
             return self.reduce_small(x, ready);
         }
         let begun = Instant::now();
@@ -162,6 +156,28 @@ impl Relay {
             }
         }
         before.map_or(Ok(()), |last| self.reduce(&last, &rooms))
+    }
+
+    /// The same for a vector that is complete where the device's own queue is now; what comes next in that queue sees the sums. Of a small one
+    /// the host waits once for the device, in that queue: a mark that is waited for, and a copy in a stream behind it, each take as long as the
+    /// whole copy. All ranks call it, with the same length and type.
+    ///
+    /// # Errors
+    /// As [`Relay::all_reduce`].
+    pub fn all_reduce_in_order(&mut self, x: &Tensor) -> Result<()> {
+        check_floats(x)?;
+        if self.group.size() == 1 {
+            return Ok(());
+        }
+        if is_small(x) {
+            let mut data = x.to_bytes()?;
+            self.group.all_reduce_bytes(x.dtype(), &mut data, Reduction::Sum)?;
+            return x.write_bytes(0, &data);
+        }
+        let ready = self.device.mark()?;
+        self.device.flush()?;
+        self.all_reduce(x, &ready)?;
+        self.join()
     }
 
     /// What comes next in both streams comes after `ready`.
@@ -382,6 +398,18 @@ impl Relay {
             self.device.upload_from((&self.host, at), (to.storage(), target * size), range.len() * size)
         })
     }
+}
+
+fn check_floats(x: &Tensor) -> Result<()> {
+    if x.is_contiguous() && DType::FLOATS.contains(&x.dtype()) {
+        return Ok(());
+    }
+    Err(Error::shape(format!("all_reduce of {} {}: expected contiguous floats", x.dtype(), x.shape())))
+}
+
+/// Whether a vector is exchanged by messages and summed on the host.
+fn is_small(x: &Tensor) -> bool {
+    x.count() * x.dtype().size() <= SMALL
 }
 
 /// `y = terms[0] + terms[1] + …`, in f32 and rounded once. `y` may be one of the terms.

@@ -20,7 +20,10 @@ impl Group {
     /// # Errors
     /// As [`Group::broadcast`]; those of the device.
     pub fn broadcast_tensor(&self, x: &Tensor, root: usize) -> Result<()> {
-        let mut values = x.to_bytes()?;
+        if self.rank() == root {
+            return self.broadcast_bytes(&mut x.to_bytes()?, root);
+        }
+        let mut values = vec![0; x.count() * x.dtype().size()];
         self.broadcast_bytes(&mut values, root)?;
         x.write_bytes(0, &values)
     }

@@ -5,6 +5,7 @@ use netcl_device::{ErrorKind, Result, Settings};
 use netcl_dist::{
     Group, Link, Reduction, Relay, RelaySettings, launched, local, selftest, selftest_long, shard, slowed,
 };
+use netcl_tensor::suite::test_device;
 use netcl_tensor::{DType, Device, Tensor};
 use std::time::{Duration, Instant};
 
@@ -227,17 +228,31 @@ fn a_relay_has_the_sums_of_the_host() {
         let done = on(n, |rank| -> Result<()> {
             let link = Link { delay: Duration::ZERO, bytes_per_s: 1e12 };
             let group = if messages { slowed(rank, link) } else { rank.clone() };
-            let device = Device::open("sim", &Settings::default())?;
+            let device = if n == 2 { test_device()? } else { Device::open("sim", &Settings::default())? };
             let mut relay = Relay::new(&group, &device, settings)?;
             assert_eq!(relay.shares_memory(), !messages);
             for (round, count) in [1, 1023, 20_000, 17_409, 0, 2048, 30_001, 16_385].into_iter().enumerate() {
-                for dtype in [DType::F32, DType::Bf16] {
+                for dtype in [DType::F32, DType::Bf16, DType::F16] {
                     let x = Tensor::from_f32(&device, [count], &numbers(rank.rank(), round, count), dtype)?;
-                    let mut expected = x.to_bytes()?;
+                    let own = x.to_bytes()?;
+                    let mut expected = own.clone();
                     group.all_reduce_bytes(dtype, &mut expected, Reduction::Sum)?;
                     relay.all_reduce(&x, &device.mark()?)?;
                     relay.join()?;
                     assert!(x.to_bytes()? == expected, "{n} ranks, {count} {dtype}");
+                    // In the device's own queue, behind and before what else is there; the first half alone, too.
+                    x.write_bytes(0, &own)?;
+                    relay.all_reduce_in_order(&x.window(0, [count / 2])?)?;
+                    let half = count / 2 * dtype.size();
+                    let found = x.to_bytes()?;
+                    assert!(
+                        found[..half] == expected[..half] && found[half..] == own[half..],
+                        "{count} {dtype}"
+                    );
+                    x.write_bytes(0, &own)?;
+                    relay.all_reduce_in_order(&x)?;
+                    let copy = x.add_scalar(0.0)?;
+                    assert!(copy.to_bytes()? == expected, "{n} ranks, {count} {dtype} in order");
                 }
             }
             Ok(())

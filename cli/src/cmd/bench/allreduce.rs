@@ -109,8 +109,7 @@ fn rank(args: &Args, group: &Group, device: Option<&str>, context: &Context) -> 
             Some((device, relay)) => {
                 let x = Tensor::zeros(device, [count], args.dtype)?;
                 let all = timed(args, group, || {
-                    relay.all_reduce(&x, &device.mark()?)?;
-                    relay.join()?;
+                    relay.all_reduce_in_order(&x)?;
                     device.finish()
                 })?;
                 let copies = copies(args, group, &x)?;

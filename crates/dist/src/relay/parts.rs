@@ -1,7 +1,7 @@
 //! Sums of which each rank keeps a part, and parts that every rank gives the others: the exchanges of a sharded optimizer. Together they
 //! move the bytes of one [`Relay::all_reduce`].
 
-use super::{Relay, SMALL};
+use super::{Relay, is_small};
 use crate::Reduction;
 use netcl_device::driver::Event;
 use netcl_device::{Buffer, Error, Result};
@@ -40,7 +40,7 @@ impl Relay {
     pub fn reduce_scatter(&mut self, x: &Tensor, bounds: &[usize], ready: &Event) -> Result<()> {
         self.check(x, bounds)?;
         let own = bounds[self.group.rank()]..bounds[self.group.rank() + 1];
-        let small = x.count() * x.dtype().size() <= SMALL;
+        let small = is_small(x);
         let rooms = match self.shared && !small && self.group.size() > 1 && !own.is_empty() {
             true => self.rooms(&x.reshape([x.count()])?.slice(0, own)?)?,
             false => Vec::new(),
@@ -70,7 +70,7 @@ impl Relay {
                 self.group.size() - 1
             )));
         }
-        let small = x.count() * x.dtype().size() <= SMALL;
+        let small = is_small(x);
         self.scatter(x, bounds, rooms, ready)?;
         Ok(Collected { there: self.up.record()?, summed: small || !self.shared || self.group.size() == 1 })
     }
@@ -79,7 +79,7 @@ impl Relay {
         if self.group.size() == 1 {
             return Ok(());
         }
-        if x.count() * x.dtype().size() <= SMALL {
+        if is_small(x) {
             return self.reduce_small(x, ready);
         }
         self.use_streams(ready)?;

@@ -47,15 +47,22 @@ impl Kind {
 impl Trainer {
     /// Text with the memory of parameters, moments, and the buffers of a step as the memory plan placed them; `None` before a step was captured.
     pub fn explain_memory(&self) -> Option<String> {
-        let plan = self.stepper.plan()?;
         let micros = self.sums.is_some().then_some(self.config.grad_accum);
-        Some(explained(plan, self.model.params(), micros) + &self.savings())
+        let text = |plan| explained(plan, self.model.params(), micros);
+        if let Some(plan) = self.slots.plan() {
+            let at_a_time = format!(
+                "  a stage of a pipeline has {} at a time, each with such buffers\n",
+                netcl_tensor::counted(self.slots.len() as u64, "batch")
+            );
+            return Some(text(plan) + &at_a_time);
+        }
+        Some(text(self.stepper.plan()?) + &self.savings())
     }
 
     /// Why [`explain_memory`](Self::explain_memory) says nothing, `None` where it does: settings of the run, what a capture failed with, or a run that
     /// ended before.
     pub fn why_memory_is_not_explained(&self) -> Option<String> {
-        let why = self.stepper.why_no_plan()?;
+        let why = self.stepper.why_no_plan().filter(|_| self.slots.plan().is_none())?;
         let flag =
             "with --detect-anomaly no step is captured, and it is the captured step whose memory is planned";
         Some(if self.detect_anomaly { flag.into() } else { why })

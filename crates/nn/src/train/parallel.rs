@@ -14,54 +14,17 @@ use crate::evaluate::Score;
 use crate::model::Model;
 use crate::train::peak;
 use crate::train::pipeline::Pipe;
+use crate::train::shares::{Division, Made, Shares};
 use crate::train::told::{RankStage, RankTimes, Told};
 use crate::train::watchdog::{Pause, Watchdog};
 use netcl_device::driver::Event;
-use netcl_dist::{Group, Span, shard};
+use netcl_dist::{Group, Span};
 use netcl_tensor::ops::embedding::{add_rows, embedding};
 use netcl_tensor::{Device, Error, ErrorKind, Result, Tensor, no_grad};
-use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
-
-/// How a batch is divided among ranks.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Shares {
-    /// As many rows for each.
-    Equal,
-    /// By their speed, measured in the first steps and corrected later. Which sums a rank makes depends on times then, so the bits of two runs
-    /// differ.
-    BySpeed,
-    /// In these proportions.
-    Weights(Vec<f64>),
-}
-
-impl Shares {
-    /// Checks that they are shares for so many ranks, or pipelines of ranks.
-    ///
-    /// # Errors
-    /// `Format` for another number of weights than ranks, or ones that are not positive.
-    pub fn check(&self, ranks: usize) -> Result<()> {
-        let Self::Weights(weights) = self else { return Ok(()) };
-        if weights.len() == ranks && weights.iter().all(|w| w.is_finite() && *w > 0.0) {
-            return Ok(());
-        }
-        Err(Error::format(format!(
-            "--shares has {} numbers for {ranks} ranks (pipelines, with --pipeline); expected a positive number for each",
-            weights.len()
-        )))
-    }
-}
-
-/// Steps that count between two divisions by speed.
-const MEASURED: u64 = 8;
-/// What a new division has to save of a step's time.
-const WORTH: f64 = 0.05;
-
-/// Attempts to begin with rows divided by memory.
-const MOST_DIVISIONS: usize = 4;
 
 /// A rank's part of a run.
 pub(super) struct Parallel {
@@ -71,18 +34,7 @@ pub(super) struct Parallel {
     /// This rank's stage, if the layers are divided.
     pipe: Option<Pipe>,
     /// Rows of each replica of the model.
-    parts: Vec<usize>,
-    /// Rows that each has memory for, where that was found to matter.
-    most: Vec<usize>,
-    /// Rows that this rank has memory for, by the plan of its last attempt to begin, and attempts so far.
-    room: Cell<usize>,
-    divisions: usize,
-    batch: usize,
-    by_speed: bool,
-    /// Of each rank when speeds were last looked at: rows and seconds that count.
-    since: Vec<(u64, f64)>,
-    /// Steps that had counted when speeds were last looked at.
-    looked: u64,
+    division: Division,
     /// Made with the first reduction, because it needs the device.
     reducer: Option<Arc<Reducer>>,
     /// The rows of a tied table that this rank's tokens of a step reach.
@@ -91,6 +43,8 @@ pub(super) struct Parallel {
     rows_of_all: Option<RowsOfAll>,
     /// The devices of all ranks.
     devices: Vec<String>,
+    /// Whether ranks have devices or drivers of several kinds.
+    unlike: bool,
     /// Whether all ranks are on one machine.
     pub(super) one_machine: bool,
     /// What ranks have told each other.
@@ -119,31 +73,19 @@ impl Parallel {
                 "--batch {batch} for {size} {of}: the batch is that of all of them, so it must be at least {size}"
             )));
         }
-        let parts = (0..size).map(|rank| shard(batch, size, rank).len()).collect();
-        let group = group.clone();
-        let (told, watchdog) = (Told::default(), Watchdog::default());
-        let (by_speed, since, devices) = (false, Vec::new(), Vec::new());
-        let (looked, reducer, one_machine) = (0, None, false);
-        let (replicas, pipe) = (group.clone(), None);
         Ok(Self {
-            group,
-            replicas,
-            pipe,
-            parts,
-            most: vec![usize::MAX; size],
-            room: Cell::new(usize::MAX),
-            divisions: 0,
-            batch,
-            by_speed,
-            since,
-            looked,
-            reducer,
+            group: group.clone(),
+            replicas: group.clone(),
+            pipe: None,
+            division: Division::new(batch, size),
+            reducer: None,
             rows: None,
             rows_of_all: None,
-            devices,
-            one_machine,
-            told,
-            watchdog,
+            devices: Vec::new(),
+            unlike: false,
+            one_machine: false,
+            told: Told::default(),
+            watchdog: Watchdog::default(),
         })
     }
 
@@ -193,6 +135,19 @@ impl Parallel {
         }
     }
 
+    /// Whether devices or drivers of several kinds update the same parameters, and may round differently.
+    pub fn is_unlike(&self) -> bool {
+        self.unlike && self.replicas.size() > 1
+    }
+
+    /// Gives all ranks with the same parameters the values that the first of them has.
+    ///
+    /// # Errors
+    /// Those of the group and the device.
+    pub fn take_first<'a>(&self, mut tensors: impl Iterator<Item = &'a Tensor>) -> Result<()> {
+        tensors.try_for_each(|x| self.replicas.broadcast_tensor(x, 0))
+    }
+
     /// All ranks of the run.
     pub fn group(&self) -> &Group {
         &self.group
@@ -210,8 +165,7 @@ impl Parallel {
 
     /// This rank's rows of a batch.
     pub fn rows(&self) -> Range<usize> {
-        let begin = self.parts[..self.replica()].iter().sum();
-        begin..begin + self.parts[self.replica()]
+        self.division.rows(self.replica())
     }
 
     /// Divides the batch. All ranks call it, before the first step.
@@ -219,32 +173,17 @@ impl Parallel {
     /// # Errors
     /// `Format` for another number of weights than ranks, or ones that are not positive.
     pub fn divide(&mut self, shares: &Shares) -> Result<()> {
-        let size = self.replicas.size();
-        shares.check(size)?;
-        self.by_speed = *shares == Shares::BySpeed;
-        match shares {
-            Shares::BySpeed if self.pipe.is_some() => {
-                return Err(Error::unsupported(
-                    "--shares speed with --pipeline: the layers are divided by speed, and rows equally; or give a number for each pipeline",
-                ));
-            }
-            Shares::Equal => self.parts = netcl_dist::divide(self.batch, &vec![1.0; size]),
-            Shares::BySpeed => self.divide_within_memory(),
-            Shares::Weights(weights) => self.parts = netcl_dist::divide(self.batch, weights),
+        if *shares == Shares::BySpeed && self.pipe.is_some() {
+            return Err(Error::unsupported(
+                "--shares speed with --pipeline: the layers are divided by speed, and rows equally; or give a number for each pipeline",
+            ));
         }
-        Ok(())
-    }
-
-    fn divide_within_memory(&mut self) {
-        let equal = vec![1.0; self.replicas.size()];
-        if let Some(parts) = netcl_dist::divide_within(self.batch, &equal, &self.most) {
-            self.parts = parts;
-        }
+        self.division.divide(shares)
     }
 
     /// Tells of how many rows this rank has memory for, as far as plans of memory say.
     pub fn has_room_for(&self, rows: usize) {
-        self.room.set(rows);
+        self.division.has_room_for(rows);
     }
 
     /// What all ranks have made; `None` where one has no memory for its rows and others have more than theirs: rows are divided anew, and all
@@ -256,65 +195,46 @@ impl Parallel {
         let out_of_memory = made.as_ref().err().map(|e| e.kind() == ErrorKind::Memory);
         let (failed, short) =
             (u64::from(out_of_memory == Some(false)), u64::from(out_of_memory == Some(true)));
-        let room = self.room.get().min(self.batch) as u64;
-        let all = self.group.all_gather(&[failed, short, room])?;
-        let ranks: Vec<&[u64]> = all.chunks_exact(3).collect();
-        let (failed, short) = (ranks.iter().any(|rank| rank[0] > 0), ranks.iter().any(|rank| rank[1] > 0));
-        // Stages of a pipeline have the same rows.
-        let stages = self.group.size() / self.replicas.size();
-        let least = |of: &[&[u64]]| of.iter().map(|rank| rank[2] as usize).min().unwrap_or(0);
-        let most: Vec<usize> = ranks.chunks(stages).map(least).collect();
-        let smaller = most.iter().zip(&self.parts).any(|(most, rows)| most < rows);
-        let enough = most.iter().sum::<usize>() >= self.batch && !most.contains(&0);
-        // Memory of the host comes and goes.
-        self.divisions += 1;
-        if failed || !short || !smaller || !enough || self.divisions > MOST_DIVISIONS {
+        let all = self.group.all_gather(&[failed, short, self.division.room() as u64])?;
+        let of = |rank: &[u64]| Made { failed: rank[0] > 0, short: rank[1] > 0, room: rank[2] as usize };
+        let ranks: Vec<Made> = all.chunks_exact(3).map(of).collect();
+        if !self.division.make_room(&ranks, self.group.size() / self.replicas.size()) {
             return self.group.all_succeed(made).map(Some);
         }
-        self.most = most;
-        self.divide_within_memory();
         if self.group.leads() {
-            let words: Vec<String> = self.parts.iter().map(usize::to_string).collect();
             tracing::info!(
                 "rows of a batch for each rank, by what its memory has room for: {}",
-                words.join(", ")
+                self.division.words()
             );
         }
+        self.told.restart();
+        self.watchdog.restart(self.group.watch());
         Ok(None)
+    }
+
+    /// The same for a step that each rank has prepared but not begun: `prepared` says for which there was no memory.
+    ///
+    /// # Errors
+    /// As [`Parallel::make_room`].
+    pub fn make_room_for_step(&mut self, prepared: Result<()>) -> Result<Option<()>> {
+        if prepared.as_ref().is_err_and(|e| e.kind() == ErrorKind::Memory) {
+            self.division.has_no_room_for(self.rows().len());
+        }
+        self.make_room(prepared)
     }
 
     /// Divides the batch anew where ranks wait for slower ones; whether this rank's rows are others now. All ranks come to the same result,
     /// from what they have told each other.
     pub fn rebalance(&mut self) -> bool {
-        let times = &self.told.times;
-        let steps = times.first().map_or(0, |t| t.steps);
-        if !self.by_speed || steps < self.looked + MEASURED {
+        if !self.division.rebalance(&self.told.times) {
             return false;
         }
-        self.looked = steps;
-        let now: Vec<(u64, f64)> = times.iter().map(|t| (t.rows, t.computing)).collect();
-        let before = if self.since.is_empty() { vec![(0, 0.0); now.len()] } else { self.since.clone() };
-        // Rows a second since the last division.
-        let speed =
-            now.iter().zip(&before).map(|(now, then)| (now.0 - then.0) as f64 / (now.1 - then.1).max(1e-9));
-        let speed: Vec<f64> = speed.collect();
-        self.since = now;
-        let Some(parts) = netcl_dist::divide_within(self.batch, &speed, &self.most) else { return false };
-        let time = |parts: &[usize]| {
-            parts.iter().zip(&speed).map(|(rows, speed)| *rows as f64 / speed).fold(0.0, f64::max)
-        };
-        let worth = time(&parts) <= (1.0 - WORTH) * time(&self.parts);
-        if parts == self.parts || !worth || !speed.iter().all(|speed| *speed > 0.0) {
-            return false;
-        }
-        let words: Vec<String> = parts.iter().map(usize::to_string).collect();
         if self.group.leads() {
             tracing::info!(
                 "rows of a batch for each rank, by their speed: {}; the next step compiles kernels for them",
-                words.join(", ")
+                self.division.words()
             );
         }
-        self.parts = parts;
         self.told.restart();
         self.watchdog.restart(self.group.watch());
         true
@@ -322,7 +242,7 @@ impl Parallel {
 
     /// This rank's share of the mean over a batch.
     pub fn share(&self) -> f32 {
-        self.rows().len() as f32 / self.batch as f32
+        self.rows().len() as f32 / self.division.batch() as f32
     }
 
     /// Checks that all ranks run the same run, and gives all of them the weights of rank 0.
@@ -347,7 +267,13 @@ impl Parallel {
         // Where nobody says how, batches are divided equally among devices of one kind, else by speed.
         let kind = weights.first().map_or("", |w| w.device().capabilities().name.as_str());
         let kinds = self.group.all_gather_bytes(kind.as_bytes())?;
-        self.by_speed = self.pipe.is_none() && kinds.iter().any(|other| *other != kinds[0]);
+        self.division.by_speed = self.pipe.is_none() && kinds.iter().any(|other| *other != kinds[0]);
+        let compiler = weights.first().map_or_else(String::new, |w| {
+            let c = w.device().capabilities();
+            format!("{} {} {}", c.name, c.platform_version, c.driver_version)
+        });
+        let compilers = self.group.all_gather_bytes(compiler.as_bytes())?;
+        self.unlike = compilers.iter().any(|other| *other != compilers[0]);
         let own = weights.first().map_or("", |w| w.device().capabilities().id.as_str());
         let all = self.group.all_gather_bytes(own.as_bytes())?;
         self.devices = all.iter().map(|id| String::from_utf8_lossy(id).into_owned()).collect();
@@ -547,7 +473,7 @@ impl Parallel {
 
     /// Rows of a validation batch.
     pub fn eval_rows(&self) -> usize {
-        (self.batch / self.replicas.size()).max(1)
+        (self.division.batch() / self.replicas.size()).max(1)
     }
 
     /// The score of all ranks' parts.
@@ -590,7 +516,7 @@ mod tests {
     #[test]
     fn rows_go_where_memory_is() {
         let short = || Error::memory("3 rows fit");
-        let divided = |rooms: [usize; 3], failed: [Option<Error>; 3]| -> Vec<Result<Option<Vec<usize>>>> {
+        let divided = |rooms: [usize; 3], failed: [Option<Error>; 3]| -> Vec<Result<Option<String>>> {
             let failed = failed.map(std::sync::Mutex::new);
             std::thread::scope(|scope| {
                 let start = |rank: Group| {
@@ -600,7 +526,7 @@ mod tests {
                         let mut parallel = Parallel::new(&rank, &config).unwrap();
                         parallel.has_room_for(rooms[rank.rank()]);
                         let made = parallel.make_room(failed.map_or(Ok(()), Err))?;
-                        Ok(made.is_none().then(|| parallel.parts.clone()))
+                        Ok(made.is_none().then(|| parallel.division.words()))
                     })
                 };
                 let threads: Vec<_> = local(3, Duration::from_secs(60)).into_iter().map(start).collect();
@@ -608,7 +534,7 @@ mod tests {
             })
         };
         for parts in divided([24, 3, 11], [None, Some(short()), None]) {
-            assert_eq!(parts.unwrap(), Some(vec![11, 3, 10]));
+            assert_eq!(parts.unwrap(), Some("11, 3, 10".to_owned()));
         }
         for whole in divided([24, 24, 24], [None, None, None]) {
             assert_eq!(whole.unwrap(), None);

@@ -42,7 +42,7 @@ enum Job {
 }
 
 /// Parameters that came from the other ranks.
-pub(super) struct Arrived {
+pub(crate) struct Arrived {
     /// Bytes at the begin of every rank's part that were exchanged; `usize::MAX` after the last ones.
     pub bytes: usize,
     /// When the last of them are on the device; `None` where this rank got none.
@@ -50,7 +50,7 @@ pub(super) struct Arrived {
 }
 
 /// The thread, and what it is given to do.
-pub(super) struct Reducer {
+pub(crate) struct Reducer {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -143,7 +143,7 @@ impl Reducer {
 }
 
 /// An answer to [`Reducer::rows`] to come.
-pub(super) struct RowsOfAll(Receiver<Result<Vec<u32>>>);
+pub(crate) struct RowsOfAll(Receiver<Result<Vec<u32>>>);
 
 impl RowsOfAll {
     /// Waits for it.

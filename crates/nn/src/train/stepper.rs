@@ -3,7 +3,7 @@
 use crate::config::GraphMode;
 use netcl_tensor::graph::{Between, Graph, Plan, Trace};
 use netcl_tensor::tape::Rollback;
-use netcl_tensor::{Device, Result, Tensor, unfused};
+use netcl_tensor::{Device, ErrorKind, Result, Tensor, unfused};
 
 /// Executes steps and captures one as a graph after all its kernels were launched once.
 ///
@@ -122,6 +122,35 @@ impl Stepper {
         match planned.and_then(|trace| Plan::new(&self.device, &trace)) {
             Ok(plan) => self.state = State::Traced(plan),
             Err(e) => tracing::debug!("the first step runs as it comes: {e}"),
+        }
+    }
+
+    /// Captures the step that [`Stepper::dry_run`] has planned and enqueues nothing, so that ranks which have to agree about it know whether there is
+    /// memory for it. Where there is none, the next step is the first one again; where nothing was planned, this does nothing.
+    ///
+    /// # Errors
+    /// `Memory`; of other errors the next step tells.
+    pub fn prepare(&mut self, step: impl FnMut() -> Result<Tensor>) -> Result<()> {
+        let state = std::mem::replace(&mut self.state, State::Eager);
+        let State::Traced(plan) = state else {
+            self.state = state;
+            return Ok(());
+        };
+        let gradients = Rollback::start();
+        match unfused(|| Graph::planned(&self.device, &plan, step)) {
+            Ok((graph, loss)) => {
+                gradients.accept();
+                self.state = State::Captured { graph, loss, plan: Some(plan) };
+                Ok(())
+            }
+            Err(e) if e.kind() == ErrorKind::Memory => {
+                self.state = State::Cold;
+                Err(e)
+            }
+            Err(_) => {
+                self.state = State::Traced(plan);
+                Ok(())
+            }
         }
     }
 

@@ -13,7 +13,7 @@ pub(crate) const FIRST_BUCKET: usize = 1 << 20;
 pub(crate) const BUCKET: usize = 25 << 20;
 
 /// The accumulators of a step.
-pub(super) struct Sums {
+pub(crate) struct Sums {
     /// Parameters and their gradient accumulators.
     gradients: Vec<(Tensor, Tensor)>,
     /// The buffers that hold the accumulators, each those of parameters that follow each other, the last parameters first: about the order
@@ -120,6 +120,11 @@ impl Sums {
     pub fn add_loss(&self, loss: &Tensor) -> Result<Tensor> {
         map_into("x0 + x1", &[&self.loss, loss], &[], &self.loss)?;
         Ok(self.loss.clone())
+    }
+
+    /// The sum of the losses.
+    pub fn loss(&self) -> Tensor {
+        self.loss.clone()
     }
 
     /// Detaches the accumulators from the parameters.

@@ -4,6 +4,7 @@ mod opening;
 mod piped;
 mod profile;
 mod report;
+mod same;
 mod sharded;
 mod step;
 mod writing;
@@ -17,9 +18,11 @@ use writing::Writing;
 use super::companions::Companions;
 use super::losses::Losses;
 use super::observer::{Observer, RunInfo};
-use super::parallel::{Parallel, Shares};
+use super::parallel::Parallel;
 use super::peak;
+use super::pipeline::Slots;
 use super::profiling::Profiling;
+use super::shares::Shares;
 use super::stepper::Stepper;
 use super::sums::Sums;
 use super::told::RankTimes;
@@ -31,8 +34,8 @@ use crate::optim::Optimizer;
 use crate::run::{RunFolder, SpeedWindow, StepMetrics};
 use crate::schedule::LearningRate;
 use crate::tokenizer::{ByteLengths, Tokenizer};
-use netcl_device::KernelTime;
-use netcl_tensor::{Device, Error, Result, Tensor, counted};
+use netcl_device::{KernelTime, human};
+use netcl_tensor::{Device, Error, ErrorKind, Result, Tensor, counted};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -97,6 +100,8 @@ pub struct Trainer {
     pub(super) update: Stepper,
     /// Accumulators of several micro-batches, if they are captured.
     pub(super) sums: Option<Sums>,
+    /// The micro-batches that a stage of a pipeline has at a time.
+    pub(super) slots: Slots,
     /// Counter of the draws before the dropout of the current step.
     pub(super) draws: Tensor,
     /// Losses of the last steps.
@@ -138,6 +143,7 @@ impl Trainer {
             let device = self.model.params().device();
             self.stepper = Stepper::new(device, GraphMode::Off);
             self.update = Stepper::new(device, GraphMode::Off);
+            self.slots = Slots::default();
             if let Some(sums) = self.sums.take() {
                 sums.end();
             }
@@ -213,7 +219,8 @@ impl Trainer {
     fn named(&self, error: Error) -> Error {
         match &self.parallel {
             Some(parallel) if !self.failed_together && !error.message().starts_with("rank ") => {
-                error.context(parallel.name())
+                let device = self.model.params().device();
+                less_memory(parallel, &self.config, device, error).context(parallel.name())
             }
             _ => error,
         }
@@ -244,6 +251,7 @@ impl Trainer {
                 outcome = Outcome::Stopped;
                 break;
             };
+            self.same_weights_in_time()?;
             self.rebalance((&mut batches, &mut uploads))?;
             if let Some(before) = pending.replace(next) {
                 self.finish_step(&before, observer)?;
@@ -284,14 +292,21 @@ impl Trainer {
         if !parallel.rebalance() {
             return Ok(());
         }
+        self.rows_changed((batches, uploads))
+    }
+
+    /// Takes the rows that this rank has now, from the next step on.
+    pub(super) fn rows_changed(&mut self, (batches, uploads): (&mut Prefetch, &mut Uploads)) -> Result<()> {
+        let Some(parallel) = &self.parallel else { return Ok(()) };
         let device = self.model.params().device().clone();
         let rows = parallel.rows();
         self.loader = self.loader.clone().part(rows.clone());
         // Commands that read the old batches and the captured step may still run.
         device.finish()?;
+        // First the memory of the old step, which may be what there was too little of.
+        self.stepper = Stepper::new(&device, self.stepper.mode());
         *batches = Prefetch::start(self.loader.clone(), self.position, PREFETCH)?;
         *uploads = Uploads::new(&device, rows.len(), self.config.context, self.config.grad_accum as usize)?;
-        self.stepper = Stepper::new(&device, self.stepper.mode());
         Ok(())
     }
 
@@ -451,6 +466,7 @@ impl Trainer {
         // Before the checkpoint: a run resumed from it does not repeat this step.
         self.publish(metrics, observer)?;
         if stop || save || last || best || every(self.config.checkpoint_every) {
+            self.same_weights()?;
             let begun = Instant::now();
             self.save(best, observer)?;
             self.host_did("checkpoint", begun);
@@ -460,4 +476,18 @@ impl Trainer {
         }
         Ok(())
     }
+}
+
+/// An error of a rank without memory for its rows says what else it has, and what to change.
+fn less_memory(parallel: &Parallel, config: &TrainConfig, device: &Device, error: Error) -> Error {
+    if error.kind() != ErrorKind::Memory {
+        return error;
+    }
+    let (live, rows) = (human(device.memory().live as u64), counted(parallel.rows().len() as u64, "row"));
+    Error::memory(format!(
+        "{}. This rank has {live} in use, and {rows} of --batch {}: give it fewer with --shares, lower --batch, or recompute activations with \
+         --recompute block; the run goes on from its last checkpoint",
+        error.message(),
+        config.batch
+    ))
 }

@@ -2,7 +2,7 @@
 
 use super::plan::Plan;
 use super::record::{Recorded, Trace, recorded};
-use crate::{Device, Result, Tensor};
+use crate::{Device, Error, Result, Tensor};
 use netcl_device::driver::{Access, Arg, KernelHandle, QueueKind, Range};
 use netcl_device::record::{Command, Held, Mode, Recorded as Argument, Touched};
 use netcl_device::{Buffer, Label};
@@ -134,6 +134,19 @@ impl Graph {
         self.enqueue(&self.steps)
     }
 
+    /// Enqueues a part of the step: commands by their numbers. The parts of a step, one after the other, are the step; between them other
+    /// commands may run that leave its memory alone.
+    ///
+    /// # Errors
+    /// As [`Graph::replay`]; `Shape` for commands that it has not.
+    pub fn replay_part(&self, part: std::ops::Range<usize>) -> Result<()> {
+        let steps = self.steps.get(part.clone()).ok_or_else(|| {
+            Error::shape(format!("graph: commands {part:?} of a step of {}", self.steps.len()))
+        })?;
+        let _alone = self.device.start_replay()?;
+        self.enqueue(steps)
+    }
+
     /// The same with calls between the commands: what the step shares with others is awaited where it is first used, and handed on where the
     /// step is done with it.
     ///
@@ -196,6 +209,16 @@ impl Graph {
             }
         }
         Ok(())
+    }
+
+    /// Number of commands of a replay.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether the step was without commands.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
     }
 
     /// Commands of a replay: launches, and fills, copies and uploads.

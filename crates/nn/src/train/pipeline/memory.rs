@@ -1,6 +1,6 @@
 //! The memory of a stage.
 
-use crate::config::TrainConfig;
+use crate::config::{GraphMode, TrainConfig};
 use crate::decoder::{DecoderConfig, Freeze};
 use crate::train::memory::{MemoryPlan, kept_bytes};
 use netcl_device::Capabilities;
@@ -39,12 +39,14 @@ pub fn plan_of_stage(
     // Two moments, and master weights of 16-bit parameters.
     let state = if size < 4 { 12 } else { 8 };
     let whole = MemoryPlan::of(config, model, capabilities);
+    // Captured passes have their buffers to themselves; those that run as they are called share what lives within a pass.
+    let another = if config.graph == GraphMode::Off { kept } else { plan.activations };
     MemoryPlan {
         count: all,
         parameters: all.saturating_mul(size),
         gradients: trained.saturating_mul(size),
         optimizer: trained.saturating_mul(state),
-        activations: plan.activations.saturating_add(kept.saturating_mul(live as u64 - 1)),
+        activations: plan.activations.saturating_add(another.saturating_mul(live as u64 - 1)),
         // Tokens of the micro-batches that are here.
         inputs: product(&[config.batch, config.context, 8, live]),
         // The first rank writes the whole checkpoint.
@@ -65,7 +67,8 @@ mod tests {
 
     #[test]
     fn stages_have_the_model_once_and_the_first_most_activations() {
-        let config = TrainConfig { grad_accum: 8, ..TrainConfig::preset("gpt2-124m").unwrap() };
+        let preset = TrainConfig::preset("gpt2-124m").unwrap();
+        let config = TrainConfig { grad_accum: 8, graph: GraphMode::Off, ..preset };
         let model = TrainConfig { tied: Some(false), ..config.clone() }.decoder(50_304).unwrap();
         let capabilities = Capabilities::floor("any:0", DeviceKind::Gpu);
         let whole = MemoryPlan::of(&config, &model, &capabilities);
@@ -82,6 +85,10 @@ mod tests {
         let one = TrainConfig { grad_accum: 1, ..config.clone() };
         let single = plan_of_stage(&one, &model, &capabilities, (&spans[0], 0, 4));
         assert_eq!(plan(0).activations - single.activations, 3 * kept);
+        // Each captured one has all of its buffers.
+        let captured = TrainConfig { graph: GraphMode::Auto, ..config.clone() };
+        let captured = plan_of_stage(&captured, &model, &capabilities, (&spans[0], 0, 4));
+        assert_eq!(captured.activations, 4 * single.activations);
     }
 
     /// A tied embedding is in two stages.

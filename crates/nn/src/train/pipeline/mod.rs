@@ -18,6 +18,7 @@ mod model;
 mod pipe;
 mod sample;
 mod schedule;
+mod slots;
 
 pub(super) use files::{own_state, whole_state};
 pub use layers::{divided, stage_flops};
@@ -26,3 +27,4 @@ pub(super) use model::Piped;
 pub(super) use pipe::{Pipe, Rows};
 pub(super) use sample::{Served, follow};
 pub(super) use schedule::{Task, tasks};
+pub(super) use slots::{Inputs, Passes, Slot, Slots};

@@ -5,7 +5,7 @@ use super::schedule::{Exchange, Task};
 use crate::decoder::DecoderConfig;
 use crate::train::told::RankStage;
 use netcl_dist::{Group, Mailbox, Relay, RelaySettings};
-use netcl_tensor::{DType, Device, Result, Shape, Tensor};
+use netcl_tensor::{DType, Device, Error, Result, Shape, Tensor};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -114,16 +114,16 @@ impl Pipe {
         Ok(all.into_iter().enumerate().map(|(stage, layers)| RankStage { stage, stages, layers }).collect())
     }
 
-    /// Hands over `result` of the pass `done`, if a stage beside this one takes it, and gives what `next` takes from one.
+    /// Hands over `result` of the pass `done`, if a stage beside this one takes it, and puts what `next` takes from one into `room`.
     ///
     /// # Errors
-    /// Those of the group and the device.
+    /// Those of the group and the device; `Internal` without room for what comes.
     pub fn pass(
         &mut self,
         (done, result): (Option<Task>, Option<&Tensor>),
-        next: Option<Task>,
+        (next, room): (Option<Task>, Option<&Tensor>),
         rows: &Rows,
-    ) -> Result<Option<Tensor>> {
+    ) -> Result<()> {
         let Exchange { to, from } = Exchange::between(done, next, (self.stage(), self.stages()));
         let mail = match &mut self.mail {
             Some(mail) => mail,
@@ -137,9 +137,10 @@ impl Pipe {
             // Waits for what the device computes; from here on this rank waits for others.
             mail.put(to, result)?;
         }
-        let room = from.map(|_| Tensor::empty(&rows.device, rows.shape.clone(), rows.dtype)).transpose()?;
+        let no_room = || Error::internal("a pass without room for what it takes");
+        let from = from.map(|from| room.map(|room| (from, room)).ok_or_else(no_room)).transpose()?;
         let begun = Instant::now();
-        match (to, from.zip(room.as_ref())) {
+        match (to, from) {
             // First the stage that waits for this one.
             (Some(to), Some((from, room))) if to != from => {
                 mail.exchange(Some(to), None)?;
@@ -148,7 +149,7 @@ impl Pipe {
             (to, from) => mail.exchange(to, from)?,
         }
         self.waited += begun.elapsed();
-        Ok(room)
+        Ok(())
     }
 
     /// How long this stage has waited for others since the last call.
@@ -166,11 +167,8 @@ impl Pipe {
             Some(relay) => relay,
             none => none.insert(Relay::new(&self.ends, device, RelaySettings::default())?),
         };
-        let ready = device.mark()?;
-        device.flush()?;
         let begun = Instant::now();
-        relay.all_reduce(gradient, &ready)?;
-        relay.join()?;
+        relay.all_reduce_in_order(gradient)?;
         self.waited += begun.elapsed();
         Ok(())
     }

@@ -9,6 +9,15 @@ pub enum Task {
     Backward(usize),
 }
 
+impl Task {
+    /// Number of the micro-batch in its step.
+    pub fn micro(self) -> usize {
+        match self {
+            Self::Forward(micro) | Self::Backward(micro) => micro,
+        }
+    }
+}
+
 /// The passes of `stage` of `stages` for a step of `micros` micro-batches, one forward and one backward in turn (1F1B): as many forward passes
 /// first as there are stages behind, then each forward is followed by the oldest backward, and the remaining backward passes come last. At
 /// most `stages - stage` micro-batches have activations at a time.

@@ -15,7 +15,7 @@ use crate::train::companions::Companions;
 use crate::train::losses::Losses;
 use crate::train::parallel::Parallel;
 use crate::train::passes::optimizer;
-use crate::train::pipeline::{Pipe, plan_of_stage};
+use crate::train::pipeline::{Pipe, Slots, plan_of_stage};
 use crate::train::rows::Rows;
 use crate::train::stepper::Stepper;
 use crate::train::sums::is_apart;
@@ -147,9 +147,14 @@ fn check_memory(
     let Some(parallel) = parallel else { return plan_of(config, model, device, None)?.check(device) };
     let plan =
         |batch: usize| plan_of(&TrainConfig { batch, ..config.clone() }, model, device, Some(parallel));
-    let rows: Vec<usize> = (1..=config.batch).collect();
-    let room = |rows: &usize| plan(*rows).is_ok_and(|plan| plan.has_room(device));
-    parallel.has_room_for(rows.partition_point(room));
+    // The more rows, the more memory.
+    let (mut fits, mut lacks) = (0, config.batch.saturating_add(1));
+    while lacks - fits > 1 {
+        let rows = fits + (lacks - fits) / 2;
+        let room = plan(rows).is_ok_and(|plan| plan.has_room(device));
+        *(if room { &mut fits } else { &mut lacks }) = rows;
+    }
+    parallel.has_room_for(fits);
     plan(parallel.rows().len())?.check(device)
 }
 
@@ -406,6 +411,7 @@ impl Trainer {
             stepper: Stepper::new(device, config.graph),
             update: Stepper::without_plan(device, config.graph),
             sums: None,
+            slots: Slots::default(),
             draws: counter(device, 0)?,
             losses: Losses::new(device)?,
             profiling: None,

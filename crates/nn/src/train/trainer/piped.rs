@@ -2,26 +2,18 @@
 
 use super::Trainer;
 use super::step::Pending;
-use crate::data::{Batch, Position, Prefetch};
+use crate::data::{Position, Prefetch};
 use crate::decoder::{Decoder, decoder_of};
 use crate::layers::Mode;
 use crate::model::Model as _;
 use crate::train::observer::Observer;
 use crate::train::parallel::Parallel;
 use crate::train::passes::{Collect, collected};
-use crate::train::pipeline::{Pipe, Rows, Task, tasks};
+use crate::train::pipeline::{Inputs, Passes, Pipe, Rows, Slot, Slots, Task, tasks};
 use crate::train::sums::Sums;
-use netcl_tensor::{DType, Device, Error, Result, Shape, Tensor, detect_anomaly};
+use netcl_tensor::{DType, Device, Error, Lazy, Result, Tensor, detect_anomaly};
 use std::collections::VecDeque;
 use std::time::Instant;
-
-/// A micro-batch between its forward and its backward pass through a stage.
-struct Live {
-    /// What came from the stage before; its gradient goes back there.
-    input: Option<Tensor>,
-    /// What went to the stage behind, or the loss.
-    output: Tensor,
-}
 
 impl Trainer {
     /// The forward and backward passes of this rank's stage, the sums of gradients among replicas, and the update. Returns the loss of the step and
@@ -42,46 +34,87 @@ impl Trainer {
         if let Some(sums) = &self.sums {
             sums.begin()?;
         }
-        let (stage, stages) = self.pipe(|pipe| (pipe.stage(), pipe.stages()))?;
-        let rows = self.rows()?;
-        let mut loss = Tensor::zeros(&rows.device, Shape::default(), DType::F32)?;
-        let mut after = self.position;
-        let mut live: VecDeque<Live> = VecDeque::new();
-        let order = tasks(stage, stages, self.config.grad_accum as usize);
-        let mut received = self.exchange((None, None), order.first().copied(), &rows)?;
-        for (i, task) in order.iter().copied().enumerate() {
-            let begun = Instant::now();
-            let result = match task {
-                Task::Forward(micro) => {
-                    let (at, batch) =
-                        batches.next().unwrap_or_else(|| Err(Error::internal("the batches ended")))?;
-                    after = self.loader.next(at);
-                    let passed = self.forward_pass(&batch, micro, received.take())?;
-                    let output = passed.output.detach();
-                    live.push_back(passed);
-                    if stage + 1 == stages {
-                        loss = loss.add(&output)?;
-                        None
-                    } else {
-                        Some(output)
-                    }
-                }
-                Task::Backward(_) => {
-                    let passed = live.pop_front();
-                    let passed =
-                        passed.ok_or_else(|| Error::internal("a backward pass without a forward"))?;
-                    self.backward_pass(passed, received.take())?
-                }
-            };
-            self.host_did("enqueue", begun);
-            let begun = Instant::now();
-            let next = order.get(i + 1).copied();
-            received = self.exchange((Some(task), result.as_ref()), next, &rows)?;
-            self.host_did("exchange", begun);
-        }
+        let mut slots = std::mem::take(&mut self.slots);
+        let passed = self.capture_passes(&mut slots).and_then(|()| self.run_passes(&slots, batches));
+        self.slots = slots;
+        let (loss, after) = passed?;
         self.reduce_piped(&loss, observer)?;
         self.update_piped()?;
         Ok((loss, after))
+    }
+
+    /// The passes of all micro-batches of a step. Returns the loss, which is 0 but in the last stage, and the next position in the data.
+    fn run_passes(&mut self, slots: &Slots, batches: &mut Prefetch) -> Result<(Tensor, Position)> {
+        let (stage, stages) = self.pipe(|pipe| (pipe.stage(), pipe.stages()))?;
+        let (rows, mut after) = (self.rows()?, self.position);
+        let micros = u64::from(self.config.grad_accum);
+        let order = tasks(stage, stages, self.config.grad_accum as usize);
+        // Outputs of forward passes that run as they are called, the oldest first.
+        let mut live: VecDeque<Tensor> = VecDeque::new();
+        self.exchange((None, None), (order.first().copied(), slots), &rows)?;
+        for (i, task) in order.iter().copied().enumerate() {
+            let begun = Instant::now();
+            let slot = slots.of(task.micro()).ok_or_else(no_pipe)?;
+            let result = match task {
+                Task::Forward(micro) => {
+                    let next = batches.next();
+                    let (at, batch) = next.unwrap_or_else(|| Err(Error::internal("the batches ended")))?;
+                    after = self.loader.next(at);
+                    slot.fill(&batch, self.step * micros + micro as u64)?;
+                    let output = match slot.replay_forward()? {
+                        Some(output) => output,
+                        None => {
+                            let output = self.forward_pass(slot)?;
+                            live.push_back(output.clone());
+                            output.detach()
+                        }
+                    };
+                    (stage + 1 < stages).then_some(output)
+                }
+                Task::Backward(_) => match slot.replay_backward()? {
+                    Some(gradient) => gradient,
+                    None => {
+                        let output = live.pop_front();
+                        let output =
+                            output.ok_or_else(|| Error::internal("a backward pass without a forward"))?;
+                        self.backward_pass(slot, &output)?
+                    }
+                },
+            };
+            self.host_did("enqueue", begun);
+            let begun = Instant::now();
+            let next = (order.get(i + 1).copied(), slots);
+            self.exchange((Some(task), result.as_ref()), next, &rows)?;
+            self.host_did("exchange", begun);
+        }
+        let loss = self.sums.as_ref().map(Sums::loss).ok_or_else(no_pipe)?;
+        Ok((loss, after))
+    }
+
+    /// Captures the passes of this stage, unless that was done or is not to be.
+    fn capture_passes(&mut self, slots: &mut Slots) -> Result<()> {
+        if slots.is_empty() {
+            *slots = self.new_slots()?;
+        }
+        if self.stepper.is_eager() {
+            return Ok(());
+        }
+        let device = self.model.params().device();
+        let captured = slots.capture(device, |slot| {
+            let output = self.forward_pass(slot)?;
+            Lazy::settle()?;
+            let forward = device.commands_noted();
+            let gradient = self.backward_pass(slot, &output)?;
+            Ok(Passes { output: output.detach(), gradient, forward })
+        });
+        captured.or_else(|e| self.stepper.stay_eager(e))
+    }
+
+    fn new_slots(&self) -> Result<Slots> {
+        let (stage, stages) = self.pipe(|pipe| (pipe.stage(), pipe.stages()))?;
+        let inputs =
+            Inputs { first: stage == 0, last: stage + 1 == stages, dropout: self.config.dropout > 0.0 };
+        Slots::new(&self.rows()?, inputs, (stages - stage).min(self.config.grad_accum as usize).max(1))
     }
 
     fn pipe<T>(&self, of: impl FnOnce(&Pipe) -> T) -> Result<T> {
@@ -99,62 +132,61 @@ impl Trainer {
     fn exchange(
         &mut self,
         done: (Option<Task>, Option<&Tensor>),
-        next: Option<Task>,
+        (next, slots): (Option<Task>, &Slots),
         rows: &Rows,
-    ) -> Result<Option<Tensor>> {
+    ) -> Result<()> {
+        let slot = next.and_then(|next| slots.of(next.micro()));
+        let room = slot.zip(next).and_then(|(slot, next)| match next {
+            Task::Forward(_) => slot.input.as_ref(),
+            Task::Backward(_) => slot.dy.as_ref(),
+        });
         let pipe = self.parallel.as_mut().and_then(Parallel::pipe_mut).ok_or_else(no_pipe)?;
-        pipe.pass(done, next, rows)
+        pipe.pass(done, (next, room), rows)
     }
 
-    /// The forward pass of a micro-batch, from `received` rows or, in the first stage, from its tokens.
-    fn forward_pass(&self, batch: &Batch, micro: usize, received: Option<Tensor>) -> Result<Live> {
+    /// The forward pass of a micro-batch, from the rows of the stage before or, in the first stage, from its tokens.
+    fn forward_pass(&self, slot: &Slot) -> Result<Tensor> {
         let decoder = self.stage()?;
-        let device = decoder.params().device();
-        let _tag = device.tag("activations");
+        let _tag = decoder.params().device().tag("activations");
         let (share, rows_before) = self.parallel.as_ref().map_or((1.0, 0), |p| (p.share(), p.rows().start));
         let mode = Mode {
             dropout: self.config.dropout as f32,
             seed: self.config.seed,
-            // Nothing is captured, so masks need no counter in device memory.
-            pass: self.step * u64::from(self.config.grad_accum) + micro as u64,
-            counter: None,
+            pass: 0,
+            // Of its own, because the backward pass comes after the forward passes of other micro-batches.
+            counter: slot.draws.as_ref(),
             recompute: self.config.recompute,
             rows_before,
         };
-        let shape = [batch.rows, batch.context];
         detect_anomaly(self.detect_anomaly, || {
-            let input = received.map(|rows| rows.parameter("rows of the stage before"));
-            let x = match &input {
-                Some(rows) => decoder.through(rows, mode)?,
-                None => {
-                    let ids = Tensor::from_u32(device, shape, &batch.x)?;
-                    decoder.through(&decoder.entered(&ids, mode)?, mode)?
-                }
+            let x = match (&slot.input, &slot.ids) {
+                (Some(rows), _) => decoder.through(rows, mode)?,
+                (None, Some(ids)) => decoder.through(&decoder.entered(ids, mode)?, mode)?,
+                (None, None) => return Err(no_pipe()),
             };
-            if !self.pipe(Pipe::is_last)? {
-                return Ok(Live { input, output: x });
-            }
-            let loss = decoder.loss_behind(&x, &Tensor::from_u32(device, shape, &batch.y)?)?;
+            let Some(targets) = &slot.targets else { return Ok(x) };
+            let loss = decoder.loss_behind(&x, targets)?;
             let part = share / self.config.grad_accum as f32;
-            let output = if part < 1.0 { loss.mul_scalar(part)? } else { loss };
-            Ok(Live { input, output })
+            let loss = if part < 1.0 { loss.mul_scalar(part)? } else { loss };
+            self.sums.as_ref().map_or(Ok(()), |sums| sums.add_loss(&loss).map(drop))?;
+            Ok(loss)
         })
     }
 
-    /// The backward pass of a micro-batch, from the `received` gradient of its rows or, in the last stage, from its loss. Returns the gradient
-    /// for the stage before.
-    fn backward_pass(&self, passed: Live, received: Option<Tensor>) -> Result<Option<Tensor>> {
+    /// The backward pass of a micro-batch, from the gradient of its rows or, in the last stage, from its loss. Returns the gradient for the
+    /// stage before.
+    fn backward_pass(&self, slot: &Slot, output: &Tensor) -> Result<Option<Tensor>> {
         let collect = Collect::into_sums(self.sums.as_ref());
-        let Live { input, output } = passed;
         detect_anomaly(self.detect_anomaly, || {
-            collected(&self.optimizer, collect, || match &received {
+            collected(&self.optimizer, collect, || match &slot.dy {
                 Some(dy) => output.backward_with(dy),
-                None => self.optimizer.backward(&output),
+                None => self.optimizer.backward(output),
             })
         })?;
         let dtype = self.model.params().dtype();
-        let gradient = input.map(|input| {
+        let gradient = slot.input.as_ref().map(|input| {
             let gradient = input.grad().ok_or_else(|| Error::internal("rows without a gradient"))?;
+            input.set_grad(None);
             gradient.detach().to_dtype(dtype)
         });
         gradient.transpose()

@@ -34,7 +34,7 @@ impl Trainer {
         let step = self.step;
         let Some(p) = self.profiling.take_if(|p| ended || p.ends_with(step)) else { return Ok(()) };
         let device = self.model.params().device();
-        let about = (step, self.stepper.is_captured());
+        let about = (step, self.stepper.is_captured() || self.slots.are_captured());
         let Some((profile, written)) = p.end(device, about, self.folder.path())? else { return Ok(()) };
         self.kernels.clone_from(&profile.kernels);
         self.spare("the trace", written);

@@ -1,7 +1,7 @@
 //! One optimizer step; its results are read while the next step runs.
 
-use super::Trainer;
 use super::sharded::{Arriving, Zero};
+use super::{Trainer, less_memory};
 use crate::config::{GraphMode, TrainConfig};
 use crate::data::{Position, Prefetch};
 use crate::layers::Mode;
@@ -17,7 +17,7 @@ use netcl_device::driver::Event;
 use netcl_tensor::graph::Between;
 use netcl_tensor::ops::optimizer::Report;
 use netcl_tensor::random::set_counter;
-use netcl_tensor::{Error, Result, Tensor, detect_anomaly};
+use netcl_tensor::{DType, Device, Error, Result, Tensor, detect_anomaly};
 use std::time::Instant;
 
 /// An enqueued step whose results were not read yet.
@@ -39,6 +39,16 @@ pub(super) struct Done {
     pub at: Instant,
 }
 
+/// How a step of several batches went.
+enum Micros {
+    /// It is enqueued: its loss, and the next position in the data.
+    Done(Tensor, Position),
+    /// The observer stopped the run within it.
+    Stopped,
+    /// A rank had no memory for its rows; rows were divided anew, and the step is to be made again.
+    Again,
+}
+
 impl Trainer {
     /// Enqueues the step after `self.step`. If that takes long, the results of the previous step `before` are read meanwhile. `None` if the
     /// observer stopped the run within the step, which then has no effect.
@@ -56,7 +66,14 @@ impl Trainer {
         let made = match self.config.grad_accum {
             _ if piped => self.enqueue_piped(batches, before, observer).map(Some),
             1 if self.parallel.is_none() => self.enqueue_whole(batches, uploads).map(Some),
-            _ => self.enqueue_micros((batches, uploads), before, observer),
+            _ => loop {
+                match self.enqueue_micros((batches, uploads), before, observer) {
+                    Ok(Micros::Done(loss, after)) => break Ok(Some((loss, after))),
+                    Ok(Micros::Stopped) => break Ok(None),
+                    Ok(Micros::Again) => self.rows_changed((batches, uploads))?,
+                    Err(e) => break Err(e),
+                }
+            },
         };
         // Gradients of an incomplete step must not be added to those of the next.
         let Some((loss, after)) = made.inspect_err(|_| self.optimizer.zero_grad())? else {
@@ -95,14 +112,13 @@ impl Trainer {
         Ok((loss, after))
     }
 
-    /// A step with gradient accumulation: forward and backward of each micro-batch, then the update. `None` if the observer stopped the run
-    /// in between.
+    /// A step with gradient accumulation: forward and backward of each micro-batch, then the update.
     fn enqueue_micros(
         &mut self,
         (batches, uploads): (&mut Prefetch, &mut Uploads),
         before: &mut Option<Pending>,
         observer: &mut dyn Observer,
-    ) -> Result<Option<(Tensor, Position)>> {
+    ) -> Result<Micros> {
         let mut total: Option<Tensor> = None;
         let mut after = self.position;
         if let Some(sums) = &self.sums {
@@ -112,11 +128,14 @@ impl Trainer {
         for micro in 0..self.config.grad_accum {
             // Ranks stop together, after a step.
             if self.parallel.is_none() && observer.should_stop_within_step() {
-                return Ok(None);
+                return Ok(Micros::Stopped);
             }
             let (inputs, next) = self.batch(batches, uploads, micro)?;
             after = next;
             let begun = Instant::now();
+            if micro == 0 && !self.has_memory(&inputs)? {
+                return Ok(Micros::Again);
+            }
             let loss = self.enqueue_pass(&inputs, micro + 1 == self.config.grad_accum)?;
             // All that could be missing was used by the pass; what comes next may be exchanged by this thread.
             self.settle_parameters()?;
@@ -135,7 +154,7 @@ impl Trainer {
         self.reduce(&loss, observer)?;
         if self.zero.is_some() {
             self.update_part(&loss)?;
-            return Ok(Some((loss, after)));
+            return Ok(Micros::Done(loss, after));
         }
         let (optimizer, collected) = (&mut self.optimizer, self.sums.is_some());
         self.update.run(|| {
@@ -146,7 +165,40 @@ impl Trainer {
             }
             Ok(loss.clone())
         })?;
-        Ok(Some((loss, after)))
+        Ok(Micros::Done(loss, after))
+    }
+
+    /// Whether every rank has memory for a pass of its rows; where one has not, rows are divided anew, if others have room for them. Passes that
+    /// are captured have it. All ranks call it, while nothing is exchanged.
+    ///
+    /// # Errors
+    /// `Memory` at every rank, where rows cannot be divided.
+    fn has_memory(&mut self, inputs: &Inputs) -> Result<bool> {
+        if self.parallel.is_none() || self.zero.is_some() || !self.stepper.is_cold() {
+            return Ok(true);
+        }
+        let made = match self.sums {
+            None => self.start_sums(inputs),
+            Some(_) => Ok(()),
+        };
+        let Self { stepper, model, optimizer, config, draws, sums, detect_anomaly: on, parallel, .. } = self;
+        let (Some(parallel), model) = (parallel.as_mut(), &**model) else { return Ok(true) };
+        let sums = sums.as_ref();
+        let part = Part { apart: sums.and_then(Sums::apart), ..part_of(Some(parallel), config, draws) };
+        let step = || {
+            let collect = Collect::into_sums(sums);
+            let loss = detect_anomaly(*on, || gradients(model, optimizer, part, inputs, collect))?;
+            sums.map_or(Ok(loss.clone()), |sums| sums.add_loss(&loss))
+        };
+        let prepared = made.and_then(|()| {
+            stepper.dry_run(|| Ok(()), step);
+            stepper.prepare(step)?;
+            rest_of_step(model.params().device(), sums, parallel)
+        });
+        let prepared = prepared.map_err(|e| less_memory(parallel, config, model.params().device(), e));
+        let room = parallel.make_room_for_step(prepared);
+        self.failed_together |= room.is_err();
+        Ok(room?.is_some())
     }
 
     /// Forward and backward of a micro-batch; of the last one of a step, gradients go to the other ranks meanwhile.
@@ -311,6 +363,17 @@ impl Trainer {
 /// The gradients that ranks reduce while a backward pass goes on, in the order in which it is done with them.
 fn reduced<'a>(sums: Option<&'a Sums>, parallel: Option<&Parallel>) -> Vec<&'a Tensor> {
     sums.filter(|_| parallel.is_some()).map_or_else(Vec::new, |sums| sums.buckets().iter().collect())
+}
+
+/// Takes what a step needs beside its plan, and gives it back: the other ranks' gradients, and some small buffers.
+fn rest_of_step(device: &Device, sums: Option<&Sums>, parallel: &Parallel) -> Result<()> {
+    let buckets = sums.map_or(&[][..], Sums::buckets);
+    // More ranks have less of each other's at a time.
+    let others = if parallel.one_machine { parallel.size().saturating_sub(1).min(4) } else { 0 };
+    let rooms = buckets.iter().flat_map(|bucket| std::iter::repeat_n(bucket, others));
+    let rooms = rooms.map(|bucket| Tensor::empty(device, [bucket.count()], bucket.dtype()));
+    let small = (0..8).map(|_| Tensor::empty(device, [4096], DType::F32));
+    rooms.chain(small).collect::<Result<Vec<_>>>().map(drop)
 }
 
 /// Begins the reduction of gradients that nothing writes any more.

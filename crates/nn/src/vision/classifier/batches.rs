@@ -200,12 +200,15 @@ pub(super) struct Batch {
 }
 
 /// Every batch of a training, epoch after epoch.
+#[derive(Clone)]
 pub(super) struct Batches<'a> {
     pub config: &'a ClassifierConfig,
     pub scaling: &'a Scaling,
     pub images: &'a Images,
     /// Threads that share a batch out.
     pub threads: usize,
+    /// The places in a batch that are made; `None` for all.
+    pub rows: Option<Vec<usize>>,
 }
 
 impl<'a> Batches<'a> {
@@ -222,21 +225,28 @@ impl<'a> Batches<'a> {
         let (first, within) = (done / self.of_epoch().max(1), done % self.of_epoch().max(1));
         let epochs = first..self.config.epochs;
         let batches = move |epoch| {
-            let Self { config, scaling, images, threads } = self;
             let (each, count) = (self.each(), self.of_epoch());
+            let Self { config, scaling, images, threads, rows } = self.clone();
             let order = order(config.seed, epoch, images.len());
             let start = if epoch == first { within } else { 0 };
             (start..count).map(move |i| {
                 let from = i as usize * each;
-                let batch = Batches { config, scaling, images, threads };
-                batch.one((epoch, i), epoch * count + i, &order[from..from + each])
+                let whole = &order[from..from + each];
+                let batch = Batches { config, scaling, images, threads, rows: rows.clone() };
+                match &rows {
+                    None => batch.one((epoch, i), epoch * count + i, whole),
+                    Some(rows) => {
+                        let picked: Vec<usize> = rows.iter().map(|row| whole[*row]).collect();
+                        batch.one((epoch, i), epoch * count + i, &picked)
+                    }
+                }
             })
         };
         epochs.flat_map(batches)
     }
 
     fn one(&self, at: (u64, u64), step: u64, picked: &[usize]) -> Result<Batch> {
-        let Self { config, scaling, images, threads } = self;
+        let Self { config, scaling, images, threads, .. } = self;
         let bytes: Vec<&[u8]> = picked.iter().map(|i| images.image(*i)).collect();
         let labels: Vec<u32> = picked.iter().map(|i| images.labels[*i]).collect();
         let place = |i: usize| place(config, at.0, picked[i]);
@@ -308,7 +318,13 @@ mod tests {
         (config.epochs, config.batch) = (2, 40);
         for dtype in [DType::F32, DType::Bf16] {
             config.dtype = dtype;
-            let of = |threads| Batches { config: &config, scaling: &scaling, images: &images, threads };
+            let of = |threads| Batches {
+                config: &config,
+                scaling: &scaling,
+                images: &images,
+                threads,
+                rows: None,
+            };
             let alone: Vec<Batch> = of(1).from(0).map(Result::unwrap).collect();
             assert_eq!(alone.iter().map(|b| b.at).collect::<Vec<_>>(), [(0, 0), (0, 1), (1, 0), (1, 1)]);
             let shared = crate::data::ahead(of(3).from(0), 2, |all| all.collect::<Result<Vec<_>>>()).unwrap();

@@ -1,13 +1,16 @@
 //! Classifiers of images: their training, and the folder of a run that one is read from.
 
+mod among;
 mod batches;
 mod checkpoint;
 mod config;
 mod diagnostics;
 mod graph;
 mod inputs;
+mod loss;
 mod outcome;
 mod pictures;
+mod ranks;
 mod report;
 mod resume;
 mod train;
@@ -15,10 +18,11 @@ mod train;
 pub use batches::Scaling;
 pub use config::{ClassifierConfig, PRESETS};
 pub use diagnostics::Diagnostics;
-pub use outcome::{Epoch, Outcome};
+pub use outcome::{Epoch, Next, Outcome};
 pub use pictures::Picture;
+pub use ranks::{Failed, train_among};
 pub use resume::RESUME;
-pub use train::{Next, Progress, resume, train};
+pub use train::{Progress, resume, train};
 
 use super::{Network, data, models};
 use crate::checkpoint::{Bytes, FileDtype, MODEL_FILE, Planned, TensorView, WeightFiles, write_planned};

@@ -59,3 +59,15 @@ pub struct Outcome {
     /// Numbers of test images of class `i` that were taken for class `j`, at `[i][j]`.
     pub confusion: Vec<Vec<u64>>,
 }
+
+/// What comes after a step or an epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Next {
+    /// The next one.
+    #[default]
+    GoOn,
+    /// A checkpoint, and the next one.
+    Save,
+    /// A checkpoint and the end.
+    Stop,
+}

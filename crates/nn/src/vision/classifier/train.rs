@@ -1,14 +1,17 @@
 //! Training of a classifier: AdamW over shuffled batches, a test after every epoch, checkpoints from which it goes on.
 
 use super::super::data::{Dataset, Images};
-use super::batches::{Batch, Batches, mix, plain};
+use super::among::{Among, Part};
+use super::batches::{Batch, Batches, plain};
 use super::checkpoint::{ImageRecord, Place, plan, restore};
 use super::diagnostics::{Diagnostics, Looking};
-use super::inputs::{Inputs, Ring};
-use super::outcome::{Epoch, Outcome};
+use super::inputs::Ring;
+use super::loss::loss;
+use super::outcome::{Epoch, Next, Outcome};
 use super::report;
 use super::{Classifier, ClassifierConfig, Description};
 use crate::checkpoint::{Checkpoint, Store, Writing};
+use crate::config::Changes;
 use crate::data::ahead;
 use crate::optim::{Optimizer, ParamGroup, Rule};
 use crate::run::{Claim, Recorded, RunFolder};
@@ -61,18 +64,6 @@ pub enum Progress<'a> {
     Profiled(&'a Profile),
 }
 
-/// What comes after a step or an epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Next {
-    /// The next one.
-    #[default]
-    GoOn,
-    /// A checkpoint, and the next one.
-    Save,
-    /// A checkpoint and the end.
-    Stop,
-}
-
 /// Whoever is told how far training is, and says what comes next; that is heeded after [`Progress::Step`] and [`Progress::Epoch`] alone.
 type Watch<'w> = dyn FnMut(Progress<'_>) -> Next + 'w;
 
@@ -98,7 +89,7 @@ pub fn train(
     watch: &mut Watch<'_>,
 ) -> Result<Outcome> {
     let config = config.clone().with_absolute_paths()?;
-    let run = Run::new(device, &config, images, diagnostics)?;
+    let run = Run::new(device, &config, images, diagnostics, None)?;
     run.go(RunFolder::create(claim, &config)?, watch)
 }
 
@@ -119,27 +110,46 @@ pub fn resume(
 ) -> Result<Outcome> {
     let claim = RunFolder::reopen(dir)?;
     let config = config.clone().with_absolute_paths()?;
+    let mut run = Run::new(device, &config, images, diagnostics, None)?;
+    let changes = reopened(&mut run, dir)?;
+    let folder = opened(&mut run, claim, changes)?;
+    run.go(folder, watch)
+}
+
+/// Restores `run` from the newest intact checkpoint of the run in `dir`; what the settings change.
+///
+/// # Errors
+/// As [`resume`].
+pub(super) fn reopened(run: &mut Run<'_>, dir: &Path) -> Result<Changes> {
     let stored = ClassifierConfig::of_run(dir)?.ok_or_else(|| {
         Error::format(format!("{}: config.toml has none of the presets of images", dir.display()))
     })?;
-    let mut run = Run::new(device, &config, images, diagnostics)?;
-    let latest = Store::new(dir.join("checkpoints"), config.keep).latest()?;
+    let latest = Store::new(dir.join("checkpoints"), run.config.keep).latest()?;
     for warning in latest.iter().flat_map(|l| &l.warnings) {
         tracing::warn!("a damaged checkpoint is passed over: {warning}");
     }
     let step = latest.as_ref().map_or(0, |l| l.state.step);
-    let changes = stored.with_absolute_paths()?.changes(&config, step, run.of_epoch)?;
+    let changes = stored.with_absolute_paths()?.changes(run.config, step, run.of_epoch)?;
     if let Some(latest) = &latest {
         let checkpoint = Checkpoint::load(&latest.path)?;
         run.restore(&checkpoint).map_err(|e| e.context(latest.path.display()))?;
     }
-    let (folder, done) = RunFolder::resume(claim, &config, step, run.place.best.map(|(_, step)| step))?;
+    Ok(changes)
+}
+
+/// The claimed folder of a restored run, and what changes with its next step.
+///
+/// # Errors
+/// As [`resume`].
+pub(super) fn opened(run: &mut Run<'_>, claim: Claim, changes: Changes) -> Result<RunFolder<Epoch>> {
+    let (step, best) = (run.place.step, run.place.best.map(|(_, step)| step));
+    let (folder, done) = RunFolder::resume(claim, run.config, step, best)?;
     run.epochs = done;
     changes.notes.iter().for_each(|note| tracing::info!("changed with step {}: {note}", step + 1));
     if let Some(rate) = changes.rate.filter(|_| !run.is_finished()) {
         tracing::warn!("{rate}");
     }
-    run.go(folder, watch)
+    Ok(folder)
 }
 
 fn replace(dir: &Path, name: &str, content: &[u8]) -> Result<()> {
@@ -148,15 +158,15 @@ fn replace(dir: &Path, name: &str, content: &[u8]) -> Result<()> {
 }
 
 /// A training in progress.
-struct Run<'a> {
+pub(super) struct Run<'a> {
     device: &'a Device,
     config: &'a ClassifierConfig,
     images: &'a Dataset,
-    record: ImageRecord,
-    classifier: Classifier,
+    pub record: ImageRecord,
+    pub classifier: Classifier,
     optimizer: Optimizer,
     rate: LearningRate,
-    stepper: Stepper,
+    pub stepper: Stepper,
     ring: Ring,
     losses: Losses,
     /// Steps of an epoch.
@@ -164,7 +174,7 @@ struct Run<'a> {
     /// Images of a step.
     each: usize,
     /// Where the step that is done is; `place.step` counts those enqueued.
-    place: Place,
+    pub place: Place,
     epochs: Vec<Epoch>,
     /// What was taken for what in the last test.
     confusion: Vec<Vec<u64>>,
@@ -178,21 +188,34 @@ struct Run<'a> {
     writing: Writing,
     /// Optional outputs that failed and were reported.
     spared: BTreeSet<&'static str>,
+    /// The other ranks, if there are some.
+    pub among: Option<Among>,
+    /// Whether the run failed in the same way at every rank.
+    failed_together: bool,
 }
 
-/// An enqueued step whose loss was not read yet.
+/// An enqueued step.
 struct Pending {
     step: u64,
-    loss: Tensor,
-    done: Event,
+    loss: Loss,
+}
+
+/// The loss of a step.
+enum Loss {
+    /// It can be read once the event has come.
+    There(Tensor, Event),
+    /// Ranks have told each other.
+    Known(f32),
 }
 
 impl<'a> Run<'a> {
-    fn new(
+    /// A run of the whole of each batch, or of this rank's part.
+    pub fn new(
         device: &'a Device,
         config: &'a ClassifierConfig,
         images: &'a Dataset,
         diagnostics: &Diagnostics,
+        part: Option<&Part>,
     ) -> Result<Self> {
         config.validate()?;
         if images.test.is_empty() {
@@ -208,8 +231,10 @@ impl<'a> Run<'a> {
         let rule = Rule::AdamW { betas: config.betas, eps: 1e-8 };
         let groups = ParamGroup::gpt(&classifier.params.trained(), config.weight_decay);
         let optimizer = Optimizer::for_storage(rule, groups, config.dtype)?;
-        let batches = Batches { config, scaling: &classifier.scaling, images: &images.train, threads: 1 };
+        let (scaling, images_of) = (&classifier.scaling, &images.train);
+        let batches = Batches { config, scaling, images: images_of, threads: 1, rows: None };
         let (of_epoch, each) = (batches.of_epoch(), batches.each());
+        let own = part.map_or(each, |part| part.rows.len());
         let now = Instant::now();
         Ok(Self {
             device,
@@ -219,7 +244,7 @@ impl<'a> Run<'a> {
             optimizer,
             rate: config.learning_rate(of_epoch),
             stepper: Stepper::new(device, diagnostics.graph(config.graph)),
-            ring: Ring::new(device, config.dtype, [each, c, h, w], config.mixup > 0.0)?,
+            ring: Ring::new(device, config.dtype, [own, c, h, w], config.mixup > 0.0)?,
             losses: Losses::new(device)?,
             classifier,
             of_epoch,
@@ -234,6 +259,8 @@ impl<'a> Run<'a> {
             looking: Looking::new(diagnostics)?,
             writing: Writing::default(),
             spared: BTreeSet::new(),
+            among: None,
+            failed_together: false,
         })
     }
 
@@ -248,8 +275,27 @@ impl<'a> Run<'a> {
         self.place.step >= self.rate.decay
     }
 
+    /// As one of several ranks; `together` becomes whether an error is one of all of them.
+    pub fn go_together(
+        mut self,
+        mut folder: RunFolder<Epoch>,
+        watch: &mut Watch<'_>,
+        together: &mut bool,
+    ) -> Result<Outcome> {
+        let trained = self.train_all(&mut folder, watch);
+        *together = self.failed_together;
+        let (stopped, already) = trained?;
+        self.report(folder.path(), stopped, already)
+    }
+
     /// Trains to the end, or until `watch` ends it, and writes the report.
     fn go(mut self, mut folder: RunFolder<Epoch>, watch: &mut Watch<'_>) -> Result<Outcome> {
+        let (stopped, already) = self.train_all(&mut folder, watch)?;
+        self.report(folder.path(), stopped, already)
+    }
+
+    /// Trains; whether `watch` has ended it, and whether it was finished before.
+    fn train_all(&mut self, folder: &mut RunFolder<Epoch>, watch: &mut Watch<'_>) -> Result<(bool, bool)> {
         watch(Progress::Started { from_step: self.place.step, steps: self.rate.decay });
         let already = self.is_finished();
         let mut stopped = false;
@@ -260,18 +306,21 @@ impl<'a> Run<'a> {
             } else {
                 std::thread::available_parallelism().map_or(1, usize::from).min(THREADS)
             };
-            let batches =
-                Batches { config: self.config, scaling: &scaling, images: &self.images.train, threads };
-            stopped = ahead(batches.from(self.place.step), PREFETCH, |batches| {
-                self.train(batches, &mut folder, watch)
-            })?;
-            self.profiled(true, &folder, watch)?;
+            let (config, images) = (self.config, &self.images.train);
+            let batches = Batches { config, scaling: &scaling, images, threads, rows: None };
+            let batches = match &self.among {
+                Some(among) => among.of(batches),
+                None => batches,
+            };
+            stopped =
+                ahead(batches.from(self.place.step), PREFETCH, |batches| self.train(batches, folder, watch))?;
+            self.profiled(true, folder, watch)?;
         }
         self.saved(watch)?;
         for recorded in folder.flush() {
             self.spare(recorded);
         }
-        self.report(folder.path(), stopped, already)
+        Ok((stopped, already))
     }
 
     /// What it came to, also as `report.html`, which of a run that was finished before is written where it is missing.
@@ -284,6 +333,9 @@ impl<'a> Run<'a> {
             already,
             confusion: run.confusion,
         };
+        if !self.leads() {
+            return Ok(outcome(self));
+        }
         let old = std::fs::read_to_string(dir.join("report.html")).unwrap_or_default();
         if already && old.contains(&report::headline(&self.epochs)) {
             return Ok(outcome(self));
@@ -292,7 +344,8 @@ impl<'a> Run<'a> {
             && !self.epochs.is_empty()
             && self.place.step.is_multiple_of(self.of_epoch)
         {
-            self.confusion = self.test(&self.images.test)?.1;
+            // Of ranks this one alone is here.
+            self.confusion = self.test_part(&self.images.test, (0, 1))?.1;
         }
         let pictures = [self.classifier.examples(&self.images.test, LOOKED_AT)?, self.classifier.kernels()?];
         let (config, about) = (self.config, self.classifier.about.clone());
@@ -314,7 +367,9 @@ impl<'a> Run<'a> {
                 return Ok(true);
             }
             self.tested(folder, watch)?;
-            if self.next == Next::Stop && !self.is_finished() {
+            let own = self.next;
+            let asked = self.among.as_mut().map_or(Ok(own), |among| among.ask(own))?;
+            if asked == Next::Stop && !self.is_finished() {
                 return Ok(true);
             }
             self.next = Next::GoOn;
@@ -345,7 +400,7 @@ impl<'a> Run<'a> {
             self.profiled(false, folder, watch)?;
             let last = self.place.step.is_multiple_of(self.of_epoch);
             let every = self.config.checkpoint_every;
-            let due = self.next > Next::GoOn || every > 0 && self.place.step.is_multiple_of(every);
+            let due = self.asked() > Next::GoOn || every > 0 && self.place.step.is_multiple_of(every);
             // A checkpoint at the end of an epoch comes after the test.
             if !last && !due {
                 continue;
@@ -357,11 +412,23 @@ impl<'a> Run<'a> {
                 return Ok(true);
             }
             self.save(folder, false, watch)?;
-            if self.next == Next::Stop {
-                return Ok(false);
+            match self.asked() {
+                Next::Stop => return Ok(false),
+                // What a rank has asked for since, all learn with the next step.
+                Next::Save if self.next == Next::Save => self.next = Next::GoOn,
+                Next::Save | Next::GoOn => {}
             }
-            self.next = Next::GoOn;
         }
+    }
+
+    /// What comes after the step: of ranks what any of them had asked for before it.
+    fn asked(&self) -> Next {
+        self.among.as_ref().map_or(self.next, |among| among.asked)
+    }
+
+    /// Whether this is the rank that writes.
+    fn leads(&self) -> bool {
+        self.among.as_ref().is_none_or(|among| among.place().0 == 0)
     }
 
     /// Enqueues forward, backward and update of a batch.
@@ -371,7 +438,15 @@ impl<'a> Run<'a> {
         let inputs = self.ring.send(batch, !self.stepper.is_eager())?;
         self.did("upload", begun);
         let begun = Instant::now();
-        let Self { stepper, classifier, optimizer, config, looking, .. } = self;
+        let Self { stepper, classifier, optimizer, config, looking, among, next, .. } = self;
+        if let Some(among) = among {
+            let settings = (*config, &inputs, looking.detect_anomaly);
+            let loss = among.step(stepper, (classifier, optimizer), settings, *next)?;
+            self.optimizer.count();
+            self.place.step += 1;
+            self.did("enqueue", begun);
+            return Ok(Pending { step: self.place.step, loss: Loss::Known(loss) });
+        }
         let loss = stepper.run(|| {
             optimizer.zero_grad();
             let loss = detect_anomaly(looking.detect_anomaly, || {
@@ -392,7 +467,7 @@ impl<'a> Run<'a> {
         let done = self.device.mark()?;
         self.device.flush()?;
         self.did("enqueue", begun);
-        Ok(Pending { step: self.place.step, loss: kept, done })
+        Ok(Pending { step: self.place.step, loss: Loss::There(kept, done) })
     }
 
     /// Waits for a step and tells of it.
@@ -403,9 +478,13 @@ impl<'a> Run<'a> {
         watch: &mut Watch<'_>,
     ) -> Result<()> {
         let begun = Instant::now();
-        let loss = pending.loss.item_after(&pending.done)?;
+        let loss = match &pending.loss {
+            Loss::There(loss, done) => loss.item_after(done)?,
+            Loss::Known(loss) => *loss,
+        };
         self.did("read loss", begun);
         if !loss.is_finite() {
+            self.failed_together = self.among.is_some();
             return Err(Error::launch(format!(
                 "the loss of step {} on {} is {loss}: training diverged. Lower --lr (now {:.1e})",
                 pending.step,
@@ -454,7 +533,9 @@ impl<'a> Run<'a> {
         for recorded in folder.push(&done)? {
             self.spare(recorded);
         }
-        self.classifier.save(folder.path())?;
+        if self.leads() {
+            self.classifier.save(folder.path())?;
+        }
         self.save(folder, best, watch)?;
         self.next = self.next.max(watch(Progress::Epoch(&done)));
         self.epochs.push(done);
@@ -464,6 +545,9 @@ impl<'a> Run<'a> {
 
     /// Writes a checkpoint of the steps done while training goes on, or at once if the host has no memory for a copy.
     fn save(&mut self, folder: &RunFolder<Epoch>, best: bool, watch: &mut Watch<'_>) -> Result<()> {
+        if !self.leads() {
+            return Ok(());
+        }
         let begun = Instant::now();
         self.saved(watch)?;
         self.place.elapsed = self.elapsed();
@@ -529,13 +613,21 @@ impl<'a> Run<'a> {
         (steps * self.each as u64) as f64 / began.elapsed().as_secs_f64().max(1e-9)
     }
 
-    /// Mean loss, and what was taken for what.
+    /// Mean loss, and what was taken for what; ranks have batches in turn.
     fn test(&self, images: &Images) -> Result<(f64, Vec<Vec<u64>>)> {
+        let Some(among) = &self.among else { return self.test_part(images, (0, 1)) };
+        among.share_statistics(&self.classifier)?;
+        let (loss, confusion) = self.test_part(images, among.place())?;
+        among.total(loss, confusion)
+    }
+
+    /// What a rank's batches contribute to that.
+    fn test_part(&self, images: &Images, (rank, ranks): (usize, usize)) -> Result<(f64, Vec<Vec<u64>>)> {
         let classes = self.images.classes.len();
         let mut confusion = vec![vec![0u64; classes]; classes];
         let mut sum = 0.0;
         let all: Vec<usize> = (0..images.len()).collect();
-        for picked in all.chunks(self.config.batch.max(128)) {
+        for picked in all.chunks(self.config.batch.max(128)).skip(rank).step_by(ranks.max(1)) {
             let (x, labels) =
                 plain(&self.classifier.scaling, (self.device, self.config.dtype), images, picked)?;
             let (loss, found) = no_grad(|| {
@@ -553,19 +645,4 @@ impl<'a> Run<'a> {
         }
         Ok((sum / images.len().max(1) as f64, confusion))
     }
-}
-
-/// The loss of a batch.
-fn loss(classifier: &Classifier, config: &ClassifierConfig, inputs: &Inputs) -> Result<Tensor> {
-    let label_smoothing = config.label_smoothing as f32;
-    let of = |logits: &Tensor, labels: &Tensor| {
-        cross_entropy(logits, labels, CrossEntropy { label_smoothing, ..CrossEntropy::default() })
-    };
-    let Some((others, share)) = &inputs.mixed else {
-        return of(&classifier.network.forward(&inputs.images, true)?, &inputs.labels);
-    };
-    let logits = classifier.network.forward(&mix(&inputs.images, share)?, true)?;
-    let (own, other) = (of(&logits, &inputs.labels)?, of(&logits, others)?);
-    // share * own + (1 - share) * other
-    other.add(&own.sub(&other)?.mul(share)?)
 }

@@ -1,0 +1,36 @@
+//! The binary interface that MPI 5 standardised, by a library of one process that is compiled here: no package of a distribution has one yet.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // a test
+
+use netcl_dist::{Launcher, Mpi};
+use std::process::Command;
+use std::time::Duration;
+
+/// Handles are those of the standard: the library refuses all others. One test, as MPI is initialized once in a process.
+#[test]
+fn a_library_of_the_standard_interface_is_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("libmpi_abi.so.0");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/mpi_abi.c");
+    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&path).arg(source).status();
+    if !compiled.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: there is no C compiler");
+        return;
+    }
+    let (found, version) = Mpi::found(None, Some(&path)).unwrap();
+    assert_eq!((found.as_str(), version.as_str()), (path.to_str().unwrap(), "Stub 5.0"));
+    let group = Mpi::join(None, Some(&path), Duration::from_secs(5)).unwrap();
+    assert_eq!((group.rank(), group.size()), (0, 1));
+    assert_eq!(group.all_gather(&[7u32]).unwrap(), [7]);
+    group.close().unwrap();
+    assert_eq!(group.transport().name(), "Stub 5.0, finalized");
+    // A second time it says so, and a step of Slurm that the library knows nothing of would be several runs of one process each.
+    let again = Mpi::join(None, Some(&path), Duration::from_secs(5)).err().unwrap().to_string();
+    assert!(again.contains("was initialized in this process before"), "{again}");
+    let other = dir.path().join("libmpi_abi.so");
+    std::fs::copy(&path, &other).unwrap();
+    let slurm = Launcher { name: "Slurm", size: 8, rank: 3, local_rank: 3 };
+    let alone = Mpi::join(Some(&slurm), Some(&other), Duration::from_secs(5)).err().unwrap().to_string();
+    assert!(alone.contains("Slurm started 8 processes") && alone.contains("sees 1"), "{alone}");
+    assert!(alone.contains("srun") && alone.contains("--mpi=pmix"), "{alone}");
+}

@@ -1,0 +1,195 @@
+//! Ranks that train a classifier together: the run of one device, its checkpoints, and what one of them asks for.
+#![allow(clippy::unwrap_used)] // tests
+
+use netcl::dist::{Group, local};
+use netcl::nn::checkpoint::{MODEL_FILE, read_tensors};
+use netcl::nn::config::GraphMode;
+use netcl::nn::run::RunFolder;
+use netcl::nn::vision::classifier::{
+    ClassifierConfig, Diagnostics, Failed, Next, Outcome, Progress, resume, train, train_among,
+};
+use netcl::nn::vision::data::{Dataset, Images};
+use netcl::prelude::*;
+use netcl::tensor::suite::test_device;
+use std::path::Path;
+use std::time::Duration;
+
+const SIDE: usize = 12;
+
+/// Bright upper halves, and bright left halves, in colour.
+fn drawn(count: usize) -> Images {
+    let half = SIDE / 2;
+    let bright = |i: usize, at: usize| if i.is_multiple_of(2) { at / SIDE < half } else { at % SIDE < half };
+    let pixel =
+        |i: usize, at: usize| 40 * u8::from(bright(i, at % (SIDE * SIDE))) + ((i * 37 + at * 11) % 60) as u8;
+    let pixels = (0..count).flat_map(|i| (0..3 * SIDE * SIDE).map(move |at| pixel(i, at))).collect();
+    Images { size: [3, SIDE, SIDE], pixels, labels: (0..count as u32).map(|i| i % 2).collect() }
+}
+
+fn images() -> Dataset {
+    let classes = ["upper", "left"].map(String::from).to_vec();
+    Dataset { classes, train: drawn(64), test: drawn(300) }
+}
+
+fn config(network: &str) -> ClassifierConfig {
+    let preset = ClassifierConfig::preset("cifar10-resnet18").unwrap();
+    let graph = GraphMode::On;
+    ClassifierConfig { network: network.into(), epochs: 2, batch: 11, mirror: true, graph, ..preset }
+}
+
+/// Steps with their losses, and what it came to.
+type Done = (Vec<(u64, f32)>, Outcome);
+
+/// Trains on one device.
+fn alone(config: &ClassifierConfig, dir: &Path) -> Done {
+    let mut steps = Vec::new();
+    let mut watch = |progress: Progress<'_>| {
+        if let Progress::Step { step, loss, .. } = progress {
+            steps.push((step, loss));
+        }
+        Next::GoOn
+    };
+    let claim = RunFolder::claim(dir).unwrap();
+    let about = Diagnostics::default();
+    let outcome = train(&test_device().unwrap(), config, &images(), claim, &about, &mut watch).unwrap();
+    (steps, outcome)
+}
+
+/// What each of `n` ranks comes to; rank `r` asks for `asks(r, step)` after a step.
+fn among(
+    n: usize,
+    config: impl Fn(usize) -> ClassifierConfig + Sync,
+    (dir, again): (&Path, bool),
+    asks: impl Fn(usize, u64) -> Next + Sync,
+) -> Vec<std::result::Result<Done, Failed>> {
+    let rank = |group: Group| {
+        let claim = group.leads().then(|| if again { RunFolder::reopen(dir) } else { RunFolder::claim(dir) });
+        let mut steps = Vec::new();
+        let mut watch = |progress: Progress<'_>| match progress {
+            Progress::Step { step, loss, .. } => {
+                steps.push((step, loss));
+                asks(group.rank(), step)
+            }
+            _ => Next::GoOn,
+        };
+        let place = (claim.transpose().unwrap(), dir, again);
+        let (device, about) = (test_device().unwrap(), Diagnostics::default());
+        let own = config(group.rank());
+        let outcome = train_among((&group, &device), &own, &images(), place, &about, &mut watch)?;
+        Ok((steps, outcome))
+    };
+    let rank = &rank;
+    std::thread::scope(|scope| {
+        let groups = local(n, Duration::from_secs(120));
+        let threads: Vec<_> = groups.into_iter().map(|group| scope.spawn(move || rank(group))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn weights(dir: &Path) -> Vec<f32> {
+    assert!(dir.join(MODEL_FILE).exists() && dir.join("report.html").exists());
+    let all = read_tensors(&dir.join(MODEL_FILE)).unwrap();
+    let floats = |bytes: &[u8]| -> Vec<f32> {
+        bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    };
+    all.iter().flat_map(|tensor| floats(&tensor.bytes)).collect()
+}
+
+fn close(found: &[f32], expected: &[f32], tolerance: f32) {
+    assert_eq!(found.len(), expected.len());
+    let worst = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(worst <= tolerance, "{worst}, expected at most {tolerance}");
+}
+
+/// Networks without batch norm, with unequal parts and pairs of images that are mixed: the run of one device, and the same bits twice.
+#[test]
+fn ranks_have_the_run_of_one_device() {
+    for (network, mixup, n) in [("lenet", 0.0, 2), ("mlp", 0.3, 3)] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let config = ClassifierConfig { mixup, ..config(network) };
+        let (steps, outcome) = alone(&config, &path("one"));
+        assert_eq!(steps.len(), 10);
+        let losses = |steps: &[(u64, f32)]| steps.iter().map(|s| s.1).collect::<Vec<_>>();
+        let mut bits = Vec::new();
+        for name in ["a", "b"] {
+            let all = among(n, |_| config.clone(), (&path(name), false), |_, _| Next::GoOn);
+            for done in all {
+                let (own, came) = done.unwrap();
+                close(&losses(&own), &losses(&steps), 1e-5);
+                assert_eq!(came.step, 10);
+                if let (Some(a), Some(b)) = (came.epochs.last(), outcome.epochs.last()) {
+                    assert!((a.test_loss - b.test_loss).abs() < 1e-4, "{} {}", a.test_loss, b.test_loss);
+                    assert!((a.accuracy - b.accuracy).abs() < 1e-9);
+                }
+            }
+            bits.push(std::fs::read(path(name).join(MODEL_FILE)).unwrap());
+            close(&weights(&path(name)), &weights(&path("one")), 1e-4);
+        }
+        assert!(bits[0] == bits[1], "{network}");
+    }
+}
+
+/// With batch norm each rank takes its own images: another run, but one that learns, with the same weights and the same loss at every rank; in
+/// 16 bits, too.
+#[test]
+fn batch_norm_is_that_of_each_rank() {
+    for dtype in [DType::F32, DType::Bf16] {
+        let dir = tempfile::tempdir().unwrap();
+        let config = ClassifierConfig { dtype, epochs: 4, batch: 16, ..config("mnist-cnn") };
+        let all = among(2, |_| config.clone(), (&dir.path().join("two"), false), |_, _| Next::GoOn);
+        let all: Vec<Done> = all.into_iter().map(Result::unwrap).collect();
+        assert_eq!(all[0].0, all[1].0);
+        let last = all[0].1.epochs.last().unwrap();
+        assert!(last.loss < 0.7 * f64::from(all[0].0[0].1) && last.accuracy > 0.9, "{last:?}");
+    }
+}
+
+/// One rank asks for the end; another number of ranks goes on, and one device after that.
+#[test]
+fn a_run_of_ranks_goes_on_with_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let config = config("lenet");
+    alone(&config, &path("one"));
+    let stop = |rank, step| if rank == 1 && step == 3 { Next::Stop } else { Next::GoOn };
+    for done in among(2, |_| config.clone(), (&path("two"), false), stop) {
+        let (steps, outcome) = done.unwrap();
+        assert!(outcome.stopped && steps.len() < 10, "{steps:?}");
+    }
+    let save = |rank, step| match (rank, step) {
+        (2, 6) => Next::Save,
+        (0, 7) => Next::Stop,
+        _ => Next::GoOn,
+    };
+    for done in among(3, |_| config.clone(), (&path("two"), true), save) {
+        assert!(done.unwrap().1.stopped);
+    }
+    let mut watch = |_: Progress<'_>| Next::GoOn;
+    let about = Diagnostics::default();
+    let outcome =
+        resume(&test_device().unwrap(), &config, &images(), &path("two"), &about, &mut watch).unwrap();
+    assert_eq!((outcome.step, outcome.stopped), (10, false));
+    close(&weights(&path("two")), &weights(&path("one")), 1e-4);
+}
+
+/// Ranks that do not agree, and batches that cannot be divided, are errors of all before a step; so is a loss that is not finite after one.
+#[test]
+fn what_fails_fails_at_every_rank() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let go_on = |_, _| Next::GoOn;
+    let other = |rank| ClassifierConfig { lr: 1e-3 * (1 + rank) as f64, ..config("mlp") };
+    let few = |_| ClassifierConfig { mixup: 0.2, batch: 3, ..config("mlp") };
+    let wild = |_| ClassifierConfig { lr: 1e30, epochs: 4, ..config("mlp") };
+    let cases: [(&dyn Fn(usize) -> ClassifierConfig, &str); 3] =
+        [(&other, "the configuration"), (&few, "--batch to 4 or more"), (&wild, "Lower --lr")];
+    for (i, (config, words)) in cases.into_iter().enumerate() {
+        // Shared by threads.
+        let all: Vec<ClassifierConfig> = (0..2).map(config).collect();
+        for failed in among(2, |rank| all[rank].clone(), (&path(&i.to_string()), false), go_on) {
+            let failed = failed.unwrap_err();
+            assert!(failed.shared && failed.error.message().contains(words), "{}", failed.error);
+        }
+    }
+}
