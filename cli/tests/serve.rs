@@ -10,20 +10,45 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A model with a tokenizer of the data beside the repository, with a chat template; without it the test says that it is skipped.
-fn model(name: &str) -> Option<PathBuf> {
+/// A small model with a chat template: that of the data beside the repository, or else one that is trained for a second.
+fn model(name: &str) -> PathBuf {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/models/stories260K/hf");
-    if !from.exists() {
-        println!("skipped: {} is not there", from.display());
-        return None;
-    }
     let folder = common::folder(name);
-    for file in ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
-        std::fs::write(folder.join(file), std::fs::read(from.join(file)).unwrap()).unwrap();
+    let copy = |from: &Path, files: &[&str]| {
+        files.iter().for_each(|file| {
+            std::fs::write(folder.join(file), std::fs::read(from.join(file)).unwrap()).unwrap()
+        });
+    };
+    if from.exists() {
+        copy(&from, &["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]);
+    } else {
+        let (trained, run) = trained(&folder);
+        copy(&trained, &["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]);
+        std::fs::remove_dir_all(run).unwrap();
     }
     let template = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}assistant:";
     std::fs::write(folder.join("chat_template.jinja"), template).unwrap();
-    Some(folder)
+    folder
+}
+
+/// A model of characters with a token that ends a text, and the run's folder.
+fn trained(folder: &Path) -> (PathBuf, PathBuf) {
+    let (data, run) = (folder.join("text.txt"), folder.join("run"));
+    let letters: String = (' '..='~').collect();
+    let lines: Vec<String> = (0..300).map(|i| format!("{i} {letters}\nassistant: The cat sat.\n")).collect();
+    std::fs::write(&data, lines.concat()).unwrap();
+    let mut args = common::tiny_run(&data, &run, 20);
+    let context = args.iter().position(|arg| arg == "--context").unwrap();
+    args[context + 1] = "256".into();
+    let out = netcl().args(args).args(["--vocab", "128"]).output().unwrap();
+    assert!(out.status.success(), "{:?}", texts(&out));
+    let step = std::fs::read_dir(run.join("checkpoints")).unwrap().next().unwrap().unwrap().path();
+    let tokenizer = std::fs::read_to_string(step.join("tokenizer.json")).unwrap();
+    let end = r#""added_tokens": [{ "id": 120, "content": "</s>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false }]"#;
+    let with_end = tokenizer.replace(r#""added_tokens": []"#, end);
+    assert!(with_end != tokenizer, "{tokenizer}");
+    std::fs::write(step.join("tokenizer.json"), with_end).unwrap();
+    (step, run)
 }
 
 /// A server and its address.
@@ -64,7 +89,7 @@ fn post(url: &str, path: &str, key: &str, body: &str) -> String {
 
 #[test]
 fn a_signal_ends_it_and_keys_stay_secret() {
-    let Some(model) = model("serve-signal") else { return };
+    let model = model("serve-signal");
     let (child, url) = serve(&model, &["--api-key", "very-secret", "--log-format", "json"]);
     let body = r#"{"messages": [{"role": "user", "content": "Once"}], "max_tokens": 5}"#;
     let answer = post(&url, "/v1/chat/completions", "very-secret", body);
@@ -109,7 +134,7 @@ fn adapter(folder: &Path) {
 
 #[test]
 fn an_adapter_is_a_model_of_its_own() {
-    let Some(model) = model("serve-lora") else { return };
+    let model = model("serve-lora");
     let folder = common::folder("serve-lora-adapter");
     adapter(&folder);
     let lora = format!("tuned={}", folder.display());
@@ -145,20 +170,45 @@ fn an_adapter_is_a_model_of_its_own() {
     [model, folder].iter().for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
 }
 
-/// The packages of others, where `NETCL_PYTHON` names a Python that has them.
+/// The packages of others, where `NETCL_CLIENTS` or `NETCL_PYTHON` names a Python that has them (`tools/serve_python.sh` makes one).
 #[test]
 fn official_clients_are_answered() {
-    let python = std::env::var("NETCL_PYTHON").unwrap_or_else(|_| "python3".into());
+    let named = std::env::var("NETCL_CLIENTS").or_else(|_| std::env::var("NETCL_PYTHON"));
+    let python = named.unwrap_or_else(|_| "python3".into());
     if !Command::new(&python).args(["-c", "import openai"]).output().is_ok_and(|out| out.status.success()) {
-        println!("skipped: {python} has no openai; name one that has in NETCL_PYTHON");
+        println!(
+            "skipped: {python} has no openai; NETCL_CLIENTS=$(tools/serve_python.sh) names one that has"
+        );
         return;
     }
-    let Some(model) = model("serve-clients") else { return };
+    let model = model("serve-clients");
     let (child, url) = serve(&model, &[]);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/serve_clients.py");
     let out = Command::new(&python).arg(script).arg(&url).output().unwrap();
     let (said, wrong) = texts(&out);
     let log = stopped(child);
     assert!(out.status.success(), "{said}{wrong}{log}");
+    println!("{said}");
     std::fs::remove_dir_all(model).unwrap();
+}
+
+/// What the tests beside this one serve where there are no data.
+#[test]
+fn a_model_that_was_trained_here_is_served() {
+    let folder = common::folder("serve-trained");
+    let (model, _) = trained(&folder);
+    std::fs::write(model.join("chat_template.jinja"), "{% for m in messages %}{{ m.content }}{% endfor %}")
+        .unwrap();
+    let (child, url) = serve(&model, &[]);
+    let body = r#"{"messages": [{"role": "user", "content": "The cat"}], "max_tokens": 200, "response_format": {"type": "json_schema",
+        "json_schema": {"name": "s", "schema": {"enum": ["yes", "no"]}}}}"#;
+    let answer = post(&url, "/v1/chat/completions", "none", body);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(
+        answer.contains(r#""content":"\"yes\"""#) || answer.contains(r#""content":"\"no\"""#),
+        "{answer}"
+    );
+    assert!(answer.contains(r#""finish_reason":"stop""#), "{answer}");
+    stopped(child);
+    std::fs::remove_dir_all(folder).unwrap();
 }
