@@ -150,7 +150,7 @@ fn every_sampler_chooses_in_a_batch_as_alone() {
     let decoder = llama(&device);
     let jobs = jobs(&tokenizer, 12);
     let expected: Vec<Vec<u32>> = jobs.iter().map(|job| alone(&decoder, job).0).collect();
-    let few = EngineOptions { tokens: Some(72), ..OPTIONS };
+    let few = EngineOptions { tokens: Some(56), ..OPTIONS };
     for (options, speculation) in
         [(OPTIONS, Speculation::Off), (few, Speculation::Off), (OPTIONS, Speculation::NGrams)]
     {
