@@ -107,13 +107,78 @@ fn what_cannot_be_served_is_said() {
         let out = netcl().args(["serve", "--port", "0", "--device", &device()]).args(more).output().unwrap();
         (out.status.code(), texts(&out))
     };
-    let (code, (out, err)) = run(&["-m", "none.gguf", "--host", "0.0.0.0"]);
+    let model = model("serve-refused");
+    let (own, file) = (model.to_str().unwrap(), |name: &str| model.join(name).to_str().unwrap().to_owned());
+    let (code, (out, err)) = run(&["-m", "none.gguf"]);
+    assert!(
+        code == Some(1) && out.is_empty() && err.contains("--model none.gguf: there is no such file"),
+        "{err}"
+    );
+    let (code, (out, err)) = run(&["-m", own, "-m", "later=none.gguf"]);
+    assert!(code == Some(1) && out.is_empty() && err.contains("--model none.gguf"), "{err}");
+    let (code, (_, err)) = run(&["-m", own, "--lora", "tuned=none"]);
+    assert!(code == Some(1) && err.contains("--lora none: there is no such file"), "{err}");
+    let (code, (out, err)) = run(&["-m", own, "--host", "0.0.0.0"]);
     assert!(code == Some(1) && out.is_empty() && err.contains("--no-auth"), "{err}");
-    let (code, (_, err)) = run(&["-m", "none.gguf"]);
-    assert!(code == Some(1) && err.contains("none.gguf"), "{err}");
-    let (code, (_, err)) = run(&["-m", "a=x.gguf", "-m", "a=y.gguf"]);
+    let same = format!("a={own}");
+    let (code, (_, err)) = run(&["-m", &same, "-m", &same]);
     assert!(code == Some(1) && err.contains("two models are called a"), "{err}");
-    assert_eq!(run(&["-m", "none.gguf", "--memory", "much"]).0, Some(2));
+    let (code, (_, err)) = run(&["-m", own, "--memory", "10K"]);
+    assert!(code == Some(4) && err.contains("--memory") && err.contains("10.0 KiB"), "{err}");
+    assert_eq!(run(&["-m", own, "--memory", "much"]).0, Some(2));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let out = netcl().args(["serve", "--device", &device(), "-m", own, "--port", &port]).output().unwrap();
+    let (out, err) = (out.status.code(), texts(&out).1);
+    assert!(
+        out == Some(1) && err.contains(&format!("--port {port}")) && err.contains("another program"),
+        "{err}"
+    );
+    let (code, (_, err)) = run(&["-m", own, "--no-auth", "--host", "192.0.2.1"]);
+    assert!(code == Some(1) && err.contains("--host 192.0.2.1 is no address of this machine"), "{err}");
+    // Files of keys, and of models that are none.
+    std::fs::write(model.join("keys"), "# none yet\n\n").unwrap();
+    let (code, (_, err)) = run(&["-m", own, "--api-key-file", &file("keys")]);
+    assert!(code == Some(1) && err.contains("has no key"), "{err}");
+    let (code, (_, err)) = run(&["-m", own, "--api-key-file", &file("absent")]);
+    assert!(code == Some(1) && err.contains("--api-key-file") && err.contains("absent"), "{err}");
+    assert_eq!(run(&["-m", own, "--api-key", "schlüssel"]).0, Some(1));
+    std::fs::write(model.join("text.gguf"), "hello").unwrap();
+    let (code, (_, err)) = run(&["-m", &file("text.gguf")]);
+    assert!(code == Some(1) && err.contains("text.gguf: not a GGUF file"), "{err}");
+    std::fs::create_dir(model.join("empty")).unwrap();
+    let (code, (_, err)) = run(&["-m", &file("empty")]);
+    assert!(code == Some(1) && err.contains("holds no model: expected config.json"), "{err}");
+    std::fs::remove_dir_all(model).unwrap();
+}
+
+/// A file of keys that everybody reads is served with a word about it; so is a model without a tokenizer.
+#[test]
+fn what_is_served_all_the_same_is_said() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let model = model("serve-warned");
+    let keys = model.join("keys");
+    std::fs::write(&keys, "secret\n").unwrap();
+    for (mode, warned) in [(0o644, true), (0o600, false)] {
+        std::fs::set_permissions(&keys, std::fs::Permissions::from_mode(mode)).unwrap();
+        let (child, url) = serve(&model, &["--api-key-file", keys.to_str().unwrap()]);
+        let body = r#"{"prompt": [3, 4], "max_tokens": 1}"#;
+        assert!(post(&url, "/v1/completions", "secret", body).starts_with("HTTP/1.1 200"));
+        let log = stopped(child);
+        assert_eq!(log.contains("chmod 600"), warned, "{log}");
+        assert!(!log.contains("secret"), "{log}");
+    }
+    std::fs::remove_file(model.join("tokenizer.json")).unwrap();
+    let (child, url) = serve(&model, &[]);
+    assert!(
+        post(&url, "/v1/completions", "", r#"{"prompt": [3, 4], "max_tokens": 1}"#)
+            .starts_with("HTTP/1.1 200")
+    );
+    let refused =
+        post(&url, "/v1/chat/completions", "", r#"{"messages": [{"role": "user", "content": "a"}]}"#);
+    assert!(refused.starts_with("HTTP/1.1 400") && refused.contains("no tokenizer"), "{refused}");
+    assert!(stopped(child).contains("has no tokenizer"));
+    std::fs::remove_dir_all(model).unwrap();
 }
 
 /// An adapter of rank 1 as PEFT saves it, for the outputs of the first layer's attention.

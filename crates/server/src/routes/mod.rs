@@ -28,6 +28,11 @@ type Shared = State<Arc<App>>;
 
 /// All of them.
 pub fn all() -> Router<Arc<App>> {
+    of_openai().merge(of_ollama_clients())
+}
+
+/// Pages, OpenAI's interface, and what llama.cpp's server has besides.
+fn of_openai() -> Router<Arc<App>> {
     Router::new()
         .route("/", get(plain::chat_page))
         .route("/device", get(plain::device_page))
@@ -39,15 +44,6 @@ pub fn all() -> Router<Arc<App>> {
         .route("/props", get(plain::props))
         .route("/v1/models", get(plain::models))
         .route("/v1/models/{*name}", get(plain::model))
-        .route("/api/version", get(ollama_models::version))
-        .route("/api/tags", get(ollama_models::tags))
-        .route("/api/ps", get(ollama_models::ps))
-        .route("/api/pull", any(ollama_models::refused))
-        .route("/api/push", any(ollama_models::refused))
-        .route("/api/create", any(ollama_models::refused))
-        .route("/api/copy", any(ollama_models::refused))
-        .route("/api/delete", any(ollama_models::refused))
-        .route("/api/blobs/{*digest}", any(ollama_models::refused))
         .route(
             "/tokenize",
             openai(|app, _, body| Box::pin(async move { plain::tokenize(&app, &body).await })),
@@ -72,6 +68,20 @@ pub fn all() -> Router<Arc<App>> {
             "/v1/embeddings",
             openai(|app, _, body| Box::pin(async move { embeddings::embeddings(&app, &body).await })),
         )
+}
+
+/// Ollama's interface.
+fn of_ollama_clients() -> Router<Arc<App>> {
+    Router::new()
+        .route("/api/version", get(ollama_models::version))
+        .route("/api/tags", get(ollama_models::tags))
+        .route("/api/ps", get(ollama_models::ps))
+        .route("/api/pull", any(ollama_models::refused))
+        .route("/api/push", any(ollama_models::refused))
+        .route("/api/create", any(ollama_models::refused))
+        .route("/api/copy", any(ollama_models::refused))
+        .route("/api/delete", any(ollama_models::refused))
+        .route("/api/blobs/{*digest}", any(ollama_models::refused))
         .route(
             "/api/show",
             of_ollama(|app, _, body| Box::pin(async move { ollama_models::show(&app, &body).await })),

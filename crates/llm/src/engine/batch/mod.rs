@@ -476,21 +476,28 @@ fn sample(
 fn page_count(decoder: &Decoder, options: EngineOptions) -> Result<usize> {
     let EngineOptions { texts, page, cache, tokens, .. } = options;
     let spans: Vec<&Span> = decoder.spans().collect();
+    let bytes_of = |span: &Span| decoder.page_bytes(span.layers.len(), page, cache);
     // Each device for its layers, and all in one memory together.
     let mut fit = (usize::MAX, 0, 0, "");
     for span in &spans {
         let capabilities = span.device.capabilities();
         let sharing = || spans.iter().filter(|other| is_shared(other.device.capabilities(), capabilities));
-        let bytes = |span: &&&Span| decoder.page_bytes(span.layers.len(), page, cache);
-        let all = sharing().fold(0u64, |all, other| all.saturating_add(bytes(&other)));
+        let all = sharing().fold(0u64, |all, other| all.saturating_add(bytes_of(other)));
         let live = taken(sharing().map(|span| &span.device));
-        for (bytes, room) in [(bytes(&span), available(capabilities)), (all, shared(capabilities))] {
+        for (bytes, room) in [(bytes_of(span), available(capabilities)), (all, shared(capabilities))] {
             // Steps and prompts need memory beside the cache.
             let free = room.saturating_sub(live) / 10 * 9;
             let pages = usize::try_from(free / bytes.max(1)).unwrap_or(usize::MAX);
             if pages < fit.0 {
                 fit = (pages, bytes, free, capabilities.id.as_str());
             }
+        }
+    }
+    if let Some(memory) = options.memory {
+        let bytes = spans.iter().fold(0u64, |all, span| all.saturating_add(bytes_of(span)));
+        let pages = usize::try_from(memory / bytes.max(1)).unwrap_or(usize::MAX);
+        if pages < fit.0 {
+            fit = (pages, bytes, memory, "the memory that models may take");
         }
     }
     let (fit, bytes, free, device) = fit;

@@ -30,6 +30,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     texts: 6,
     queue: 64,
     tokens: Some(240),
+    memory: None,
     page: 4,
     chunk: 6,
     cache: CacheType::Weights,

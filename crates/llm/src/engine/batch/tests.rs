@@ -35,6 +35,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     texts: 4,
     queue: 64,
     tokens: Some(160),
+    memory: None,
     page: 4,
     chunk: 6,
     cache: CacheType::Weights,
