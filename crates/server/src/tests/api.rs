@@ -353,7 +353,7 @@ fn models_come_when_they_are_asked_for_and_leave_for_others() {
         assert_eq!(ask(&server, model).ok()["model"], model);
         assert_eq!(loaded(&server), [model == "one", model == "two"]);
         // The cache takes what weights leave of the budget: 8 KiB a page here.
-        let pages = server.client.get("/device/data").ok()["engine"]["pages"].as_u64().unwrap();
+        let pages = server.client.get("/device/data").ok()["engine"]["pages_total"].as_u64().unwrap();
         assert!((1..8).contains(&pages), "{pages}");
     }
 }
