@@ -24,7 +24,8 @@ import sys
 letters = "".join(map(chr, range(32, 127)))
 open(sys.argv[1], "w", encoding="ascii").writelines(f"{i} {letters}\nassistant: The cat sat.\n" for i in range(300))
 PY
-    "$netcl" train --preset char-cpu --layers 1 --heads 2 --width 32 --context 512 --batch 4 --warmup 5 --steps 20 --eval-batches 2 --sample-every 0 \
+    # Large enough that an answer can be stopped before it ends.
+    "$netcl" train --preset char-cpu --layers 4 --heads 4 --width 256 --context 512 --batch 2 --warmup 5 --steps 20 --eval-batches 2 --sample-every 0 \
       --vocab 128 --data "$work/text.txt" --out "$work/run" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
     cp -r "$work"/run/checkpoints/step-* "$model"
     "$python" - "$model/tokenizer.json" <<'PY'
