@@ -25,6 +25,8 @@
 # make aethercl       AetherCL as an OpenCL driver: library, loader's file and the program that runs others on it, in target/aethercl
 # make capi           libnetcl for C: header, libraries, pkg-config file and CMake package in target/capi; its programs, also under valgrind
 #                     and from Python where those are (NETCL_PYTHON names a Python that has NumPy)
+# make serve-check    `netcl serve` asked by openai, ollama, litellm, instructor and headless Chromium (pip installs them in target; CHROMIUM
+#                     names a browser, without it playwright fetches one; MODEL a model with a chat template)
 
 PEER ?= auto
 SECONDS ?= 3600
@@ -126,9 +128,8 @@ fuzz:
 peers:
 	$(CARGO) test --package netcl-llm --lib -- --nocapture peer_tests the_python_package
 
-# `netcl serve` in a browser (pip install playwright); MODEL is any; tools/serve_clients.py asks a running server, whose model needs a chat template.
 serve-check: build
-	python3 tools/serve_page_check.py --netcl target/release/netcl --model $(MODEL) $(if $(CHROMIUM),--chromium $(CHROMIUM))
+	CHROMIUM="$(CHROMIUM)" tools/serve_check.sh $(NETCL) $(MODEL)
 
 # The page of `aethercl run --html` in a browser (pip install playwright).
 report-check: aethercl

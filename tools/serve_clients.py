@@ -121,6 +121,11 @@ def tools(client, model):
         assert call.name == "person" and value["name"] in ("ada", "bob") and 0 <= value["n"] <= 9 and len(value) == 2
         assert "".join(d.function.arguments or "" for d in deltas) == call.arguments and len(deltas) > 2
     assert whole > 0, "no call was complete"
+    other = {"type": "function", "function": {"name": "other", "parameters": SCHEMA}}
+    allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "person"}}]}
+    choice = {"type": "allowed_tools", "allowed_tools": allowed}
+    answer = client.chat.completions.create(**{**ask, "tools": [other, tool]}, tool_choice=choice, seed=0).choices[0]
+    assert all(call.function.name == "person" for call in answer.message.tool_calls or []) and not answer.message.content
 
 
 @check
@@ -186,6 +191,8 @@ def ollama(client, model):
     parts = list(own.chat(model, USER, options=options, stream=True))
     assert "".join(p.message.content for p in parts) == whole.message.content and parts[-1].done
     assert own.generate(model, "Once", options=options).done and len(own.embed(model, "a cat").embeddings) == 1
+    assert len(own.embeddings(model, "a cat").embedding) > 1 and model in [m.model for m in own.ps().models]
+    assert own.generate(model).done_reason == "load", "an empty request loads a model"
     try:
         own.chat("no such model", USER)
         raise AssertionError("no error")

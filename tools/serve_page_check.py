@@ -19,9 +19,9 @@ from pathlib import Path
 from playwright.sync_api import expect, sync_playwright
 
 
-def start(netcl, model):
+def start(netcl, model, more=()):
     """The server, and its address, which is its first line."""
-    server = subprocess.Popen([netcl, "serve", "-m", model, "--port", "0"], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen([netcl, "serve", "-m", model, "--port", "0", *more], stdout=subprocess.PIPE, text=True)
     return server, server.stdout.readline().strip()
 
 

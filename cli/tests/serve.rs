@@ -10,20 +10,45 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A model with a tokenizer of the data beside the repository, with a chat template; without it the test says that it is skipped.
-fn model(name: &str) -> Option<PathBuf> {
+/// A small model with a chat template: that of the data beside the repository, or else one that is trained for a second.
+fn model(name: &str) -> PathBuf {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/models/stories260K/hf");
-    if !from.exists() {
-        println!("skipped: {} is not there", from.display());
-        return None;
-    }
     let folder = common::folder(name);
-    for file in ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
-        std::fs::write(folder.join(file), std::fs::read(from.join(file)).unwrap()).unwrap();
+    let copy = |from: &Path, files: &[&str]| {
+        files.iter().for_each(|file| {
+            std::fs::write(folder.join(file), std::fs::read(from.join(file)).unwrap()).unwrap()
+        });
+    };
+    if from.exists() {
+        copy(&from, &["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]);
+    } else {
+        let (trained, run) = trained(&folder);
+        copy(&trained, &["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]);
+        std::fs::remove_dir_all(run).unwrap();
     }
     let template = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}assistant:";
     std::fs::write(folder.join("chat_template.jinja"), template).unwrap();
-    Some(folder)
+    folder
+}
+
+/// A model of characters with a token that ends a text, and the run's folder.
+fn trained(folder: &Path) -> (PathBuf, PathBuf) {
+    let (data, run) = (folder.join("text.txt"), folder.join("run"));
+    let letters: String = (' '..='~').collect();
+    let lines: Vec<String> = (0..300).map(|i| format!("{i} {letters}\nassistant: The cat sat.\n")).collect();
+    std::fs::write(&data, lines.concat()).unwrap();
+    let mut args = common::tiny_run(&data, &run, 20);
+    let context = args.iter().position(|arg| arg == "--context").unwrap();
+    args[context + 1] = "256".into();
+    let out = netcl().args(args).args(["--vocab", "128"]).output().unwrap();
+    assert!(out.status.success(), "{:?}", texts(&out));
+    let step = std::fs::read_dir(run.join("checkpoints")).unwrap().next().unwrap().unwrap().path();
+    let tokenizer = std::fs::read_to_string(step.join("tokenizer.json")).unwrap();
+    let end = r#""added_tokens": [{ "id": 120, "content": "</s>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false }]"#;
+    let with_end = tokenizer.replace(r#""added_tokens": []"#, end);
+    assert!(with_end != tokenizer, "{tokenizer}");
+    std::fs::write(step.join("tokenizer.json"), with_end).unwrap();
+    (step, run)
 }
 
 /// A server and its address.
@@ -64,7 +89,7 @@ fn post(url: &str, path: &str, key: &str, body: &str) -> String {
 
 #[test]
 fn a_signal_ends_it_and_keys_stay_secret() {
-    let Some(model) = model("serve-signal") else { return };
+    let model = model("serve-signal");
     let (child, url) = serve(&model, &["--api-key", "very-secret", "--log-format", "json"]);
     let body = r#"{"messages": [{"role": "user", "content": "Once"}], "max_tokens": 5}"#;
     let answer = post(&url, "/v1/chat/completions", "very-secret", body);
@@ -82,13 +107,78 @@ fn what_cannot_be_served_is_said() {
         let out = netcl().args(["serve", "--port", "0", "--device", &device()]).args(more).output().unwrap();
         (out.status.code(), texts(&out))
     };
-    let (code, (out, err)) = run(&["-m", "none.gguf", "--host", "0.0.0.0"]);
+    let model = model("serve-refused");
+    let (own, file) = (model.to_str().unwrap(), |name: &str| model.join(name).to_str().unwrap().to_owned());
+    let (code, (out, err)) = run(&["-m", "none.gguf"]);
+    assert!(
+        code == Some(1) && out.is_empty() && err.contains("--model none.gguf: there is no such file"),
+        "{err}"
+    );
+    let (code, (out, err)) = run(&["-m", own, "-m", "later=none.gguf"]);
+    assert!(code == Some(1) && out.is_empty() && err.contains("--model none.gguf"), "{err}");
+    let (code, (_, err)) = run(&["-m", own, "--lora", "tuned=none"]);
+    assert!(code == Some(1) && err.contains("--lora none: there is no such file"), "{err}");
+    let (code, (out, err)) = run(&["-m", own, "--host", "0.0.0.0"]);
     assert!(code == Some(1) && out.is_empty() && err.contains("--no-auth"), "{err}");
-    let (code, (_, err)) = run(&["-m", "none.gguf"]);
-    assert!(code == Some(1) && err.contains("none.gguf"), "{err}");
-    let (code, (_, err)) = run(&["-m", "a=x.gguf", "-m", "a=y.gguf"]);
+    let same = format!("a={own}");
+    let (code, (_, err)) = run(&["-m", &same, "-m", &same]);
     assert!(code == Some(1) && err.contains("two models are called a"), "{err}");
-    assert_eq!(run(&["-m", "none.gguf", "--memory", "much"]).0, Some(2));
+    let (code, (_, err)) = run(&["-m", own, "--memory", "10K"]);
+    assert!(code == Some(4) && err.contains("--memory") && err.contains("10.0 KiB"), "{err}");
+    assert_eq!(run(&["-m", own, "--memory", "much"]).0, Some(2));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let out = netcl().args(["serve", "--device", &device(), "-m", own, "--port", &port]).output().unwrap();
+    let (out, err) = (out.status.code(), texts(&out).1);
+    assert!(
+        out == Some(1) && err.contains(&format!("--port {port}")) && err.contains("another program"),
+        "{err}"
+    );
+    let (code, (_, err)) = run(&["-m", own, "--no-auth", "--host", "192.0.2.1"]);
+    assert!(code == Some(1) && err.contains("--host 192.0.2.1 is no address of this machine"), "{err}");
+    // Files of keys, and of models that are none.
+    std::fs::write(model.join("keys"), "# none yet\n\n").unwrap();
+    let (code, (_, err)) = run(&["-m", own, "--api-key-file", &file("keys")]);
+    assert!(code == Some(1) && err.contains("has no key"), "{err}");
+    let (code, (_, err)) = run(&["-m", own, "--api-key-file", &file("absent")]);
+    assert!(code == Some(1) && err.contains("--api-key-file") && err.contains("absent"), "{err}");
+    assert_eq!(run(&["-m", own, "--api-key", "schlüssel"]).0, Some(1));
+    std::fs::write(model.join("text.gguf"), "hello").unwrap();
+    let (code, (_, err)) = run(&["-m", &file("text.gguf")]);
+    assert!(code == Some(1) && err.contains("text.gguf: not a GGUF file"), "{err}");
+    std::fs::create_dir(model.join("empty")).unwrap();
+    let (code, (_, err)) = run(&["-m", &file("empty")]);
+    assert!(code == Some(1) && err.contains("holds no model: expected config.json"), "{err}");
+    std::fs::remove_dir_all(model).unwrap();
+}
+
+/// A file of keys that everybody reads is served with a word about it; so is a model without a tokenizer.
+#[test]
+fn what_is_served_all_the_same_is_said() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let model = model("serve-warned");
+    let keys = model.join("keys");
+    std::fs::write(&keys, "secret\n").unwrap();
+    for (mode, warned) in [(0o644, true), (0o600, false)] {
+        std::fs::set_permissions(&keys, std::fs::Permissions::from_mode(mode)).unwrap();
+        let (child, url) = serve(&model, &["--api-key-file", keys.to_str().unwrap()]);
+        let body = r#"{"prompt": [3, 4], "max_tokens": 1}"#;
+        assert!(post(&url, "/v1/completions", "secret", body).starts_with("HTTP/1.1 200"));
+        let log = stopped(child);
+        assert_eq!(log.contains("chmod 600"), warned, "{log}");
+        assert!(!log.contains("secret"), "{log}");
+    }
+    std::fs::remove_file(model.join("tokenizer.json")).unwrap();
+    let (child, url) = serve(&model, &[]);
+    assert!(
+        post(&url, "/v1/completions", "", r#"{"prompt": [3, 4], "max_tokens": 1}"#)
+            .starts_with("HTTP/1.1 200")
+    );
+    let refused =
+        post(&url, "/v1/chat/completions", "", r#"{"messages": [{"role": "user", "content": "a"}]}"#);
+    assert!(refused.starts_with("HTTP/1.1 400") && refused.contains("no tokenizer"), "{refused}");
+    assert!(stopped(child).contains("has no tokenizer"));
+    std::fs::remove_dir_all(model).unwrap();
 }
 
 /// An adapter of rank 1 as PEFT saves it, for the outputs of the first layer's attention.
@@ -109,7 +199,7 @@ fn adapter(folder: &Path) {
 
 #[test]
 fn an_adapter_is_a_model_of_its_own() {
-    let Some(model) = model("serve-lora") else { return };
+    let model = model("serve-lora");
     let folder = common::folder("serve-lora-adapter");
     adapter(&folder);
     let lora = format!("tuned={}", folder.display());
@@ -145,20 +235,45 @@ fn an_adapter_is_a_model_of_its_own() {
     [model, folder].iter().for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
 }
 
-/// The packages of others, where `NETCL_PYTHON` names a Python that has them.
+/// The packages of others, where `NETCL_CLIENTS` or `NETCL_PYTHON` names a Python that has them (`tools/serve_python.sh` makes one).
 #[test]
 fn official_clients_are_answered() {
-    let python = std::env::var("NETCL_PYTHON").unwrap_or_else(|_| "python3".into());
+    let named = std::env::var("NETCL_CLIENTS").or_else(|_| std::env::var("NETCL_PYTHON"));
+    let python = named.unwrap_or_else(|_| "python3".into());
     if !Command::new(&python).args(["-c", "import openai"]).output().is_ok_and(|out| out.status.success()) {
-        println!("skipped: {python} has no openai; name one that has in NETCL_PYTHON");
+        println!(
+            "skipped: {python} has no openai; NETCL_CLIENTS=$(tools/serve_python.sh) names one that has"
+        );
         return;
     }
-    let Some(model) = model("serve-clients") else { return };
+    let model = model("serve-clients");
     let (child, url) = serve(&model, &[]);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/serve_clients.py");
     let out = Command::new(&python).arg(script).arg(&url).output().unwrap();
     let (said, wrong) = texts(&out);
     let log = stopped(child);
     assert!(out.status.success(), "{said}{wrong}{log}");
+    println!("{said}");
     std::fs::remove_dir_all(model).unwrap();
+}
+
+/// What the tests beside this one serve where there are no data.
+#[test]
+fn a_model_that_was_trained_here_is_served() {
+    let folder = common::folder("serve-trained");
+    let (model, _) = trained(&folder);
+    std::fs::write(model.join("chat_template.jinja"), "{% for m in messages %}{{ m.content }}{% endfor %}")
+        .unwrap();
+    let (child, url) = serve(&model, &[]);
+    let body = r#"{"messages": [{"role": "user", "content": "The cat"}], "max_tokens": 200, "response_format": {"type": "json_schema",
+        "json_schema": {"name": "s", "schema": {"enum": ["yes", "no"]}}}}"#;
+    let answer = post(&url, "/v1/chat/completions", "none", body);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(
+        answer.contains(r#""content":"\"yes\"""#) || answer.contains(r#""content":"\"no\"""#),
+        "{answer}"
+    );
+    assert!(answer.contains(r#""finish_reason":"stop""#), "{answer}");
+    stopped(child);
+    std::fs::remove_dir_all(folder).unwrap();
 }

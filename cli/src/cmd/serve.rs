@@ -58,7 +58,7 @@ pub struct Args {
     /// Storage of keys and values: that of the weights, or 8 bits with a scale for every 32 elements
     #[arg(long, value_name = "TYPE", default_value = "weights", value_parser = named(&CacheType::NAMES))]
     cache_type: CacheType,
-    /// Bytes that models may take on the devices together, such as 20G; without it as many as there are
+    /// Bytes that models and their caches may take on the devices together, such as 20G; without it as many as there are
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     memory: Option<u64>,
     /// Seconds that running answers have to end after a signal
@@ -139,13 +139,25 @@ impl Args {
     fn keys(&self) -> Result<Vec<String>> {
         let mut keys = self.api_key.clone();
         if let Some(file) = &self.api_key_file {
-            let text = std::fs::read_to_string(file).map_err(|e| Error::io("reading", file, &e))?;
+            let text = std::fs::read_to_string(file)
+                .map_err(|e| Error::io("reading the keys of --api-key-file", file, &e))?;
+            if others_read(file) {
+                let file = file.display();
+                tracing::warn!("other users of this machine can read the keys in {file}: chmod 600 {file}");
+            }
             let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
             let before = keys.len();
             keys.extend(lines.map(str::to_owned));
             if keys.len() == before {
                 return Err(Error::format(format!("{} has no key: expected one a line", file.display())));
             }
+        }
+        let sent = |byte: u8| (b' '..=b'~').contains(&byte);
+        if let Some(at) = keys.iter().position(|key| !key.bytes().all(sent)) {
+            return Err(Error::format(format!(
+                "key {} of --api-key and --api-key-file has a character that no header of a request can carry: use ASCII",
+                at + 1
+            )));
         }
         match keys.iter().any(|key| key.trim().is_empty()) {
             true => Err(Error::format("--api-key: a key is empty")),
@@ -171,7 +183,30 @@ impl Args {
             let adapters = vec![(path.clone(), 1.0)];
             specs.push(ModelSpec { name: name.clone(), path: base.clone(), adapters });
         }
-        Ok(specs)
+        // Models that are loaded later are looked for now.
+        let paths = specs.iter().flat_map(|spec| {
+            let adapters = spec.adapters.iter().map(|(path, _)| ("--lora", path));
+            [("--model", &spec.path)].into_iter().chain(adapters)
+        });
+        let absent = paths.into_iter().find(|(_, path)| !path.exists());
+        let error = absent.map(|(flag, path)| {
+            Error::format(format!("{flag} {}: there is no such file or folder", path.display()))
+        });
+        error.map_or(Ok(specs), Err)
+    }
+}
+
+/// Whether a file is readable by every user of this machine.
+fn others_read(file: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::metadata(file).is_ok_and(|file| file.permissions().mode() & 0o004 != 0)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = file;
+        false
     }
 }
 

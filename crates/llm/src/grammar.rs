@@ -215,40 +215,11 @@ mod tests {
 
     /// The bytes, and pieces of JSON that cross its borders.
     fn tokenizer() -> Tokenizer {
-        let mut tokens: Vec<String> = (0..256).map(|b| format!("<0x{b:02X}>")).collect();
-        let mut kinds = vec![TokenKind::Byte; 256];
-        let words = [
-            "</s>",
-            "<|im_end|>",
-            "{\"",
-            "\":",
-            "\": ",
-            "\",",
-            "true",
-            "false",
-            "12",
-            "]}",
-            "}}",
-            "▁▁",
-            "name",
-            "é",
-            "\"}",
-        ];
-        for word in words {
-            tokens.push(word.into());
-            kinds.push(if word.starts_with("<") { TokenKind::Control } else { TokenKind::Normal });
-        }
-        let scores = vec![0.0; tokens.len()];
-        let vocab = Vocab {
-            model: "llama".into(),
-            tokens,
-            kinds,
-            scores,
-            eos: Some(256),
-            unknown: Some(256),
-            ..Vocab::default()
-        };
-        Tokenizer::from_vocab(&vocab).unwrap()
+        let controls = ["</s>", "<|im_end|>"].map(|word| (word, TokenKind::Control));
+        let words =
+            ["{\"", "\":", "\": ", "\",", "true", "false", "12", "]}", "}}", "▁▁", "name", "é", "\"}"];
+        let words = words.map(|word| (word, TokenKind::Normal));
+        Tokenizer::from_vocab(&Vocab::of_bytes(&[&controls[..], &words].concat())).unwrap()
     }
 
     /// A text of tokens drawn from those that are allowed; the end as soon as it may come.

@@ -74,7 +74,15 @@ impl ApiError {
 
     /// 404: no such address.
     pub fn no_route(method: &str, path: &str) -> Self {
-        let message = format!("There is no {method} {path} here");
+        let hint = match path.trim_start_matches('/').split('/').next() {
+            Some("chat" | "completions" | "embeddings" | "models" | "responses") => {
+                format!(
+                    "; clients of OpenAI's interface take this server's address with /v1 behind it: /v1{path}"
+                )
+            }
+            _ => "; /openapi.json lists what there is".into(),
+        };
+        let message = format!("There is no {method} {path} here{hint}");
         Self {
             code: Some("unknown_url"),
             ..Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message)

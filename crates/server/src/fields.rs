@@ -17,6 +17,9 @@ impl Fields {
     /// # Errors
     /// 400 for what is no JSON or no object.
     pub fn of_body(body: &[u8]) -> ApiResult<Self> {
+        if body.is_empty() {
+            return Err(ApiError::invalid("The body of the request is empty, expected an object of JSON"));
+        }
         let value: Value = serde_json::from_slice(body)
             .map_err(|e| ApiError::invalid(format!("The body of the request is not valid JSON: {e}")))?;
         match value {

@@ -12,6 +12,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use netcl::device::{Error, Result};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -57,9 +58,22 @@ pub fn router(app: &Arc<App>) -> Router {
 pub async fn bind(app: &App) -> Result<(TcpListener, SocketAddr)> {
     let (host, port) = (app.options.host.trim_matches(['[', ']']), app.options.port);
     let wrong = |e: std::io::Error| {
-        Error::new(netcl::device::ErrorKind::Io, format!("listening on {host}:{port}: {e}"))
+        let message = match e.kind() {
+            ErrorKind::AddrInUse => format!(
+                "--port {port} of {host} is taken by another program: choose another one, or 0 for one that is free"
+            ),
+            ErrorKind::AddrNotAvailable => format!(
+                "--host {host} is no address of this machine: 127.0.0.1 serves it alone, 0.0.0.0 all that reach it"
+            ),
+            ErrorKind::PermissionDenied => format!(
+                "--port {port} may not be taken by this user: those below 1024 are often the system's, choose another one"
+            ),
+            _ => format!("listening on {host}:{port}: {e}"),
+        };
+        Error::new(netcl::device::ErrorKind::Io, message)
     };
-    let mut addresses = lookup_host((host, port)).await.map_err(wrong)?;
+    let unknown = |e| Error::format(format!("--host {host} is neither an address nor a known name: {e}"));
+    let mut addresses = lookup_host((host, port)).await.map_err(unknown)?;
     let Some(address) = addresses.next() else {
         return Err(Error::format(format!("--host {host} is no address of this machine")));
     };

@@ -154,11 +154,17 @@ impl Drop for Running {
 }
 
 impl Loaded {
-    /// Loads a model on a thread of its own, which keeps it until this is dropped.
+    /// Loads a model on a thread of its own, which keeps it until this is dropped. All models together take `budget` bytes on their devices at most, with
+    /// their caches, and without what a step needs besides.
     ///
     /// # Errors
     /// Those of [`LoadedModel::open_adapted`] and of its engine.
-    pub async fn open(spec: &ModelSpec, options: &ModelOptions, metrics: OfModel) -> Result<Self> {
+    pub async fn open(
+        spec: &ModelSpec,
+        options: &ModelOptions,
+        budget: Option<u64>,
+        metrics: OfModel,
+    ) -> Result<Self> {
         let (commands, heard) = std::sync::mpsc::channel();
         let (tell, ready) = oneshot::channel();
         let (own, with) = (spec.clone(), options.clone());
@@ -171,7 +177,10 @@ impl Loaded {
                 Err(error) => return drop(tell.send(Err(error))),
             };
             let sampled = Sampled::new(&with.devices, with.profile);
-            let begin = || Worker::new(&model, with.engine_options(), Arc::clone(&seen), metrics, sampled);
+            // What the weights have left of what all models may take.
+            let memory = budget.map(|budget| budget.saturating_sub(live(&with.devices)));
+            let engine = EngineOptions { memory, ..with.engine_options() };
+            let begin = || Worker::new(&model, engine, Arc::clone(&seen), metrics, sampled);
             let (mut worker, engine) = match guarded("the engine", begin).and_then(|worker| worker) {
                 Ok(worker) => worker,
                 Err(error) => return drop(tell.send(Err(error))),
@@ -389,6 +398,9 @@ fn load(spec: &ModelSpec, options: &ModelOptions) -> Result<(LoadedModel, u64)> 
     let began = Instant::now();
     let model =
         LoadedModel::open_adapted(&spec.path, &spec.adapters, &options.devices, how, &mut |_| Ok(()))?;
+    if model.tokenizer().is_err() {
+        tracing::warn!(model = %spec.name, "{} has no tokenizer: the model takes prompts of token ids alone, by /v1/completions", spec.path.display());
+    }
     let seconds = began.elapsed().as_secs_f64();
     let (context, trained) = (model.context(), model.trained_context());
     tracing::info!(model = %spec.name, seconds, context, "loaded {}", spec.path.display());

@@ -153,7 +153,7 @@ impl Models {
         loop {
             let opened = match self.over_budget(entry) {
                 Some(error) => Err(error),
-                None => Loaded::open(&entry.spec, &self.options, entry.metrics.clone()).await,
+                None => Loaded::open(&entry.spec, &self.options, self.budget, entry.metrics.clone()).await,
             };
             match opened {
                 Ok(loaded) => {
@@ -181,7 +181,7 @@ impl Models {
         let (taken, wanted) = (live(&self.options.devices), needs.weights());
         (taken.saturating_add(wanted) > budget).then(|| {
             Error::memory(format!(
-                "the model {} needs {} for its weights; of the {} that models may take {} are taken",
+                "the model {} needs {} for its weights; of the {} that --memory lets models take, {} are taken",
                 entry.spec.name,
                 netcl::device::human(wanted),
                 netcl::device::human(budget),

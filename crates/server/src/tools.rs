@@ -24,6 +24,8 @@ pub struct Tools {
     pub strict: Vec<bool>,
     /// Which have to be called.
     pub choice: Choice,
+    /// Those that may be called, by their places in the list; all without it.
+    pub allowed: Option<Vec<usize>>,
     /// Whether there may be several calls.
     pub parallel: bool,
 }
@@ -46,7 +48,7 @@ impl Tools {
                 }
             });
         }
-        Ok(Self { list, strict, choice: Choice::Auto, parallel: true })
+        Ok(Self { list, strict, choice: Choice::Auto, allowed: None, parallel: true })
     }
 
     /// The name of a function.
@@ -54,11 +56,12 @@ impl Tools {
         self.list.get(at).and_then(|tool| tool["function"]["name"].as_str()).unwrap_or_default()
     }
 
-    /// Functions that an answer may call.
-    pub fn callable(&self) -> std::ops::Range<usize> {
-        match self.choice {
-            Choice::Function(at) => at..at + 1,
-            _ => 0..self.list.len(),
+    /// Functions that an answer may call, by their places in the list.
+    pub fn callable(&self) -> Vec<usize> {
+        match (self.choice, &self.allowed) {
+            (Choice::Function(at), _) => vec![at],
+            (_, Some(allowed)) => allowed.clone(),
+            (_, None) => (0..self.list.len()).collect(),
         }
     }
 
@@ -74,7 +77,7 @@ impl Tools {
 
     /// Whether the request says more than which functions there are.
     pub fn is_bound(&self) -> bool {
-        self.is_forced() || !self.parallel || self.strict.contains(&true)
+        self.is_forced() || !self.parallel || self.allowed.is_some() || self.strict.contains(&true)
     }
 
     /// The schema that arguments of a function have to follow, and the field that it stands in.
@@ -124,6 +127,7 @@ impl Tools {
 pub fn choice(fields: &mut Fields, tools: Option<Vec<Value>>) -> ApiResult<Option<Tools>> {
     let mut tools = tools.map(Tools::new).transpose()?;
     let parallel = fields.flag("parallel_tool_calls")?.unwrap_or(true);
+    let mut allowed = None;
     let choice = match fields.any("tool_choice") {
         None => Choice::Auto,
         Some(Value::String(word)) => match word.as_str() {
@@ -137,32 +141,85 @@ pub fn choice(fields: &mut Fields, tools: Option<Vec<Value>>) -> ApiResult<Optio
                 ));
             }
         },
-        Some(Value::Object(named)) => Choice::Function(function(&named, tools.as_ref())?),
+        Some(Value::Object(some)) if some.get("type").is_some_and(|kind| kind == "allowed_tools") => {
+            let (choice, found) = allowed_tools(some, tools.as_ref())?;
+            allowed = Some(found);
+            choice
+        }
+        Some(Value::Object(named)) => {
+            Choice::Function(function(&named, tools.as_ref(), &["type", "function", "name"])?)
+        }
         Some(other) => return Err(wrong("tool_choice", &other, "a string or an object")),
     };
-    if tools.is_none() && choice != Choice::Auto {
+    if tools.is_none() && (choice != Choice::Auto || allowed.is_some()) {
         return Err(ApiError::field("tool_choice", "tool_choice: a call is wanted, and tools are not given"));
     }
     if let Some(tools) = &mut tools {
-        (tools.choice, tools.parallel) = (choice, parallel);
+        (tools.choice, tools.allowed, tools.parallel) = (choice, allowed, parallel);
     }
     Ok(tools)
 }
 
-/// `{"type": "function", "function": {"name": …}}`, or flat as `/v1/responses` has it.
-fn function(choice: &Map<String, Value>, tools: Option<&Tools>) -> ApiResult<usize> {
-    let wrong = |message: String| ApiError::field("tool_choice", format!("tool_choice: {message}"));
-    match choice.get("type").and_then(Value::as_str) {
-        Some("function") => {}
-        other => return Err(wrong(format!("the type {other:?} is not supported, \"function\" is"))),
+fn wrong_choice(message: impl std::fmt::Display) -> ApiError {
+    ApiError::field("tool_choice", format!("tool_choice: {message}"))
+}
+
+/// `{"type": "function", "function": {"name": …}}`, or flat as `/v1/responses` has it, with no other fields than `known`.
+fn function(choice: &Map<String, Value>, tools: Option<&Tools>, known: &[&str]) -> ApiResult<usize> {
+    match choice.get("type") {
+        Some(Value::String(kind)) if kind == "function" => {}
+        None => return Err(wrong_choice("the type is missing, expected \"function\"")),
+        Some(other) => {
+            return Err(wrong_choice(format!("the type {other} is not supported, \"function\" is")));
+        }
+    }
+    if let Some(key) = choice.keys().find(|key| !known.contains(&key.as_str())) {
+        return Err(wrong_choice(format!("the field {key} is not supported")));
     }
     let name =
         choice.get("function").and_then(|function| function.get("name")).or_else(|| choice.get("name"));
     let Some(name) = name.and_then(Value::as_str) else {
-        return Err(wrong("the function's name is missing".into()));
+        return Err(wrong_choice("the function's name is missing"));
     };
     let known = tools.and_then(|tools| (0..tools.list.len()).find(|at| tools.name(*at) == name));
-    known.ok_or_else(|| wrong(format!("there is no function {name:?} among tools")))
+    known.ok_or_else(|| wrong_choice(format!("there is no function {name:?} among tools")))
+}
+
+/// `{"type": "allowed_tools", "allowed_tools": {"mode": …, "tools": […]}}`, or flat as `/v1/responses` has it: the functions that may be called, in the
+/// order of `tools`, and whether one has to be.
+fn allowed_tools(mut choice: Map<String, Value>, tools: Option<&Tools>) -> ApiResult<(Choice, Vec<usize>)> {
+    choice.shift_remove("type");
+    let mut inner = match choice.shift_remove("allowed_tools") {
+        None => std::mem::take(&mut choice),
+        Some(Value::Object(inner)) => inner,
+        Some(other) => return Err(wrong("tool_choice.allowed_tools", &other, "an object")),
+    };
+    let mode = match inner.shift_remove("mode").as_ref().and_then(Value::as_str) {
+        Some("auto") => Choice::Auto,
+        Some("required") => Choice::Required,
+        _ => return Err(wrong_choice("allowed_tools needs a mode, \"auto\" or \"required\"")),
+    };
+    let Some(Value::Array(list)) = inner.shift_remove("tools") else {
+        return Err(wrong_choice("allowed_tools needs tools, a list of functions"));
+    };
+    if let Some(key) = choice.keys().chain(inner.keys()).next() {
+        return Err(wrong_choice(format!("the field {key} of allowed_tools is not supported")));
+    }
+    let mut places = Vec::new();
+    for one in &list {
+        let Some(one) = one.as_object() else {
+            return Err(wrong_choice("allowed_tools.tools: expected objects that name functions"));
+        };
+        // Whole definitions may stand here; the name says which function is meant.
+        let known = ["type", "function", "name", "description", "parameters", "strict"];
+        places.push(function(one, tools, &known)?);
+    }
+    if places.is_empty() {
+        return Err(wrong_choice("allowed_tools.tools is empty: use \"none\" for no calls"));
+    }
+    places.sort_unstable();
+    places.dedup();
+    Ok((mode, places))
 }
 
 #[cfg(test)]
@@ -188,16 +245,34 @@ mod tests {
         assert_eq!(auto.schema(1).unwrap().0, json!({ "type": "object" }));
         assert_eq!(auto.property("f", "x"), Some(&json!({ "type": "integer" })));
         let named = with(json!({ "type": "function", "function": { "name": "g" } }), true).unwrap().unwrap();
-        assert_eq!((named.callable(), named.is_forced()), (1..2, true));
+        assert_eq!((named.callable(), named.is_forced()), (vec![1], true));
         assert_eq!(named.schema(1).unwrap().0["additionalProperties"], false);
         let flat = with(json!({ "type": "function", "name": "f" }), false).unwrap().unwrap();
         assert!(flat.choice == Choice::Function(0) && !flat.parallel);
         assert!(with("none".into(), true).unwrap().is_none());
+        let one = json!({ "type": "function", "function": { "name": "g" } });
+        let inner = json!({ "mode": "auto", "tools": [one] });
+        let allowed =
+            with(json!({ "type": "allowed_tools", "allowed_tools": inner }), true).unwrap().unwrap();
+        assert_eq!((allowed.callable(), allowed.is_forced(), allowed.is_bound()), (vec![1], false, true));
+        assert_eq!(allowed.list.len(), 2, "the model is told of all");
+        let both = json!([{ "type": "function", "name": "g" }, { "type": "function", "name": "f" }]);
+        let allowed = json!({ "type": "allowed_tools", "mode": "required", "tools": both });
+        let allowed = with(allowed, true).unwrap().unwrap();
+        assert!(allowed.callable() == [0, 1] && allowed.is_forced() && allowed.may_be_several());
         for wrong in [
             json!("sometimes"),
             json!(3),
             json!({ "type": "function", "name": "h" }),
             json!({ "type": "custom" }),
+            json!({ "type": 3 }),
+            json!({ "type": "function", "name": "f", "strict": true }),
+            json!({ "type": "allowed_tools" }),
+            json!({ "type": "allowed_tools", "mode": "sometimes", "tools": [{ "type": "function", "name": "f" }] }),
+            json!({ "type": "allowed_tools", "mode": "auto", "tools": [] }),
+            json!({ "type": "allowed_tools", "mode": "auto", "tools": [{ "type": "mcp", "server_label": "f" }] }),
+            json!({ "type": "allowed_tools", "mode": "auto", "tools": [{ "type": "function", "name": "h" }] }),
+            json!({ "type": "allowed_tools", "mode": "auto", "tools": [{ "type": "function", "name": "f" }], "more": 1 }),
         ] {
             assert_eq!(with(wrong, true).unwrap_err().param.as_deref(), Some("tool_choice"));
         }

@@ -9,21 +9,7 @@ use std::path::Path;
 
 /// The bytes and an end.
 fn tokenizer() -> Tokenizer {
-    let mut tokens: Vec<String> = (0..256).map(|b| format!("<0x{b:02X}>")).collect();
-    let mut kinds = vec![TokenKind::Byte; 256];
-    tokens.push("</s>".into());
-    kinds.push(TokenKind::Control);
-    let scores = vec![0.0; tokens.len()];
-    let vocab = Vocab {
-        model: "llama".into(),
-        tokens,
-        kinds,
-        scores,
-        eos: Some(256),
-        unknown: Some(256),
-        ..Vocab::default()
-    };
-    Tokenizer::from_vocab(&vocab).unwrap()
+    Tokenizer::from_vocab(&Vocab::of_bytes(&[("</s>", TokenKind::Control)])).unwrap()
 }
 
 /// What became of a file's cases.

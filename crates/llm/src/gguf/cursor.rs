@@ -32,7 +32,7 @@ impl<'a> Cursor<'a> {
     pub fn take(&mut self, n: usize) -> Result<&'a [u8]> {
         if n > self.left() {
             return Err(Error::format(format!(
-                "{n} bytes at byte {}, where the file has {} left",
+                "{n} bytes at byte {}, where the file has {} left: it is damaged or was not copied to its end",
                 self.at,
                 self.left()
             )));

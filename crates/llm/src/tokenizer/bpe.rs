@@ -18,9 +18,6 @@ pub(super) struct Bpe {
     pub pre: &'static Pre,
 }
 
-/// Words that the library keeps the tokens of, for each thread; none where a word is a line of text, which does not come twice.
-const CACHED: usize = 10_000;
-
 impl Bpe {
     /// # Errors
     /// `Format` for an unknown `pre`, without merges, or for a merge of tokens that are not there.
@@ -34,11 +31,12 @@ impl Bpe {
         let ids = vocab.by_text(|kind| !kind.is_special())?;
         let merges = merges(vocab, &ids)?;
         let ids: tokenizers::models::bpe::Vocab = ids.into_iter().map(|(t, id)| (t.to_owned(), id)).collect();
+        // The library would keep ten thousand words of up to 255 bytes in each thread, also when this is gone: up to 8 KB each.
         let model = BPE::builder()
             .vocab_and_merges(ids, merges)
             .byte_fallback(pre.alphabet == Alphabet::Text)
             .ignore_merges(pre.ignore_merges)
-            .cache_capacity(if pre.alphabet == Alphabet::Text { 0 } else { CACHED })
+            .cache_capacity(0)
             .build()
             .map_err(|e| wrong("merges", e))?;
         Ok(Self { model, splitter: Splitter::new(pre.patterns)?, pre })

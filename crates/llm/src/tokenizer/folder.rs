@@ -61,6 +61,8 @@ pub(super) fn open(folder: &Path) -> Result<Tokenizer> {
 
 /// The same for a tokenizer that is read already, without other files.
 pub(super) fn from_file(parsed: files::Tokenizer) -> Result<Tokenizer> {
+    // A server reads texts that do not come twice, on many threads, and lets models go.
+    let parsed = parsed.uncached();
     let library = parsed.library();
     let decoder = library.get_decoder().map(serde_json::to_value).transpose();
     let decoder = decoder.map_err(|e| Error::format(format!("tokenizer.json: {e}")))?;

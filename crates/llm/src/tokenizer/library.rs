@@ -56,8 +56,9 @@ pub(super) fn unigram(vocab: &Vocab) -> Result<Tokenizer> {
         let score = if vocab.kind(id) == TokenKind::UserDefined { 0.0 } else { vocab.scores[id] };
         (name, f64::from(score))
     });
-    let model =
+    let mut model =
         Unigram::from(tokens.collect(), Some(unknown as usize), false).map_err(|e| wrong("tokens", e))?;
+    model.resize_cache(0);
     let mut tokenizer = Tokenizer::new(model);
     if !vocab.precompiled_charsmap.is_empty() {
         let map =

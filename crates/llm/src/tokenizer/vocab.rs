@@ -88,6 +88,16 @@ pub struct Vocab {
 }
 
 impl Vocab {
+    /// One of the 256 bytes, which say every text, with further tokens behind them. The first of those ends a text.
+    pub fn of_bytes(more: &[(&str, TokenKind)]) -> Self {
+        let bytes = (0..256).map(|byte| (format!("<0x{byte:02X}>"), TokenKind::Byte));
+        let more = more.iter().map(|(token, kind)| ((*token).to_owned(), *kind));
+        let (tokens, kinds): (Vec<_>, Vec<_>) = bytes.chain(more).unzip();
+        let end = (tokens.len() > 256).then_some(256);
+        let scores = vec![0.0; tokens.len()];
+        Self { model: "llama".into(), tokens, kinds, scores, eos: end, unknown: end, ..Self::default() }
+    }
+
     /// The kind of a token.
     pub fn kind(&self, id: usize) -> TokenKind {
         self.kinds.get(id).copied().unwrap_or_default()

@@ -21,10 +21,13 @@ pub fn model_folder(dir: &Path) -> Result<PathBuf> {
             return Ok(dir.join(sub));
         }
     }
-    Err(Error::format(format!(
-        "{} holds no model: expected config.json and {MODEL_FILE}, or a run folder with checkpoints",
-        dir.display()
-    )))
+    let (there, dir) = (dir.exists(), dir.display());
+    Err(Error::format(match there {
+        true => format!(
+            "{dir} holds no model: expected config.json and {MODEL_FILE}, or a run folder with checkpoints"
+        ),
+        false => format!("{dir} holds no model: there is no such file or folder"),
+    }))
 }
 
 /// A model folder with its parsed configuration.

@@ -80,9 +80,7 @@ impl Tokenizer {
         let mut inner = by_library(|| tokenizers::Tokenizer::from_bytes(text))?.map_err(|e| wrong(&e))?;
         if json["pre_tokenizer"].is_null() {
             // Words are whole texts here, and no text comes twice: the library would keep ten thousand of them for each thread.
-            let mut model = inner.get_model().clone();
-            model.resize_cache(0);
-            inner.with_model(model);
+            keep_no_words(&mut inner);
         }
         let vocab = inner.get_vocab(true);
         let vocab_size = vocab.values().max().map_or(0, |&id| id as usize + 1);
@@ -217,6 +215,14 @@ impl Tokenizer {
         plain
     }
 
+    /// This tokenizer without the library's memory of words, which is of each thread, of up to ten thousand words with up to 255 bytes, and stays
+    /// when the tokenizer goes. Encoding takes half as long again.
+    #[must_use]
+    pub fn uncached(mut self) -> Self {
+        keep_no_words(&mut self.inner);
+        self
+    }
+
     /// The underlying tokenizer of the `tokenizers` library.
     pub fn library(&self) -> &tokenizers::Tokenizer {
         &self.inner
@@ -242,6 +248,12 @@ impl Tokenizer {
     pub fn stream(&self) -> StreamDecoder<'_> {
         StreamDecoder::new(self)
     }
+}
+
+fn keep_no_words(tokenizer: &mut tokenizers::Tokenizer) {
+    let mut model = tokenizer.get_model().clone();
+    model.resize_cache(0);
+    tokenizer.with_model(model);
 }
 
 /// The end-of-text token of a `tokenizer_config.json`: a string, or an object with the string as `content`.

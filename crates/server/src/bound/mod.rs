@@ -166,6 +166,7 @@ impl Text<'_> {
     ) -> ApiResult<String> {
         let one = match tools
             .callable()
+            .into_iter()
             .map(|at| self.call(form, schemas, tools, at))
             .collect::<ApiResult<Vec<_>>>()?
         {

@@ -8,24 +8,9 @@ use std::sync::Arc;
 
 /// The bytes, and control tokens of some families.
 fn tokenizer() -> Tokenizer {
-    let mut tokens: Vec<String> = (0..256).map(|b| format!("<0x{b:02X}>")).collect();
-    let mut kinds = vec![TokenKind::Byte; 256];
     let controls = ["</s>", LIST, ARGS, PYTHON, "<|return|>"].into_iter().chain(CHANNELS);
-    for word in controls {
-        tokens.push(word.into());
-        kinds.push(TokenKind::Control);
-    }
-    let scores = vec![0.0; tokens.len()];
-    let vocab = Vocab {
-        model: "llama".into(),
-        tokens,
-        kinds,
-        scores,
-        eos: Some(256),
-        unknown: Some(256),
-        ..Vocab::default()
-    };
-    Tokenizer::from_vocab(&vocab).unwrap()
+    let controls: Vec<_> = controls.map(|word| (word, TokenKind::Control)).collect();
+    Tokenizer::from_vocab(&Vocab::of_bytes(&controls)).unwrap()
 }
 
 fn functions(strict: bool) -> Vec<Value> {
@@ -146,6 +131,30 @@ fn forced_calls_are_read_as_what_was_wanted() {
                 }
             }
             assert!(ended > 2, "{form:?} {choice:?}: {ended} texts ended");
+        }
+    }
+}
+
+#[test]
+fn only_allowed_functions_are_called() {
+    let tokenizer = Arc::new(tokenizer());
+    for form in FORMS {
+        for choice in [Choice::Auto, Choice::Required] {
+            let allowed = Some(vec![1]);
+            let tools = Tools { choice, allowed, ..Tools::new(functions(false)).unwrap() };
+            let forms = forms(form, false);
+            let grammar = bound(&tokenizer, forms, &tools, &Format::Text);
+            let mut calls = 0;
+            for seed in 0..24 {
+                let (text, whole) = text(&tokenizer, grammar.clone(), seed);
+                let answer = read(forms, &tools, &text);
+                if whole {
+                    assert!(choice == Choice::Auto || !answer.calls.is_empty(), "{form:?} {text:?}");
+                    assert!(answer.calls.iter().all(|call| call.name == "now"), "{form:?} {text:?}");
+                    calls += answer.calls.len();
+                }
+            }
+            assert!(choice == Choice::Auto || calls > 2, "{form:?}: {calls} calls");
         }
     }
 }

@@ -6,6 +6,7 @@ mod embeddings;
 mod format;
 mod messages;
 mod ollama;
+mod ollama_models;
 mod plain;
 mod responses;
 
@@ -16,18 +17,22 @@ use crate::guard::{RequestName, body};
 use crate::model::{Loaded, Running};
 use crate::wishes::name;
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, any, get, post};
 use netcl::llm::engine::Job;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 
 type Shared = State<Arc<App>>;
 
 /// All of them.
 pub fn all() -> Router<Arc<App>> {
+    of_openai().merge(of_ollama_clients())
+}
+
+/// Pages, OpenAI's interface, and what llama.cpp's server has besides.
+fn of_openai() -> Router<Arc<App>> {
     Router::new()
         .route("/", get(plain::chat_page))
         .route("/device", get(plain::device_page))
@@ -39,8 +44,6 @@ pub fn all() -> Router<Arc<App>> {
         .route("/props", get(plain::props))
         .route("/v1/models", get(plain::models))
         .route("/v1/models/{*name}", get(plain::model))
-        .route("/api/version", get(ollama::version))
-        .route("/api/tags", get(ollama::tags))
         .route(
             "/tokenize",
             openai(|app, _, body| Box::pin(async move { plain::tokenize(&app, &body).await })),
@@ -65,13 +68,31 @@ pub fn all() -> Router<Arc<App>> {
             "/v1/embeddings",
             openai(|app, _, body| Box::pin(async move { embeddings::embeddings(&app, &body).await })),
         )
+}
+
+/// Ollama's interface.
+fn of_ollama_clients() -> Router<Arc<App>> {
+    Router::new()
+        .route("/api/version", get(ollama_models::version))
+        .route("/api/tags", get(ollama_models::tags))
+        .route("/api/ps", get(ollama_models::ps))
+        .route("/api/pull", any(ollama_models::refused))
+        .route("/api/push", any(ollama_models::refused))
+        .route("/api/create", any(ollama_models::refused))
+        .route("/api/copy", any(ollama_models::refused))
+        .route("/api/delete", any(ollama_models::refused))
+        .route("/api/blobs/{*digest}", any(ollama_models::refused))
         .route(
             "/api/show",
-            of_ollama(|app, _, body| Box::pin(async move { ollama::show(&app, &body).await })),
+            of_ollama(|app, _, body| Box::pin(async move { ollama_models::show(&app, &body).await })),
         )
         .route(
             "/api/embed",
             of_ollama(|app, _, body| Box::pin(async move { ollama::embed(&app, &body).await })),
+        )
+        .route(
+            "/api/embeddings",
+            of_ollama(|app, _, body| Box::pin(async move { ollama::embed_one(&app, &body).await })),
         )
         .route(
             "/api/chat",
@@ -104,11 +125,7 @@ fn openai(handler: Handler) -> MethodRouter<Arc<App>> {
 /// One whose errors have Ollama's form, a sentence.
 fn of_ollama(handler: Handler) -> MethodRouter<Arc<App>> {
     post(move |State(app): Shared, request: Request| async move {
-        handled(app, request, handler).await.unwrap_or_else(|error| {
-            let body = Body::from(json!({ "error": error.message }).to_string());
-            let (parts, _) = error.into_response().into_parts();
-            Response::from_parts(parts, body)
-        })
+        handled(app, request, handler).await.unwrap_or_else(ollama_models::of_ollama)
     })
 }
 

@@ -1,148 +1,26 @@
-//! What clients of Ollama ask for: `/api/chat`, `/api/generate`, `/api/embed`, `/api/tags`, `/api/show`, `/api/version`.
+//! What clients of Ollama ask models for: `/api/chat`, `/api/generate`, `/api/embed`, `/api/embeddings`.
 
+use super::Generation;
 use super::chat::{Conversation, Whole};
 use super::completions::{Prompt, prompts};
 use super::embeddings::{MOST_TEXTS, embedded};
 use super::format::missing;
 use super::messages::{messages, tools};
-use super::{Generation, Shared};
+use super::ollama_models::{named, ok, today};
 use crate::answer::Part;
 use crate::app::App;
-use crate::error::{ApiError, ApiResult, json_response};
+use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, wrong};
-use crate::model::{Loaded, ModelSpec};
+use crate::model::Loaded;
 use crate::reader::Reader;
 use crate::schemas::Format;
 use crate::stream::{Event, Framing, Totals, Wire, collect, finish_reason, respond};
 use crate::tools::Tools;
 use crate::wishes::Wishes;
 use crate::worker::{End, Piece};
-use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
-
-/// A moment as RFC 3339 writes it, in UTC.
-fn date(since: Duration) -> String {
-    let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Years of 146,097 days each 400; the first of March begins one (H. Hinnant, "chrono-compatible low-level date algorithms").
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:06}Z", since.subsec_micros())
-}
-
-fn today() -> String {
-    date(UNIX_EPOCH.elapsed().unwrap_or_default())
-}
-
-fn ok(body: &Value) -> Response {
-    json_response(StatusCode::OK, body)
-}
-
-pub async fn version() -> Response {
-    ok(&json!({ "version": env!("CARGO_PKG_VERSION") }))
-}
-
-fn details(loaded: Option<&Loaded>) -> Value {
-    let (family, parameters, kind) = match loaded {
-        Some(loaded) => {
-            let about = &loaded.about;
-            (about.architecture, size(about.parameters), about.quantization.to_uppercase())
-        }
-        None => ("", String::new(), String::new()),
-    };
-    json!({
-        "parent_model": "",
-        "format": "gguf",
-        "family": family,
-        "families": [family],
-        "parameter_size": parameters,
-        "quantization_level": kind,
-    })
-}
-
-/// `260K`, `1.1B`.
-fn size(parameters: u64) -> String {
-    let n = parameters as f64;
-    match parameters {
-        0..1_000_000 => format!("{:.0}K", n / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1}M", n / 1e6),
-        _ => format!("{:.1}B", n / 1e9),
-    }
-}
-
-pub async fn tags(State(app): Shared) -> Response {
-    let one = |(spec, loaded): (&ModelSpec, Option<Arc<Loaded>>)| {
-        let file = std::fs::metadata(&spec.path);
-        let bytes = file.as_ref().map_or(0, std::fs::Metadata::len);
-        let changed = file.and_then(|file| file.modified()).ok();
-        let changed = changed.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-        json!({
-            "name": spec.name,
-            "model": spec.name,
-            "modified_at": date(changed),
-            "size": bytes,
-            "digest": blake3::hash(spec.path.as_os_str().as_encoded_bytes()).to_hex().as_str(),
-            "details": details(loaded.as_deref()),
-        })
-    };
-    let list: Value = app.models.each().map(one).collect();
-    ok(&json!({ "models": list }))
-}
-
-/// The name of a model: Ollama adds `:latest` to one without a tag.
-fn named(app: &App, fields: &mut Fields) -> ApiResult<String> {
-    let (new, old) = (fields.text("model")?, fields.text("name")?);
-    let Some(name) = new.or(old) else { return Err(missing("model")) };
-    match name.strip_suffix(":latest").filter(|_| app.models.check(&name).is_err()) {
-        Some(short) => Ok(short.to_owned()),
-        None => Ok(name),
-    }
-}
-
-/// What a model is.
-///
-/// # Errors
-/// 404, and those of loading it.
-pub async fn show(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
-    let mut fields = Fields::of_body(body)?;
-    let name = named(app, &mut fields)?;
-    fields.flag("verbose")?;
-    fields.end()?;
-    let model = app.models.get(Some(&name)).await?;
-    let about = &model.about;
-    let mut info = Map::new();
-    info.insert("general.architecture".into(), about.architecture.into());
-    info.insert("general.parameter_count".into(), about.parameters.into());
-    info.insert(format!("{}.context_length", about.architecture), about.longest.into());
-    info.insert(format!("{}.embedding_length", about.architecture), about.width.into());
-    let mut abilities = vec!["completion", "embedding"];
-    if model.calls_tools() {
-        abilities.push("tools");
-    }
-    if model.reasons() {
-        abilities.push("thinking");
-    }
-    Ok(ok(&json!({
-        "modelfile": "",
-        "parameters": "",
-        "template": "",
-        "license": "",
-        "details": details(Some(&model)),
-        "model_info": info,
-        "capabilities": abilities,
-        "modified_at": date(Duration::from_secs(about.created)),
-    })))
-}
 
 /// What `options` says, by Ollama's names.
 fn options(fields: &mut Fields) -> ApiResult<(Wishes, Option<usize>)> {
@@ -217,9 +95,41 @@ fn asked(app: &App, fields: &mut Fields) -> ApiResult<(Asked, Format, Others)> {
         Some(effort @ Value::String(_)) => others.push(("reasoning_effort".into(), effort)),
         Some(other) => return Err(wrong("think", &other, "true, false or a string")),
     }
-    // Models stay until another one needs their memory.
-    fields.pass_over(&["keep_alive"]);
     Ok((Asked { model, wishes, stream, context, tools: None }, format(fields)?, others))
+}
+
+/// `keep_alive`: models stay until another one needs their memory. With nothing to answer, 0 asks for one to go at once.
+///
+/// # Errors
+/// 400 for that.
+fn keep(fields: &mut Fields, empty: bool) -> ApiResult<()> {
+    let goes = match fields.any("keep_alive") {
+        Some(Value::Number(n)) => n.as_f64() == Some(0.0),
+        Some(Value::String(text)) => text.trim_end_matches(|c: char| c.is_ascii_alphabetic()) == "0",
+        None | Some(Value::Null) => false,
+        Some(other) => return Err(wrong("keep_alive", &other, "a number of seconds or a duration")),
+    };
+    match goes && empty {
+        true => Err(ApiError::field(
+            "keep_alive",
+            "keep_alive: a model is not sent away here; it leaves when another one needs its memory",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// The answer to a request that has nothing to answer: clients load a model so.
+///
+/// # Errors
+/// 404, and those of loading it.
+async fn load(app: &Arc<App>, asked: &Asked, kind: Kind) -> ApiResult<Response> {
+    let model = app.models.get(Some(&asked.model)).await?;
+    let mut body = json!({ "model": model.name, "created_at": today(), "done": true, "done_reason": "load" });
+    match kind {
+        Kind::Generate => body["response"] = "".into(),
+        Kind::Chat => body["message"] = json!({ "role": "assistant", "content": "" }),
+    }
+    Ok(ok(&body))
 }
 
 /// Answers a conversation.
@@ -229,7 +139,15 @@ fn asked(app: &App, fields: &mut Fields) -> ApiResult<(Asked, Format, Others)> {
 pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
     let mut fields = Fields::of_body(body)?;
     let (asked, format, others) = asked(app, &mut fields)?;
-    let (messages, tools) = (messages(&mut fields)?, tools(&mut fields)?);
+    let empty = fields.peek("messages").is_none_or(|list| list.as_array().is_some_and(Vec::is_empty));
+    keep(&mut fields, empty)?;
+    let tools = tools(&mut fields)?;
+    if empty {
+        fields.pass_over(&["messages"]);
+        fields.end()?;
+        return load(app, &asked, Kind::Chat).await;
+    }
+    let messages = messages(&mut fields)?;
     fields.end()?;
     let tools = tools.map(Tools::new).transpose()?.map(Arc::new);
     let asked = Asked { tools: tools.clone(), ..asked };
@@ -245,10 +163,14 @@ pub async fn generate(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<R
     let mut fields = Fields::of_body(body)?;
     let (asked, format, others) = asked(app, &mut fields)?;
     let prompt = fields.text("prompt")?.unwrap_or_default();
+    keep(&mut fields, prompt.is_empty())?;
     let (system, raw) = (fields.text("system")?, fields.flag("raw")?.unwrap_or(false));
     fields.only("suffix", &"".into())?;
     fields.only("images", &json!([]))?;
     fields.end()?;
+    if prompt.is_empty() {
+        return load(app, &asked, Kind::Generate).await;
+    }
     answer(app, request, asked, Kind::Generate, move |model, wishes| {
         if !raw && model.has_template() {
             let system = system.map(|text| json!({ "role": "system", "content": text }));
@@ -421,7 +343,7 @@ pub async fn embed(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     let model = named(app, &mut fields)?;
     let texts = prompts(fields.any("input"), "input", MOST_TEXTS)?;
     fields.only("truncate", &false.into())?;
-    fields.pass_over(&["keep_alive"]);
+    keep(&mut fields, false)?;
     options(&mut fields)?;
     fields.end()?;
     let (name, vectors, tokens) = embedded(app, Some(&model), texts).await?;
@@ -430,23 +352,18 @@ pub async fn embed(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     Ok(ok(&json!({ "model": name, "embeddings": vectors, "prompt_eval_count": tokens })))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (seconds, expected) in [
-            (0, "1970-01-01T00:00:00.000000Z"),
-            (951_782_400, "2000-02-29T00:00:00.000000Z"),
-            (1_795_601_576, "2026-11-25T10:12:56.000000Z"),
-            (4_107_542_399, "2100-02-28T23:59:59.000000Z"),
-        ] {
-            assert_eq!(date(Duration::from_secs(seconds)), expected);
-        }
-        assert_eq!(
-            (size(260_032), size(15_191_712), size(8_030_000_000)),
-            ("260K".into(), "15.2M".into(), "8.0B".into())
-        );
-    }
+/// The vector of one text, as older clients ask for it.
+///
+/// # Errors
+/// As for [`embedded`].
+pub async fn embed_one(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
+    let mut fields = Fields::of_body(body)?;
+    let model = named(app, &mut fields)?;
+    let Some(text) = fields.text("prompt")? else { return Err(missing("prompt")) };
+    keep(&mut fields, false)?;
+    options(&mut fields)?;
+    fields.end()?;
+    let (_, vectors, _) = embedded(app, Some(&model), vec![Prompt::Text(text)]).await?;
+    let vector: Value = vectors.iter().flatten().map(|x| f64::from(*x)).collect();
+    Ok(ok(&json!({ "embedding": vector })))
 }

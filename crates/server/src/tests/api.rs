@@ -284,6 +284,52 @@ fn clients_of_ollama_are_answered() {
     );
 }
 
+/// What clients of Ollama do before they ask anything.
+#[test]
+fn clients_of_ollama_begin() {
+    let server = Server::with(Setup { names: vec!["tiny", "other"], ..Setup::default() });
+    let client = &server.client;
+    let head = client.request("HEAD", "/", b"", "");
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+    let version = client.get("/api/version").ok();
+    let numbers: Vec<u32> =
+        version["version"].as_str().unwrap().split('.').map(|n| n.parse().unwrap()).collect();
+    assert!(numbers >= vec![0, 6, 4], "{version}");
+    let names = |path: &str| -> Vec<String> {
+        let list = client.get(path).ok();
+        list["models"].as_array().unwrap().iter().map(|m| m["model"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(
+        (names("/api/tags"), names("/api/ps")),
+        (vec!["tiny".into(), "other".into()], vec!["tiny".into()])
+    );
+    assert!(client.get("/api/tags").ok()["models"][1]["size"].as_u64().unwrap() > 10_000);
+    // An empty request loads a model, and is answered at once.
+    let load = json!({ "model": "other", "keep_alive": "5m" });
+    let loaded = client.post("/api/generate", &load).ok();
+    assert_eq!(
+        (&loaded["done"], &loaded["done_reason"], &loaded["response"]),
+        (&true.into(), &"load".into(), &"".into())
+    );
+    assert_eq!(names("/api/ps"), ["tiny", "other"]);
+    let running = client.get("/api/ps").ok();
+    assert!(
+        running["models"][1]["size_vram"].as_u64().unwrap() > 10_000
+            && running["models"][1]["context_length"] == 256
+    );
+    let empty = client.post("/api/chat", &json!({ "model": "tiny", "messages": [] })).ok();
+    assert_eq!(empty["done_reason"], "load");
+    let away = client.post("/api/generate", &json!({ "model": "tiny", "keep_alive": 0 }));
+    assert!(away.status == 400 && away.json()["error"].as_str().unwrap().starts_with("keep_alive"));
+    let vector = client.post("/api/embeddings", &json!({ "model": "tiny", "prompt": "ab" })).ok();
+    assert_eq!(vector["embedding"].as_array().unwrap().len(), 32);
+    for path in ["/api/pull", "/api/push", "/api/create", "/api/copy", "/api/blobs/sha256:00"] {
+        let refused = client.post(path, &json!({ "model": "tiny" }));
+        let message = refused.json()["error"].as_str().unwrap().to_owned();
+        assert!(refused.status == 400 && message.contains(path) && message.contains("-m"), "{message}");
+    }
+}
+
 #[test]
 fn models_come_when_they_are_asked_for_and_leave_for_others() {
     let names = vec!["one", "two"];
@@ -306,6 +352,9 @@ fn models_come_when_they_are_asked_for_and_leave_for_others() {
     for model in ["two", "one", "one", "two"] {
         assert_eq!(ask(&server, model).ok()["model"], model);
         assert_eq!(loaded(&server), [model == "one", model == "two"]);
+        // The cache takes what weights leave of the budget: 8 KiB a page here.
+        let pages = server.client.get("/device/data").ok()["engine"]["pages_total"].as_u64().unwrap();
+        assert!((1..8).contains(&pages), "{pages}");
     }
 }
 

@@ -4,6 +4,7 @@ mod api;
 mod client;
 mod failures;
 mod faults;
+mod times;
 mod tools;
 
 use crate::app::{App, ServeOptions};

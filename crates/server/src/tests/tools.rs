@@ -68,6 +68,37 @@ fn a_call_that_is_wanted_comes() {
     assert!(whole > 4, "{whole}");
 }
 
+/// The template is told of all functions, and only one may be called.
+#[test]
+fn allowed_functions_alone_are_called() {
+    let server = Server::with(Setup { template: TAGGED, ..Setup::default() });
+    let one = json!([{ "type": "function", "function": { "name": "g" } }]);
+    let inner = json!({ "mode": "required", "tools": one });
+    let choice = json!({ "type": "allowed_tools", "allowed_tools": inner });
+    let flat = json!({ "type": "allowed_tools", "mode": "required", "tools": [{ "type": "function", "name": "g" }] });
+    let (mut whole, mut tokens) = (0, Vec::new());
+    for seed in 0..6 {
+        let more = json!({ "parallel_tool_calls": false, "seed": seed, "max_tokens": 160 });
+        let mut body = body(more);
+        tokens.push(server.client.post("/v1/chat/completions", &body).ok()["usage"]["prompt_tokens"].clone());
+        for choice in [&choice, &flat] {
+            body["tool_choice"] = choice.clone();
+            let answer = server.client.post("/v1/chat/completions", &body).ok();
+            tokens.push(answer["usage"]["prompt_tokens"].clone());
+            let answer = &answer["choices"][0];
+            if answer["finish_reason"] == "length" {
+                continue;
+            }
+            whole += 1;
+            let calls = answer["message"]["tool_calls"].as_array().unwrap();
+            assert!(calls.len() == 1 && calls[0]["function"]["name"] == "g", "{calls:?}");
+            assert!(is_good(calls[0]["function"]["arguments"].as_str().unwrap()));
+        }
+    }
+    assert!(whole > 2, "{whole}");
+    assert!(tokens.iter().all(|n| *n == tokens[0]), "{tokens:?}");
+}
+
 #[test]
 fn responses_stream_arguments_of_calls() {
     let server = Server::with(Setup { template: TAGGED, ..Setup::default() });

@@ -35,8 +35,8 @@
 //!
 //! - A text is what it is alone, whatever other texts there are: it depends on its prompt, its sampler and the model. (Logits differ in their last bits
 //!   with the number of texts in a step, as they do between devices.)
-//! - Requests are let in by their order. Prompts take turns, a chunk each; between two chunks all texts that are read go on, in runs of about 4 ms, of which
-//!   one more may be enqueued already.
+//! - Requests are let in by their order. Prompts take turns, a chunk each, or several short ones instead of one; then all texts that are read go on, in
+//!   runs of about 4 ms, of which one more may be enqueued already.
 //! - If pages run out, the text that came last gives its own up and waits in front of all others; it is read again then, mostly from pages that still
 //!   hold it. A text that is alone and has no room ends with [`Finish::Context`]. Nothing is ever cut.
 //! - A full queue is an error of [`add`](Engine::add) (`Memory`; [`is_full`](Engine::is_full) says it beforehand: HTTP's 429), a prompt that is too long
@@ -66,6 +66,9 @@ use pages::Allocator;
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 use text::{Taken, Text};
+
+/// Prompts that are read between two runs, at most.
+const MOST_PROMPTS: usize = 8;
 
 /// Continues many texts at the same time.
 pub struct Engine<'a> {
@@ -324,16 +327,35 @@ impl<'a> Engine<'a> {
         text.ids.len().min(ahead)
     }
 
-    /// Reads a chunk of a text that is not read yet; they take turns.
+    /// Reads a chunk of a text that is not read yet, or of several whose chunks are as long together; they take turns.
     fn read(&mut self, events: &mut Vec<Event>) -> Result<()> {
+        let mut left = self.options.chunk;
+        self.has_read = false;
+        while let Some(at) = self.next_unread() {
+            let text = &self.active[at];
+            let (end, length) = text.chunk(self.options.chunk, |length| self.cache.class_of_length(length));
+            // The shortest prompt takes a while as well.
+            let tokens = (end - text.cached).max(self.options.chunk / MOST_PROMPTS);
+            if self.has_read && tokens > left {
+                return Ok(());
+            }
+            (left, self.has_read) = (left.saturating_sub(tokens.max(1)), true);
+            self.read_chunk(at, end, length, events)?;
+        }
+        Ok(())
+    }
+
+    /// The text whose turn it is, of those that are not read.
+    fn next_unread(&self) -> Option<usize> {
         let unread = |text: &Text<'_>| !text.is_read();
         let after = self.active.iter().position(|text| unread(text) && text.id > self.turn);
-        let found = after.or_else(|| self.active.iter().position(unread));
-        self.has_read = found.is_some();
-        let Some(at) = found else { return Ok(()) };
+        after.or_else(|| self.active.iter().position(unread))
+    }
+
+    /// Reads a text up to `end`; `length` is that of a text with the same rotary angles.
+    fn read_chunk(&mut self, at: usize, end: usize, length: usize, events: &mut Vec<Event>) -> Result<()> {
         let text = &self.active[at];
         let (id, begun, all) = (text.id, text.has_begun(), text.ids.len());
-        let (end, length) = text.chunk(self.options.chunk, |length| self.cache.class_of_length(length));
         self.turn = id;
         if !self.provide(id, end, events)? {
             return Ok(());
@@ -454,21 +476,28 @@ fn sample(
 fn page_count(decoder: &Decoder, options: EngineOptions) -> Result<usize> {
     let EngineOptions { texts, page, cache, tokens, .. } = options;
     let spans: Vec<&Span> = decoder.spans().collect();
+    let bytes_of = |span: &Span| decoder.page_bytes(span.layers.len(), page, cache);
     // Each device for its layers, and all in one memory together.
     let mut fit = (usize::MAX, 0, 0, "");
     for span in &spans {
         let capabilities = span.device.capabilities();
         let sharing = || spans.iter().filter(|other| is_shared(other.device.capabilities(), capabilities));
-        let bytes = |span: &&&Span| decoder.page_bytes(span.layers.len(), page, cache);
-        let all = sharing().fold(0u64, |all, other| all.saturating_add(bytes(&other)));
+        let all = sharing().fold(0u64, |all, other| all.saturating_add(bytes_of(other)));
         let live = taken(sharing().map(|span| &span.device));
-        for (bytes, room) in [(bytes(&span), available(capabilities)), (all, shared(capabilities))] {
+        for (bytes, room) in [(bytes_of(span), available(capabilities)), (all, shared(capabilities))] {
             // Steps and prompts need memory beside the cache.
             let free = room.saturating_sub(live) / 10 * 9;
             let pages = usize::try_from(free / bytes.max(1)).unwrap_or(usize::MAX);
             if pages < fit.0 {
                 fit = (pages, bytes, free, capabilities.id.as_str());
             }
+        }
+    }
+    if let Some(memory) = options.memory {
+        let bytes = spans.iter().fold(0u64, |all, span| all.saturating_add(bytes_of(span)));
+        let pages = usize::try_from(memory / bytes.max(1)).unwrap_or(usize::MAX);
+        if pages < fit.0 {
+            fit = (pages, bytes, memory, "the memory that models may take");
         }
     }
     let (fit, bytes, free, device) = fit;

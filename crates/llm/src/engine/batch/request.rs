@@ -16,6 +16,8 @@ pub struct EngineOptions {
     pub queue: usize,
     /// Tokens that the cache has room for; without it the context for each text, or of that as much as fits.
     pub tokens: Option<usize>,
+    /// Bytes that the cache may take; without it what the devices have.
+    pub memory: Option<u64>,
     /// Tokens of a page.
     pub page: usize,
     /// Tokens of a prompt that are read between two steps.
@@ -34,6 +36,7 @@ impl Default for EngineOptions {
             texts: 8,
             queue: 64,
             tokens: None,
+            memory: None,
             page: 32,
             chunk: CHUNK,
             cache: CacheType::Weights,

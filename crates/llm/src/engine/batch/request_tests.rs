@@ -30,6 +30,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     texts: 6,
     queue: 64,
     tokens: Some(240),
+    memory: None,
     page: 4,
     chunk: 6,
     cache: CacheType::Weights,
@@ -150,7 +151,7 @@ fn every_sampler_chooses_in_a_batch_as_alone() {
     let decoder = llama(&device);
     let jobs = jobs(&tokenizer, 12);
     let expected: Vec<Vec<u32>> = jobs.iter().map(|job| alone(&decoder, job).0).collect();
-    let few = EngineOptions { tokens: Some(72), ..OPTIONS };
+    let few = EngineOptions { tokens: Some(56), ..OPTIONS };
     for (options, speculation) in
         [(OPTIONS, Speculation::Off), (few, Speculation::Off), (OPTIONS, Speculation::NGrams)]
     {

@@ -116,24 +116,15 @@ impl<'a> Engine<'a> {
             // No text has to go for what another one does not need yet.
             (plan.tokens, plan.steps) = (1, 1);
         }
-        // Those that came first get pages first, from those that came last if need be.
-        for id in ids {
-            if let Some(text) = self.active.iter().find(|text| text.id == id) {
-                self.provide(id, text.cached + plan.tokens + plan.steps - 1, events)?;
-            }
-        }
-        plan.texts.retain(|(id, _)| self.active.iter().any(|text| text.id == *id));
-        if plan.texts.is_empty() {
-            return Ok(None);
-        }
-        self.enqueue(plan).map(Some)
+        self.enqueue(plan, None, events)
     }
 
     /// Enqueues the run behind `run`, so that the device goes on while the host reads and hands out what that one samples. Not where another text
-    /// waits or is read, or one may not go on for long enough; what a text has sampled behind its end is dropped.
+    /// is read, or one may not go on for long enough; what a text has sampled behind its end is dropped. Texts that wait now can only be let in when
+    /// one has ended: they come a run later.
     fn begin_behind(&mut self, run: &Run) -> Result<Option<Run>> {
         let read = self.active.iter().filter(|text| text.is_read()).count();
-        let alone = self.waiting.is_empty() && read == self.active.len();
+        let alone = read == self.active.len();
         if !alone || run.tokens > 1 || self.drafts.tokens() > 0 || !self.cache.queues_behind() {
             return Ok(None);
         }
@@ -165,24 +156,8 @@ impl<'a> Engine<'a> {
         if lacking > self.pages.available() {
             return Ok(None);
         }
-        for (id, cached) in &texts {
-            self.provide(*id, cached + steps, &mut Vec::new())?;
-        }
-        let mut rows = Vec::new();
-        for (id, cached) in &texts {
-            let Some(text) = self.active.iter().find(|text| text.id == *id) else { return Ok(None) };
-            let words: Vec<u32> = (0..steps).map(|n| text.sampler.word(run.steps + n)).collect();
-            rows.push((text, *cached, text.table(), words));
-        }
-        let greedy = Rules::greedy();
-        let lines = rows.iter().map(|(text, position, pages, words)| {
-            let rules = text.rules.as_ref().unwrap_or(&greedy);
-            Line { tokens: &[], position: *position, pages, rules, words }
-        });
-        let began = Instant::now();
-        let pending = self.cache.queue_behind(&run.pending, &lines.collect::<Vec<_>>(), steps)?;
-        let texts = texts.into_iter().map(|(id, cached)| (id, Vec::new(), cached)).collect();
-        Ok(Some(Run { texts, tokens: 1, steps, pending, began, timed: true }))
+        let texts = texts.into_iter().map(|(id, _)| (id, Vec::new())).collect();
+        self.enqueue(Plan { texts, tokens: 1, steps }, Some(run), &mut Vec::new())
     }
 
     /// Enqueues the run of a text that takes turns with the one of `run`. Logits that the host samples from would be overwritten.
@@ -200,8 +175,7 @@ impl<'a> Engine<'a> {
         if text.rules.is_none() || lacks || !self.active.iter().all(sampled) {
             return Ok(None);
         }
-        self.provide(id, end, &mut Vec::new())?;
-        self.enqueue(plan).map(Some)
+        self.enqueue(plan, None, &mut Vec::new())
     }
 
     /// Whether a step of each of `texts` texts one after the other takes less time than one of all: a device may have a faster kernel for one text.
@@ -276,27 +250,46 @@ impl<'a> Engine<'a> {
         proposed.map(|()| Some(plan))
     }
 
-    fn enqueue(&mut self, plan: Plan) -> Result<Run> {
+    /// Gives a plan to the device, with pages for what its texts get; `behind` is the run before it whose tokens are not read yet. None if no text of it
+    /// is left.
+    fn enqueue(&mut self, plan: Plan, behind: Option<&Run>, events: &mut Vec<Event>) -> Result<Option<Run>> {
+        let (tokens, steps, before) = (plan.tokens, plan.steps, behind.map_or(0, |run| run.steps));
+        // Those that came first get pages first, from those that came last if need be.
+        for (id, _) in &plan.texts {
+            if let Some(text) = self.active.iter().find(|text| text.id == *id) {
+                self.provide(*id, text.cached + before + tokens + steps - 1, events)?;
+            }
+        }
         let greedy = Rules::greedy();
         let (mut rows, mut texts) = (Vec::new(), Vec::new());
         for (id, mut draft) in plan.texts {
             let Some(text) = self.active.iter().find(|text| text.id == id) else { continue };
-            draft.truncate(plan.tokens - 1);
-            let mut tokens = text.ids[text.cached..].to_vec();
-            tokens.extend(&draft);
-            tokens.resize(plan.tokens, 0);
-            let words: Vec<u32> = (0..plan.tokens * plan.steps).map(|n| text.sampler.word(n)).collect();
-            rows.push((text, tokens, text.table(), words));
-            texts.push((id, draft, text.cached));
+            let mut own = Vec::new();
+            if behind.is_none() {
+                draft.truncate(tokens - 1);
+                own = text.ids[text.cached..].to_vec();
+                own.extend(&draft);
+                own.resize(tokens, 0);
+            }
+            let words: Vec<u32> = (before..before + tokens * steps).map(|n| text.sampler.word(n)).collect();
+            rows.push((text, own, text.table(), words));
+            texts.push((id, draft, text.cached + before));
+        }
+        if rows.is_empty() {
+            return Ok(None);
         }
         let lines = rows.iter().map(|(text, tokens, pages, words)| {
             let rules = text.rules.as_ref().unwrap_or(&greedy);
-            Line { tokens, position: text.cached, pages, rules, words }
+            Line { tokens, position: text.cached + before, pages, rules, words }
         });
-        let began = Instant::now();
-        let pending = self.cache.queue(&lines.collect::<Vec<_>>(), plan.steps)?;
-        let timed = !self.has_read;
-        Ok(Run { texts, tokens: plan.tokens, steps: plan.steps, pending, began, timed })
+        let (lines, began): (Vec<_>, _) = (lines.collect(), Instant::now());
+        let pending = match behind {
+            Some(run) => self.cache.queue_behind(&run.pending, &lines, steps)?,
+            None => self.cache.queue(&lines, steps)?,
+        };
+        // A prompt that is read before the run would count as its own.
+        let timed = behind.is_some() || !self.has_read;
+        Ok(Some(Run { texts, tokens, steps, pending, began, timed }))
     }
 
     /// Gives texts the tokens that a run sampled for them. One that has ended or was sent away meanwhile gets none.

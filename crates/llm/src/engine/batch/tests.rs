@@ -35,6 +35,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     texts: 4,
     queue: 64,
     tokens: Some(160),
+    memory: None,
     page: 4,
     chunk: 6,
     cache: CacheType::Weights,
@@ -170,6 +171,43 @@ fn texts_go_on_behind_runs_that_are_not_read_yet() {
     assert_eq!(heard.of(late.unwrap()), alone(&decoder, &job(5, 7, 9)));
     let (cut, whole) = (heard.of(ids[3]), alone(&decoder, &jobs[3]));
     assert!(cut.len() < whole.len() && cut == &whole[..cut.len()]);
+}
+
+/// Texts that wait for a place do not keep others from going on.
+#[test]
+fn runs_are_ahead_also_while_texts_wait() {
+    let decoder = llama(&test_device().unwrap());
+    let jobs: Vec<Job> = (0..7).map(|i| job(4 * i, 3 + i, 20 + i)).collect();
+    let mut engine = engine(&decoder, EngineOptions { texts: 2, ..OPTIONS });
+    let ids: Vec<RequestId> = jobs.iter().map(|job| engine.add(job.clone()).unwrap()).collect();
+    let (mut heard, mut ahead) = (Heard::default(), 0);
+    while !engine.is_idle() {
+        heard.hear(engine.step().unwrap());
+        assert!(engine.pages.is_consistent(&engine.held()));
+        engine.steps = 2;
+        ahead += usize::from(engine.ahead.is_some() && !engine.waiting.is_empty());
+    }
+    assert!(ahead > 10 && engine.pages.available() == engine.pages.count(), "{ahead}");
+    for (id, own) in ids.iter().zip(&jobs) {
+        assert_eq!(heard.of(*id), alone(&decoder, own));
+    }
+}
+
+/// Short prompts are read together, up to a chunk of tokens; of longer ones each step has a chunk of one.
+#[test]
+fn a_step_reads_a_chunk_of_prompts() {
+    let decoder = llama(&test_device().unwrap());
+    for (chunk, length, read) in [(64, 5, 4), (64, 20, 3), (6, 5, 1), (16, 8, 2)] {
+        let mut engine = engine(&decoder, EngineOptions { chunk, share: false, ..OPTIONS });
+        let jobs: Vec<Job> = (0..4).map(|i| job(4 * i + 1, length, 8)).collect();
+        for job in &jobs {
+            engine.add(job.clone()).unwrap();
+        }
+        let mut heard = Heard::default();
+        heard.hear(engine.step().unwrap());
+        assert_eq!(heard.tokens.len(), read, "chunk {chunk}, prompts of {length}");
+        as_alone(&decoder, &mut engine, &jobs);
+    }
 }
 
 /// Where a step of one text takes far less time than one of several, texts take turns, and are as alone.

@@ -1,4 +1,5 @@
 mod cases;
+mod memory;
 mod peers;
 mod read;
 mod rules;
