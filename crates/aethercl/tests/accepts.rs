@@ -163,3 +163,53 @@ fn lists_of_values_stand_in_blocks_with_labels() {
         }";
     assert_eq!(run(text, "", 11), [1 + 2 + 203, 303, 13, 20, 5, 6, 7, 7, 8, 9, 50]);
 }
+
+#[test]
+fn constants_of_double_and_atomic_variables() {
+    let text = "constant double h = HUGE_VAL;
+        global atomic_uint a = ATOMIC_VAR_INIT(5); atomic_long b = 7;
+        kernel void k(global int *x) {
+            x[0] = sizeof(HUGE_VAL) == 8 && sizeof(INFINITY) == 4 && as_ulong(h) == 0x7ff0000000000000UL;
+            x[1] = atomic_load(&a); x[2] = (int)atomic_load(&b);
+        }";
+    assert_eq!(run(text, "-cl-std=CL3.0", 3), [1, 5, 7]);
+}
+
+#[test]
+fn a_vector_chooses_between_scalars_of_its_width() {
+    let text = "kernel void k(global int *x) {
+            char2 m = (char2)(-1, 0); char a = 3, b = 4; char2 r = m ? a : b;
+            x[0] = r.x; x[1] = r.y;
+            ushort4 w = (short4)(0, -1, 0, -1) ? (ushort)1 : (ushort)65535; x[2] = w.x; x[3] = w.w;
+        }";
+    assert_eq!(run(text, "", 4), [3, 4, 65535, 1]);
+}
+
+#[test]
+fn lengths_of_doubles_neither_overflow_nor_vanish() {
+    let text = "kernel void k(global int *x) {
+            x[0] = length((double2)(3e300, 4e300)) == 5e300; x[1] = fabs(length((double3)(3e-300, 0, 4e-300)) / 5e-300 - 1) < 1e-15;
+            x[2] = distance((double2)(1e308, 0), (double2)(-5e307, 0)) == 1.5e308;
+            double2 n = normalize((double2)(3e-310, -4e-310)); x[3] = fabs(n.x - 0.6) < 1e-12 && fabs(n.y + 0.8) < 1e-12;
+            x[4] = isinf(length((double2)(INFINITY, 1))) && length((double2)(0, 0)) == 0;
+            x[5] = normalize((double2)(0, 0)).x == 0 && isinf(length((double2)(1.7e308, 1.7e308)));
+        }";
+    assert_eq!(run(text, "", 6), [1; 6]);
+}
+
+#[test]
+fn a_variable_declared_extern_is_the_one_defined() {
+    let text = "extern constant int later[];
+        kernel void k(global int *x) {
+            extern constant int before; x[0] = later[1]; x[1] = before;
+        }
+        constant int later[2] = { 1, 2 };
+        constant int before = 3;";
+    assert_eq!(run(text, "", 2), [2, 3]);
+    let text = "constant struct p { int a; } q = { 4 }; struct p { int a; }; kernel void k(global int *x) { x[0] = q.a; }";
+    assert_eq!(run(text, "", 1), [4]);
+    let other = "struct p { int a; }; struct p { uint a; }; kernel void k(global int *x) { x[0] = 1; }";
+    let source = Source { name: "test.cl", text: other };
+    let refused = Program::build(&source, "", &Includes::none()).err().unwrap();
+    assert!(refused.log.contains("redefinition of 'struct p'"), "{}", refused.log);
+}

@@ -71,6 +71,8 @@ pub fn unary(f: Math1, x: f64) -> f64 {
     use Math1::*;
     match f {
         Acos => libm::acos(x),
+        // libm gives -inf for negative values far from 0.
+        Acosh if x < 1.0 => f64::NAN,
         Acosh => libm::acosh(x),
         Acospi => libm::acos(x) / PI,
         Asin => libm::asin(x),
