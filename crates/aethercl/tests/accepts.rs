@@ -213,3 +213,44 @@ fn a_variable_declared_extern_is_the_one_defined() {
     let refused = Program::build(&source, "", &Includes::none()).err().unwrap();
     assert!(refused.log.contains("redefinition of 'struct p'"), "{}", refused.log);
 }
+
+#[test]
+fn labels_of_a_switch_may_stand_in_inner_blocks() {
+    // Duff's device, a label in an `if`, one behind a label of `goto`, a body without braces.
+    let text = "int copy(int n) {
+            int done = 0; int k = (n + 3) / 4;
+            switch (n % 4) { case 0: do { done++; case 3: done++; case 2: done++; case 1: done++; } while (--k > 0); }
+            return done;
+        }
+        int way(int n) {
+            int r = 0;
+            for (int i = 0; i < 3; i++) {
+                switch (n) {
+                    int hidden;
+                    case 1: r += 1; if (n == 7) { case 2: hidden = 10; r += hidden; break; } else { default: r += 100; }
+                    switch (r) { case 5: break; }
+                    if (i == 1) continue;
+                    { case 3 ... 4: r += 1000; }
+                    while (1) { case 9: break; }
+                }
+            }
+            return r;
+        }
+        kernel void k(global int *x) {
+            for (int n = 1; n < 6; n++) x[n - 1] = copy(n) == n;
+            for (int n = 1; n < 5; n++) x[n + 4] = way(n);
+            x[9] = way(9); x[10] = way(50);
+            switch (x[0]) case 1: x[11] = 5;
+            switch (x[0]) { case 0: { case 2: x[12] = 5; } }
+        }";
+    let want = [1, 1, 1, 1, 1, 3 + 300 + 2000, 30, 3000, 3000, 0, 300 + 2000, 5, 0];
+    assert_eq!(run(text, "", 13), want);
+}
+
+#[test]
+fn variables_of_the_constant_space_are_constants() {
+    let text = "constant float a = 16.0f, b = 255.0f; constant float c = a / b; constant int4 v = (int4)(1, 2, 3, 4);
+        constant int4 u = v * 2; constant int n = 3;
+        kernel void k(global int *x) { x[0] = c == 16.0f / 255.0f; x[1] = u.z; switch (x[1]) { case n + 3: x[2] = 1; } }";
+    assert_eq!(run(text, "", 3), [1, 6, 1]);
+}
