@@ -188,14 +188,14 @@ api! {
     status clEnqueueSVMUnmap(command_queue: Handle, _svm_ptr: usize, _num_events_in_wait_list: u32, _event_wait_list: In<Handle>, _event: Out<Handle>) => refused::command(command_queue);
     object clCreateSamplerWithProperties(context: Handle, sampler_properties: In<u64>) => sampler::create_sampler_with_properties(context, sampler_properties);
     status clSetKernelArgSVMPointer(kernel: Handle, _arg_index: u32, _arg_value: In<u8>) => refused::kernel_call(kernel);
-    status clSetKernelExecInfo(kernel: Handle, _param_name: u32, _param_value_size: usize, param_value: In<u8>) => refused::exec_info(kernel, param_value);
+    status clSetKernelExecInfo(kernel: Handle, _param_name: u32, _param_value_size: usize, _param_value: In<u8>) => refused::kernel_call(kernel);
     object clCloneKernel(source_kernel: Handle) => kernel::clone_kernel(source_kernel);
     object clCreateProgramWithIL(context: Handle, il: In<u8>, length: usize) => program::create_program_with_il(context, il, length);
     status clEnqueueSVMMigrateMem(command_queue: Handle, _num_svm_pointers: u32, _svm_pointers: In<In<u8>>, _sizes: In<usize>, _flags: u64, _num_events_in_wait_list: u32, _event_wait_list: In<Handle>, _event: Out<Handle>) => refused::command(command_queue);
     status clGetDeviceAndHostTimer(device: Handle, device_timestamp: Out<u64>, host_timestamp: Out<u64>) => platform::get_device_and_host_timer(device, device_timestamp, host_timestamp);
     status clGetHostTimer(device: Handle, host_timestamp: Out<u64>) => platform::get_host_timer(device, host_timestamp);
     status clGetKernelSubGroupInfo(kernel: Handle, device: Handle, param_name: u32, input_value_size: usize, input_value: In<u8>, param_value_size: usize, param_value: Out<u8>, param_value_size_ret: Out<usize>) => kernel::get_kernel_sub_group_info(kernel, device, param_name, input_value_size, input_value, Room::new(param_value_size, param_value, param_value_size_ret));
-    status clSetDefaultDeviceCommandQueue(context: Handle, device: Handle, command_queue: Handle) => queue::set_default_device_command_queue(context, device, command_queue);
+    status clSetDefaultDeviceCommandQueue(context: Handle, device: Handle, _command_queue: Handle) => queue::set_default_device_command_queue(context, device);
     status clSetProgramReleaseCallback(program: Handle, pfn_notify: Notify, user_data: usize) => program::set_program_release_callback(program, pfn_notify, user_data);
     status clSetProgramSpecializationConstant(program: Handle, spec_id: u32, spec_size: usize, spec_value: In<u8>) => program::set_program_specialization_constant(program, spec_id, spec_size, spec_value);
     object clCreateBufferWithProperties(context: Handle, properties: In<u64>, flags: u64, size: usize, host_ptr: usize) => memory::create_buffer_with_properties(context, properties, flags, size, host_ptr);

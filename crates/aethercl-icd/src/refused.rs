@@ -6,7 +6,7 @@ use crate::cl::Result;
 use crate::context::Context;
 use crate::kernel::Kernel;
 use crate::queue::Queue;
-use crate::raw::{Handle, In};
+use crate::raw::Handle;
 use crate::registry;
 
 /// For functions that create objects which no device of the context supports.
@@ -30,12 +30,6 @@ pub fn command(queue: Handle) -> Result<()> {
 pub fn kernel_call(kernel: Handle) -> Result<()> {
     registry::get::<Kernel>(kernel)?;
     Err(cl::INVALID_OPERATION)
-}
-
-/// `clSetKernelExecInfo`.
-pub fn exec_info(kernel: Handle, value: In<u8>) -> Result<()> {
-    registry::get::<Kernel>(kernel)?;
-    if value.is_null() { Err(cl::INVALID_VALUE) } else { Err(cl::INVALID_OPERATION) }
 }
 
 /// For queries about objects shared with another API.

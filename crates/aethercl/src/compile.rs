@@ -146,7 +146,7 @@ fn stages(
     let preprocessor =
         Preprocessor::new(&mut names, &mut sources, &mut diagnostics, options, &includes, target);
     let tokens = preprocessor.run(source.name, source.text);
-    let items = parse::parse(&tokens, &names, &mut diagnostics);
+    let items = parse::parse(&tokens, &mut names, &mut diagnostics);
     let has = |name: &str| target.extensions.iter().any(|e| e == name);
     let features = Features {
         version: options.version,

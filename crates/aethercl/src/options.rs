@@ -1,6 +1,7 @@
 //! What a build is given beside its text: options, files for `#include`, the device's abilities.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Texts that `#include` finds.
 #[derive(Clone, Debug, Default)]
@@ -8,6 +9,8 @@ pub struct Includes {
     files: HashMap<String, String>,
     directories: Vec<String>,
     from_disk: bool,
+    /// What has been read from the disk, by path: shared by the clones of one list.
+    read: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
 impl Includes {
@@ -39,9 +42,22 @@ impl Includes {
         let inside = self.directories.iter().map(|d| format!("{}/{name}", d.trim_end_matches('/')));
         near.into_iter().chain([name.to_string()]).chain(inside).find_map(|path| {
             let given = self.files.get(&path).cloned();
-            let text = given.or_else(|| std::fs::read_to_string(&path).ok().filter(|_| self.from_disk));
-            Some((path, text?))
+            let text = given.or_else(|| self.read_file(&path))?;
+            Some((path, text))
         })
+    }
+
+    fn read_file(&self, path: &str) -> Option<String> {
+        let text = std::fs::read_to_string(path).ok().filter(|_| self.from_disk)?;
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        read.insert(path.into(), text.clone());
+        Some(text)
+    }
+
+    /// Paths and texts of the files that builds with this list have read from the disk so far.
+    pub fn read_from_disk(&self) -> Vec<(String, String)> {
+        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        read.iter().map(|(path, text)| (path.clone(), text.clone())).collect()
     }
 }
 

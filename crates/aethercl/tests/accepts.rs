@@ -38,7 +38,7 @@ fn infinities_and_nans_are_constants() {
         constant int bits = as_int(1.0f);
         kernel void k(global int *x) {
             const float t[2] = { INFINITY, NAN };
-            x[0] = isinf(a[0]) && a[0] > 0; x[1] = a[1] < 0; x[2] = isnan(a[2]) && isnan(t[1]);
+            x[0] = isinf(a[0]) && a[0] > 0; x[1] = a[1] < 0; x[2] = isnan(a[2]) && isnan(t[1]) && 128ULL == 128UL && sizeof(1ll) == 8;
             x[3] = a[3] == q.w && t[0] == q.x; x[4] = bits == 0x3f800000;
         }";
     assert_eq!(run(text, "", 5), [1; 5]);
@@ -162,4 +162,95 @@ fn lists_of_values_stand_in_blocks_with_labels() {
             x[10] = w[1];
         }";
     assert_eq!(run(text, "", 11), [1 + 2 + 203, 303, 13, 20, 5, 6, 7, 7, 8, 9, 50]);
+}
+
+#[test]
+fn constants_of_double_and_atomic_variables() {
+    let text = "constant double h = HUGE_VAL;
+        global atomic_uint a = ATOMIC_VAR_INIT(5); atomic_long b = 7;
+        kernel void k(global int *x) {
+            x[0] = sizeof(HUGE_VAL) == 8 && sizeof(INFINITY) == 4 && as_ulong(h) == 0x7ff0000000000000UL;
+            x[1] = atomic_load(&a); x[2] = (int)atomic_load(&b);
+        }";
+    assert_eq!(run(text, "-cl-std=CL3.0", 3), [1, 5, 7]);
+}
+
+#[test]
+fn a_vector_chooses_between_scalars_of_its_width() {
+    let text = "kernel void k(global int *x) {
+            char2 m = (char2)(-1, 0); char a = 3, b = 4; char2 r = m ? a : b;
+            x[0] = r.x; x[1] = r.y;
+            ushort4 w = (short4)(0, -1, 0, -1) ? (ushort)1 : (ushort)65535; x[2] = w.x; x[3] = w.w;
+        }";
+    assert_eq!(run(text, "", 4), [3, 4, 65535, 1]);
+}
+
+#[test]
+fn lengths_of_doubles_neither_overflow_nor_vanish() {
+    let text = "kernel void k(global int *x) {
+            x[0] = length((double2)(3e300, 4e300)) == 5e300; x[1] = fabs(length((double3)(3e-300, 0, 4e-300)) / 5e-300 - 1) < 1e-15;
+            x[2] = distance((double2)(1e308, 0), (double2)(-5e307, 0)) == 1.5e308;
+            double2 n = normalize((double2)(3e-310, -4e-310)); x[3] = fabs(n.x - 0.6) < 1e-12 && fabs(n.y + 0.8) < 1e-12;
+            x[4] = isinf(length((double2)(INFINITY, 1))) && length((double2)(0, 0)) == 0;
+            x[5] = normalize((double2)(0, 0)).x == 0 && isinf(length((double2)(1.7e308, 1.7e308)));
+        }";
+    assert_eq!(run(text, "", 6), [1; 6]);
+}
+
+#[test]
+fn a_variable_declared_extern_is_the_one_defined() {
+    let text = "extern constant int later[];
+        kernel void k(global int *x) {
+            extern constant int before; x[0] = later[1]; x[1] = before;
+        }
+        constant int later[2] = { 1, 2 };
+        constant int before = 3;";
+    assert_eq!(run(text, "", 2), [2, 3]);
+    let text = "constant struct p { int a; } q = { 4 }; struct p { int a; }; kernel void k(global int *x) { x[0] = q.a; }";
+    assert_eq!(run(text, "", 1), [4]);
+    let other = "struct p { int a; }; struct p { uint a; }; kernel void k(global int *x) { x[0] = 1; }";
+    let source = Source { name: "test.cl", text: other };
+    let refused = Program::build(&source, "", &Includes::none()).err().unwrap();
+    assert!(refused.log.contains("redefinition of 'struct p'"), "{}", refused.log);
+}
+
+#[test]
+fn labels_of_a_switch_may_stand_in_inner_blocks() {
+    // Duff's device, a label in an `if`, one behind a label of `goto`, a body without braces.
+    let text = "int copy(int n) {
+            int done = 0; int k = (n + 3) / 4;
+            switch (n % 4) { case 0: do { done++; case 3: done++; case 2: done++; case 1: done++; } while (--k > 0); }
+            return done;
+        }
+        int way(int n) {
+            int r = 0;
+            for (int i = 0; i < 3; i++) {
+                switch (n) {
+                    int hidden;
+                    case 1: r += 1; if (n == 7) { case 2: hidden = 10; r += hidden; break; } else { default: r += 100; }
+                    switch (r) { case 5: break; }
+                    if (i == 1) continue;
+                    { case 3 ... 4: r += 1000; }
+                    while (1) { case 9: break; }
+                }
+            }
+            return r;
+        }
+        kernel void k(global int *x) {
+            for (int n = 1; n < 6; n++) x[n - 1] = copy(n) == n;
+            for (int n = 1; n < 5; n++) x[n + 4] = way(n);
+            x[9] = way(9); x[10] = way(50);
+            switch (x[0]) case 1: x[11] = 5;
+            switch (x[0]) { case 0: { case 2: x[12] = 5; } }
+        }";
+    let want = [1, 1, 1, 1, 1, 3 + 300 + 2000, 30, 3000, 3000, 0, 300 + 2000, 5, 0];
+    assert_eq!(run(text, "", 13), want);
+}
+
+#[test]
+fn variables_of_the_constant_space_are_constants() {
+    let text = "constant float a = 16.0f, b = 255.0f; constant float c = a / b; constant int4 v = (int4)(1, 2, 3, 4);
+        constant int4 u = v * 2; constant int n = 3;
+        kernel void k(global int *x) { x[0] = c == 16.0f / 255.0f; x[1] = u.z; switch (x[1]) { case n + 3: x[2] = 1; } }";
+    assert_eq!(run(text, "", 3), [1, 6, 1]);
 }

@@ -35,6 +35,7 @@ fn attributes(kernel: &Kernel) -> Result<String> {
         let sizes = |name: &str, s: [u64; 3]| format!("{name}({},{},{})", s[0], s[1], s[2]);
         out.extend(k.required_group.map(|s| sizes("reqd_work_group_size", s)));
         out.extend(k.group_hint.map(|s| sizes("work_group_size_hint", s)));
+        out.extend(k.vector_hint.map(|ty| format!("vec_type_hint({ty})")));
         out.extend(k.required_sub_group.map(|n| format!("intel_reqd_sub_group_size({n})")));
     }
     Ok(out.join(" "))

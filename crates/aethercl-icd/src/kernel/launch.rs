@@ -117,11 +117,11 @@ fn range(
     let required = kernel.info.required_group;
     let most = u64::from(device.profile.compute.max_group);
     if local.is_null() {
-        if required.is_some() {
-            return Err(cl::INVALID_WORK_GROUP_SIZE);
-        }
-        range.local = chosen(range.global, most.min(CHOSEN));
-        return Ok(range);
+        let Some(required) = required else {
+            range.local = chosen(range.global, most.min(CHOSEN));
+            return Ok(range);
+        };
+        range.local = required;
     }
     if range.local.iter().any(|l| *l > most) {
         return Err(cl::INVALID_WORK_ITEM_SIZE);

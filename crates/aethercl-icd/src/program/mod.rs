@@ -103,7 +103,7 @@ impl Program {
 
 impl Unit {
     /// Builds it for a device.
-    fn executable(self, device: &Device, options: &str) -> Build {
+    fn executable(mut self, device: &Device, options: &str) -> Build {
         let parsed = Options::parse(self.texts.first().map_or("", |t| &t.options)).unwrap_or_default();
         let uniform = parsed.version < 200 || options.contains("-cl-uniform-work-group-size");
         let base = Build { options: options.into(), uniform, ..Build::default() };
@@ -283,8 +283,9 @@ pub fn compile_program(
     let mut failed = false;
     for device in devices {
         let base = Build { options: options.clone(), ..Build::default() };
+        let mut unit = unit.clone();
         let build = match unit.compile(&device.target) {
-            Ok(log) => Build { status: cl::BUILD_SUCCESS, log, unit: Some(unit.clone()), ..base },
+            Ok(log) => Build { status: cl::BUILD_SUCCESS, log, unit: Some(unit), ..base },
             Err(e) => Build { status: cl::BUILD_ERROR, log: e.log, ..base },
         };
         failed |= build.status == cl::BUILD_ERROR;

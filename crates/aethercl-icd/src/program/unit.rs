@@ -59,10 +59,12 @@ impl Unit {
     ///
     /// # Errors
     /// The build log.
-    pub fn build(&self, target: &Target) -> Result<aethercl::Program, BuildError> {
-        if let [one] = &self.texts[..] {
-            let source = Source { name: NAME, text: &one.text };
-            return aethercl::Program::build_for(&source, &one.options, &one.includes(), target);
+    pub fn build(&mut self, target: &Target) -> Result<aethercl::Program, BuildError> {
+        if let [one] = &mut self.texts[..] {
+            let (source, includes) = (Source { name: NAME, text: &one.text }, one.includes());
+            let built = aethercl::Program::build_for(&source, &one.options, &includes, target)?;
+            one.keep(&includes);
+            return Ok(built);
         }
         // Several texts: each is preprocessed with its own options and headers, then they are concatenated.
         let mut joined = String::new();
@@ -110,15 +112,17 @@ impl Unit {
         Ok(out)
     }
 
-    /// Compiles every text separately; functions that are called may be defined in other texts.
+    /// Compiles every text separately; functions that are called may be defined in other texts. Headers on disk become part of the unit:
+    /// a later link or build does not need the files.
     ///
     /// # Errors
     /// The log.
-    pub fn compile(&self, target: &Target) -> Result<String, BuildError> {
+    pub fn compile(&mut self, target: &Target) -> Result<String, BuildError> {
         let mut log = String::new();
-        for text in &self.texts {
-            let source = Source { name: NAME, text: &text.text };
-            log += &aethercl::check_unit(&source, &text.options, &text.includes(), target)?;
+        for text in &mut self.texts {
+            let (source, includes) = (Source { name: NAME, text: &text.text }, text.includes());
+            log += &aethercl::check_unit(&source, &text.options, &includes, target)?;
+            text.keep(&includes);
         }
         Ok(log)
     }
@@ -127,6 +131,10 @@ impl Unit {
 impl Text {
     fn includes(&self) -> Includes {
         self.headers.iter().fold(Includes::from_disk(), |all, (name, text)| all.with(name, text))
+    }
+
+    fn keep(&mut self, includes: &Includes) {
+        self.headers.extend(includes.read_from_disk());
     }
 }
 
@@ -221,7 +229,7 @@ mod tests {
             "-D N=2",
             &header,
         );
-        let unit = Unit { kind: Kind::Executable, texts: vec![two, one], options: String::new() };
+        let mut unit = Unit { kind: Kind::Executable, texts: vec![two, one], options: String::new() };
         unit.compile(&Target::default()).unwrap();
         let program = unit.build(&Target::default()).unwrap();
         assert_eq!(program.kernels()[0].name, "k");
@@ -231,7 +239,7 @@ mod tests {
     fn what_two_texts_define_does_not_link() {
         let same = "int twice(int x) { return 2 * x; }";
         let link = |texts: Vec<Text>| {
-            let unit = Unit { kind: Kind::Executable, texts, options: String::new() };
+            let mut unit = Unit { kind: Kind::Executable, texts, options: String::new() };
             unit.build(&Target::default()).map(|_| ()).map_err(|e| e.log)
         };
         let kernel = format!("{same} kernel void k(global int *y) {{ y[0] = twice(1); }}");
@@ -247,6 +255,38 @@ mod tests {
             &header,
         );
         assert_eq!(link(vec![one, two]), Ok(()));
+    }
+
+    #[test]
+    fn variables_of_other_texts_are_reached_through_extern() {
+        let link = |texts: &[&str]| {
+            let texts = texts.iter().map(|t| text(t, "-cl-std=CL3.0", &[])).collect();
+            let mut unit = Unit { kind: Kind::Executable, texts, options: String::new() };
+            unit.compile(&Target::default()).unwrap();
+            unit.build(&Target::default()).map(|_| ()).map_err(|e| e.log)
+        };
+        let user = "extern constant struct pair { int a, b; } p; extern global int n[];
+            kernel void k(global int *y) { y[0] = p.b + n[1]; }";
+        let owner = "constant struct pair { int a, b; } p = { 1, 2 }; global int n[2] = { 3, 4 };";
+        assert_eq!(link(&[user, owner]), Ok(()));
+        assert_eq!(link(&[owner, user]), Ok(()));
+        let log = link(&[user]).unwrap_err();
+        assert!(log.contains("variable 'p' is used but nothing defines it"), "{log}");
+        // Declared and not used needs no definition.
+        assert_eq!(link(&["extern constant int absent; kernel void k(global int *y) { y[0] = 1; }"]), Ok(()));
+    }
+
+    #[test]
+    fn headers_on_disk_stay_with_the_unit() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("n.h"), "#define N 7\n").unwrap();
+        let options = format!("-I{}", folder.path().display());
+        let texts = vec![text("#include \"n.h\"\nkernel void k(global int *y) { y[0] = N; }", &options, &[])];
+        let mut unit = Unit { kind: Kind::Object, texts, options: String::new() };
+        unit.compile(&Target::default()).unwrap();
+        drop(folder);
+        let mut again = Unit::from_binary(&unit.binary()).unwrap();
+        assert!(again.build(&Target::default()).is_ok());
     }
 
     #[test]

@@ -317,8 +317,7 @@ fn nothing(handle: Handle, kind: u32, ask: Ask, after: After) -> Result<()> {
 }
 
 /// `clSetDefaultDeviceCommandQueue`: queues on the device do not exist.
-pub fn set_default_device_command_queue(context: Handle, device: Handle, queue: Handle) -> Result<()> {
+pub fn set_default_device_command_queue(context: Handle, device: Handle) -> Result<()> {
     registry::get::<Context>(context)?.device(device)?;
-    registry::get::<Queue>(queue)?;
     Err(cl::INVALID_OPERATION)
 }

@@ -161,3 +161,33 @@ fn groups_that_do_not_divide_the_range_need_a_newer_language() {
         assert_eq!((clReleaseKernel(kernel), clReleaseMemObject(b), clReleaseProgram(program)), (0, 0, 0));
     }
 }
+
+#[test]
+fn a_required_group_is_taken_where_a_launch_names_none() {
+    let s = Setup::new();
+    let kernel = s.kernel(
+        "kernel __attribute__((reqd_work_group_size(4, 1, 1), vec_type_hint(float4))) void k(global int *x) { x[get_global_id(0)] = get_local_size(0); }",
+        "k",
+    );
+    let attributes = asked(|n, v, r| clGetKernelInfo(kernel, cl::KERNEL_ATTRIBUTES, n, v, r));
+    assert_eq!(text(attributes), "reqd_work_group_size(4,1,1) vec_type_hint(float4)");
+    let b = s.buffer(0, 32, 0);
+    set_buffer(kernel, 0, b);
+    assert_eq!(s.launch(kernel, 8, &[], Out::NULL), 0);
+    assert_eq!(s.read_ints(b, 8), [4; 8]);
+    assert_eq!(s.launch(kernel, 6, &[], Out::NULL), cl::INVALID_WORK_GROUP_SIZE);
+    assert_eq!((clReleaseKernel(kernel), clReleaseMemObject(b)), (0, 0));
+}
+
+#[test]
+fn what_devices_lack_is_said_in_the_form_that_the_standard_asks_for() {
+    let s = Setup::new();
+    let device = |name| asked(|n, v, r| clGetDeviceInfo(s.device, name, n, v, r));
+    assert_eq!(number(device(cl::DEVICE_TYPE)), cl::DEVICE_TYPE_GPU);
+    // A date, and none on which any version of the conformance tests was published.
+    assert_eq!(text(device(cl::DEVICE_LATEST_CONFORMANCE_VERSION_PASSED)), "v0000-01-01-00");
+    assert_eq!(clSetDefaultDeviceCommandQueue(s.context, s.device, Handle::NULL), cl::INVALID_OPERATION);
+    let kernel = s.kernel("kernel void k(global int *x) { x[0] = 1; }", "k");
+    assert_eq!(clSetKernelExecInfo(kernel, 0x11b6, 0, In::NULL), cl::INVALID_OPERATION);
+    assert_eq!(clReleaseKernel(kernel), 0);
+}

@@ -78,6 +78,8 @@ pub struct Kernel {
     pub required_group: Option<[u64; 3]>,
     /// `work_group_size_hint`.
     pub group_hint: Option<[u64; 3]>,
+    /// `vec_type_hint`: the type as written.
+    pub vector_hint: Option<String>,
     /// `intel_reqd_sub_group_size` or `reqd_sub_group_size`.
     pub required_sub_group: Option<u32>,
 }

@@ -43,11 +43,12 @@ fn parse_integer(lower: &str) -> Result<Number, &'static str> {
     }
     let value = if digits.is_empty() { Ok(0) } else { u64::from_str_radix(digits, radix) };
     let value = value.map_err(|_| "integer constant too large for any type:")?;
+    // OpenCL C reserves `long long`; compilers take its suffixes for those of `long`, which has as many bits.
     let (unsigned, long) = match suffix {
         "" => (false, false),
         "u" => (true, false),
-        "l" => (false, true),
-        "ul" | "lu" => (true, true),
+        "l" | "ll" => (false, true),
+        "ul" | "lu" | "ull" | "llu" => (true, true),
         _ => return Err("invalid suffix on integer constant"),
     };
     // The first type of the list that holds it; decimal constants do not become unsigned by themselves.

@@ -146,6 +146,8 @@ pub struct Attribute {
     pub name: String,
     /// Arguments, for attributes that matter here.
     pub args: Vec<Expr>,
+    /// The text of arguments that are no expressions.
+    pub text: String,
     /// The name.
     pub span: Span,
 }

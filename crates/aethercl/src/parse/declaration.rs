@@ -354,7 +354,8 @@ impl Parser<'_> {
                     return self.unexpected("an attribute's name");
                 }
                 let name = token.spelling(self.names).trim_matches('_').to_string();
-                let mut attribute = Attribute { name, args: Vec::new(), span: token.span };
+                let mut attribute =
+                    Attribute { name, args: Vec::new(), text: String::new(), span: token.span };
                 if self.is("(") {
                     self.attribute_args(&mut attribute)?;
                 }
@@ -385,6 +386,10 @@ impl Parser<'_> {
                 return self.unexpected("')'");
             }
             parens = parens + usize::from(token.is("(")) - usize::from(token.is(")"));
+            if parens > 0 {
+                let space = if attribute.text.is_empty() { "" } else { " " };
+                attribute.text = format!("{}{space}{}", attribute.text, token.spelling(self.names));
+            }
         }
         Some(())
     }

@@ -8,6 +8,7 @@ mod expression;
 mod initializer;
 mod record;
 mod statement;
+mod switch;
 mod words;
 
 pub(crate) use words::type_named;
@@ -42,12 +43,15 @@ pub(crate) struct Parser<'a> {
     nesting: usize,
     /// Deepest expression since this was last taken: what a type or initialiser inside an expression adds to it.
     deepest: u16,
+    /// Names for labels that the program does not name.
+    labels: Vec<Symbol>,
 }
 
 /// The syntax tree of a unit; errors are in `diagnostics`.
-pub(crate) fn parse(tokens: &[Token], names: &Names, diagnostics: &mut Diagnostics) -> Vec<Item> {
-    let mut parser =
-        Parser { tokens, at: 0, names, diagnostics, scopes: vec![HashMap::new()], nesting: 0, deepest: 0 };
+pub(crate) fn parse(tokens: &[Token], names: &mut Names, diagnostics: &mut Diagnostics) -> Vec<Item> {
+    let labels = switch::labels(tokens, names);
+    let scopes = vec![HashMap::new()];
+    let mut parser = Parser { tokens, at: 0, names, diagnostics, scopes, nesting: 0, deepest: 0, labels };
     parser.unit()
 }
 

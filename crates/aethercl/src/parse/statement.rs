@@ -99,7 +99,9 @@ impl Parser<'_> {
                         p.condition().and_then(|c| Some(StmtKind::While(c, Box::new(p.inner_statement()?))))
                     }
                     "switch" => {
-                        p.condition().and_then(|c| Some(StmtKind::Switch(c, Box::new(p.inner_statement()?))))
+                        let value = p.condition()?;
+                        let body = p.inner_statement()?;
+                        p.switch(value, body)
                     }
                     "do" => p.do_statement(),
                     _ => p.for_statement(),

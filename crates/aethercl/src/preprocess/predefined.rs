@@ -179,7 +179,6 @@ const FEATURES: &str = "\
 #define __opencl_c_atomic_order_seq_cst 1
 #define __opencl_c_atomic_scope_device 1
 #define __opencl_c_program_scope_global_variables 1
-#define __opencl_c_subgroups 1
 #define __opencl_c_work_group_collective_functions 1
 ";
 
@@ -202,6 +201,9 @@ pub(super) fn text(options: &Options, target: &Target) -> String {
         out.push_str(FEATURES);
         if has("cl_khr_fp64") {
             out.push_str("#define __opencl_c_fp64 1\n");
+        }
+        if has("cl_khr_subgroups") {
+            out.push_str("#define __opencl_c_subgroups 1\n");
         }
     }
     if options.fast_relaxed_math {

@@ -2,10 +2,11 @@
 
 use super::fold::{self, Number};
 use super::{Operand, Sema};
+use crate::builtins::convert::half_to_f32;
 use crate::hir::{Expr, ExprKind, GlobalId, PlaceKind, Relocation};
 use crate::parse::ast;
 use crate::source::Span;
-use crate::types::{Scalar, Type};
+use crate::types::{Scalar, Space, Type};
 
 /// A constant scalar, vector or address.
 pub(super) enum Constant {
@@ -71,6 +72,7 @@ impl Sema<'_> {
                 PlaceKind::Local(id) => {
                     self.current.as_ref()?.known.get(&id).map(|(bits, _)| vec![Number::Int(*bits)])
                 }
+                PlaceKind::Global(id) => self.value_of_constant(id, element, lanes),
                 _ => None,
             },
             ExprKind::Unary(op, a) => {
@@ -107,6 +109,27 @@ impl Sema<'_> {
             ExprKind::Reinterpret(a) => self.reinterpreted(a, element),
             _ => None,
         }
+    }
+
+    /// The numbers of a scalar or vector in the constant address space.
+    fn value_of_constant(&self, id: GlobalId, element: Scalar, lanes: usize) -> Option<Vec<Number>> {
+        let global = self.globals.get(id.0 as usize)?;
+        if global.space != Space::Constant || self.externs.contains_key(&id) {
+            return None;
+        }
+        let size = element.size() as usize;
+        let number = |bytes: &[u8]| {
+            let mut wide = [0u8; 8];
+            wide[..size].copy_from_slice(bytes);
+            let bits = u64::from_le_bytes(wide);
+            match element {
+                Scalar::F16 => Number::Float(f32::from_bits(half_to_f32(bits as u32)).into()),
+                Scalar::F32 => Number::Float(f32::from_bits(bits as u32).into()),
+                Scalar::F64 => Number::Float(f64::from_bits(bits)),
+                _ => Number::Int(bits),
+            }
+        };
+        Some(global.data.get(..size * lanes)?.chunks_exact(size).map(number).collect())
     }
 
     fn compared(&self, op: crate::hir::CompareOp, a: &Expr, b: &Expr, vector: bool) -> Option<Vec<Number>> {

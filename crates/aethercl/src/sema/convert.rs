@@ -23,7 +23,8 @@ impl Sema<'_> {
             (Type::Scalar(_), Type::Pointer(_) | Type::Event) if is_null(&expr) => {
                 return Some(Expr { kind: ExprKind::Int(0), ty: to, span: expr.span });
             }
-            (Type::Scalar(s), Type::Atomic(a)) if s == a => return Some(expr),
+            // Only initialisers get here.
+            (Type::Scalar(_), Type::Atomic(a)) => return Some(fold::convert(expr, Type::Scalar(a))),
             (Type::Scalar(s), Type::Sampler) if s.is_integer() => return Some(self.sampler(expr)),
             // A function may take an image without saying what it does with it.
             (Type::Image(a, _), Type::Image(b, _)) if a == b => return Some(reinterpret(expr, to)),

@@ -72,14 +72,14 @@ impl Sema<'_> {
         {
             return self.prototype(&declaration.specs, declarator, params);
         }
-        let mut q = self.declared_type(base, declarator, init)?;
+        let extern_only = declaration.specs.storage == Some(Storage::Extern) && init.is_none();
+        let mut q = self.declared_type(base, declarator, init.is_some() || extern_only)?;
         self.apply_attributes(&declarator.attributes, &mut q)?;
         if declaration.specs.storage == Some(Storage::Typedef) {
             return self.typedef(name, q, span);
         }
-        let extern_only = declaration.specs.storage == Some(Storage::Extern) && init.is_none();
         if extern_only {
-            return self.error(span, "'extern' variables of other programs cannot be reached");
+            return self.extern_variable(declarator, q);
         }
         self.program_variable(declarator, q, init).map(|_| ())
     }
@@ -128,7 +128,7 @@ impl Sema<'_> {
             None => (vec![0; self.types.size(q.ty) as usize], Vec::new()),
         };
         let align = self.types.align(q.ty).max(u64::from(q.aligned));
-        self.globals.push(Global {
+        let variable = Global {
             name: self.text(name).to_string(),
             ty: q.ty,
             space,
@@ -137,10 +137,73 @@ impl Sema<'_> {
             data,
             relocations,
             span,
-        });
+        };
+        if let Some(id) = self.declared_before(name, &variable) {
+            self.globals[id.0 as usize] = variable;
+            self.externs.remove(&id);
+            return Some(id);
+        }
+        self.globals.push(variable);
         let id = GlobalId(self.globals.len() as u32 - 1);
         self.bind(name, Entity::Global(id), span)?;
         Some(id)
+    }
+
+    /// The variable of this name that has been declared `extern` only, where its type and space are the same.
+    fn declared_before(&self, name: crate::lex::Symbol, variable: &Global) -> Option<GlobalId> {
+        let Some((Entity::Global(id), _)) = self.lookup_here(name) else { return None };
+        let before = self.globals.get(id.0 as usize)?;
+        let same = before.space == variable.space && self.same_but_length(before.ty, variable.ty);
+        (same && self.externs.contains_key(&id)).then_some(id)
+    }
+
+    /// The same type, or arrays of one element type of which one has no length yet.
+    fn same_but_length(&self, a: Type, b: Type) -> bool {
+        let (Type::Array(x), Type::Array(y)) = (a, b) else { return a == b };
+        let (x, y) = (self.types.array(x), self.types.array(y));
+        x.of == y.of && (x.len == y.len || x.len == 0 || y.len == 0)
+    }
+
+    /// `extern T x;`: a variable that this unit, or one that it is linked with, defines.
+    fn extern_variable(&mut self, declarator: &Declarator, q: Qualified) -> Option<()> {
+        let (name, span) = declarator.name?;
+        let space = match q.space {
+            Some(space @ (Space::Constant | Space::Global)) => space,
+            None if self.features.version >= 200 => Space::Global,
+            _ => return self.error(span, "program scope variable must reside in constant address space"),
+        };
+        let variable = Global {
+            name: self.text(name).to_string(),
+            ty: q.ty,
+            space,
+            align: self.types.align(q.ty).max(u64::from(q.aligned)),
+            is_const: q.is_const || space == Space::Constant,
+            data: vec![0; self.types.size(q.ty) as usize],
+            relocations: Vec::new(),
+            span,
+        };
+        let known = self.scopes.get(1).and_then(|s| s.variable(name));
+        let id = match known {
+            Some(id) => {
+                let before = &self.globals[id.0 as usize];
+                if before.space != space || !self.same_but_length(before.ty, q.ty) {
+                    let name = self.text(name).to_string();
+                    return self.error(span, format!("redeclaration of '{name}' with a different type"));
+                }
+                id
+            }
+            None => {
+                self.globals.push(variable);
+                let id = GlobalId(self.globals.len() as u32 - 1);
+                self.externs.insert(id, None);
+                if let Some(scope) = self.scopes.get_mut(1) {
+                    scope.insert_variable(name, id, span);
+                }
+                id
+            }
+        };
+        self.rebind(name, Entity::Global(id), span);
+        Some(())
     }
 
     fn typedef(&mut self, name: crate::lex::Symbol, q: Qualified, span: Span) -> Option<()> {
@@ -190,13 +253,12 @@ impl Sema<'_> {
         if let Some(Derived::Function(..)) = declarator.parts.first() {
             return self.error(span, "functions are declared at program scope");
         }
-        let mut q = self.declared_type(base, declarator, init)?;
+        let open = init.is_some() || declaration.specs.storage == Some(Storage::Extern);
+        let mut q = self.declared_type(base, declarator, open)?;
         self.apply_attributes(&declarator.attributes, &mut q)?;
         match declaration.specs.storage {
             Some(Storage::Typedef) => return self.typedef(name, q, span),
-            Some(Storage::Extern) => {
-                return self.error(span, "'extern' variables of other programs cannot be reached");
-            }
+            Some(Storage::Extern) => return self.extern_variable(declarator, q),
             Some(Storage::Static) if q.space != Some(Space::Constant) && self.features.version < 200 => {
                 return self.error(span, "variables in function scope cannot be declared static");
             }
@@ -392,12 +454,12 @@ impl Sema<'_> {
         Some(())
     }
 
-    /// The type of a declarator; `init` gives `[]` its length.
+    /// The type of a declarator; `[]` has no length yet where `open`: an initialiser or another declaration gives it.
     pub(super) fn declared_type(
         &mut self,
         base: Qualified,
         declarator: &Declarator,
-        init: Option<&Initializer>,
+        open: bool,
     ) -> Option<Qualified> {
         let mut q = base;
         for (i, part) in declarator.parts.iter().enumerate().rev() {
@@ -424,7 +486,7 @@ impl Sema<'_> {
                 Derived::Array(size, span) => {
                     let len = match size {
                         Some(size) => self.array_length(size)?,
-                        None if i == 0 && init.is_some() => 0,
+                        None if i == 0 && open => 0,
                         None => return self.error(*span, "array needs a size here"),
                     };
                     self.check_element_of_array(q.ty, *span)?;
@@ -485,7 +547,7 @@ impl Sema<'_> {
     /// A type name in parentheses.
     pub(super) fn named_type(&mut self, name: &TypeName) -> Option<Qualified> {
         let base = self.base_type(&name.specs)?;
-        let mut q = self.declared_type(base, &name.declarator, None)?;
+        let mut q = self.declared_type(base, &name.declarator, false)?;
         self.apply_attributes(&name.declarator.attributes, &mut q)?;
         Some(q)
     }

@@ -74,6 +74,9 @@ impl Sema<'_> {
                 (PlaceKind::Local(id), ty, space, local.is_const, local.is_volatile, 0)
             }
             Some(Entity::Global(id)) => {
+                if let Some(used) = self.externs.get_mut(&id) {
+                    used.get_or_insert(span);
+                }
                 let global = self.globals.get(id.0 as usize)?;
                 (PlaceKind::Global(id), global.ty, global.space, global.is_const, false, 0)
             }

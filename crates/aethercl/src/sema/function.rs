@@ -31,7 +31,7 @@ impl Sema<'_> {
     ) -> Option<(Type, Vec<Qualified>)> {
         let base = self.base_type(specs)?;
         let outer = Declarator { name: declarator.name, parts: Vec::new(), attributes: Vec::new() };
-        let mut result = self.declared_type(base, &outer, None)?;
+        let mut result = self.declared_type(base, &outer, false)?;
         for part in declarator.parts.iter().skip(1).rev() {
             let Derived::Pointer(own) = part else {
                 return self.error(specs.span, "function cannot return an array or a function");
@@ -66,11 +66,11 @@ impl Sema<'_> {
                 let rest = &param.declarator.parts[1..];
                 self.pointer_over(base, rest, span)?
             } else {
-                let array = self.declared_type(base, &param.declarator, None)?;
+                let array = self.declared_type(base, &param.declarator, false)?;
                 self.decayed(array)
             }
         } else {
-            let q = self.declared_type(base, &param.declarator, None)?;
+            let q = self.declared_type(base, &param.declarator, false)?;
             if matches!(q.ty, Type::Array(_)) { self.decayed(q) } else { q }
         };
         if q.ty == Type::Void {
@@ -298,6 +298,10 @@ impl Sema<'_> {
         let wanted = match attribute.name.as_str() {
             "reqd_work_group_size" | "work_group_size_hint" => 3,
             "reqd_sub_group_size" | "intel_reqd_sub_group_size" => 1,
+            "vec_type_hint" => {
+                kernel.vector_hint = Some(attribute.text.clone());
+                return Some(());
+            }
             _ => return Some(()),
         };
         let name = attribute.name.clone();

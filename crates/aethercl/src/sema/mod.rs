@@ -138,6 +138,8 @@ pub(crate) struct Sema<'a> {
     types: Types,
     functions: Vec<Declared>,
     globals: Vec<Global>,
+    /// Variables declared `extern` that nothing has defined yet, with their first use.
+    externs: BTreeMap<GlobalId, Option<Span>>,
     scopes: Vec<Scope>,
     current: Option<Current>,
     /// Structures inside structures, by record; see [`record`].
@@ -161,6 +163,7 @@ pub(crate) fn analyse(
         types: Types::default(),
         functions: Vec::new(),
         globals: Vec::new(),
+        externs: BTreeMap::new(),
         scopes: vec![base, Scope::default()],
         current: None,
         record_depth: HashMap::new(),

@@ -13,6 +13,13 @@ impl Sema<'_> {
                 self.diagnostics.error(call, message);
             }
         }
+        for (id, used) in &self.externs {
+            if let (Some(used), false) = (used, self.features.open) {
+                let message =
+                    format!("variable '{}' is used but nothing defines it", self.globals[id.0 as usize].name);
+                self.diagnostics.error(*used, message);
+            }
+        }
         self.refuse_recursion()?;
         if self.diagnostics.failed() {
             return None;

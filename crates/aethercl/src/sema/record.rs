@@ -27,12 +27,23 @@ impl Sema<'_> {
         };
         if spec.members.is_some() {
             if self.types.record(id).complete {
-                let name = self.type_name(Type::Record(id));
-                return self.error(spec.span, format!("redefinition of '{name}'"));
+                return self.same_again(id, spec);
             }
             self.lay_out(id, spec)?;
         }
         Some(Type::Record(id))
+    }
+
+    /// A second definition of a record, which has to have the same members as the first: units that are linked may each have it.
+    fn same_again(&mut self, first: RecordId, spec: &RecordSpec) -> Option<Type> {
+        let again = self.new_record_untagged(spec);
+        self.lay_out(again, spec)?;
+        let (a, b) = (self.types.record(first), self.types.record(again));
+        if (a.is_union, a.size, a.align) != (b.is_union, b.size, b.align) || a.fields != b.fields {
+            let name = self.type_name(Type::Record(first));
+            return self.error(spec.span, format!("redefinition of '{name}'"));
+        }
+        Some(Type::Record(first))
     }
 
     fn wrong_tag<T>(&mut self, tag: Option<Symbol>, span: Span) -> Option<T> {
@@ -40,16 +51,20 @@ impl Sema<'_> {
         self.error(span, format!("use of '{name}' with tag type that does not match previous declaration"))
     }
 
-    fn new_record(&mut self, spec: &RecordSpec) -> RecordId {
+    fn new_record_untagged(&mut self, spec: &RecordSpec) -> RecordId {
         let tag = spec.tag.map_or(String::new(), |t| self.text(t).to_string());
-        let id = self.types.new_record(Record {
+        self.types.new_record(Record {
             tag,
             is_union: spec.is_union,
             complete: false,
             fields: Vec::new(),
             size: 0,
             align: 1,
-        });
+        })
+    }
+
+    fn new_record(&mut self, spec: &RecordSpec) -> RecordId {
+        let id = self.new_record_untagged(spec);
         if let Some(tag) = spec.tag {
             self.bind_tag(tag, Tag::Record(id));
         }
@@ -71,7 +86,7 @@ impl Sema<'_> {
             }
             for declarator in &member.declarators {
                 let (name, span) = declarator.name?;
-                let q = self.declared_type(base, declarator, None)?;
+                let q = self.declared_type(base, declarator, false)?;
                 self.check_variable(q.ty, span)?;
                 if q.space.is_some_and(|s| s != Space::Private) {
                     return self.error(span, "field may not be qualified with an address space");

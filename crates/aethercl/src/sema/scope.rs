@@ -41,6 +41,21 @@ pub(super) struct Scope {
     tags: HashMap<Symbol, Tag>,
 }
 
+impl Scope {
+    /// The program's variable of this name.
+    pub(super) fn variable(&self, name: Symbol) -> Option<GlobalId> {
+        match self.names.get(&name) {
+            Some((Entity::Global(id), _)) => Some(*id),
+            _ => None,
+        }
+    }
+
+    /// Adds a variable of the program, unless the name stands for something.
+    pub(super) fn insert_variable(&mut self, name: Symbol, id: GlobalId, span: Span) {
+        self.names.entry(name).or_insert((Entity::Global(id), span));
+    }
+}
+
 /// Constants of section 6.13.11 of OpenCL C 2.0, which atomic functions take.
 const ORDERS: [(&str, u64); 10] = [
     ("memory_order_relaxed", 0),

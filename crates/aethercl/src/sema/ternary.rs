@@ -61,7 +61,8 @@ impl Sema<'_> {
         }
         let (mut then, mut otherwise) = match (then.ty, otherwise.ty) {
             (Type::Scalar(a), Type::Scalar(b)) => {
-                let ty = Type::Scalar(self.common_scalar(a, b));
+                // Nothing is promoted to `int` here: both become vectors as they are.
+                let ty = Type::Scalar(if a == b { a } else { self.common_scalar(a, b) });
                 (
                     fold::splat(fold::convert(then, ty), lanes),
                     fold::splat(fold::convert(otherwise, ty), lanes),

@@ -11,10 +11,11 @@ use crate::source::Span;
 use crate::types::Type;
 
 /// Statements, expressions and calls visited, and instructions emitted, in one pass over a kernel. The largest kernels that
-/// people write take a tenth of it; at the limit lowering holds some 200 MB.
-pub const MAX_WORK: u64 = 1_000_000;
+/// people write (hashcat's, with all that they inline) fit; at the limit lowering holds some 100 MB. The worst texts found take 12 s of
+/// processor time to get there.
+pub const MAX_WORK: u64 = 4_000_000;
 /// The same in all passes over a kernel: each comes from a fact that the one before found.
-const MAX_WORK_IN_ALL: u64 = 40 * MAX_WORK;
+const MAX_WORK_IN_ALL: u64 = 10 * MAX_WORK;
 /// Registers of a file, and waiting masks: their numbers have 16 bits.
 pub const MAX_REGISTERS: usize = u16::MAX as usize;
 /// Elements of a value that is copied whole, such as a `struct`.

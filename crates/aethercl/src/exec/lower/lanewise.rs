@@ -122,7 +122,13 @@ impl Lower<'_> {
             return out.iter().map(|v| self.float_to_float(Scalar::F64, s, *v, Rounding::Default)).collect();
         }
         if b != Dot {
-            return self.norms(b, &x);
+            let scale = self.scale_of(&x);
+            let x: Value = x.iter().map(|v| self.e.binary64(Binary64::MulF, *v, scale)).collect();
+            let out = self.norms(b, &x);
+            if b == Normalize {
+                return out;
+            }
+            return out.iter().map(|v| self.e.binary64(Binary64::DivF, *v, scale)).collect();
         }
         let mut sum = mul(self, x[0], y[0]);
         for i in 1..x.len() {
@@ -130,6 +136,21 @@ impl Lower<'_> {
             sum = self.binary_scalar(BinaryOp::Add, s, sum, term, s);
         }
         vec![sum]
+    }
+
+    /// The power of two that brings the largest magnitude of f64 values near 1, so that no square of them overflows or vanishes.
+    fn scale_of(&mut self, x: &Value) -> Val {
+        let magnitude = |l: &mut Self, v: Val| l.e.binary64(Binary64::And, v, Val::Const(i64::MAX as u64));
+        let mut largest = magnitude(self, x[0]);
+        for v in &x[1..] {
+            let other = magnitude(self, *v);
+            largest = self.e.binary64(Binary64::MaxU, largest, other);
+        }
+        // Biased exponents; that of the largest finite values is cut, because the scale has to be a normal number.
+        let exponent = self.e.binary64(Binary64::ShrU, largest, Val::Const(52));
+        let exponent = self.e.binary64(Binary64::MinU, exponent, Val::Const(2045));
+        let exponent = self.e.binary64(Binary64::Sub, Val::Const(2046), exponent);
+        self.e.binary64(Binary64::Shl, exponent, Val::Const(52))
     }
 
     /// The length of an f64 vector, or the vector by its length; of a zero vector itself.

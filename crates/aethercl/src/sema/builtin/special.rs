@@ -102,7 +102,8 @@ impl Sema<'_> {
 
     fn compiler_function(&mut self, mut call: Call) -> Option<Expr> {
         let span = call.span;
-        let float = if call.name.ends_with('f') { Scalar::F32 } else { Scalar::F64 };
+        let single = matches!(call.name, "__builtin_inff" | "__builtin_nanf" | "__builtin_huge_valf");
+        let float = if single { Scalar::F32 } else { Scalar::F64 };
         let float = if self.features.fp64 { float } else { Scalar::F32 };
         match call.name {
             "__builtin_expect" => {
