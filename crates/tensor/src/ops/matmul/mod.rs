@@ -36,6 +36,7 @@ pub(super) mod few_rows {
 /// The tensor cores of sm_90 for other operations.
 pub(super) mod warpgroups {
     pub(in crate::ops) use super::arguments::Unused;
+    pub(in crate::ops) use super::proof::expression as proof_of_expression;
     pub(in crate::ops) use super::tiles::{MODEL, NARROW, Speeds, SplitK, TILES, Tile};
 }
 

@@ -1,7 +1,9 @@
 //! The test that kernels pass which stand on more than OpenCL promises, before their first use.
 
 use super::super::prelude::*;
+use super::epilogue::Tree;
 use super::view::{Matrix, Problem};
+use netcl_kernel::Text;
 
 /// m, n and k of a small product: tiles with edges, lines at multiples of 16 bytes.
 pub(super) const ALIGNED: [usize; 3] = [200, 264, 136];
@@ -79,6 +81,43 @@ pub(super) fn selects(device: &Device, run: impl Fn(&Tensor, &Problem) -> Result
                     format!("element {i} of a product with ones is {got:e}, expected {:e}", expected(i));
                 return Err(Error::launch(message));
             }
+        }
+    }
+    Ok(())
+}
+
+/// What an epilogue of vectors makes of whole numbers in bf16 is exact: `run` gets an expression that adds `other` to each element and takes 0 where
+/// that is less, and writes to `got`; `plain` has the elements without it.
+pub(in crate::ops) fn expression(
+    plain: &Tensor,
+    run: impl FnOnce(&Tensor, &Tree<'_>) -> Result<()>,
+) -> Result<()> {
+    let (device, dims) = (plain.device(), plain.shape().clone());
+    let values: Vec<f32> = (0..plain.count()).map(|i| ((i * 5 + i / 11) % 9) as f32 - 4.0).collect();
+    let other = Tensor::from_f32(device, dims.clone(), &values, DType::Bf16)?;
+    let got = Tensor::full(device, dims, f32::NAN, DType::Bf16)?;
+    let functions = "static inline FV tree_v(FV sum, ulong row, ulong column, ulong n TREE_PARAMETERS) {\n\
+                     return fmax(sum + LDV_BF16(e0 + f0 + row * n + column), (FV)(0.0f));\n}\n";
+    let tree = Tree {
+        functions: Text::new(functions),
+        parameters: Text::new(", __global const ushort *e0, ulong f0"),
+        arguments: Text::new(", e0, f0"),
+        inputs: std::slice::from_ref(&other),
+        outputs: &[],
+        scalars: &[],
+        product: &got,
+        apart: &|| Ok(()),
+    };
+    run(&got, &tree)?;
+    if device.settings().no_results {
+        return Ok(());
+    }
+    let (plain, got) = (plain.to_vec()?, got.to_vec()?);
+    for (i, ((plain, other), got)) in plain.iter().zip(&values).zip(&got).enumerate() {
+        let expected = (plain + other).max(0.0);
+        if *got != expected {
+            let message = format!("element {i} of a small expression is {got}, expected {expected}");
+            return Err(Error::launch(message));
         }
     }
     Ok(())

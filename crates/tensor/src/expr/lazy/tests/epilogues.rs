@@ -148,6 +148,8 @@ fn tensor_cores_take_expressions() {
             let (x, w, bias) = (draw(&[m, k], 0.0), draw(&[k, n], 0.3), draw(&[n], 0.6));
             let others = [draw(&[m, n], 0.9), draw(&[n], 1.2)];
             let product = || linear(&x, &w, Some(&bias));
+            // Both kernels are tested before their first use.
+            lazy(|| tree(&product()?, &others)).unwrap();
             let (y, plain) = counted(&device, || product().unwrap());
             let (got, launches) = counted(&device, || lazy(|| tree(&product()?, &others)).unwrap());
             assert_eq!(launches, plain, "{m} x {k} x {n} {dtype}");
@@ -159,9 +161,11 @@ fn tensor_cores_take_expressions() {
             let (x, w) = (lie(draw(&[3, 15, 13, c], 0.0)), lie(draw(&[o, 3, 3, c], 0.3)));
             let options = Conv2dOptions::default().padding(1).stride(stride);
             let convolved = || conv2d(&x, &w, None, options);
+            convolved().unwrap();
             let (y, plain) = counted(&device, || convolved().unwrap());
             let [n, _, height, width] = y.dims4().unwrap();
             let others = [lie(draw(&[n, height, width, o], 0.9)), draw(&[o, 1, 1], 1.2)];
+            lazy(|| tree(&convolved()?, &others)).unwrap();
             let (got, launches) = counted(&device, || lazy(|| tree(&convolved()?, &others)).unwrap());
             assert_eq!(launches, plain, "{c} to {o} channels {dtype}");
             let expected = tree(&wide(&y), &others.each_ref().map(wide)).unwrap();

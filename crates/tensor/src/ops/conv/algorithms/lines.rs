@@ -12,7 +12,7 @@ use netcl_kernel::tune::{Constant, Model};
 
 /// The same text under a name of its own, by which it is chosen, disabled and tested.
 pub(super) static KERNEL: Kernel = wgmma::kernel("conv_lines_sm90", wgmma::INCLUDES);
-static TREE: Kernel = wgmma::kernel("conv_lines_sm90", wgmma::TREE_INCLUDES);
+static TREE: Kernel = wgmma::kernel("conv_lines_tree_sm90", wgmma::TREE_INCLUDES);
 const KERNELS: wgmma::Kernels = wgmma::Kernels { plain: &KERNEL, tree: &TREE };
 static LINES: Kernel = Kernel::new("conv_lines", cl_file!("conv_lines.cl")).tune(&[("WG", &[256, 128])]);
 

@@ -1,7 +1,10 @@
 //! Convolutions of 16-bit images on the tensor cores of NVIDIA's sm_90: the product's kernel, whose rows are boxes of pixels that TMA copies from
 //! where they lie.
 
-use super::super::super::matmul::warpgroups::{MODEL, NARROW, Speeds, SplitK, TILES, Tile, Unused};
+use super::super::super::matmul::Tree;
+use super::super::super::matmul::warpgroups::{
+    MODEL, NARROW, Speeds, SplitK, TILES, Tile, Unused, proof_of_expression,
+};
 use super::super::geometry::Axis;
 use super::{Algorithm, EPILOGUE, FUNCTIONS, Place, Plan, Request, Weights, Work, int, tile};
 use crate::Layout;
@@ -18,7 +21,7 @@ const TEXT: &str = concat!(
 );
 
 pub(super) static KERNEL: Kernel = kernel("conv_wgmma_sm90", INCLUDES);
-static TREE: Kernel = kernel("conv_wgmma_sm90", TREE_INCLUDES);
+static TREE: Kernel = kernel("conv_wgmma_tree_sm90", TREE_INCLUDES);
 pub(super) const KERNELS: Kernels = Kernels { plain: &KERNEL, tree: &TREE };
 
 /// A kernel without and with an expression as its epilogue.
@@ -180,10 +183,24 @@ pub(super) fn plans(r: &Request<'_>) -> impl Iterator<Item = (Tile, f64, Plan)> 
 pub(super) fn run_with(kernels: Kernels, r: &Request<'_>, plan: &Plan) -> Result<()> {
     let Plan::Boxes { tile, sides } = *plan else { return Err(Algorithm::foreign(kernels.plain)) };
     let shape = tiles().nth(tile).ok_or_else(|| Algorithm::foreign(kernels.plain))?;
-    match &r.work {
+    match r.work {
+        Work::Gather { w, bias, tree: Some(tree), place, .. }
+            if !takes_expressions(r.x.device(), kernels) =>
+        {
+            let work = Work::Gather { w, bias, tree: None, y: tree.product, place };
+            gather(kernels, &Request { work, ..*r }, shape, sides)?;
+            (tree.apart)()
+        }
         Work::Gather { .. } => gather(kernels, r, shape, sides),
         Work::Weights { .. } => weights(kernels.plain, r, shape, sides),
     }
+}
+
+/// The convolution itself, in a plan of [`estimate`].
+fn gather_with(kernels: Kernels, r: &Request<'_>, plan: &Plan) -> Result<()> {
+    let Plan::Boxes { tile, sides } = *plan else { return Err(Algorithm::foreign(kernels.plain)) };
+    let shape = tiles().nth(tile).ok_or_else(|| Algorithm::foreign(kernels.plain))?;
+    gather(kernels, r, shape, sides)
 }
 
 /// Boxes of `sides` pixels by 64 channels of images `(N, H, W, C)`, of which `seen` says which lines and columns.
@@ -338,6 +355,53 @@ pub(super) fn proven(
     })
 }
 
+/// A small convolution of whole numbers, whose sums are exact.
+struct Small {
+    x: Tensor,
+    dy: Tensor,
+    weights: Weights,
+    bias: Tensor,
+    axes: [Axis; 2],
+}
+
+impl Small {
+    const SIZES: [usize; 3] = [3, 72, 136];
+
+    fn new(device: &Device, step: usize, dilation: isize) -> Result<Self> {
+        let ([batch, c, o], input) = (Self::SIZES, 13);
+        let whole = |dims: [usize; 4], every: usize| {
+            let count = dims.iter().product::<usize>();
+            let values: Vec<f32> = (0..count).map(|i| ((i * every + i / 7) % 3) as f32 - 1.0).collect();
+            Tensor::from_f32(device, dims, &values, DType::Bf16)
+        };
+        let axis = |taps: usize| {
+            let reach = dilation.cast_unsigned() * (taps - 1);
+            let output = (input + 2 - reach - 1) / step + 1;
+            Axis { input, output, taps, step, dilation, origin: -1 }
+        };
+        let axes = [axis(3), axis(2)];
+        let [h, w] = axes.map(|axis| axis.output);
+        let (x, dy) = (whole([batch, input, input, c], 5)?, whole([batch, h, w, o], 7)?);
+        let (kernel, bias) = (whole([o, c, 3, 2], 11)?, whole([1, 1, 1, o], 5)?);
+        let weights = Weights { tensor: kernel, offset: 0, strides: [0, c * 6, 6, 2, 1] };
+        Ok(Self { x, dy, weights, bias, axes })
+    }
+    /// An image for the result.
+    fn result(&self) -> Result<Tensor> {
+        Tensor::full(self.x.device(), self.dy.shape(), f32::NAN, DType::Bf16)
+    }
+    fn of<'a>(&'a self, work: Work<'a>) -> Request<'a> {
+        let [batch, c, o] = Self::SIZES;
+        Request { x: &self.x, batch, groups: 1, c, o, axes: self.axes, work }
+    }
+    fn forth<'a>(&'a self, y: &'a Tensor, tree: Option<&'a Tree<'a>>) -> Request<'a> {
+        let [_, _, o] = Self::SIZES;
+        let [h, w] = self.axes.map(|axis| axis.output);
+        let place = Place { offset: 0, strides: [h * w * o, w * o, o] };
+        self.of(Work::Gather { w: &self.weights, bias: Some(&self.bias), tree, y, place })
+    }
+}
+
 fn proof(
     device: &Device,
     step: usize,
@@ -345,30 +409,12 @@ fn proof(
     supports: fn(&Request<'_>) -> Result<(), &'static str>,
     run: fn(&Request<'_>) -> Result<()>,
 ) -> Result<()> {
-    let (batch, c, o, input) = (3, 72, 136, 13);
-    let dtype = DType::Bf16;
-    let whole = |dims: [usize; 4], every: usize| {
-        let count = dims.iter().product::<usize>();
-        let values: Vec<f32> = (0..count).map(|i| ((i * every + i / 7) % 3) as f32 - 1.0).collect();
-        Tensor::from_f32(device, dims, &values, dtype)
-    };
-    let axis = |taps: usize| {
-        let reach = dilation.cast_unsigned() * (taps - 1);
-        let output = (input + 2 - reach - 1) / step + 1;
-        Axis { input, output, taps, step, dilation, origin: -1 }
-    };
-    let axes = [axis(3), axis(2)];
-    let [h, w] = axes.map(|axis| axis.output);
-    let (x, dy) = (whole([batch, input, input, c], 5)?, whole([batch, h, w, o], 7)?);
-    let (kernel, bias) = (whole([o, c, 3, 2], 11)?, whole([1, 1, 1, o], 5)?);
-    let weights = Weights { tensor: kernel, offset: 0, strides: [0, c * 6, 6, 2, 1] };
-    let place = Place { offset: 0, strides: [h * w * o, w * o, o] };
+    let (small, [_, c, o]) = (Small::new(device, step, dilation)?, Small::SIZES);
     let both = [true, false].map(|here| -> Result<[Vec<f32>; 2]> {
-        let y = Tensor::full(device, [batch, h, w, o], f32::NAN, dtype)?;
+        let y = small.result()?;
         let part = Tensor::full(device, [2, 1, 3, 2, c, o], f32::NAN, DType::F32)?;
-        let of = |work| Request { x: &x, batch, groups: 1, c, o, axes, work };
-        let forth = of(Work::Gather { w: &weights, bias: Some(&bias), tree: None, y: &y, place });
-        let back = of(Work::Weights { dy: &dy, part: &part, parts: 2 });
+        let forth = small.forth(&y, None);
+        let back = small.of(Work::Weights { dy: &small.dy, part: &part, parts: 2 });
         for request in [&forth, &back].into_iter().filter(|r| supports(r).is_ok()) {
             match here {
                 true => run(request)?,
@@ -388,6 +434,19 @@ fn proof(
         }
         _ => Ok(()),
     }
+}
+
+/// Whether an expression behind a small convolution is exact; see [`proven`].
+fn takes_expressions(device: &Device, kernels: Kernels) -> bool {
+    let tuning = Tuning::of(device);
+    tuning.allows(device, kernels.tree)
+        && tuning.proven(device, kernels.tree, || {
+            let small = Small::new(device, 1, 1)?;
+            let y = small.result()?;
+            let run = |r: &Request<'_>| gather_with(kernels, r, &estimate(r).1);
+            run(&small.forth(&y, None))?;
+            proof_of_expression(&y, |got, tree| run(&small.forth(got, Some(tree))))
+        })
 }
 
 #[cfg(test)]

@@ -20,25 +20,31 @@ const TEXT: &str = concat!(
     cl_file!("matmul_wgmma_sm90.cl")
 );
 
-pub(in crate::ops::matmul) static WGMMA: Kernel = kernel(&[
-    cl_file!("../../include/sm90.cl"),
-    cl_file!("matmul_sm90.cl"),
-    cl_file!("../../include/gelu_sm90.cl"),
-    EPILOGUE,
-    SCHEDULE,
-]);
+pub(in crate::ops::matmul) static WGMMA: Kernel = kernel(
+    "matmul_wgmma_sm90",
+    &[
+        cl_file!("../../include/sm90.cl"),
+        cl_file!("matmul_sm90.cl"),
+        cl_file!("../../include/gelu_sm90.cl"),
+        EPILOGUE,
+        SCHEDULE,
+    ],
+);
 /// The same with expressions, whose functions have GELU's names.
-static TREE: Kernel = kernel(&[
-    netcl_kernel::generate::FUNCTIONS,
-    cl_file!("../../include/sm90.cl"),
-    cl_file!("matmul_sm90.cl"),
-    EPILOGUE,
-    SCHEDULE,
-]);
+static TREE: Kernel = kernel(
+    "matmul_wgmma_tree_sm90",
+    &[
+        netcl_kernel::generate::FUNCTIONS,
+        cl_file!("../../include/sm90.cl"),
+        cl_file!("matmul_sm90.cl"),
+        EPILOGUE,
+        SCHEDULE,
+    ],
+);
 const EPILOGUE: &str = cl_file!("../../include/epilogue.cl");
 
-const fn kernel(includes: &'static [&'static str]) -> Kernel {
-    Kernel::new("matmul_wgmma_sm90", TEXT)
+const fn kernel(name: &'static str, includes: &'static [&'static str]) -> Kernel {
+    Kernel::new(name, TEXT)
         .include(includes)
         .generate(wgmma_macros)
         .reload(&SM90A)
@@ -77,10 +83,28 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
 
 /// Whether it does what belongs to C's epilogue: expressions where C is stored in whole vectors.
 fn takes(r: &Request<'_>) -> fn(&Aux<'_>) -> bool {
-    match r.dtype() != DType::F32 && !r.widens() && lanes_of(r.c, r.p, r.e) == 8 {
-        true => |aux| aux.tensor().is_none_or(|x| x.dtype() != DType::F32),
+    let whole = r.dtype() != DType::F32 && !r.widens() && lanes_of(r.c, r.p, r.e) == 8;
+    match whole && r.e.tree().is_some() && takes_expressions(r.device()) {
+        true => |_| true,
         false => |aux| matches!(aux, Aux::None) || aux.tensor().is_some_and(|x| x.dtype() != DType::F32),
     }
+}
+
+/// Whether an expression behind a small product is exact; see [`proven`].
+fn takes_expressions(device: &Device) -> bool {
+    let plan = Plan { tile: TILES[0], split: SplitK::None, staging: None };
+    let tuning = Tuning::of(device);
+    tuning.allows(device, &TREE)
+        && tuning.proven(device, &TREE, || {
+            proof::exact(device, DType::Bf16, proof::ALIGNED, [false; 2], |c, p| {
+                run_plan(c, p, &Epilogue::NONE, plan, false)?;
+                proof::expression(c, |got, tree| {
+                    let epilogue = Epilogue { aux: Aux::Tree(tree), ..Epilogue::NONE };
+                    run_plan(got, p, &epilogue, plan, false).map(drop)
+                })?;
+                Ok(None)
+            })
+        })
 }
 
 fn supports(r: &Request<'_>) -> Result<(), &'static str> {
