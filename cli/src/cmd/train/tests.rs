@@ -74,7 +74,7 @@ fn every_flag_has_an_effect_on_images_or_is_refused() {
         };
         let answers: Vec<_> = tried.iter().filter_map(|line| asked(line)).collect();
         let by_name = |e: &Error| e.message().contains(&format!("{flag} is for language models"));
-        if answers.iter().any(|a| a.as_ref().is_err_and(by_name)) || flag == "--devices" {
+        if answers.iter().any(|a| a.as_ref().is_err_and(by_name)) {
             assert!(answers.iter().all(Result::is_err) && !answers.is_empty(), "{flag}: {answers:?}");
             refused.push(flag);
         } else {
