@@ -346,6 +346,16 @@ mod tests {
     }
 
     #[test]
+    fn whole_buffers_are_taken_where_there_is_room() {
+        // Two of 640 bytes share what one of 1280 had before: as parts, but not as slots.
+        let ranges = vec![range(5120, 0, 1), range(1280, 0, 0), range(640, 1, 1), range(640, 1, 1)];
+        let trace = Trace { ranges, names: vec![""; 2] };
+        let plan = |room| Plan::with(&trace, 128, 1 << 20, [0, room]).unwrap();
+        assert_eq!((plan(7040).slots, plan(7040).bytes), (true, 7040));
+        assert_eq!((plan(7039).slots, plan(7039).bytes), (false, 6400));
+    }
+
+    #[test]
     fn another_step_is_refused() {
         let plan = planned(vec![range(1000, 0, 1), range(1000, 2, 3)], 1 << 20);
         let longer = Trace { ranges: vec![range(1000, 0, 2), range(1000, 2, 3)], names: vec![""; 4] };

@@ -50,19 +50,22 @@ impl<'a> Strips<'a> {
         Self { x, rows, columns, vector, aligned, across, parts: rows.div_ceil(each).max(1), each }
     }
 
-    fn start(&self, entry: &'static str, parts: usize, activation: Activation) -> Launch<'static> {
+    /// A launch of one of the kernels over groups of `across` vectors of `vector` columns.
+    fn launch(&self, entry: &'static str, vector: usize, across: usize, act: Activation) -> Launch<'static> {
         let launch = KERNEL.launch(entry).define("DTYPE", self.x.dtype().code()).define("WG", ITEMS);
-        let launch =
-            launch.define("VW", self.vector).define("TX", self.across).define("ACT", activation as i64);
+        let launch = launch.define("VW", vector).define("TX", across).define("ACT", act as i64);
+        launch.local([ITEMS, 1, 1])
+    }
+    /// One that reads all rows, a group for each strip and part.
+    fn start(&self, entry: &'static str, activation: Activation) -> Launch<'static> {
+        let launch = self.launch(entry, self.vector, self.across, activation);
         let launch = if self.aligned { launch.define("ALIGNED_VECTORS", 1) } else { launch };
         let strips = (self.columns / self.vector).div_ceil(self.across);
-        launch.local([ITEMS, 1, 1]).groups3([strips, parts, 1])
+        launch.groups3([strips, self.parts, 1])
     }
-    /// What joins the parts of [`JOINED`] columns a group: many items for each column, which read its parts at once.
+    /// One that joins parts, of [`JOINED`] columns a group: many items for each column, which read its parts at once.
     fn join(&self, entry: &'static str) -> Launch<'static> {
-        let launch = KERNEL.launch(entry).define("DTYPE", self.x.dtype().code()).define("WG", ITEMS);
-        let launch = launch.define("VW", 1).define("TX", JOINED).define("ACT", Activation::None as i64);
-        launch.local([ITEMS, 1, 1]).groups(self.columns.div_ceil(JOINED))
+        self.launch(entry, 1, JOINED, Activation::None).groups(self.columns.div_ceil(JOINED))
     }
     fn columns(&self) -> i32 {
         int(self.columns)
@@ -80,7 +83,7 @@ impl<'a> Strips<'a> {
     /// Mean, variance, 1 / sqrt(variance + eps) and that times gamma.
     pub(super) fn statistics(&self, gamma: &Tensor, eps: f32) -> Result<[Tensor; 4]> {
         let (means, squares) = (self.part()?, self.part()?);
-        let launch = self.start("strip_stats", self.parts, Activation::None);
+        let launch = self.start("strip_stats", Activation::None);
         self.sized(launch.read(self.x).write(&means).write(&squares)).run()?;
         let found = [self.row()?, self.row()?, self.row()?, self.row()?];
         let launch = self.join("strip_stats_join").read(&means).read(&squares);
@@ -92,7 +95,7 @@ impl<'a> Strips<'a> {
     /// The normalised rows.
     pub(super) fn apply(&self, [mean, scale, beta]: [&Tensor; 3], activation: Activation) -> Result<Tensor> {
         let y = Tensor::empty(self.x.device(), self.x.shape(), self.x.dtype())?;
-        let launch = self.start("strip_apply", self.parts, activation).read(self.x).read(mean);
+        let launch = self.start("strip_apply", activation).read(self.x).read(mean);
         self.sized(launch.read(scale).read(beta).write(&y)).run()?;
         Ok(y)
     }
@@ -108,7 +111,7 @@ impl<'a> Strips<'a> {
     ) -> Result<[Tensor; 3]> {
         let [mean, rstd, scale, beta] = columns;
         let (sums, products) = (self.part()?, self.part()?);
-        let launch = self.start("strip_grad_sums", self.parts, activation).read(self.x).read(dy);
+        let launch = self.start("strip_grad_sums", activation).read(self.x).read(dy);
         let launch = columns.into_iter().fold(launch, Launch::read);
         self.sized(launch.write(&sums).write(&products)).run()?;
         let like = || Tensor::empty(self.x.device(), [self.columns], self.x.dtype());
@@ -119,7 +122,7 @@ impl<'a> Strips<'a> {
         let launch = launch.write(&dgamma).write(&dbeta).write(&of_dy).write(&slope).scalar(self.columns());
         launch.scalar(int(self.parts)).scalar(1.0 / self.rows as f32).run()?;
         let dx = Tensor::empty(self.x.device(), self.x.shape(), self.x.dtype())?;
-        let launch = self.start("strip_dx", self.parts, activation).define("EXTRA", extra.is_some());
+        let launch = self.start("strip_dx", activation).define("EXTRA", extra.is_some());
         let launch = launch.read(self.x).read(dy).read(mean).read(scale).read(beta).read(&of_dy).read(&slope);
         self.sized(launch.read(more).write(&dx)).run()?;
         Ok([dx, dgamma, dbeta])

@@ -85,7 +85,7 @@ fn grouped(r: &Request<'_>) -> bool {
     !capabilities.is_cpu() && capabilities.max_group >= wg && r.axes[1].taps <= SUMS && r.pixels() < PIXELS
 }
 
-/// Channels of a group of it: what [`grouped`] launches have along the first axis of their grid.
+/// Channels of a group of [`WEIGHTS`], where there are as many.
 pub(in super::super) const GROUP_CHANNELS: usize = 4 * LANES;
 
 fn run(r: &Request<'_>, _: &Plan) -> Result<()> {

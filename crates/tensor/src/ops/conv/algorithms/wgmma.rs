@@ -179,28 +179,27 @@ pub(super) fn plans(r: &Request<'_>) -> impl Iterator<Item = (Tile, f64, Plan)> 
     })
 }
 
-/// Does it by one of these kernels.
+/// Does it by one of these kernels; an expression apart where the kernel for it is not to be had.
 pub(super) fn run_with(kernels: Kernels, r: &Request<'_>, plan: &Plan) -> Result<()> {
-    let Plan::Boxes { tile, sides } = *plan else { return Err(Algorithm::foreign(kernels.plain)) };
-    let shape = tiles().nth(tile).ok_or_else(|| Algorithm::foreign(kernels.plain))?;
     match r.work {
         Work::Gather { w, bias, tree: Some(tree), place, .. }
             if !takes_expressions(r.x.device(), kernels) =>
         {
             let work = Work::Gather { w, bias, tree: None, y: tree.product, place };
-            gather(kernels, &Request { work, ..*r }, shape, sides)?;
+            launch(kernels, &Request { work, ..*r }, plan)?;
             (tree.apart)()
         }
-        Work::Gather { .. } => gather(kernels, r, shape, sides),
-        Work::Weights { .. } => weights(kernels.plain, r, shape, sides),
+        _ => launch(kernels, r, plan),
     }
 }
 
-/// The convolution itself, in a plan of [`estimate`].
-fn gather_with(kernels: Kernels, r: &Request<'_>, plan: &Plan) -> Result<()> {
+fn launch(kernels: Kernels, r: &Request<'_>, plan: &Plan) -> Result<()> {
     let Plan::Boxes { tile, sides } = *plan else { return Err(Algorithm::foreign(kernels.plain)) };
     let shape = tiles().nth(tile).ok_or_else(|| Algorithm::foreign(kernels.plain))?;
-    gather(kernels, r, shape, sides)
+    match r.work {
+        Work::Gather { .. } => gather(kernels, r, shape, sides),
+        Work::Weights { .. } => weights(kernels.plain, r, shape, sides),
+    }
 }
 
 /// Boxes of `sides` pixels by 64 channels of images `(N, H, W, C)`, of which `seen` says which lines and columns.
@@ -443,7 +442,7 @@ fn takes_expressions(device: &Device, kernels: Kernels) -> bool {
         && tuning.proven(device, kernels.tree, || {
             let small = Small::new(device, 1, 1)?;
             let y = small.result()?;
-            let run = |r: &Request<'_>| gather_with(kernels, r, &estimate(r).1);
+            let run = |r: &Request<'_>| launch(kernels, r, &estimate(r).1);
             run(&small.forth(&y, None))?;
             proof_of_expression(&y, |got, tree| run(&small.forth(got, Some(tree))))
         })
