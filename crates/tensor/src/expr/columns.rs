@@ -1,12 +1,12 @@
 //! The text of a kernel that reduces axes in the middle or in front: each work-item has `CHUNK` neighbouring columns and walks down the
-//! rows of its part, so that memory is read as it lies.
+//! rows of its part, so that memory is read as it lies. What else is wanted of the same elements is written on the way.
 
 use super::emit::{Emitter, Form};
 use super::node::{Kind, Nodes, Reduction};
 use super::plan::Job;
 use std::fmt::Write as _;
 
-/// The kernel as text, with `NAME` for its name. Its outputs are (rows, parts, inner) in f32.
+/// The kernel as text, with `NAME` for its name. Reductions are (rows, parts, inner) in f32.
 pub(super) fn text(nodes: &Nodes, job: &Job, form: &Form) -> String {
     let mut emitter = Emitter::new(nodes, job, form);
     let reductions: Vec<(usize, Reduction, usize)> = job
@@ -56,8 +56,11 @@ pub(super) fn text(nodes: &Nodes, job: &Job, form: &Form) -> String {
 
 fn taken(emitter: &mut Emitter<'_>, reductions: &[(usize, Reduction, usize)], tail: bool) {
     emitter.out += if tail { "const int lanes = (int)(inner - i);\n" } else { "const int lanes = VW;\n" };
-    let roots: Vec<usize> = reductions.iter().map(|r| r.2).collect();
+    let is_reduction = |id: &usize| reductions.iter().any(|r| r.0 == *id);
+    let whole: Vec<usize> = emitter.job.outputs.iter().copied().filter(|id| !is_reduction(id)).collect();
+    let roots: Vec<usize> = reductions.iter().map(|r| r.2).chain(whole.iter().copied()).collect();
     emitter.body(&roots, &[], tail);
+    emitter.store(&whole, tail);
     for (id, how, arg) in reductions {
         let _ = match how {
             Reduction::Sum => writeln!(emitter.out, "s{id}[u] += v{arg};"),
@@ -68,7 +71,8 @@ fn taken(emitter: &mut Emitter<'_>, reductions: &[(usize, Reduction, usize)], ta
 
 fn stored(emitter: &mut Emitter<'_>, reductions: &[(usize, Reduction, usize)]) {
     emitter.out += "for (uint u = 0; u < CHUNK / VW; u++) {\nconst ulong i = c + (ulong)u * VW;\nif (i >= inner) break;\n";
-    for (y, (id, how, _)) in reductions.iter().enumerate() {
+    for (id, how, _) in reductions {
+        let Some(y) = emitter.job.outputs.iter().position(|output| output == id) else { continue };
         let _ = match how {
             Reduction::Sum => writeln!(emitter.out, "const FV v{id} = s{id}[u];"),
             // What is no size is a NaN, which a sum with it is.

@@ -68,7 +68,7 @@ pub(super) fn arguments(nodes: &Nodes, job: &Job) -> (Vec<f32>, Vec<u32>) {
 
 pub(super) struct Emitter<'a> {
     nodes: &'a Nodes,
-    job: &'a Job,
+    pub job: &'a Job,
     pub form: &'a Form,
     /// For each node of the kernel: the pass it is computed in, and whether it differs along a row.
     about: HashMap<usize, (usize, bool)>,
@@ -322,14 +322,19 @@ impl<'a> Emitter<'a> {
     /// What is the same for a row and known before pass `pass`.
     pub fn uniform(&mut self, pass: usize) {
         for id in self.all.clone() {
-            if !self.varies(id) && self.pass(id) == pass && !self.job.computes(self.nodes, id) {
+            let reduced = self.job.computes(self.nodes, id) || self.job.is_column(self.nodes, id);
+            if !self.varies(id) && self.pass(id) == pass && !reduced {
                 self.node(id, false);
             }
         }
     }
 
-    fn store(&mut self, roots: &[usize], tail: bool) {
-        let at = if self.form.outer.is_some() { "row * inner + i" } else { "i" };
+    pub fn store(&mut self, roots: &[usize], tail: bool) {
+        let at = match self.form.outer {
+            Some(_) if self.job.below > 0 => "(row / parts * deep + r) * inner + i",
+            Some(_) => "row * inner + i",
+            None => "i",
+        };
         for id in roots {
             let Some(y) = self.job.outputs.iter().position(|o| o == id) else { continue };
             let code = self.form.outputs[y].code();
@@ -375,7 +380,9 @@ impl<'a> Emitter<'a> {
     }
 
     fn row_passes(&mut self) {
-        self.out += "GROUP_SCRATCH(scratch);\nGROUP_ROWS(row, rows * parts) {\n";
+        self.out += "GROUP_SCRATCH(scratch);\n";
+        self.begin_columns();
+        self.out += "GROUP_ROWS(row, rows * parts) {\n";
         self.out += match self.in_parts() {
             true => "const ulong begin = row % parts * per, end = max(begin, min(inner, begin + per));\n",
             false => "const ulong begin = 0, end = inner;\n",
@@ -393,6 +400,61 @@ impl<'a> Emitter<'a> {
             }
         }
         self.out += "}\n}\n";
+        self.end_columns();
+    }
+
+    /// The sums of columns of the rows that a work-group has: in registers where each work-item keeps its vectors of a row, in the memory of
+    /// the result elsewhere, where they stay in a near cache.
+    fn begin_columns(&mut self) {
+        for (y, id) in self.job.outputs.clone().into_iter().enumerate() {
+            if !self.job.is_column(self.nodes, id) {
+                continue;
+            }
+            let _ = match self.form.keep {
+                Keep::Registers(_) => {
+                    writeln!(
+                        self.out,
+                        "FV t{id}[HELD]; UNROLL for (uint u = 0; u < HELD; u++) t{id}[u] = (FV)(0.0f);"
+                    )
+                }
+                _ => writeln!(
+                    self.out,
+                    "__global float *t{id} = y{y} + get_group_id(0) * inner;\n\
+                     for (ulong i = get_local_id(0) * VW; i < inner; i += WG * VW)\n\
+                     for (ulong k = i; k < min(i + VW, inner); k++) t{id}[k] = 0.0f;"
+                ),
+            };
+        }
+    }
+
+    /// Adds the elements of vector `u`, at `i`, to the sums of their columns.
+    fn add_to_columns(&mut self, pass: usize, tail: bool) {
+        for id in self.columns(pass) {
+            let arg = self.nodes.all[id].args[0];
+            let _ = match (self.form.keep, tail) {
+                (Keep::Registers(_), _) => writeln!(self.out, "t{id}[u] += v{arg};"),
+                (_, false) => writeln!(self.out, "STV_F32(t{id} + i, LDV_F32(t{id} + i) + v{arg});"),
+                (_, true) => writeln!(
+                    self.out,
+                    "{{ float part[VW]; STOREN(v{arg}, part); for (int k = 0; k < lanes; k++) t{id}[i + k] += part[k]; }}"
+                ),
+            };
+        }
+    }
+
+    fn end_columns(&mut self) {
+        if !matches!(self.form.keep, Keep::Registers(_)) {
+            return;
+        }
+        for (y, id) in self.job.outputs.clone().into_iter().enumerate() {
+            if self.job.is_column(self.nodes, id) {
+                let _ = writeln!(
+                    self.out,
+                    "UNROLL for (uint u = 0; u < HELD; u++) {{\nconst ulong i = (get_local_id(0) + (ulong)u * WG) * VW;\n\
+                     if (i < inner) SV0(y{y}, get_group_id(0) * inner + i, t{id}[u]);\n}}"
+                );
+            }
+        }
     }
 
     /// The reductions of a pass with their arguments.
@@ -407,12 +469,19 @@ impl<'a> Emitter<'a> {
 
     /// The outputs with a value for each element that a pass writes.
     fn outputs(&self, pass: usize) -> Vec<usize> {
-        let full = |id: &usize| !self.job.is_row(self.nodes, *id) && self.pass(*id) == pass;
-        self.job.outputs.iter().copied().filter(full).collect()
+        let whole = |id: usize| !self.job.is_row(self.nodes, id) && !self.job.is_column(self.nodes, id);
+        self.job.outputs.iter().copied().filter(|id| whole(*id) && self.pass(*id) == pass).collect()
+    }
+
+    /// The sums of columns whose arguments a pass computes.
+    fn columns(&self, pass: usize) -> Vec<usize> {
+        let all = self.job.columns(self.nodes).into_iter();
+        all.filter(|id| self.pass(self.nodes.all[*id].args[0]) == pass).collect()
     }
 
     fn roots(&self, pass: usize) -> Vec<usize> {
-        self.reductions(pass).iter().map(|r| r.2).chain(self.outputs(pass)).collect()
+        let columns = self.columns(pass).into_iter().map(|id| self.nodes.all[id].args[0]);
+        self.reductions(pass).iter().map(|r| r.2).chain(self.outputs(pass)).chain(columns).collect()
     }
 
     /// Accumulators of each reduction in a pass. A short body waits for its last addition, a long one does not.
@@ -460,6 +529,7 @@ impl<'a> Emitter<'a> {
                 Reduction::Max => writeln!(self.out, "TAKE_MAX(s{id}[{at}], q{id}, v{arg})"),
             };
         }
+        self.add_to_columns(pass, false);
         self.out += "}\n}\n";
         if !self.form.whole {
             self.out += "{\nconst ulong i = begin + (end - begin) / VW * VW;\n";
@@ -467,6 +537,7 @@ impl<'a> Emitter<'a> {
             self.body(&roots, &keep, true);
             self.store(&outputs, true);
             self.rest(&reductions);
+            self.add_to_columns(pass, true);
             self.out += "}\n}\n";
         }
         self.kept.extend(keep);

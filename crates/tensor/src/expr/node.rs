@@ -208,10 +208,48 @@ impl Nodes {
             let value = self.number(value);
             return self.expanded(value, &shape);
         }
-        match self.same_as(kind, args) {
+        let same = match self.same_as(kind, args) {
+            Some(id) => Some(id),
+            None => self.simpler(kind, args)?,
+        };
+        match same {
             Some(id) if *self.shape(id) == shape => Ok(id),
             Some(id) => self.expanded(id, &shape),
             None => Ok(self.keep(kind, args.to_vec(), shape)),
+        }
+    }
+
+    /// A node of the same value up to rounding that takes less: 1 + tanh u is 2 sigmoid(2u), one exponential and one division whose small
+    /// values keep their digits, and factors of a product that cancel are left out.
+    fn simpler(&mut self, kind: Kind, args: &[usize]) -> Result<Option<usize>> {
+        let scaled = unary_row("mul_scalar")?;
+        match kind {
+            Kind::Unary(row, [one, _])
+                if unary_of(row).name == "add_scalar" && f32::from_bits(one) == 1.0 =>
+            {
+                let Kind::Unary(inner, _) = self.kind(args[0]) else { return Ok(None) };
+                if unary_of(inner).name != "tanh" {
+                    return Ok(None);
+                }
+                let twice = Kind::Unary(scaled, [2.0f32.to_bits(), 0]);
+                let doubled = self.made(twice, &[self.all[args[0]].args[0]])?;
+                let sigmoid = self.made(Kind::Unary(unary_row("sigmoid")?, [0; 2]), &[doubled])?;
+                self.made(twice, &[sigmoid]).map(Some)
+            }
+            Kind::Binary(row) if binary_of(row).name == "mul" => {
+                let factor = |id: usize| match self.kind(id) {
+                    Kind::Unary(row, [bits, _]) if row == scaled => Some(f32::from_bits(bits)),
+                    _ => None,
+                };
+                match (factor(args[0]), factor(args[1])) {
+                    (Some(a), Some(b)) if a * b == 1.0 => {
+                        let [a, b] = [args[0], args[1]].map(|id| self.all[id].args[0]);
+                        self.made(kind, &[a, b]).map(Some)
+                    }
+                    _ => Ok(None),
+                }
+            }
+            _ => Ok(None),
         }
     }
 

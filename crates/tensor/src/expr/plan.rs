@@ -3,7 +3,7 @@
 //! A kernel has a space, the shape that its elements are in, of which the last axes may be reduced. A reduction is computed inside
 //! of it where its argument has that shape and its axes are those. Every other one is cut off: kernels before compute it.
 
-use super::node::{Kind, Nodes, trimmed};
+use super::node::{Kind, Nodes, Reduction, trimmed};
 
 /// One generated kernel.
 #[derive(Clone, Debug)]
@@ -12,7 +12,8 @@ pub(super) struct Job {
     pub space: Vec<usize>,
     /// How many axes reductions go over.
     pub reduced: usize,
-    /// How many axes there are below those. Where there are any, the outputs are reductions.
+    /// How many axes there are below those. Where there are any, the kernel walks down columns: its outputs are reductions, and values for
+    /// each element that need none.
     pub below: usize,
     /// Rows are taken in parts: the outputs are reductions, whose parts a further launch puts together.
     pub parts: bool,
@@ -34,18 +35,24 @@ const OUTPUTS: usize = 16;
 /// Columns from which on a kernel walks down them.
 const COLUMNS: usize = 16;
 
-/// Whether `(rows, elements a row)` are to be taken in parts.
-pub(super) type Few<'a> = &'a dyn Fn(usize, usize) -> bool;
+/// What a device makes of `(rows, elements a row)`.
+pub(super) struct Walks<'a> {
+    /// Whether the rows are too few and are taken in parts.
+    pub few: &'a dyn Fn(usize, usize) -> bool,
+    /// Whether a kernel that reduces rows can add up their columns besides, as each work-group has many rows and each work-item the same
+    /// columns of them.
+    pub columns: &'a dyn Fn(usize, usize) -> bool,
+}
 
 /// The steps for `roots`, in order.
-pub(super) fn plan(nodes: &Nodes, roots: &[usize], few: Few<'_>) -> Vec<Step> {
+pub(super) fn plan(nodes: &Nodes, roots: &[usize], walks: &Walks<'_>) -> Vec<Step> {
     let mut levels = Vec::new();
     let mut wanted = roots.to_vec();
     let mut moved = Vec::new();
     while !wanted.is_empty() {
         wanted.sort_unstable();
         wanted.dedup();
-        let (level, mut next) = level(nodes, &wanted, few, &mut moved);
+        let (level, mut next) = level(nodes, &wanted, walks, &mut moved);
         next.retain(|id| !matches!(nodes.kind(*id), Kind::Input(_)));
         levels.push(level);
         wanted = next;
@@ -74,7 +81,12 @@ pub(super) fn plan(nodes: &Nodes, roots: &[usize], few: Few<'_>) -> Vec<Step> {
 }
 
 /// The steps that make `wanted`, and what has to be there before.
-fn level(nodes: &Nodes, wanted: &[usize], few: Few<'_>, moved: &mut Vec<usize>) -> (Vec<Step>, Vec<usize>) {
+fn level(
+    nodes: &Nodes,
+    wanted: &[usize],
+    walks: &Walks<'_>,
+    moved: &mut Vec<usize>,
+) -> (Vec<Step>, Vec<usize>) {
     let (mut jobs, mut steps, mut next): (Vec<Job>, Vec<Step>, Vec<usize>) = Default::default();
     for id in wanted {
         if let Kind::Reduce(_, mask) = nodes.kind(*id)
@@ -89,9 +101,10 @@ fn level(nodes: &Nodes, wanted: &[usize], few: Few<'_>, moved: &mut Vec<usize>) 
             }
             continue;
         }
-        add(&mut jobs, place(nodes, *id, few));
+        add(&mut jobs, place(nodes, *id, walks));
     }
     join_plain(nodes, &mut jobs);
+    join_columns(nodes, &mut jobs, walks);
     for job in &mut jobs {
         job.leaves = leaves(nodes, job);
     }
@@ -156,21 +169,19 @@ fn columns(nodes: &Nodes, id: usize) -> Option<Job> {
     })
 }
 
-/// Outputs without reductions go into a kernel with reductions of the same space, which reads the same elements.
+/// Outputs without reductions go into a kernel with reductions of the same space, which reads the same elements; one that reduces rows
+/// before one that walks down columns.
 fn join_plain(nodes: &Nodes, jobs: &mut Vec<Job>) {
     let mut at = 0;
     while at < jobs.len() {
         let plain = jobs[at].reduced == 0
             && !nodes.cone(&jobs[at].outputs, |_| false).iter().any(|id| nodes.kind(*id).is_reduction());
         let room = OUTPUTS.saturating_sub(jobs[at].outputs.len());
-        let fits = |job: &Job| {
-            job.reduced > 0
-                && job.below == 0
-                && !job.parts
-                && job.space == jobs[at].space
-                && job.outputs.len() <= room
+        let fits = |job: &&Job| {
+            job.reduced > 0 && !job.parts && job.space == jobs[at].space && job.outputs.len() <= room
         };
-        match jobs.iter().position(fits) {
+        let rows = jobs.iter().position(|job| fits(&job) && job.below == 0);
+        match rows.or_else(|| jobs.iter().position(|job| fits(&job))) {
             Some(to) if plain => {
                 let moved = std::mem::take(&mut jobs[at].outputs);
                 jobs[to].outputs.extend(moved);
@@ -181,8 +192,35 @@ fn join_plain(nodes: &Nodes, jobs: &mut Vec<Job>) {
     }
 }
 
+/// Sums over all rows go into the kernel that reduces these rows and so has read their elements: the gradients of a norm's weights are
+/// added up beside that of its input.
+fn join_columns(nodes: &Nodes, jobs: &mut Vec<Job>, walks: &Walks<'_>) {
+    let mut at = 0;
+    while at < jobs.len() {
+        let from = &jobs[at];
+        let over_rows = from.below > 0 && from.reduced + from.below == from.space.len();
+        let sums = from.outputs.iter().all(|id| matches!(nodes.kind(*id), Kind::Reduce(Reduction::Sum, _)));
+        let fits = |job: &Job| {
+            let inner: usize = job.space[job.space.len() - job.reduced..].iter().product();
+            let reads = || job.cone(nodes, &job.outputs).iter().any(|id| from.outputs.contains(id));
+            (job.space == from.space && job.reduced == from.below && job.below == 0 && !job.parts)
+                && job.outputs.len() + from.outputs.len() <= OUTPUTS
+                && (walks.columns)(job.rows(), inner)
+                && !reads()
+        };
+        match jobs.iter().position(fits) {
+            Some(to) if over_rows && sums => {
+                let moved = std::mem::take(&mut jobs[at].outputs);
+                jobs[to].outputs.extend(moved);
+                jobs.remove(at);
+            }
+            _ => at += 1,
+        }
+    }
+}
+
 /// The kernel for one output.
-fn place(nodes: &Nodes, id: usize, few: Few<'_>) -> Job {
+fn place(nodes: &Nodes, id: usize, walks: &Walks<'_>) -> Job {
     let shape = trimmed(nodes.shape(id));
     let plain = Job {
         space: shape.to_vec(),
@@ -200,7 +238,7 @@ fn place(nodes: &Nodes, id: usize, few: Few<'_>) -> Job {
         if mask >> reduced != 0 || reduced > space.len() {
             continue;
         }
-        let parts = few(rows(space, reduced), space[space.len() - reduced..].iter().product());
+        let parts = (walks.few)(rows(space, reduced), space[space.len() - reduced..].iter().product());
         let fits = shape == space || shape == kept(space, reduced);
         if at == id || fits && !parts {
             return Job { space: space.to_vec(), reduced, parts, ..plain };
@@ -223,7 +261,20 @@ pub(super) fn kept(space: &[usize], reduced: usize) -> Vec<usize> {
 }
 
 impl Job {
-    /// Whether reduction `id` is computed in this kernel.
+    /// Whether output `id` of a kernel that reduces rows is a sum over all of them, for each column.
+    pub fn is_column(&self, nodes: &Nodes, id: usize) -> bool {
+        let Kind::Reduce(_, mask) = nodes.kind(id) else { return false };
+        let above = mask.trailing_zeros() as usize == self.reduced && self.outputs.contains(&id);
+        above
+            && self.reduced > 0
+            && self.below == 0
+            && trimmed(nodes.shape(nodes.all[id].args[0])) == self.space
+    }
+    /// The outputs that [`Job::is_column`] is true of.
+    pub fn columns(&self, nodes: &Nodes) -> Vec<usize> {
+        self.outputs.iter().copied().filter(|id| self.is_column(nodes, *id)).collect()
+    }
+    /// Whether reduction `id` over a row is computed in this kernel, or is the output of one that walks down columns.
     pub fn computes(&self, nodes: &Nodes, id: usize) -> bool {
         let Kind::Reduce(_, mask) = nodes.kind(id) else { return false };
         if self.parts || self.below > 0 {
@@ -238,7 +289,7 @@ impl Job {
         match nodes.kind(id) {
             Kind::Input(_) => true,
             Kind::Stored => !self.outputs.contains(&id),
-            Kind::Reduce(..) => !self.computes(nodes, id),
+            Kind::Reduce(..) => !self.computes(nodes, id) && !self.is_column(nodes, id),
             _ => false,
         }
     }
@@ -248,7 +299,7 @@ impl Job {
     }
     /// Whether an output has one value a row.
     pub fn is_row(&self, nodes: &Nodes, id: usize) -> bool {
-        self.reduced > 0 && trimmed(nodes.shape(id)) != self.space
+        self.reduced > 0 && trimmed(nodes.shape(id)) != self.space && !self.is_column(nodes, id)
     }
     pub fn rows(&self) -> usize {
         rows(&self.space, self.reduced + self.below)

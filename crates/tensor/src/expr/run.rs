@@ -3,7 +3,7 @@
 use super::columns;
 use super::emit::{Form, KEPT, Keep, arguments, is_costly, text};
 use super::node::{Kind, Node, Nodes, Reduction};
-use super::plan::{Job, Step as PlanStep, plan};
+use super::plan::{Job, Step as PlanStep, Walks, plan};
 use crate::ops::map::{CPU_CHUNK, map_into, row_grid};
 use crate::ops::{RESIDENT, largest_group, row_groups, sum_parts};
 use crate::{DType, Device, Error, Result, Shape, Tensor};
@@ -80,12 +80,15 @@ fn planned(device: &Device, nodes: &Nodes, roots: &[usize]) -> Arc<Planned> {
     if let Some(found) = plans.0.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
         return Arc::clone(found);
     }
-    let few = |rows: usize, n: usize| {
-        let capabilities = device.capabilities();
-        let busy = if capabilities.is_cpu() { 8 } else { capabilities.compute_units.max(1) as usize };
-        rows > 0 && rows < busy && n >= 2 * PART
+    let capabilities = device.capabilities();
+    let busy = if capabilities.is_cpu() { 8 } else { capabilities.compute_units.max(1) as usize };
+    let few = |rows: usize, n: usize| rows > 0 && rows < busy && n >= 2 * PART;
+    let columns = |rows: usize, n: usize| {
+        let kept = n <= KEPT && (capabilities.is_cpu() || n.is_multiple_of(MOST_LANES));
+        kept && rows >= LEAST_ADDED * busy
     };
-    let made = Arc::new(Planned { steps: plan(nodes, roots, &few), texts: RwLock::default() });
+    let walks = Walks { few: &few, columns: &columns };
+    let made = Arc::new(Planned { steps: plan(nodes, roots, &walks), texts: RwLock::default() });
     plans.0.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&made));
     made
 }
@@ -218,12 +221,17 @@ impl<'a> Run<'a> {
         let leaves = job.leaves.iter().map(|id| self.value(*id)).collect::<Result<Vec<_>>>()?;
         let mut bound = Bound::new(job, leaves)?;
         let parts = if job.parts || job.below > 0 { bound.parts(self.device, job) } else { 1 };
+        let halves = job.outputs.iter().all(|id| self.dtype(*id).size() == 2);
         let mut outputs = Vec::with_capacity(job.outputs.len());
         for id in &job.outputs {
             let given = self.given.get(id).filter(|y| y.dtype() == self.dtype(*id));
             outputs.push(match (job.parts, given) {
-                _ if job.below > 0 => {
+                _ if job.below > 0 && self.nodes.kind(*id).is_reduction() => {
                     Tensor::empty(self.device, [job.rows(), parts, bound.inner], DType::F32)?
+                }
+                _ if job.is_column(self.nodes, *id) => {
+                    let groups = bound.groups_with_columns(self.device, job.rows());
+                    Tensor::empty(self.device, [1, groups, bound.inner], DType::F32)?
                 }
                 (true, _) => Tensor::empty(self.device, [job.rows(), parts], DType::F32)?,
                 (false, Some(y)) => y.clone(),
@@ -233,12 +241,14 @@ impl<'a> Run<'a> {
         if outputs.iter().any(|y| y.count() > 0) {
             let (scalars, literals) = arguments(self.nodes, job);
             bound.bucket = bound.class((self.nodes, job), &outputs);
-            let form = Form { literals, ..bound.form(job, &outputs) };
+            let form = Form { literals, ..bound.form((self.nodes, job), &outputs) };
             let source = self.source(number, job, &form);
-            bound.launch(job, (&form, source, &scalars), &outputs, parts)?.run()?;
+            let launch = bound.launch((self.nodes, job), (&form, source, &scalars), &outputs, parts)?;
+            launch.define("OUT", i64::from(halves)).run()?;
         }
         for (id, y) in job.outputs.iter().zip(outputs) {
-            let y = match (job.parts || parts > 1, self.nodes.kind(*id)) {
+            let in_parts = job.parts || job.is_column(self.nodes, *id) || parts > 1;
+            let y = match (in_parts && self.nodes.kind(*id).is_reduction(), self.nodes.kind(*id)) {
                 _ if y.count() == 0 => y.reshape(self.nodes.shape(*id))?.to_dtype(self.dtype(*id))?,
                 (false, _) => y.to_dtype(self.dtype(*id))?,
                 (true, Kind::Reduce(Reduction::Max, _)) => y.max(&[1], false)?.to_dtype(self.dtype(*id))?,
@@ -359,12 +369,14 @@ impl Bound {
         }
     }
 
-    fn form(&self, job: &Job, outputs: &[Tensor]) -> Form {
+    fn form(&self, (nodes, job): (&Nodes, &Job), outputs: &[Tensor]) -> Form {
         let leaves: Vec<_> = self.leaves.iter().enumerate().map(|(i, x)| (x.dtype(), self.step(i))).collect();
         let flat =
             job.reduced == 0 && self.outer.is_empty() && leaves.iter().all(|leaf| leaf.1 != Step::Strided);
         let keep = match outputs.first() {
-            Some(y) if job.reduced > 0 && job.below == 0 && !job.parts => self.keep(y.device(), outputs),
+            Some(y) if job.reduced > 0 && job.below == 0 && !job.parts => {
+                self.keep(y.device(), outputs, job.columns(nodes).len())
+            }
             _ => Keep::Nothing,
         };
         let whole = self.inner.is_multiple_of(MOST_LANES) || matches!(keep, Keep::Registers(_));
@@ -373,14 +385,17 @@ impl Bound {
         Form { leaves, outputs, outer, keep, whole, literals: Vec::new() }
     }
 
-    /// Where a row stays between passes.
-    fn keep(&self, device: &Device, outputs: &[Tensor]) -> Keep {
+    /// Where a row stays between passes, beside the sums of `columns`.
+    fn keep(&self, device: &Device, outputs: &[Tensor], columns: usize) -> Keep {
         if device.capabilities().is_cpu() {
             return if self.inner <= KEPT { Keep::Memory } else { Keep::Nothing };
         }
         match self.lanes(outputs, (false, false)) {
             Some(lanes) => match self.held(device, self.inner, lanes) {
-                held @ 1..=HELD => Keep::Registers(REGISTERS / (held.next_power_of_two() * lanes)),
+                held @ 1..=HELD => {
+                    let values = REGISTERS / (held.next_power_of_two() * lanes);
+                    Keep::Registers(values.saturating_sub(columns))
+                }
                 _ => Keep::Nothing,
             },
             None => Keep::Nothing,
@@ -459,7 +474,7 @@ impl Bound {
 
     fn launch(
         &self,
-        job: &Job,
+        (nodes, job): (&Nodes, &Job),
         (form, (name, text), scalars): (&Form, Source, &[f32]),
         outputs: &[Tensor],
         parts: usize,
@@ -468,14 +483,12 @@ impl Bound {
             return Err(Error::internal("fuse: no output"));
         };
         let flat = form.outer.is_none();
-        let lanes = self.lanes(outputs, (flat, parts > 1));
-        let halves = form.outputs.iter().all(|dtype| dtype.size() == 2);
+        let lanes = self.lanes(outputs, (flat, parts > 1 && job.below == 0));
         let mut launch = FUSED
             .launch(name)
             .bucket(self.bucket)
             .define("TEXT", text)
             .define("CHUNKED", device.capabilities().is_cpu());
-        launch = launch.define("OUT", i64::from(halves));
         if let Some(lanes) = lanes {
             launch = launch.define("VW", lanes).define("ALIGNED_VECTORS", 1);
         }
@@ -521,7 +534,22 @@ impl Bound {
             launch = launch.define("HELD", self.held(device, self.inner, lanes));
         }
         let launch = if device.capabilities().is_cpu() { launch } else { launch.define("WG", wg) };
-        Ok(launch.scalar(parts).scalar(per).groups(row_groups(device, rows * parts, per.min(self.inner))))
+        let groups = match job.columns(nodes).is_empty() {
+            true => row_groups(device, rows * parts, per.min(self.inner)),
+            false => self.groups_with_columns(device, rows),
+        };
+        Ok(launch.scalar(parts).scalar(per).groups(groups))
+    }
+
+    /// Work-groups of a kernel that adds up columns of the rows it reduces; each writes a sum. On processors their number does not follow
+    /// that of the cores, see [`Bound::parts_of_columns`].
+    fn groups_with_columns(&self, device: &Device, rows: usize) -> usize {
+        let capabilities = device.capabilities();
+        let busy = match capabilities.is_cpu() {
+            true => sum_parts(device, rows * self.inner),
+            false => capabilities.compute_units.max(1) as usize * (RESIDENT / self.group(device, self.inner)),
+        };
+        busy.max(rows / MOST_ADDED).clamp(1, (rows * 2 / LEAST_ADDED).max(1))
     }
 
     fn column_geometry(

@@ -1,5 +1,5 @@
 use super::node::Kind;
-use super::plan::{Step, plan};
+use super::plan::{Step, Walks, plan};
 use super::*;
 use crate::Device;
 use crate::array::Array;
@@ -8,6 +8,7 @@ use crate::ops::elementwise::{BINARY, UNARY};
 use crate::suite::test_device;
 use netcl_device::Settings;
 
+mod columns;
 mod random;
 
 fn devices() -> [Device; 2] {
@@ -15,7 +16,7 @@ fn devices() -> [Device; 2] {
 }
 
 fn steps(nodes: &Nodes, root: usize) -> Vec<Step> {
-    plan(nodes, &[root], &|_, _| false)
+    plan(nodes, &[root], &Walks { few: &|_, _| false, columns: &|_, _| true })
 }
 
 /// A tree over inputs of these shapes.
