@@ -120,7 +120,7 @@ impl Case<'_> {
                 DType::F16 => f16::from_f32(float).to_le_bytes().to_vec(),
                 DType::Bf16 => bf16::from_f32(float).to_le_bytes().to_vec(),
                 DType::I32 | DType::U32 => (bits as u32).to_le_bytes().to_vec(),
-                DType::Bool => vec![u8::from(bits % 3 == 0)],
+                DType::Bool => vec![u8::from(bits.is_multiple_of(3))],
             }
         };
         (0..self.length).flat_map(|_| value()).collect()

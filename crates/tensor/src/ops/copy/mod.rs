@@ -232,8 +232,9 @@ mod tests {
     #[test]
     fn rows_of_every_view_copy_exactly() {
         let device = crate::suite::test_device().unwrap();
-        let data: Vec<f32> =
-            (0..6 * 7 * 5 * 48).map(|i: usize| if i % 3 == 0 { 0.0 } else { (i % 250) as f32 }).collect();
+        let data: Vec<f32> = (0..6 * 7 * 5 * 48)
+            .map(|i: usize| if i.is_multiple_of(3) { 0.0 } else { (i % 250) as f32 })
+            .collect();
         for dtype in [DType::F32, DType::Bf16, DType::U32, DType::Bool] {
             for (size, window) in [(48, 0..48), (48, 16..48), (48, 3..20), (48, 8..9), (40, 8..40), (5, 0..5)]
             {
@@ -261,7 +262,7 @@ mod tests {
         let device = crate::suite::test_device().unwrap();
         let shape = [3, 41, 2, 37];
         let data: Vec<f32> = (0..shape.iter().product())
-            .map(|i: usize| if i % 3 == 0 { 0.0 } else { (i % 250) as f32 })
+            .map(|i: usize| if i.is_multiple_of(3) { 0.0 } else { (i % 250) as f32 })
             .collect();
         let host = Array::new(shape, data.iter().map(|v| f64::from(*v)).collect());
         for dtype in [DType::F32, DType::Bf16, DType::U32, DType::Bool] {
