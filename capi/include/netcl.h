@@ -70,7 +70,7 @@
 // Unsigned 32-bit integer.
 #define NETCL_U32 4
 
-// A mask: 0 or 1 in 32 bits, as comparisons give it.
+// A mask, as comparisons give it: a byte, 0 or 1. Of bytes that come in any but 0 becomes 1.
 #define NETCL_MASK 5
 
 // What a call came to. `netcl_last_error()` has the sentence to any but `NETCL_STATUS_OK`.

@@ -87,6 +87,12 @@ static void operations(void) {
   CHECK(!netcl_tensor_detach(copy, &t) && !netcl_tensor_free(t) && !netcl_tensor_free(copy));
   t = made(NULL, 2, 3);
   CHECK(!netcl_tensor_read(t, back, sizeof back) && back[0] == 0 && back[5] == 0 && !netcl_tensor_free(t));
+  // An element of a mask is a byte, and any but 0 becomes 1.
+  const unsigned char given[3] = {1, 0, 7};
+  const size_t odd[1] = {3};
+  unsigned char found[3] = {9, 9, 9};
+  CHECK(!netcl_tensor_create(device, NETCL_MASK, odd, 1, given, sizeof given, &t) && !netcl_tensor_read(t, found, sizeof found));
+  CHECK(found[0] == 1 && found[1] == 0 && found[2] == 1 && netcl_tensor_read(t, back, 12) == NETCL_STATUS_ARGUMENT && !netcl_tensor_free(t));
   const size_t huge[2] = {(size_t)1 << 40, (size_t)1 << 40}, large[1] = {(size_t)1 << 50};
   CHECK(netcl_tensor_create(device, NETCL_F32, huge, 2, NULL, 0, &t) == NETCL_STATUS_ARGUMENT);
   CHECK(netcl_tensor_create(device, NETCL_F32, large, 1, NULL, 0, &t) == NETCL_STATUS_MEMORY);

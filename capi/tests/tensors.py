@@ -19,7 +19,7 @@ lib.netcl_last_error.restype = c.c_char_p
 lib.netcl_op_name.restype = c.c_char_p
 lib.netcl_op_name.argtypes = [c.c_size_t]
 lib.netcl_op_count.restype = c.c_size_t
-DTYPES = {0: np.float32, 1: np.float16, 3: np.int32, 4: np.uint32, 5: np.uint32}
+DTYPES = {0: np.float32, 1: np.float16, 3: np.int32, 4: np.uint32, 5: np.bool_}
 
 
 def ok(status):
@@ -43,7 +43,7 @@ class Tensor:
     @classmethod
     def of(cls, array, parameter=None):
         array = np.ascontiguousarray(array)
-        number = {np.dtype(t): n for n, t in DTYPES.items() if n != 5}[array.dtype]
+        number = {np.dtype(t): n for n, t in DTYPES.items()}[array.dtype]
         handle, shape = c.c_void_p(), (c.c_size_t * array.ndim)(*array.shape)
         ok(lib.netcl_tensor_create(device, number, shape, c.c_size_t(array.ndim), c.c_void_p(array.ctypes.data), c.c_size_t(array.nbytes), c.byref(handle)))
         if parameter is None:
@@ -61,7 +61,7 @@ class Tensor:
         ok(lib.netcl_tensor_dtype(self.handle, c.byref(dtype)))
         out = np.empty(tuple(sizes)[: rank.value], DTYPES[dtype.value])
         ok(lib.netcl_tensor_read(self.handle, c.c_void_p(out.ctypes.data), c.c_size_t(out.nbytes)))
-        return out.astype(bool) if dtype.value == 5 else out
+        return out
 
     def grad(self):
         handle = c.c_void_p()
@@ -117,6 +117,10 @@ def operations():
     mask = op("lt", a, b)
     assert (mask.numpy() == (x < y)).all()
     close(op("where_cond", mask, a, b).numpy(), np.minimum(x, y))
+    for n in (1, 3, 5, 33):
+        bits = rng.random(n) > 0.5
+        chosen = op("where_cond", Tensor.of(bits), Tensor.of(np.ones(n, np.float32)), Tensor.of(np.zeros(n, np.float32)))
+        assert (Tensor.of(bits).numpy() == bits).all() and (chosen.numpy() == bits).all()
     i = rng.integers(-(2**31), 2**31, (4, 3)).astype(np.int32)
     j = rng.integers(-(2**31), 2**31, 3).astype(np.int32)
     with np.errstate(over="ignore"):

@@ -30,7 +30,7 @@ float16 = DType("float16", 2, True)
 bfloat16 = DType("bfloat16", 2, True)
 int32 = DType("int32", 4, False)
 uint32 = DType("uint32", 4, False)
-bool_ = DType("bool", 4, False)
-"""A mask: what comparisons give. An element takes as much memory as an int32."""
+bool_ = DType("bool", 1, False)
+"""A mask: what comparisons give. An element is a byte, 0 or 1, as NumPy's."""
 
 DTYPES: Dict[str, DType] = {d.name: d for d in (float32, float16, bfloat16, int32, uint32, bool_)}

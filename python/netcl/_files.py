@@ -12,7 +12,7 @@ from ._netcl import Tensor, from_bytes, read_safetensors, write_safetensors
 from .errors import FormatError, IoError
 
 Path = Union[str, "os.PathLike[str]"]
-NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "I32": "int32", "U32": "uint32"}
+NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "I32": "int32", "U32": "uint32", "BOOL": "bool"}
 CODES = {dtype: name for name, dtype in NAMES.items()}
 
 
@@ -60,7 +60,7 @@ def tensor_of(name: str, dtype: str, shape: List[int], data: bytes, device: Any)
         return from_bytes(data, shape, DTYPES[NAMES[dtype]], device)
     import numpy as np
 
-    codes = {"F64": "<f8", "I64": "<i8", "U64": "<u8", "BOOL": "?"}
+    codes = {"F64": "<f8", "I64": "<i8", "U64": "<u8"}
     if dtype not in codes:
         raise FormatError(f"load: {name} is {dtype}, expected one of {', '.join([*NAMES, *codes])}")
     return from_numpy(np.frombuffer(data, dtype=codes[dtype]).reshape(shape), None, device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple
 
@@ -11,7 +12,7 @@ from ._netcl import Tensor, from_bytes
 if TYPE_CHECKING:
     import numpy as np
 
-CODES = {"float32": "f", "int32": "i", "uint32": "I", "float16": "e", "bool": "I"}
+CODES = {"float32": "f", "int32": "i", "uint32": "I", "float16": "e", "bool": "B"}
 
 
 def nested(values: Sequence[Any], shape: Sequence[int]) -> Any:
@@ -46,8 +47,7 @@ def numpy(self: Tensor) -> "np.ndarray[Any, Any]":
     if self.dtype.name == "bfloat16":
         self = self._to(dtype=float32)
     if self.dtype is bool_:
-        words: "np.ndarray[Any, Any]" = np.frombuffer(self._bytes(), dtype="<u4")
-        mask: "np.ndarray[Any, Any]" = (words != 0).reshape(self.shape)
+        mask: "np.ndarray[Any, Any]" = (np.frombuffer(self._bytes(), dtype=np.uint8) != 0).reshape(self.shape)
         return mask
     flat = np.frombuffer(bytearray(self._bytes()), dtype=np.dtype(self.dtype.name).newbyteorder("<"))
     return flat.astype(flat.dtype.newbyteorder("="), copy=False).reshape(self.shape)
@@ -97,7 +97,7 @@ def from_numpy(values: Any, dtype: Any = None, device: Any = None) -> Tensor:
         if given.dtype.kind == "f" or name == "bfloat16":
             given = given.astype(np.float32)
         elif name == "bool":
-            made = from_bytes(given.astype("<u4").tobytes(), given.shape, bool_, device)
+            made = from_bytes(np.ascontiguousarray(given).tobytes(), given.shape, bool_, device)
             return made if dtype is None else made._to(dtype=dtype)
         elif given.dtype.kind in "iu":
             limits = np.iinfo(np.int32)
@@ -169,6 +169,8 @@ def rebuild(data: bytes, shape: Tuple[int, ...], dtype: str, device: str, requir
     """A tensor from a pickle, on the device it was on where there is such a one, else on the default device."""
     from .errors import DeviceError
 
+    if dtype == "bool" and len(data) == 4 * math.prod(shape):  # of a netcl whose masks were words of 32 bits
+        data = bytes(any(data[i : i + 4]) for i in range(0, len(data), 4))
     try:
         made = from_bytes(data, shape, dtype, device)
     except DeviceError:

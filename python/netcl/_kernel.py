@@ -24,7 +24,7 @@ from .errors import DTypeError, FormatError, ShapeError
 
 Sizes = Union[int, Sequence[int], Callable[..., Any]]
 
-POINTERS = {"float": ("float32",), "int": ("int32",), "uint": ("uint32",), "T": ("float32", "float16", "bfloat16"), "half": ("float16",), "ushort": ("bfloat16",)}
+POINTERS = {"float": ("float32",), "int": ("int32",), "uint": ("uint32",), "T": ("float32", "float16", "bfloat16"), "half": ("float16",), "ushort": ("bfloat16",), "uchar": ("bool",)}
 NUMBERS = {"float": "float", "int": "int", "uint": "uint", "unsigned": "uint", "unsigned int": "uint", "long": "long", "ulong": "ulong", "size_t": "ulong"}
 
 

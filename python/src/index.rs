@@ -209,11 +209,13 @@ fn gather(x: &Tensor, axis: usize, numbers: &Tensor) -> Result<Tensor> {
     let others = front.dims()[1..].to_vec();
     let width: usize = others.iter().product();
     let rows = front.reshape([x.dims()[axis], width])?;
-    let found = if x.dtype().is_float() {
-        embedding(&rows, numbers)?
-    } else {
+    let found = match x.dtype() {
+        dtype if dtype.is_float() => embedding(&rows, numbers)?,
         // Rows are copied, whatever their words stand for.
-        netcl::prelude::no_grad(|| embedding(&rows.bits_as(DType::F32)?, numbers))?.bits_as(x.dtype())?
+        dtype => netcl::prelude::no_grad(|| match dtype {
+            DType::Bool => embedding(&rows.to_dtype(DType::F16)?, numbers)?.to_dtype(dtype),
+            _ => embedding(&rows.bits_as(DType::F32)?, numbers)?.bits_as(dtype),
+        })?,
     };
     let count = numbers.shape().rank();
     let found = found.reshape([numbers.dims(), &others].concat())?;

@@ -64,6 +64,32 @@ def test_masks():
     assert nc.tensor([1, 2, 3]).masked_fill(nc.tensor([True, False, True]), -1).tolist() == [-1, 2, -1]
 
 
+@pytest.mark.parametrize("device", ["default", "sim"])
+def test_a_mask_is_a_byte_an_element(device, tmp_path):
+    device = None if device == "default" else device
+    assert nc.bool_.itemsize == np.dtype(bool).itemsize == 1
+    for shape in [(1,), (3,), (5,), (3, 7), (2, 0), ()]:
+        a = np.random.default_rng(3).random(shape) > 0.5
+        mask = nc.tensor(a, device=device)
+        assert mask.itemsize == 1 and mask._bytes() == a.tobytes() and mask.tolist() == a.tolist()
+        for back in (mask.numpy(), np.from_dlpack(mask), nc.from_dlpack(a).numpy(), pickle.loads(pickle.dumps(mask)).numpy()):
+            assert back.dtype == np.bool_ and back.shape == shape and (back == a).all()
+        nc.save({"odd": mask, "f": nc.ones(3)}, tmp_path / "mask.safetensors")
+        assert nc.load(tmp_path / "mask.safetensors")["odd"].tolist() == a.tolist()
+    a = np.random.default_rng(4).random((5, 33)) > 0.5
+    mask = nc.tensor(a, device=device)
+    assert (mask[1:, 3:].numpy() == a[1:, 3:]).all() and (mask[:, 1::2].T.numpy() == a[:, 1::2].T).all()
+    assert (mask[[4, 0, 0]].numpy() == a[[4, 0, 0]]).all() and (mask[:, nc.tensor([2, 1], device=device)].numpy() == a[:, [2, 1]]).all()
+    mask[1:3, 5:8] = False
+    a[1:3, 5:8] = False
+    mask[mask] = True
+    assert (mask.numpy() == a).all() and (~mask).sum().item() == (~a).sum()
+    # Bytes that are no 0 are 1, and pickles of masks with 32 bits an element are read.
+    mask._set_bytes(bytes([7] * a.size))
+    assert mask._bytes() == bytes([1] * a.size)
+    assert nc._host.rebuild(np.array([1, 0, 256], "<u4").tobytes(), (3,), "bool", "sim", False).tolist() == [True, False, True]
+
+
 def test_a_mask_takes_what_is_set_and_the_gradient_goes_there():
     a = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     x = nc.tensor(a, requires_grad=True)

@@ -28,7 +28,7 @@ pub const NETCL_BF16: c_int = 2;
 pub const NETCL_I32: c_int = 3;
 /// Unsigned 32-bit integer.
 pub const NETCL_U32: c_int = 4;
-/// A mask: 0 or 1 in 32 bits, as comparisons give it.
+/// A mask, as comparisons give it: a byte, 0 or 1. Of bytes that come in any but 0 becomes 1.
 pub const NETCL_MASK: c_int = 5;
 
 /// The storage type of a number.

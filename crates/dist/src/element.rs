@@ -7,7 +7,7 @@ use netcl_tensor::DType;
 /// How the ranks' values become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// The sum; of integers modulo 2^32.
+    /// The sum; of integers modulo 2^32, of masks whether any is set.
     Sum,
     /// The sum divided by the number of ranks; floats only.
     Mean,
@@ -29,7 +29,7 @@ pub trait Element: bytemuck::Pod {
     fn add(a: Self::Sum, b: Self::Sum) -> Self::Sum;
     /// The larger one, or NaN.
     fn max(a: Self::Sum, b: Self::Sum) -> Self::Sum;
-    /// `sum / n`; `None` for integers.
+    /// `sum / n`; `None` for integers and masks.
     fn divide(sum: Self::Sum, n: usize) -> Option<Self::Sum>;
 }
 
@@ -87,17 +87,39 @@ float!(bf16, Bf16, bf16::to_f32, bf16::from_f32);
 integer!(i32, I32);
 integer!(u32, U32);
 
+/// A mask's byte: sum and maximum say whether any is set.
+impl Element for u8 {
+    type Sum = bool;
+    const DTYPE: DType = DType::Bool;
+    fn widen(self) -> bool {
+        self != 0
+    }
+    fn narrow(sum: bool) -> Self {
+        sum.into()
+    }
+    fn add(a: bool, b: bool) -> bool {
+        a || b
+    }
+    fn max(a: bool, b: bool) -> bool {
+        a || b
+    }
+    fn divide(_: bool, _: usize) -> Option<bool> {
+        None
+    }
+}
+
 /// `parts` holds one vector of `out.len()` bytes for each rank, in their order; `out` becomes their reduction.
 ///
 /// # Errors
-/// `DType` for a mean of integers.
+/// `DType` for a mean of integers or masks.
 pub(crate) fn reduce(dtype: DType, how: Reduction, parts: &[&[u8]], out: &mut [u8]) -> Result<()> {
     match dtype {
         DType::F32 => typed::<f32>(how, parts, out),
         DType::F16 => typed::<f16>(how, parts, out),
         DType::Bf16 => typed::<bf16>(how, parts, out),
         DType::I32 => typed::<i32>(how, parts, out),
-        DType::U32 | DType::Bool => typed::<u32>(how, parts, out),
+        DType::U32 => typed::<u32>(how, parts, out),
+        DType::Bool => typed::<u8>(how, parts, out),
     }
 }
 

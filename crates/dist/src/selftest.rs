@@ -17,7 +17,7 @@ pub struct SelfTest {
 
 /// Lengths that are special: none, one, fewer than there are ranks, around the bound between the algorithms.
 const LENGTHS: [usize; 10] = [0, 1, 2, 3, 7, 1000, 4099, 16_384, 65_537, 300_001];
-const DTYPES: [DType; 5] = [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::U32];
+const DTYPES: [DType; 6] = [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::U32, DType::Bool];
 
 /// Runs `rounds` rounds of every operation with vectors drawn from `seed`, of at most `longest` elements; results have to have the bits of
 /// the definition.
@@ -119,7 +119,8 @@ impl Case<'_> {
                 DType::F32 => float.to_le_bytes().to_vec(),
                 DType::F16 => f16::from_f32(float).to_le_bytes().to_vec(),
                 DType::Bf16 => bf16::from_f32(float).to_le_bytes().to_vec(),
-                DType::I32 | DType::U32 | DType::Bool => (bits as u32).to_le_bytes().to_vec(),
+                DType::I32 | DType::U32 => (bits as u32).to_le_bytes().to_vec(),
+                DType::Bool => vec![u8::from(bits.is_multiple_of(3))],
             }
         };
         (0..self.length).flat_map(|_| value()).collect()
@@ -145,6 +146,7 @@ impl Case<'_> {
         if !self.dtype.is_float() {
             let value = match (how, self.dtype) {
                 (Reduction::Max, DType::I32) => all.iter().map(|v| at(v) as i32).max().unwrap_or(0) as u32,
+                (_, DType::Bool) => return vec![all.iter().map(|v| v[i]).max().unwrap_or(0)],
                 (Reduction::Max, _) => all.iter().map(at).max().unwrap_or(0),
                 _ => all.iter().map(at).fold(0, u32::wrapping_add),
             };

@@ -21,7 +21,7 @@ pub enum DType {
     I32 = 3,
     /// Unsigned 32-bit integer.
     U32 = 4,
-    /// A mask: 0 or 1, stored as a [`DType::U32`], which is what kernels take it for.
+    /// A mask: a byte, 0 or 1. A kernel takes any other byte for 1.
     Bool = 5,
 }
 
@@ -32,8 +32,9 @@ impl DType {
     /// Bytes an element.
     pub fn size(self) -> usize {
         match self {
+            Self::Bool => 1,
             Self::F16 | Self::Bf16 => 2,
-            Self::F32 | Self::I32 | Self::U32 | Self::Bool => 4,
+            Self::F32 | Self::I32 | Self::U32 => 4,
         }
     }
     /// Whether it is one of [`DType::FLOATS`].
@@ -42,7 +43,7 @@ impl DType {
     }
     /// The number kernels know it by (`DTYPE`).
     pub fn code(self) -> i64 {
-        if self == Self::Bool { Self::U32 as i64 } else { self as i64 }
+        self as i64
     }
     /// The type in OpenCL C that an element is loaded as; a bf16 has none of its own.
     pub fn c_type(self) -> &'static str {
@@ -51,7 +52,8 @@ impl DType {
             Self::F16 => "half",
             Self::Bf16 => "ushort",
             Self::I32 => "int",
-            Self::U32 | Self::Bool => "uint",
+            Self::U32 => "uint",
+            Self::Bool => "uchar",
         }
     }
     /// By any common name, in capitals or not: `f32`, `float32`, `fp32`, `torch.bfloat16`, `half`, … The one place that knows them.
@@ -109,18 +111,15 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_each_others() {
-        for (code, dtype) in
-            [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::U32].into_iter().enumerate()
-        {
+        let all = [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::U32, DType::Bool];
+        for (code, dtype) in all.into_iter().enumerate() {
             // As kernel texts number them: prelude.cl.
             assert_eq!(dtype.code(), code as i64);
             assert_eq!(DType::parse(&dtype.to_string()), Some(dtype));
             assert_eq!(serde_json::to_string(&dtype).unwrap(), format!("\"{dtype}\""));
         }
         assert_eq!(DType::parse("f64"), None);
-        // Kernels see its words.
-        assert_eq!((DType::parse("bool"), DType::Bool.code()), (Some(DType::Bool), DType::U32.code()));
-        assert_eq!((DType::Bool.size(), DType::Bool.to_string()), (4, "bool".to_owned()));
+        assert_eq!((DType::Bool.size(), DType::Bool.c_type()), (1, "uchar"));
     }
 
     #[test]

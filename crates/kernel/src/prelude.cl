@@ -1,7 +1,8 @@
 /* Prepended to every kernel. Storage types against f32 arithmetic, vectors of VW lanes, reductions.
  *
- * DTYPE  storage of the tensors a kernel calls T: 0 f32, 1 f16, 2 bf16. Arithmetic is always float.
+ * DTYPE  storage of the tensors a kernel calls T: 0 f32, 1 f16, 2 bf16, 5 masks of bytes. Arithmetic is always float.
  * OUT    storage of those it calls OUT_T: the same, and 3 i32, 4 u32; DTYPE where not given.
+ *        A mask's byte that is not 0 is loaded as 1, and a value that is not 0 is stored as 1.
  * VW     lanes per work-item (1, 2, 4, 8, 16). FV is float or floatVW.
  * WG     work-items per group where a kernel reduces over a group; 1 on CPUs, where a row fits a core.
  * ALIGNED_VECTORS 1: LDV and STV meet multiples of VW elements only, so that a vector is one access. VW is above 1 then.
@@ -65,6 +66,8 @@ static inline ushort bf16_of(float x) {
 }
 #endif
 static inline float of_bf16(ushort h) { return as_float((uint)h << 16); }
+static inline float of_mask(uchar b) { return b != 0 ? 1.0f : 0.0f; }
+static inline uchar mask_of(float v) { return v != 0.0f; }
 
 /* Vectors of 16-bit floats. Halves go through an aligned private vector: PoCL's vstore_halfN takes the address for aligned
  * to the whole vector, which the specification does not promise. */
@@ -75,8 +78,11 @@ static inline float of_bf16(ushort h) { return as_float((uint)h << 16); }
 #define STV_F16(p, v) vstore_half_rte((v), 0, (p))
 #define LDV_BF16(p) of_bf16(*(p))
 #define STV_BF16(p, v) (*(p) = bf16_of(v))
+#define LDV_MASK(p) of_mask(*(p))
+#define STV_MASK(p, v) (*(p) = mask_of(v))
 #else
 typedef CAT(ushort, VW) HV;
+typedef CAT(uchar, VW) BV;
 #if WG == 1 && defined(__clang__)
 /* PoCL's vload and vstore go by halves of halves, down to single short elements. Where a sum follows at once, the compiler takes it by these
  * pieces too, and puts the vector together behind it. */
@@ -84,6 +90,7 @@ typedef HV __attribute__((aligned(2))) HV_ANY;
 typedef FV __attribute__((aligned(4))) FV_ANY;
 typedef IV __attribute__((aligned(4))) IV_ANY;
 typedef UV __attribute__((aligned(4))) UV_ANY;
+typedef BV __attribute__((aligned(1))) BV_ANY;
 #define WHOLE_VECTORS(SPACE, E, V)                                                                                  \
   static inline __attribute__((overloadable)) V load_whole(SPACE const E *p) { return *(SPACE const V##_ANY *)p; }   \
   static inline __attribute__((overloadable)) void store_whole(SPACE E *p, V v) { *(SPACE V##_ANY *)p = v; }
@@ -92,6 +99,7 @@ WHOLE_VECTORS_OF(ushort, HV)
 WHOLE_VECTORS_OF(float, FV)
 WHOLE_VECTORS_OF(int, IV)
 WHOLE_VECTORS_OF(uint, UV)
+WHOLE_VECTORS_OF(uchar, BV)
 #define LOAD_VECTOR(p) load_whole(p)
 #define STORE_VECTOR(p, v) store_whole((p), (v))
 #else
@@ -104,6 +112,10 @@ WHOLE_VECTORS_OF(uint, UV)
 #define STV_F16(p, v) STORE_VECTOR((__global ushort *)(p), f16_rounded(v))
 #define LDV_BF16(p) AS_FV(TO_UV(LOAD_VECTOR(p)) << 16)
 #define STV_BF16(p, v) bf16_store((p), (v))
+#define LDV_MASK(p) mask_values(LOAD_VECTOR(p))
+#define STV_MASK(p, v) STORE_VECTOR(p, mask_bytes(v))
+static inline FV mask_values(BV b) { return CAT(convert_int, VW)(b) != (IV)(0) ? (FV)(1.0f) : (FV)(0.0f); }
+static inline BV mask_bytes(FV v) { return CAT(convert_uchar, VW)((v != (FV)(0.0f)) & (IV)(1)); }
 #if NVIDIA_CC >= 80
 /* Two at a time, by instructions: the driver's vstore_half is several times as slow. */
 static inline FV f16_values(HV h) {
@@ -164,6 +176,8 @@ static inline FV bf16_load_aligned(__global const ushort *p) {
 #define LDVA_BF16(p) AS_FV(CAT(convert_uint, VW)(*(__global const HV *)(p)) << 16)
 #endif
 #define STVA_BF16(p, v) (*(__global HV *)(p) = bf16_rounded(v))
+#define LDVA_MASK(p) mask_values(*(__global const BV *)(p))
+#define STVA_MASK(p, v) (*(__global BV *)(p) = mask_bytes(v))
 #endif
 
 #if DTYPE == 0
@@ -176,6 +190,11 @@ typedef half T;
 #define LD(p, i) vload_half((i), (p))
 #define ST(p, i, v) vstore_half_rte((v), (i), (p))
 #define KIND F16
+#elif DTYPE == 5
+typedef uchar T;
+#define LD(p, i) of_mask((p)[i])
+#define ST(p, i, v) ((p)[i] = mask_of(v))
+#define KIND MASK
 #else
 typedef ushort T;
 #define LD(p, i) of_bf16((p)[i])
@@ -196,6 +215,8 @@ static inline float4 load4(__global const T *p) {
   return *(__global const float4 *)p;
 #elif DTYPE == 1
   return vloada_half4(0, p);
+#elif DTYPE == 5
+  return (float4)(of_mask(p[0]), of_mask(p[1]), of_mask(p[2]), of_mask(p[3]));
 #else
   return as_float4(convert_uint4(*(__global const ushort4 *)p) << 16);
 #endif
@@ -210,6 +231,8 @@ static inline void store4(__global T *p, float4 v) {
   *(__global uint2 *)p = pairs;
 #elif DTYPE == 1
   vstorea_half4_rte(v, 0, p);
+#elif DTYPE == 5
+  *(__global uchar4 *)p = (uchar4)(mask_of(v.x), mask_of(v.y), mask_of(v.z), mask_of(v.w));
 #else
   *(__global ushort4 *)p = (ushort4)(bf16_of(v.x), bf16_of(v.y), bf16_of(v.z), bf16_of(v.w));
 #endif
@@ -231,6 +254,10 @@ typedef ushort OUT_T;
 typedef int OUT_T;
 #define OUT_V(p, i, v) STV_F32((p) + (i), TO_IV(v))
 #define OUT_1(p, i, v) ((p)[i] = (int)(v))
+#elif OUT == 5
+typedef uchar OUT_T;
+#define OUT_V(p, i, v) STV_MASK((p) + (i), (v))
+#define OUT_1(p, i, v) ((p)[i] = mask_of(v))
 #else
 typedef uint OUT_T;
 #define OUT_V(p, i, v) STV_F32((p) + (i), TO_UV(v))

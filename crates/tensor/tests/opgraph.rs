@@ -284,8 +284,8 @@ fn a_newer_schema_another_graph_and_other_weights_are_refused_by_name() {
         ran.err().map_or_else(|| panic!("it ran"), |e| e.message().to_owned())
     };
     let mut newer = header.clone();
-    newer["__metadata__"]["schema"] = "2".into();
-    assert!(message(&assembled(&newer, &data)).contains("schema 2 is newer than 1"));
+    newer["__metadata__"]["schema"] = "3".into();
+    assert!(message(&assembled(&newer, &data)).contains("schema 3 is newer than 2"));
     let mut other = header.clone();
     let text = other["__metadata__"]["graph"].as_str().unwrap().replace("gelu", "tanh");
     other["__metadata__"]["graph"] = text.into();
@@ -302,6 +302,54 @@ fn a_newer_schema_another_graph_and_other_weights_are_refused_by_name() {
     assert!(message(b"").contains("not a whole safetensors file"));
     let all = assembled(&header, &data);
     assert!(message(&all[..all.len() - 1]).contains("not a whole safetensors file"));
+}
+
+/// Masks among the weights: bytes in the file, and words in one of schema 1.
+#[test]
+fn masks_are_saved_as_bytes_and_read_from_words() {
+    let device = test_device().unwrap();
+    let bits: Vec<f32> = (0..15).map(|i| f32::from(u8::from(i % 3 == 1))).collect();
+    let mask = Tensor::from_f32(&device, [3, 5], &bits, DType::Bool).unwrap();
+    let scale = Tensor::from_f32(&device, [5], &[2.0; 5], DType::F32).unwrap();
+    let x = random(&device, &[3, 5], 4);
+    let graph = OpGraph::of(&[("x", &x)], |x| Ok(vec![x[0].masked_fill(&mask, 7.0)?.mul(&scale)?])).unwrap();
+    let expected = graph.run(&[&x]).unwrap()[0].to_vec().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let [new, old] = ["new", "old"].map(|name| dir.path().join(name));
+    graph.save(&new).unwrap();
+    let (mut header, data) = parts(&new);
+    let mut spec: serde_json::Value =
+        serde_json::from_str(header["__metadata__"]["graph"].as_str().unwrap()).unwrap();
+    let found = spec["weights"].as_array_mut().unwrap().iter_mut().find(|w| w["dtype"] == "bool").unwrap();
+    let name = found["name"].as_str().unwrap().to_owned();
+    assert_eq!(
+        (&header[&name]["dtype"], &header[&name]["data_offsets"]),
+        (&"BOOL".into(), &serde_json::json!([20, 35]))
+    );
+    // The same file as the first schema has it.
+    let words: Vec<u8> = data[20..].iter().flat_map(|b| [*b, 0, 0, 0]).collect();
+    found["hash"] = blake3::hash(&words).to_hex().as_str().into();
+    header[&name]["dtype"] = "U32".into();
+    header[&name]["data_offsets"] = serde_json::json!([20, 80]);
+    let text = spec.to_string();
+    header["__metadata__"]["hash"] = blake3::hash(text.as_bytes()).to_hex().as_str().into();
+    header["__metadata__"]["graph"] = text.into();
+    let data = [&data[..20], words.as_slice()].concat();
+    let load = |schema: &str, header: &mut serde_json::Value| {
+        header["__metadata__"]["schema"] = schema.into();
+        std::fs::write(&old, assembled(header, &data)).unwrap();
+        OpGraph::load(&old, &device)
+    };
+    let loaded = load("1", &mut header).unwrap();
+    for graph in [&loaded, &OpGraph::load(&new, &device).unwrap()] {
+        assert_eq!(graph.run(&[&x]).unwrap()[0].to_vec().unwrap(), expected);
+    }
+    // Saved again it is a file of this schema.
+    let again = dir.path().join("again");
+    loaded.save(&again).unwrap();
+    assert_eq!(std::fs::read(&again).unwrap(), std::fs::read(&new).unwrap());
+    let message = load("2", &mut header).err().unwrap().message().to_owned();
+    assert!(message.contains("is U32 [3, 5] in the file, and the graph says bool [3, 5]"), "{message}");
 }
 
 /// Integers from 0 on.

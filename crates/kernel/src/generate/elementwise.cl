@@ -5,7 +5,7 @@
  * EXPR     expression in x0…, s0… (FV and float)
  * LOADS    loads xI from pI at FLAT index i (vector) or, when !FLAT, at index oI + row offset + inner
  * LOADS1   the same for the last, partial vector of `lanes` lanes
- * OUT      storage type of y: 0 f32, 1 f16, 2 bf16, 3 i32, 4 u32
+ * OUT      storage type of y: 0 f32, 1 f16, 2 bf16, 3 i32, 4 u32, 5 a mask
  * FLAT 1:  every input is contiguous with y's shape: one index. n = elements.
  * FLAT 0:  rows of `inner` elements; the row number is taken apart over OUTER dimensions whose sizes (dD) and strides
  *          (tI_D) are arguments; the stride along a row is 0, 1 or rI by the macros in LOADS.

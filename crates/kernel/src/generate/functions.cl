@@ -10,17 +10,20 @@
 #define LOADN(p) LDV_F32(p)
 #define STOREN(v, p) STV_F32(p, v)
 
-/* Vector (IN_V) and single (IN_1) loads by storage type: 0 f32, 1 f16, 2 bf16, 3 i32, 4 u32. */
+/* Vector (IN_V) and single (IN_1) loads by storage type: 0 f32, 1 f16, 2 bf16, 3 i32, 4 u32, 5 a mask. */
 #if ALIGNED_VECTORS && VW > 1
 #define IN_V0(p, i) LDVA_F32((p) + (i))
 #define IN_V1(p, i) LDVA_F16((p) + (i))
 #define IN_V2(p, i) LDVA_BF16((p) + (i))
+#define IN_V5(p, i) LDVA_MASK((p) + (i))
 #if OUT == 0
 #define OUT_VA(p, i, v) STVA_F32((p) + (i), (v))
 #elif OUT == 1
 #define OUT_VA(p, i, v) STVA_F16((p) + (i), (v))
 #elif OUT == 2
 #define OUT_VA(p, i, v) STVA_BF16((p) + (i), (v))
+#elif OUT == 5
+#define OUT_VA(p, i, v) STVA_MASK((p) + (i), (v))
 #else
 #define OUT_VA OUT_V
 #endif
@@ -28,6 +31,7 @@
 #define IN_V0(p, i) LDV_F32((p) + (i))
 #define IN_V1(p, i) LDV_F16((p) + (i))
 #define IN_V2(p, i) LDV_BF16((p) + (i))
+#define IN_V5(p, i) LDV_MASK((p) + (i))
 #define OUT_VA OUT_V
 #endif
 #define IN_10(p, i) ((p)[i])
@@ -37,6 +41,7 @@
 #define IN_13(p, i) ((float)(p)[i])
 #define IN_V4(p, i) TO_FV(LDV_F32((p) + (i)))
 #define IN_14(p, i) ((float)(p)[i])
+#define IN_15(p, i) of_mask((p)[i])
 
 /* ROUNDEDd: values as storage type d keeps them. */
 #if VW == 1
@@ -53,6 +58,7 @@ static inline FV ROUNDED2(FV v) { return AS_FV(TO_UV(bf16_rounded(v)) << 16); }
 #define ROUNDED0(v) (v)
 #define ROUNDED3(v) TO_FV(TO_IV(rint(v)))
 #define ROUNDED4(v) TO_FV(TO_UV(rint(v)))
+#define ROUNDED5(v) ((v) != (FV)(0.0f) ? (FV)(1.0f) : (FV)(0.0f))
 
 /* Functions that expressions use. The tanh of GELU comes from one exponential: 0.5 (1 + tanh u) = sigmoid(2u). */
 #define GELU_TANH_U(x) (1.59576912f * ((x) + 0.044715f * (x) * (x) * (x)))

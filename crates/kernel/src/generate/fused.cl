@@ -36,12 +36,14 @@
 #define SV0(p, i, v) STVA_F32((p) + (i), (v))
 #define SV1(p, i, v) STVA_F16((p) + (i), (v))
 #define SV2(p, i, v) STVA_BF16((p) + (i), (v))
+#define SV5(p, i, v) STVA_MASK((p) + (i), (v))
 #else
 #define SV0(p, i, v) STV_F32((p) + (i), (v))
 #define SV1(p, i, v) STV_F16((p) + (i), (v))
 #define SV2(p, i, v) STV_BF16((p) + (i), (v))
+#define SV5(p, i, v) STV_MASK((p) + (i), (v))
 #endif
-/* Integers and masks, of values that are whole. */
+/* Integers, of values that are whole. */
 #define SV3(p, i, v) STV_F32((p) + (i), TO_IV(v))
 #define SV4(p, i, v) STV_F32((p) + (i), TO_UV(v))
 #define S13(p, i, v) ((p)[i] = (int)(v))
@@ -49,6 +51,7 @@
 #define S10(p, i, v) ((p)[i] = (v))
 #define S11(p, i, v) vstore_half_rte((v), (i), (p))
 #define S12(p, i, v) ((p)[i] = bf16_of(v))
+#define S15(p, i, v) ((p)[i] = mask_of(v))
 
 #if VW == 1
 #define FIRST(v) (v)

@@ -22,7 +22,7 @@
 #endif
 
 #if OUT == 5
-typedef uint TYPED_T;
+typedef uchar TYPED_T;
 #define TYPED_STORE(p, i, v) ((p)[i] = (v) != 0)
 #elif OUT == 4
 typedef uint TYPED_T;

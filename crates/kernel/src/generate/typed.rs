@@ -51,7 +51,7 @@ pub fn typed_defines(spec: &TypedSpec<'_>) -> Vec<(&'static str, Value)> {
     }
     let text = |t: &str| Value::Text(Text::new(t));
     vec![
-        ("OUT", Value::Int(spec.output as i64)),
+        ("OUT", Value::Int(spec.output.code())),
         ("EXPR", text(spec.expression)),
         ("PARAMS", text(&params)),
         ("SIZES", text(&sizes)),
@@ -98,7 +98,7 @@ mod tests {
         let made = &source[..source.find("#line").unwrap()];
         for part in [
             "__global const int *p0",
-            "__global const uint *p1",
+            "__global const uchar *p1",
             "long s0",
             "ulong t1_1",
             "ulong ty_0",

@@ -11,8 +11,8 @@ fn file_dtype(dtype: DType) -> FileDtype {
         DType::F16 => FileDtype::F16,
         DType::Bf16 => FileDtype::BF16,
         DType::I32 => FileDtype::I32,
-        // Files know masks of bytes alone.
-        DType::U32 | DType::Bool => FileDtype::U32,
+        DType::U32 => FileDtype::U32,
+        DType::Bool => FileDtype::BOOL,
         DType::F32 => FileDtype::F32,
     }
 }

@@ -4,7 +4,7 @@ use super::columns;
 use super::emit::{Form, KEPT, Keep, arguments, is_costly, text};
 use super::node::{Kind, Node, Nodes, Reduction};
 use super::plan::{Job, Step as PlanStep, Walks, plan};
-use crate::ops::map::{CPU_CHUNK, map_into, row_grid};
+use crate::ops::map::{CPU_CHUNK, map_into, row_grid, smallest};
 use crate::ops::{RESIDENT, largest_group, row_groups, sum_parts};
 use crate::{DType, Device, Error, Result, Shape, Tensor};
 use netcl_kernel::generate::{FUSED, Step};
@@ -416,7 +416,7 @@ impl Bound {
             (_, 0, true) => 3,
             _ => 4,
         };
-        let size = self.leaves.iter().chain(outputs).map(|x| x.dtype().size()).min().unwrap_or(4);
+        let size = smallest(self.leaves.iter().chain(outputs));
         let row = if walk == 0 { 0 } else { u64::from(self.inner.max(1).ilog2() / 2).min(15) };
         let costly = job.cone(nodes, &job.outputs).into_iter().any(|id| is_costly(nodes.kind(id)));
         1 + (walk << 8 | row << 4 | (size as u64 / 2) << 1 | u64::from(costly))
@@ -458,12 +458,9 @@ impl Bound {
         let device = outputs.first().map(Tensor::device).filter(|d| !d.capabilities().is_cpu())?;
         let unit = |i: &usize| self.step(*i) == Step::Unit;
         let units: Vec<usize> = (0..self.leaves.len()).filter(unit).collect();
-        let sizes = units
-            .iter()
-            .map(|i| self.leaves[*i].dtype().size())
-            .chain(outputs.iter().map(|y| y.dtype().size()));
+        let size = smallest(units.iter().map(|i| &self.leaves[*i]).chain(outputs));
         let span = Tuning::value(device, &FUSED, self.bucket, "SPAN");
-        let lanes = (span / sizes.min().unwrap_or(4)).max(2);
+        let lanes = (span / size).max(2);
         let even = |n: usize| n.is_multiple_of(lanes);
         let aligned = units.iter().all(|i| {
             let strides = || self.strides[*i].0.iter().chain([&self.deep.1[*i]]);

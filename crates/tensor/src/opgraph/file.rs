@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! format   netcl-graph
-//! schema   1
+//! schema   2
 //! hash     BLAKE3 of `graph`
 //! graph    JSON: inputs, weights with their hashes, operations with attributes, shapes and kernels, results
 //! ```
 //!
 //! Any reader of safetensors reads the weights. A weight's bytes are read, and its hash is checked, when the graph is first run.
+//!
+//! Schema 1, which is read too, differs in one thing: masks are words of 32 bits there (`U32`), bytes (`BOOL`) now.
 
 use super::json;
 use super::spec::{Spec, WeightInfo};
@@ -22,11 +24,14 @@ use std::sync::Arc;
 /// What `format` says.
 const FORMAT: &str = "netcl-graph";
 /// The newest schema that is read, and the one that is written.
-pub const SCHEMA: u64 = 1;
+pub const SCHEMA: u64 = 2;
+/// The schema in which masks are words.
+const WORDS: u64 = 1;
 
-/// As safetensors calls it. A mask is stored as the integers that it is.
-fn file_dtype(dtype: DType) -> (FileDtype, &'static str) {
+/// As safetensors calls it.
+fn file_dtype(dtype: DType, schema: u64) -> (FileDtype, &'static str) {
     match dtype {
+        DType::Bool if schema > WORDS => (FileDtype::BOOL, "BOOL"),
         DType::F32 => (FileDtype::F32, "F32"),
         DType::F16 => (FileDtype::F16, "F16"),
         DType::Bf16 => (FileDtype::BF16, "BF16"),
@@ -40,13 +45,16 @@ pub(super) fn save(path: &Path, spec: &Spec, weights: &Weights) -> Result<()> {
     let mut spec = spec.clone();
     let mut data = Vec::new();
     let mut header = Map::new();
-    for (i, info) in spec.weights.iter_mut().enumerate() {
+    // Large elements first, so that each lies at a multiple of its size.
+    let mut order: Vec<(usize, &mut WeightInfo)> = spec.weights.iter_mut().enumerate().collect();
+    order.sort_by_key(|(_, info)| std::cmp::Reverse(info.dtype.size()));
+    for (i, info) in order {
         let bytes = weights.bytes(i)?;
         info.hash = hash(&bytes);
         let (start, end) = (data.len(), data.len() + bytes.len());
         data.extend_from_slice(&bytes);
-        let entry =
-            json!({ "dtype": file_dtype(info.dtype).1, "shape": info.dims, "data_offsets": [start, end] });
+        let dtype = file_dtype(info.dtype, SCHEMA).1;
+        let entry = json!({ "dtype": dtype, "shape": info.dims, "data_offsets": [start, end] });
         header.insert(info.name.clone(), entry);
     }
     let graph = json::write(&spec).to_string();
@@ -82,17 +90,19 @@ fn header(map: &[u8]) -> Result<(Spec, Found)> {
     let told =
         |name: &str| metadata.get(name).ok_or_else(|| Error::format(format!("its metadata have no {name}")));
     let schema = told("schema")?;
-    match schema.parse::<u64>() {
-        Ok(SCHEMA) => {}
+    let schema = match schema.parse::<u64>() {
+        Ok(known @ WORDS..=SCHEMA) => known,
         Ok(newer) if newer > SCHEMA => {
             return Err(Error::format(format!(
                 "schema {newer} is newer than {SCHEMA}, the newest that this netcl reads: read it with the netcl that wrote it, or a later one"
             )));
         }
         _ => {
-            return Err(Error::format(format!("schema {schema:?} is none that there is, expected {SCHEMA}")));
+            return Err(Error::format(format!(
+                "schema {schema:?} is none that there is, expected {WORDS} to {SCHEMA}"
+            )));
         }
-    }
+    };
     let graph = told("graph")?;
     if hash(graph.as_bytes()) != *told("hash")? {
         return Err(Error::format("graph: it is not what was saved (its hash is another one)"));
@@ -107,10 +117,12 @@ fn header(map: &[u8]) -> Result<(Spec, Found)> {
             return Err(Error::format(format!("weights[{i}]: the file has no tensor {:?}", info.name)));
         };
         let (from, to) = entry.data_offsets;
-        let bytes = info.dims.iter().try_fold(info.dtype.size(), |n, size| n.checked_mul(*size));
+        let (dtype, _) = file_dtype(info.dtype, schema);
+        let element = if dtype == FileDtype::U32 { DType::U32.size() } else { info.dtype.size() };
+        let bytes = info.dims.iter().try_fold(element, |n, size| n.checked_mul(*size));
         let range = start.checked_add(from).zip(start.checked_add(to)).map(|(from, to)| from..to);
         let fits = range.filter(|r| r.start <= r.end && r.end <= map.len() && Some(r.len()) == bytes);
-        let same = entry.shape == info.dims && entry.dtype == file_dtype(info.dtype).0;
+        let same = entry.shape == info.dims && entry.dtype == dtype;
         match fits.filter(|_| same) {
             Some(range) => found.push((info.clone(), range)),
             None => {

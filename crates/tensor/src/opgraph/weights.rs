@@ -1,7 +1,7 @@
 //! The weights of a graph: on a device, or in a file that is read when they are needed.
 
 use super::spec::WeightInfo;
-use crate::{Device, Error, Result, Tensor};
+use crate::{DType, Device, Error, Result, Tensor};
 use netcl_device::MappedFile;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -45,7 +45,7 @@ impl Weights {
         Self { path, all: infos.into_iter().map(of).collect(), read: Mutex::new(None) }
     }
 
-    /// A weight's bytes, which are those that the file's hash was made of.
+    /// A weight's bytes. Those of a file are what its hash was made of; a mask of words becomes one of bytes.
     pub fn bytes(&self, i: usize) -> Result<Cow<'_, [u8]>> {
         let Some(Weight { info, source }) = self.all.get(i) else {
             return Err(Error::internal(format!("weight {i} of {}", self.all.len())));
@@ -55,6 +55,9 @@ impl Weights {
             Source::File(map, range) => {
                 let bytes = map.get(range.clone()).unwrap_or_default();
                 match hash(bytes) == info.hash {
+                    true if info.dtype == DType::Bool && bytes.len() > info.dims.iter().product() => {
+                        Ok(bytes.chunks_exact(4).map(|word| u8::from(word != [0; 4])).collect())
+                    }
                     true => Ok(Cow::Borrowed(bytes)),
                     false => Err(Error::format(format!(
                         "{}: the bytes of {} are not those that were saved (their hash is another one)",

@@ -1,4 +1,4 @@
-//! Masks and what they choose. Comparisons give masks of type bool; whatever is of any type, an element that is not 0 is set.
+//! Masks and what they choose. Comparisons give masks of type bool, a byte an element; in a tensor of any type an element that is not 0 is set.
 
 use super::map::{Number, map_typed};
 use super::prelude::*;
@@ -92,6 +92,7 @@ impl Op<3> for Where {
             .light(),
             Sample::new(Self, [mask(&[7], DType::I32), Input::normal(&[2, 7]), Input::normal(&[7])]).light(),
             Sample::new(Self, [mask(&[7], DType::F32), Input::normal(&[7]), Input::normal(&[7])]).light(),
+            Sample::new(Self, [mask(&[3, 37], DType::Bool), Input::normal(&[3, 37]), Input::normal(&[37])]),
             sample(&[1], &[1], &[1]).light(),
             sample(&[0, 3], &[3], &[0, 1]).light(),
         ]
@@ -170,12 +171,14 @@ impl Op<2> for MaskedFill {
         vec![("value", self.value.into())]
     }
     fn samples() -> Vec<Sample<Self, 2>> {
-        let sample = |x: &[usize], m: &[usize], value| {
-            let mask = Input::values(m, &[0.0, 1.0, 0.0], Some(DType::U32));
+        let of = |x: &[usize], m: &[usize], value, dtype| {
+            let mask = Input::values(m, &[0.0, 1.0, 0.0], Some(dtype));
             Sample::new(Self { value }, [Input::normal(x), mask])
         };
+        let sample = |x: &[usize], m: &[usize], value| of(x, m, value, DType::U32);
         vec![
             sample(&[2, 5, 35], &[5, 35], -9.0).in_order(),
+            of(&[2, 5, 35], &[5, 35], -9.0, DType::Bool),
             sample(&[3, 8], &[3, 1], 2.5).light(),
             Sample::new(
                 Self { value: f32::NEG_INFINITY },

@@ -9,6 +9,7 @@ use autograd::Autograd;
 use half::{bf16, f16};
 use netcl_device::Buffer;
 use netcl_kernel::Operand;
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
@@ -79,7 +80,7 @@ impl Tensor {
     pub fn from_i32(device: &Device, shape: impl Into<Shape>, data: &[i32]) -> Result<Self> {
         Self::from_bytes(device, shape, bytemuck::cast_slice(data), DType::I32)
     }
-    /// From bytes in the storage type's little-endian layout.
+    /// From bytes in the storage type's little-endian layout. A mask's byte other than 0 becomes 1.
     pub fn from_bytes(device: &Device, shape: impl Into<Shape>, bytes: &[u8], dtype: DType) -> Result<Self> {
         let shape = shape.into();
         if Some(bytes.len()) != shape.count().checked_mul(dtype.size()) {
@@ -90,7 +91,7 @@ impl Tensor {
             )));
         }
         let out = Self::empty(device, shape, dtype)?;
-        device.upload(&out.0.buffer, 0, bytes)?;
+        device.upload(&out.0.buffer, 0, &stored(bytes, dtype))?;
         Ok(out)
     }
     /// The first bytes of `buffer`, as elements of `dtype` without gaps. No copy.
@@ -120,7 +121,7 @@ impl Tensor {
         }
         self.set_bytes(&pattern.repeat(self.count()))
     }
-    /// Overwrites the elements with bytes from the host. The tensor must be contiguous.
+    /// Overwrites the elements with bytes from the host. The tensor must be contiguous. A mask's byte other than 0 becomes 1.
     pub fn set_bytes(&self, bytes: &[u8]) -> Result<()> {
         if Some(bytes.len()) != self.count().checked_mul(self.dtype().size()) || !self.is_contiguous() {
             return Err(Error::shape(format!(
@@ -130,10 +131,11 @@ impl Tensor {
                 self.dtype()
             )));
         }
-        self.device().upload(&self.0.buffer, self.0.layout.offset * self.dtype().size(), bytes)
+        let at = self.0.layout.offset * self.dtype().size();
+        self.device().upload(&self.0.buffer, at, &stored(bytes, self.dtype()))
     }
 
-    /// Overwrites bytes from the `at`-th on of a tensor's elements. The tensor must be contiguous.
+    /// Overwrites bytes from the `at`-th on of a tensor's elements. The tensor must be contiguous. A mask's byte other than 0 becomes 1.
     ///
     /// # Errors
     /// `Shape` where it has not so many bytes; `Device`.
@@ -147,7 +149,8 @@ impl Tensor {
                 self.dtype()
             )));
         }
-        self.device().upload(&self.0.buffer, self.0.layout.offset * self.dtype().size() + at, bytes)
+        let at = self.0.layout.offset * self.dtype().size() + at;
+        self.device().upload(&self.0.buffer, at, &stored(bytes, self.dtype()))
     }
 
     /// Overwrites a contiguous u32 tensor on the copy queue, beside kernels that are running ([`Device::upload_beside`] says
@@ -212,12 +215,16 @@ impl Tensor {
     pub fn to_vec(&self) -> Result<Vec<f32>> {
         Ok(decode(&self.to_bytes()?, self.dtype()))
     }
-    /// The elements of a tensor of integers, or of a mask. Waits for the device.
+    /// The elements of a tensor of integers, or 0 and 1 of a mask. Waits for the device.
     pub fn to_u32(&self) -> Result<Vec<u32>> {
         if self.dtype().is_float() {
             return Err(Error::dtype(format!("to_u32: the tensor is {}, expected u32 or i32", self.dtype())));
         }
-        Ok(self.to_bytes()?.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect())
+        let bytes = self.to_bytes()?;
+        if self.dtype() == DType::Bool {
+            return Ok(bytes.into_iter().map(|b| u32::from(b != 0)).collect());
+        }
+        Ok(bytes.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect())
     }
     /// The elements' bytes, in order. Waits for the device.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
@@ -397,6 +404,14 @@ impl Operand for Tensor {
     }
 }
 
+/// Bytes from the host as a storage type has them.
+fn stored(bytes: &[u8], dtype: DType) -> Cow<'_, [u8]> {
+    match dtype == DType::Bool && bytes.iter().any(|b| *b > 1) {
+        true => bytes.iter().map(|b| u8::from(*b != 0)).collect(),
+        false => bytes.into(),
+    }
+}
+
 /// f32 values in a storage type, little endian.
 pub(crate) fn encode(data: &[f32], dtype: DType) -> Vec<u8> {
     match dtype {
@@ -405,7 +420,7 @@ pub(crate) fn encode(data: &[f32], dtype: DType) -> Vec<u8> {
         DType::Bf16 => data.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
         DType::I32 => data.iter().flat_map(|v| (*v as i32).to_le_bytes()).collect(),
         DType::U32 => data.iter().flat_map(|v| (*v as u32).to_le_bytes()).collect(),
-        DType::Bool => data.iter().flat_map(|v| u32::from(*v != 0.0).to_le_bytes()).collect(),
+        DType::Bool => data.iter().map(|v| u8::from(*v != 0.0)).collect(),
     }
 }
 
@@ -418,7 +433,8 @@ pub(crate) fn decode(bytes: &[u8], dtype: DType) -> Vec<f32> {
         DType::F16 => two(|b| f16::from_le_bytes(b).to_f32()),
         DType::Bf16 => two(|b| bf16::from_le_bytes(b).to_f32()),
         DType::I32 => four(|b| i32::from_le_bytes(b) as f32),
-        DType::U32 | DType::Bool => four(|b| u32::from_le_bytes(b) as f32),
+        DType::U32 => four(|b| u32::from_le_bytes(b) as f32),
+        DType::Bool => bytes.iter().map(|b| f32::from(u8::from(*b != 0))).collect(),
     }
 }
 

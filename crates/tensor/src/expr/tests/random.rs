@@ -44,6 +44,8 @@ pub(super) enum Lie {
     Reversed,
     /// A part of longer rows, from their second element on.
     Part,
+    /// In order, behind three other elements.
+    Behind,
 }
 
 /// An input as most are.
@@ -76,7 +78,7 @@ fn stored(draw: &mut Draw) -> Vec<(DType, Lie)> {
             INTEGERS => [DType::Bool, DType::U32, DType::I32][draw.next(3)],
             _ => DType::FLOATS[draw.next(5) % 3],
         };
-        (dtype, [Lie::Contiguous, Lie::Contiguous, Lie::Reversed, Lie::Part][draw.next(4)])
+        (dtype, [Lie::Contiguous, Lie::Behind, Lie::Reversed, Lie::Part][draw.next(4)])
     };
     (0..=INTEGERS).map(&mut one).collect()
 }
@@ -143,11 +145,12 @@ fn grow(nodes: &mut Nodes, draw: &mut Draw, known: &[usize]) -> Option<usize> {
         }
         9..=13 => nodes.made(Kind::Binary(draw.next(BINARY.len())), &[a, b]),
         14 => {
-            let mask = match draw.next(2) {
+            let which = draw.next(3);
+            let mask = match which {
                 0 => INTEGERS,
                 _ => nodes.made(Kind::Compare(1 + draw.next(COMPARISONS.len() - 1)), &[a, b]).ok()?,
             };
-            nodes.made(Kind::Where, &[mask, pick(draw), a])
+            if which == 2 { Ok(mask) } else { nodes.made(Kind::Where, &[mask, pick(draw), a]) }
         }
         15 => {
             let number = nodes.number(draw.unit() * 4.0 - 2.0);
@@ -240,6 +243,11 @@ fn placed(device: &Device, x: &Array, dtype: DType, lie: Lie) -> Result<Tensor> 
             });
             of(turned, &from.data)?.permute(&axes)
         }
+        Lie::Behind => {
+            let n = x.data.len();
+            let values = [&[7.0; 3], x.data.as_slice()].concat();
+            of(vec![n + 3], &values)?.slice(0, 3..n + 3)?.reshape(dims)
+        }
         Lie::Part => {
             let n = dims[rank - 1];
             let longer = [&dims[..rank - 1], &[n + 3]].concat();
@@ -250,7 +258,8 @@ fn placed(device: &Device, x: &Array, dtype: DType, lie: Lie) -> Result<Tensor> 
     }
 }
 
-/// The roots on the device against the interpreter's; the first that differs is an error. Every third is stored in 16 bits.
+/// The roots on the device against the interpreter's; the first that differs is an error. Every third is stored in 16 bits, comparisons as
+/// masks.
 pub(super) fn compare(
     nodes: &Nodes,
     device: &Device,
@@ -259,7 +268,11 @@ pub(super) fn compare(
     tolerance: f64,
 ) -> std::result::Result<(), String> {
     let expected = nodes.interpret(roots, data);
-    let dtypes: Vec<DType> = roots.iter().map(|id| DType::FLOATS[[0, 0, 1, 0, 0, 2][id % 6]]).collect();
+    let stored_as = |id: &usize| match nodes.kind(*id) {
+        Kind::Compare(_) => DType::Bool,
+        _ => DType::FLOATS[[0, 0, 1, 0, 0, 2][id % 6]],
+    };
+    let dtypes: Vec<DType> = roots.iter().map(stored_as).collect();
     let run = || run::run(nodes, device, (roots, &dtypes), &upload(device, data, stored));
     let got = no_grad(run).map_err(|e| e.to_string())?;
     for (((root, expected), got), dtype) in roots.iter().zip(expected).zip(got).zip(dtypes) {

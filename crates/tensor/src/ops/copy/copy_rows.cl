@@ -1,5 +1,5 @@
 /* copy_rows: y[b, k] = x[b, k]: a copy of a view whose last axis (k) has neighbours for neighbours, and others (b) lie in
- * another order or apart. Elements move as bits of their size, DTYPE 0: 4 bytes, else 2.
+ * another order or apart. Elements move as bits of their size, DTYPE 0: 4 bytes, 5: 1, else 2.
  *
  * x starts at element x0, y at y0. k has `length` elements. b stands for up to four axes of sizes n0 … n3, the last of which
  * changes fastest, with strides s0 … in x and t0 … in y; their order is that of falling strides in x, so x is walked in order
@@ -29,6 +29,8 @@ typedef uint N;
 #endif
 #if DTYPE == 0
 typedef uint W;
+#elif DTYPE == 5
+typedef uchar W;
 #else
 typedef ushort W;
 #endif

@@ -11,7 +11,7 @@ static TRANSPOSE: Kernel = Kernel::new("transpose", cl_file!("transpose.cl"))
 static ROWS: Kernel =
     Kernel::new("copy_rows", cl_file!("copy_rows.cl")).tune(&[("WG", &[256, 128])]).tune_cpu(&[("WG", &[1])]);
 
-/// A contiguous copy. Integers move as the bits of floats.
+/// A contiguous copy. Integers move as the bits of floats, masks as bytes.
 pub(crate) fn copy(x: &Tensor) -> Result<Tensor> {
     let y = x.empty_like()?;
     if y.count() == 0 {
@@ -27,10 +27,17 @@ pub(crate) fn copy(x: &Tensor) -> Result<Tensor> {
     Ok(y)
 }
 
-/// The same bits under a float type of the same size.
+/// The same bits under a type that kernels move elements of its size as: a float's, or a mask's.
 pub(super) fn as_bits(x: &Tensor) -> Tensor {
-    let dtype = if x.dtype().is_float() { x.dtype() } else { DType::F32 };
-    Tensor::from_parts(x.storage().clone(), x.layout().clone(), dtype, None)
+    Tensor::from_parts(x.storage().clone(), x.layout().clone(), storage(x.dtype()), None)
+}
+
+/// The type that elements of this one are moved as: integers are floats' bits to kernels that only move them.
+pub(super) fn storage(dtype: DType) -> DType {
+    match dtype {
+        DType::I32 | DType::U32 => DType::F32,
+        same => same,
+    }
 }
 
 /// One axis of a view and of its contiguous copy.
@@ -79,9 +86,14 @@ fn bind<'a>(launch: Launch<'a>, axes: &[Axis]) -> Launch<'a> {
         .fold(launch, |launch, field| axes.iter().fold(launch, |launch, axis| launch.scalar(field(axis))))
 }
 
-/// How elements of this type move: as those of 4 bytes or of 2.
+/// How elements of this type move: as those of 4 bytes, of 2 or of 1.
 fn code(x: &Tensor) -> i64 {
-    if x.dtype().size() == 4 { DType::F32 } else { DType::Bf16 }.code()
+    match x.dtype().size() {
+        4 => DType::F32,
+        2 => DType::Bf16,
+        _ => DType::Bool,
+    }
+    .code()
 }
 
 /// Whether a kernel that counts as far as this, by steps of a launch's size, needs 64 bits.
@@ -220,8 +232,10 @@ mod tests {
     #[test]
     fn rows_of_every_view_copy_exactly() {
         let device = crate::suite::test_device().unwrap();
-        let data: Vec<f32> = (0..6 * 7 * 5 * 48).map(|i: usize| (i % 250) as f32).collect();
-        for dtype in [DType::F32, DType::Bf16, DType::U32] {
+        let data: Vec<f32> = (0..6 * 7 * 5 * 48)
+            .map(|i: usize| if i.is_multiple_of(3) { 0.0 } else { (i % 250) as f32 })
+            .collect();
+        for dtype in [DType::F32, DType::Bf16, DType::U32, DType::Bool] {
             for (size, window) in [(48, 0..48), (48, 16..48), (48, 3..20), (48, 8..9), (40, 8..40), (5, 0..5)]
             {
                 let shape = [6, 7, 5, size];
@@ -232,7 +246,7 @@ mod tests {
                     let view = x.permute(&axes).unwrap().slice(3, window.clone()).unwrap();
                     let full = host.permute(&axes).data;
                     let rows = full.chunks(size).flat_map(|row| &row[window.clone()]);
-                    let expected: Vec<f32> = rows.map(|v| *v as f32).collect();
+                    let expected: Vec<f32> = rows.map(|v| dtype.round(*v) as f32).collect();
                     let got = view.contiguous().unwrap().to_vec().unwrap();
                     assert_eq!(got, expected, "{dtype} {shape:?} {axes:?} {window:?}");
                 }
@@ -247,13 +261,16 @@ mod tests {
     fn every_size_and_order_of_axes_copies_exactly() {
         let device = crate::suite::test_device().unwrap();
         let shape = [3, 41, 2, 37];
-        let data: Vec<f32> = (0..shape.iter().product()).map(|i: usize| (i % 250) as f32).collect();
+        let data: Vec<f32> = (0..shape.iter().product())
+            .map(|i: usize| if i.is_multiple_of(3) { 0.0 } else { (i % 250) as f32 })
+            .collect();
         let host = Array::new(shape, data.iter().map(|v| f64::from(*v)).collect());
-        for dtype in [DType::F32, DType::Bf16, DType::U32] {
+        for dtype in [DType::F32, DType::Bf16, DType::U32, DType::Bool] {
             let x = Tensor::from_f32(&device, shape, &data, dtype).unwrap();
             for axes in [[3, 2, 1, 0], [0, 3, 2, 1], [1, 3, 0, 2], [3, 0, 1, 2], [0, 2, 3, 1]] {
                 let got = x.permute(&axes).unwrap().to_vec().unwrap();
-                let expected: Vec<f32> = host.permute(&axes).data.iter().map(|v| *v as f32).collect();
+                let moved = host.permute(&axes).data;
+                let expected: Vec<f32> = moved.iter().map(|v| dtype.round(*v) as f32).collect();
                 assert_eq!(got, expected, "{dtype} {axes:?}");
             }
         }

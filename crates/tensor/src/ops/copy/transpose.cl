@@ -1,5 +1,5 @@
 /* transpose: y[b, r, c] = x[b, c, r]: a copy of a view whose last axis (c) is strided and where another (r) has neighbours for
- * neighbours. Elements move as bits of their size, DTYPE 0: 4 bytes, else 2.
+ * neighbours. Elements move as bits of their size, DTYPE 0: 4 bytes, 5: 1, else 2.
  *
  * x starts at element x0, y (contiguous) at y0. r has `rows` elements, 1 apart in x and y_row in y; c has `columns`, x_column
  * apart in x and 1 in y. b stands for up to three axes of sizes b0, b1, b2 with strides s0… in x and t0… in y.
@@ -41,6 +41,9 @@ typedef uint N;
 #if DTYPE == 0
 typedef uint W;
 typedef uint8 W8;
+#elif DTYPE == 5
+typedef uchar W;
+typedef uchar8 W8;
 #else
 typedef ushort W;
 typedef ushort8 W8;
@@ -72,13 +75,20 @@ typedef ushort8 W8;
 #else
 #define LOW1(a, b) (W8)(a.s0, b.s0, a.s1, b.s1, a.s2, b.s2, a.s3, b.s3)
 #define HIGH1(a, b) (W8)(a.s4, b.s4, a.s5, b.s5, a.s6, b.s6, a.s7, b.s7)
+#define LOWER_ROW(i) (2 * i)
+#define UPPER_ROW(i) (2 * i + 1)
+#if DTYPE == 5
+#define LOW2(a, b) (ushort4)(as_ushort4(a).s0, as_ushort4(b).s0, as_ushort4(a).s1, as_ushort4(b).s1)
+#define HIGH2(a, b) (ushort4)(as_ushort4(a).s2, as_ushort4(b).s2, as_ushort4(a).s3, as_ushort4(b).s3)
+#define JOIN(a, b) as_uchar8((ushort4)(a, b))
+#define W8_PAIRS ushort4
+#else
 /* As words: LLVM 15 stores pairs of short elements one by one. */
 #define LOW2(a, b) (uint4)(as_uint4(a).s0, as_uint4(b).s0, as_uint4(a).s1, as_uint4(b).s1)
 #define HIGH2(a, b) (uint4)(as_uint4(a).s2, as_uint4(b).s2, as_uint4(a).s3, as_uint4(b).s3)
 #define JOIN(a, b) as_ushort8((uint4)(a, b))
 #define W8_PAIRS uint4
-#define LOWER_ROW(i) (2 * i)
-#define UPPER_ROW(i) (2 * i + 1)
+#endif
 #endif
 
 /* One line into y. PoCL's vstore of short elements stores them one by one. */

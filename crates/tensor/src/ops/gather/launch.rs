@@ -1,5 +1,6 @@
 //! The launches behind gathering and scattering, off the tape.
 
+use super::super::copy::storage;
 use super::super::map::CPU_CHUNK;
 use super::super::prelude::*;
 use super::super::{MultiOp, sort};
@@ -35,12 +36,14 @@ impl Axis {
     /// A launch whose items share `count` elements of `work` each.
     fn start(self, entry: &'static str, of: &Tensor, count: usize, work: usize) -> Launch<'static> {
         let device = of.device();
-        let storage = if of.dtype().is_float() { of.dtype() } else { DType::F32 };
         let each = match device.capabilities().is_cpu() {
             true => (CPU_CHUNK / work.max(1)).max(1),
             false => Tuning::value(device, &KERNEL, 0, "WG"),
         };
-        KERNEL.launch(entry).define("DTYPE", storage.code()).groups(count.div_ceil(each).clamp(1, 1 << 16))
+        KERNEL
+            .launch(entry)
+            .define("DTYPE", storage(of.dtype()).code())
+            .groups(count.div_ceil(each).clamp(1, 1 << 16))
     }
     fn run(self, launch: Launch<'static>) -> Result<()> {
         launch.scalar(self.outer).scalar(self.n).scalar(self.m).scalar(self.inner).run()

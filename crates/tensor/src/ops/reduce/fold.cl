@@ -25,6 +25,9 @@ typedef ushort IN_T;
 #elif IN == 3
 typedef int IN_T;
 #define FOLD_LOAD(i) x[i]
+#elif IN == 5
+typedef uchar IN_T;
+#define FOLD_LOAD(i) (x[i] != 0)
 #else
 typedef uint IN_T;
 #define FOLD_LOAD(i) x[i]
@@ -41,6 +44,9 @@ typedef float RES_T;
 #elif RES == 3
 typedef int RES_T;
 #define FOLD_STORE(i, v) (y[i] = (int)(v))
+#elif RES == 5
+typedef uchar RES_T;
+#define FOLD_STORE(i, v) (y[i] = (v) != 0)
 #else
 typedef uint RES_T;
 #define FOLD_STORE(i, v) (y[i] = (uint)(v))

@@ -105,7 +105,7 @@ fn launch(
     let units = capabilities.compute_units.max(1) as usize;
     let groups =
         if capabilities.is_cpu() { total.min(4 * units) } else { total.div_ceil(64).min(32 * units) };
-    let launch = KERNEL.launch("fold").define("IN", x.dtype() as i64).define("RES", dtype as i64);
+    let launch = KERNEL.launch("fold").define("IN", x.dtype().code()).define("RES", dtype.code());
     let launch = launch.define("OP", how.op()).define("ACC", how.accumulator(x.dtype()).0).groups(groups);
     let launch = launch.read_base(x).write(&y).scalar(x.layout().offset).scalar(axis).scalar(inner);
     launch.scalar(parts).scalar(per).scalar(total).run()?;

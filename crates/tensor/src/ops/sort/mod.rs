@@ -1,6 +1,7 @@
 //! Elements of an axis in order.
 
 use super::MultiOp;
+use super::copy::storage;
 use super::map::CPU_CHUNK;
 use super::prelude::*;
 
@@ -28,9 +29,8 @@ impl MultiOp<1, 2> for Sort {
         let indices = number(x.count())?.reshape(x.shape())?;
         if x.count() > 0 {
             let (keys, order) = (number(2 * x.count())?, number(x.count())?);
-            let storage = if x.dtype().is_float() { x.dtype() } else { DType::F32 };
-            let launch =
-                KERNEL.launch("sort").define("DTYPE", storage.code()).define("OUT", x.dtype().code());
+            let moved = storage(x.dtype()).code();
+            let launch = KERNEL.launch("sort").define("DTYPE", moved).define("OUT", x.dtype().code());
             let launch = launch.define("DESCENDING", self.descending).groups(rows);
             launch.read(&x).write(&keys).write(&order).write(&values).write(&indices).scalar(n).run()?;
         }

@@ -24,6 +24,8 @@ static inline uint key_of(__global const OUT_T *x, ulong i) {
   const uint key = x[i];
 #elif OUT == 3
   const uint key = (uint)x[i] ^ 0x80000000u;
+#elif OUT == 5
+  const uint key = x[i] != 0;
 #else
   const float v = LD(x, i);
   const uint u = as_uint(v == 0.0f ? 0.0f : v);
