@@ -58,7 +58,7 @@ pub struct Args {
     /// Storage of keys and values: that of the weights, or 8 bits with a scale for every 32 elements
     #[arg(long, value_name = "TYPE", default_value = "weights", value_parser = named(&CacheType::NAMES))]
     cache_type: CacheType,
-    /// Bytes that models and their caches may take on the devices together, such as 20G; without it as many as there are
+    /// Bytes that models, their caches and what they work with may take on the devices together, such as 20G; without it as many as there are
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     memory: Option<u64>,
     /// Seconds that running answers have to end after a signal

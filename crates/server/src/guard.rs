@@ -44,7 +44,8 @@ pub async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next
     app.metrics.request(&route, status);
     let ms = began.elapsed().as_secs_f64() * 1e3;
     match response.extensions().get::<Failure>() {
-        Some(Failure(why)) if status >= 500 => {
+        // Who waits for a model to be loaded asks again and again.
+        Some(Failure(why)) if status >= 500 && path != "/ready" => {
             tracing::error!(request = %id, %method, %path, status, ms, "{why}");
         }
         Some(Failure(why)) => tracing::info!(request = %id, %method, %path, status, ms, "{why}"),

@@ -1,6 +1,7 @@
 //! What is counted: for Prometheus, and for the page about the device.
 
 use crate::worker::{End, Piece};
+use netcl::llm::engine::StepCost;
 use netcl::llm::sampler::Finish;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -8,6 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -33,6 +35,8 @@ pub struct Metrics {
     now: Family<Labels, Gauge>,
     pages: Family<Labels, Gauge>,
     memory: Family<Labels, Gauge>,
+    steps: Family<Labels, Gauge<f64, AtomicU64>>,
+    launches: Family<Labels, Gauge>,
     /// Those that were asked for last.
     rates: Mutex<Option<Rates>>,
 }
@@ -73,6 +77,8 @@ pub struct Busy {
     pub used: usize,
     /// All pages.
     pub pages: usize,
+    /// What its steps take.
+    pub costs: Vec<StepCost>,
 }
 
 fn times() -> Histogram {
@@ -106,6 +112,8 @@ impl Metrics {
             now: Family::default(),
             pages: Family::default(),
             memory: Family::default(),
+            steps: Family::default(),
+            launches: Family::default(),
             rates: Mutex::default(),
         };
         registry.register("requests", "HTTP requests by route and status", metrics.requests.clone());
@@ -131,19 +139,25 @@ impl Metrics {
         registry.register("time_between_tokens_seconds", "Between two tokens", metrics.between.clone());
         registry.register("batch_size", "Texts that went on in a step", metrics.batch.clone());
         registry.register("text_duration_seconds", "From a request to its end", metrics.duration.clone());
-        registry.register("texts", "Texts by state: running or waiting", metrics.now.clone());
-        registry.register(
-            "kv_pages",
-            "Pages of keys and values by state: used or free",
-            metrics.pages.clone(),
-        );
+        metrics.register_gauges(&mut registry);
+        metrics.registry = registry;
+        metrics
+    }
+
+    fn register_gauges(&self, registry: &mut Registry) {
+        registry.register("texts", "Texts by state: running or waiting", self.now.clone());
+        registry.register("kv_pages", "Pages of keys and values by state: used or free", self.pages.clone());
         registry.register(
             "device_memory_bytes",
             "Memory of a device: live, reserved, peak, total",
-            metrics.memory.clone(),
+            self.memory.clone(),
         );
-        metrics.registry = registry;
-        metrics
+        registry.register(
+            "step_seconds",
+            "What a step lately took by the texts that are in it, or that are in turns with the one in it",
+            self.steps.clone(),
+        );
+        registry.register("step_launches", "Launches of a step", self.launches.clone());
     }
 
     /// Those of a model.
@@ -181,7 +195,21 @@ impl Metrics {
         };
         self.now.clear();
         self.pages.clear();
+        self.steps.clear();
+        self.launches.clear();
         for one in busy {
+            for cost in &one.costs {
+                let way = if cost.in_turns { "in_turns" } else { "together" };
+                let labels = vec![
+                    ("model", one.model.clone()),
+                    ("texts", cost.texts.to_string()),
+                    ("way", way.to_owned()),
+                ];
+                self.steps.get_or_create(&labels).set(cost.seconds);
+                if let Some(launches) = cost.launches {
+                    set(&self.launches, labels, launches as u64);
+                }
+            }
             let labels = |state: &str| vec![("model", one.model.clone()), ("state", state.to_owned())];
             set(&self.now, labels("running"), one.running as u64);
             set(&self.now, labels("waiting"), one.waiting as u64);
@@ -275,7 +303,8 @@ mod tests {
         let piece = Piece { choice: 0, tokens: vec![token(), token()], text: String::new(), end };
         model.count(&piece, began, &mut last, began + Duration::from_millis(30));
         metrics.request("/v1/models", 200);
-        let busy = Busy { model: "a".into(), running: 2, waiting: 1, used: 3, pages: 9 };
+        let cost = StepCost { texts: 2, in_turns: false, runs: 9, seconds: 0.25, launches: Some(3) };
+        let busy = Busy { model: "a".into(), running: 2, waiting: 1, used: 3, pages: 9, costs: vec![cost] };
         let text = metrics
             .text(&[busy], &[("sim".into(), [("live", 5), ("reserved", 6), ("peak", 7), ("total", 8)])]);
         for line in [
@@ -287,6 +316,8 @@ mod tests {
             "netcl_requests_total{route=\"/v1/models\",status=\"200\"} 1",
             "netcl_texts{model=\"a\",state=\"waiting\"} 1",
             "netcl_kv_pages{model=\"a\",state=\"free\"} 6",
+            "netcl_step_seconds{model=\"a\",texts=\"2\",way=\"together\"} 0.25",
+            "netcl_step_launches{model=\"a\",texts=\"2\",way=\"together\"} 3",
             "netcl_device_memory_bytes{device=\"sim\",kind=\"peak\"} 7",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");

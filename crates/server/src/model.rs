@@ -281,6 +281,7 @@ impl Loaded {
                 .saturating_sub(load.running + load.reading),
             used: load.pages.saturating_sub(load.available),
             pages: load.pages,
+            costs: self.status.costs(),
         }
     }
 

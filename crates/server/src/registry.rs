@@ -178,12 +178,16 @@ impl Models {
             Options { dtype: self.options.dtype, dequantise: self.options.dequantise, ..Options::default() };
         // Without its needs it cannot be opened either, which says why.
         let needs = LoadedModel::needs(&entry.spec.path, options).ok()?;
-        let (taken, wanted) = (live(&self.options.devices), needs.weights());
-        (taken.saturating_add(wanted) > budget).then(|| {
+        // Of the context as much as fits, where none was asked for.
+        let engine = self.options.engine;
+        let work = needs.workspace(self.options.context.unwrap_or(1), engine.texts, engine.page);
+        let (taken, weights) = (live(&self.options.devices), needs.weights());
+        (taken.saturating_add(weights).saturating_add(work) > budget).then(|| {
             Error::memory(format!(
-                "the model {} needs {} for its weights; of the {} that --memory lets models take, {} are taken",
+                "the model {} needs {} for its weights and {} to work with; of the {} that --memory lets models take, {} are taken",
                 entry.spec.name,
-                netcl::device::human(wanted),
+                netcl::device::human(weights),
+                netcl::device::human(work),
                 netcl::device::human(budget),
                 netcl::device::human(taken)
             ))

@@ -6,7 +6,7 @@ use crate::profile::{Kernels, Sampled};
 use netcl::device::{Error, Result, guarded};
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::{
-    Engine, EngineOptions, Event, Job, Load, Logprobs, Request, RequestId, Speculation, Usage,
+    Engine, EngineOptions, Event, Job, Load, Logprobs, Request, RequestId, Speculation, StepCost, Usage,
 };
 use netcl::llm::sampler::{Finish, Sampler};
 use netcl::nn::layers::Mode;
@@ -92,6 +92,7 @@ pub enum End {
 #[derive(Default)]
 pub struct Status {
     load: Mutex<Load>,
+    costs: Mutex<Vec<StepCost>>,
     /// Whether it still takes commands.
     pub alive: AtomicBool,
     /// What kernels take, if steps are timed.
@@ -102,6 +103,10 @@ impl Status {
     /// How busy the engine is.
     pub fn load(&self) -> Load {
         *self.load.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// What steps of the engine have taken.
+    pub fn costs(&self) -> Vec<StepCost> {
+        self.costs.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
     fn set(&self, load: Load) {
         *self.load.lock().unwrap_or_else(PoisonError::into_inner) = load;
@@ -188,6 +193,7 @@ impl<'a> Worker<'a> {
             self.sampled.end(&self.status.kernels)?;
         }
         self.tell(engine, events?);
+        *self.status.costs.lock().unwrap_or_else(PoisonError::into_inner) = engine.costs();
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use super::fit::Fit;
 use super::tests::{EXACT, batched, cases, device, off, open, shared, tiny};
 use super::*;
 use crate::model::{Mix, RandomModel};
-use crate::sampler::Sampler;
+use crate::sampler::{Sampler, Sampling};
 use netcl_device::{ErrorKind, Settings};
 use netcl_nn::decoder::Sizes;
 
@@ -194,6 +194,43 @@ fn devices_take_what_was_announced() {
                 );
             }
         }
+    }
+}
+
+/// What the prompts and steps of an engine work with is within the memory that it may take beside the weights.
+#[test]
+fn an_engine_takes_no_more_than_it_may() {
+    for (family, mix) in [("llama", "q4_0"), ("gpt2", "f32"), ("mixtral", "q8_0")] {
+        let device = [device()];
+        let model = made(&mut random(family, mix, false), &device, None);
+        let options = EngineOptions { texts: 9, ..EngineOptions::default() };
+        let (work, page) = (model.workspace(options), model.decoder().page_bytes(3, 32, options.cache));
+        let with = |memory| model.engine(EngineOptions { memory: Some(memory), ..options }, Speculation::Off);
+        let Err(error) = with(work + page - 1) else { panic!("{family}: an engine without a page") };
+        assert!(error.kind() == ErrorKind::Memory && error.message().contains("beside "), "{error}");
+        device[0].release_cached_memory();
+        device[0].reset_memory_peak();
+        let (before, budget) = (device[0].memory().live as u64, work + 40 * page);
+        let mut engine = with(budget).unwrap();
+        assert_eq!(engine.load().pages, 40);
+        // Long prompts and short ones, all numbers of texts.
+        for texts in 1..=9u32 {
+            for text in 0..texts {
+                let length = if text == 0 { 1000 } else { 20 + text };
+                let prompt = (0..length).map(|i| (i * 7 + text) % 500).collect();
+                let sampler = Sampler::of_ids(Sampling { seed: 3, ..Sampling::default() }).unwrap();
+                let request = Request { max: Some(6), ..Request::default() };
+                engine.add(Job::new(prompt, sampler, request)).unwrap();
+            }
+            while !engine.is_idle() {
+                engine.step().unwrap();
+            }
+        }
+        let peak = device[0].memory().peak as u64 - before;
+        println!("{family} {mix}: {peak} of {budget}, {work} of them to work with");
+        assert!(peak <= budget, "{family} {mix}: {peak} of {budget}");
+        // Small models: what is kept for states of steps, and for copies of experts, is more than they take.
+        assert!(budget <= 3 * peak / 2 + (16 << 20), "{family} {mix}: {peak} of {budget}");
     }
 }
 

@@ -11,7 +11,7 @@ mod session;
 mod weights;
 
 pub use batch::{
-    Engine, EngineOptions, Event, Job, Load, Logprobs, MOST_DRAFTED, RequestId, Speculation, Usage,
+    Engine, EngineOptions, Event, Job, Load, Logprobs, MOST_DRAFTED, RequestId, Speculation, StepCost, Usage,
 };
 pub use chat::{Conversation, Role};
 pub use fit::{Division, Fit, Place, available};
@@ -70,6 +70,7 @@ pub struct LoadedModel {
     path: PathBuf,
     /// Context of the files.
     trained_context: usize,
+    needs: Needs,
 }
 
 impl LoadedModel {
@@ -122,7 +123,7 @@ impl LoadedModel {
         weights.load(&decoder, &adapters, progress).map_err(place)?;
         let (path, trained_context) = (weights.path().to_owned(), needs.config().context);
         let (tokenizer, templates) = (tokenizer.map(Arc::new), Arc::new(templates));
-        Ok(Self { decoder, tokenizer, templates, sampling, path, trained_context })
+        Ok(Self { decoder, tokenizer, templates, sampling, path, trained_context, needs })
     }
 
     /// What the model would take, by its files alone. A context that was asked for does not count.

@@ -2,13 +2,16 @@
 
 use super::session::CHUNK;
 use netcl_device::size_class;
-use netcl_nn::decoder::{DecoderConfig, ParamShape};
+use netcl_nn::decoder::{DecoderConfig, ParamShape, step_sizes};
 use netcl_tensor::DType;
 use std::collections::HashMap;
 use std::ops::Range;
 
 /// Room that a device needs for nothing in particular: sizes are rounded up, and steps have states of their own.
 const SPARE: u64 = 4 << 20;
+
+/// Room for what steps of one size keep: tokens, positions, random words, candidates, and the rounding of sizes.
+const STATES: u64 = 256 << 10;
 
 /// Elements that are stored in the model's type, bytes of matrices that stay quantised, and what those take more as allocations of their own.
 #[derive(Clone, Copy, Debug, Default)]
@@ -121,6 +124,26 @@ impl Needs {
     /// Bytes that prompts and steps take beside those where the context has `tokens` tokens.
     pub fn work(&self, tokens: usize) -> u64 {
         self.work_of(0..self.config.layers, tokens, self.dtype, true)
+    }
+
+    /// Bytes that prompts and steps of an engine take beside weights and cache where the context has `tokens` tokens, for so many
+    /// `texts` at the same time and tokens of a page.
+    pub fn workspace(&self, tokens: usize, texts: usize, page: usize) -> u64 {
+        self.work(tokens).saturating_add(self.steps(texts, tokens.div_ceil(page.max(1))))
+    }
+
+    /// Bytes that steps of up to `texts` texts take beside [`work`](Self::work), each number of texts that has steps of its own: what a block makes of a token of each,
+    /// logits in the model's type and as they are sampled from, and the pages of each.
+    fn steps(&self, texts: usize, pages: usize) -> u64 {
+        let (c, a) = (&self.config, &self.config.attention);
+        let experts = c.mlp.moe.map_or(0, |moe| moe.top_k.saturating_mul(3 * moe.hidden + c.width));
+        let wide = (3 * c.mlp.hidden).max(experts);
+        let qkv = (a.heads + 2 * a.kv_heads).saturating_mul(a.size);
+        let row = product([4 * c.width + 2 * qkv + wide, self.dtype.size()]);
+        let logits = product([c.vocab, self.dtype.size() + 4]);
+        let row = row.saturating_add(logits).saturating_add(product([pages, 4]));
+        let of = |rows: usize| row.saturating_mul(rows as u64).saturating_add(STATES);
+        step_sizes(texts).into_iter().map(of).fold(0, u64::saturating_add)
     }
 
     fn stored(&self, layers: &Range<usize>) -> Stored {

@@ -75,6 +75,7 @@ impl LoadedModel {
             sampling: Sampling::default(),
             path: "random weights".into(),
             trained_context,
+            needs,
         })
     }
 }

@@ -37,7 +37,7 @@ pub use families::{FAMILIES, FileFacts, Row};
 pub use family::{ExpertNames, Family, Names};
 pub use folder::{ModelFolder, model_folder};
 pub use freeze::Freeze;
-pub use paged::{CacheType, Line, Paged, Pending};
+pub use paged::{CacheType, Line, Paged, Pending, step_sizes};
 pub use part::decoder_of;
 pub use rotary::{Rotary, Scaling};
 pub use shapes::ParamShape;

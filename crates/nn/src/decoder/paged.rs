@@ -133,6 +133,13 @@ fn class_of(texts: usize) -> usize {
     if power >= 8 && texts <= between { between } else { power }
 }
 
+/// The numbers of texts, with places that no text has, that have steps of their own where up to `texts` go on together.
+pub fn step_sizes(texts: usize) -> Vec<usize> {
+    let mut sizes: Vec<usize> = (1..=texts).map(class_of).collect();
+    sizes.dedup();
+    sizes
+}
+
 impl Decoder {
     /// Bytes of a page of `tokens` tokens in `layers` layers.
     pub fn page_bytes(&self, layers: usize, tokens: usize, kind: CacheType) -> u64 {
@@ -436,6 +443,12 @@ impl<'a> Paged<'a> {
 
     fn of(&self, pending: &Pending) -> Result<&Class> {
         self.classes.get(&pending.key).ok_or_else(|| Error::internal("a step without its class"))
+    }
+
+    /// Steps of so many texts with one token that sampled, so far.
+    pub fn steps(&self, texts: usize) -> usize {
+        let of = self.classes.iter().filter(|(key, _)| key.0 == class_of(texts) && key.1 == 1);
+        of.map(|(_, class)| class.count as usize).sum()
     }
 
     /// Launches of a captured step of so many texts with one token; `None` before it is captured.

@@ -272,3 +272,43 @@ fn a_single_text_is_one_launch() {
         }
     }
 }
+
+/// A few texts of any lengths are one launch a token as well, beside places that no text has, and say what several launches say.
+#[test]
+fn a_few_texts_are_one_launch() {
+    let device = crate::decoder::step::whole_tests::device();
+    let drawn = Rules::new(&[Rule::Temperature(0.8), Rule::TopK(9)]).unwrap();
+    for (family, count) in [("gpt2", 2), ("gemma3_text", 3), ("llama", 4)] {
+        let decoder = decoder(&device, family, |config| {
+            config.kinds.iter_mut().for_each(|kind| kind.window = kind.window.map(|_| 5));
+        });
+        let rules = [Rules::greedy(), drawn.clone(), Rules::greedy(), drawn.clone()];
+        let said = [Text::Ring, Text::Direct].map(|text| {
+            let mut paged = Paged::new(&decoder, 40, PAGE, CacheType::Weights, None).unwrap();
+            let fourth = (ids(3, 6), (0..5).map(|i| 30 + 7 * i % 10).collect());
+            let mut texts: Vec<_> = texts().into_iter().chain([fourth]).take(count).collect();
+            read(&paged, &texts);
+            for steps in [1, 1, 1, 4, 2] {
+                let of = |(b, (ids, _)): (usize, &(Vec<u32>, Vec<u32>))| -> Vec<u32> {
+                    let word = |n: usize| ((ids.len() + n) as u32).wrapping_mul(2_654_435_761) ^ b as u32;
+                    (0..steps).map(word).collect()
+                };
+                let words: Vec<Vec<u32>> = texts.iter().enumerate().map(of).collect();
+                let lines = texts.iter().zip(&words).zip(&rules).map(|(((ids, pages), words), rules)| {
+                    let position = ids.len() - 1;
+                    Line { tokens: &ids[position..], position, pages, rules, words }
+                });
+                let lines: Vec<Line<'_>> = lines.collect();
+                let pending = paged.queue(&lines, steps).unwrap();
+                for ((ids, _), sampled) in texts.iter_mut().zip(paged.sampled(&pending).unwrap()) {
+                    ids.extend(sampled);
+                }
+                paged.run_by(text);
+            }
+            let launches = paged.stage_launches().unwrap();
+            assert_eq!(launches == 1, text == Text::Direct, "{family}: {launches}");
+            texts
+        });
+        assert_eq!(said[0], said[1], "{family}");
+    }
+}

@@ -144,7 +144,7 @@ impl Stage {
     /// # Errors
     /// Those of the device.
     fn proven_step(&self, own: &StageStep, store: Store<'_>, expected: &Tensor) -> Result<Option<Whole>> {
-        if store.texts > 1 || own.tokens > 1 {
+        if own.tokens > 1 {
             return Ok(None);
         }
         match self.whole_step(store, &own.angles, own.text) {
@@ -160,11 +160,11 @@ impl Stage {
         }
     }
 
-    /// The token of a step in one launch, or what goes into the first block, and how many tokens are before.
+    /// The tokens of a step in one launch, or what goes into the first block, and how many tokens are before each.
     pub(super) fn whole_input(&self, whole: &Whole, own: &StageStep) -> Result<(Tensor, Tensor)> {
         match whole.step.takes_tokens() {
             true => Ok((own.texts.tokens()?, own.texts.position()?)),
-            false => self.step_input(own, 1),
+            false => self.step_input(own, whole.texts),
         }
     }
 

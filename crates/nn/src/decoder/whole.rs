@@ -1,4 +1,4 @@
-//! A step of one text as one launch, where the device has a kernel for it and the model is of the kind that it knows
+//! A step of one text, or of a few, as one launch, where the device has a kernel for it and the model is of the kind that it knows
 //! ([`netcl_tensor::ops::decode_step`]).
 
 use super::block::Angles;
@@ -12,6 +12,7 @@ use std::sync::{Arc, PoisonError};
 /// A step in one launch, with the copies of matrices that it reads.
 pub(super) struct Whole {
     pub(super) step: DecodeStep,
+    pub(super) texts: usize,
     _copies: Arc<Vec<RowMajor>>,
 }
 
@@ -30,13 +31,16 @@ impl Stage {
         Ok(copies)
     }
 
-    /// The step of the only text of a store, or `Unsupported` that says why there is none.
+    /// The step of the texts of a store, or `Unsupported` that says why there is none.
     ///
     /// # Errors
     /// The same; `Memory`.
     pub(super) fn whole_step(&self, store: Store<'_>, angles: &[Angles], text: Text) -> Result<Whole> {
-        if !text.runs_on(self.device()) {
-            return Err(Error::unsupported("decode_step: a device that does not run the kernel"));
+        if !text.runs_on(self.device(), store.texts) {
+            return Err(Error::unsupported(format!(
+                "decode_step: a device that does not run the kernel for {} texts",
+                store.texts
+            )));
         }
         if !self.is_first() || !self.is_last() {
             return Err(Error::unsupported("decode_step: a model whose layers are on several devices"));
@@ -65,6 +69,7 @@ impl Stage {
         let attention = config.attention;
         let step = DecodeStep::new(
             &Model {
+                texts: store.texts,
                 embedding,
                 parallel: config.parallel && layers.iter().all(|layer| layer.norms.is_some()),
                 layers,
@@ -86,6 +91,6 @@ impl Stage {
             },
             text,
         )?;
-        Ok(Whole { step, _copies: copies })
+        Ok(Whole { step, texts: store.texts, _copies: copies })
     }
 }

@@ -12,7 +12,7 @@ use netcl_tensor::{DType, Device};
 /// The test device, or where it does not run the text a simulated one that does.
 pub(in crate::decoder) fn device() -> Device {
     let device = test_device().unwrap();
-    if Text::Direct.runs_on(&device) {
+    if Text::Direct.runs_on(&device, 1) {
         device
     } else {
         Device::open("sim:rx7900xtx", &Settings::from_env()).unwrap()

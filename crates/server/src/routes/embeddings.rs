@@ -57,6 +57,10 @@ pub async fn embeddings(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     let mut fields = Fields::of_body(body)?;
     let model = fields.text("model")?;
     let texts = prompts(fields.any("input"), "input", MOST_TEXTS)?;
+    // A tokenizer may put a token before it, which says nothing of a text.
+    if texts.iter().any(|text| matches!(text, Prompt::Text(text) if text.is_empty())) {
+        return Err(ApiError::field("input", "input: an empty text has no embedding"));
+    }
     let as_bytes = match fields.text("encoding_format")?.as_deref() {
         None | Some("float") => false,
         Some("base64") => true,

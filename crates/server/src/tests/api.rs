@@ -1,6 +1,8 @@
 //! What answers look like.
 
-use super::{CONTEXT, Server, Setup};
+use super::{CONTEXT, Server, Setup, write_model};
+use netcl::llm::LoadedModel;
+use netcl::llm::engine::{EngineOptions, Options};
 use serde_json::{Value, json};
 
 fn user(text: &str) -> Value {
@@ -223,6 +225,10 @@ fn tokens_models_and_embeddings() {
             && vector(0) == vector(2)
             && vector(0) != vector(1)
     );
+    for empty in [json!(""), json!(["ab", ""])] {
+        let refused = client.post("/v1/embeddings", &json!({ "input": empty }));
+        assert_eq!((refused.status, refused.json()["error"]["param"].as_str()), (400, Some("input")));
+    }
     let bytes = client.post("/v1/embeddings", &json!({ "input": "ab", "encoding_format": "base64" })).ok();
     assert_eq!(bytes["data"][0]["embedding"].as_str().unwrap().len(), 32usize * 4 / 3 * 4 + 4);
     assert_eq!(
@@ -347,12 +353,16 @@ fn models_come_when_they_are_asked_for_and_leave_for_others() {
     assert_eq!(loaded(&server), [true, true]);
     drop(server);
     // Memory for one of them: the other one leaves.
-    let budget = Some(200_000);
+    let folder = tempfile::tempdir().unwrap();
+    write_model(folder.path());
+    let needs = LoadedModel::needs(folder.path(), Options::default()).unwrap();
+    let (texts, page) = (Setup::default().parallel, EngineOptions::default().page);
+    let budget = Some(200_000 + needs.workspace(needs.config().context, texts, page));
     let server = Server::with(Setup { names, budget, ..Setup::default() });
     for model in ["two", "one", "one", "two"] {
         assert_eq!(ask(&server, model).ok()["model"], model);
         assert_eq!(loaded(&server), [model == "one", model == "two"]);
-        // The cache takes what weights leave of the budget: 8 KiB a page here.
+        // The cache takes what weights and workspace leave of the budget: 8 KiB a page here.
         let pages = server.client.get("/device/data").ok()["engine"]["pages_total"].as_u64().unwrap();
         assert!((1..8).contains(&pages), "{pages}");
     }

@@ -43,12 +43,14 @@
 //!   another one (`Format`: 400). What goes wrong with one text is [`Event::Failed`]; an error of [`step`](Engine::step) is of the device, and the engine
 //!   is of no use any more.
 
+mod costs;
 mod draft;
 mod pages;
 mod request;
 mod steps;
 mod text;
 
+pub use costs::StepCost;
 pub use draft::{MOST_DRAFTED, Speculation};
 pub use request::{EngineOptions, Event, Job, Load, Logprobs, RequestId, Usage};
 
@@ -57,13 +59,13 @@ use super::fit::{available, is_on_host, is_shared, shared};
 use crate::sampler::{Finish, Sampler};
 use crate::tokenizer::Tokenizer;
 use draft::Drafts;
-use netcl_device::{counted, human};
+use netcl_device::{ErrorKind, counted, human};
 use netcl_nn::decoder::{Decoder, Paged, Span};
 use netcl_nn::model::Model as _;
 use netcl_tensor::ops::choose::Rules;
 use netcl_tensor::{Device, Error, Result};
 use pages::Allocator;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Instant;
 use text::{Taken, Text};
 
@@ -95,14 +97,18 @@ pub struct Engine<'a> {
     sampled: Option<Instant>,
     /// Whether this step reads a part of a prompt.
     has_read: bool,
-    /// By the number of texts in a run.
-    costs: HashMap<usize, steps::Cost>,
+    costs: costs::Costs,
     /// Runs so far.
     rounds: usize,
 }
 
 impl LoadedModel {
-    /// An engine for this model.
+    /// Bytes that the steps and prompts of an engine take beside weights and cache.
+    pub fn workspace(&self, options: EngineOptions) -> u64 {
+        self.needs.workspace(self.decoder().config().context, options.texts, options.page)
+    }
+
+    /// An engine for this model. Of the [memory](EngineOptions::memory) that it may take its [workspace](Self::workspace) is kept free.
     ///
     /// # Errors
     /// As [`Engine::new`].
@@ -111,7 +117,19 @@ impl LoadedModel {
             Ok(_) => self.unknown()?,
             Err(_) => Vec::new(),
         };
-        Engine::new(self.decoder(), self.tokenizer().ok(), unknown, options, speculation)
+        let work = self.workspace(options);
+        let memory = options.memory.map(|memory| memory.saturating_sub(work));
+        let options = EngineOptions { memory, ..options };
+        Engine::new(self.decoder(), self.tokenizer().ok(), unknown, options, speculation).map_err(|error| {
+            match memory {
+                Some(_) if error.kind() == ErrorKind::Memory => error.context(format!(
+                    "beside {} that prompts and steps of {} work with",
+                    human(work),
+                    counted(options.texts, "text")
+                )),
+                _ => error,
+            }
+        })
     }
 }
 
@@ -159,7 +177,7 @@ impl<'a> Engine<'a> {
             ahead: None,
             sampled: None,
             has_read: false,
-            costs: HashMap::new(),
+            costs: costs::Costs::default(),
             rounds: 0,
         })
     }
@@ -187,6 +205,11 @@ impl<'a> Engine<'a> {
             available: self.pages.available(),
             idle: self.pages.idle(),
         }
+    }
+
+    /// What its steps have taken so far, by the number of texts in them.
+    pub fn costs(&self) -> Vec<StepCost> {
+        self.costs.list(|texts| self.cache.launches(texts))
     }
 
     /// Adds a request. Its first event comes with a later [`step`](Self::step).

@@ -16,7 +16,8 @@ pub struct EngineOptions {
     pub queue: usize,
     /// Tokens that the cache has room for; without it the context for each text, or of that as much as fits.
     pub tokens: Option<usize>,
-    /// Bytes that the cache may take; without it what the devices have.
+    /// Bytes that the cache may take, and of a [`LoadedModel`](crate::LoadedModel) with it what prompts and steps work with; without it what the
+    /// devices have.
     pub memory: Option<u64>,
     /// Tokens of a page.
     pub page: usize,

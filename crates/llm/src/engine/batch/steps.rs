@@ -18,43 +18,6 @@ const MOST_STEPS_BETWEEN_DRAFTS: usize = 2;
 /// is enqueued before, and short for streams and new requests.
 const RUN: f64 = 4e-3;
 
-/// Runs of a size before their times say how long it takes.
-const MEASURED: usize = 4;
-
-/// Of so many runs the first few are of all texts even where one by one is faster, so that what is compared is up to date.
-const AGAIN: usize = 64;
-
-/// Time of a step of several texts that one by one have to save.
-const WORTH: f64 = 0.95;
-
-/// What a step of so many texts takes.
-#[derive(Default)]
-pub(super) struct Cost {
-    /// Runs so far.
-    runs: usize,
-    /// Seconds from one to the next, averaged over the last runs: where the host is late, one seems to take longer and the next one shorter.
-    step: f64,
-}
-
-impl Cost {
-    /// One that is known.
-    #[cfg(test)]
-    pub fn of(step: f64) -> Self {
-        Self { runs: 2 * MEASURED, step }
-    }
-
-    fn add(&mut self, step: f64) {
-        self.step = match self.runs {
-            0 => step,
-            // The first runs compile kernels.
-            runs if runs < MEASURED => self.step.min(step),
-            // One that takes far longer has met something else: another kernel that is compiled, another program.
-            _ => self.step + 0.125 * (step.min(2.0 * self.step) - self.step),
-        };
-        self.runs += 1;
-    }
-}
-
 /// A run of steps: texts with proposed tokens, tokens of each in a step, and steps.
 struct Plan {
     texts: Vec<(RequestId, Vec<u32>)>,
@@ -70,6 +33,8 @@ pub(super) struct Run {
     steps: usize,
     pending: Pending,
     began: Instant,
+    /// Texts that are read, those of other runs among them.
+    beside: usize,
     /// Whether no prompt is read before it, whose time would count as its own.
     timed: bool,
 }
@@ -92,9 +57,8 @@ impl<'a> Engine<'a> {
             // The device began it when it had done the one before.
             let began = self.sampled.map_or(run.began, |last| last.max(run.began));
             let each = now.duration_since(began).as_secs_f64() / run.steps as f64;
-            let cost = self.costs.entry(run.texts.len()).or_default();
-            cost.add(each);
-            self.steps = ((RUN / cost.step.max(1e-9)) as usize).clamp(1, MOST_STEPS).min(2 * run.steps);
+            let step = self.costs.add(run.texts.len(), run.beside, each);
+            self.steps = ((RUN / step.max(1e-9)) as usize).clamp(1, MOST_STEPS).min(2 * run.steps);
         }
         self.sampled = Some(now);
         self.hand_out(&run, sampled, events)
@@ -178,14 +142,9 @@ impl<'a> Engine<'a> {
         self.enqueue(plan, None, &mut Vec::new())
     }
 
-    /// Whether a step of each of `texts` texts one after the other takes less time than one of all: a device may have a faster kernel for one text.
+    /// Whether a step of each of `texts` texts one after the other takes less time than one of all.
     fn is_faster_one_by_one(&self, texts: usize) -> bool {
-        let known = |texts: usize| {
-            self.costs.get(&texts).filter(|cost| cost.runs >= 2 * MEASURED).map(|cost| cost.step)
-        };
-        let both = known(1).zip(known(texts));
-        let looks = self.rounds % AGAIN < MEASURED;
-        !looks && self.drafts.tokens() == 0 && both.is_some_and(|(one, all)| texts as f64 * one < WORTH * all)
+        self.drafts.tokens() == 0 && self.costs.is_faster_one_by_one(texts, self.rounds)
     }
 
     /// The texts that can be in the next step: of those with different rotary angles, some in every step.
@@ -289,7 +248,8 @@ impl<'a> Engine<'a> {
         };
         // A prompt that is read before the run would count as its own.
         let timed = behind.is_some() || !self.has_read;
-        Ok(Some(Run { texts, tokens, steps, pending, began, timed }))
+        let beside = self.active.iter().filter(|text| text.is_read()).count();
+        Ok(Some(Run { texts, tokens, steps, pending, began, beside, timed }))
     }
 
     /// Gives texts the tokens that a run sampled for them. One that has ended or was sent away meanwhile gets none.

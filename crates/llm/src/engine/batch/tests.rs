@@ -210,6 +210,35 @@ fn a_step_reads_a_chunk_of_prompts() {
     }
 }
 
+/// Texts of equal state go on in the same steps: as many as a single text has.
+#[test]
+fn texts_of_equal_state_share_each_step() {
+    let decoder = llama(&test_device().unwrap());
+    let mut steps = Vec::new();
+    for texts in 1..=4 {
+        let mut engine = engine(&decoder, EngineOptions { chunk: 64, share: false, ..OPTIONS });
+        (0..texts).for_each(|_| _ = engine.add(job(1, 5, 21)).unwrap());
+        let (mut heard, mut most) = (Heard::default(), 0);
+        while !engine.is_idle() {
+            let events = engine.step().unwrap();
+            let tokens = |id: RequestId| {
+                events.iter().filter(|e| matches!(e, Event::Token { .. }) && e.id() == id).count()
+            };
+            let each: Vec<usize> = (1..=texts).map(|id| tokens(RequestId(id))).collect();
+            assert!(each.iter().all(|n| *n == each[0]), "{texts} texts: {each:?}");
+            heard.hear(events);
+            most = most.max(engine.cache.steps(texts as usize));
+        }
+        let costs = engine.costs();
+        assert!(costs.len() == 1 && costs[0].texts == texts as usize && !costs[0].in_turns, "{costs:?}");
+        // The captured step and what chooses its tokens.
+        assert!(costs[0].launches.is_some_and(|launches| launches > 1), "{costs:?}");
+        steps.push(most);
+    }
+    // The first token is the prompt's.
+    assert_eq!(steps, [20; 4]);
+}
+
 /// Where a step of one text takes far less time than one of several, texts take turns, and are as alone.
 #[test]
 fn texts_take_turns_where_that_is_faster() {
@@ -220,8 +249,9 @@ fn texts_take_turns_where_that_is_faster() {
     let (mut heard, mut turns) = (Heard::default(), Vec::new());
     while !engine.is_idle() {
         engine.steps = 2;
-        engine.costs.insert(1, steps::Cost::of(1e-3));
-        engine.costs.insert(2, steps::Cost::of(1.0));
+        engine.costs = costs::Costs::default();
+        engine.costs.set(1, 1e-3);
+        engine.costs.set(2, 1.0);
         let events = engine.step().unwrap();
         let mut told: Vec<RequestId> = events.iter().map(Event::id).collect();
         told.dedup();

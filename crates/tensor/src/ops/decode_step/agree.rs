@@ -8,7 +8,7 @@ const MARGIN: f64 = 3.0;
 /// Logits that differ by this share of their size show that the kernel itself is wrong, whatever the model.
 const BROKEN: f64 = 0.2;
 
-/// What a step makes of a token.
+/// What a step makes of a token of each text.
 struct Made {
     logits: Vec<f32>,
     /// Of each layer the token's keys and values (2 KH, D).
@@ -42,11 +42,18 @@ impl DecodeStep {
     pub fn agrees(&self, input: &Tensor, position: &Tensor, expected: &Tensor) -> bool {
         let device = input.device();
         // A damaged model says nothing about the kernel.
-        let Some(expected) = self.made(position, expected).ok().filter(Made::is_finite) else { return false };
+        let sound = |all: &Vec<Made>| !all.is_empty() && all.iter().all(Made::is_finite);
+        let Some(expected) = self.made(position, expected).ok().filter(sound) else { return false };
         let run = || self.run(input, position).and_then(|logits| self.made(position, &logits));
         // A proof holds for the kernel, whatever the model; each model is compared besides.
         let proof = || {
-            let off = share(distance(&run()?.logits, &expected.logits), size(&expected.logits));
+            let got = run()?;
+            let off = |(got, expected): (&Made, &Made)| {
+                share(distance(&got.logits, &expected.logits), size(&expected.logits))
+            };
+            // NaN is the largest.
+            let all = got.iter().zip(&expected).map(off);
+            let off = all.fold(0.0, |most, off| if off <= most { most } else { off });
             // Not `>`: NaN is wrong too.
             let near = off <= BROKEN;
             if near {
@@ -55,11 +62,11 @@ impl DecodeStep {
                 Err(Error::internal(format!("decode_step: logits differ by {off:.3}")))
             }
         };
-        if !Tuning::of(device).proven(device, self.text.kernel(), proof) {
+        if !Tuning::of(device).proven(device, self.text.kernel(self.texts), proof) {
             return false;
         }
         let worst = match run() {
-            Ok(got) => self.worst(&got, &expected),
+            Ok(got) => self.worst_of_all(&got, &expected),
             Err(e) => (f64::NAN, e.message().to_owned()),
         };
         let near = worst.0 <= MARGIN;
@@ -78,19 +85,37 @@ impl DecodeStep {
         near
     }
 
-    fn made(&self, position: &Tensor, logits: &Tensor) -> Result<Made> {
-        let first = |x: &Tensor| x.to_u32().map(|all| all.first().map_or(0, |v| *v as usize));
-        let at = first(position)?;
-        let (page, row) = match &self.pages {
-            Some(pages) => {
-                let page = pages.reshape([pages.count()])?.slice(0, at / self.page..at / self.page + 1)?;
-                (first(&page)?, at % self.page)
+    /// Of each text that the caches have room for.
+    fn made(&self, position: &Tensor, logits: &Tensor) -> Result<Vec<Made>> {
+        let positions = position.to_u32()?;
+        let pages = self.pages.as_ref().map(Tensor::to_u32).transpose()?;
+        let mut made = Vec::new();
+        for text in 0..self.texts {
+            let at = positions.get(text).or(positions.first()).map_or(usize::MAX, |at| *at as usize);
+            if at >= self.room {
+                continue;
             }
-            None => (0, at),
-        };
-        let rows =
-            self.caches.iter().map(|cache| cache.slice(0, page..page + 1)?.slice(1, row..row + 1)?.to_vec());
-        Ok(Made { rows: rows.collect::<Result<_>>()?, logits: logits.to_vec()? })
+            let (page, row) = match &pages {
+                Some(pages) => {
+                    let page = pages.get(text * (pages.len() / self.texts) + at / self.page);
+                    (page.map_or(usize::MAX, |page| *page as usize), at % self.page)
+                }
+                None => (text, at),
+            };
+            let row_of = |cache: &Tensor| {
+                cache.slice(0, page..page.saturating_add(1))?.slice(1, row..row + 1)?.to_vec()
+            };
+            let rows = self.caches.iter().map(row_of).collect::<Result<_>>()?;
+            made.push(Made { rows, logits: logits.slice(0, text..text + 1)?.to_vec()? });
+        }
+        Ok(made)
+    }
+
+    /// The worst of all texts.
+    fn worst_of_all(&self, got: &[Made], expected: &[Made]) -> (f64, String) {
+        let all = got.iter().zip(expected).map(|(got, expected)| self.worst(got, expected));
+        // NaN is the worst.
+        all.reduce(|a, b| if b.0 <= a.0 || a.0.is_nan() { a } else { b }).unwrap_or_default()
     }
 
     /// The largest difference in units of what rounding explains at that depth, and where it is. Rounding errors of the parts of all layers before

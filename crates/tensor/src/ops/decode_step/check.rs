@@ -1,6 +1,6 @@
 //! A small Llama-like model through the kernel beside the same in f64: for `netcl doctor` and tests.
 
-use super::{DecodeStep, Layer, Map, Model, Rows, Text};
+use super::{DecodeStep, Layer, MOST_TEXTS, Map, Model, Rows, Text};
 use crate::ops::gated::Gate;
 use crate::ops::prelude::*;
 use crate::quant::{Activations, Blocks, Format};
@@ -46,6 +46,8 @@ pub(super) struct Net {
     pub(super) make: Make,
     /// With biases and norms of heads.
     pub(super) biased: bool,
+    /// Texts of a step.
+    pub(super) texts: usize,
 }
 
 const WIDTH: usize = 256;
@@ -65,10 +67,10 @@ impl Net {
     fn tensor(&self, dims: &[usize], values: &[f32]) -> Result<Tensor> {
         Tensor::from_f32(&self.device, dims.to_vec(), values, self.dtype)
     }
-    /// A random token's embedding.
-    pub(super) fn token(&mut self) -> Result<Tensor> {
-        let values = self.values(WIDTH, 1.0);
-        self.tensor(&[1, WIDTH], &values)
+    /// Embeddings of a random token of each text.
+    pub(super) fn tokens(&mut self) -> Result<Tensor> {
+        let values = self.values(self.texts * WIDTH, 1.0);
+        self.tensor(&[self.texts, WIDTH], &values)
     }
     fn matrix(&mut self, name: &str, layer: usize, [rows, columns]: [usize; 2]) -> Result<Matrix> {
         let values = self.values(rows * columns, 1.0 / (columns as f32).sqrt());
@@ -101,12 +103,18 @@ struct Exact {
     gammas: [Vec<f64>; 2],
     bias: Vec<f64>,
     head_gammas: Option<[Vec<f64>; 2]>,
+    kept: Vec<Kept>,
+}
+
+/// Keys and values of a text.
+#[derive(Clone, Default)]
+struct Kept {
     keys: Vec<Vec<f64>>,
     values: Vec<Vec<f64>>,
 }
 
-/// One token through a layer, in f64.
-fn layer(x: &mut [f64], l: &mut Exact, angles: &[f64]) {
+/// One token of a text through a layer, in f64.
+fn layer(x: &mut [f64], l: &mut Exact, text: usize, angles: &[f64]) {
     let mut qkv = l.maps[0].times(&normed(x, &l.gammas[0]));
     if let Some(extra) = &l.extra {
         qkv.extend(extra.times(&normed(x, &l.gammas[0])));
@@ -122,17 +130,18 @@ fn layer(x: &mut [f64], l: &mut Exact, angles: &[f64]) {
                 (a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin());
         }
     }
-    l.keys.push(qkv[HEADS * SIZE..(HEADS + KV) * SIZE].to_vec());
-    l.values.push(qkv[(HEADS + KV) * SIZE..].to_vec());
+    let kept = &mut l.kept[text];
+    kept.keys.push(qkv[HEADS * SIZE..(HEADS + KV) * SIZE].to_vec());
+    kept.values.push(qkv[(HEADS + KV) * SIZE..].to_vec());
     let mut out = vec![0.0; HEADS * SIZE];
     for (h, out) in out.chunks_mut(SIZE).enumerate() {
         let (q, kv) = (&qkv[h * SIZE..(h + 1) * SIZE], h / (HEADS / KV) * SIZE);
         let score =
             |k: &Vec<f64>| q.iter().zip(&k[kv..]).map(|(a, b)| a * b).sum::<f64>() / (SIZE as f64).sqrt();
-        let weights: Vec<f64> = l.keys.iter().map(|k| score(k).exp()).collect();
+        let weights: Vec<f64> = kept.keys.iter().map(|k| score(k).exp()).collect();
         let all: f64 = weights.iter().sum();
         for (i, o) in out.iter_mut().enumerate() {
-            *o = weights.iter().zip(&l.values).map(|(w, v)| w / all * v[kv + i]).sum();
+            *o = weights.iter().zip(&kept.values).map(|(w, v)| w / all * v[kv + i]).sum();
         }
     }
     x.iter_mut().zip(l.maps[1].times(&out)).for_each(|(x, y)| *x += y);
@@ -174,11 +183,11 @@ impl Net {
         let ((q, gq), (k, gk)) = (self.gamma(SIZE)?, self.gamma(SIZE)?);
         let bias = self.values(rows, if self.biased { 0.5 } else { 0.0 });
         let bias = self.tensor(&[rows], &bias)?;
-        let cache = Tensor::zeros(&self.device, [1, ROOM, 2 * KV, SIZE], self.dtype)?;
+        let cache = Tensor::zeros(&self.device, [self.texts, ROOM, 2 * KV, SIZE], self.dtype)?;
         let (gammas, exact_bias) = ([ga, gb], read(&bias)?);
         let head_gammas = self.biased.then_some([gq, gk]);
-        let (keys, values) = (Vec::new(), Vec::new());
-        let exact = Exact { maps, extra, gammas, bias: exact_bias, head_gammas, keys, values };
+        let kept = vec![Kept::default(); self.texts];
+        let exact = Exact { maps, extra, gammas, bias: exact_bias, head_gammas, kept };
         Ok((exact, Rest { norms: [a, b], bias, head_norms: [q, k], cache }))
     }
 }
@@ -210,6 +219,7 @@ fn tensors<'a>(e: &'a Exact, rest: &'a Rest, biased: bool) -> Layer<'a> {
 /// A model on the device, as a step and in f64.
 pub(super) struct Small {
     pub(super) step: DecodeStep,
+    texts: usize,
     exact: Vec<Exact>,
     last: Vec<f64>,
     head: Matrix,
@@ -227,6 +237,7 @@ impl Net {
         };
         let (cosines, sines) = (table(f64::cos)?, table(f64::sin)?);
         let model = Model {
+            texts: self.texts,
             embedding: None,
             layers: exact.iter().zip(&rest).map(|(e, rest)| tensors(e, rest, self.biased)).collect(),
             pages: None,
@@ -247,27 +258,43 @@ impl Net {
             unit_offset: false,
         };
         let step = DecodeStep::new(&model, self.text)?;
-        Ok(Small { step, exact, last, head })
+        Ok(Small { step, texts: self.texts, exact, last, head })
     }
 }
 
 impl Small {
-    /// The difference of the logits behind the token of position `t` from those in f64, relative to their root mean square. Tokens come one after
-    /// the other.
+    /// The largest difference of the logits in round `t` from those in f64, relative to their root mean square. Text b begins in round b: before,
+    /// its logits have to be NaN.
     pub(super) fn error(&mut self, x: &Tensor, t: usize) -> Result<f64> {
         let got = read(&self.run(x, t)?)?;
         let mut x = read(x)?;
-        let angles: Vec<f64> = (0..SIZE / 2).map(|i| angle(t, i)).collect();
-        self.exact.iter_mut().for_each(|l| layer(&mut x, l, &angles));
-        let logits = self.head.times(&normed(&x, &self.last));
-        let size = logits.iter().map(|v| v * v).sum::<f64>();
-        let off = logits.iter().zip(&got).map(|(a, b)| (a - b) * (a - b)).sum::<f64>();
-        Ok((off / size).sqrt())
+        let mut worst = 0.0;
+        for (text, (x, got)) in x.chunks_mut(WIDTH).zip(got.chunks(VOCAB)).enumerate() {
+            let Some(t) = t.checked_sub(text) else {
+                worst = if got.iter().all(|v| v.is_nan()) { worst } else { f64::NAN };
+                continue;
+            };
+            let angles: Vec<f64> = (0..SIZE / 2).map(|i| angle(t, i)).collect();
+            self.exact.iter_mut().for_each(|l| layer(x, l, text, &angles));
+            let logits = self.head.times(&normed(x, &self.last));
+            let size = logits.iter().map(|v| v * v).sum::<f64>();
+            let off = logits.iter().zip(got).map(|(a, b)| (a - b) * (a - b)).sum::<f64>();
+            let off = (off / size).sqrt();
+            worst = if off <= worst || worst.is_nan() { worst } else { off };
+        }
+        Ok(worst)
     }
 
-    /// Logits after x, the token of this position.
-    pub(super) fn run(&self, x: &Tensor, position: usize) -> Result<Tensor> {
-        self.step.run(x, &Tensor::from_u32(x.device(), [1], &[position as u32])?)
+    /// Where the texts are in round `t`.
+    pub(super) fn positions(&self, device: &Device, t: usize) -> Result<Tensor> {
+        let of = |text: usize| t.checked_sub(text).map_or(u32::MAX, |t| t as u32);
+        let positions: Vec<u32> = (0..self.texts).map(of).collect();
+        Tensor::from_u32(device, [self.texts], &positions)
+    }
+
+    /// Logits (B, VOCAB) after x, the tokens of round `t`.
+    pub(super) fn run(&self, x: &Tensor, t: usize) -> Result<Tensor> {
+        self.step.run(x, &self.positions(x.device(), t)?)
     }
 }
 
@@ -291,15 +318,25 @@ pub(super) const MIXES: [Choose; 4] = [
 /// # Errors
 /// What is wrong.
 pub(crate) fn check(device: &Device) -> Result<usize> {
-    let Some(text) = [Text::Ring, Text::Direct].into_iter().find(|text| text.runs_on(device)) else {
+    let Some(text) = [Text::Ring, Text::Direct].into_iter().find(|text| text.runs_on(device, 1)) else {
         return Ok(0);
     };
-    let models = models(text);
-    let (tuning, kernel) = (Tuning::of(device), text.kernel());
+    let one = check_texts(device, text, 1)?;
+    // Where it failed, such steps are several launches.
+    Ok(one + if text.runs_on(device, MOST_TEXTS) { check_texts(device, text, MOST_TEXTS)? } else { 0 })
+}
+
+fn check_texts(device: &Device, text: Text, texts: usize) -> Result<usize> {
+    let models: Vec<Case> = match texts {
+        1 => models(text),
+        // A type and a mix of formats: what differs between types is not what differs between numbers of texts.
+        _ => models(text).into_iter().skip(1).step_by(2).take(2).collect(),
+    };
+    let (tuning, kernel) = (Tuning::of(device), text.kernel(texts));
     let mut first = Ok(());
     // A hang shows with any model. All of them build kernels for longer than a test may take.
     let proven = tuning.proven(device, kernel, || {
-        first = models.first().map_or(Ok(()), |model| run(device, text, model));
+        first = models.first().map_or(Ok(()), |model| run(device, text, texts, model));
         first.as_ref().copied().map_err(|e| Error::internal(e.message().to_owned()))
     });
     first?;
@@ -307,7 +344,7 @@ pub(crate) fn check(device: &Device) -> Result<usize> {
         return Err(Error::launch("decode_step: it failed its test earlier"));
     }
     for model in models.iter().skip(1) {
-        run(device, text, model).inspect_err(|e| tuning.retire(device, kernel, e.message()))?;
+        run(device, text, texts, model).inspect_err(|e| tuning.retire(device, kernel, e.message()))?;
     }
     Ok(models.len())
 }
@@ -323,15 +360,15 @@ fn models(text: Text) -> Vec<Case> {
     dense.into_iter().chain(quantised.filter(|_| text == Text::Ring)).collect()
 }
 
-fn run(device: &Device, text: Text, (dtype, choose, biased, bound): &Case) -> Result<()> {
+fn run(device: &Device, text: Text, texts: usize, (dtype, choose, biased, bound): &Case) -> Result<()> {
     let make: Make = |device, format, dims, bytes| {
         Blocks::with_activations(device, format, dims, bytes, Activations::Int8)
     };
     let (device, from) = (device.clone(), Generator::new(7));
-    let mut net = Net { device, text, dtype: *dtype, from, choose: *choose, make, biased: *biased };
+    let mut net = Net { device, text, dtype: *dtype, from, choose: *choose, make, biased: *biased, texts };
     let mut small = net.small()?;
     for t in 0..5 {
-        let x = net.token()?;
+        let x = net.tokens()?;
         let off = small.error(&x, t)?;
         // NaN is wrong too.
         let near = off < *bound;
@@ -341,7 +378,7 @@ fn run(device: &Device, text: Text, (dtype, choose, biased, bound): &Case) -> Re
                 .filter_map(|map| choose(map, 0))
                 .collect();
             return Err(Error::launch(format!(
-                "decode_step: logits of a model in {dtype} {formats:?} are off by {off:.1e}, expected {bound:.0e} at most"
+                "decode_step: logits of {texts} texts of a model in {dtype} {formats:?} are off by {off:.1e}, expected {bound:.0e} at most"
             )));
         }
     }

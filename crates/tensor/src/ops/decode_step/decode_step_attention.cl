@@ -76,6 +76,7 @@ typedef struct {
 #if PAGE
   __global const uint *pages; /* of the text */
 #endif
+  int kept; /* whether the token's key and value are */
 } Attention;
 
 /* Shares of a context of which so many positions are seen. */
@@ -158,7 +159,7 @@ static inline void attend(const Self *me, const Attention *a, int unit, int posi
     }
 #endif
     made[i] = i < HEAD ? x * a->scale : x;
-    if (i >= HEAD && head % (HEADS / KV_HEADS) == 0)
+    if (i >= HEAD && a->kept && head % (HEADS / KV_HEADS) == 0)
       ST(a->rows + row_at(a, position), (i < 2 * HEAD ? 0 : KEYS) + kv * HEAD + element, x);
   }
   MEET();

@@ -2,8 +2,8 @@
 /* What a work-item knows. */
 typedef struct {
   int item, lane, warp, group;
-  Input x;
-  __local float *sums;    /* results of the group's rows */
+  Input x;                /* of the text at hand, as `warps` and `words` */
+  __local float *sums;    /* results of the group's rows, of each text */
   __local float *warps;   /* a number of each warp */
   __local float *scratch; /* of attention */
   volatile __global Word *words;
@@ -22,14 +22,6 @@ static inline float lanes_sum(float v, int lanes) {
 static inline float lanes_most(float v, int lanes) {
   for (int m = 1; m < lanes; m <<= 1) v = fmax(v, swap_f(v, m));
   return v;
-}
-static inline float group_sum(const Self *me, float v) {
-  v = lanes_sum(v, 32);
-  if (me->lane == 0) me->warps[me->warp] = v;
-  MEET();
-  float sum = 0.0f;
-  for (int i = 0; i < WARPS; ++i) sum += me->warps[i];
-  return sum;
 }
 
 /* The exchange. */

@@ -1,14 +1,16 @@
 /* A group's rows of a map, and what becomes of their sums. */
 /* One warp's sums of one or two rows. */
-static inline void keep_sums(const Self *me, int at, float2 sum, int two) {
-  if (two) {
-    const int upper = me->lane & 16;
-    float v = upper ? sum.y : sum.x;
-    v = lanes_sum(v + swap_f(upper ? sum.x : sum.y, 16), 16);
-    if ((me->lane & 15) == 0) me->sums[at + (upper >> 4)] = v;
-  } else {
-    const float v = lanes_sum(sum.x, 32);
-    if (me->lane == 0) me->sums[at] = v;
+static inline void keep_sums(const Self *me, int at, Sums sum, int two) {
+  UNROLL for (int t = 0; t < TEXTS; ++t) {
+    if (two) {
+      const int upper = me->lane & 16;
+      float v = upper ? sum.of[t].y : sum.of[t].x;
+      v = lanes_sum(v + swap_f(upper ? sum.of[t].x : sum.of[t].y, 16), 16);
+      if ((me->lane & 15) == 0) me->sums[t * SUMS + at + (upper >> 4)] = v;
+    } else {
+      const float v = lanes_sum(sum.of[t].x, 32);
+      if (me->lane == 0) me->sums[t * SUMS + at] = v;
+    }
   }
 }
 
@@ -94,7 +96,7 @@ static inline void multiply(Self *me, Rows r, RowBytes rows, int k) {
 #endif
     if (two) {
       for (int i = 2 * (me->warp - from / 2 & WARPS - 1); i < here; i += 2 * WARPS) {
-        const float2 sum = dot_rows(r.format, &me->x, rows + i * r.bytes, i + 1 < here ? r.bytes : 0, k, me->lane);
+        const Sums sum = dot_rows(r.format, &me->x, rows + i * r.bytes, i + 1 < here ? r.bytes : 0, k, me->lane);
         keep_sums(me, r.at + from + i, sum, i + 1 < here);
       }
     } else {

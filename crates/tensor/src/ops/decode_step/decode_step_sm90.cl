@@ -1,15 +1,18 @@
-/* One token of one text through all layers of a decoder, in one launch: for each layer norm, queries, keys and values, attention over the
+/* One token of each of TEXTS texts through all layers of a decoder, in one launch: for each layer norm, queries, keys and values, attention over the
  * cache, output map, norm, feed-forward; then norm and head.
  *
- * decode_step  x (DIM) T, the token's embedding, or with EMBEDDED the embeddings of all (VOCAB, DIM), of which token_at (1) uint is the number;
- *              places (rows, DIM) T, with EMBEDDED 2; position (1) uint, the tokens before it,
+ * decode_step  x (TEXTS, DIM) T, the tokens' embeddings, or with EMBEDDED the embeddings of all (VOCAB, DIM), of which token_at (TEXTS) uint are
+ *              the numbers; places (rows, DIM) T, with EMBEDDED 2; position (TEXTS) uint, the tokens before each, or of all (1) with position_step 0,
  *              norms (LAYERS NORMS + 1, DIM) T: of each layer those before its two parts (PRE), then those after them (POST); then the last one;
  *                each of two rows, factors and shift, with LAYER_NORM
  *              biases (LAYERS, ALL_BIASES) T, of the maps that BIASES names, in their order
  *              head_norms (LAYERS, 2 HEAD, or QUERIES + KEYS with QK_NORM 2) T
- *              cosines and sines (sets, angle_rows, HALF) f32, table (see below) ulong, words (WORDS) and state (1) uint, zeros before the
- *              first launch
- *              -> logits (VOCAB) T; keys and values of the token in row `position` of each cache (room, 2 KV_HEADS, HEAD) T
+ *              cosines and sines (sets, angle_rows, HALF) f32, table (see below) ulong, words (TEXTS, WORDS) and state (1) uint, zeros before the
+ *              first launch; with PAGE pages (TEXTS, page_step) uint
+ *              -> logits (TEXTS, VOCAB) T; keys and values of a token in row `position` of each cache (TEXTS, room, 2 KV_HEADS, HEAD) T
+ *
+ * A text whose position is beyond the caches is computed as if it began, keeps nothing, and its logits are NaN: so the exchange is the same
+ * whichever texts there are.
  *
  * The table holds, in 64-bit words: for each layer the address of its cache, its window (keys that are seen; all: 2^31 - 1), and the factor
  * of its scores as f32 | its set of angles plus one << 32 (0: none); then for each map in the order of the stages below its parts, PARTS of
@@ -39,7 +42,7 @@
  *
  * All groups have to run at the same time: as many as there are multiprocessors, each of which holds one.
  *
- * Defines, sizes: DIM and HIDDEN (multiples of 4, of 8 with dense rows of 16 bits), HEADS, KV_HEADS, HEAD (a multiple of 8 up to 256), VOCAB,
+ * Defines, sizes: TEXTS; DIM and HIDDEN (multiples of 4, of 8 with dense rows of 16 bits), HEADS, KV_HEADS, HEAD (a multiple of 8 up to 256), VOCAB,
  * LAYERS, HALF (pairs of a head that are rotated; 0: none in any layer), GROUPS (at most DIM, HIDDEN and QKV), SPLITS (shares of a context at
  * most), SPLIT_BYTES (keys and values of a share at least).
  * Kind of model: EMBEDDED (1: what goes into the first layer is a row of x times embedding_scale, 2: and a row of `places` is added), ACT (activation.cl; 4: tanh), GATED (the activation of a row times another row), FORMATS (planes_dot.cl), BIASES (set of bits:
@@ -84,6 +87,17 @@
 #define W_HIDDEN (W_QKV + QKV)
 #define W_HEADS (W_HIDDEN + HIDDEN)
 #define W_WEIGHT (W_HEADS + SPLITS * QUERIES)
+/* Words of a text. */
+#define WORDS ((W_WEIGHT + 2 * SPLITS * HEADS + 3) / 4 * 4)
+
+/* What a text has in local memory: the input of a stage as bytes or as floats, sums of the group's rows, numbers of each warp, the group's
+ * share of the residual stream. */
+#define CODES (QUANTISED ? (WIDEST + 31) / 32 * 8 : 1)
+#define SCALES (QUANTISED ? (WIDEST + 31) / 32 : 1)
+#define FLOATS (HAS(0) ? WIDEST / 4 : 1)
+#define SUMS (MOST_ROWS / GROUPS + 4)
+#define WARP_SUMS ((NORMED ? 4 : QK_NORM == 2 ? 2 : 1) * WARPS)
+#define STREAM (DIM / GROUPS + 2)
 
 /* Words of the exchange. */
 #define EXACT (DTYPE == 0)

@@ -14,25 +14,37 @@ const TEXT: &str = concat!(
     cl_file!("decode_step_attention.cl"),
     cl_file!("decode_step.cl")
 );
-static RING: Kernel = Kernel::new("decode_step_sm90", TEXT)
-    .include(&[
-        cl_file!("../include/sm90.cl"),
-        cl_file!("../include/activation.cl"),
-        cl_file!("decode_step_sm90.cl"),
-        PLANES,
-        cl_file!("planes_dot.cl"),
-    ])
-    .requires(|device| device.sm() == Some(90));
-static DIRECT: Kernel = Kernel::new("decode_step", TEXT)
-    .include(&[
-        cl_file!("../include/activation.cl"),
-        cl_file!("decode_step_sm90.cl"),
-        PLANES,
-        cl_file!("planes_dot.cl"),
-    ])
-    .requires(|device| {
-        (device.is_cpu() || device.simulated) && device.subgroups && device.max_group >= ITEMS
-    });
+const RING_PARTS: &[&str] = &[
+    cl_file!("../include/sm90.cl"),
+    cl_file!("../include/activation.cl"),
+    cl_file!("decode_step_sm90.cl"),
+    PLANES,
+    cl_file!("planes_dot.cl"),
+];
+const DIRECT_PARTS: &[&str] = &[
+    cl_file!("../include/activation.cl"),
+    cl_file!("decode_step_sm90.cl"),
+    PLANES,
+    cl_file!("planes_dot.cl"),
+];
+static RING: Kernel = Kernel::new("decode_step_sm90", TEXT).include(RING_PARTS).requires(has_ring);
+static DIRECT: Kernel = Kernel::new("decode_step", TEXT).include(DIRECT_PARTS).requires(runs_directly);
+/// Of several texts: proven apart.
+static RING_OF_TEXTS: Kernel =
+    Kernel::new("decode_step_texts_sm90", TEXT).include(RING_PARTS).requires(has_ring);
+static DIRECT_OF_TEXTS: Kernel =
+    Kernel::new("decode_step_texts", TEXT).include(DIRECT_PARTS).requires(runs_directly);
+
+/// Texts of a launch at most: each has sums of its own in registers, and its activations in local memory.
+pub const MOST_TEXTS: usize = 4;
+
+fn has_ring(device: &Capabilities) -> bool {
+    device.sm() == Some(90)
+}
+
+fn runs_directly(device: &Capabilities) -> bool {
+    (device.is_cpu() || device.simulated) && device.subgroups && device.max_group >= ITEMS
+}
 
 /// Two ways to run the same text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,21 +57,24 @@ pub enum Text {
 }
 
 impl Text {
-    pub(super) fn kernel(self) -> &'static Kernel {
-        match self {
-            Self::Ring => &RING,
-            Self::Direct => &DIRECT,
+    /// The kernel for one text, or for several.
+    pub(super) fn kernel(self, texts: usize) -> &'static Kernel {
+        match (self, texts) {
+            (Self::Ring, 0 | 1) => &RING,
+            (Self::Ring, _) => &RING_OF_TEXTS,
+            (Self::Direct, 0 | 1) => &DIRECT,
+            (Self::Direct, _) => &DIRECT_OF_TEXTS,
         }
     }
 
-    /// Whether it runs on a device at all.
-    pub fn runs_on(self, device: &Device) -> bool {
-        Tuning::of(device).allows(device, self.kernel())
+    /// Whether it runs on a device at all, for so many texts.
+    pub fn runs_on(self, device: &Device, texts: usize) -> bool {
+        (1..=MOST_TEXTS).contains(&texts) && Tuning::of(device).allows(device, self.kernel(texts))
     }
 
     /// Whether it is made for such a device, self-tests apart.
     pub fn is_for(self, device: &Capabilities) -> bool {
-        self.kernel().runs_on(device)
+        self.kernel(1).runs_on(device)
     }
 
     /// Groups at most.
@@ -84,5 +99,5 @@ impl Text {
 
 /// Whether a step of one launch runs on a device at all.
 pub(crate) fn runs_on(device: &Device) -> bool {
-    Text::Ring.runs_on(device)
+    Text::Ring.runs_on(device, 1)
 }

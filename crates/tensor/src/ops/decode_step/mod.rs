@@ -1,4 +1,4 @@
-//! One token of one text through a whole decoder in one launch: a persistent kernel for NVIDIA's sm_90, which streams the weights through a ring in
+//! One token of one text, or of each of a few, through a whole decoder in one launch: a persistent kernel for NVIDIA's sm_90, which streams the weights through a ring in
 //! local memory while its groups exchange activations, without a barrier over the device. Its drawing stands at the head of
 //! `decode_step_sm90.cl`.
 //!
@@ -11,7 +11,7 @@ pub(crate) mod check;
 pub(crate) mod kernel;
 mod model;
 
-pub use kernel::Text;
+pub use kernel::{MOST_TEXTS, Text};
 pub use model::{Embedding, Layer, Map, Model, Norm, Rows};
 
 use super::prelude::*;
@@ -27,8 +27,10 @@ pub struct DecodeStep {
     /// What the table's addresses are of.
     weights: Vec<Tensor>,
     caches: Vec<Tensor>,
-    /// Of the text, in the caches.
+    /// Of the texts (B, M), in the caches.
     pages: Option<Tensor>,
+    /// B.
+    texts: usize,
     groups: usize,
     room: usize,
     /// Positions of a page.
@@ -39,6 +41,8 @@ pub struct DecodeStep {
     /// Embeddings of all tokens and of places; the table again where there are none of these.
     embedding: Option<[Tensor; 2]>,
     vocab: usize,
+    /// Elements of an embedding.
+    width: usize,
     /// Key heads.
     kv_heads: usize,
     /// What rounding changes a value of the first layer by, as a share of its size.
@@ -72,6 +76,7 @@ impl DecodeStep {
             weights: model.maps().map(|map| map.tensor().detach()).collect(),
             caches: model.layers.iter().map(|layer| layer.cache.detach()).collect(),
             pages: model.pages.map(Tensor::detach),
+            texts: s.texts,
             groups: s.groups,
             room: s.room,
             page: s.page.max(1),
@@ -80,9 +85,12 @@ impl DecodeStep {
             dtype: model.dtype(),
             embedding: model.embedding.map(|e| [e.table.detach(), e.places.unwrap_or(e.table).detach()]),
             vocab: s.vocab,
+            width: s.width,
             kv_heads: s.kv_heads,
             rounding: model.rounding(),
-            flops: 2 * model.maps().map(|map| map.dims().map_or(0, |[n, k]| (n * k) as u64)).sum::<u64>(),
+            flops: 2
+                * s.texts as u64
+                * model.maps().map(|map| map.dims().map_or(0, |[n, k]| (n * k) as u64)).sum::<u64>(),
         })
     }
 
@@ -91,16 +99,26 @@ impl DecodeStep {
         self.embedding.is_some()
     }
 
-    /// A token's embedding (.., DIM), or its number u32 (1) where it [takes](Self::takes_tokens) that, and how many tokens are before it, u32 (1) →
-    /// logits (1, V) of the next. The token's keys and values are kept in the caches; where they have no row for it, or there is no such token,
-    /// the logits are NaN. Launches of one step run one after the other.
+    /// The embeddings of a token of each of B texts (B, .., DIM), or their numbers u32 (B) where it [takes](Self::takes_tokens) those, and how many
+    /// tokens are before each, u32 (B), or before all, u32 (1) → logits (B, V) of the next. Keys and values are kept in the caches; where they have
+    /// no row for a text's, or there is no such token, its logits are NaN. Launches of one step run one after the other.
     ///
     /// # Errors
-    /// Those of the launch.
+    /// `Shape` for other texts; those of the launch.
     pub fn run(&self, input: &Tensor, position: &Tensor) -> Result<Tensor> {
-        let logits = Tensor::empty(input.device(), [1, self.vocab], self.dtype)?;
+        let texts = self.texts;
+        let each = if self.takes_tokens() { 1 } else { self.width };
+        if input.count() != texts * each || ![1, texts].contains(&position.count()) {
+            return Err(Error::shape(format!(
+                "decode_step: input {:?} at positions {:?}, expected those of {texts} texts",
+                input.dims(),
+                position.dims()
+            )));
+        }
+        let logits = Tensor::empty(input.device(), [texts, self.vocab], self.dtype)?;
         let number = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
-        let launch = self.text.kernel().launch("decode_step");
+        let page_step = self.pages.as_ref().map_or(0, |pages| pages.count() / texts);
+        let launch = self.text.kernel(texts).launch("decode_step");
         let launch = self.defines.iter().fold(launch, |l, (name, v)| l.define(name, *v));
         let launch = launch.local([self.text.items(), 1, 1]).groups(self.groups).flops(self.flops);
         // Of what is not read, something else that is there.
@@ -116,6 +134,8 @@ impl DecodeStep {
             .scalar(x.layout().offset)
             .scalar(token.layout().offset)
             .scalar(position.layout().offset)
+            .scalar(number(usize::from(position.count() > 1)))
+            .scalar(number(page_step))
             .scalar(number(self.room))
             .scalar(number(self.angle_rows));
         let launch = self.scalars.into_iter().fold(launch, netcl_kernel::Launch::scalar);

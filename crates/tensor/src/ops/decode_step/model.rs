@@ -67,7 +67,7 @@ pub struct Layer<'a> {
     pub up: Map<'a>,
     /// (DIM, HIDDEN).
     pub down: Map<'a>,
-    /// (1, S, 2 KH, D), keys before values, or with [pages](Model::pages) (P, page, 2 KH, D).
+    /// (B, S, 2 KH, D), keys before values, or with [pages](Model::pages) (P, page, 2 KH, D).
     pub cache: &'a Tensor,
     /// Factor of the scores.
     pub scale: f32,
@@ -90,11 +90,13 @@ pub struct Embedding<'a> {
 
 /// A decoder's tensors and settings.
 pub struct Model<'a> {
+    /// B, the texts of a step: at most [`MOST_TEXTS`](super::MOST_TEXTS).
+    pub texts: usize,
     /// How tokens are read; `None`: a step gets the vectors.
     pub embedding: Option<Embedding<'a>>,
     /// All layers.
     pub layers: Vec<Layer<'a>>,
-    /// u32 (.., M): the text's pages in the caches; `None`: a cache is the text's alone.
+    /// u32 (B, M): the texts' pages in the caches; `None`: a cache has a part for each text.
     pub pages: Option<&'a Tensor>,
     /// The last norm (DIM).
     pub last_norm: Norm<'a>,
@@ -132,13 +134,14 @@ pub struct Model<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Sizes {
     pub(super) layers: usize,
-    width: usize,
+    pub(super) width: usize,
     heads: usize,
     pub(super) kv_heads: usize,
     /// Of a head.
     size: usize,
     hidden: usize,
     pub(super) vocab: usize,
+    pub(super) texts: usize,
     /// Positions that have a row in the caches.
     pub(super) room: usize,
     /// Positions of a page; 0: there are no pages.
@@ -165,11 +168,11 @@ impl Sizes {
     fn widest(&self) -> usize {
         self.width.max(self.queries()).max(self.hidden)
     }
-    /// Words of 32 bits of the exchange.
+    /// Words of 32 bits of the exchange: of each text a multiple of four numbers.
     pub(super) fn words(&self) -> usize {
         let values =
             2 * self.width + self.qkv() + self.hidden + self.splits * (self.queries() + 2 * self.heads);
-        values * if self.item == 4 { 2 } else { 1 }
+        self.texts * values.next_multiple_of(4) * if self.item == 4 { 2 } else { 1 }
     }
 }
 
@@ -271,7 +274,10 @@ impl<'a> Model<'a> {
         let first = self.layers.first().ok_or_else(|| Error::shape("decode_step: a model without layers"))?;
         let [_, rows, _, size] = first.cache.dims4()?;
         let (room, page) = match self.pages {
-            Some(pages) => (self.places().min(pages.count().saturating_mul(rows)), rows),
+            Some(pages) => {
+                let own = pages.count() / self.texts.max(1);
+                (self.places().min(own.saturating_mul(rows)), rows)
+            }
             None => (rows, 0),
         };
         let rotated = self.layers.iter().any(|layer| layer.rotary.is_some());
@@ -288,6 +294,7 @@ impl<'a> Model<'a> {
             size,
             hidden,
             vocab,
+            texts: self.texts,
             room,
             page,
             half,
@@ -334,15 +341,13 @@ impl<'a> Model<'a> {
         let (device, dtype) = (self.device(), self.dtype());
         let caches = self.layers.iter().all(|layer| {
             let [count, rows, kv, size] = layer.cache.dims4().unwrap_or_default();
-            let lies = if s.page > 0 { rows == s.page } else { [count, rows] == [1, s.room] };
+            let lies = if s.page > 0 { rows == s.page } else { [count, rows] == [s.texts, s.room] };
             lies && [kv, size] == [2 * s.kv_heads, s.size]
                 && layer.cache.dtype() == dtype
                 && in_order(layer.cache)
         });
         match () {
-            () if !Tuning::of(device).allows(device, text.kernel()) => {
-                Err("a device that does not run the kernel")
-            }
+            () if !text.runs_on(device, s.texts) => Err("a device that does not run the kernel"),
             () if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) => {
                 Err("a model of no floating-point type")
             }
@@ -362,7 +367,7 @@ impl<'a> Model<'a> {
             () if !self.embedding.is_none_or(|embedding| embedding.fits(dtype, s)) => {
                 Err("embeddings of another type, or that do not lie in order")
             }
-            () if !caches => Err("caches of several texts, of another type, or that do not lie in order"),
+            () if !caches => Err("caches of other texts, of another type, or that do not lie in order"),
             () if !self.pages.is_none_or(|pages| pages.dtype() == DType::U32 && in_order(pages)) => {
                 Err("pages that are no numbers in order")
             }
@@ -431,13 +436,15 @@ impl<'a> Model<'a> {
     pub(super) fn ring(&self, s: &Sizes) -> Result<Ring> {
         let formats = self.formats();
         let widest = s.widest().next_multiple_of(32);
+        // Of a text.
         let codes = if formats >> 1 != 0 { widest + widest / 4 } else { 0 };
         let floats = if formats & 1 != 0 { 4 * widest } else { 0 };
         let sums = 4 * (s.vocab.max(2 * s.hidden).max(s.qkv()) / s.groups + s.width / s.groups);
         let tables = 8 * s.layers * (STAGES * PARTS + 3);
         let scratch = 4 * (6 + ITEMS / 32) * s.size;
         let normed = if self.is_normed() { 8 * s.width } else { 0 };
-        let used = codes + floats + sums + tables + scratch + normed + (2 << 10);
+        let spare = 2 << 10; // numbers of each warp, barriers, what alignment takes
+        let used = s.texts * (codes + floats + sums + normed + spare) + tables + scratch;
         let longest =
             self.maps().map(Rows::row_bytes).try_fold(0, |most, row| row.map(|row| most.max(row)))?;
         let [_, slot, in_flight] = SIZES.on(self.device()).map(|bytes| bytes as usize);
@@ -513,6 +520,7 @@ impl<'a> Model<'a> {
         #[allow(clippy::float_cmp)] // settings, not results
         let scaled = usize::from(self.residual_scale != 1.0) | usize::from(self.logits_scale != 1.0) << 1;
         vec![
+            ("TEXTS", s.texts),
             ("DTYPE", self.dtype().code() as usize),
             ("DIM", s.width),
             ("HEADS", s.heads),

@@ -33,16 +33,29 @@ static inline int dot4(uint a, uint b, int c) {
 static inline int dot16(uint4 a, uint4 b) {
   return dot4(a.w, b.w, dot4(a.y, b.y, 0)) + dot4(a.z, b.z, dot4(a.x, b.x, 0));
 }
-/* Group u of a row: codes times codes, s the scale of the activations and that times their sum. The format has one scale, or one for each half. */
-#define GROUP(format, row, u, k, x0, x1, s, sum)                                                             \
-  {                                                                                                            \
-    uint4 first, second;                                                                                       \
-    const Stored stored = stored_##format(row, u, k);                                                          \
-    codes_##format(stored, &first, &second);                                                                   \
-    const float3 d = scales_##format(stored, u);                                                               \
-    if (format == 14) sum += (s).x * (d.x * (float)dot16(first, x0) + d.y * (float)dot16(second, x1));         \
-    else sum += d.x * ((s).x * (float)(dot16(first, x0) + dot16(second, x1))) + d.z * (s).y;                   \
+/* A lane's sums of each text: of a row, and of the next one. */
+typedef struct {
+  float2 of[TEXTS];
+} Sums;
+static inline Sums no_sums(void) {
+  Sums sum;
+  UNROLL for (int t = 0; t < TEXTS; ++t) sum.of[t] = (float2)(0.0f);
+  return sum;
+}
+
+/* Group u of a row: its codes and scales. The format has one scale, or one for each half. */
+#define GROUP(format, row, u, k, first, second, d)           \
+  uint4 first, second;                                       \
+  float3 d;                                                  \
+  {                                                          \
+    const Stored stored = stored_##format(row, u, k);        \
+    codes_##format(stored, &first, &second);                 \
+    d = scales_##format(stored, u);                          \
   }
+/* Codes times codes, s the scale of the activations and that times their sum. */
+#define ADD_GROUP(format, first, second, d, x0, x1, s, sum)                                                   \
+  if (format == 14) sum += (s).x * ((d).x * (float)dot16(first, x0) + (d).y * (float)dot16(second, x1));      \
+  else sum += (d).x * ((s).x * (float)(dot16(first, x0) + dot16(second, x1))) + (d).z * (s).y;
 
 #if HAS(0) && DTYPE != 0
 static inline float2 pair_of(uint v) {
@@ -60,19 +73,53 @@ static inline float unit_0(RowBytes row, int u, float4 first, float4 second) {
 #endif
 
 /* A lane's share of the row at `row`, and of the one `next` bytes behind it where that is not 0. */
-#define DOT(format)                                                                                              \
-  static inline float2 dot_##format(const Input *x, RowBytes row, int next, int k, int lane) {                  \
-    float2 sum = (float2)(0.0f);                                                                                 \
-    const int units = k / 32;                                                                                    \
-    _Pragma("unroll 2") for (int u = lane; u < units; u += 32) {                                                 \
-      const uint4 x0 = *(__local const uint4 *)(x->codes + 4 * u);                                               \
-      const uint4 x1 = *(__local const uint4 *)(x->codes + k / 8 + 4 * u);                                       \
-      const float2 s = x->scales[u];                                                                             \
-      GROUP(format, row, u, k, x0, x1, s, sum.x)                                                                 \
-      if (next) GROUP(format, row + next, u, k, x0, x1, s, sum.y)                                                \
-    }                                                                                                            \
-    return sum;                                                                                                  \
+#define CODES_OF(x, t, u, k)                                                                             \
+  const uint4 x0 = *(__local const uint4 *)((x)->codes + (t) * CODES + 4 * (u));                         \
+  const uint4 x1 = *(__local const uint4 *)((x)->codes + (t) * CODES + (k) / 8 + 4 * (u));               \
+  const float2 s = (x)->scales[(t) * SCALES + (u)];
+#if TEXTS == 1
+#define DOT(format)                                                                                      \
+  static inline Sums dot_##format(const Input *x, RowBytes row, int next, int k, int lane) {             \
+    Sums sum = no_sums();                                                                                \
+    const int units = k / 32;                                                                            \
+    _Pragma("unroll 2") for (int u = lane; u < units; u += 32) {                                         \
+      CODES_OF(x, 0, u, k)                                                                               \
+      {                                                                                                  \
+        GROUP(format, row, u, k, first, second, d)                                                       \
+        ADD_GROUP(format, first, second, d, x0, x1, s, sum.of[0].x)                                      \
+      }                                                                                                  \
+      if (next) {                                                                                        \
+        GROUP(format, row + next, u, k, first, second, d)                                                \
+        ADD_GROUP(format, first, second, d, x0, x1, s, sum.of[0].y)                                      \
+      }                                                                                                  \
+    }                                                                                                    \
+    return sum;                                                                                          \
   }
+#else
+/* What is read of a row serves all texts, and what is read of a text serves both rows. */
+#define DOT(format)                                                                                      \
+  static inline Sums dot_##format(const Input *x, RowBytes row, int next, int k, int lane) {             \
+    Sums sum = no_sums();                                                                                \
+    const int units = k / 32;                                                                            \
+    _Pragma("unroll 1") for (int u = lane; u < units; u += 32) {                                         \
+      GROUP(format, row, u, k, first, second, d)                                                         \
+      if (next) {                                                                                        \
+        GROUP(format, row + next, u, k, third, fourth, e)                                                \
+        UNROLL for (int t = 0; t < TEXTS; ++t) {                                                         \
+          CODES_OF(x, t, u, k)                                                                           \
+          ADD_GROUP(format, first, second, d, x0, x1, s, sum.of[t].x)                                    \
+          ADD_GROUP(format, third, fourth, e, x0, x1, s, sum.of[t].y)                                    \
+        }                                                                                                \
+      } else {                                                                                           \
+        UNROLL for (int t = 0; t < TEXTS; ++t) {                                                         \
+          CODES_OF(x, t, u, k)                                                                           \
+          ADD_GROUP(format, first, second, d, x0, x1, s, sum.of[t].x)                                    \
+        }                                                                                                \
+      }                                                                                                  \
+    }                                                                                                    \
+    return sum;                                                                                          \
+  }
+#endif
 #if HAS(2)
 DOT(2)
 #endif
@@ -98,34 +145,41 @@ DOT(13)
 DOT(14)
 #endif
 #if HAS(0) && DTYPE == 0
+#define UNITS 4
 static inline float unit_0(RowBytes row, int u, float4 x) {
   const float4 w = *(const ROWS_IN float4 *)(row + 16 * u);
   return w.x * x.x + w.y * x.y + w.z * x.z + w.w * x.w;
 }
-static inline float2 dot_0(const Input *x, RowBytes row, int next, int k, int lane) {
-  float2 sum = (float2)(0.0f);
-  const int units = k / 4;
-  _Pragma("unroll 4") for (int u = lane; u < units; u += 32) {
-    const float4 v = x->floats[u];
-    sum.x += unit_0(row, u, v);
-    if (next) sum.y += unit_0(row + next, u, v);
-  }
-  return sum;
-}
 #elif HAS(0)
-static inline float2 dot_0(const Input *x, RowBytes row, int next, int k, int lane) {
-  float2 sum = (float2)(0.0f);
-  const int units = k / 8;
-  _Pragma("unroll 4") for (int u = lane; u < units; u += 32) {
-    const float4 first = x->floats[u], second = x->floats[units + u];
-    sum.x += unit_0(row, u, first, second);
-    if (next) sum.y += unit_0(row + next, u, first, second);
+#define UNITS 8
+#endif
+#if TEXTS == 1
+#define UNROLL_UNITS _Pragma("unroll 4")
+#else
+#define UNROLL_UNITS _Pragma("unroll 1")
+#endif
+#if HAS(0)
+static inline Sums dot_0(const Input *x, RowBytes row, int next, int k, int lane) {
+  Sums sum = no_sums();
+  const int units = k / UNITS;
+  UNROLL_UNITS for (int u = lane; u < units; u += 32) {
+    UNROLL for (int t = 0; t < TEXTS; ++t) {
+      const float4 first = x->floats[t * FLOATS + u];
+#if DTYPE == 0
+      sum.of[t].x += unit_0(row, u, first);
+      if (next) sum.of[t].y += unit_0(row + next, u, first);
+#else
+      const float4 second = x->floats[t * FLOATS + units + u];
+      sum.of[t].x += unit_0(row, u, first, second);
+      if (next) sum.of[t].y += unit_0(row + next, u, first, second);
+#endif
+    }
   }
   return sum;
 }
 #endif
 
-static inline float2 dot_rows(uint format, const Input *x, RowBytes row, int next, int k, int lane) {
+static inline Sums dot_rows(uint format, const Input *x, RowBytes row, int next, int k, int lane) {
 #define OF(number) if (format == number) return dot_##number(x, row, next, k, lane);
 #if HAS(2)
   OF(2)
@@ -154,5 +208,5 @@ static inline float2 dot_rows(uint format, const Input *x, RowBytes row, int nex
 #if HAS(0)
   OF(0)
 #endif
-  return (float2)(0.0f);
+  return no_sums();
 }

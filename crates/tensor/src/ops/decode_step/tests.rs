@@ -15,26 +15,32 @@ fn planes(device: &Device, format: &'static Format, dims: [usize; 2], bytes: &[u
 }
 
 /// The largest error of the logits of several tokens, relative to their root mean square; `biased`: with biases and norms of heads.
-fn error(device: &Device, dtype: DType, choose: Choose, biased: bool) -> f64 {
+fn error(device: &Device, dtype: DType, choose: Choose, (texts, biased): (usize, bool)) -> f64 {
     let (device, text, from) = (device.clone(), Text::Direct, Generator::new(7));
-    let mut net = Net { device, text, dtype, from, choose, make: planes, biased };
+    let mut net = Net { device, text, dtype, from, choose, make: planes, biased, texts };
     let mut small = net.small().unwrap();
-    let worst = (0..5).map(|t| small.error(&net.token().unwrap(), t).unwrap()).fold(0.0, f64::max);
-    agreement(&small, &net.token().unwrap());
+    let mut worst = 0.0;
+    for t in 0..5 {
+        let off = small.error(&net.tokens().unwrap(), t).unwrap();
+        // NaN is wrong too.
+        assert!(off < 1.0, "{texts} texts, token {t}: {off}");
+        worst = f64::max(worst, off);
+    }
+    agreement(&small, &net.tokens().unwrap());
     worst
 }
 
 /// What a step agrees with behind five tokens: with what it made, not with other logits, NaN (which leaves the kernel in use), nor when one head's keys lie one position later.
 fn agreement(small: &Small, x: &Tensor) {
-    let position = Tensor::from_u32(x.device(), [1], &[5]).unwrap();
+    let position = small.positions(x.device(), 5).unwrap();
     let (step, run) = (&small.step, |position: usize| small.run(x, position).unwrap());
     let right = run(5);
     assert!(!step.agrees(x, &position, &right.mul_scalar(f32::NAN).unwrap()), "a damaged model");
     assert!(step.agrees(x, &position, &right));
     assert!(!step.agrees(x, &position, &right.mul_scalar(1.5).unwrap()));
-    assert!(run(8).to_vec().unwrap().iter().all(|v| v.is_nan()), "no room");
+    assert!(run(8 + 4).to_vec().unwrap().iter().all(|v| v.is_nan()), "no room");
     run(5);
-    let cache = step.caches[0].slice(1, 0..5).unwrap();
+    let cache = step.caches[0].slice(0, 0..1).unwrap().slice(1, 0..5).unwrap();
     let keys = cache.slice(2, 0..1).unwrap();
     let mut values = keys.to_vec().unwrap();
     values.rotate_right(keys.dims()[3]);
@@ -46,7 +52,7 @@ fn agreement(small: &Small, x: &Tensor) {
 /// The test device, or where it does not run the text a simulated one that does.
 fn device() -> Device {
     let device = test_device().unwrap();
-    if Text::Direct.runs_on(&device) {
+    if Text::Direct.runs_on(&device, 1) {
         device
     } else {
         Device::open("sim:rx7900xtx", &Settings::from_env()).unwrap()
@@ -57,7 +63,7 @@ fn device() -> Device {
 fn dense_models() {
     let device = device();
     for (dtype, bound) in [(DType::F32, 1e-5), (DType::F16, 2e-3), (DType::Bf16, 6e-3)] {
-        let off = error(&device, dtype, |_, _| None, dtype == DType::F16);
+        let off = error(&device, dtype, |_, _| None, (1, dtype == DType::F16));
         assert!(off < bound, "{dtype}: {off}");
     }
 }
@@ -66,21 +72,36 @@ fn dense_models() {
 fn quantised_models() {
     let device = device();
     for (i, choose) in MIXES.into_iter().enumerate() {
-        let off = error(&device, DType::F16, choose, i % 2 == 0);
+        let off = error(&device, DType::F16, choose, (1, i % 2 == 0));
         // Activations of 8 bits: half a step of 1/127 of a group's largest, about 0.7 % of a normal value, in each of two layers' maps.
         assert!(off < 3e-2, "{i}: {off}");
     }
 }
 
+/// Texts side by side are each what they are in f64, at positions of their own, also beside places without a text.
+#[test]
+fn several_texts() {
+    let device = device();
+    for (texts, dtype, bound) in [(2, DType::F32, 1e-5), (4, DType::F16, 2e-3), (3, DType::Bf16, 6e-3)] {
+        let off = error(&device, dtype, |_, _| None, (texts, dtype == DType::F16));
+        assert!(off < bound, "{texts} texts in {dtype}: {off}");
+    }
+    for (texts, choose) in [(2, MIXES[0]), (4, MIXES[1])] {
+        let off = error(&device, DType::F16, choose, (texts, true));
+        assert!(off < 3e-2, "{texts} texts: {off}");
+    }
+}
+
 #[test]
 fn the_check_of_a_device_runs_models() {
-    assert_eq!(check::check(&device()).unwrap(), 3);
+    assert_eq!(check::check(&device()).unwrap(), 4);
     let teaching = Device::open("sim:teaching", &Settings::default()).unwrap();
     assert_eq!(check::check(&teaching).unwrap(), 0, "no sub-groups");
 }
 
 /// Defines of a Llama in f16, but for sizes.
-const USUAL: [(&str, usize); 25] = [
+const USUAL: [(&str, usize); 26] = [
+    ("TEXTS", 1),
     ("DTYPE", 1),
     ("HALF", 32),
     ("GROUPS", 132),
@@ -133,11 +154,14 @@ fn texts_for_the_assembler() {
         ("LAYER_NORM", 1),
     ];
     let capped = &[("ACT", 1), ("POST", 1), ("CAPS", 3), ("VARIED", 1), ("UNIT_OFFSET", 1)];
-    let all: [(&str, [usize; 7], &Defines); 6] = [
+    let all: [(&str, [usize; 7], &Defines); 9] = [
         ("llama_f16", llama, &[]),
         ("llama_q4_0", llama, &[("FORMATS", 1 << 2), ("EMBEDDED", 0)]),
         ("llama_q4_k_m", llama, &[("FORMATS", 1 << 12 | 1 << 14), ("EMBEDDED", 0), ("QK_NORM", 1)]),
         ("llama_q4_0_pages", llama, &[("FORMATS", 1 << 2), ("EMBEDDED", 0), ("PAGE", 16)]),
+        ("2_llama_q4_0_pages", llama, &[("TEXTS", 2), ("FORMATS", 1 << 2), ("EMBEDDED", 0), ("PAGE", 16)]),
+        ("4_llama_q4_0_pages", llama, &[("TEXTS", 4), ("FORMATS", 1 << 2), ("EMBEDDED", 0), ("PAGE", 16)]),
+        ("4_llama_q4_k_m", llama, &[("TEXTS", 4), ("FORMATS", 1 << 12 | 1 << 14), ("EMBEDDED", 0)]),
         ("gpt_f32", gpt, layered),
         ("gemma_f16", gemma, capped),
     ];
@@ -147,7 +171,7 @@ fn texts_for_the_assembler() {
         defines.extend(other.iter().copied());
         let defines: Vec<(&'static str, netcl_kernel::Value)> =
             defines.into_iter().map(|(name, v)| (name, v.into())).collect();
-        let text = format!("// items decode_step=544\n{}", Text::Ring.kernel().text(&defines));
+        let text = format!("// items decode_step=544\n{}", Text::Ring.kernel(1).text(&defines));
         std::fs::write(folder.join(format!("decode_step_{name}.cl")), text).unwrap();
     }
 }

@@ -1,0 +1,143 @@
+//! What steps take, by how many texts are in one, and whether texts go on faster one after the other.
+
+use std::collections::BTreeMap;
+
+/// Runs of a size before their times say how long it takes.
+const MEASURED: usize = 4;
+
+/// Of so many runs the first few are of all texts even where one by one is faster, so that what is compared is up to date.
+const AGAIN: usize = 64;
+
+/// Time of a step of several texts that one by one have to save before it is tried.
+const WORTH: f64 = 0.95;
+
+/// What a step of so many texts takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepCost {
+    /// Texts that go on by a token.
+    pub texts: usize,
+    /// Whether one of them does in a step, in turns with the others.
+    pub in_turns: bool,
+    /// Runs that it was measured in.
+    pub runs: usize,
+    /// Seconds of a step, averaged over the last runs, with what the host lets the device wait.
+    pub seconds: f64,
+    /// Launches of a step with the choice of its tokens; `None` before it is captured.
+    pub launches: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    /// Runs so far.
+    runs: usize,
+    /// Seconds from one to the next, averaged over the last runs: where the host is late, one seems to take longer and the next one shorter.
+    step: f64,
+}
+
+impl Cost {
+    fn add(&mut self, step: f64) {
+        self.step = match self.runs {
+            0 => step,
+            // The first runs compile kernels.
+            runs if runs < MEASURED => self.step.min(step),
+            // One that takes far longer has met something else: another kernel that is compiled, another program.
+            _ => self.step + 0.125 * (step.min(2.0 * self.step) - self.step),
+        };
+        self.runs += 1;
+    }
+
+    fn known(&self) -> Option<f64> {
+        (self.runs >= 2 * MEASURED).then_some(self.step)
+    }
+}
+
+/// What steps of an engine have taken.
+#[derive(Default)]
+pub(super) struct Costs {
+    /// By the number of texts, of which all are in a step.
+    together: BTreeMap<usize, Cost>,
+    /// By the number of texts, of which each step is of one.
+    in_turns: BTreeMap<usize, Cost>,
+}
+
+impl Costs {
+    /// A step of a run of `texts` texts took so many seconds, `all` texts going on at that time. What it takes on average now.
+    pub fn add(&mut self, texts: usize, all: usize, seconds: f64) -> f64 {
+        let in_turns = texts == 1 && all > 1;
+        let cost = match in_turns {
+            true => self.in_turns.entry(all).or_default(),
+            false => self.together.entry(texts).or_default(),
+        };
+        cost.add(seconds);
+        if cost.runs == 2 * MEASURED {
+            let micros = cost.step * 1e6;
+            let way =
+                if in_turns { format!("one of {all} texts in turns") } else { format!("{texts} together") };
+            tracing::debug!("a step of decoding, {way}: {micros:.0} us");
+        }
+        cost.step
+    }
+
+    /// Whether a step of each of `texts` texts one after the other takes less time than one of all: a device may have a faster kernel for one text.
+    /// Expected of what a single text takes, then as it was measured: turns have uploads of their own.
+    pub fn is_faster_one_by_one(&self, texts: usize, round: usize) -> bool {
+        if texts < 2 || round % AGAIN < MEASURED {
+            return false;
+        }
+        let known = |of: &BTreeMap<usize, Cost>, texts: usize| of.get(&texts).and_then(Cost::known);
+        let Some(all) = known(&self.together, texts) else { return false };
+        match known(&self.in_turns, texts) {
+            Some(turn) => texts as f64 * turn < all,
+            None => known(&self.together, 1).is_some_and(|one| texts as f64 * one < WORTH * all),
+        }
+    }
+
+    /// All of them; `launches` of a step by its texts.
+    pub fn list(&self, launches: impl Fn(usize) -> Option<usize>) -> Vec<StepCost> {
+        let of = |costs: &BTreeMap<usize, Cost>, in_turns: bool| -> Vec<StepCost> {
+            let row = |(texts, cost): (&usize, &Cost)| {
+                let launches = launches(if in_turns { 1 } else { *texts });
+                StepCost { texts: *texts, in_turns, runs: cost.runs, seconds: cost.step, launches }
+            };
+            costs.iter().map(row).collect()
+        };
+        [of(&self.together, false), of(&self.in_turns, true)].concat()
+    }
+
+    /// As if it was measured.
+    #[cfg(test)]
+    pub fn set(&mut self, texts: usize, seconds: f64) {
+        self.together.insert(texts, Cost { runs: 2 * MEASURED, step: seconds });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(costs: &mut Costs, texts: usize, all: usize, seconds: f64) {
+        (0..2 * MEASURED).for_each(|_| _ = costs.add(texts, all, seconds));
+    }
+
+    /// Turns are tried where they are expected to save something, and kept where they do.
+    #[test]
+    fn turns_are_taken_as_long_as_they_save_time() {
+        let mut costs = Costs::default();
+        let turns = |costs: &Costs| costs.is_faster_one_by_one(2, AGAIN - 1);
+        measured(&mut costs, 1, 1, 1.0);
+        assert!(!turns(&costs), "nothing is known of two texts");
+        measured(&mut costs, 2, 2, 2.05);
+        assert!(!turns(&costs), "next to nothing is saved");
+        measured(&mut costs, 2, 2, 4.0);
+        assert!(turns(&costs) && !costs.is_faster_one_by_one(2, AGAIN), "all together now and then");
+        // A turn takes longer than a single text's step.
+        measured(&mut costs, 1, 2, 1.2);
+        assert!(turns(&costs));
+        (0..8).for_each(|_| measured(&mut costs, 1, 2, 2.5));
+        assert!(!turns(&costs) && !costs.is_faster_one_by_one(1, 9));
+        let rows = costs.list(|texts| (texts == 1).then_some(3));
+        let what: Vec<_> = rows.iter().map(|row| (row.texts, row.in_turns, row.launches)).collect();
+        assert_eq!(what, [(1, false, Some(3)), (2, false, None), (2, true, Some(3))]);
+        assert_eq!(rows[0].seconds, 1.0, "turns are no steps of a single text");
+    }
+}
