@@ -62,6 +62,16 @@ fn among(
     (dir, again): (&Path, bool),
     asks: impl Fn(usize, u64) -> Next + Sync,
 ) -> Vec<std::result::Result<Done, Failed>> {
+    among_on((n, &|_| test_device().unwrap()), config, (dir, again), asks)
+}
+
+/// The same on the device that `device` has for each rank.
+fn among_on(
+    (n, device): (usize, &(dyn Fn(usize) -> Device + Sync)),
+    config: impl Fn(usize) -> ClassifierConfig + Sync,
+    (dir, again): (&Path, bool),
+    asks: impl Fn(usize, u64) -> Next + Sync,
+) -> Vec<std::result::Result<Done, Failed>> {
     let rank = |group: Group| {
         let claim = group.leads().then(|| if again { RunFolder::reopen(dir) } else { RunFolder::claim(dir) });
         let mut steps = Vec::new();
@@ -73,7 +83,7 @@ fn among(
             _ => Next::GoOn,
         };
         let place = (claim.transpose().unwrap(), dir, again);
-        let (device, about) = (test_device().unwrap(), Diagnostics::default());
+        let (device, about) = (device(group.rank()), Diagnostics::default());
         let own = config(group.rank());
         let outcome = train_among((&group, &device), &own, &images(), place, &about, &mut watch)?;
         Ok((steps, outcome))
@@ -145,6 +155,34 @@ fn batch_norm_is_that_of_each_rank() {
     }
 }
 
+/// With batch norm over the images of all ranks the run is that of one device, captured or not, whatever part each rank has; the running
+/// statistics as well.
+#[test]
+fn batch_norm_over_all_ranks_is_that_of_one_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let config = ClassifierConfig { sync_batch_norm: true, ..config("mnist-cnn") };
+    let (steps, outcome) = alone(&config, &path("one"));
+    let losses = |steps: &[(u64, f32)]| steps.iter().map(|s| s.1).collect::<Vec<_>>();
+    for (n, graph) in [(2, GraphMode::On), (3, GraphMode::Off)] {
+        let name = format!("{n}");
+        let config = ClassifierConfig { graph, ..config.clone() };
+        for done in among(n, |_| config.clone(), (&path(&name), false), |_, _| Next::GoOn) {
+            let (own, came) = done.unwrap();
+            close(&losses(&own), &losses(&steps), 1e-5);
+            let (a, b) = (came.epochs.last().unwrap(), outcome.epochs.last().unwrap());
+            assert!((a.test_loss - b.test_loss).abs() < 1e-4, "{} {}", a.test_loss, b.test_loss);
+        }
+        close(&weights(&path(&name)), &weights(&path("one")), 1e-4);
+    }
+    // Each rank's own statistics are another run.
+    let apart = ClassifierConfig { sync_batch_norm: false, ..config };
+    let all = among(2, |_| apart.clone(), (&path("apart"), false), |_, _| Next::GoOn);
+    let own = all.into_iter().next().unwrap().unwrap().0;
+    let worst = own.iter().zip(&steps).map(|(a, b)| (a.1 - b.1).abs()).fold(0.0, f32::max);
+    assert!(worst > 1e-4, "{worst}");
+}
+
 /// One rank asks for the end; another number of ranks goes on, and one device after that.
 #[test]
 fn a_run_of_ranks_goes_on_with_others() {
@@ -171,6 +209,28 @@ fn a_run_of_ranks_goes_on_with_others() {
         resume(&test_device().unwrap(), &config, &images(), &path("two"), &about, &mut watch).unwrap();
     assert_eq!((outcome.step, outcome.stopped), (10, false));
     close(&weights(&path("two")), &weights(&path("one")), 1e-4);
+}
+
+/// Unlike devices have the state of the first one with every checkpoint: a run that stops and goes on has the losses of one that does not.
+#[test]
+fn unlike_devices_go_on_from_the_checkpoint_of_the_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let device = |rank: usize| match rank {
+        0 => test_device().unwrap(),
+        _ => Device::open("sim", &Settings::default()).unwrap(),
+    };
+    let config = ClassifierConfig { checkpoint_every: 4, ..config("mlp") };
+    let run = |name: &str, again, stops: Option<u64>| -> Vec<(u64, f32)> {
+        let asks = |rank, step| if rank == 0 && stops == Some(step) { Next::Stop } else { Next::GoOn };
+        let all = among_on((2, &device), |_| config.clone(), (&path(name), again), asks);
+        all.into_iter().map(|done| done.unwrap().0).next().unwrap()
+    };
+    let whole = run("whole", false, None);
+    // What is asked for after a step is heard with the next one, whose checkpoint is the one that the other run writes anyway.
+    let first = run("parts", false, Some(2));
+    let second = run("parts", true, None);
+    assert_eq!([first, second].concat(), whole);
 }
 
 /// Ranks that do not agree, and batches that cannot be divided, are errors of all before a step; so is a loss that is not finite after one.

@@ -116,6 +116,10 @@ pub struct Args {
     /// Check every op's result and stop at the first NaN or infinity, naming op and tensor. Slow.
     #[arg(long, help_heading = RUN)]
     detect_anomaly: bool,
+    /// Of images on several devices: batch normalisation takes the images of all of them, as PyTorch's SyncBatchNorm does, and the run is that
+    /// of one device. Without it each device normalises its own, which is faster.
+    #[arg(long, help_heading = RUN)]
+    sync_batch_norm: bool,
     /// Print configuration, parameters, memory and steps of the run, and do not begin it. Reads the data, writes nothing.
     #[arg(long, help_heading = RUN)]
     dry_run: bool,
@@ -267,7 +271,13 @@ impl Args {
         let (epochs, preset) = (self.recipe.epochs, self.preset.as_deref().unwrap_or_default());
         if kept.is_none() && !train_images::is_for_images(preset) {
             let misplaced = "--epochs is for presets of images; language models take --steps";
-            return epochs.map_or(Ok(None), |_| Err(Error::format(misplaced)));
+            epochs.map_or(Ok(()), |_| Err(Error::format(misplaced)))?;
+            return match self.sync_batch_norm {
+                true => Err(Error::format(
+                    "--sync-batch-norm is for presets of images; language models have none",
+                )),
+                false => Ok(None),
+            };
         }
         let preset = kept.as_ref().map_or(preset, |(_, kept)| &kept.preset);
         let for_text = [
@@ -283,6 +293,7 @@ impl Args {
         Ok(Some(train_images::Request {
             overlay: self.overlay(),
             epochs,
+            sync_batch_norm: self.sync_batch_norm,
             out: self.out.as_ref(),
             kept,
             dry_run: self.dry_run,

@@ -38,8 +38,9 @@ const SHARED: [&str; 14] = [
 ];
 
 /// Flags of `netcl train` beside settings that classifiers have as well.
-const FLAGS: [&str; 11] = [
+const FLAGS: [&str; 12] = [
     "epochs",
+    "sync-batch-norm",
     "out",
     "resume",
     "elastic",
@@ -57,6 +58,8 @@ const FLAGS: [&str; 11] = [
 pub struct Request<'a> {
     pub overlay: Overlay,
     pub epochs: Option<u64>,
+    /// Batch normalisation over the images of all devices; a run that goes on has what it had.
+    pub sync_batch_norm: bool,
     pub out: Option<&'a PathBuf>,
     /// The run to go on with, and its settings.
     pub kept: Option<(&'a Path, ClassifierConfig)>,
@@ -128,6 +131,7 @@ pub fn config(request: &Request<'_>) -> Result<ClassifierConfig> {
         dtype: overlay.dtype.unwrap_or(base.dtype),
         graph: overlay.graph.unwrap_or(base.graph),
         device: overlay.device.clone().unwrap_or_else(|| base.device.clone()),
+        sync_batch_norm: request.sync_batch_norm || base.sync_batch_norm,
         ..base
     };
     config.validate()?;

@@ -149,6 +149,10 @@ pub trait Driver: Send + Sync {
     fn sub_allocate(&self, parent: &Memory, offset: usize, bytes: usize) -> Result<Memory>;
     /// Copies `data` to the device through pinned staging; returns once `data` may be reused, before the copy is done.
     fn write(&self, queue: QueueKind, to: &Memory, offset: usize, data: &[u8]) -> Result<()>;
+    /// The same without staging, by a call that returns when the driver has taken the data: drivers put a few KiB into the command itself.
+    fn write_now(&self, queue: QueueKind, to: &Memory, offset: usize, data: &[u8]) -> Result<()> {
+        self.write(queue, to, offset, data)
+    }
     /// Waits for everything in `queue` and copies from the device.
     fn read(&self, queue: QueueKind, from: &Memory, offset: usize, out: &mut [u8]) -> Result<()>;
     /// Copies within the device.
@@ -238,6 +242,10 @@ pub trait Driver: Send + Sync {
     fn wait_for(&self, queue: QueueKind, event: &Event) -> Result<()>;
     /// Blocks until `event` completes.
     fn wait(&self, event: &Event) -> Result<()>;
+    /// Whether `event` has completed; its command has been flushed. A driver that cannot tell waits for it.
+    fn has_come(&self, event: &Event) -> Result<bool> {
+        self.wait(event).map(|()| true)
+    }
     /// Start and end in nanoseconds of the device's clock; only for events of timed launches.
     fn times(&self, event: &Event) -> Result<(u64, u64)>;
     /// With `on`, times transfers and fills from now on. Waits for those that were timed since it was last asked, and returns them

@@ -96,6 +96,10 @@ impl Driver for FaultDriver {
         self.plan.step("write", Error::launch)?;
         self.inner.write(queue, to, offset, data)
     }
+    fn write_now(&self, queue: QueueKind, to: &Memory, offset: usize, data: &[u8]) -> Result<()> {
+        self.plan.step("write", Error::launch)?;
+        self.inner.write_now(queue, to, offset, data)
+    }
     fn read(&self, queue: QueueKind, from: &Memory, offset: usize, out: &mut [u8]) -> Result<()> {
         self.plan.step("read", Error::launch)?;
         self.inner.read(queue, from, offset, out)
@@ -175,6 +179,10 @@ impl Driver for FaultDriver {
     fn wait(&self, event: &Event) -> Result<()> {
         self.plan.step("wait", Error::launch)?;
         self.inner.wait(event)
+    }
+    fn has_come(&self, event: &Event) -> Result<bool> {
+        self.plan.step("wait", Error::launch)?;
+        self.inner.has_come(event)
     }
     fn times(&self, event: &Event) -> Result<(u64, u64)> {
         self.plan.step("times", Error::launch)?;

@@ -30,7 +30,7 @@ pub use group::Group;
 pub use local::local;
 pub use mailbox::Mailbox;
 pub use mpi::{Launcher, Mpi, launched};
-pub use relay::{Collected, Relay, RelaySettings, Span, sum_into};
+pub use relay::{Collected, Relay, RelaySettings, SmallTimes, Span, WayTime, sum_into};
 pub use selftest::{SelfTest, selftest, selftest_long};
 pub use shard::{divide, divide_within, shard};
 pub use slowed::{Link, slowed};

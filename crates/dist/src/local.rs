@@ -12,8 +12,9 @@ use std::time::Duration;
 const PIECE: usize = 256 << 10;
 /// Pieces that a sender may be ahead of its receiver.
 const AHEAD: usize = 8;
-/// How long a rank looks again and again before it sleeps: waking a thread takes longer than most small messages.
-const SPIN: Duration = Duration::from_micros(30);
+/// How long a rank looks again and again before it sleeps: waking a thread takes longer than most small messages, and ranks that compute the
+/// same come to an exchange a few waits for their devices apart.
+const SPIN: Duration = Duration::from_micros(200);
 /// How often a rank that waits looks whether its patience has ended.
 const LOOK: Duration = Duration::from_millis(200);
 /// A rank that waits for no other.
@@ -39,10 +40,15 @@ const NOBODY: usize = usize::MAX;
 pub fn local(size: usize, patience: Duration) -> Vec<Group> {
     let lines = (0..size * size).map(|_| Line::default()).collect();
     let waits = (0..size).map(|_| AtomicUsize::new(NOBODY)).collect();
-    let spins = std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 4 * size);
+    let spins = has_cores_for(size);
     let shared = Arc::new(Shared { lines, size, waits, spins });
     let thread = |rank| Thread { rank, shared: shared.clone(), watch: Watch::new(patience) };
     (0..size).map(|rank| Group::new(Arc::new(thread(rank)))).collect()
+}
+
+/// Whether every one of `ranks` has a core for itself, and those that drive its device too, so that waiting awake takes nothing from others.
+pub(crate) fn has_cores_for(ranks: usize) -> bool {
+    std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 4 * ranks)
 }
 
 struct Shared {
@@ -51,14 +57,32 @@ struct Shared {
     size: usize,
     /// Whom each rank waits for.
     waits: Vec<AtomicUsize>,
-    /// Whether every rank has a core for itself, and those that drive its device too.
+    /// See [`has_cores_for`].
     spins: bool,
 }
 
 #[derive(Default)]
 struct Line {
     state: Mutex<State>,
+    /// Counts changes of the state, for those that wait awake.
+    changes: AtomicUsize,
     changed: Condvar,
+}
+
+impl Line {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells whoever waits that `state` is another one. Waking threads is a call of the system, which nobody needs where none sleeps.
+    fn change(&self, state: MutexGuard<'_, State>) {
+        let sleeps = state.sleepers > 0;
+        drop(state);
+        self.changes.fetch_add(1, Ordering::Release);
+        if sleeps {
+            self.changed.notify_all();
+        }
+    }
 }
 
 #[derive(Default)]
@@ -66,6 +90,8 @@ struct State {
     pieces: VecDeque<Vec<u8>>,
     /// Emptied pieces, to be filled again.
     spare: Vec<Vec<u8>>,
+    /// Threads that sleep until the state changes.
+    sleepers: usize,
     /// The sender or the receiver has ended.
     closed: bool,
 }
@@ -104,16 +130,23 @@ impl Thread {
         peer: usize,
         ready: impl Fn(&State) -> bool,
     ) -> Result<MutexGuard<'a, State>> {
-        let mut state = line.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = line.lock();
         if ready(&state) {
             return Ok(state);
         }
         let _waits = Waits::begin(&self.shared.waits[self.rank], peer);
         let mut waiting = Waiting::begin();
         while self.shared.spins && !ready(&state) && !state.closed && waiting.elapsed() < SPIN {
+            // A change from here on is seen by its count, without the lock that the other rank needs for it.
+            let seen = line.changes.load(Ordering::Acquire);
+            if ready(&state) || state.closed {
+                break;
+            }
             drop(state);
-            std::hint::spin_loop();
-            state = line.state.lock().unwrap_or_else(PoisonError::into_inner);
+            while line.changes.load(Ordering::Acquire) == seen && waiting.elapsed() < SPIN {
+                std::hint::spin_loop();
+            }
+            state = line.lock();
         }
         while !ready(&state) {
             if state.closed {
@@ -129,7 +162,9 @@ impl Thread {
                 return Err(Error::device(self.watch.silent(waited, &[self.silent(peer)])));
             }
             let left = left.min(LOOK);
+            state.sleepers += 1;
             state = line.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state.sleepers -= 1;
         }
         Ok(state)
     }
@@ -158,8 +193,9 @@ impl Thread {
         drop(state);
         copy.clear();
         copy.extend_from_slice(piece);
-        line.state.lock().unwrap_or_else(PoisonError::into_inner).pieces.push_back(copy);
-        line.changed.notify_all();
+        let mut state = line.lock();
+        state.pieces.push_back(copy);
+        line.change(state);
         Ok(())
     }
 
@@ -167,8 +203,7 @@ impl Thread {
         let line = self.line(from, self.rank);
         let mut state = self.when(line, from, |state| !state.pieces.is_empty())?;
         let found = state.pieces.pop_front().unwrap_or_default();
-        drop(state);
-        line.changed.notify_all();
+        line.change(state);
         if found.len() != piece.len() {
             return Err(Error::device(format!(
                 "rank {} expected {} bytes of rank {from} and got {}: the ranks do not call the same operations",
@@ -178,7 +213,7 @@ impl Thread {
             )));
         }
         piece.copy_from_slice(&found);
-        let mut state = line.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = line.lock();
         if state.spare.len() < AHEAD {
             state.spare.push(found);
         }
@@ -227,8 +262,9 @@ impl Drop for Thread {
     fn drop(&mut self) {
         for other in 0..self.shared.size {
             for line in [self.line(self.rank, other), self.line(other, self.rank)] {
-                line.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
-                line.changed.notify_all();
+                let mut state = line.lock();
+                state.closed = true;
+                line.change(state);
             }
         }
     }

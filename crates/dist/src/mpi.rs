@@ -14,7 +14,7 @@ use netcl_device::{Error, Result};
 use std::ffi::{c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// What a launcher says in the environment of a process that it starts.
@@ -256,7 +256,7 @@ pub struct Mpi {
     rank: usize,
     size: usize,
     watch: Watch,
-    /// One call at a time: the library is asked for `MPI_THREAD_SERIALIZED`.
+    /// One call at a time: the library is asked for `MPI_THREAD_SERIALIZED`. Nobody holds it while it waits for a message.
     calls: Mutex<()>,
     closed: AtomicBool,
 }
@@ -383,12 +383,17 @@ impl Mpi {
         Ok(Error::device(self.watch.silent(waited, &absent)))
     }
 
-    /// Waits for requests of this rank and those of the peers they need.
+    fn call(&self) -> MutexGuard<'_, ()> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for requests of this rank and those of the peers they need. Other threads of this rank may exchange meanwhile.
     fn complete(&self, requests: &mut [(Option<Handle>, usize)]) -> Result<()> {
         let mut waiting = Waiting::begin();
         let (mut rounds, mut looked) = (0u32, Duration::ZERO);
         loop {
             let mut waits = false;
+            let one = self.call();
             for (request, peer) in requests.iter_mut() {
                 let Some(handle) = request else { continue };
                 let mut done = 0;
@@ -413,6 +418,7 @@ impl Mpi {
             if waited > self.watch.patience() || looks && self.is_called()? {
                 return Err(self.roll_call(waited)?);
             }
+            drop(one);
             // Short messages arrive while it turns; for long waits the core is left to others, of which there may be ranks.
             rounds = rounds.saturating_add(1);
             match rounds {
@@ -434,7 +440,6 @@ impl Transport for Mpi {
     }
 
     fn exchange(&self, to: Option<(usize, &[u8])>, from: Option<(usize, &mut [u8])>) -> Result<()> {
-        let _one = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         if self.closed.load(Ordering::Relaxed) {
             return Err(Error::device(format!("rank {} has left the group: it was closed", self.rank)));
         }
@@ -448,6 +453,7 @@ impl Transport for Mpi {
                 return Ok(());
             }
             let mut requests = [(None, sender), (None, receiver)];
+            let one = self.call();
             if let Some(piece) = room {
                 let (count, mut handle) = (piece.len() as c_int, 0);
                 // SAFETY: the memory outlives the request, which is completed below or ends all processes; a piece's length fits an `int`.
@@ -468,6 +474,7 @@ impl Transport for Mpi {
                 lib.check("MPI_Isend", code).map_err(|e| self.end(e))?;
                 requests[1].0 = Some(handle);
             }
+            drop(one);
             self.complete(&mut requests).map_err(|e| self.end(e))?;
         }
     }
@@ -488,7 +495,7 @@ impl Transport for Mpi {
     }
 
     fn close(&self) -> Result<()> {
-        let _one = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.call();
         if self.closed.swap(true, Ordering::Relaxed) {
             return Ok(());
         }

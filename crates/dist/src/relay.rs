@@ -6,18 +6,22 @@
 //! messages and add them on the host. The sums have the same bits either way: in the order of ranks, in f32, rounded once.
 
 mod parts;
+mod small;
 
 pub use parts::{Collected, Span};
+pub use small::WayTime;
 
+use crate::local::has_cores_for;
 use crate::{Group, Reduction, shard};
 use netcl_device::driver::Event;
 use netcl_device::{Device, Error, Pinned, Result, SharedMemory, Stream};
 use netcl_tensor::ops::map::map_into;
 use netcl_tensor::{DType, Tensor};
+use small::{AWAKE, SMALL, Small};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Sizes of a [`Relay`].
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +41,9 @@ impl Default for RelaySettings {
     }
 }
 
-/// Bytes of a vector that is exchanged by messages and summed on the host.
-const SMALL: usize = 32 << 10;
+/// A vector is copied in so many pieces, if they have at least so many bytes: the copy of one to the host and that of another to the device overlap.
+const PIECES: usize = 4;
+const LEAST_PIECE: usize = 2 << 20;
 /// Elements at whose multiples shares begin: an alignment that every device accepts.
 const ALIGN: usize = 1024;
 /// Summands of one launch.
@@ -70,13 +75,33 @@ pub struct Relay {
     staging: Vec<(DType, Vec<Tensor>)>,
     /// Memory for other ranks' vectors where each rank sums everything: of the first vector since the last join, of the second, …
     others: Vec<Vec<Tensor>>,
-    /// Vectors since the last join that are still to be summed.
-    pending: Vec<Tensor>,
+    /// How many of those are in use since the last join.
+    taken: usize,
+    /// Vectors that are still to be summed, and which of `others` they are summed with.
+    pending: Vec<(Tensor, usize)>,
+    small: Small,
+    /// How long this host waits awake: not at all where cores are few.
+    awake: Duration,
+    /// Of the last small vector.
+    last_small: Option<SmallTimes>,
     /// Pieces whose download was enqueued, and pieces that were reduced.
     started: usize,
     reduced: usize,
     /// Of the last pieces: when this rank has read the slots, if it reads any.
     read: VecDeque<Option<Event>>,
+}
+
+/// How the time of the last small vector of [`Relay::all_reduce_in_order`] went.
+#[derive(Clone, Default)]
+pub struct SmallTimes {
+    /// Until the host had it: what was in the queue before, and its copy.
+    pub read: Duration,
+    /// Until the host had the sum: messages, and waiting for other ranks.
+    pub message: Duration,
+    /// Until the sum was enqueued.
+    pub write: Duration,
+    /// When it is on the device, if the driver says so.
+    there: Option<Event>,
 }
 
 /// A piece that is on its way to the host.
@@ -102,7 +127,7 @@ impl Relay {
         group.agree(&[("the settings of the relay", format!("{settings:?}"))])?;
         let own = settings.piece * settings.slots;
         let shared = group.share_memory(own * group.size())?;
-        let whole = shared.is_some();
+        let (whole, awake) = (shared.is_some(), has_cores_for(group.size()));
         let memory = shared.map_or_else(|| SharedMemory::new(own), Ok)?;
         Ok(Self {
             group: group.clone(),
@@ -116,7 +141,11 @@ impl Relay {
             shared: whole,
             staging: Vec::new(),
             others: Vec::new(),
+            taken: 0,
             pending: Vec::new(),
+            small: Small::new(device, awake)?,
+            awake: if awake { AWAKE } else { Duration::ZERO },
+            last_small: None,
             started: 0,
             reduced: 0,
             read: VecDeque::new(),
@@ -146,7 +175,7 @@ impl Relay {
         self.use_streams(ready)?;
         tracing::trace!("a vector of {} elements: ordered after {:?}", x.count(), begun.elapsed());
         let rooms = if self.sums_whole() { self.rooms(x)? } else { Vec::new() };
-        let length = self.settings.piece / x.dtype().size();
+        let length = self.piece(x.count() * x.dtype().size()) / x.dtype().size();
         let mut before = None;
         for begin in (0..x.count()).step_by(length) {
             let next = self.start(x.window(begin, [length.min(x.count() - begin)])?, begin)?;
@@ -170,14 +199,59 @@ impl Relay {
             return Ok(());
         }
         if is_small(x) {
-            let mut data = x.to_bytes()?;
+            let begun = Instant::now();
+            let mut data = self.small.read(x)?;
+            let read = begun.elapsed();
             self.group.all_reduce_bytes(x.dtype(), &mut data, Reduction::Sum)?;
-            return x.write_bytes(0, &data);
+            let summed = begun.elapsed();
+            let there = self.small.write(x, &data)?;
+            let (message, write) = (summed - read, begun.elapsed() - summed);
+            self.last_small = Some(SmallTimes { read, message, write, there });
+            return Ok(());
         }
+        self.last_small = None;
         let ready = self.device.mark()?;
         self.device.flush()?;
         self.all_reduce(x, &ready)?;
         self.join()
+    }
+
+    /// Waits until the device's own queue has come to where it is now; after [`Relay::all_reduce_in_order`] of a small vector, until its sums
+    /// are on the device.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn settle(&mut self) -> Result<()> {
+        let there = match self.last_small.as_mut().and_then(|times| times.there.take()) {
+            Some(there) => there,
+            None => {
+                let mark = self.device.mark()?;
+                self.device.flush()?;
+                mark
+            }
+        };
+        self.wait(&there)
+    }
+
+    /// How the time of the last vector of [`Relay::all_reduce_in_order`] went, if it was small.
+    pub fn last_small(&self) -> Option<&SmallTimes> {
+        self.last_small.as_ref()
+    }
+
+    /// What the ways to read and to write small vectors take on this device, of which the quickest are used.
+    pub fn ways(&self) -> &[WayTime] {
+        self.small.times()
+    }
+
+    /// Waits for an event that is flushed: awake for a while, where there are cores for that.
+    fn wait(&self, event: &Event) -> Result<()> {
+        self.device.wait_awake(event, self.awake)
+    }
+
+    /// Bytes of the pieces of a vector of `bytes`.
+    fn piece(&self, bytes: usize) -> usize {
+        let most = self.settings.piece;
+        (bytes / PIECES).next_multiple_of(4096).clamp(LEAST_PIECE.min(most), most)
     }
 
     /// What comes next in both streams comes after `ready`.
@@ -196,8 +270,9 @@ impl Relay {
     /// Memory for the other ranks' vectors like `x`, which will be summed with it: that of the last step if `x` is not longer.
     fn rooms(&mut self, x: &Tensor) -> Result<Vec<Tensor>> {
         let _tag = self.device.tag("gradients of other ranks");
-        let at = self.pending.len();
-        self.pending.push(x.clone());
+        let at = self.taken;
+        self.taken += 1;
+        self.pending.push((x.clone(), at));
         let fits =
             |rooms: &Vec<Tensor>| rooms.iter().all(|r| r.dtype() == x.dtype() && r.count() >= x.count());
         if !self.others.get(at).is_some_and(fits) {
@@ -216,6 +291,16 @@ impl Relay {
     /// # Errors
     /// Those of the device.
     pub fn join(&mut self) -> Result<()> {
+        self.taken = 0;
+        self.join_so_far()
+    }
+
+    /// The same while more vectors follow before the next [`Relay::join`]: the device sums what has arrived while they are on their way. What
+    /// follows may be on the device since before this call.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn join_so_far(&mut self) -> Result<()> {
         if std::mem::take(&mut self.down_used) {
             self.down.join()?;
         }
@@ -223,7 +308,8 @@ impl Relay {
             self.up.join()?;
         }
         let own = self.group.rank();
-        for (x, others) in std::mem::take(&mut self.pending).iter().zip(&self.others) {
+        for (x, at) in std::mem::take(&mut self.pending) {
+            let Some(others) = self.others.get(at) else { continue };
             let flat = x.reshape([x.count()])?;
             let part = |room: &Tensor| room.window(0, [x.count()]);
             let mut terms = others.iter().map(part).collect::<Result<Vec<_>>>()?;
@@ -262,18 +348,18 @@ impl Relay {
 
     /// A vector for which a message takes less time than what it takes to start transfers. Waiting on the host takes less than ordering streams.
     fn reduce_small(&mut self, x: &Tensor, ready: &Event) -> Result<()> {
-        self.device.wait(ready)?;
-        let mut data = self.down.run(|| x.to_bytes())?;
+        self.wait(ready)?;
+        let mut data = self.down.run(|| self.small.read(x))?;
         // It is empty: the copy was waited for.
         self.down.finish()?;
         self.group.all_reduce_bytes(x.dtype(), &mut data, Reduction::Sum)?;
         // In the device's own queue, where what comes behind it needs no order of streams.
-        x.write_bytes(0, &data)
+        self.small.write(x, &data).map(drop)
     }
 
     fn reduce(&mut self, piece: &Piece, rooms: &[Tensor]) -> Result<()> {
         let begun = Instant::now();
-        self.device.wait(&piece.there)?;
+        self.wait(&piece.there)?;
         let downloaded = begun.elapsed();
         self.free_slots()?;
         tracing::trace!("piece {}: slots are free after {:?}", self.reduced, begun.elapsed());
@@ -300,7 +386,7 @@ impl Relay {
         while self.read.len() + 2 >= self.settings.slots
             && let Some(read) = self.read.pop_front()
         {
-            read.map_or(Ok(()), |read| self.device.wait(&read))?;
+            read.map_or(Ok(()), |read| self.wait(&read))?;
         }
         Ok(())
     }
@@ -329,7 +415,7 @@ impl Relay {
         let summed = self.up.record()?;
         self.down.wait(&summed)?;
         let mut read = self.download(x, share(rank), self.slot(rank, self.reduced))?;
-        self.device.wait(&read)?;
+        self.wait(&read)?;
         self.group.barrier()?;
         for other in (0..size).filter(|other| *other != rank) {
             read = self.upload(other, share(other), (x, share(other).start))?;

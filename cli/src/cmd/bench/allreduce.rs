@@ -5,7 +5,7 @@ use crate::out;
 use crate::ranks::{Failed, finish};
 use crate::table::Table;
 use netcl::device::{SharedMemory, human};
-use netcl::dist::{Group, Mpi, Reduction, Relay, RelaySettings, launched, local};
+use netcl::dist::{Group, Mpi, Reduction, Relay, RelaySettings, WayTime, launched, local};
 use netcl::nn::config::{DTYPES, storage_type};
 use netcl::prelude::*;
 use serde::Serialize;
@@ -61,6 +61,48 @@ struct Line {
     /// What a message of the link carries in each direction, or where ranks have devices, what their copies to and from the host do.
     link_gb_per_s: f64,
     link: &'static str,
+    /// Where the time of a small vector of devices goes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parts: Option<Parts>,
+}
+
+/// Parts of the time of a vector that the host sums, of the first rank: medians, in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Parts {
+    /// Until the host has this rank's vector.
+    read_us: f64,
+    /// Until it has the sum.
+    message_us: f64,
+    /// Until the copy of the sum is enqueued.
+    write_us: f64,
+    /// Until it is on the device.
+    there_us: f64,
+}
+
+impl Parts {
+    /// Of the rounds but the first; `None` if the vectors were not small.
+    fn of(rounds: &[[f64; 4]]) -> Option<Self> {
+        let part = |i: usize| {
+            let mut all: Vec<f64> = rounds.iter().skip(1).map(|round| round[i]).collect();
+            all.sort_by(f64::total_cmp);
+            all.get(all.len() / 2).map(|seconds| seconds * 1e6)
+        };
+        Some(Self { read_us: part(0)?, message_us: part(1)?, write_us: part(2)?, there_us: part(3)? })
+    }
+}
+
+/// What a way to copy small vectors takes at the first rank.
+#[derive(Serialize)]
+struct Way {
+    way: String,
+    us: f64,
+    used: bool,
+}
+
+/// What one rank has measured.
+struct Measured {
+    lines: Vec<Line>,
+    ways: Vec<Way>,
 }
 
 /// Runs the benchmark.
@@ -70,8 +112,8 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         let group = Mpi::join(Some(&launcher), library.as_deref(), PATIENCE)?;
         let device = args.devices.get(launcher.local_rank % args.devices.len().max(1));
         let about = (group.size(), group.transport().name());
-        let lines = rank(args, &group, device.map(String::as_str), context);
-        let shown = lines.and_then(|lines| if group.leads() { show(args, &about, &lines) } else { Ok(()) });
+        let measured = rank(args, &group, device.map(String::as_str), context);
+        let shown = measured.and_then(|all| if group.leads() { show(args, &about, &all) } else { Ok(()) });
         return finish(&group, shown.map_err(Failed::Own));
     }
     let n = if args.devices.is_empty() { usize::from(args.ranks) } else { args.devices.len() };
@@ -87,16 +129,17 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         let all = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked()));
         all.collect::<Result<Vec<_>>>()
     })?;
-    lines.first().map_or_else(|| Err(Error::internal("no ranks")), |lines| show(args, &about, lines))
+    lines.first().map_or_else(|| Err(Error::internal("no ranks")), |all| show(args, &about, all))
 }
 
-fn rank(args: &Args, group: &Group, device: Option<&str>, context: &Context) -> Result<Vec<Line>> {
+fn rank(args: &Args, group: &Group, device: Option<&str>, context: &Context) -> Result<Measured> {
     let device = group.all_succeed(device.map(|name| context.open_device(name)).transpose())?;
     let relay = |device: Device| Ok((device.clone(), Relay::new(group, &device, RelaySettings::default())?));
     let mut device = device.map(relay).transpose()?;
     let mut lines = Vec::new();
     for bytes in SIZES.into_iter().filter(|bytes| *bytes <= args.largest) {
         let count = bytes / args.dtype.size();
+        let mut rounds = Vec::new();
         let (seconds, link, name) = match &mut device {
             None => {
                 let mut data = vec![0u8; bytes];
@@ -108,10 +151,7 @@ fn rank(args: &Args, group: &Group, device: Option<&str>, context: &Context) -> 
             }
             Some((device, relay)) => {
                 let x = Tensor::zeros(device, [count], args.dtype)?;
-                let all = timed(args, group, || {
-                    relay.all_reduce_in_order(&x)?;
-                    device.finish()
-                })?;
+                let all = timed(args, group, || reduced(relay, &x, &mut rounds))?;
                 let copies = copies(args, group, &x)?;
                 (all, bytes as f64 / copies, "copies through page-locked memory, both ways at once")
             }
@@ -124,9 +164,28 @@ fn rank(args: &Args, group: &Group, device: Option<&str>, context: &Context) -> 
             bus_gb_per_s: 2.0 * (n - 1.0) / n * bytes as f64 / seconds / 1e9,
             link_gb_per_s: link / 1e9,
             link: name,
+            parts: Parts::of(&rounds),
         });
     }
-    Ok(lines)
+    let ways = device.iter().flat_map(|(_, relay)| relay.ways());
+    let way = |way: &WayTime| Way {
+        way: format!("{} {}", way.what, way.name),
+        us: way.time.as_secs_f64() * 1e6,
+        used: way.used,
+    };
+    Ok(Measured { lines, ways: ways.map(way).collect() })
+}
+
+/// Sums `x` over all ranks and waits until the sums are on the device; adds the parts of the time of a small vector to `rounds`.
+fn reduced(relay: &mut Relay, x: &Tensor, rounds: &mut Vec<[f64; 4]>) -> Result<()> {
+    relay.all_reduce_in_order(x)?;
+    let begun = Instant::now();
+    relay.settle()?;
+    let there = begun.elapsed();
+    if let Some(times) = relay.last_small() {
+        rounds.push([times.read, times.message, times.write, there].map(|time| time.as_secs_f64()));
+    }
+    Ok(())
 }
 
 /// Time in which each device copies the elements of `x` to the host, and as many to itself.
@@ -172,9 +231,14 @@ fn timed(args: &Args, group: &Group, mut f: impl FnMut() -> Result<()>) -> Resul
     Ok(times.get(times.len() / 2).copied().unwrap_or(f64::NAN).max(1e-9))
 }
 
-fn show(args: &Args, (ranks, transport): &(usize, String), lines: &[Line]) -> Result<()> {
+fn show(
+    args: &Args,
+    (ranks, transport): &(usize, String),
+    Measured { lines, ways }: &Measured,
+) -> Result<()> {
     if args.json {
-        return lines.iter().try_for_each(out::json);
+        lines.iter().try_for_each(out::json)?;
+        return ways.iter().try_for_each(out::json);
     }
     out::note(&format!("{ranks} ranks, {transport}, {}", args.dtype));
     let mut table = Table::new(&[">vector", ">us", ">GB/s", ">bus GB/s", ">link GB/s", ">of the link"]);
@@ -190,6 +254,22 @@ fn show(args: &Args, (ranks, transport): &(usize, String), lines: &[Line]) -> Re
     }
     out::result(&table.text())?;
     out::note(&format!("link: {}", lines.first().map_or("", |line| line.link)));
+    for line in lines {
+        if let Some(Parts { read_us, message_us, write_us, there_us }) = line.parts {
+            out::note(&format!(
+                "{}: read {read_us:.1} us, message {message_us:.1}, write {write_us:.1}, on the device {there_us:.1}",
+                human(line.bytes as u64)
+            ));
+        }
+    }
+    let ways = ways.iter().map(|way| {
+        let used = if way.used { " (used)" } else { "" };
+        format!("{} {:.1} us{used}", way.way, way.us)
+    });
+    let ways = ways.collect::<Vec<_>>().join(", ");
+    if !ways.is_empty() {
+        out::note(&format!("ways of small vectors: {ways}"));
+    }
     Ok(())
 }
 

@@ -28,6 +28,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 use version::check_reads;
 
 /// One opened device. Clones are the same device.
@@ -254,6 +255,22 @@ impl Device {
         }
     }
 
+    /// The same by one call without staging, for a few KiB that somebody waits for; see [`Driver::write_now`].
+    ///
+    /// # Errors
+    /// As [`Device::upload`].
+    pub fn upload_now(&self, to: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
+        if self.is_recording() || self.0.settings.keep_memory {
+            return self.upload(to, offset, data);
+        }
+        check_range("upload", to, offset, data.len())?;
+        deferred::before([to].into_iter(), Access::Write)?;
+        self.check_computed(None)?;
+        self.0.counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
+        to.written();
+        self.driver().write_now(self.queue_for([to].into_iter()), to.memory(), offset, data)
+    }
+
     /// Notes an upload where somebody records; whether it is to be done now.
     fn note_write(&self, to: &Buffer, offset: usize, data: &[u8]) -> bool {
         self.0
@@ -314,6 +331,22 @@ impl Device {
 
     /// Waits until `event` has come.
     pub fn wait(&self, event: &Event) -> Result<()> {
+        self.driver().wait(event)
+    }
+
+    /// The same for an event that is about to come and whose commands are flushed: asks for it again and again, `most` long, before it waits as
+    /// the driver does, which may let the thread sleep. It takes a core meanwhile.
+    ///
+    /// # Errors
+    /// As [`Device::wait`].
+    pub fn wait_awake(&self, event: &Event, most: Duration) -> Result<()> {
+        let begun = Instant::now();
+        while begun.elapsed() < most {
+            if self.driver().has_come(event)? {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
         self.driver().wait(event)
     }
 

@@ -239,6 +239,21 @@ impl Driver for OpenClDriver {
         staging.write(queue, cl_memory(to)?, offset, data)
     }
 
+    fn write_now(&self, queue: QueueKind, to: &Memory, offset: usize, data: &[u8]) -> Result<()> {
+        let write = need(self.table().clEnqueueWriteBuffer, "clEnqueueWriteBuffer")?;
+        let (q, to, n) = (self.shared.queue(queue), cl_memory(to)?, data.len());
+        if n == 0 {
+            return Ok(());
+        }
+        let mut event = std::ptr::null_mut();
+        let slot = self.event_slot(&mut event);
+        // SAFETY: a blocking write of a slice of exactly `n` bytes.
+        let code = unsafe { write(q, to, 1, offset, n, data.as_ptr().cast(), 0, std::ptr::null(), slot) };
+        check("clEnqueueWriteBuffer", || format!("{n} bytes at {offset}"), code)?;
+        self.timed(TransferKind::Upload, queue, n, event);
+        Ok(())
+    }
+
     fn read(&self, queue: QueueKind, from: &Memory, offset: usize, out: &mut [u8]) -> Result<()> {
         let read = need(self.table().clEnqueueReadBuffer, "clEnqueueReadBuffer")?;
         let (q, from, n) = (self.shared.queue(queue), cl_memory(from)?, out.len());
@@ -489,6 +504,18 @@ impl Driver for OpenClDriver {
         let event = cl_event(event)?;
         // SAFETY: one live event.
         check("clWaitForEvents", String::new, unsafe { wait(1, &raw const event) })
+    }
+
+    fn has_come(&self, event: &Event) -> Result<bool> {
+        let get = need(self.table().clGetEventInfo, "clGetEventInfo")?;
+        let (cl, mut status): (Ptr, sys::Int) = (cl_event(event)?, 0);
+        let key = sys::EVENT_COMMAND_EXECUTION_STATUS;
+        // SAFETY: the status is one cl_int.
+        let code =
+            unsafe { get(cl, key, size_of::<sys::Int>(), (&raw mut status).cast(), std::ptr::null_mut()) };
+        check("clGetEventInfo", String::new, code)?;
+        // A command that failed is reported as by a wait.
+        if status < 0 { self.wait(event).map(|()| true) } else { Ok(status == 0) }
     }
 
     fn times(&self, event: &Event) -> Result<(u64, u64)> {

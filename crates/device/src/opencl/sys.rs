@@ -58,6 +58,7 @@ table! {
     clSetKernelArg @ 38: fn(Ptr, Uint, usize, *const c_void) -> Int;
     clGetKernelWorkGroupInfo @ 40: fn(Ptr, Ptr, Uint, usize, *mut c_void, *mut usize) -> Int;
     clWaitForEvents @ 41: fn(Uint, *const Ptr) -> Int;
+    clGetEventInfo @ 42: fn(Ptr, Uint, usize, *mut c_void, *mut usize) -> Int;
     clReleaseEvent @ 44: fn(Ptr) -> Int;
     clGetEventProfilingInfo @ 45: fn(Ptr, Uint, usize, *mut c_void, *mut usize) -> Int;
     clFlush @ 46: fn(Ptr) -> Int;
@@ -86,6 +87,7 @@ pub const PROGRAM_BINARY_SIZES: Uint = 0x1165;
 pub const PROGRAM_BINARIES: Uint = 0x1166;
 pub const PROGRAM_BUILD_LOG: Uint = 0x1183;
 pub const KERNEL_WORK_GROUP_SIZE: Uint = 0x11B0;
+pub const EVENT_COMMAND_EXECUTION_STATUS: Uint = 0x11D3;
 pub const PROFILING_COMMAND_START: Uint = 0x1282;
 pub const PROFILING_COMMAND_END: Uint = 0x1283;
 

@@ -302,7 +302,7 @@ impl Relay {
     ) -> Result<()> {
         let begun = Instant::now();
         if let Some(there) = &there {
-            self.device.wait(there)?;
+            self.wait(there)?;
         }
         self.free_slots()?;
         let read = read(self)?;

@@ -1,6 +1,6 @@
 //! Batch normalisation with running statistics.
 
-use super::in_layer;
+use super::{in_layer, over_ranks};
 use crate::params::{Init, Params};
 use netcl_tensor::ops::batch_norm::{Activation, Running, batch_norm_activated, batch_norm_inference};
 use netcl_tensor::{DType, Result, Tensor};
@@ -38,11 +38,13 @@ impl BatchNorm2d {
         if !training {
             let y =
                 batch_norm_inference(x, &self.weight, &self.bias, &self.running, self.eps).map_err(named)?;
-            return match activation {
-                Activation::None => Ok(y),
-                Activation::Relu => y.relu(),
-                Activation::Relu6 => y.clamp(0.0, 6.0),
-            };
+            return behind(y, activation);
+        }
+        if let Some(ranks) = over_ranks::ranks() {
+            let of_all =
+                over_ranks::normed(&ranks, x, [&self.weight, &self.bias], self.eps).map_err(named)?;
+            self.running.update(&of_all.mean, &of_all.variance, of_all.count, self.momentum)?;
+            return behind(of_all.y, activation);
         }
         let [y, mean, variance] =
             batch_norm_activated(x, &self.weight, &self.bias, self.eps, activation).map_err(named)?;
@@ -56,5 +58,13 @@ impl BatchNorm2d {
             (format!("{}.running_mean", self.name), self.running.mean.clone()),
             (format!("{}.running_var", self.name), self.running.variance.clone()),
         ]
+    }
+}
+
+fn behind(y: Tensor, activation: Activation) -> Result<Tensor> {
+    match activation {
+        Activation::None => Ok(y),
+        Activation::Relu => y.relu(),
+        Activation::Relu6 => y.clamp(0.0, 6.0),
     }
 }

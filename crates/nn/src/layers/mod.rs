@@ -5,12 +5,14 @@ mod conv;
 mod embedding;
 mod linear;
 mod norm;
+mod over_ranks;
 
 pub use batch_norm::BatchNorm2d;
 pub use conv::Conv2d;
 pub use embedding::{Embedding, sinusoidal_positions};
 pub use linear::Linear;
 pub use norm::{LayerNorm, RmsNorm};
+pub(crate) use over_ranks::{Ranks, together};
 
 use crate::config::Recompute;
 use netcl_tensor::random::DropMask;

@@ -150,7 +150,7 @@ impl Planned<'_> {
             bucket = bucket.max(bytes / 1e6).min(left);
             sizes.push(bucket);
             left -= bucket;
-            bucket = BUCKET as f64;
+            bucket = (left / 2.0).clamp(FIRST_BUCKET as f64, BUCKET as f64);
         }
         let mut done = 0.0;
         let mut buffers: Vec<(f64, f64)> = sizes

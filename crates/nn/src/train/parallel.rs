@@ -380,6 +380,7 @@ impl Parallel {
         let sums = no_grad(|| embedding(later, &numbers))?;
         let ready = device.mark()?;
         device.flush()?;
+        self.reducer(device)?.join_so_far()?;
         self.begin_reduction(&sums, ready)?;
         Ok(Some([numbers, sums]))
     }
@@ -432,14 +433,16 @@ impl Parallel {
         apart: Option<(&Tensor, &Tensor)>,
     ) -> Result<()> {
         let device = loss.device();
+        let passed = device.mark()?;
+        device.flush()?;
         let rows = match apart {
             Some((table, later)) => self.begin_reduction_of_rows(later)?.zip(table.grad()),
             None => None,
         };
         // From here on this rank waits for what the others and the link still have to do.
-        device.wait(&device.mark()?)?;
+        device.wait(&passed)?;
         let begun = Instant::now();
-        let own = self.reducer(device)?.finish(loss.clone())?;
+        let own = self.reducer(device)?.finish(loss.clone(), passed)?;
         if let Some(([numbers, sums], gradient)) = rows {
             add_rows(&gradient, &numbers, &sums)?;
         }

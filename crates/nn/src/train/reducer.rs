@@ -34,6 +34,11 @@ enum Job {
         ready: Event,
         reply: Sender<Result<Arrived>>,
     },
+    JoinSoFar,
+    Exchange {
+        x: Tensor,
+        reply: Sender<Result<()>>,
+    },
     Finish {
         loss: Tensor,
         ready: Event,
@@ -126,12 +131,31 @@ impl Reducer {
         Ok(arriving)
     }
 
-    /// Waits for the sums; what the device's queue does from here on comes after them. Returns `loss`, which is there with the last of them.
+    /// The device sums what was begun so far while what is begun from here on is on its way: see [`Relay::join_so_far`]. An error comes with
+    /// [`Reducer::finish`].
+    ///
+    /// # Errors
+    /// As [`Reducer::sum`].
+    pub fn join_so_far(&self) -> Result<()> {
+        self.give(Job::JoinSoFar)
+    }
+
+    /// Replaces `x`, which is complete where the device's queue is, by the sum over all ranks for what comes next in that queue; waits for the ranks.
+    /// No other sum may be under way: what comes next would wait for it.
+    ///
+    /// # Errors
+    /// As [`Relay::all_reduce_in_order`].
+    pub fn exchange(&self, x: Tensor) -> Result<()> {
+        let (reply, answer) = channel();
+        self.give(Job::Exchange { x, reply })?;
+        answer.recv().unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Waits for the sums; what the device's queue does from here on comes after them. Returns `loss`, which is there once `ready` has come.
     ///
     /// # Errors
     /// The first one of the sums since the last call.
-    pub fn finish(&self, loss: Tensor) -> Result<f32> {
-        let ready = loss.device().mark()?;
+    pub fn finish(&self, loss: Tensor, ready: Event) -> Result<f32> {
         let (reply, answer) = channel();
         self.give(Job::Finish { loss, ready, reply })?;
         answer.recv().unwrap_or_else(|_| Err(ended()))
@@ -180,6 +204,10 @@ fn work(group: &Group, mut relay: Relay, jobs: &Receiver<Job>) {
             Job::Scatter { x, bounds, ready } => {
                 failed = failed.or_else(|| relay.reduce_scatter(&x, &bounds, &ready).err());
             }
+            Job::Exchange { x, reply } => {
+                let _ = reply.send(relay.all_reduce_in_order(&x));
+            }
+            Job::JoinSoFar => failed = failed.or_else(|| relay.join_so_far().err()),
             Job::Collect { x, bounds, rooms, ready, reply } => {
                 let _ = reply.send(relay.collect_parts(&x, &bounds, &rooms, &ready));
             }

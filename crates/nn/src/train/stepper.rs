@@ -85,6 +85,16 @@ impl Stepper {
         if let State::Captured { graph, .. } = &self.state { graph.first_use(x) } else { None }
     }
 
+    /// The last command of a replay that writes the tensor `x` from before the step; `None` where none does, or steps are not replayed.
+    pub fn last_write(&self, x: &Tensor) -> Option<usize> {
+        if let State::Captured { graph, .. } = &self.state { graph.last_write(x) } else { None }
+    }
+
+    /// Whether the next step is captured, as [`Stepper::prepare`] does before it.
+    pub fn is_planned(&self) -> bool {
+        matches!(self.state, State::Traced(_))
+    }
+
     /// Why there is no [`plan`](Self::plan); `None` where there is one.
     pub fn why_no_plan(&self) -> Option<String> {
         Some(match &self.state {

@@ -139,20 +139,28 @@ pub(crate) fn is_apart(count: usize, dtype: DType) -> bool {
     count.saturating_mul(dtype.size()) >= FIRST_BUCKET
 }
 
-/// The buffers for gradients of these parameters and types, the last parameters first.
+/// The buffers for gradients of these parameters and types, the last parameters first. No buffer but the first has more than half of the gradients
+/// that are left when it begins, as long as one has more than [`FIRST_BUCKET`]: what a pass ends with is exchanged when there is nothing left to
+/// hide it behind, so the last buffers are small.
 pub(super) fn divide<'a>(params: impl Iterator<Item = (&'a Tensor, DType)>, separate: bool) -> Vec<Bucket> {
     let mut buckets: Vec<Bucket> = Vec::new();
+    let params: Vec<(&Tensor, DType)> = params.collect();
+    let size = |(param, dtype): &(&Tensor, DType)| param.count() * dtype.size();
+    let mut left: usize = params.iter().map(size).sum();
+    // Bytes that each buffer may have.
+    let mut most: Vec<usize> = Vec::new();
     for (param, dtype) in params {
         // Only the last one: a pass is done with the gradients of a buffer at about the same time.
         let last = buckets.iter().rposition(|bucket| bucket.dtype == dtype);
-        let has_room = |i: &usize| {
-            let most = if *i == 0 { FIRST_BUCKET } else { BUCKET };
-            !separate && (buckets[*i].count + param.count()) * dtype.size() <= most
-        };
+        let has_room =
+            |i: &usize| !separate && (buckets[*i].count + param.count()) * dtype.size() <= most[*i];
         let at = last.filter(has_room).unwrap_or(buckets.len());
         if at == buckets.len() {
+            let first = buckets.is_empty();
+            most.push(if first { FIRST_BUCKET } else { (left / 2).clamp(FIRST_BUCKET, BUCKET) });
             buckets.push(Bucket { dtype, params: Vec::new(), count: 0 });
         }
+        left -= size(&(param, dtype));
         let bucket = &mut buckets[at];
         bucket.params.push((param.clone(), 0));
         bucket.count += param.count().next_multiple_of(ALIGN);
@@ -185,7 +193,7 @@ mod tests {
     #[test]
     fn gradients_are_divided_in_order() {
         let device = test_device().unwrap();
-        let sizes = [100_000, 5, 300_000, 8_000_000, 300, 300];
+        let sizes = [100_000, 5, 200_000, 300_000, 8_000_000, 2_000_000, 1_000_000, 500_000, 300, 300];
         let params: Vec<Tensor> = sizes
             .iter()
             .map(|n| Tensor::empty(&device, [1], DType::F32).unwrap().expand([*n]).unwrap())
@@ -196,10 +204,14 @@ mod tests {
                 .map(|b| (b.params.iter().map(|(p, _)| p.count()).collect(), b.count))
                 .collect::<Vec<_>>()
         };
+        // Of what is left when a buffer begins it has half at most, but for one gradient that is longer.
         let expected = vec![
             (vec![5, 100_000], 100_096 + 256),
-            (vec![300_000], 300_032),
+            (vec![300_000, 200_000], 500_224),
             (vec![8_000_000], 8_000_000),
+            (vec![2_000_000], 2_000_128),
+            (vec![1_000_000], 1_000_192),
+            (vec![500_000], 500_224),
             (vec![300, 300], 1024),
         ];
         assert_eq!(of(false), expected);

@@ -1,6 +1,6 @@
 //! A captured step, ready to be enqueued.
 
-use super::plan::Plan;
+use super::plan::{Plan, SharedChunks};
 use super::record::{Recorded, Trace, recorded};
 use crate::{Device, Error, Result, Tensor};
 use netcl_device::driver::{Access, Arg, KernelHandle, QueueKind, Range};
@@ -79,10 +79,23 @@ impl Graph {
     /// # Errors
     /// As [`Graph::capture`]; `Unsupported` also when the step is not that of the plan.
     pub fn planned<T>(device: &Device, plan: &Plan, step: impl FnOnce() -> Result<T>) -> Result<(Self, T)> {
+        Self::planned_with(device, plan, &mut SharedChunks::default(), step)
+    }
+
+    /// The same for one of several graphs of a plan of [`Plan::halves`], which have `shared` in common.
+    ///
+    /// # Errors
+    /// As [`Graph::planned`].
+    pub fn planned_with<T>(
+        device: &Device,
+        plan: &Plan,
+        shared: &mut SharedChunks,
+        step: impl FnOnce() -> Result<T>,
+    ) -> Result<(Self, T)> {
         // The driver keeps released memory until the commands that use it are done.
         device.finish()?;
         device.release_cached_memory();
-        let placement = plan.allocate(device)?;
+        let placement = plan.allocate(device, shared)?;
         let chunks = placement.chunks.clone();
         let Recorded { recording, out, gradients } = recorded(device, Mode::Capture(Some(placement)), step)?;
         plan.check(&Trace::from(&recording))?;
@@ -188,6 +201,11 @@ impl Graph {
         let (from, to) = (storage.start(), storage.start() + storage.bytes());
         let all = self.uses.first.get(&storage.whole().number())?.iter();
         all.filter(|((begin, end), _)| *begin < to && from < *end).map(|(_, at)| *at).min()
+    }
+
+    /// The number of the last command that writes the tensor `x`, one from before the capture; `None` where the step leaves it alone.
+    pub fn last_write(&self, x: &Tensor) -> Option<usize> {
+        self.uses.last_writes.get(&x.storage().number()).copied()
     }
 
     fn enqueue(&self, steps: &[Step]) -> Result<()> {

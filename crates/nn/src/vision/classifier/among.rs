@@ -2,21 +2,25 @@
 //! while the backward pass goes on, and all ranks make the same update.
 //!
 //! Batch normalisation takes the images of its rank, as PyTorch's `DistributedDataParallel` has it, so a run depends on the number of ranks there;
-//! running statistics are those of rank 0. Without it a run is that of one device but for the order of sums.
+//! running statistics are those of rank 0. With [`sync_batch_norm`](ClassifierConfig::sync_batch_norm) it takes those of all ranks, as
+//! `SyncBatchNorm` does. So, and without batch normalisation, a run is that of one device but for the order of sums.
 
 use super::batches::Batches;
 use super::inputs::Inputs;
 use super::loss::loss;
 use super::outcome::Next;
+use super::statistics::Statistics;
 use super::{Classifier, ClassifierConfig};
-use crate::config::GraphMode;
+use crate::layers::{Ranks, together};
 use crate::optim::Optimizer;
 use crate::train::{Reducer, Stepper, Sums};
 use netcl_device::{Error, Result};
 use netcl_dist::{Group, Reduction, shard};
+use netcl_tensor::graph::Between;
 use netcl_tensor::ops::map::map_into;
 use netcl_tensor::tape::replace_in_place;
 use netcl_tensor::{DType, Device, Tensor, counted, detect_anomaly};
+use std::sync::Arc;
 
 /// A rank's images of each batch.
 pub(super) struct Part {
@@ -67,7 +71,11 @@ fn rows(count: usize, (ranks, rank): (usize, usize), paired: bool) -> Vec<usize>
 pub(super) struct Among {
     group: Group,
     part: Part,
-    reducer: Reducer,
+    reducer: Arc<Reducer>,
+    /// Whether ranks have devices or drivers of several kinds.
+    unlike: bool,
+    /// Of batch normalisation over all ranks.
+    statistics: Option<Arc<Statistics>>,
     /// Where gradients are summed, from the second step on.
     sums: Option<Sums>,
     update: Stepper,
@@ -80,13 +88,24 @@ impl Among {
     ///
     /// # Errors
     /// Those of the group and the device.
-    pub fn start(group: &Group, device: &Device, part: Part, graph: GraphMode) -> Result<Self> {
+    pub fn start(group: &Group, device: &Device, part: Part, config: &ClassifierConfig) -> Result<Self> {
+        let reducer = Arc::new(Reducer::start(group, device)?);
+        let c = device.capabilities();
+        let compiler = format!("{} {} {}", c.name, c.platform_version, c.driver_version);
+        let unlike = group.all_gather_bytes(compiler.as_bytes())?.windows(2).any(|two| two[0] != two[1]);
+        let shares = group.all_gather(&[part.share])?;
+        let statistics = match config.sync_batch_norm {
+            true => Some(Arc::new(Statistics::new(&reducer, device, group.rank(), &shares)?)),
+            false => None,
+        };
         Ok(Self {
             group: group.clone(),
             part,
-            reducer: Reducer::start(group, device)?,
+            reducer,
+            unlike,
+            statistics,
             sums: None,
-            update: Stepper::without_plan(device, graph),
+            update: Stepper::without_plan(device, config.graph),
             asked: Next::GoOn,
         })
     }
@@ -115,14 +134,23 @@ impl Among {
         own: Next,
     ) -> Result<f32> {
         let (share, device) = (self.part.share, &classifier.device);
+        let statistics = self.statistics.clone();
         let pass = |backward: &dyn Fn(&Tensor) -> Result<()>| {
-            detect_anomaly(anomalies, || {
+            let forward_backward = || {
                 let tag = device.tag("activations");
                 let loss = loss(classifier, config, inputs)?.mul_scalar(share)?;
                 drop(tag);
                 let _tag = device.tag("gradients");
                 backward(&loss)?;
                 Ok(loss.detach())
+            };
+            detect_anomaly(anomalies, || match &statistics {
+                Some(own) => {
+                    own.begin();
+                    let ranks: Arc<dyn Ranks> = own.clone();
+                    together(&ranks, forward_backward)
+                }
+                None => forward_backward(),
             })
         };
         let loss = match &self.sums {
@@ -139,22 +167,61 @@ impl Among {
             Some(sums) => {
                 sums.begin()?;
                 let params: Vec<Tensor> = optimizer.params().cloned().collect();
-                let parts: Vec<&Tensor> = sums.buckets().iter().collect();
                 let replaced = || pass(&|loss| replace_in_place(&params, || optimizer.backward(loss)));
-                stepper.run_parts(replaced, &parts, |i| {
-                    let ready = device.mark()?;
-                    // Drivers hand over launches in batches; nobody waits for one that was not.
-                    device.flush()?;
-                    self.reducer.sum(parts[i].clone(), ready)
-                })?
+                self.summed(stepper, sums, replaced)?
             }
         };
-        let own_loss = self.reducer.finish(loss.clone())?;
+        let own_loss = self.reducer.finish(loss.clone(), device.mark()?)?;
         self.update.run(|| optimizer.apply().map(|()| loss.clone()))?;
         let mut sum = [own_loss];
         self.group.all_reduce(&mut sum, Reduction::Sum)?;
         self.ask(own)?;
         Ok(sum[0])
+    }
+
+    /// Makes a pass and begins the sums of its gradients.
+    fn summed(
+        &self,
+        stepper: &mut Stepper,
+        sums: &Sums,
+        mut pass: impl FnMut() -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let parts: Vec<&Tensor> = sums.buckets().iter().collect();
+        let begin = |i: usize| {
+            let ready = parts[i].device().mark()?;
+            // Drivers hand over launches in batches; nobody waits for one that was not.
+            parts[i].device().flush()?;
+            self.reducer.sum(parts[i].clone(), ready)
+        };
+        let Some(statistics) = &self.statistics else { return stepper.run_parts(pass, &parts, begin) };
+        // A replay stops where ranks exchange statistics, and where that is shows once it is captured.
+        if stepper.is_planned() {
+            stepper.prepare(&mut pass)?;
+        }
+        if stepper.is_planned() || parts.iter().any(|x| x.device().settings().exact_memory) {
+            stepper.stay_eager(Error::unsupported("capture: batch normalisation over all ranks"))?;
+        }
+        let uses = if stepper.is_captured() { statistics.stops(stepper)? } else { Vec::new() };
+        let before = &mut |i: usize| statistics.exchange(i);
+        let (uses, done) = (&uses[..], &mut |_: usize| Ok(()));
+        let loss = stepper.run_between(pass, &mut Between { uses, before, parts: &[], done })?;
+        // Behind the last statistics: all ranks exchange everything in the same order.
+        (0..parts.len()).try_for_each(begin)?;
+        Ok(loss)
+    }
+
+    /// Where devices or drivers of several kinds make the update, and may round it differently, gives all ranks the state of rank 0, which is that
+    /// of its checkpoint: a run that goes on from there is this one. All ranks call it, after the same step.
+    ///
+    /// # Errors
+    /// Those of the group and the device.
+    pub fn same_state(&self, classifier: &Classifier, optimizer: &Optimizer) -> Result<()> {
+        if !self.unlike {
+            return Ok(());
+        }
+        let moments = optimizer.state_parts()?.into_iter().map(|part| part.tensor);
+        let mut all = classifier.state().into_iter().map(|(_, tensor)| tensor).chain(moments);
+        all.try_for_each(|tensor| self.group.broadcast_tensor(&tensor, 0))
     }
 
     /// Gives all ranks the running statistics of rank 0.

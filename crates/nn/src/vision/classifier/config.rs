@@ -39,6 +39,9 @@ pub struct ClassifierConfig {
     /// Parameter a of the distribution Beta(a, a) that says how much of each other image is mixed into one while training, up to 1; 0 for none.
     #[serde(default)]
     pub mixup: f64,
+    /// Whether batch normalisation takes the images of all ranks, of several that train together, and not each rank's own.
+    #[serde(default)]
+    pub sync_batch_norm: bool,
     /// Images are moved by up to so many pixels while training, anew every time.
     pub shift: usize,
     /// Whether images are mirrored at random while training.
@@ -144,6 +147,7 @@ impl ClassifierConfig {
             betas: [0.9, 0.99],
             label_smoothing: 0.0,
             mixup: 0.0,
+            sync_batch_norm: false,
             shift: 2,
             mirror: false,
             seed: 1337,

@@ -13,6 +13,7 @@ mod pictures;
 mod ranks;
 mod report;
 mod resume;
+mod statistics;
 mod train;
 
 pub use batches::Scaling;

@@ -59,7 +59,8 @@ fn begun<'a>(
     };
     let restored = group.all_succeed(restored)?;
     agree(group, config, &run)?;
-    run.among = Some(Among::start(group, device, part, run.stepper.mode())?);
+    let own = ClassifierConfig { graph: run.stepper.mode(), ..config.clone() };
+    run.among = Some(Among::start(group, device, part, &own)?);
     for (_, tensor) in run.classifier.state() {
         group.broadcast_tensor(&tensor, 0)?;
     }

@@ -6,7 +6,7 @@ use crate::schedule::{LearningRate, Schedule};
 use netcl_device::{Error, Result};
 
 /// All keys of a classifier's `config.toml`. Images may lie elsewhere, but have to be the same.
-pub const RESUME: [(&str, Change); 20] = [
+pub const RESUME: [(&str, Change); 21] = [
     ("preset", Change::Fixed),
     ("network", Change::Fixed),
     ("batch", Change::Fixed),
@@ -20,6 +20,7 @@ pub const RESUME: [(&str, Change); 20] = [
     ("weight_decay", Change::Free),
     ("betas", Change::Free),
     ("label_smoothing", Change::Free),
+    ("sync_batch_norm", Change::Free),
     ("mixup", Change::Free),
     ("shift", Change::Free),
     ("mirror", Change::Free),

@@ -545,6 +545,9 @@ impl<'a> Run<'a> {
 
     /// Writes a checkpoint of the steps done while training goes on, or at once if the host has no memory for a copy.
     fn save(&mut self, folder: &RunFolder<Epoch>, best: bool, watch: &mut Watch<'_>) -> Result<()> {
+        if let Some(among) = &self.among {
+            among.same_state(&self.classifier, &self.optimizer)?;
+        }
         if !self.leads() {
             return Ok(());
         }

@@ -1,0 +1,245 @@
+//! Small vectors between a device and the host: several ways to read one and to write its sums, of which the quickest here is used.
+//!
+//! What such a copy takes is not the bytes but how the driver starts it and how the host learns of its end, and drivers differ in both. So the
+//! ways are rows of two tables, each rank measures them on its device when a [`Relay`](super::Relay) is made, and takes the quickest. All
+//! bring the same bits, so ranks may take different ones.
+
+use netcl_device::driver::Event;
+use netcl_device::{Device, Pinned, Result, SharedMemory};
+use netcl_tensor::{DType, Tensor};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes of a vector that is exchanged by messages and summed on the host.
+pub(super) const SMALL: usize = 32 << 10;
+/// How long the host asks for the end of a copy before it sleeps, where it has cores for that: about two pieces of a long vector.
+pub(super) const AWAKE: Duration = Duration::from_micros(500);
+/// Vectors that may be on their way to the device while the next one is written.
+const SLOTS: usize = 4;
+/// Bytes of the vector that ways are measured with, and how often.
+const PROBE: usize = 4 << 10;
+const ROUNDS: usize = 9;
+/// A later row of a table is taken where it needs at most this part of the time.
+const QUICKER: f64 = 0.95;
+
+/// A way to read a vector once the queue in use has come to it.
+struct ReadWay {
+    name: &'static str,
+    /// Whether it takes a core while it waits.
+    awake: bool,
+    run: fn(&Small, &Tensor, &mut Vec<u8>) -> Result<()>,
+}
+
+/// A way to write a vector where the queue in use is.
+struct WriteWay {
+    name: &'static str,
+    run: fn(&mut Small, &Tensor, &[u8]) -> Result<Option<Event>>,
+}
+
+const READS: [ReadWay; 3] = [
+    ReadWay { name: "blocking", awake: false, run: |_, x, data| x.to_bytes().map(|bytes| *data = bytes) },
+    ReadWay {
+        name: "page-locked, waiting",
+        awake: false,
+        run: |small, x, data| small.read_pinned(x, Duration::ZERO, data),
+    },
+    ReadWay {
+        name: "page-locked, awake",
+        awake: true,
+        run: |small, x, data| small.read_pinned(x, AWAKE, data),
+    },
+];
+
+const WRITES: [WriteWay; 3] = [
+    WriteWay { name: "staged", run: |_, x, data| x.write_bytes(0, data).map(|()| None) },
+    WriteWay { name: "page-locked", run: |small, x, data| small.write_pinned(x, data).map(Some) },
+    WriteWay {
+        name: "at once",
+        run: |_, x, data| x.device().upload_now(x.storage(), start(x), data).map(|()| None),
+    },
+];
+
+/// What a way to read or to write small vectors takes on this device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WayTime {
+    /// `read` or `write`.
+    pub what: &'static str,
+    /// What it is called.
+    pub name: &'static str,
+    /// Median time of a vector of 4 KiB until it is there, behind a fill; of a write with a read behind it.
+    pub time: Duration,
+    /// Whether it is the one in use.
+    pub used: bool,
+}
+
+/// A rank's memory for small vectors, and the ways in use.
+pub(super) struct Small {
+    device: Device,
+    /// A vector that is read, and `SLOTS` that are written.
+    host: Pinned,
+    /// Until when a slot is read by the device.
+    busy: [Option<Event>; SLOTS],
+    next: usize,
+    read: usize,
+    write: usize,
+    times: Vec<WayTime>,
+}
+
+impl Small {
+    /// Memory for one rank, and the quickest ways; `awake` are allowed where cores suffice.
+    pub fn new(device: &Device, awake: bool) -> Result<Self> {
+        let host = device.pin(&Arc::new(SharedMemory::new((1 + SLOTS) * SMALL)?));
+        let (busy, times) = (std::array::from_fn(|_| None), Vec::new());
+        let mut small = Self { device: device.clone(), host, busy, next: 0, read: 0, write: 0, times };
+        small.measure(awake)?;
+        Ok(small)
+    }
+
+    /// What ways take here.
+    pub fn times(&self) -> &[WayTime] {
+        &self.times
+    }
+
+    /// The bytes of contiguous `x`, once the queue that this thread's commands go into has come to it.
+    pub fn read(&self, x: &Tensor) -> Result<Vec<u8>> {
+        let mut data = Vec::new();
+        (READS[self.read].run)(self, x, &mut data)?;
+        Ok(data)
+    }
+
+    /// Replaces the bytes of contiguous `x` for what comes next in the queue; when they are there, if the driver says so.
+    pub fn write(&mut self, x: &Tensor, data: &[u8]) -> Result<Option<Event>> {
+        (WRITES[self.write].run)(self, x, data)
+    }
+
+    fn read_pinned(&self, x: &Tensor, awake: Duration, data: &mut Vec<u8>) -> Result<()> {
+        let bytes = bytes(x);
+        let there = self.device.download_into((x.storage(), start(x)), (&self.host, 0), bytes)?;
+        self.device.flush()?;
+        self.device.wait_awake(&there, awake)?;
+        data.resize(bytes, 0);
+        self.host.memory().read(0, data)
+    }
+
+    fn write_pinned(&mut self, x: &Tensor, data: &[u8]) -> Result<Event> {
+        let slot = self.next;
+        self.next = (slot + 1) % SLOTS;
+        if let Some(busy) = self.busy[slot].take() {
+            self.device.wait(&busy)?;
+        }
+        let at = (1 + slot) * SMALL;
+        self.host.memory().write(at, data)?;
+        let there = self.device.upload_from((&self.host, at), (x.storage(), start(x)), data.len())?;
+        self.device.flush()?;
+        self.busy[slot] = Some(there.clone());
+        Ok(there)
+    }
+
+    fn measure(&mut self, awake: bool) -> Result<()> {
+        let x = Tensor::zeros(&self.device, [PROBE / 4], DType::F32)?;
+        let mut found = Vec::new();
+        for (i, way) in READS.iter().enumerate().filter(|(_, way)| awake || !way.awake) {
+            let mut data = Vec::new();
+            let time = median(|| {
+                self.device.fill(x.storage(), &[0])?;
+                let begun = Instant::now();
+                (way.run)(self, &x, &mut data).map(|()| begun.elapsed())
+            })?;
+            found.push((i, time));
+        }
+        self.read = quickest(&found);
+        self.note("read", &READS.map(|way| way.name), &found, self.read);
+        let (mut found, data) = (Vec::new(), [0; PROBE]);
+        for (i, way) in WRITES.iter().enumerate() {
+            let time = median(|| {
+                self.device.fill(x.storage(), &[0])?;
+                let begun = Instant::now();
+                (way.run)(self, &x, &data)?;
+                self.read(&x).map(|_| begun.elapsed())
+            })?;
+            found.push((i, time));
+        }
+        self.write = quickest(&found);
+        self.note("write", &WRITES.map(|way| way.name), &found, self.write);
+        tracing::debug!("small vectors of {}: {:?}", self.device.capabilities().id, self.times);
+        Ok(())
+    }
+
+    fn note(&mut self, what: &'static str, names: &[&'static str], found: &[(usize, Duration)], used: usize) {
+        let time =
+            |(i, time): &(usize, Duration)| WayTime { what, name: names[*i], time: *time, used: *i == used };
+        self.times.extend(found.iter().map(time));
+    }
+}
+
+/// The number of the quickest row; an earlier one where the difference is small.
+fn quickest(found: &[(usize, Duration)]) -> usize {
+    let better = |best: (usize, Duration), next: &(usize, Duration)| {
+        if next.1.as_secs_f64() < QUICKER * best.1.as_secs_f64() { *next } else { best }
+    };
+    let Some((first, rest)) = found.split_first() else { return 0 };
+    rest.iter().fold(*first, better).0
+}
+
+/// The median of several times; the first is not counted.
+fn median(mut once: impl FnMut() -> Result<Duration>) -> Result<Duration> {
+    once()?;
+    let mut times = (0..ROUNDS).map(|_| once()).collect::<Result<Vec<_>>>()?;
+    times.sort();
+    Ok(times[ROUNDS / 2])
+}
+
+fn bytes(x: &Tensor) -> usize {
+    x.count() * x.dtype().size()
+}
+
+/// Where contiguous `x` begins in its buffer, in bytes.
+fn start(x: &Tensor) -> usize {
+    x.layout().offset * x.dtype().size()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netcl_tensor::suite::test_device;
+
+    /// Every way to read with every way to write, of parts of a buffer, more of them than there are slots.
+    #[test]
+    fn all_ways_bring_the_same_bytes() {
+        for device in [test_device().unwrap(), Device::open("sim", &Default::default()).unwrap()] {
+            let mut small = Small::new(&device, true).unwrap();
+            assert_eq!(small.times().iter().filter(|way| way.used).count(), 2);
+            assert_eq!(small.times().len(), READS.len() + WRITES.len());
+            let whole = Tensor::zeros(&device, [2000], DType::F32).unwrap();
+            for (read, write) in (0..READS.len()).flat_map(|r| (0..WRITES.len()).map(move |w| (r, w))) {
+                (small.read, small.write) = (read, write);
+                for round in 0..2 * SLOTS {
+                    let x = whole.window(7 + round, [1000]).unwrap();
+                    let data: Vec<u8> = (0..4000).map(|i| (i * 7 + round + read + write) as u8).collect();
+                    small.write(&x, &data).unwrap();
+                    assert!(
+                        small.read(&x).unwrap() == data,
+                        "{} and {}",
+                        READS[read].name,
+                        WRITES[write].name
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_later_way_has_to_be_clearly_quicker() {
+        let us = Duration::from_micros;
+        assert_eq!(quickest(&[(0, us(100)), (1, us(96)), (2, us(80))]), 2);
+        assert_eq!(quickest(&[(0, us(100)), (1, us(96)), (2, us(97))]), 0);
+        assert_eq!(quickest(&[(0, us(100)), (2, us(50))]), 2);
+    }
+
+    /// Waiting awake is no way where cores are few.
+    #[test]
+    fn without_cores_nobody_waits_awake() {
+        let small = Small::new(&test_device().unwrap(), false).unwrap();
+        assert!(small.times().iter().all(|way| !way.name.contains("awake")));
+    }
+}
