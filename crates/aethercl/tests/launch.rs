@@ -111,3 +111,62 @@ fn checks_change_neither_counters_nor_results() {
     assert_eq!((plain.2, checked.2), (32, 32));
     assert_eq!(plain, checked);
 }
+
+/// Counters of 32 work-items of `k(z, x)` over 32 * 64 floats each.
+fn counted(text: &str) -> aethercl::counters::Counters {
+    let program = build(text);
+    let memory = Memory::new(1 << 20);
+    let [z, x] = ["z", "x"].map(|tag| upload(&memory, tag, &[1.0; 32 * 64]));
+    let bytes = 32 * 64 * 4;
+    let args = [
+        Arg::Buffer { address: z, bytes, access: Access::Write },
+        Arg::Buffer { address: x, bytes, access: Access::Read },
+    ];
+    let options = LaunchOptions { counters: true, ..LaunchOptions::default() };
+    program.launch(&memory, "k", &args, NdRange::line(32, 32), &options).unwrap().counters
+}
+
+/// A load stays behind a store that may be to the same address, which `restrict` rules out for other pointers.
+#[test]
+fn loads_wait_for_stores_that_may_alias() {
+    let copy = |restrict: &str| {
+        counted(&format!(
+            "kernel void k(global float *{restrict} z, global const float *{restrict} x) {{
+               uint i = get_global_id(0);
+               for (uint n = 0; n < 64 + (uint)(x[0] > 5.0f); n++) z[n * 32 + i] = x[n * 32 + i] + 1.0f;
+             }}"
+        ))
+    };
+    let (apart, together) = (copy("restrict").chain.global_loads, copy("").chain.global_loads);
+    assert!((16..=18).contains(&apart), "{apart}: four loads of a loop are on their way at a time");
+    assert!((64..=66).contains(&together), "{together}: one after the other");
+    let sum = "kernel void k(global float *restrict z, global const float *restrict x) {
+      uint i = get_global_id(0);
+      for (uint n = 0; n < 64; n++) z[i] += x[n * 32 + i];
+    }";
+    let sum = counted(sum).chain.global_loads;
+    assert!((64..=65).contains(&sum), "{sum}: each sum begins with the one before");
+}
+
+/// `*(a + i)` is `a[i]`: an array that is used so needs no memory.
+#[test]
+fn sums_of_arrays_and_indices_keep_arrays_in_registers() {
+    for element in ["*(a + 1)", "*(1 + a)", "a[1]", "1[a]"] {
+        let c = counted(&format!(
+            "kernel void k(global float *z, global const float *x) {{
+               float a[2]; *(a + 0) = x[get_global_id(0)]; {element} = 2.0f;
+               for (int n = 0; n < 8; n++) *(a + 0) += {element};
+               z[get_global_id(0)] = *(a + 0);
+             }}"
+        ));
+        assert_eq!((c.operations.load_private, c.operations.store_private), (0, 0), "{element}");
+    }
+    // An index that is not known needs memory, and a sum that is no element is none.
+    let c = counted(
+        "kernel void k(global float *z, global const float *x) {
+           float a[2] = { 1.0f, 2.0f };
+           z[get_global_id(0)] = *(a + ((int)x[get_global_id(0)] & 1)) + *(1 + (a + 0));
+         }",
+    );
+    assert!(c.operations.load_private > 0);
+}

@@ -93,6 +93,19 @@ fn volatile_flags_of_many_groups_are_waited_for() {
     assert_eq!(run(text, 100, &options("none")).unwrap().0, 42);
 }
 
+/// Groups that take turns all end late. Each has the time limit for itself.
+#[test]
+fn groups_that_compute_for_long_do_not_count_as_hanging_because_of_the_others() {
+    let text = "kernel void k(global uint *data, global int *flag) {
+      uint x = get_global_id(0);
+      for (uint i = 0; i < 100000u + flag[0]; i++) x = x * 1664525u + 1013904223u;
+      data[get_global_id(0)] = x;
+    }";
+    let mut x = 0u32;
+    (0..100_000).for_each(|_| x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
+    assert_eq!(run(text, 100, &options("none")).unwrap().0, x);
+}
+
 #[test]
 fn what_never_comes_is_named() {
     let text = BACKWARDS.replace("get_global_size(0) - 1", "get_global_size(0)");

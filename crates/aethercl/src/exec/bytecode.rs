@@ -387,6 +387,8 @@ pub struct Code {
     pub local_objects: Vec<Object>,
     /// Parameters in order.
     pub parameters: Vec<Parameter>,
+    /// By parameter: a pointer declared `restrict`.
+    pub restricted: Vec<bool>,
     /// The mask of work-items that returned.
     pub returned: Slot,
     /// Smallest access to shared memory in bytes: what a race check must tell apart.

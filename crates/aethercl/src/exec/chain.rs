@@ -1,7 +1,9 @@
 //! The critical path of a work-group: its latency on a machine with unlimited issue width.
 //!
 //! Each register has the length of the dependency chain that produced its value. A barrier depends on everything before it, and
-//! instructions after a branch depend on its condition. Independent loads overlap, as compilers schedule them. In a loop the overlap is
+//! instructions after a branch depend on its condition. A load of global memory also depends on the operands of the stores before it: a compiler does
+//! not move it in front of a store that may be to the same address, as any may be but those by another pointer where one of the two is `restrict`, and work-items
+//! execute in order. Other loads overlap, as compilers schedule them. In a loop the overlap is
 //! limited to 16 bytes in flight for each load instruction and lane, which is about how far compilers unroll.
 
 use super::bytecode::{Address, Code, File, Inst, READ, Reg, WRITE};
@@ -43,6 +45,14 @@ pub struct Chains {
     longest: Chain,
     /// For each load instruction: the chains of its latest executions, newest last.
     rounds: Vec<Vec<Chain>>,
+    /// The longest chain of a store to global memory since the group started, by the argument that its address came from.
+    stored: Vec<(Option<usize>, Chain)>,
+}
+
+/// Whether accesses by pointers from these arguments may be to the same address, as far as a compiler knows.
+fn may_alias(code: &Code, a: Option<usize>, b: Option<usize>) -> bool {
+    let restricted = |x: Option<usize>| x.is_some_and(|i| code.restricted.get(i) == Some(&true));
+    a == b || !(restricted(a) || restricted(b))
 }
 
 impl Chains {
@@ -63,6 +73,7 @@ impl Chains {
         self.rounds.iter_mut().for_each(Vec::clear);
         self.rounds.resize_with(code.addresses.len(), Vec::new);
         (self.floor, self.longest) = (Chain::default(), Chain::default());
+        self.stored.clear();
     }
 
     /// Adds the group's chain to the sum.
@@ -117,8 +128,15 @@ impl Chains {
         }
     }
 
-    /// An executed instruction, which counts as `weight` instructions of the device.
-    pub fn instruction(&mut self, inst: &Inst, code: &Code, weight: u64, special: bool) {
+    /// An executed instruction, which counts as `weight` instructions of the device. `argument` is the one that the address of an access to global memory
+    /// came from.
+    pub fn instruction(
+        &mut self,
+        inst: &Inst,
+        code: &Code,
+        (weight, special): (u64, bool),
+        argument: Option<usize>,
+    ) {
         let mut chain = self.floor;
         reads(inst, code, |r| {
             if let Some(c) = self.of(r) {
@@ -127,7 +145,20 @@ impl Chains {
         });
         match *inst {
             Inst::Load { ty, count, list, address, .. } => {
+                if is_global(code, address) {
+                    let before = self.stored.iter().filter(|(by, _)| may_alias(code, *by, argument));
+                    chain = before.fold(chain, |longest, (_, c)| longest.or(*c));
+                }
                 self.load(chain, code, (ty.size(), count, list), address)
+            }
+            Inst::Store { address, .. } => {
+                chain.operations += weight;
+                if is_global(code, address) {
+                    match self.stored.iter_mut().find(|(by, _)| *by == argument) {
+                        Some((_, longest)) => *longest = longest.or(chain),
+                        None => self.stored.push((argument, chain)),
+                    }
+                }
             }
             Inst::ReadImage { .. } => {
                 // Texture reads are assumed to have the latency of a load.
@@ -175,6 +206,11 @@ impl Chains {
             self.set(*to, chain);
         }
     }
+}
+
+/// Whether an address may be one of global memory.
+fn is_global(code: &Code, address: u32) -> bool {
+    matches!(code.addresses[address as usize].space, None | Some(Space::Global))
 }
 
 /// Registers that an instruction reads.

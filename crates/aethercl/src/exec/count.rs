@@ -228,8 +228,15 @@ impl Counting {
         self.at = pc.min(self.tallies.len() - 1);
     }
 
-    /// An instruction that is about to run.
-    pub fn instruction(&mut self, pc: usize, inst: &Inst, code: &Code, mask: &Mask, items: usize) {
+    /// An instruction that is about to run; with the argument that the address of an access to global memory came from.
+    pub fn instruction(
+        &mut self,
+        pc: usize,
+        (code, argument): (&Code, Option<usize>),
+        mask: &Mask,
+        items: usize,
+    ) {
+        let inst = &code.insts[pc];
         let active = mask.count() as u64;
         if active == 0 {
             return;
@@ -245,7 +252,8 @@ impl Counting {
             return;
         }
         let weight = weight(inst);
-        self.chains.instruction(inst, code, weight, matches!(class(inst), Class::Special));
+        let special = matches!(class(inst), Class::Special);
+        self.chains.instruction(inst, code, (weight, special), argument);
         let uniform = match inst {
             _ if is_access(inst) => false,
             Inst::JumpIf { .. } => true,

@@ -11,9 +11,13 @@ use crate::launch::{LaunchOptions, NdRange};
 use crate::memory::{Allocation, Saved};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Work-items for each thread: with fewer, starting the thread costs more than it saves.
 const ITEMS_PER_THREAD: u64 = 2048;
+
+/// Time of the work-groups that are left, by that of the first one, for which more threads are started.
+const WORTH_THREADS: Duration = Duration::from_millis(1);
 
 /// Maximum number of work-groups that get a thread each because they may wait for one another.
 const MOST_TOGETHER: u64 = 64;
@@ -85,14 +89,17 @@ pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions)
     let together = shared.together && picked.run == picked.groups && picked.run <= MOST_TOGETHER;
     // Too many work-groups for a thread each: one thread runs them in turns.
     let turns = shared.together && !whole(options);
+    let most = (options.threads.max(1) as u64).min(picked.run.max(1));
     let threads = match (together, alone || turns) {
-        (true, _) => picked.run,
-        (false, true) => 1,
-        (false, false) => (options.threads.max(1) as u64).min(useful),
+        (true, _) => Threads::all(picked.run),
+        (false, true) => Threads::all(1),
+        // Under checks memory is saved before several threads run, which pays for many work-items only.
+        (false, false) if checks.any() => Threads::all(most.min(useful)),
+        (false, false) => Threads { first: most.min(useful), most },
     };
     // Waiting work-groups cannot run one after another.
-    let in_order = if together { threads } else { 1 };
-    let mut results = if threads > 1 && checks.any() {
+    let in_order = if together { threads } else { Threads::all(1) };
+    let mut results = if threads.most > 1 && checks.any() {
         let saved = save(shared, checks.contract);
         let results = on_threads(shared, &picked, options, threads);
         // After a timeout the second run would take as long again.
@@ -139,41 +146,81 @@ pub fn save<'a>(shared: &'a Shared<'_>, contract: bool) -> Vec<(&'a Allocation, 
     buffers.map(save).collect()
 }
 
+/// Threads of a launch.
+#[derive(Clone, Copy)]
+struct Threads {
+    /// Those that are started at once.
+    first: u64,
+    /// Those that there are once the first work-group has taken long.
+    most: u64,
+}
+
+impl Threads {
+    fn all(n: u64) -> Threads {
+        Threads { first: n, most: n }
+    }
+}
+
 /// Runs the work-groups on so many threads.
-fn on_threads(shared: &Shared<'_>, picked: &Picked, options: &LaunchOptions, threads: u64) -> Results {
+fn on_threads(shared: &Shared<'_>, picked: &Picked, options: &LaunchOptions, threads: Threads) -> Results {
     let lanes = shared.range[2].iter().product::<u64>();
     let fresh = || {
         let observer = Observer::new(&options.checks, (options.counters, options.lines), shared);
         Group::new(shared, lanes as usize, observer)
     };
-    if threads == 1 && !whole(options) {
+    if threads.most == 1 && !whole(options) {
         let ended = in_turns(shared, picked.run, |number| picked.group(number), fresh);
         let Ended { printed, stopped, awaited, looked } = ended;
         return Results { stopped, printed, looked, awaited };
     }
-    let next = AtomicU64::new(0);
-    let results: Mutex<Results> = Mutex::default();
-    let work = || {
-        let mut group = fresh();
+    let deal = Deal { picked, threads, next: AtomicU64::new(0), results: Mutex::default() };
+    std::thread::scope(|scope| {
+        let deal = &deal;
+        let fresh = &fresh;
+        let start = |n: u64| (0..n).for_each(|_| drop(scope.spawn(move || deal.work(fresh(), || ()))));
+        start(threads.first - 1);
+        let begun = Instant::now();
+        deal.work(fresh(), || {
+            let left = u32::try_from(picked.run - threads.first).unwrap_or(u32::MAX);
+            if begun.elapsed().saturating_mul(left) > WORTH_THREADS {
+                start(threads.most - threads.first);
+            }
+        });
+    });
+    deal.results.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Work-groups that threads take one after the other.
+struct Deal<'a> {
+    picked: &'a Picked,
+    threads: Threads,
+    next: AtomicU64,
+    results: Mutex<Results>,
+}
+
+impl Deal<'_> {
+    /// Takes and runs work-groups until there are none; calls `after_first` behind the first one.
+    fn work(&self, mut group: Group<'_>, after_first: impl FnOnce()) {
+        let mut after_first = Some(after_first);
         loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= picked.run {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            if number >= self.picked.run {
                 break;
             }
-            group.start(picked.group(number));
+            group.start(self.picked.group(number));
             let mut place = group.begin();
             let ended = group.run(&mut place);
             let text = group.take_printed();
             if ended.is_err() || !text.is_empty() {
-                let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
                 results.printed.push((number, text));
                 if let Err(stop) = ended {
-                    next.store(picked.run, Ordering::Relaxed);
+                    self.next.store(self.picked.run, Ordering::Relaxed);
                     if results.stopped.is_none_or(|(earlier, _)| number < earlier) {
                         results.stopped = Some((number, stop));
                         let (begun, observer) = (number + 1, group.take_observer());
                         let told = |(pc, mut details): (usize, Details)| {
-                            details.message += &beside(threads, begun, picked.run);
+                            details.message += &beside(self.threads.most, begun, self.picked.run);
                             (pc, details)
                         };
                         results.awaited = group.awaited(&mut place).map(told);
@@ -181,23 +228,19 @@ fn on_threads(shared: &Shared<'_>, picked: &Picked, options: &LaunchOptions, thr
                     }
                 }
             }
+            if let Some(call) = after_first.take() {
+                call();
+            }
         }
         if let Some(observer) = group.take_observer() {
             let looked = observer.finish();
-            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
             results.looked = Some(match results.looked.take() {
                 Some(others) => others.and(looked),
                 None => looked,
             });
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(work);
-        }
-        work();
-    });
-    results.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Passes each instruction to the checks and counters before it is executed.
 
-use super::bytecode::{Address, AtomicOp, Inst, MemType, Reg};
+use super::bytecode::{Address, AtomicOp, File, Inst, MemType, Reg};
 use super::group::Group;
 use super::observer::Observer;
 use crate::check::{Access, Context, Kind, Touch, Whole};
@@ -26,13 +26,25 @@ impl Group<'_> {
         self.observer = Some(o);
     }
 
+    /// The argument that the address of a load or a store came from, as far as its first work-item tells.
+    fn argument_of(&self, inst: &Inst) -> Option<usize> {
+        let (Inst::Load { address, .. } | Inst::Store { address, .. }) = *inst else { return None };
+        let base = self.shared.code.addresses[address as usize].base;
+        let value = match base.file {
+            File::Uniform => self.uniforms[base.index as usize],
+            File::Long => self.lane_value(base, self.mask.lanes().next()?),
+            File::Word => return None,
+        };
+        (address::space(value) == Space::Global).then(|| address::argument(value))?
+    }
+
     /// Called before each instruction.
     pub(super) fn observe(&mut self, pc: usize) {
         let Some(mut o) = self.observer.take() else { return };
         let code = self.shared.code;
         let inst = &code.insts[pc];
         if let Some(counting) = &mut o.counting {
-            counting.instruction(pc, inst, code, &self.mask, self.items);
+            counting.instruction(pc, (code, self.argument_of(inst)), &self.mask, self.items);
         }
         if !self.mask.is_empty() {
             match *inst {

@@ -9,7 +9,7 @@ use super::observer::Looked;
 use super::run::{Place, Stop};
 use super::shared::Shared;
 use crate::check::Details;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Instructions that a work-group executes before others are started. Few kernels have work-groups that long.
 const ALONE: u64 = 1 << 18;
@@ -27,6 +27,8 @@ struct Resident<'a> {
     group: Group<'a>,
     place: Place,
     number: u64,
+    /// Time that it ran, without that of others between its slices.
+    ran: Duration,
 }
 
 /// Result of all work-groups.
@@ -60,16 +62,17 @@ pub fn in_turns<'a>(
             let mut group = idle.pop().unwrap_or_else(&fresh);
             group.start(id(next));
             let place = group.begin();
-            residents.push(Resident { group, place, number: next });
+            residents.push(Resident { group, place, number: next, ran: Duration::ZERO });
             next += 1;
         }
         if residents.is_empty() {
             break;
         }
         let turn = if wanted == 1 { ALONE } else { TURN };
-        let deadline = shared.max_time.and_then(|t| progress.checked_add(t));
         let before = residents.len();
-        match pass(&mut residents, &mut idle, (turn, deadline), &mut out.printed) {
+        let passed = pass(&mut residents, &mut idle, (turn, shared.max_time), &mut out.printed)
+            .and_then(|()| stuck(&mut residents, shared.max_time, &mut progress));
+        match passed {
             Ok(()) if residents.len() < before => progress = Instant::now(),
             Ok(()) if next < count && wanted < most => wanted = (2 * wanted).min(most),
             Ok(()) => {}
@@ -119,13 +122,16 @@ fn keep(out: &mut Ended, group: &mut Group<'_>) {
 fn pass<'a>(
     residents: &mut Vec<Resident<'a>>,
     idle: &mut Vec<Group<'a>>,
-    (turn, deadline): (u64, Option<Instant>),
+    (turn, most): (u64, Option<Duration>),
     printed: &mut Vec<(u64, String)>,
 ) -> Result<(), (usize, Stop)> {
     let mut at = 0;
     while at < residents.len() {
-        let Resident { group, place, number } = &mut residents[at];
+        let Resident { group, place, number, ran } = &mut residents[at];
+        let begun = Instant::now();
+        let deadline = most.and_then(|t| begun.checked_add(t.saturating_sub(*ran)));
         let ended = group.go_on(place, turn, deadline);
+        *ran += begun.elapsed();
         let text = group.take_printed();
         if !text.is_empty() {
             match printed.iter_mut().find(|(of, _)| of == number) {
@@ -135,15 +141,31 @@ fn pass<'a>(
         }
         if ended.map_err(|stop| (at, stop))? {
             idle.push(residents.remove(at).group);
+        } else if most.is_some_and(|t| *ran >= t) {
+            return Err((at, Stop::Time(group.span(place))));
         } else {
             at += 1;
         }
     }
-    let late = deadline.is_some_and(|d| Instant::now() >= d);
-    match residents.first() {
-        Some(first) if late => Err((0, Stop::Time(first.group.span(&first.place)))),
-        _ => Ok(()),
+    Ok(())
+}
+
+/// Where no work-group has ended for as long as one may take: an error if each of them waits, which would take that long for each of them to find out.
+fn stuck(
+    residents: &mut [Resident<'_>],
+    most: Option<Duration>,
+    progress: &mut Instant,
+) -> Result<(), (usize, Stop)> {
+    if residents.is_empty() || most.is_none_or(|t| progress.elapsed() < t) {
+        return Ok(());
     }
+    for (at, Resident { group, place, .. }) in residents.iter_mut().enumerate() {
+        if !group.polls(place).map_err(|stop| (at, stop))? {
+            *progress = Instant::now();
+            return Ok(());
+        }
+    }
+    Err((0, Stop::Time(residents[0].group.span(&residents[0].place))))
 }
 
 /// Maximum number of resident work-groups for this launch.

@@ -3,7 +3,7 @@
 use super::bytecode::{AtomicOp, Inst, MemType};
 use super::group::Group;
 use super::observe::context;
-use super::run::Place;
+use super::run::{Place, Stop};
 use crate::check::Details;
 use crate::memory::address::{self, Space};
 
@@ -29,28 +29,39 @@ impl Group<'_> {
     /// details of a finding. Executes instructions, so memory contents are unspecified afterwards.
     pub(super) fn awaited(&mut self, place: &mut Place) -> Option<(usize, Details)> {
         self.observer = None;
-        let mut words: Vec<Word> = Vec::new();
         // Asynchronous copies count each element, so tracing may end earlier.
         place.steps = u64::from(FOLLOWED);
+        let word = self.polled(place).ok()??;
+        Some((word.pc, self.tells(&word)))
+    }
+
+    /// Goes on for a while; returns whether it only reads the same unchanged words of global memory.
+    pub(super) fn polls(&mut self, place: &mut Place) -> Result<bool, Stop> {
+        self.polled(place).map(|word| word.is_some())
+    }
+
+    /// Goes on until a word was polled; none where it does something else, or ends.
+    fn polled(&mut self, place: &mut Place) -> Result<Option<Word>, Stop> {
+        let mut words: Vec<Word> = Vec::new();
         for _ in 0..FOLLOWED {
-            if let Some(word) = self.looks_at(place.pc)? {
+            let Some(read) = self.looks_at(place.pc) else { return Ok(None) };
+            if let Some(word) = read {
                 match words.iter().position(|w| (w.pc, w.at) == (word.pc, word.at)) {
                     Some(i) if words[i].held == word.held => words[i].times += 1,
                     // The value changes, so the loop makes progress.
-                    Some(_) => return None,
+                    Some(_) => return Ok(None),
                     None if words.len() < WORDS => words.push(word),
-                    None => return None,
+                    None => return Ok(None),
                 }
             }
-            if self.go_on(place, 1, None).ok()? {
-                return None;
+            if matches!(self.shared.code.insts[place.pc], Inst::End) || self.go_on(place, 1, None)? {
+                return Ok(None);
             }
             if words.iter().any(|w| w.times >= ROUNDS) {
                 break;
             }
         }
-        let word = words.into_iter().find(|w| w.times >= ROUNDS)?;
-        Some((word.pc, self.tells(&word)))
+        Ok(words.into_iter().find(|w| w.times >= ROUNDS))
     }
 
     /// The word of global memory that the next instruction reads, if any; `None` if it writes global memory.

@@ -1,6 +1,7 @@
 //! Places: dereferences, elements, members, addresses.
 
 use super::convert::reinterpret;
+use super::scope::Entity;
 use super::swizzle::{lanes_named, lanes_of_place};
 use super::{Lvalue, Operand, Sema, fold};
 use crate::hir::{BinaryOp, Expr, ExprKind, Place, PlaceKind};
@@ -13,10 +14,29 @@ use crate::types::{Scalar, Type};
 pub(super) const LONG: Type = Type::Scalar(Scalar::I64);
 
 impl Sema<'_> {
-    /// `*p`.
+    /// `*p`. Where `p` is the sum of an array's name and an index, it is that element, and no pointer to the array has to exist.
     pub(super) fn dereference(&mut self, operand: &ast::Expr, span: Span) -> Option<Operand> {
+        if let ast::ExprKind::Binary("+", a, b) = &operand.kind {
+            for (array, index) in [(a, b), (b, a)] {
+                let Some(lvalue) = self.named_array(array) else { continue };
+                let index = self.rvalue(index)?;
+                if index.ty.is_integer() {
+                    return self.array_element(lvalue, fold::convert(index, LONG), span).map(Operand::Place);
+                }
+            }
+        }
         let pointer = self.rvalue(operand)?;
         self.deref(pointer, span).map(Operand::Place)
+    }
+
+    /// The array variable that an expression names.
+    fn named_array(&mut self, e: &ast::Expr) -> Option<Lvalue> {
+        let ast::ExprKind::Name(name) = e.kind else { return None };
+        let Some(Entity::Local(_) | Entity::Global(_)) = self.lookup(name) else { return None };
+        match self.operand(e)? {
+            Operand::Place(lvalue) if matches!(lvalue.place.ty, Type::Array(_)) => Some(lvalue),
+            _ => None,
+        }
     }
 
     /// What a pointer points to.

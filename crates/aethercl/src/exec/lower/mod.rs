@@ -245,6 +245,7 @@ impl Lower<'_> {
                     Storage::Registers(_) => 0,
                 };
                 self.e.code.parameters.push(Parameter::Private { offset, bytes });
+                self.e.code.restricted.push(declared.is_restrict);
             }
         }
     }
@@ -254,6 +255,7 @@ impl Lower<'_> {
         let regs: Vec<Reg> = leaves.iter().map(|_| self.e.allocate(File::Uniform, true)).collect();
         let parts = leaves.iter().zip(&regs).map(|(l, r)| (l.offset, l.mem, *r)).collect();
         self.e.code.parameters.push(Parameter::Registers(parts));
+        self.e.code.restricted.push(declared.is_restrict);
         let value: Value = regs.iter().map(|r| Val::Reg(*r)).collect();
         let assigned = self.frame().info.is_assigned(local);
         if assigned && self.holds(Fact::Divergent(local)) {

@@ -1,0 +1,420 @@
+//! A kernel of a file with its arguments on a simulated GPU, as the command line describes it.
+
+use super::arg::{KernelArg, Sizes, offsets, sizes};
+use super::content::{Init, content};
+use super::number::Number;
+use super::report::{BufferReport, Report};
+use super::{fit, npy, page};
+use crate::out;
+use aethercl::machine::{Binding, Completion, Gpu, GpuError, KernelLaunch, Options};
+use aethercl::model::Profile;
+use aethercl::{
+    Access, ArgInfo, ArgKind, Checks, Includes, KernelInfo, LaunchOptions, NdRange, Program, Source,
+};
+use netcl::device::{check_writable, counted};
+use netcl::prelude::*;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is launched.
+#[derive(clap::Args)]
+pub struct LaunchArgs {
+    /// OpenCL C
+    #[arg(value_name = "FILE.cl")]
+    pub file: PathBuf,
+    /// The kernel; not needed where the file has one
+    #[arg(long)]
+    pub kernel: Option<String>,
+    /// Work-items in each dimension: 1024 or 64,8
+    #[arg(long, value_parser = sizes, value_name = "X[,Y[,Z]]")]
+    pub global: Option<Sizes>,
+    /// Work-items of a group in each dimension
+    #[arg(long, value_parser = sizes, value_name = "X[,Y[,Z]]")]
+    local: Option<Sizes>,
+    /// The first global id in each dimension
+    #[arg(long, value_parser = offsets, value_name = "X[,Y[,Z]]")]
+    offset: Option<Sizes>,
+    /// An argument, in order (repeatable): buffer:<type>:<count>[:<content>][:read], local:<type>:<count>, <type>:<value>, null,
+    /// image:<channels>:<type>:<width>[x<height>[x<depth>]][:<content>][:read] (rgba:unorm8:64x32), sampler:<mode>,… (linear,repeat,normalized).
+    /// Types are i8 … u64, f16, f32, f64; a vector is f32x4:1,2,3,4; a structure {i32:1,f32x4:1 2 3 4}. Content: unwritten, random,
+    /// iota, zero, a value, @FILE (raw, or .npy)
+    #[arg(long = "arg", value_name = "ARG", allow_hyphen_values = true)]
+    pub args: Vec<KernelArg>,
+    /// A macro (repeatable): NAME or NAME=VALUE
+    #[arg(short = 'D', value_name = "MACRO")]
+    define: Vec<String>,
+    /// A folder for #include (repeatable)
+    #[arg(short = 'I', value_name = "DIR")]
+    include: Vec<PathBuf>,
+    /// Further build options
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    options: String,
+    /// Device profile: teaching, h200, rx7900xtx, arc-a770, adreno-750, or a TOML file
+    #[arg(long, default_value = "teaching")]
+    profile: String,
+    /// Seconds that a work-group may take before it counts as hanging; 0 for no limit
+    #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value = "30")]
+    timeout: Timeout,
+    /// Instructions that a work-group may execute before it counts as hanging
+    #[arg(long, value_name = "N", default_value_t = aethercl::MAX_STEPS)]
+    max_steps: u64,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How long a work-group may take, if there is a limit.
+#[derive(Clone, Copy)]
+pub struct Timeout(Option<Duration>);
+
+fn timeout(text: &str) -> std::result::Result<Timeout, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text} is not a number of seconds"))?;
+    let limit = Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?;
+    Ok(Timeout((!limit.is_zero()).then_some(limit)))
+}
+
+/// Where a run writes.
+#[derive(Default)]
+pub struct Files<'a> {
+    /// A timeline.
+    pub trace: Option<&'a Path>,
+    /// A page.
+    pub html: Option<&'a Path>,
+    /// Buffers, by `--out`.
+    pub out: &'a [String],
+}
+
+/// A file that was built, and the device for it.
+pub struct Session<'a> {
+    args: &'a LaunchArgs,
+    /// What was built.
+    pub program: Arc<Program>,
+    /// Its text and its build options, as any device takes them.
+    pub build: (String, String),
+    gpu: Gpu,
+    checks: Checks,
+}
+
+/// A launch that ended.
+pub struct Launched {
+    /// The kernel.
+    pub kernel: KernelInfo,
+    /// How it was launched.
+    pub range: NdRange,
+    /// Its arguments.
+    pub bindings: Vec<Binding>,
+    /// What came of it.
+    pub done: Completion,
+    queue: usize,
+}
+
+impl<'a> Session<'a> {
+    /// Builds the file for a device that nothing else uses.
+    ///
+    /// # Errors
+    /// The build log; a check or a profile that does not exist.
+    pub fn open(args: &'a LaunchArgs, check: &str, options: Options) -> Result<Self> {
+        let checks = Checks::parse(check).map_err(|e| Error::format(format!("--check: {e}")))?;
+        let profile = profile(&args.profile)?;
+        let text = std::fs::read_to_string(&args.file).map_err(|e| Error::io("reading", &args.file, &e))?;
+        let mut flags = args.options.clone();
+        args.define.iter().for_each(|d| flags.push_str(&format!(" -D{}", quoted(d))));
+        // A file's own folder is where its includes are looked for first.
+        let own = args.file.parent().filter(|p| !p.as_os_str().is_empty()).map(Path::to_owned);
+        for folder in own.iter().chain(&args.include) {
+            flags.push_str(&format!(" -I{}", quoted(&folder.display().to_string())));
+        }
+        let name = args.file.display().to_string();
+        let source = Source { name: &name, text: &text };
+        let program = Program::build(&source, flags.trim(), &Includes::from_disk())
+            .map_err(|e| Error::build(format!("{name} does not build\n{}", e.log.trim_end())))?;
+        let warnings = program.hir().warnings.trim_end();
+        if !warnings.is_empty() {
+            out::note(warnings);
+        }
+        let gpu = Gpu::new(profile, options);
+        Ok(Self { args, program: Arc::new(program), build: (text, flags.trim().into()), gpu, checks })
+    }
+
+    fn kernel(&self) -> Result<&KernelInfo> {
+        let all = self.program.kernels();
+        let names: Vec<&str> = all.iter().map(|k| k.name.as_str()).collect();
+        match &self.args.kernel {
+            Some(name) => self
+                .program
+                .kernel(name)
+                .ok_or_else(|| Error::format(format!("no kernel {name}; the file has {}", names.join(", ")))),
+            None if all.len() == 1 => Ok(&all[0]),
+            None if all.is_empty() => {
+                Err(Error::format(format!("{} has no kernel in it", self.args.file.display())))
+            }
+            None => Err(Error::format(format!("--kernel is needed: the file has {}", names.join(", ")))),
+        }
+    }
+
+    /// Files of `--out` with the argument that goes into each.
+    fn files<'o>(&self, kernel: &KernelInfo, out: &'o [String]) -> Result<Vec<(usize, &'o Path)>> {
+        let buffers: Vec<(usize, bool)> = self.args.args.iter().enumerate().filter_map(buffer_of).collect();
+        let named = |name: &str| kernel.args.iter().position(|a| a.name == name);
+        let mut files = Vec::new();
+        for text in out {
+            let (index, path) = match text.split_once('=').and_then(|(n, path)| Some((named(n)?, path))) {
+                Some((index, path)) if buffers.iter().any(|(i, _)| *i == index) => (index, path),
+                Some((index, _)) => {
+                    let name = &kernel.args[index].name;
+                    return Err(Error::format(format!("--out {text}: {name} is no buffer")));
+                }
+                None => {
+                    let written: Vec<usize> = buffers.iter().filter(|b| !b.1).map(|b| b.0).collect();
+                    let [one] = written[..] else {
+                        return Err(Error::format(format!(
+                            "--out {text}: the kernel may write {}; --out NAME=FILE says which",
+                            counted(written.len(), "buffer")
+                        )));
+                    };
+                    (one, text.as_str())
+                }
+            };
+            check_writable(Path::new(path))?;
+            files.push((index, Path::new(path)));
+        }
+        Ok(files)
+    }
+
+    /// Buffers in, then the kernel; of its groups only so many as `sample` says, where it says so.
+    ///
+    /// # Errors
+    /// Arguments that do not fit. What fails within the launch is in its outcome.
+    pub fn launch(&mut self, sample: Option<u64>, lines: bool) -> Result<Launched> {
+        let kernel = self.kernel()?.clone();
+        let range = self.range(&kernel)?;
+        let failed = |e: GpuError| Error::launch(e.to_string());
+        let queue = self.gpu.open_queue().map_err(failed)?;
+        let bindings = self.bind(&kernel, queue)?;
+        let options = LaunchOptions {
+            checks: self.checks,
+            threads: std::thread::available_parallelism().map_or(1, Into::into),
+            sub_group: self.gpu.profile().compute.simd_width,
+            max_time: self.args.timeout.0,
+            max_steps: self.args.max_steps,
+            lines,
+            sample,
+            ..LaunchOptions::default()
+        };
+        let work = KernelLaunch::new(&self.program, &kernel.name, bindings.clone(), range, options);
+        let fence = self.gpu.launch(queue, Arc::new(work), None).map_err(failed)?;
+        let done = self.gpu.wait(fence).map_err(failed)?;
+        Ok(Launched { kernel, range, bindings, done, queue })
+    }
+
+    /// Buffers in, the kernel, buffers out.
+    ///
+    /// # Errors
+    /// As [`Self::launch`]; files that cannot be written.
+    pub fn run(mut self, show: usize, to: &Files<'_>) -> Result<Report> {
+        let files = self.files(&self.kernel()?.clone(), to.out)?;
+        let Launched { kernel, bindings, done, queue, .. } = self.launch(None, to.html.is_some())?;
+        let failed = |e: GpuError| Error::launch(e.to_string());
+        let mut report = Report::new(&kernel.name, self.gpu.profile(), &done);
+        for (i, (binding, arg)) in bindings.iter().zip(&self.args.args).enumerate() {
+            let info = &kernel.args[i];
+            let file = files.iter().find(|(index, _)| *index == i).map(|(_, path)| *path);
+            let (address, bytes, access) = match binding {
+                Binding::Buffer { address, bytes, access } => (*address, *bytes, *access),
+                Binding::Image(image, access) => (image.address, image.bytes(), *access),
+                _ => continue,
+            };
+            if bytes > 0 && (file.is_some() || (show > 0 && access == Access::Write)) {
+                let fence = self.gpu.read(queue, address, bytes, None).map_err(failed)?;
+                let Completion { outcome, .. } = self.gpu.wait(fence).map_err(failed)?;
+                let data = outcome.map_err(failed)?.data;
+                if let Some(path) = file {
+                    write_buffer(path, arg, &data)?;
+                }
+                if show > 0 && access == Access::Write {
+                    report.buffers.push(BufferReport::new(&info.name, arg, &data, show));
+                }
+            }
+        }
+        if let (Some(path), Some(device)) = (to.html, self.gpu.journal()) {
+            let findings = done.outcome.as_ref().map(|o| o.done.findings.as_slice()).unwrap_or_default();
+            page::write(path, &format!("netcl sim run {}", self.args.file.display()), device, findings)?;
+            out::note(&format!("the page is in {}", path.display()));
+        }
+        if let (Some(path), Some(timeline)) = (to.trace, self.gpu.timeline()) {
+            std::fs::write(path, timeline.json()).map_err(|e| Error::io("writing", path, &e))?;
+            out::note(&format!("timeline in {}; ui.perfetto.dev opens it", path.display()));
+        }
+        Ok(report)
+    }
+
+    /// Sizes as given; a group as the kernel requires it, else as large as fits.
+    fn range(&self, kernel: &KernelInfo) -> Result<NdRange> {
+        let given = self.args.global.ok_or_else(|| Error::format("--global is needed to run a kernel"))?;
+        let (global, dimensions) = (given.of, given.dimensions);
+        for (name, other) in [("local", self.args.local), ("offset", self.args.offset)] {
+            if let Some(n) = other.map(|o| o.dimensions).filter(|n| *n > dimensions) {
+                return Err(Error::format(format!(
+                    "--{name} has {}, --global {dimensions}",
+                    counted(n as usize, "dimension")
+                )));
+            }
+        }
+        let local = match (self.args.local, kernel.required_group) {
+            (Some(local), _) => local.of,
+            (None, Some(required)) => required,
+            (None, None) => [largest_divisor(global[0], 64), 1, 1],
+        };
+        for (axis, (g, l)) in global.iter().zip(local).enumerate() {
+            if !g.is_multiple_of(l) {
+                return Err(Error::format(format!(
+                    "--local {l} does not divide --global {g} in dimension {axis}"
+                )));
+            }
+        }
+        let (items, most) = (local.iter().product::<u64>(), u64::from(self.gpu.profile().compute.max_group));
+        if items > most {
+            let name = &self.gpu.profile().name;
+            return Err(Error::format(format!(
+                "a group of {}; {name} allows {most}",
+                counted(items, "item")
+            )));
+        }
+        let offset = self.args.offset.map_or([0; 3], |o| o.of);
+        Ok(NdRange { global, local, offset, dimensions })
+    }
+
+    fn bind(&mut self, kernel: &KernelInfo, queue: usize) -> Result<Vec<Binding>> {
+        if kernel.args.len() != self.args.args.len() {
+            let wanted: Vec<String> = kernel.args.iter().map(|a| format!("{} {}", a.ty, a.name)).collect();
+            return Err(Error::format(format!(
+                "{} for kernel {}, which takes {}: {}",
+                counted(self.args.args.len(), "argument"),
+                kernel.name,
+                wanted.len(),
+                wanted.join(", ")
+            )));
+        }
+        let mut bindings = Vec::new();
+        let program = Arc::clone(&self.program);
+        let hir = program.hir();
+        let id =
+            hir.kernel(&kernel.name).ok_or_else(|| Error::format(format!("no kernel {}", kernel.name)))?;
+        let parameters = &hir.function(id).locals;
+        for (i, (arg, info)) in self.args.args.iter().zip(&kernel.args).enumerate() {
+            let value = fit::check(&hir.types, parameters[i].ty, arg).map_err(|why| {
+                Error::format(format!(
+                    "argument {i} of kernel {} is {} {}, which the {}. --arg does not fit: {why}",
+                    kernel.name,
+                    info.ty,
+                    info.name,
+                    i + 1
+                ))
+            })?;
+            bindings.push(self.binding(i, arg, info, queue, value)?);
+        }
+        Ok(bindings)
+    }
+
+    fn binding(
+        &mut self,
+        i: usize,
+        arg: &KernelArg,
+        info: &ArgInfo,
+        queue: usize,
+        value: Vec<u8>,
+    ) -> Result<Binding> {
+        let access = |read: &bool| if *read { Access::Read } else { Access::Write };
+        Ok(match arg {
+            KernelArg::Scalar(_) | KernelArg::Fields(_) => Binding::Scalar(value),
+            KernelArg::Null => Binding::Buffer { address: 0, bytes: 0, access: Access::Read },
+            KernelArg::Local(bytes) => Binding::Local(*bytes),
+            KernelArg::Sampler(sampler) => Binding::Sampler(*sampler),
+            KernelArg::Buffer { number, count, init, read } => {
+                let address = self.filled(i, &info.name, (*number, *count, init), queue)?;
+                let bytes = (count * number.size()) as u64;
+                Binding::Buffer { address, bytes, access: access(read) }
+            }
+            KernelArg::Image(image) => {
+                let ArgKind::Image(kind, _) = info.kind else {
+                    return Err(Error::format(format!("argument {i} is no image")));
+                };
+                let what = (image.number(), image.count(), &image.init);
+                let address = self.filled(i, &info.name, what, queue)?;
+                Binding::Image(image.at(address, kind), access(&image.read))
+            }
+        })
+    }
+
+    /// Memory of so many numbers with what they hold before the launch.
+    fn filled(
+        &mut self,
+        i: usize,
+        name: &str,
+        (number, count, init): (Number, usize, &Init),
+        queue: usize,
+    ) -> Result<u64> {
+        let failed = |e: GpuError| Error::launch(e.to_string());
+        let address = self.gpu.allocate((count * number.size()) as u64, name).map_err(failed)?;
+        let data = content(number, count, init, i as u64 + 1).map_err(|e| match init {
+            Init::File(path) => Error::io("reading", path, &e),
+            _ => Error::io("filling buffer", Path::new(name), &e),
+        })?;
+        if let Some(data) = data {
+            self.gpu.write(queue, address, data, None).map_err(failed)?;
+        }
+        Ok(address)
+    }
+}
+
+/// A word for build options, in which blanks, quotes and backslashes stand for themselves.
+fn quoted(word: &str) -> String {
+    let special = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\');
+    word.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
+}
+
+/// What a buffer holds, as raw bytes or a file of NumPy.
+fn write_buffer(path: &Path, arg: &KernelArg, data: &[u8]) -> Result<()> {
+    let file = match arg {
+        KernelArg::Buffer { number, .. } if npy::is_one(path) => npy::file(*number, data),
+        KernelArg::Image(image) if npy::is_one(path) => npy::file(image.number(), data),
+        _ => data.to_vec(),
+    };
+    std::fs::write(path, file).map_err(|e| Error::io("writing", path, &e))
+}
+
+/// The profile of this name, or of a TOML file.
+pub fn profile(name: &str) -> Result<Profile> {
+    if !name.ends_with(".toml") {
+        return Profile::named(name).map_err(|e| Error::format(format!("--profile: {e}")));
+    }
+    let path = Path::new(name);
+    let text = std::fs::read_to_string(path).map_err(|e| Error::io("reading", path, &e))?;
+    Profile::parse(&text).map_err(|e| Error::format(format!("{name}: {e}")))
+}
+
+/// Number of an argument that is a buffer, and whether the kernel only reads it.
+fn buffer_of((i, arg): (usize, &KernelArg)) -> Option<(usize, bool)> {
+    match arg {
+        KernelArg::Buffer { read, .. } => Some((i, *read)),
+        KernelArg::Image(image) => Some((i, image.read)),
+        _ => None,
+    }
+}
+
+/// The largest number up to `most` that divides `n`.
+fn largest_divisor(n: u64, most: u64) -> u64 {
+    (1..=most.min(n)).rev().find(|d| n.is_multiple_of(*d)).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_divide() {
+        assert_eq!(quoted("T=unsigned int"), "T=unsigned\\ int");
+        assert_eq!([100, 64, 7, 131].map(|n| largest_divisor(n, 64)), [50, 64, 7, 1]);
+    }
+}
