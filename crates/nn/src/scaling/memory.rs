@@ -2,7 +2,7 @@
 
 use super::Planned;
 use crate::config::TrainConfig;
-use crate::train::{Depth, MemoryPlan, StagePlace, divided_layers, plan_of_stage, stage_flops};
+use crate::train::{MemoryPlan, divided_layers, plan_of_stage, stage_flops};
 use std::fmt;
 
 /// How work and state are divided among devices.
@@ -79,8 +79,7 @@ impl Planned<'_> {
         let grad_accum = u32::try_from(accum).unwrap_or(u32::MAX);
         let config = TrainConfig { batch: rows, grad_accum, ..self.config.clone() };
         let capabilities = self.capabilities();
-        let place = |(stage, layers)| StagePlace { layers, stage, stages, depth: Depth::Least };
-        let of = |at| plan_of_stage(&config, self.model, &capabilities, place(at)).device();
+        let of = |(i, span)| plan_of_stage(&config, self.model, &capabilities, (span, i, stages)).device();
         spans.iter().enumerate().map(of).max().unwrap_or(u64::MAX) as f64
     }
 

@@ -50,12 +50,8 @@ impl Trainer {
         let micros = self.sums.is_some().then_some(self.config.grad_accum);
         let text = |plan| explained(plan, self.model.params(), micros);
         if let Some(plan) = self.slots.plan() {
-            let share = match plan.shared_bytes() {
-                0 => String::new(),
-                bytes => format!(", of which {} that live within a pass are there once", human(bytes as u64)),
-            };
             let at_a_time = format!(
-                "  a stage of a pipeline has {} at a time, each with such buffers{share}\n",
+                "  a stage of a pipeline has {} at a time, each with such buffers\n",
                 netcl_tensor::counted(self.slots.len() as u64, "batch")
             );
             return Some(text(plan) + &at_a_time);

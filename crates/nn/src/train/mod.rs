@@ -46,7 +46,7 @@ pub(crate) use losses::Losses;
 pub use memory::MemoryPlan;
 pub use observer::{Observer, Profile, RunInfo, Saving, Silent};
 pub use peak::measure as matmul_peak;
-pub(crate) use pipeline::{Depth, StagePlace, plan_of_stage};
+pub(crate) use pipeline::plan_of_stage;
 pub use pipeline::{divided as divided_layers, stage_flops};
 pub use profiling::ProfileSettings;
 pub(crate) use profiling::Profiling;

@@ -16,6 +16,6 @@ mod plan;
 mod record;
 mod replay;
 
-pub use plan::{Assignment, Plan, SharedChunks};
+pub use plan::{Assignment, Plan};
 pub use record::{LiveRange, Trace};
 pub use replay::{Between, Graph};

@@ -8,7 +8,6 @@
 use super::overlap::Overlaps;
 use super::record::{LiveRange, Trace};
 use crate::{Device, Error, Result};
-use netcl_device::Buffer;
 use netcl_device::record::Placement;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -41,15 +40,9 @@ pub struct Plan {
     pub peak: (usize, usize),
     /// Bytes of each allocation, in order.
     chunks: Vec<usize>,
-    /// Whether these are slots, of which a buffer has all: a graph's own, and those that graphs share.
-    slots: [bool; 2],
-    /// How many of the chunks, the first ones, are a graph's own.
-    own: usize,
+    /// Whether these are slots, of which a buffer has all.
+    slots: bool,
 }
-
-/// Memory that several graphs of one [`Plan::halves`] use in turn.
-#[derive(Clone, Default)]
-pub struct SharedChunks(Option<Vec<Buffer>>);
 
 /// What buffers are sorted by before they are placed.
 type Order = fn(&LiveRange) -> (usize, usize);
@@ -99,51 +92,9 @@ impl Plan {
         let times = |more: f64| bytes as f64 <= gaps.bytes as f64 * (1.0 + more);
         tracing::debug!(slots = bytes, gaps = gaps.bytes, peak = gaps.peak.0, "memory of a plan");
         if times(MORE) || bytes <= little || (times(MORE_WITH_ROOM) && bytes <= room) {
-            let own = chunks.len();
-            return Ok(Self { assignments, bytes, chunks, own, slots: [true; 2], ..gaps });
+            return Ok(Self { assignments, bytes, chunks, slots: true, ..gaps });
         }
         Ok(gaps)
-    }
-
-    /// The places for `graphs` captures of a step of which each is replayed in two halves, the second one from command `half` on, while halves
-    /// of the others come in between: what lives from one half to the other or outlives the step is each graph's own, and what lives within
-    /// a half lies in memory that all of them share, where that takes less. Replays have to come one after the other in one queue.
-    ///
-    /// # Errors
-    /// As [`Plan::new`].
-    pub fn halves(device: &Device, trace: &Trace, half: usize, graphs: usize) -> Result<Self> {
-        let whole = Self::new(device, trace)?;
-        let stays = |range: &LiveRange| {
-            range.survives || range.commands.is_some_and(|(first, last)| first < half && half <= last)
-        };
-        let part = |own: bool| {
-            let ranges = trace.ranges.iter().filter(|range| stays(range) == own).cloned().collect();
-            Self::new(device, &Trace { ranges, names: trace.names.clone() })
-        };
-        let (own, shared) = (part(true)?, part(false)?);
-        if whole.bytes.saturating_mul(graphs) <= own.bytes.saturating_mul(graphs).saturating_add(shared.bytes)
-        {
-            return Ok(whole);
-        }
-        let (mut of_own, mut of_shared) = (own.assignments.into_iter(), shared.assignments.into_iter());
-        let behind = |a: Assignment| Assignment { offset: a.offset + own.bytes, ..a };
-        let place = |range: &LiveRange| match stays(range) {
-            true => of_own.next(),
-            false => of_shared.next().map(behind),
-        };
-        Ok(Self {
-            assignments: trace.ranges.iter().filter_map(place).collect(),
-            bytes: own.bytes + shared.bytes,
-            own: own.chunks.len(),
-            chunks: [own.chunks, shared.chunks].concat(),
-            slots: [own.slots[0], shared.slots[0]],
-            ..whole
-        })
-    }
-
-    /// Bytes that several graphs of the plan share; 0 where each has all for itself.
-    pub fn shared_bytes(&self) -> usize {
-        self.chunks.iter().skip(self.own).sum()
     }
 
     fn gaps(trace: &Trace, align: usize, chunk: usize) -> Result<Self> {
@@ -157,25 +108,15 @@ impl Plan {
         let best =
             orders.iter().map(|order| place(trace, align, chunk, *order)).min_by_key(|(_, bytes)| *bytes);
         let (assignments, bytes) = best.unwrap_or_default();
-        let chunks: Vec<usize> = (0..bytes.div_ceil(chunk)).map(|i| (bytes - i * chunk).min(chunk)).collect();
+        let chunks = (0..bytes.div_ceil(chunk)).map(|i| (bytes - i * chunk).min(chunk)).collect();
         let peak = peak(&trace.ranges, trace.names.len());
-        let (names, own) = (trace.names.clone(), chunks.len());
-        Ok(Self { assignments, names, bytes, peak, chunks, own, slots: [false; 2] })
+        Ok(Self { assignments, names: trace.names.clone(), bytes, peak, chunks, slots: false })
     }
 
-    /// The memory for it, and what a capture needs to know. What graphs share is allocated for the first of them.
-    pub(super) fn allocate(&self, device: &Device, shared: &mut SharedChunks) -> Result<Placement> {
+    /// The memory for it, and what a capture needs to know.
+    pub(super) fn allocate(&self, device: &Device) -> Result<Placement> {
         let _tag = device.tag("graph");
-        let allocate = |sizes: &[usize]| {
-            sizes.iter().map(|bytes| device.allocate_own(*bytes)).collect::<Result<Vec<_>>>()
-        };
-        let (own, common) = self.chunks.split_at(self.own);
-        let mut chunks = allocate(own)?;
-        let common = match &shared.0 {
-            Some(common) => common.clone(),
-            None => shared.0.insert(allocate(common)?).clone(),
-        };
-        chunks.extend(common);
+        let chunks = self.chunks.iter().map(|bytes| device.allocate_own(*bytes)).collect::<Result<_>>()?;
         let mut starts = Vec::with_capacity(self.chunks.len());
         let mut end = 0;
         for bytes in &self.chunks {
@@ -184,8 +125,7 @@ impl Plan {
         }
         let place = |u: &Assignment| {
             let chunk = starts.partition_point(|start| *start <= u.offset).saturating_sub(1);
-            let slots = self.slots[usize::from(chunk >= self.own)];
-            let within = (!slots).then(|| u.offset - starts.get(chunk).unwrap_or(&0));
+            let within = (!self.slots).then(|| u.offset - starts.get(chunk).unwrap_or(&0));
             (chunk, within, u.range.bytes)
         };
         Ok(Placement { chunks, places: self.assignments.iter().map(place).collect() })
@@ -331,9 +271,6 @@ fn peak(ranges: &[LiveRange], commands: usize) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::Graph;
-    use crate::{DType, Tensor, unfused};
-    use std::cell::Cell;
 
     fn range(bytes: usize, first: usize, last: usize) -> LiveRange {
         LiveRange {
@@ -414,45 +351,8 @@ mod tests {
         let ranges = vec![range(5120, 0, 1), range(1280, 0, 0), range(640, 1, 1), range(640, 1, 1)];
         let trace = Trace { ranges, names: vec![""; 2] };
         let plan = |room| Plan::with(&trace, 128, 1 << 20, [0, room]).unwrap();
-        assert_eq!((plan(7040).slots[0], plan(7040).bytes), (true, 7040));
-        assert_eq!((plan(7039).slots[0], plan(7039).bytes), (false, 6400));
-    }
-
-    /// Three graphs whose halves are replayed in turn: what lives within a half is there once, and the results are those of calls.
-    #[test]
-    fn graphs_share_what_lives_within_a_half() {
-        let device = crate::suite::test_device().unwrap();
-        let values = |i: usize| (0..5000).map(|k| (k % 97) as f32 / 50.0 + i as f32).collect::<Vec<_>>();
-        let xs: Vec<Tensor> =
-            (0..3).map(|i| Tensor::from_f32(&device, [5000], &values(i), DType::F32).unwrap()).collect();
-        let half = Cell::new(0);
-        let pass = |x: &Tensor| -> Result<Tensor> {
-            let kept = x.exp()?.mul(x)?.add_scalar(1.0)?;
-            half.set(device.commands_noted());
-            kept.mul(&kept)?.add(x)?.sqrt()
-        };
-        let called: Vec<Vec<f32>> = xs.iter().map(|x| pass(x).unwrap().to_vec().unwrap()).collect();
-        let trace = unfused(|| Trace::dry_run(&device, || pass(&xs[0]))).unwrap();
-        let plan = Plan::halves(&device, &trace, half.get(), 3).unwrap();
-        let (whole, shared) = (Plan::new(&device, &trace).unwrap(), plan.shared_bytes());
-        let planned = 3 * (plan.bytes - shared) + shared;
-        assert!(shared > 0 && planned < 3 * whole.bytes, "{planned} of {}", 3 * whole.bytes);
-        let bytes = || device.memory().by_tag.iter().find(|tag| tag.0 == "graph").map_or(0, |tag| tag.1);
-        let (before, mut common) = (bytes(), SharedChunks::default());
-        let graphs: Vec<(Graph, Tensor)> = xs
-            .iter()
-            .map(|x| unfused(|| Graph::planned_with(&device, &plan, &mut common, || pass(x))).unwrap())
-            .collect();
-        let taken = bytes() - before;
-        assert!(taken >= planned && taken < 3 * whole.bytes, "{taken} bytes, {planned} planned");
-        for _ in 0..2 {
-            graphs.iter().for_each(|(graph, _)| graph.replay_part(0..half.get()).unwrap());
-            graphs.iter().rev().for_each(|(graph, _)| graph.replay_part(half.get()..graph.len()).unwrap());
-            let replayed: Vec<Vec<f32>> = graphs.iter().map(|(_, y)| y.to_vec().unwrap()).collect();
-            assert_eq!(replayed, called);
-        }
-        // One graph shares nothing.
-        assert_eq!(Plan::halves(&device, &trace, half.get(), 1).unwrap().shared_bytes(), 0);
+        assert_eq!((plan(7040).slots, plan(7040).bytes), (true, 7040));
+        assert_eq!((plan(7039).slots, plan(7039).bytes), (false, 6400));
     }
 
     #[test]

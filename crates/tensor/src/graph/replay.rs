@@ -1,6 +1,6 @@
 //! A captured step, ready to be enqueued.
 
-use super::plan::{Plan, SharedChunks};
+use super::plan::Plan;
 use super::record::{Recorded, Trace, recorded};
 use crate::{Device, Error, Result, Tensor};
 use netcl_device::driver::{Access, Arg, KernelHandle, QueueKind, Range};
@@ -79,23 +79,10 @@ impl Graph {
     /// # Errors
     /// As [`Graph::capture`]; `Unsupported` also when the step is not that of the plan.
     pub fn planned<T>(device: &Device, plan: &Plan, step: impl FnOnce() -> Result<T>) -> Result<(Self, T)> {
-        Self::planned_with(device, plan, &mut SharedChunks::default(), step)
-    }
-
-    /// The same for one of several graphs of a plan of [`Plan::halves`], which have `shared` in common.
-    ///
-    /// # Errors
-    /// As [`Graph::planned`].
-    pub fn planned_with<T>(
-        device: &Device,
-        plan: &Plan,
-        shared: &mut SharedChunks,
-        step: impl FnOnce() -> Result<T>,
-    ) -> Result<(Self, T)> {
         // The driver keeps released memory until the commands that use it are done.
         device.finish()?;
         device.release_cached_memory();
-        let placement = plan.allocate(device, shared)?;
+        let placement = plan.allocate(device)?;
         let chunks = placement.chunks.clone();
         let Recorded { recording, out, gradients } = recorded(device, Mode::Capture(Some(placement)), step)?;
         plan.check(&Trace::from(&recording))?;

@@ -1,31 +1,18 @@
 //! The memory of a stage.
 
-use super::schedule::Depth;
-use crate::config::TrainConfig;
+use crate::config::{GraphMode, TrainConfig};
 use crate::decoder::{DecoderConfig, Freeze};
 use crate::train::memory::{MemoryPlan, kept_bytes};
 use netcl_device::Capabilities;
 use std::ops::Range;
 
-/// A stage of a pipeline.
-pub struct StagePlace<'a> {
-    /// Its layers.
-    pub layers: &'a Range<usize>,
-    /// Its number.
-    pub stage: usize,
-    /// How many there are.
-    pub stages: usize,
-    /// How far they run ahead.
-    pub depth: Depth,
-}
-
-/// The estimate for the device of a stage: its weights, gradients and optimizer's state, and the activations of as many micro-batches as it has
-/// at a time.
+/// The estimate for the device of `stage` of `stages`, which has these layers: its weights, gradients and optimizer's state, and the
+/// activations of as many micro-batches as it has at a time.
 pub fn plan_of_stage(
     config: &TrainConfig,
     model: &DecoderConfig,
     capabilities: &Capabilities,
-    StagePlace { layers, stage, stages, depth }: StagePlace<'_>,
+    (layers, stage, stages): (&Range<usize>, usize, usize),
 ) -> MemoryPlan {
     let last = layers.end == model.layers;
     // The layers as a model of their own; only the last stage has logits.
@@ -40,7 +27,7 @@ pub fn plan_of_stage(
         ..model.clone()
     };
     let plan = MemoryPlan::of(&TrainConfig { freeze: Vec::new(), ..config.clone() }, &own, capabilities);
-    let live = depth.slots(stage, stages, config.grad_accum as usize);
+    let live = (stages - stage).min(config.grad_accum as usize).max(1);
     let kept = kept_bytes(config, &own);
     let count = |frozen: Option<&Freeze>| {
         let counts = model.shapes_of(layers.clone()).filter(|s| frozen.is_none_or(|f| f.takes(s)));
@@ -52,22 +39,14 @@ pub fn plan_of_stage(
     // Two moments, and master weights of 16-bit parameters.
     let state = if size < 4 { 12 } else { 8 };
     let whole = MemoryPlan::of(config, model, capabilities);
-    // Rows of the residual stream that a micro-batch gets and makes, and the gradients that come for two of them.
-    let rows = product(&[config.batch, config.context, model.width, config.dtype.size()]);
-    let (first, last_stage) = (stage == 0, stage + 1 == stages);
-    let of_slot = 2 * u64::from(!first) + u64::from(!last_stage);
-    let exchanged = of_slot * live as u64 + if last_stage { 0 } else { live.min(2) as u64 };
+    // Captured passes have their buffers to themselves; those that run as they are called share what lives within a pass.
+    let another = if config.graph == GraphMode::Off { kept } else { plan.activations };
     MemoryPlan {
         count: all,
         parameters: all.saturating_mul(size),
         gradients: trained.saturating_mul(size),
         optimizer: trained.saturating_mul(state),
-        // What lives within a pass is there once.
-        activations: sum(&[
-            plan.activations,
-            kept.saturating_mul(live as u64 - 1),
-            rows.saturating_mul(exchanged),
-        ]),
+        activations: plan.activations.saturating_add(another.saturating_mul(live as u64 - 1)),
         // Tokens of the micro-batches that are here.
         inputs: product(&[config.batch, config.context, 8, live]),
         // The first rank writes the whole checkpoint.
@@ -75,10 +54,6 @@ pub fn plan_of_stage(
         gradients_wait: true,
         ..plan
     }
-}
-
-fn sum(parts: &[u64]) -> u64 {
-    parts.iter().fold(0u64, |all, &n| all.saturating_add(n))
 }
 
 fn product(factors: &[usize]) -> u64 {
@@ -90,35 +65,30 @@ mod tests {
     use super::*;
     use netcl_device::DeviceKind;
 
-    fn at(layers: &Range<usize>, stage: usize, stages: usize) -> StagePlace<'_> {
-        StagePlace { layers, stage, stages, depth: Depth::Least }
-    }
-
     #[test]
     fn stages_have_the_model_once_and_the_first_most_activations() {
         let preset = TrainConfig::preset("gpt2-124m").unwrap();
-        let config = TrainConfig { grad_accum: 8, ..preset };
+        let config = TrainConfig { grad_accum: 8, graph: GraphMode::Off, ..preset };
         let model = TrainConfig { tied: Some(false), ..config.clone() }.decoder(50_304).unwrap();
         let capabilities = Capabilities::floor("any:0", DeviceKind::Gpu);
         let whole = MemoryPlan::of(&config, &model, &capabilities);
         let spans: Vec<Range<usize>> = (0..4).map(|i| 3 * i..3 * i + 3).collect();
-        let plan = |i: usize| plan_of_stage(&config, &model, &capabilities, at(&spans[i], i, 4));
+        let plan = |i: usize| plan_of_stage(&config, &model, &capabilities, (&spans[i], i, 4));
         let sum = |of: fn(&MemoryPlan) -> u64| (0..4).map(|i| of(&plan(i))).sum::<u64>();
         assert_eq!(sum(|p| p.parameters), whole.parameters);
         assert_eq!(sum(|p| p.optimizer), whole.optimizer);
         assert_eq!(sum(|p| p.gradients), whole.gradients);
-        // Of equal layers the second stage keeps three micro-batches, the third two, each with its rows, their gradient and what it makes.
+        // Of equal layers the first stage keeps four micro-batches, the third two.
         let kept = kept_bytes(&config, &DecoderConfig { layers: 3, ..model.clone() });
-        let rows = (config.batch * config.context * model.width * config.dtype.size()) as u64;
-        assert_eq!(plan(1).activations - plan(2).activations, kept + 3 * rows);
+        assert_eq!(plan(0).activations - plan(2).activations, 2 * kept);
         // One micro-batch fills no pipeline.
         let one = TrainConfig { grad_accum: 1, ..config.clone() };
-        let single = plan_of_stage(&one, &model, &capabilities, at(&spans[0], 0, 4));
-        assert_eq!(plan(0).activations - single.activations, 3 * (kept + rows) + rows);
-        // Stages that run further ahead keep more.
-        let twice = StagePlace { depth: Depth::Twice, ..at(&spans[0], 0, 4) };
-        let twice = plan_of_stage(&config, &model, &capabilities, twice);
-        assert_eq!(twice.activations - plan(0).activations, 3 * (kept + rows));
+        let single = plan_of_stage(&one, &model, &capabilities, (&spans[0], 0, 4));
+        assert_eq!(plan(0).activations - single.activations, 3 * kept);
+        // Each captured one has all of its buffers.
+        let captured = TrainConfig { graph: GraphMode::Auto, ..config.clone() };
+        let captured = plan_of_stage(&captured, &model, &capabilities, (&spans[0], 0, 4));
+        assert_eq!(captured.activations, 4 * single.activations);
     }
 
     /// A tied embedding is in two stages.
@@ -131,7 +101,7 @@ mod tests {
         let model = config.decoder(50_304).unwrap();
         let capabilities = Capabilities::floor("any:0", DeviceKind::Gpu);
         let whole = MemoryPlan::of(&config, &model, &capabilities);
-        let plan = |i: usize| plan_of_stage(&config, &model, &capabilities, at(&(6 * i..6 * i + 6), i, 2));
+        let plan = |i: usize| plan_of_stage(&config, &model, &capabilities, (&(6 * i..6 * i + 6), i, 2));
         let table = 50_304 * 768;
         assert_eq!(plan(0).count + plan(1).count, whole.count + table);
         let size = config.dtype.size() as u64;

@@ -6,8 +6,6 @@
 //! stage 1      F0 B0    F1 B1    F2 B2    F3 B3              update
 //! ```
 //!
-//! Where memory suffices, stages run further ahead ([`Depth::Twice`]), and rows and gradients are exchanged behind another pass.
-//!
 //! Rank `r` of `P * D` ranks is stage `r % P` of replica `r / P`. A rank has the weights, gradients and optimizer's state of its layers alone.
 //! Replicas share the rows of each batch, and sum the gradients of a stage as ranks without a pipeline do. A step is that of one device but for
 //! the order of sums: stages exchange rows of the residual stream and their gradients, the two copies of a tied embedding have the sum of
@@ -24,10 +22,9 @@ mod slots;
 
 pub(super) use files::{own_state, whole_state};
 pub use layers::{divided, stage_flops};
-pub(crate) use memory::{StagePlace, plan_of_stage};
+pub(crate) use memory::plan_of_stage;
 pub(super) use model::Piped;
 pub(super) use pipe::{Pipe, Rows};
 pub(super) use sample::{Served, follow};
-pub(crate) use schedule::Depth;
 pub(super) use schedule::{Task, tasks};
-pub(super) use slots::{Inputs, Passes, Room, Slot, Slots};
+pub(super) use slots::{Inputs, Passes, Slot, Slots};

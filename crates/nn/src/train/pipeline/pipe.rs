@@ -1,10 +1,9 @@
 //! A rank's place in a pipeline, and what it exchanges with the stages beside it.
 
 use super::layers::divided;
-use super::schedule::{Depth, Task};
+use super::schedule::{Exchange, Task};
 use crate::decoder::DecoderConfig;
 use crate::train::told::RankStage;
-use netcl_device::driver::Event;
 use netcl_dist::{Group, Mailbox, Relay, RelaySettings};
 use netcl_tensor::{DType, Device, Error, Result, Shape, Tensor};
 use std::ops::Range;
@@ -20,8 +19,6 @@ pub struct Pipe {
     relay: Option<Relay>,
     /// What carries rows and their gradients; made when they are first needed.
     mail: Option<Mailbox>,
-    /// How far stages run ahead.
-    depth: Depth,
     /// Number of this rank's replica.
     replica: usize,
     /// Of the devices of each stage, relative to each other.
@@ -64,8 +61,7 @@ impl Pipe {
         let along = group.split(number(replica))?;
         let across = group.split(number(stage))?;
         let ends = along.split(u32::from(stage > 0 && stage + 1 < stages))?;
-        let (depth, waited) = (Depth::default(), Duration::ZERO);
-        Ok((Self { along, ends, relay: None, mail: None, depth, replica, speeds, waited }, across))
+        Ok((Self { along, ends, relay: None, mail: None, replica, speeds, waited: Duration::ZERO }, across))
     }
 
     /// Number of stages.
@@ -118,78 +114,42 @@ impl Pipe {
         Ok(all.into_iter().enumerate().map(|(stage, layers)| RankStage { stage, stages, layers }).collect())
     }
 
-    /// How far the stages of this replica run ahead.
-    pub fn depth(&self) -> Depth {
-        self.depth
-    }
-
-    /// Lets stages run further ahead, which hides their exchanges, if all of this replica have `room` for that. All of them call it.
-    ///
-    /// # Errors
-    /// Those of the group.
-    pub fn deepen(&mut self, room: bool) -> Result<()> {
-        let all = self.along.all_gather(&[u8::from(room)])?;
-        self.depth = if all.contains(&0) { Depth::Least } else { Depth::Twice };
-        Ok(())
-    }
-
-    /// Begins the passes of a step, whose rows and gradients have the form of `rows`.
-    ///
-    /// # Errors
-    /// Those of the group and the device.
-    pub fn begin(&mut self, rows: &Rows) -> Result<()> {
-        let mail = match &mut self.mail {
-            Some(mail) => mail,
-            none => {
-                // No stage has more micro-batches at a time than the first one; for each that the stage behind has read a gradient comes back.
-                let slots = self.depth.slots(0, self.along.size(), usize::MAX) + 1;
-                none.insert(Mailbox::new(&self.along, &rows.device, rows.bytes(), slots)?)
-            }
-        };
-        mail.begin()
-    }
-
-    /// Waits for what the pass takes from a stage beside this one, if it takes something; what the device does from here on finds it in `room`,
-    /// which nothing uses once `free` has come.
+    /// Hands over `result` of the pass `done`, if a stage beside this one takes it, and puts what `next` takes from one into `room`.
     ///
     /// # Errors
     /// Those of the group and the device; `Internal` without room for what comes.
-    pub fn take(&mut self, task: Task, room: Option<&Tensor>, free: Option<&Event>) -> Result<()> {
-        let Some(from) = task.from(self.stage(), self.stages()) else { return Ok(()) };
-        let room = room.ok_or_else(|| Error::internal("a pass without room for what it takes"))?;
-        self.mail()?.receive(from, room, free)
-    }
-
-    /// Hands over the result of the pass that was just enqueued, if a stage beside this one takes it. Gives when the pass is done, and when its
-    /// result may be overwritten.
-    ///
-    /// # Errors
-    /// Those of the group and the device.
-    pub fn give(&mut self, task: Task, result: Option<&Tensor>) -> Result<(Event, Option<Event>)> {
-        let to = task.to(self.stage(), self.stages());
-        self.mail()?.send(to.zip(result))
-    }
-
-    /// The device's queue goes on behind all copies so far, whose tensors are free for others then.
-    ///
-    /// # Errors
-    /// Those of the device.
-    pub fn join(&mut self) -> Result<()> {
-        self.mail()?.join()
-    }
-
-    /// Waits until everything that this stage handed over is told: only then it may exchange something else with the stages beside it.
-    ///
-    /// # Errors
-    /// What the exchange failed with.
-    pub fn end(&mut self) -> Result<()> {
-        let waited = self.mail()?.end()?;
-        self.waited += waited;
+    pub fn pass(
+        &mut self,
+        (done, result): (Option<Task>, Option<&Tensor>),
+        (next, room): (Option<Task>, Option<&Tensor>),
+        rows: &Rows,
+    ) -> Result<()> {
+        let Exchange { to, from } = Exchange::between(done, next, (self.stage(), self.stages()));
+        let mail = match &mut self.mail {
+            Some(mail) => mail,
+            // A stage has at most as many micro-batches on their way to the one behind it as there are stages, and a gradient comes back for each.
+            none => {
+                none.insert(Mailbox::new(&self.along, &rows.device, rows.bytes(), self.along.size() + 1)?)
+            }
+        };
+        let to = to.filter(|_| result.is_some());
+        if let Some((to, result)) = to.zip(result) {
+            // Waits for what the device computes; from here on this rank waits for others.
+            mail.put(to, result)?;
+        }
+        let no_room = || Error::internal("a pass without room for what it takes");
+        let from = from.map(|from| room.map(|room| (from, room)).ok_or_else(no_room)).transpose()?;
+        let begun = Instant::now();
+        match (to, from) {
+            // First the stage that waits for this one.
+            (Some(to), Some((from, room))) if to != from => {
+                mail.exchange(Some(to), None)?;
+                mail.exchange(None, Some((from, room)))?;
+            }
+            (to, from) => mail.exchange(to, from)?,
+        }
+        self.waited += begun.elapsed();
         Ok(())
-    }
-
-    fn mail(&mut self) -> Result<&mut Mailbox> {
-        self.mail.as_mut().ok_or_else(|| Error::internal("a pass before its step"))
     }
 
     /// How long this stage has waited for others since the last call.

@@ -2,17 +2,14 @@
 //!
 //! A micro-batch has a slot from one to the other. Each slot has inputs at fixed addresses and a graph of its own, because a slot's activations
 //! wait while others compute: forward and backward are captured together, so that one plan places what lives from one to the other, and each
-//! half is replayed when its turn comes. What lives within a half lies in memory that all slots share ([`Plan::halves`]).
+//! half is replayed when its turn comes.
 
 use super::pipe::Rows;
-use super::schedule::Task;
 use crate::data::Batch;
 use crate::layers::Mode;
-use netcl_device::driver::Event;
-use netcl_tensor::graph::{Graph, Plan, SharedChunks, Trace};
+use netcl_tensor::graph::{Graph, Plan, Trace};
 use netcl_tensor::random::{counter, set_counter};
-use netcl_tensor::{Device, Error, Result, Tensor, unfused};
-use std::sync::{Arc, Mutex, PoisonError};
+use netcl_tensor::{Device, Result, Tensor, unfused};
 
 /// The place of a micro-batch.
 pub struct Slot {
@@ -21,38 +18,12 @@ pub struct Slot {
     /// Targets (B, T), in the last one.
     pub targets: Option<Tensor>,
     /// Rows of the stage before (B, T, C), in the others than the first; a leaf whose gradient goes back there.
-    pub input: Option<Room>,
-    /// The gradient of what the forward pass makes, from the stage behind; slots share two of them. None in the last stage.
-    pub dy: Option<Room>,
+    pub input: Option<Tensor>,
+    /// The gradient of what the forward pass makes, from the stage behind; all slots share it. None in the last stage.
+    pub dy: Option<Tensor>,
     /// The number of draws before the dropout of this micro-batch, if there is dropout.
     pub draws: Option<Tensor>,
     passes: Option<Captured>,
-    /// When copies of what the last passes made are done.
-    copied: Mutex<Vec<Event>>,
-}
-
-/// Where a tensor from another stage is put.
-#[derive(Clone)]
-pub struct Room {
-    /// At a fixed address.
-    pub tensor: Tensor,
-    /// When the last pass that uses it is done; slots that share the room share this.
-    free: Arc<Mutex<Option<Event>>>,
-}
-
-impl Room {
-    fn new(tensor: Tensor) -> Self {
-        Self { tensor, free: Arc::default() }
-    }
-
-    /// From when on nothing uses what is there.
-    pub fn free(&self) -> Option<Event> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn used_until(&self, done: &Event) {
-        *self.free.lock().unwrap_or_else(PoisonError::into_inner) = Some(done.clone());
-    }
 }
 
 /// Both passes of a micro-batch, captured.
@@ -80,7 +51,7 @@ pub struct Inputs {
 }
 
 impl Slot {
-    fn new(rows: &Rows, inputs: Inputs, dy: Option<&Room>) -> Result<Self> {
+    fn new(rows: &Rows, inputs: Inputs, dy: Option<&Tensor>) -> Result<Self> {
         let Rows { device, shape, dtype } = rows;
         let _tag = device.tag("inputs");
         let ids = || {
@@ -91,47 +62,11 @@ impl Slot {
         Ok(Self {
             ids: inputs.first.then(ids).transpose()?,
             targets: inputs.last.then(ids).transpose()?,
-            input: (!inputs.first)
-                .then(input)
-                .transpose()?
-                .map(|x| Room::new(x.parameter("rows of the stage before"))),
+            input: (!inputs.first).then(input).transpose()?.map(|x| x.parameter("rows of the stage before")),
             dy: dy.cloned(),
             draws: inputs.dropout.then(|| counter(device, 0)).transpose()?,
             passes: None,
-            copied: Mutex::default(),
         })
-    }
-
-    /// Where what a pass takes from another stage is put.
-    pub fn room(&self, task: Task) -> Option<&Room> {
-        match task {
-            Task::Forward(_) => self.input.as_ref(),
-            Task::Backward(_) => self.dy.as_ref(),
-        }
-    }
-
-    /// What the device does from here on may overwrite what the slot's last passes made.
-    ///
-    /// # Errors
-    /// Those of the device.
-    pub fn overwrite(&self) -> Result<()> {
-        let Some(any) =
-            self.ids.as_ref().or(self.targets.as_ref()).or(self.input.as_ref().map(|r| &r.tensor))
-        else {
-            return Ok(());
-        };
-        let copied = std::mem::take(&mut *self.copied.lock().unwrap_or_else(PoisonError::into_inner));
-        copied.iter().try_for_each(|event| any.device().wait_for(event))
-    }
-
-    /// Notes a pass that was enqueued: when it is done, and when its result has been copied.
-    pub fn passed(&self, task: Task, done: &Event, copied: Option<Event>) {
-        // Both passes use the input.
-        self.input.iter().for_each(|room| room.used_until(done));
-        if let (Task::Backward(_), Some(dy)) = (task, &self.dy) {
-            dy.used_until(done);
-        }
-        self.copied.lock().unwrap_or_else(PoisonError::into_inner).extend(copied);
     }
 
     /// Gives the slot the tokens of a micro-batch and its place in the streams of random numbers.
@@ -181,12 +116,9 @@ impl Slots {
     /// # Errors
     /// Those of the device.
     pub fn new(rows: &Rows, inputs: Inputs, count: usize) -> Result<Self> {
-        let dy = || Tensor::zeros(&rows.device, rows.shape.clone(), rows.dtype).map(Room::new);
-        // Of a pass and of the next one, which comes meanwhile.
-        let count_dy = if inputs.last { 0 } else { count.min(2) };
-        let dys = (0..count_dy).map(|_| dy()).collect::<Result<Vec<_>>>()?;
-        let of = |i: usize| i.checked_rem(dys.len()).map(|i| &dys[i]);
-        let all = (0..count).map(|i| Slot::new(rows, inputs, of(i))).collect::<Result<_>>()?;
+        let dy = || Tensor::zeros(&rows.device, rows.shape.clone(), rows.dtype);
+        let dy = (!inputs.last).then(dy).transpose()?;
+        let all = (0..count).map(|_| Slot::new(rows, inputs, dy.as_ref())).collect::<Result<_>>()?;
         Ok(Self { all, plan: None, put_off: false })
     }
 
@@ -225,12 +157,10 @@ impl Slots {
             return Ok(());
         }
         // Memory checkers need every buffer to be a separate allocation.
-        let mut half = 0;
-        let noted = || passes(&self.all[0]).inspect(|made| half = made.forward);
         let plan = match device.settings().exact_memory {
             true => Ok(None),
-            false => unfused(|| Trace::dry_run(device, noted))
-                .and_then(|trace| Plan::halves(device, &trace, half, self.all.len()))
+            false => unfused(|| Trace::dry_run(device, || passes(&self.all[0])))
+                .and_then(|trace| Plan::new(device, &trace))
                 .map(Some),
         };
         if !matches!(plan, Ok(Some(_))) && !std::mem::replace(&mut self.put_off, true) {
@@ -240,18 +170,11 @@ impl Slots {
             tracing::debug!("the memory of passes is not planned: {e}");
             None
         });
-        let mut shared = SharedChunks::default();
         for slot in &mut self.all {
             // Passes that run as they are called and those that are replayed have the same bits.
             let captured = unfused(|| match &self.plan {
-                Some(plan) => Graph::planned_with(device, plan, &mut shared, || passes(slot)),
+                Some(plan) => Graph::planned(device, plan, || passes(slot)),
                 None => Graph::capture(device, || passes(slot)),
-            });
-            let captured = captured.and_then(|(graph, made)| match &self.plan {
-                Some(_) if made.forward != half => {
-                    Err(Error::unsupported("capture: the forward pass is another one than was planned"))
-                }
-                _ => Ok((graph, made)),
             });
             match captured {
                 Ok((graph, made)) => slot.passes = Some(Captured { graph, made }),

@@ -15,7 +15,7 @@ use crate::train::companions::Companions;
 use crate::train::losses::Losses;
 use crate::train::parallel::Parallel;
 use crate::train::passes::optimizer;
-use crate::train::pipeline::{Pipe, Slots, StagePlace, plan_of_stage};
+use crate::train::pipeline::{Pipe, Slots, plan_of_stage};
 use crate::train::rows::Rows;
 use crate::train::stepper::Stepper;
 use crate::train::sums::is_apart;
@@ -174,9 +174,8 @@ pub(super) fn plan_of(
 ) -> Result<MemoryPlan> {
     let capabilities = device.capabilities();
     if let Some(pipe) = parallel.and_then(Parallel::pipe) {
-        let layers = &pipe.own_layers(model)?;
-        let (stage, stages, depth) = (pipe.stage(), pipe.stages(), pipe.depth());
-        return Ok(plan_of_stage(local, model, capabilities, StagePlace { layers, stage, stages, depth }));
+        let layers = pipe.own_layers(model)?;
+        return Ok(plan_of_stage(local, model, capabilities, (&layers, pipe.stage(), pipe.stages())));
     }
     let plan = MemoryPlan::of(local, model, capabilities);
     let Some(parallel) = parallel.filter(|parallel| parallel.size() > 1) else { return Ok(plan) };

@@ -6,13 +6,10 @@ use crate::data::{Position, Prefetch};
 use crate::decoder::{Decoder, decoder_of};
 use crate::layers::Mode;
 use crate::model::Model as _;
-use crate::train::memory::MemoryPlan;
 use crate::train::observer::Observer;
 use crate::train::parallel::Parallel;
 use crate::train::passes::{Collect, collected};
-use crate::train::pipeline::{
-    Depth, Inputs, Passes, Pipe, Room, Rows, Slot, Slots, StagePlace, Task, plan_of_stage, tasks,
-};
+use crate::train::pipeline::{Inputs, Passes, Pipe, Rows, Slot, Slots, Task, tasks};
 use crate::train::sums::Sums;
 use netcl_tensor::{DType, Device, Error, Lazy, Result, Tensor, detect_anomaly};
 use std::collections::VecDeque;
@@ -48,25 +45,31 @@ impl Trainer {
 
     /// The passes of all micro-batches of a step. Returns the loss, which is 0 but in the last stage, and the next position in the data.
     fn run_passes(&mut self, slots: &Slots, batches: &mut Prefetch) -> Result<(Tensor, Position)> {
-        let (stage, stages, depth) = self.pipe(|pipe| (pipe.stage(), pipe.stages(), pipe.depth()))?;
+        let (stage, stages) = self.pipe(|pipe| (pipe.stage(), pipe.stages()))?;
         let (rows, mut after) = (self.rows()?, self.position);
-        let order = tasks(stage, stages, self.config.grad_accum as usize, depth);
+        let micros = u64::from(self.config.grad_accum);
+        let order = tasks(stage, stages, self.config.grad_accum as usize);
         // Outputs of forward passes that run as they are called, the oldest first.
         let mut live: VecDeque<Tensor> = VecDeque::new();
-        self.pipe_mut()?.begin(&rows)?;
-        for task in order {
+        self.exchange((None, None), (order.first().copied(), slots), &rows)?;
+        for (i, task) in order.iter().copied().enumerate() {
             let begun = Instant::now();
             let slot = slots.of(task.micro()).ok_or_else(no_pipe)?;
-            let room = slot.room(task);
-            let free = room.and_then(Room::free);
-            self.pipe_mut()?.take(task, room.map(|room| &room.tensor), free.as_ref())?;
-            self.host_did("exchange", begun);
-            let begun = Instant::now();
-            // What the last passes of this slot made is copied before it is overwritten.
-            slot.overwrite()?;
             let result = match task {
                 Task::Forward(micro) => {
-                    self.forward_task(slot, micro, (&mut *batches, &mut after), &mut live)?
+                    let next = batches.next();
+                    let (at, batch) = next.unwrap_or_else(|| Err(Error::internal("the batches ended")))?;
+                    after = self.loader.next(at);
+                    slot.fill(&batch, self.step * micros + micro as u64)?;
+                    let output = match slot.replay_forward()? {
+                        Some(output) => output,
+                        None => {
+                            let output = self.forward_pass(slot)?;
+                            live.push_back(output.clone());
+                            output.detach()
+                        }
+                    };
+                    (stage + 1 < stages).then_some(output)
                 }
                 Task::Backward(_) => match slot.replay_backward()? {
                     Some(gradient) => gradient,
@@ -78,49 +81,19 @@ impl Trainer {
                     }
                 },
             };
-            let (done, copied) = self.pipe_mut()?.give(task, result.as_ref())?;
-            if !slots.are_captured() {
-                // The result's memory goes back to the pool.
-                self.pipe_mut()?.join()?;
-            }
-            slot.passed(task, &done, copied);
             self.host_did("enqueue", begun);
+            let begun = Instant::now();
+            let next = (order.get(i + 1).copied(), slots);
+            self.exchange((Some(task), result.as_ref()), next, &rows)?;
+            self.host_did("exchange", begun);
         }
-        let begun = Instant::now();
-        self.pipe_mut()?.end()?;
-        self.host_did("exchange", begun);
         let loss = self.sums.as_ref().map(Sums::loss).ok_or_else(no_pipe)?;
         Ok((loss, after))
-    }
-
-    /// Enqueues the forward pass of the next micro-batch. Returns what it makes for the stage behind.
-    fn forward_task(
-        &self,
-        slot: &Slot,
-        micro: usize,
-        (batches, after): (&mut Prefetch, &mut Position),
-        live: &mut VecDeque<Tensor>,
-    ) -> Result<Option<Tensor>> {
-        let next = batches.next();
-        let (at, batch) = next.unwrap_or_else(|| Err(Error::internal("the batches ended")))?;
-        *after = self.loader.next(at);
-        slot.fill(&batch, self.step * u64::from(self.config.grad_accum) + micro as u64)?;
-        let output = match slot.replay_forward()? {
-            Some(output) => output,
-            None => {
-                let output = self.forward_pass(slot)?;
-                live.push_back(output.clone());
-                output.detach()
-            }
-        };
-        Ok((!self.pipe(Pipe::is_last)?).then_some(output))
     }
 
     /// Captures the passes of this stage, unless that was done or is not to be.
     fn capture_passes(&mut self, slots: &mut Slots) -> Result<()> {
         if slots.is_empty() {
-            let deeper = self.plan_at(Depth::Twice)?.has_room(self.model.params().device());
-            self.pipe_mut()?.deepen(deeper)?;
             *slots = self.new_slots()?;
         }
         if self.stepper.is_eager() {
@@ -137,30 +110,15 @@ impl Trainer {
         captured.or_else(|e| self.stepper.stay_eager(e))
     }
 
-    /// The memory of this stage where stages run so far ahead.
-    fn plan_at(&self, depth: Depth) -> Result<MemoryPlan> {
-        let (model, parallel) = (self.model.config(), self.parallel.as_ref().ok_or_else(no_pipe)?);
-        let (stage, stages) = self.pipe(|pipe| (pipe.stage(), pipe.stages()))?;
-        // The layers that the model says it has are those of all stages.
-        let layers = &self.pipe(|pipe| pipe.own_layers(model))??;
-        let place = StagePlace { layers, stage, stages, depth };
-        let capabilities = self.model.params().device().capabilities();
-        Ok(plan_of_stage(&parallel.local(&self.config), model, capabilities, place))
-    }
-
     fn new_slots(&self) -> Result<Slots> {
-        let (stage, stages, depth) = self.pipe(|pipe| (pipe.stage(), pipe.stages(), pipe.depth()))?;
+        let (stage, stages) = self.pipe(|pipe| (pipe.stage(), pipe.stages()))?;
         let inputs =
             Inputs { first: stage == 0, last: stage + 1 == stages, dropout: self.config.dropout > 0.0 };
-        Slots::new(&self.rows()?, inputs, depth.slots(stage, stages, self.config.grad_accum as usize))
+        Slots::new(&self.rows()?, inputs, (stages - stage).min(self.config.grad_accum as usize).max(1))
     }
 
     fn pipe<T>(&self, of: impl FnOnce(&Pipe) -> T) -> Result<T> {
         self.parallel.as_ref().and_then(Parallel::pipe).map(of).ok_or_else(no_pipe)
-    }
-
-    fn pipe_mut(&mut self) -> Result<&mut Pipe> {
-        self.parallel.as_mut().and_then(Parallel::pipe_mut).ok_or_else(no_pipe)
     }
 
     /// The form of what this rank exchanges with the stages beside it.
@@ -169,6 +127,21 @@ impl Trainer {
         let params = self.model.params();
         let shape = [rows, self.config.context, self.model.config().width].into();
         Ok(Rows { device: params.device().clone(), shape, dtype: params.dtype() })
+    }
+
+    fn exchange(
+        &mut self,
+        done: (Option<Task>, Option<&Tensor>),
+        (next, slots): (Option<Task>, &Slots),
+        rows: &Rows,
+    ) -> Result<()> {
+        let slot = next.and_then(|next| slots.of(next.micro()));
+        let room = slot.zip(next).and_then(|(slot, next)| match next {
+            Task::Forward(_) => slot.input.as_ref(),
+            Task::Backward(_) => slot.dy.as_ref(),
+        });
+        let pipe = self.parallel.as_mut().and_then(Parallel::pipe_mut).ok_or_else(no_pipe)?;
+        pipe.pass(done, (next, room), rows)
     }
 
     /// The forward pass of a micro-batch, from the rows of the stage before or, in the first stage, from its tokens.
@@ -187,7 +160,7 @@ impl Trainer {
         };
         detect_anomaly(self.detect_anomaly, || {
             let x = match (&slot.input, &slot.ids) {
-                (Some(rows), _) => decoder.through(&rows.tensor, mode)?,
+                (Some(rows), _) => decoder.through(rows, mode)?,
                 (None, Some(ids)) => decoder.through(&decoder.entered(ids, mode)?, mode)?,
                 (None, None) => return Err(no_pipe()),
             };
@@ -206,12 +179,12 @@ impl Trainer {
         let collect = Collect::into_sums(self.sums.as_ref());
         detect_anomaly(self.detect_anomaly, || {
             collected(&self.optimizer, collect, || match &slot.dy {
-                Some(dy) => output.backward_with(&dy.tensor),
+                Some(dy) => output.backward_with(dy),
                 None => self.optimizer.backward(output),
             })
         })?;
         let dtype = self.model.params().dtype();
-        let gradient = slot.input.as_ref().map(|Room { tensor: input, .. }| {
+        let gradient = slot.input.as_ref().map(|input| {
             let gradient = input.grad().ok_or_else(|| Error::internal("rows without a gradient"))?;
             input.set_grad(None);
             gradient.detach().to_dtype(dtype)
