@@ -156,7 +156,8 @@ fn batch_norm_is_that_of_each_rank() {
 }
 
 /// With batch norm over the images of all ranks the run is that of one device, captured or not, whatever part each rank has; the running
-/// statistics as well.
+/// statistics as well. The bounds are wider than without batch norm: AdamW takes a whole step, 1e-3, by the sign of a gradient that is little more
+/// than rounding, and one device rounds its statistics otherwise than ranks that merge theirs.
 #[test]
 fn batch_norm_over_all_ranks_is_that_of_one_device() {
     let dir = tempfile::tempdir().unwrap();
@@ -169,18 +170,19 @@ fn batch_norm_over_all_ranks_is_that_of_one_device() {
         let config = ClassifierConfig { graph, ..config.clone() };
         for done in among(n, |_| config.clone(), (&path(&name), false), |_, _| Next::GoOn) {
             let (own, came) = done.unwrap();
-            close(&losses(&own), &losses(&steps), 1e-5);
+            close(&losses(&own)[..1], &losses(&steps)[..1], 1e-6);
+            close(&losses(&own), &losses(&steps), 2e-4);
             let (a, b) = (came.epochs.last().unwrap(), outcome.epochs.last().unwrap());
             assert!((a.test_loss - b.test_loss).abs() < 1e-4, "{} {}", a.test_loss, b.test_loss);
         }
-        close(&weights(&path(&name)), &weights(&path("one")), 1e-4);
+        close(&weights(&path(&name)), &weights(&path("one")), 2e-3);
     }
     // Each rank's own statistics are another run.
     let apart = ClassifierConfig { sync_batch_norm: false, ..config };
     let all = among(2, |_| apart.clone(), (&path("apart"), false), |_, _| Next::GoOn);
     let own = all.into_iter().next().unwrap().unwrap().0;
     let worst = own.iter().zip(&steps).map(|(a, b)| (a.1 - b.1).abs()).fold(0.0, f32::max);
-    assert!(worst > 1e-4, "{worst}");
+    assert!(worst > 1e-2, "{worst}");
 }
 
 /// One rank asks for the end; another number of ranks goes on, and one device after that.
