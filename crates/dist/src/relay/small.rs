@@ -210,11 +210,11 @@ mod tests {
             let mut small = Small::new(&device, true).unwrap();
             assert_eq!(small.times().iter().filter(|way| way.used).count(), 2);
             assert_eq!(small.times().len(), READS.len() + WRITES.len());
-            let whole = Tensor::zeros(&device, [2000], DType::F32).unwrap();
+            let whole = Tensor::zeros(&device, [1000 + 64 * (2 * SLOTS + 1)], DType::F32).unwrap();
             for (read, write) in (0..READS.len()).flat_map(|r| (0..WRITES.len()).map(move |w| (r, w))) {
                 (small.read, small.write) = (read, write);
                 for round in 0..2 * SLOTS {
-                    let x = whole.window(7 + round, [1000]).unwrap();
+                    let x = whole.window(64 * (1 + round), [1000]).unwrap();
                     let data: Vec<u8> = (0..4000).map(|i| (i * 7 + round + read + write) as u8).collect();
                     small.write(&x, &data).unwrap();
                     assert!(
