@@ -256,6 +256,7 @@ fn the_device_model_is_measured_kept_and_listed() {
     let constants = |args: &[&str]| {
         let (code, out, err) = run(netcl()
             .env("NETCL_CACHE_DIR", &dir)
+            .env("NETCL_BUILD_OPTIONS", "-cl-opt-disable") // compiles faster, and any times will do
             .args(["tune", "--model", "--json", "--device", &device()])
             .args(args));
         assert_eq!(code, 0, "{err}");

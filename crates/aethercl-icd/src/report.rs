@@ -4,10 +4,9 @@ use crate::calls;
 use crate::raw;
 use crate::registry;
 use crate::settings::{say, settings};
-use crate::summary::{FindingRow, KernelRow, Summary, TransferRow};
-use aethercl::Finding;
+use crate::summary::{KernelRow, Summary, TransferRow};
 use aethercl::machine::Completion;
-use aethercl::report::Report;
+use aethercl::report::{self, Report};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -71,17 +70,7 @@ fn detailed(summary: &Summary) -> Report {
             None => say(&format!("{name} is still at work: the report lacks it")),
         }
     }
-    let finding = |f: &FindingRow| aethercl::report::Finding {
-        kind: f.kind.clone(),
-        kernel: f.kernel.clone(),
-        file: f.file.clone(),
-        line: f.line,
-        column: f.column,
-        message: f.message.clone(),
-        count: f.count,
-        text: f.text.clone(),
-    };
-    out.findings = summary.findings.iter().map(finding).collect();
+    out.findings.clone_from(&summary.findings);
     out.failures.clone_from(&summary.failures);
     out.leaked.clone_from(&summary.leaked);
     out
@@ -122,10 +111,10 @@ pub fn transfer(device: &str, kind: &str, bytes: usize, ns: u64) {
 }
 
 /// Records findings of a launch; new ones are printed at once if no report was requested.
-pub fn findings(found: &[Finding]) {
+pub fn findings(found: &[aethercl::Finding]) {
     let mut report = report();
     for finding in found {
-        let same = |f: &&mut FindingRow| {
+        let same = |f: &&mut report::Finding| {
             f.kind == finding.kind.name()
                 && f.kernel == finding.kernel
                 && (&f.file, f.line, f.column) == (&finding.file, finding.line, finding.column)
@@ -136,24 +125,9 @@ pub fn findings(found: &[Finding]) {
             continue;
         }
         if report.findings.len() < KEPT {
-            report.findings.push(row(finding));
+            report.findings.push(report::finding(finding));
             tell(&finding.to_string());
         }
-    }
-}
-
-fn row(finding: &Finding) -> FindingRow {
-    FindingRow {
-        kind: finding.kind.name().into(),
-        kernel: finding.kernel.clone(),
-        file: finding.file.clone(),
-        line: finding.line,
-        column: finding.column,
-        message: finding.message.clone(),
-        object: finding.object.clone(),
-        offset: finding.offset,
-        count: finding.count,
-        text: finding.to_string(),
     }
 }
 

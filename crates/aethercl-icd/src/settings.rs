@@ -13,7 +13,7 @@ pub struct Settings {
     pub profiles: Vec<Profile>,
     /// `AETHERCL_CHECK`: checks applied to every launch.
     pub checks: Checks,
-    /// `AETHERCL_TIMEOUT`: time limit of a work-group in seconds; 0 for no limit.
+    /// `AETHERCL_TIMEOUT`: limit of a work-group in seconds of processor time; 0 for no limit.
     pub timeout: Option<Duration>,
     /// `AETHERCL_REPORT`: file that the report is written to at process exit; `%p` stands for the process id. Every launch is timed then.
     pub report: Option<PathBuf>,

@@ -1,6 +1,6 @@
 //! The JSON report that the driver writes at process exit and `aethercl run` reads.
 
-use aethercl::report::Report;
+use aethercl::report::{Finding, Report};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -36,31 +36,6 @@ pub struct TransferRow {
     pub ns: u64,
 }
 
-/// Something that a check found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FindingRow {
-    /// The kind's name, the same in every release.
-    pub kind: String,
-    /// The kernel.
-    pub kernel: String,
-    /// File of the place.
-    pub file: String,
-    /// Line from 1.
-    pub line: u32,
-    /// Column from 1.
-    pub column: u32,
-    /// What happened.
-    pub message: String,
-    /// Buffer or variable.
-    pub object: String,
-    /// Byte offset in it.
-    pub offset: i64,
-    /// How often, in all launches.
-    pub count: u64,
-    /// All of it as text.
-    pub text: String,
-}
-
 /// The report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
@@ -69,7 +44,7 @@ pub struct Summary {
     /// Transfers.
     pub transfers: Vec<TransferRow>,
     /// Findings in the order they were made.
-    pub findings: Vec<FindingRow>,
+    pub findings: Vec<Finding>,
     /// Commands that failed, in words.
     pub failures: Vec<String>,
     /// Objects that the program still held at the end, by kind.

@@ -27,6 +27,8 @@ pub struct Settings {
     pub no_results: bool,
     /// How to start processes that build kernels for this one.
     pub builders: Option<Builders>,
+    /// `NETCL_BUILD_OPTIONS`: options of every build of kernels, after those of netcl itself.
+    pub build_options: String,
     /// `NETCL_NO_CACHE`: neither read nor write compiled kernels.
     pub no_binary_cache: bool,
     /// `NETCL_EXACT_MEMORY`: every buffer gets a driver allocation of its own, of exactly its size, freed with it. For memory
@@ -150,6 +152,7 @@ impl Settings {
             trust_kernels: flag("NETCL_TRUST_KERNELS"),
             no_results: false,
             builders: None,
+            build_options: std::env::var("NETCL_BUILD_OPTIONS").unwrap_or_default(),
             no_binary_cache: flag("NETCL_NO_CACHE"),
             exact_memory: flag("NETCL_EXACT_MEMORY"),
             keep_memory: std::env::var_os("NETCL_EXACT_MEMORY").is_some_and(|v| v == "keep"),

@@ -43,10 +43,12 @@ pub struct Order {
 }
 
 impl Order {
-    fn of(device: &Capabilities, kernel: &Kernel, defines: &[(&'static str, Value)]) -> Self {
-        let own = (kernel.options)(device).to_owned();
+    fn of(device: &Device, kernel: &Kernel, defines: &[(&'static str, Value)]) -> Self {
+        let capabilities = device.capabilities();
+        let own = (kernel.options)(capabilities).to_owned();
+        let users = device.settings().build_options.trim().to_owned();
         let mut options = vec![OPTIONS.to_owned()];
-        options.extend(vendors::options(device).chain([own]).filter(|o| !o.is_empty()));
+        options.extend(vendors::options(capabilities).chain([own, users]).filter(|o| !o.is_empty()));
         Self {
             kernel: kernel.name.to_owned(),
             source: assemble(kernel, defines),
@@ -118,7 +120,7 @@ impl Programs {
         if let Some(program) = &*slot {
             return Ok(program.clone());
         }
-        let order = Order::of(device.capabilities(), kernel, defines);
+        let order = Order::of(device, kernel, defines);
         if let Some(orders) = self.orders.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             orders.push(order.clone());
         }
@@ -412,7 +414,7 @@ mod tests {
         let Ok(device) = Device::open("pocl:0", &Settings::default()) else { return };
         // Other builds of it have no header of their own.
         let Some(header) = vendors::header(device.capabilities()) else { return };
-        let order = Order::of(device.capabilities(), &TEXT, &[]);
+        let order = Order::of(&device, &TEXT, &[]);
         let text = header.before(&order.source);
         assert!(text.contains("exp(float4)") && !text.contains("sin(float4)"));
         let options = format!("{} {}", order.options, Header::OPTION);

@@ -40,18 +40,32 @@ impl Array {
     }
     /// Broadcast to `shape`.
     pub fn expand(&self, shape: &Shape) -> Self {
-        let new = shape.rank() - self.shape.rank();
-        let strides = self.shape.strides();
-        Self::from_fn(shape.clone(), |i| {
-            let at = unravel(i, shape);
-            let index = self
-                .shape
-                .dims()
-                .iter()
-                .enumerate()
-                .map(|(d, n)| if *n == 1 { 0 } else { at[new + d] * strides[d] });
-            self.data[index.sum::<usize>()]
-        })
+        if self.shape == *shape {
+            return self.clone();
+        }
+        let mut strides = vec![0; shape.rank() - self.shape.rank()];
+        let own = self.shape.dims().iter().zip(self.shape.strides());
+        strides.extend(own.map(|(n, stride)| if *n == 1 { 0 } else { stride }));
+        self.strided(shape, &strides)
+    }
+    /// Shaped `shape`, each element from where its index times `strides` says.
+    fn strided(&self, shape: &Shape, strides: &[usize]) -> Self {
+        let mut data = Vec::with_capacity(shape.count());
+        let mut at = vec![0; shape.rank()];
+        let mut from = 0;
+        while data.len() < shape.count() {
+            data.push(self.data[from]);
+            for (d, n) in shape.dims().iter().enumerate().rev() {
+                at[d] += 1;
+                from += strides[d];
+                if at[d] < *n {
+                    break;
+                }
+                from -= n * strides[d];
+                at[d] = 0;
+            }
+        }
+        Self { shape: shape.clone(), data }
     }
     /// The rows over the last axis.
     pub fn rows(&self) -> impl Iterator<Item = &[f64]> {
@@ -61,12 +75,9 @@ impl Array {
     /// Axes in another order.
     pub fn permute(&self, axes: &[usize]) -> Self {
         let dims: Vec<usize> = axes.iter().map(|a| self.shape.dims()[*a]).collect();
-        let shape = Shape::from(dims);
         let strides = self.shape.strides();
-        Self::from_fn(shape.clone(), |i| {
-            let at = unravel(i, &shape);
-            self.data[axes.iter().zip(&at).map(|(a, i)| strides[*a] * i).sum::<usize>()]
-        })
+        let strides: Vec<usize> = axes.iter().map(|a| strides[*a]).collect();
+        self.strided(&Shape::from(dims), &strides)
     }
 }
 

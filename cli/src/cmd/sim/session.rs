@@ -53,7 +53,7 @@ pub struct LaunchArgs {
     /// Device profile: teaching, h200, rx7900xtx, arc-a770, adreno-750, or a TOML file
     #[arg(long, default_value = "teaching")]
     profile: String,
-    /// Seconds that a work-group may take before it counts as hanging; 0 for no limit
+    /// Seconds of processor time that a work-group may take before it counts as hanging; 0 for no limit
     #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value = "30")]
     timeout: Timeout,
     /// Instructions that a work-group may execute before it counts as hanging
@@ -64,7 +64,7 @@ pub struct LaunchArgs {
     pub json: bool,
 }
 
-/// How long a work-group may take, if there is a limit.
+/// Processor time that a work-group may take, if there is a limit.
 #[derive(Clone, Copy)]
 pub struct Timeout(Option<Duration>);
 

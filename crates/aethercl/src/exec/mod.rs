@@ -4,6 +4,7 @@ mod access;
 mod atomic;
 pub mod bytecode;
 mod chain;
+mod clock;
 mod collective;
 mod count;
 mod deal;

@@ -1,10 +1,11 @@
 //! The interpreter's loop.
 
 use super::bytecode::{Inst, READ, Reg, WRITE};
+use super::clock::thread_time;
 use super::group::Group;
 use crate::source::Span;
 use std::mem::take;
-use std::time::Instant;
+use std::time::Duration;
 
 /// Instructions between two looks at the clock: a thousandth of a second to a second.
 const STEPS_PER_LOOK: u64 = 1 << 14;
@@ -14,7 +15,7 @@ const STEPS_PER_LOOK: u64 = 1 << 14;
 pub enum Stop {
     /// It executed as many instructions as allowed.
     Steps(Span),
-    /// It took as long as allowed.
+    /// It took as much processor time as allowed.
     Time(Span),
     /// The program ran into what it must not reach.
     Trap(Span),
@@ -43,13 +44,13 @@ impl Group<'_> {
 
     /// Executes the work-group to its end.
     pub fn run(&mut self, place: &mut Place) -> Result<(), Stop> {
-        let deadline = self.shared.max_time.and_then(|t| Instant::now().checked_add(t));
+        let deadline = self.shared.max_time.and_then(|t| thread_time().checked_add(t));
         while !self.go_on(place, u64::MAX, deadline)? {}
         Ok(())
     }
 
-    /// Executes at most `most` instructions; returns whether the work-group has ended.
-    pub fn go_on(&mut self, place: &mut Place, most: u64, deadline: Option<Instant>) -> Result<bool, Stop> {
+    /// Executes at most `most` instructions, until the thread's processor time is `deadline`; returns whether the work-group has ended.
+    pub fn go_on(&mut self, place: &mut Place, most: u64, deadline: Option<Duration>) -> Result<bool, Stop> {
         let code = self.shared.code;
         let mut pc = place.pc;
         let mut steps = place.steps.min(most);
@@ -61,7 +62,7 @@ impl Group<'_> {
                 return if place.steps == 0 { Err(Stop::Steps(code.spans[pc])) } else { Ok(false) };
             }
             steps -= 1;
-            if steps.is_multiple_of(STEPS_PER_LOOK) && deadline.is_some_and(|d| Instant::now() >= d) {
+            if steps.is_multiple_of(STEPS_PER_LOOK) && deadline.is_some_and(|d| thread_time() >= d) {
                 place.pc = pc;
                 return Err(Stop::Time(code.spans[pc]));
             }

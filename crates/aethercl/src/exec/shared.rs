@@ -45,7 +45,7 @@ pub struct Shared<'a> {
     pub local_arguments: Vec<(u32, u32, usize)>,
     /// Instructions a group may execute.
     pub max_steps: u64,
-    /// Time a group may take.
+    /// Processor time a group may take.
     pub max_time: Option<Duration>,
     /// Groups may wait for one another.
     pub together: bool,

@@ -4,12 +4,13 @@
 //! round robin, in time slices. While no work-group ends, the number of resident work-groups is doubled, up to a limit that is about what
 //! a device holds at a time.
 
+use super::clock::thread_time;
 use super::group::Group;
 use super::observer::Looked;
 use super::run::{Place, Stop};
 use super::shared::Shared;
 use crate::check::Details;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Instructions that a work-group executes before others are started. Few kernels have work-groups that long.
 const ALONE: u64 = 1 << 18;
@@ -27,7 +28,7 @@ struct Resident<'a> {
     group: Group<'a>,
     place: Place,
     number: u64,
-    /// Time that it ran, without that of others between its slices.
+    /// Processor time that it ran, without that of others between its slices.
     ran: Duration,
 }
 
@@ -55,7 +56,7 @@ pub fn in_turns<'a>(
     let mut residents: Vec<Resident<'a>> = Vec::new();
     let mut idle: Vec<Group<'a>> = Vec::new();
     let (mut next, mut wanted) = (0, 1);
-    let mut progress = Instant::now();
+    let mut progress = thread_time();
     let most = most(shared);
     loop {
         while residents.len() < wanted && next < count {
@@ -73,7 +74,7 @@ pub fn in_turns<'a>(
         let passed = pass(&mut residents, &mut idle, (turn, shared.max_time), &mut out.printed)
             .and_then(|()| stuck(&mut residents, shared.max_time, &mut progress));
         match passed {
-            Ok(()) if residents.len() < before => progress = Instant::now(),
+            Ok(()) if residents.len() < before => progress = thread_time(),
             Ok(()) if next < count && wanted < most => wanted = (2 * wanted).min(most),
             Ok(()) => {}
             Err((at, stop)) => {
@@ -128,10 +129,10 @@ fn pass<'a>(
     let mut at = 0;
     while at < residents.len() {
         let Resident { group, place, number, ran } = &mut residents[at];
-        let begun = Instant::now();
+        let begun = thread_time();
         let deadline = most.and_then(|t| begun.checked_add(t.saturating_sub(*ran)));
         let ended = group.go_on(place, turn, deadline);
-        *ran += begun.elapsed();
+        *ran += thread_time() - begun;
         let text = group.take_printed();
         if !text.is_empty() {
             match printed.iter_mut().find(|(of, _)| of == number) {
@@ -154,14 +155,14 @@ fn pass<'a>(
 fn stuck(
     residents: &mut [Resident<'_>],
     most: Option<Duration>,
-    progress: &mut Instant,
+    progress: &mut Duration,
 ) -> Result<(), (usize, Stop)> {
-    if residents.is_empty() || most.is_none_or(|t| progress.elapsed() < t) {
+    if residents.is_empty() || most.is_none_or(|t| thread_time() - *progress < t) {
         return Ok(());
     }
     for (at, Resident { group, place, .. }) in residents.iter_mut().enumerate() {
         if !group.polls(place).map_err(|stop| (at, stop))? {
-            *progress = Instant::now();
+            *progress = thread_time();
             return Ok(());
         }
     }

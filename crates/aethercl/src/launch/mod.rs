@@ -120,7 +120,7 @@ impl Program {
                 span,
                 "error",
                 &format!(
-                    "a work-group was still running here after {:?}: an endless loop, or a time limit that is too low",
+                    "a work-group was still running here after {:?} of processor time: an endless loop, or a time limit that is too low",
                     options.max_time.unwrap_or_default()
                 ),
             ),

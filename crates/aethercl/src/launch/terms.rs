@@ -90,7 +90,7 @@ pub struct LaunchOptions {
     pub threads: usize,
     /// Instructions a group may execute before it counts as hanging.
     pub max_steps: u64,
-    /// Time that a group may take before it counts as hanging; none for as long as it takes. Instructions take longer the
+    /// Processor time that a group may take before it counts as hanging; none for as long as it takes. Instructions take longer the
     /// more work-items a group has and the more is checked.
     pub max_time: Option<Duration>,
     /// Work-items to a sub-group and to a SIMD group in the counters, of kernels that do not require a number of them.

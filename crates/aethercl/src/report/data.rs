@@ -334,10 +334,10 @@ pub struct Source {
     pub whole: bool,
 }
 
-/// What a check found.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// What a check found, as reports have it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Name of its kind.
+    /// Name of its kind, the same in every release.
     pub kind: String,
     /// The kernel.
     pub kernel: String,
@@ -349,7 +349,13 @@ pub struct Finding {
     pub column: u32,
     /// What happened.
     pub message: String,
-    /// How often.
+    /// Buffer or variable.
+    #[serde(default)]
+    pub object: String,
+    /// Byte offset in it.
+    #[serde(default)]
+    pub offset: i64,
+    /// How often, in all launches.
     pub count: u64,
     /// All of it as text.
     pub text: String,

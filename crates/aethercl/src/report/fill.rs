@@ -94,6 +94,8 @@ pub fn finding(f: &crate::Finding) -> Finding {
         line: f.line,
         column: f.column,
         message: f.message.clone(),
+        object: f.object.clone(),
+        offset: f.offset,
         count: f.count,
         text: f.to_string(),
     }

@@ -82,11 +82,12 @@ fn plural(kind: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aethercl_icd::summary::{FindingRow, KernelRow, TransferRow};
+    use aethercl::report::Finding;
+    use aethercl_icd::summary::{KernelRow, TransferRow};
 
     #[test]
     fn a_summary_is_readable() {
-        let finding = FindingRow {
+        let finding = Finding {
             kind: "race-in-group".into(),
             kernel: "k".into(),
             file: "<source>".into(),

@@ -95,19 +95,28 @@ fn long(dtype: DType) -> (ClassifierConfig, Dataset) {
     )
 }
 
+/// Copies a run's folder. What is being written gets its name meanwhile, so a copy that misses something begins again.
 fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+    while let Err(e) = try_copy(from, to) {
+        assert_eq!(e.kind(), std::io::ErrorKind::NotFound, "{e}");
+        std::fs::remove_dir_all(to).unwrap();
+    }
+}
+
+fn try_copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
         let (path, to) = (entry.path(), to.join(entry.file_name()));
         if path.is_symlink() {
-            std::os::unix::fs::symlink(std::fs::read_link(&path).unwrap(), to).unwrap();
+            std::os::unix::fs::symlink(std::fs::read_link(&path)?, to)?;
         } else if path.is_dir() {
-            copy(&path, &to);
+            try_copy(&path, &to)?;
         } else if entry.file_name() != ".lock" {
-            // A file may get its name meanwhile.
-            let _ = std::fs::copy(&path, to);
+            std::fs::copy(&path, to)?;
         }
     }
+    Ok(())
 }
 
 /// What is left at the end: weights, the optimizer's state, and of each epoch what does not depend on time.
