@@ -1,6 +1,7 @@
 //! f64 arrays on the host: what references are written in. Clear, not fast.
 
 use crate::Shape;
+use smallvec::{SmallVec, smallvec};
 
 /// A contiguous array of f64.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,8 +83,8 @@ impl Array {
 }
 
 /// Index on each axis of flat position `i`.
-pub fn unravel(mut i: usize, shape: &Shape) -> Vec<usize> {
-    let mut at = vec![0; shape.rank()];
+pub fn unravel(mut i: usize, shape: &Shape) -> SmallVec<[usize; 6]> {
+    let mut at = smallvec![0; shape.rank()];
     for (d, n) in shape.dims().iter().enumerate().rev() {
         at[d] = i % n.max(&1);
         i /= n.max(&1);

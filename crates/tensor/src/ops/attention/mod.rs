@@ -550,8 +550,9 @@ fn textbook(options: &AttentionOptions, q: &Array, k: &Array, v: &Array) -> Arra
                 let n = (row * s.div_ceil(4) + i / 4) as u64;
                 m.factor(random::draw(m.seed, m.offset, n)[i % 4])
             });
-            for (j, value) in v.data[at(i)].iter().enumerate() {
-                out.data[row * d + j] += (x - top).exp() / sum * factor * value;
+            let weight = (x - top).exp() / sum * factor;
+            for (sum, value) in out.data[row * d..][..d].iter_mut().zip(&v.data[at(i)]) {
+                *sum += weight * value;
             }
         }
     }

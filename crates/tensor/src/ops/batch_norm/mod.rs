@@ -393,17 +393,21 @@ impl MultiOp<3, 3> for BatchNorm {
         let dims = x.shape.dims();
         let (n, channels) = (dims[0], dims[1]);
         let pixels: usize = dims[2..].iter().product();
-        let of = |c: usize| (0..n * pixels).map(move |i| (i / pixels * channels + c) * pixels + i % pixels);
+        let planes = |c: usize| (0..n).map(move |i| &x.data[(i * channels + c) * pixels..][..pixels]);
         let count = (n * pixels) as f64;
-        let mean = Array::from_fn([channels], |c| of(c).map(|i| x.data[i]).sum::<f64>() / count);
-        let var = Array::from_fn([channels], |c| {
-            of(c).map(|i| (x.data[i] - mean.data[c]).powi(2)).sum::<f64>() / count
-        });
-        let y = Array::from_fn(x.shape.clone(), |i| {
-            let c = i / pixels % channels;
+        let sum = |c: usize, f: &dyn Fn(f64) -> f64| -> f64 {
+            planes(c).map(|plane| plane.iter().map(|x| f(*x)).sum::<f64>()).sum()
+        };
+        let mean = Array::from_fn([channels], |c| sum(c, &|x| x) / count);
+        let var = Array::from_fn([channels], |c| sum(c, &|x| (x - mean.data[c]).powi(2)) / count);
+        let mut y = x.clone();
+        for (at, plane) in y.data.chunks_mut(pixels.max(1)).enumerate() {
+            let c = at % channels;
             let scale = gamma.data[c] / (var.data[c] + f64::from(self.eps)).sqrt();
-            self.activation.apply((x.data[i] - mean.data[c]) * scale + beta.data[c])
-        });
+            plane
+                .iter_mut()
+                .for_each(|x| *x = self.activation.apply((*x - mean.data[c]) * scale + beta.data[c]));
+        }
         [y, mean, var]
     }
     fn calls() -> Vec<Call> {

@@ -397,10 +397,14 @@ fn reference(a: &Array, b: &Array) -> Array {
         if x.shape == full(rows, cols) { x.clone() } else { x.expand(&full(rows, cols)) }
     };
     let (a, b) = (expand(a, m, k), expand(b, k, n));
-    Array::from_fn(full(m, n), |i| {
-        let (z, row, col) = (i / (m * n), i / n % m, i % n);
-        (0..k).map(|j| a.data[(z * m + row) * k + j] * b.data[(z * k + j) * n + col]).sum()
-    })
+    let mut y = Array::zeros(full(m, n));
+    for (at, row) in y.data.chunks_mut(n.max(1)).enumerate() {
+        for j in 0..k {
+            let (a, b) = (a.data[at * k + j], &b.data[(at / m * k + j) * n..][..n]);
+            row.iter_mut().zip(b).for_each(|(sum, b)| *sum += a * b);
+        }
+    }
+    y
 }
 
 #[cfg(test)]
