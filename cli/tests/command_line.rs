@@ -252,12 +252,13 @@ fn what_was_tuned_is_listed_as_json_also_where_nothing_was() {
 /// The constants that estimates are made from: before and after they are fitted to a few problems.
 #[test]
 fn the_device_model_is_measured_kept_and_listed() {
-    let dir = folder("model");
+    let (dir, device) = (folder("model"), device());
+    let tune = ["tune", "--model", "--json", "--device", &device];
     let constants = |args: &[&str]| {
         let (code, out, err) = run(netcl()
             .env("NETCL_CACHE_DIR", &dir)
             .env("NETCL_BUILD_OPTIONS", "-cl-opt-disable") // compiles faster, and any times will do
-            .args(["tune", "--model", "--json", "--device", &device()])
+            .args(tune)
             .args(args));
         assert_eq!(code, 0, "{err}");
         let lines: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
@@ -292,13 +293,7 @@ fn the_device_model_is_measured_kept_and_listed() {
         let file = dir.join("measured.json");
         std::fs::write(&file, text).unwrap();
         let mut command = netcl();
-        command.env("NETCL_CACHE_DIR", dir.join("again")).args([
-            "tune",
-            "--model",
-            "--json",
-            "--device",
-            &device(),
-        ]);
+        command.env("NETCL_CACHE_DIR", dir.join("again")).args(tune);
         run(command.arg("--from").arg(file))
     };
     let lines: String = measured.iter().map(|line| format!("{line}\n")).collect();
