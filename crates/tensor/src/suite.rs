@@ -70,10 +70,26 @@ impl OpEntry {
     }
 }
 
-/// The device tests run on: `NETCL_TEST_DEVICE`, or `auto`.
+/// The device tests run on: `NETCL_TEST_DEVICE`, or `auto`. In this crate's own tests it is [`quickly_built`].
 pub fn test_device() -> Result<Device> {
+    if cfg!(test) { quickly_built() } else { opened(&Settings::from_env()) }
+}
+
+fn opened(settings: &Settings) -> Result<Device> {
     let name = std::env::var("NETCL_TEST_DEVICE").unwrap_or_else(|_| "auto".into());
-    Device::open(&name, &Settings::from_env())
+    Device::open(&name, settings)
+}
+
+/// The test device, whose programs a processor's compiler does not optimise: PoCL takes four times as long to build a program as
+/// without, and tests build hundreds that run for milliseconds. `netcl doctor` and the tests of other crates build as users do.
+pub fn quickly_built() -> Result<Device> {
+    let mut settings = Settings::from_env();
+    let device = opened(&settings)?;
+    if !device.capabilities().is_cpu() || !settings.build_options.is_empty() {
+        return Ok(device);
+    }
+    settings.build_options = "-cl-opt-disable".into();
+    opened(&settings)
 }
 
 /// What `ops!` makes of each op: the suite on the test device for every float type.

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test
 
 use netcl_tensor::ops::OPS;
-use netcl_tensor::suite::{Findings, Reach, examine, test_device, threads};
+use netcl_tensor::suite::{Findings, Reach, examine, quickly_built, test_device, threads};
 use netcl_tensor::{Device, Result, Settings};
 
 fn examined(open: fn() -> Result<Device>, reach: Reach) -> Findings {
@@ -21,12 +21,6 @@ fn check(open: fn() -> Result<Device>, reach: Reach) {
     assert!(found.candidates > 0, "nothing was tried beside what the device chooses");
 }
 
-/// Compiled without optimisation, which takes a quarter of the time; `make candidates` compiles as users do.
-fn unoptimised() -> Result<Device> {
-    let name = std::env::var("NETCL_TEST_DEVICE").unwrap_or_else(|_| "auto".into());
-    Device::open(&name, &Settings { build_options: "-cl-opt-disable".into(), ..Settings::from_env() })
-}
-
 /// A large one: the least has too little local memory for some variants. `make sim` switches its checks on.
 fn sim() -> Result<Device> {
     Device::open("sim:h200", &Settings { cache_dir: None, ..Settings::from_env() })
@@ -34,7 +28,7 @@ fn sim() -> Result<Device> {
 
 #[test]
 fn every_variant_and_tuned_value_agrees_with_the_reference() {
-    check(unoptimised, Reach::Values);
+    check(quickly_built, Reach::Values);
 }
 
 #[test]
