@@ -159,6 +159,10 @@ impl Threads {
     fn all(n: u64) -> Threads {
         Threads { first: n, most: n }
     }
+    /// Processor time that a thread gets on `processors` while all of them take `time`.
+    fn share(self, time: Duration, processors: u64) -> Duration {
+        time.mul_f64((processors as f64 / self.most as f64).min(1.0))
+    }
 }
 
 /// Runs the work-groups on so many threads.
@@ -202,6 +206,9 @@ impl Deal<'_> {
     /// Takes and runs work-groups until there are none; calls `after_first` behind the first one.
     fn work(&self, mut group: Group<'_>, after_first: impl FnOnce()) {
         let mut after_first = Some(after_first);
+        // Of work-groups that wait, each with a thread, a processor has many: together they take no longer than the limit.
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+        let most = group.shared.max_time.map(|time| self.threads.share(time, processors));
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             if number >= self.picked.run {
@@ -209,7 +216,7 @@ impl Deal<'_> {
             }
             group.start(self.picked.group(number));
             let mut place = group.begin();
-            let ended = group.run(&mut place);
+            let ended = group.run(&mut place, most);
             let text = group.take_printed();
             if ended.is_err() || !text.is_empty() {
                 let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
@@ -246,6 +253,13 @@ impl Deal<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_share_the_time_limit_where_they_share_processors() {
+        let limit = Duration::from_secs(30);
+        assert_eq!(Threads::all(64).share(limit, 2), Duration::from_secs_f64(30.0 / 32.0));
+        assert_eq!(Threads::all(2).share(limit, 16), limit);
+    }
 
     #[test]
     fn a_sample_is_spread_over_the_launch_and_all_of_it_is_everything() {

@@ -42,9 +42,9 @@ impl Group<'_> {
         self.shared.code.spans[place.pc]
     }
 
-    /// Executes the work-group to its end.
-    pub fn run(&mut self, place: &mut Place) -> Result<(), Stop> {
-        let deadline = self.shared.max_time.and_then(|t| thread_time().checked_add(t));
+    /// Executes the work-group to its end, in at most so much processor time.
+    pub fn run(&mut self, place: &mut Place, most: Option<Duration>) -> Result<(), Stop> {
+        let deadline = most.and_then(|t| thread_time().checked_add(t));
         while !self.go_on(place, u64::MAX, deadline)? {}
         Ok(())
     }

@@ -393,10 +393,7 @@ fn reference(a: &Array, b: &Array) -> Array {
     // Shapes that do not broadcast never get here: the forward refused them.
     let batch = a_batch.broadcast(&b_batch, "matmul").unwrap_or_default();
     let full = |rows, cols| Shape::from(batch.dims().iter().copied().chain([rows, cols]).collect::<Vec<_>>());
-    let expand = |x: &Array, rows, cols| {
-        if x.shape == full(rows, cols) { x.clone() } else { x.expand(&full(rows, cols)) }
-    };
-    let (a, b) = (expand(a, m, k), expand(b, k, n));
+    let (a, b) = (a.expand(&full(m, k)), b.expand(&full(k, n)));
     let mut y = Array::zeros(full(m, n));
     for (at, row) in y.data.chunks_mut(n.max(1)).enumerate() {
         for j in 0..k {
