@@ -8,7 +8,7 @@ pub struct Shadow<T> {
     pages: Vec<Option<Box<[T]>>>,
 }
 
-impl<T: Clone + Default> Shadow<T> {
+impl<T: Clone + Copy + Default> Shadow<T> {
     /// An array of so many entries, all the default.
     pub fn new(entries: usize) -> Shadow<T> {
         Shadow { pages: (0..entries.div_ceil(PAGE)).map(|_| None).collect() }
@@ -19,6 +19,17 @@ impl<T: Clone + Default> Shadow<T> {
     pub fn get(&mut self, at: usize) -> Option<&mut T> {
         let page = self.pages.get_mut(at / PAGE)?;
         Some(&mut page.get_or_insert_with(|| vec![T::default(); PAGE].into_boxed_slice())[at % PAGE])
+    }
+
+    /// What an entry holds; the default beyond the end.
+    #[inline(always)]
+    pub fn peek(&self, at: usize) -> T {
+        self.pages.get(at / PAGE).and_then(Option::as_ref).map_or(T::default(), |page| page[at % PAGE])
+    }
+
+    /// All entries of pages that were touched.
+    pub fn touched(&mut self) -> impl Iterator<Item = &mut T> {
+        self.pages.iter_mut().flatten().flat_map(|page| page.iter_mut())
     }
 
     /// Entries that both have, pairwise.
