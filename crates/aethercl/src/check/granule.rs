@@ -1,6 +1,7 @@
 //! What the check for races remembers of a granule of memory: the last write and the last reads, in eight bytes each.
 
 use super::shadow::Shadow;
+use std::ops::Range;
 
 /// When accesses happen, in one kind of memory: a group that starts, and every barrier of it, takes the next stamp. One thread runs groups
 /// one after the other, so that stamps before the first of the running group are those of other groups.
@@ -116,6 +117,8 @@ impl Mark {
     const ATOMIC: u64 = 1 << 31;
     /// Every access of this group was atomic.
     const ALWAYS_ATOMIC: u64 = 1 << 30;
+    /// No access.
+    const NOBODY: Mark = Mark(0);
     const WHO: u64 = 0x1fff << 16;
 
     /// An access.
@@ -217,42 +220,95 @@ impl Marks {
     /// Records an access of one work-item; returns what it races with.
     #[inline(always)]
     pub fn visit(&mut self, at: usize, now: Mark, load: bool, clock: Clock, sub_size: u32) -> Option<Met> {
-        let met = |mark: Mark, wrote: bool| {
-            mark.is_unordered(now, clock, sub_size).then_some(Met { mark, wrote, local: clock.local })
+        let (own, others) = match load {
+            true => (&mut self.reads, &self.writes),
+            false => (&mut self.writes, &self.reads),
         };
-        if load {
-            self.read(at, now, clock, sub_size);
-            return met(Mark(self.writes.peek(at)), true);
-        }
-        let write = self.writes.get(at)?;
-        let before = Mark(*write);
-        *write = after(before, now, clock, sub_size).0;
-        met(before, true).or_else(|| met(Mark(self.reads.peek(at)), false))
+        let entry = own.get(at)?;
+        let (mark, met) = step(Mark(*entry), Mark(others.peek(at)), now, load, clock, sub_size);
+        *entry = mark.0;
+        met
     }
 
-    /// Records a read by one work-item; or by several where [`Marks::is_quiet`] holds and no sub-group has passed a barrier of its own.
+    /// Records accesses of lanes one behind the other, each to `1 << more` granules behind those of the lane before it; tells `hit` what
+    /// they race with. `now` is a mark of any of them.
+    #[inline(always)]
+    pub fn visit_run(
+        &mut self,
+        (mut at, more): (usize, u32),
+        lanes: Range<usize>,
+        (now, load): (Mark, bool),
+        (clock, sub_size): (Clock, u32),
+        mut hit: impl FnMut(usize, Met),
+    ) {
+        let (own, others) = match load {
+            true => (&mut self.reads, &self.writes),
+            false => (&mut self.writes, &self.reads),
+        };
+        let (start, end) = (at, at + (lanes.len() << more));
+        while at < end {
+            let entries = own.run(at, end - at);
+            let seen = others.peek_run(at, entries.len());
+            let count = entries.len();
+            for (i, entry) in entries.iter_mut().enumerate() {
+                let lane = lanes.start + ((at - start + i) >> more);
+                let other = Mark(seen.map_or(0, |seen| seen[i]));
+                let now = now.with_lane(Lane::one(lane));
+                let (mark, met) = step(Mark(*entry), other, now, load, clock, sub_size);
+                *entry = mark.0;
+                if let Some(met) = met {
+                    hit(lane, met);
+                }
+            }
+            if count == 0 {
+                return;
+            }
+            at += count;
+        }
+    }
+
+    /// Records a read by several work-items where [`Marks::is_quiet`] holds and no sub-group has passed a barrier of its own.
     #[inline(always)]
     pub fn read(&mut self, at: usize, now: Mark, clock: Clock, sub_size: u32) {
-        let Some(entry) = self.reads.get(at) else { return };
-        let r = Mark(*entry);
-        // The same once more changes nothing.
-        if r == now {
-            return;
+        if let Some(entry) = self.reads.get(at) {
+            *entry = after_read(Mark(*entry), now, clock, sub_size).0;
         }
-        *entry = if r.stamp() == now.stamp() {
-            // What another sub-group races with in the one it races with in the other.
-            let passed =
-                r.sub_epoch() != now.sub_epoch() && r.lane().sub(sub_size) == now.lane().sub(sub_size);
-            match passed {
-                true => now.0,
-                false if r.lane() == now.lane() => r.0,
-                false => r.with_lane(r.lane().and(now.lane(), sub_size)).0,
-            }
-        } else if clock.is_nobody(r.stamp()) || clock.is_own(r.stamp()) {
-            now.0
-        } else {
-            r.with_stamp(Mark::SEVERAL).0
+    }
+}
+
+/// The mark that stays of an access now behind one of its own kind, and what it races with of that and the other kind.
+#[inline(always)]
+fn step(own: Mark, other: Mark, now: Mark, load: bool, clock: Clock, sub_size: u32) -> (Mark, Option<Met>) {
+    let met = |mark: Mark, wrote: bool| {
+        let races = mark != Mark::NOBODY && mark.is_unordered(now, clock, sub_size);
+        races.then_some(Met { mark, wrote, local: clock.local })
+    };
+    match load {
+        true => (after_read(own, now, clock, sub_size), met(other, true)),
+        false => (after(own, now, clock, sub_size), met(own, true).or_else(|| met(other, false))),
+    }
+}
+
+/// The mark that stays after a read.
+#[inline(always)]
+fn after_read(before: Mark, now: Mark, clock: Clock, sub_size: u32) -> Mark {
+    // The same once more changes nothing.
+    if before == Mark::NOBODY || before == now {
+        return now;
+    }
+    if before.stamp() == now.stamp() {
+        // What another sub-group races with in the one it races with in the other.
+        let passed =
+            before.sub_epoch() != now.sub_epoch() && before.lane().sub(sub_size) == now.lane().sub(sub_size);
+        return match passed {
+            true => now,
+            false if before.lane() == now.lane() => before,
+            false => before.with_lane(before.lane().and(now.lane(), sub_size)),
         };
+    }
+    match clock.is_nobody(before.stamp()) || clock.is_own(before.stamp()) {
+        true => now,
+        false => before.with_stamp(Mark::SEVERAL),
     }
 }
 

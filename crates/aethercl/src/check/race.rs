@@ -148,6 +148,37 @@ impl Races {
         }
     }
 
+    /// Records an access of lanes one behind the other to bytes one behind the other, where that can be done in one go.
+    fn note_run(
+        &mut self,
+        (side, number): (usize, usize),
+        place: usize,
+        lanes: std::ops::Range<usize>,
+        (bytes, kind): (u32, Kind),
+    ) -> bool {
+        let granules = bytes >> self.shift;
+        let fits = granules.is_power_of_two() && bytes.trailing_zeros() >= self.shift;
+        if !fits || !place.is_multiple_of(1 << self.shift) || !self.sub_epochs.is_empty() {
+            return false;
+        }
+        let marks = match side {
+            LOCAL => Some(&mut self.local),
+            _ => self.global.get_mut(number),
+        };
+        let Some(marks) = marks else { return false };
+        let clock = self.clocks[side];
+        let now = Mark::new(clock.now, Lane::one(lanes.start), 0, kind == Kind::Atomic);
+        let hits = &mut self.hits;
+        marks.visit_run(
+            (place >> self.shift, granules.trailing_zeros()),
+            lanes,
+            (now, kind == Kind::Load),
+            (clock, self.sub_size),
+            |lane, met| hits.push((lane, met)),
+        );
+        true
+    }
+
     /// Group and lane that a mark stands for.
     fn other(&self, met: Met) -> Other {
         let group = match met.mark.stamp() {
@@ -298,8 +329,11 @@ impl Check for Races {
         {
             return true;
         }
-        let lanes = cx.mask.lanes().map(|lane| (lane, whole.place(lane)));
-        self.note(lanes, (side, number), whole.bytes, whole.kind);
+        let (to, does) = ((side, number), (whole.bytes, whole.kind));
+        if !(whole.is_consecutive(cx) && self.note_run(to, whole.places.start, cx.mask.range(), does)) {
+            let lanes = cx.mask.lanes().map(|lane| (lane, whole.place(lane)));
+            self.note(lanes, to, whole.bytes, whole.kind);
+        }
         self.hits.is_empty()
     }
 
@@ -424,6 +458,47 @@ mod tests {
             assert_eq!(found[0], found[2], "step {step}");
         }
         assert!(races > 1000 && named > 0 && named < races, "{named} of {races}");
+    }
+
+    #[test]
+    fn lanes_side_by_side_at_once_are_what_they_are_one_by_one() {
+        let never = Mark::SEVERAL - 1;
+        let (mut each, mut whole) = (check(never), check(never));
+        for check in [&mut each, &mut whole] {
+            // More than a page, so that runs lie across its end.
+            (check.local, check.global) = (Marks::new(1030), vec![Marks::new(1030)]);
+        }
+        let mut seed = 3u32;
+        let mut draw = |n: u32| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 16) % n
+        };
+        let mut races = 0;
+        for step in 0..20_000 {
+            let (what, side, first) = (draw(64), draw(2) as usize, draw(12) as usize);
+            let (bytes, count) = (4u32 << draw(3), 1 + draw(12 - first as u32) as usize);
+            let place = 4 * (1016 + draw(14) as usize);
+            let kind = [Kind::Load, Kind::Load, Kind::Store, Kind::Atomic][draw(4) as usize];
+            let mut found = Vec::new();
+            for (check, at_once) in [(&mut each, false), (&mut whole, true)] {
+                match what {
+                    _ if step == 0 => check.begin(1),
+                    0 => check.begin(step + 1),
+                    1..=8 => check.pass(1 + what % 2),
+                    _ if at_once => {
+                        assert!(check.note_run((side, 0), place, first..first + count, (bytes, kind)))
+                    }
+                    _ => {
+                        let lanes = (0..count).map(|i| (first + i, place + i * bytes as usize));
+                        check.note(lanes, (side, 0), bytes, kind);
+                    }
+                }
+                found.push(check.take_hits());
+            }
+            assert_eq!(found[0], found[1], "step {step}");
+            races += found[0].len();
+        }
+        assert!(races > 1000, "{races}");
     }
 
     #[test]

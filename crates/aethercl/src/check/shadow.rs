@@ -27,6 +27,21 @@ impl<T: Clone + Copy + Default> Shadow<T> {
         self.pages.get(at / PAGE).and_then(Option::as_ref).map_or(T::default(), |page| page[at % PAGE])
     }
 
+    /// Entries from one on, at most so many: those of its page.
+    #[inline(always)]
+    pub fn run(&mut self, at: usize, most: usize) -> &mut [T] {
+        let Some(page) = self.pages.get_mut(at / PAGE) else { return &mut [] };
+        let page = page.get_or_insert_with(|| vec![T::default(); PAGE].into_boxed_slice());
+        &mut page[at % PAGE..(at % PAGE + most).min(PAGE)]
+    }
+
+    /// The same without making them; none where nobody touched their page.
+    #[inline(always)]
+    pub fn peek_run(&self, at: usize, most: usize) -> Option<&[T]> {
+        let page = self.pages.get(at / PAGE)?.as_ref()?;
+        Some(&page[at % PAGE..(at % PAGE + most).min(PAGE)])
+    }
+
     /// All entries of pages that were touched.
     pub fn touched(&mut self) -> impl Iterator<Item = &mut T> {
         self.pages.iter_mut().flatten().flat_map(|page| page.iter_mut())

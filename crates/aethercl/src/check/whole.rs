@@ -198,9 +198,13 @@ impl<'a> Whole<'a> {
             Lanes::Indexed { index, scale, .. } if scale == i64::from(self.bytes) => {
                 index[range].windows(2).fold(0, |odd, w| odd | (w[1].wrapping_sub(w[0]) ^ 1)) == 0
             }
-            _ => {
+            Lanes::Indexed { .. } => {
                 let step = u64::from(self.bytes);
                 range.clone().skip(1).all(|l| self.lanes.at(l).wrapping_sub(self.lanes.at(l - 1)) == step)
+            }
+            Lanes::Each(addresses) => {
+                let step = u64::from(self.bytes);
+                addresses[range].windows(2).fold(0, |odd, w| odd | (w[1].wrapping_sub(w[0]) ^ step)) == 0
             }
         }
     }
