@@ -121,13 +121,14 @@ int main(int count, char **arguments) {
 """
 
 
-def report(aethercl, folder):
+def report(aethercl, folder, profile):
     """The page of the program above, and the same as data."""
+    folder.mkdir()
     (folder / "host.c").write_text(HOST)
     (folder / "kernels.cl").write_text(KERNELS)
     subprocess.run(["cc", "-w", folder / "host.c", "-o", folder / "host", "-ldl"], check=True)
     page, data = folder / "report.html", folder / "report.json"
-    command = [aethercl, "run", "--check", "all", "--profile", "h200", "--html", page, "--json", data, "--", folder / "host", folder / "kernels.cl"]
+    command = [aethercl, "run", "--check", "all", "--profile", profile, "--html", page, "--json", data, "--", folder / "host", folder / "kernels.cl"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     # 3: it ended well, and there are findings: `reverse` has a race.
     assert done.returncode == 3, (done.returncode, done.stderr)
@@ -165,6 +166,74 @@ def any_page(page, pictures):
     page.set_viewport_size({"width": 1280, "height": 900})
 
 
+def busy_ns(device, unit):
+    """Modelled time for which a compute unit ran groups."""
+    return sum(run["end_ns"] - run["start_ns"] for c in device["commands"] for run in c["units"] if run["first"] <= unit <= run["last"])
+
+
+def units(page, device, pictures):
+    """Compute units: a row each, in blocks that fold where there are many; by keys, by mouse, and as a table."""
+    line, said, whole = page.locator("#commands"), page.locator("#timeline [role=status]"), max(c["end_ns"] for c in device["commands"]) - min(c["queued_ns"] for c in device["commands"])
+    launches = [c for c in device["commands"] if c["kind"] == "kernel"]
+    groups = {k["name"]: k["longest"]["groups"] for k in device["kernels"]}
+    for c in launches:
+        assert sum((run["last"] - run["first"] + 1) * run["groups"] for run in c["units"]) == groups[c["name"]], c
+        assert all(run["last"] < device["units"] and c["start_ns"] <= run["start_ns"] < run["end_ns"] <= c["end_ns"] for run in c["units"]), c
+    many = device["units"] > 32
+    folds = page.locator("#timeline button[aria-expanded]")
+    assert folds.count() == (-(-device["units"] // 16) if many else 1)
+    height = lambda: line.bounding_box()["height"]
+    # Folding changes what is drawn, and what is said of it.
+    first, before = folds.first, height()
+    rows = 16 if many else device["units"]
+    assert first.get_attribute("aria-expanded") == ("false" if many else "true")
+    first.click()
+    assert first.get_attribute("aria-expanded") == ("true" if many else "false")
+    assert height() - before == (16 if many else -16) * rows, (before, height())
+    if not many:
+        first.click()
+    # By keys: page down goes to the block and then to its units, space folds.
+    line.focus()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Home")
+    page.keyboard.press("PageDown")
+    assert said.inner_text().startswith("units 0–"), said.inner_text()
+    page.keyboard.press("PageDown")
+    words = said.inner_text()
+    share = 100 * busy_ns(device, 0) / whole
+    assert words.startswith("unit 0: ") and abs(float(words.split(": ")[1].split(" %")[0]) - share) <= 0.5, (words, share)
+    assert f"{len(launches)} launches" in words, words
+    page.keyboard.press(" ")
+    assert first.get_attribute("aria-expanded") == "false" and "folded" in said.inner_text()
+    page.keyboard.press(" ")
+    assert first.get_attribute("aria-expanded") == "true"
+    # By mouse: a span of a unit says what that unit ran.
+    box = line.bounding_box()
+    c, row = launches[0], page.evaluate("D.commands.reduce((s, c) => s.add('q' + c.queue).add(c.engine === null ? 'q' + c.queue : 'e' + c.engine), new Set()).size")
+    run = c["units"][0]
+    begin, named = min(c["queued_ns"] for c in device["commands"]), min(box["width"] * 0.3, 110)
+    x = named + ((run["start_ns"] + run["end_ns"]) / 2 - begin) / whole * (box["width"] - named)
+    page.mouse.click(box["x"] + x, box["y"] + 20 + 26 * row + 20 + 8)
+    assert said.inner_text().startswith(f"unit 0, {c['name']}: "), said.inner_text()
+    # The colours are there: a unit that is busy is painted, one that never is, is not.
+    painted = """([x, y]) => { const c = document.getElementById("commands"), d = devicePixelRatio; return [...c.getContext("2d").getImageData(Math.round(x * d), Math.round(y * d), 1, 1).data]; }"""
+    assert page.evaluate(painted, [x, 20 + 26 * row + 20 + 4])[3] == 255
+    # The same as a table.
+    page.locator("#timeline summary", has_text="Compute units").click()
+    used = page.locator("#timeline details", has_text="Compute units, as a table")
+    table = used.locator("tbody tr")
+    while used.locator("button").count():
+        used.locator("button").first.click()
+    assert table.count() == device["units"] + (folds.count() if many else 0)
+    cells = table.filter(has=page.locator("th", has_text="unit 0")).first.locator("td")
+    assert abs(float(cells.nth(0).inner_text().split(" %")[0]) - share) <= 0.5, (cells.all_inner_texts(), share)
+    assert cells.nth(1).inner_text() == str(len(launches))
+    last = table.last.locator("td")
+    assert (last.nth(0).inner_text() == "0 %") == (busy_ns(device, device["units"] - 1) == 0), last.all_inner_texts()
+    page.locator("#timeline").screenshot(path=pictures / f"report-units-{device['name']}.png")
+    page.locator("#timeline summary", has_text="Compute units").click()
+
+
 def own_page(page, data, pictures):
     """What the page of the program above has."""
     device = data["devices"][0]
@@ -174,7 +243,7 @@ def own_page(page, data, pictures):
     assert [row.get_attribute("data-kernel") for row in rows.all()] == [k["name"] for k in device["kernels"]]
 
     # The timeline by keyboard alone: zoom, move, choose, back to all.
-    line, view, said = page.locator("#commands"), page.locator("#timeline .bar .dim"), page.locator("#timeline [role=status]")
+    line, view, said = page.locator("#commands"), page.locator("#timeline .bar .view"), page.locator("#timeline [role=status]")
     whole = view.inner_text()
     line.focus()
     for key in ("+", "+", "ArrowRight"):
@@ -200,14 +269,15 @@ def own_page(page, data, pictures):
     page.mouse.move(box["x"] + 500, box["y"] + 40, steps=3)
     page.mouse.up()
     assert view.inner_text() != part
+    page.locator("#timeline canvas.all").scroll_into_view_if_needed()
     strip = page.locator("#timeline canvas.all").bounding_box()
     page.mouse.click(strip["x"] + 3, strip["y"] + 5)
     assert view.inner_text().startswith("0 ns to"), view.inner_text()
-    page.locator("#timeline").get_by_role("button", name="All").click()
+    page.locator("#timeline").get_by_role("button", name="All", exact=True).click()
 
     # The same as a table: each command of the data once.
-    page.locator("#timeline summary").click()
-    listed = page.locator("#timeline details tbody tr")
+    page.locator("#timeline summary", has_text="What is in view").click()
+    listed = page.locator("#timeline details", has_text="What is in view, as a table").locator("tbody tr")
     assert listed.count() == min(100, len(device["commands"])), listed.count()
 
     # A kernel by keyboard; its lines have the data's figures, and its finding stands below its line.
@@ -255,17 +325,21 @@ def main():
     arguments = parser.parse_args()
     arguments.screenshots.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        path, data = (arguments.page, None) if arguments.page else report(os.path.abspath(arguments.aethercl), Path(folder))
+        # The second has so few compute units that they are not folded.
+        pages = [(arguments.page, None)] if arguments.page else [report(os.path.abspath(arguments.aethercl), Path(folder) / name, name) for name in ("h200", "teaching")]
         with sync_playwright() as play:
             browser = play.chromium.launch(executable_path=arguments.chromium, args=["--no-sandbox"])
-            page, errors = browser.new_page(viewport={"width": 1280, "height": 900}), []
-            listen(page, errors)
-            page.goto(path.resolve().as_uri())
-            any_page(page, arguments.screenshots)
-            if data:
-                own_page(page, data, arguments.screenshots)
+            for path, data in pages:
+                page, errors = browser.new_page(viewport={"width": 1280, "height": 900}), []
+                listen(page, errors)
+                page.goto(path.resolve().as_uri())
+                any_page(page, arguments.screenshots)
+                if data:
+                    units(page, data["devices"][0], arguments.screenshots)
+                if data and path == pages[0][0]:
+                    own_page(page, data, arguments.screenshots)
+                assert not errors, errors
             browser.close()
-            assert not errors, errors
     print("the page is as it should be")
 
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // tests
 
 use aethercl::counters::{Counters, Tally};
-use aethercl::machine::{Binding, Gpu, KernelLaunch, Options};
+use aethercl::machine::{Binding, Faults, Fence, Gpu, KernelLaunch, Options};
 use aethercl::model::Profile;
 use aethercl::report::{Device, Figures, Kernel};
 use aethercl::{Access, Includes, LaunchOptions, NdRange, Program, Source};
@@ -49,9 +49,13 @@ const BYTES: u64 = 1 << 16;
 
 impl Machine {
     fn new(count_all: bool) -> Self {
+        Self::with(count_all, &Arc::default())
+    }
+
+    fn with(count_all: bool, faults: &Arc<Faults>) -> Self {
         let source = Source { name: "t.cl", text: TEXT };
         let program = Arc::new(Program::build(&source, "", &Includes::none()).unwrap());
-        let options = Options { journal: true, count_all, ..Options::default() };
+        let options = Options { journal: true, count_all, faults: Arc::clone(faults), ..Options::default() };
         let mut gpu = Gpu::new(Profile::named("h200").unwrap(), options);
         let queue = gpu.open_queue().unwrap();
         let buffer = gpu.allocate(BYTES, "x").unwrap();
@@ -60,12 +64,16 @@ impl Machine {
     }
 
     fn launch(&mut self, kernel: &str, items: u64, threads: usize) {
+        let fence = self.enqueue(kernel, items, threads);
+        self.gpu.wait(fence).unwrap();
+    }
+
+    fn enqueue(&mut self, kernel: &str, items: u64, threads: usize) -> Fence {
         let options = LaunchOptions { lines: true, threads, ..LaunchOptions::default() };
         let buffer = Binding::Buffer { address: self.buffer, bytes: BYTES, access: Access::Write };
         let range = NdRange::line(items, 32);
         let work = KernelLaunch::new(&self.program, kernel, vec![buffer], range, options);
-        let fence = self.gpu.launch(self.queue, Arc::new(work), None).unwrap();
-        self.gpu.wait(fence).unwrap();
+        self.gpu.launch(self.queue, Arc::new(work), None).unwrap()
     }
 
     fn device(&self) -> Device {
@@ -239,4 +247,42 @@ fn memory_and_times_are_told_in_order() {
         device.transfers.iter().map(|t| (t.count, t.bytes)).collect::<Vec<_>>(),
         [(1, BYTES), (1, 64)]
     );
+}
+
+#[test]
+fn units_run_all_groups_of_a_launch_and_the_last_round_leaves_some_idle() {
+    let mut machine = Machine::new(false);
+    machine.launch("divides", 32 * 200, 1);
+    machine.launch("divides", 32 * 3, 1);
+    let device = machine.device();
+    let launches: Vec<_> = device.commands.iter().filter(|c| c.kind == "kernel").collect();
+    // 200 groups on 132 units: 68 of them have two.
+    let shares: Vec<_> = launches[0].units.iter().map(|r| (r.first, r.last, r.groups)).collect();
+    assert_eq!(shares, [(0, 67, 2), (68, 131, 1)]);
+    let [two, one] = launches[0].units[..] else { panic!() };
+    assert_eq!(two.end_ns - two.start_ns, device.kernels[0].longest.ns);
+    assert_eq!(one.end_ns - one.start_ns, (two.end_ns - two.start_ns).div_ceil(2));
+    assert_eq!(launches[0].resident, device.kernels[0].longest.resident);
+    for launch in &launches {
+        assert!(launch.units.iter().all(|r| r.start_ns == launch.start_ns && r.end_ns < launch.end_ns));
+    }
+    // Three groups take three units; the others stay idle.
+    let small: Vec<_> = launches[1].units.iter().map(|r| (r.first, r.last, r.groups)).collect();
+    assert_eq!(small, [(0, 2, 1)]);
+    assert!(device.commands[0].units.is_empty(), "a copy runs on no unit");
+}
+
+#[test]
+fn a_launch_that_hangs_keeps_every_unit_until_the_watchdog() {
+    let faults = Arc::new(Faults::default());
+    let mut machine = Machine::with(false, &faults);
+    faults.hang_launch(1);
+    let fence = machine.enqueue("banks", 32, 1);
+    assert!(machine.gpu.wait(fence).is_err());
+    let device = machine.device();
+    let hung = device.commands.last().unwrap();
+    let [all] = hung.units[..] else { panic!("{hung:?}") };
+    assert_eq!((all.first, all.last, all.groups), (0, 131, 0));
+    assert_eq!((all.start_ns, all.end_ns), (hung.start_ns, hung.end_ns));
+    assert_eq!(all.end_ns - all.start_ns, 10_000_000_000, "the profile's watchdog");
 }

@@ -4,6 +4,7 @@ mod barrier;
 mod bounds;
 mod contract;
 mod divide;
+mod granule;
 mod leak;
 mod names;
 mod order;
@@ -17,7 +18,7 @@ mod whole;
 pub use leak::leaks;
 pub use race::Races;
 pub use report::{Details, Finding, FindingKind, Item, Report};
-pub use whole::Whole;
+pub use whole::{Lanes, Whole};
 
 use crate::exec::bytecode::{AtomicOp, MemType};
 use crate::exec::{Mask, Shared};

@@ -1,64 +1,42 @@
 //! Data races: unordered accesses of two work-items to the same bytes, at least one of them a write.
 //!
-//! Shadow memory stores, for each granule (the size of the kernel's smallest access), the last write and the last reads: group, lane, and
-//! the number of barriers with a matching fence that the group had passed. Within a group accesses on two sides of a
+//! Shadow memory stores, for each granule (the size of the kernel's smallest access), the last write and the last reads ([`Marks`]): a
+//! time stamp that tells group and barriers passed, and the lane. Within a group accesses on two sides of a
 //! barrier are ordered, and so are those of a sub-group on two sides of a barrier of its own; between groups nothing orders them but atomic operations. Two writes of the same value are let
 //! pass, as every device gives the same result.
 
+use super::granule::{Clock, Lane, Mark, Marks, Met};
 use super::report::Details;
-use super::shadow::Shadow;
 use super::{Access, Check, Context, FindingKind, Kind, Report, Touch, Whole};
 use crate::exec::Shared;
 use crate::memory::address::Space;
 
-/// Lane number that stands for several lanes.
-const MANY: u32 = u32::MAX;
-
-/// A sub-group's number that stands for several.
-const SEVERAL: u16 = u16::MAX;
-
-/// The last access to a granule.
-#[derive(Debug, Clone, Copy, Default)]
-struct Mark {
-    /// The group's number + 1; 0 for nobody, `MANY` for several.
-    group: u32,
-    lane: u32,
-    epoch: u32,
-    /// The sub-group's number; `SEVERAL` for more than one.
-    sub: u16,
-    /// Barriers of the fitting fence that the sub-group had passed by itself.
-    sub_epoch: u16,
-    /// Every access of this epoch was atomic.
-    atomic: bool,
-    /// Every access of this group was atomic.
-    always_atomic: bool,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Granule {
-    write: Mark,
-    read: Mark,
-}
+/// Number of local memory among the clocks.
+const LOCAL: usize = 0;
+/// Number of global memory.
+const GLOBAL: usize = 1;
 
 /// State of the check.
 pub struct Races {
     /// log2 of the granule's size in bytes.
     shift: u32,
-    local: Vec<Granule>,
+    local: Marks,
     /// For each kernel argument, the index of its allocation in `global`.
     allocations: Vec<usize>,
-    global: Vec<(u64, Shadow<Granule>)>,
+    global: Vec<Marks>,
     /// Allocations that some argument may write. Loads from the others race with nothing; a store to them is against the
     /// launch's contract.
     written: Vec<bool>,
-    local_epoch: u32,
-    global_epoch: u32,
+    /// Times in local and in global memory.
+    clocks: [Clock; 2],
+    /// Of each group that ran its number + 1, by its first stamp in global memory.
+    groups: Vec<(u32, u32)>,
     /// Work-items of a sub-group.
     sub_size: u32,
     /// Barriers that each sub-group of the group passed by itself: local, global.
     sub_epochs: Vec<[u16; 2]>,
     /// Races of the access being looked at: lane and the other side.
-    hits: Vec<(usize, Other)>,
+    hits: Vec<(usize, Met)>,
 }
 
 impl Races {
@@ -68,55 +46,24 @@ impl Races {
         let size = 1usize << shift;
         let (allocations, known) = number_allocations(shared);
         let written = known.iter().map(|(.., written)| *written).collect();
-        let shadow =
-            |(address, bytes, _): (u64, u64, bool)| (address, Shadow::new((bytes as usize).div_ceil(size)));
-        let global = known.into_iter().map(shadow).collect();
-        let local = vec![Granule::default(); (shared.local_bytes as usize).div_ceil(size)];
-        let hits = Vec::new();
-        let sub_size = shared.sub_group.max(1);
-        let (local_epoch, global_epoch, sub_epochs) = (0, 0, Vec::new());
+        let shadow = |(_, bytes, _): (u64, u64, bool)| Marks::new((bytes as usize).div_ceil(size));
         Races {
             shift,
-            local,
+            local: Marks::new((shared.local_bytes as usize).div_ceil(size)),
             allocations,
-            global,
+            global: known.into_iter().map(shadow).collect(),
             written,
-            local_epoch,
-            global_epoch,
-            sub_size,
-            sub_epochs,
-            hits,
+            clocks: [Clock::new(true), Clock::new(false)],
+            groups: Vec::new(),
+            sub_size: shared.sub_group.max(1),
+            sub_epochs: Vec::new(),
+            hits: Vec::new(),
         }
     }
 
     /// Whether work-groups of two threads conflict: both access the same granule, and one of them writes.
     pub fn conflicts(&self, other: &Races) -> bool {
-        let clash = |(a, b): (&Granule, &Granule)| {
-            let touched = |g: &Granule| g.write.group != 0 || g.read.group != 0;
-            (a.write.group != 0 && touched(b)) || (b.write.group != 0 && touched(a))
-        };
-        self.global.iter().zip(&other.global).any(|((_, a), (_, b))| a.common(b).any(clash))
-    }
-
-    /// Records an access of one lane to bytes from `place` on, and collects its races.
-    #[inline(always)]
-    fn note(
-        &mut self,
-        lane: usize,
-        (space, number): (Space, usize),
-        places: (usize, usize),
-        now: Mark,
-        kind: Kind,
-    ) {
-        for at in places.0 >> self.shift..=(places.1 - 1) >> self.shift {
-            let granule = match space {
-                Space::Local => self.local.get_mut(at),
-                _ => self.global.get_mut(number).and_then(|(_, shadow)| shadow.get(at)),
-            };
-            if let Some(other) = granule.and_then(|g| visit(g, now, kind)) {
-                self.hits.push((lane, other));
-            }
-        }
+        self.global.iter().zip(&other.global).any(|(a, b)| a.conflicts(b))
     }
 
     /// Number of an argument's allocation in the shadow.
@@ -124,18 +71,158 @@ impl Races {
         self.allocations.get(object as usize).copied().unwrap_or(usize::MAX)
     }
 
-    fn mark(&self, lane: usize, space: Space, kind: Kind, cx: &Context<'_>) -> Mark {
-        let sub = lane as u32 / self.sub_size;
-        let passed = self.sub_epochs.get(sub as usize).copied().unwrap_or_default();
-        Mark {
-            sub: sub.min(u32::from(SEVERAL) - 1) as u16,
-            sub_epoch: passed[usize::from(space != Space::Local)],
-            group: cx.group_number() as u32 + 1,
-            lane: lane as u32,
-            epoch: if space == Space::Local { self.local_epoch } else { self.global_epoch },
-            atomic: kind == Kind::Atomic,
-            always_atomic: kind == Kind::Atomic,
+    /// Records an access of these lanes, to bytes from their place on, and collects its races.
+    #[inline(always)]
+    fn note(
+        &mut self,
+        lanes: impl Iterator<Item = (usize, usize)>,
+        (side, number): (usize, usize),
+        bytes: u32,
+        kind: Kind,
+    ) {
+        let marks = match side {
+            LOCAL => Some(&mut self.local),
+            _ => self.global.get_mut(number),
+        };
+        let Some(marks) = marks else { return };
+        let (clock, sub_size, shift) = (self.clocks[side], self.sub_size, self.shift);
+        for (lane, place) in lanes {
+            let passed = match self.sub_epochs.is_empty() {
+                true => 0,
+                false => self.sub_epochs.get(lane / sub_size as usize).map_or(0, |passed| passed[side]),
+            };
+            let now = Mark::new(clock.now, Lane::one(lane), passed, kind == Kind::Atomic);
+            for at in place >> shift..=(place + bytes as usize - 1) >> shift {
+                if let Some(met) = marks.visit(at, now, kind == Kind::Load, clock, sub_size) {
+                    self.hits.push((lane, met));
+                }
+            }
         }
+    }
+
+    /// Records that several lanes, the first and the last of them given, read the same bytes, where that races with nothing and no sub-group
+    /// has passed a barrier of its own; otherwise each lane has to be looked at.
+    fn note_same(
+        &mut self,
+        (side, number): (usize, usize),
+        places: std::ops::Range<usize>,
+        (first, last): (usize, usize),
+    ) -> bool {
+        let marks = match side {
+            LOCAL => Some(&mut self.local),
+            _ => self.global.get_mut(number),
+        };
+        let (Some(marks), true) = (marks, self.sub_epochs.is_empty() && first < last) else { return false };
+        let (clock, sub_size) = (self.clocks[side], self.sub_size);
+        let who = Lane::one(first).and(Lane::one(last), sub_size);
+        let now = Mark::new(clock.now, who, 0, false);
+        let granules = places.start >> self.shift..=(places.end - 1) >> self.shift;
+        if !granules.clone().all(|at| marks.is_quiet(at, clock)) {
+            return false;
+        }
+        granules.for_each(|at| marks.read(at, now, clock, sub_size));
+        true
+    }
+
+    /// A group starts, given its number + 1.
+    fn begin(&mut self, group: u32) {
+        for side in [LOCAL, GLOBAL] {
+            if self.clocks[side].is_full() {
+                self.renumber(side);
+            }
+            self.clocks[side].start_group();
+        }
+        self.groups.push((self.clocks[GLOBAL].now, group));
+        self.sub_epochs.clear();
+    }
+
+    /// The group passes a barrier.
+    fn pass(&mut self, flags: u32) {
+        for side in [LOCAL, GLOBAL] {
+            if flags >> side & 1 != 0 {
+                if self.clocks[side].is_full() {
+                    self.renumber(side);
+                }
+                self.clocks[side].now += 1;
+            }
+        }
+    }
+
+    /// Records an access of lanes one behind the other to bytes one behind the other, where that can be done in one go.
+    fn note_run(
+        &mut self,
+        (side, number): (usize, usize),
+        place: usize,
+        lanes: std::ops::Range<usize>,
+        (bytes, kind): (u32, Kind),
+    ) -> bool {
+        let granules = bytes >> self.shift;
+        let fits = granules.is_power_of_two() && bytes.trailing_zeros() >= self.shift;
+        if !fits || !place.is_multiple_of(1 << self.shift) || !self.sub_epochs.is_empty() {
+            return false;
+        }
+        let marks = match side {
+            LOCAL => Some(&mut self.local),
+            _ => self.global.get_mut(number),
+        };
+        let Some(marks) = marks else { return false };
+        let clock = self.clocks[side];
+        let now = Mark::new(clock.now, Lane::one(lanes.start), 0, kind == Kind::Atomic);
+        let hits = &mut self.hits;
+        marks.visit_run(
+            (place >> self.shift, granules.trailing_zeros()),
+            lanes,
+            (now, kind == Kind::Load),
+            (clock, self.sub_size),
+            |lane, met| hits.push((lane, met)),
+        );
+        true
+    }
+
+    /// Group and lane that a mark stands for.
+    fn other(&self, met: Met) -> Other {
+        let group = match met.mark.stamp() {
+            stamp if stamp == Mark::SEVERAL => 0,
+            // Only the running group has marks in local memory.
+            _ if met.local => self.groups.last().map_or(0, |(_, group)| *group),
+            stamp => {
+                let behind = self.groups.partition_point(|(first, _)| *first <= stamp);
+                behind.checked_sub(1).map_or(0, |at| self.groups[at].1)
+            }
+        };
+        let lane = if group == 0 { None } else { met.mark.lane().number() };
+        Other { group, lane, wrote: met.wrote }
+    }
+
+    /// Takes the races of the access that was looked at.
+    fn take_hits(&mut self) -> Vec<(usize, Other)> {
+        let hits = std::mem::take(&mut self.hits);
+        hits.into_iter().map(|(lane, met)| (lane, self.other(met))).collect()
+    }
+
+    /// Stamps start over, once they are used up: those of earlier groups become the groups' numbers in the order in which they ran, those
+    /// of the running group before now one stamp.
+    fn renumber(&mut self, side: usize) {
+        let clock = self.clocks[side];
+        if side == LOCAL {
+            self.local.restamp(|stamp| clock.restamp(stamp, 1, |_| 0));
+            self.clocks[LOCAL] = clock.restarted(1);
+            return;
+        }
+        let running = self.groups.pop();
+        // More groups than half of all stamps: which of them it was is forgotten, not that it was another one.
+        if self.groups.len() >= clock.last as usize / 2 {
+            self.groups = vec![(1, 0)];
+        }
+        let groups = std::mem::take(&mut self.groups);
+        let first = groups.len() as u32 + 1;
+        let number = |stamp: u32| groups.partition_point(|(first, _)| *first <= stamp).max(1) as u32;
+        for marks in &mut self.global {
+            marks.restamp(|stamp| clock.restamp(stamp, first, number));
+        }
+        self.groups = groups.into_iter().zip(1..).map(|((_, group), at)| (at, group)).collect();
+        self.groups.extend(running.map(|(_, group)| (first, group)));
+        self.clocks[GLOBAL] = clock.restarted(first);
     }
 }
 
@@ -184,7 +271,7 @@ pub(super) fn number_allocations(shared: &Shared<'_>) -> (Vec<usize>, Vec<(u64, 
 }
 
 /// The other side of a race.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Other {
     /// The group's number + 1; 0 where it is one of several.
     pub group: u32,
@@ -194,88 +281,9 @@ pub(super) struct Other {
     pub wrote: bool,
 }
 
-impl Other {
-    fn of(mark: &Mark, wrote: bool) -> Other {
-        let known = mark.group != MANY;
-        let group = if known { mark.group } else { 0 };
-        Other { group, lane: (known && mark.lane != MANY).then_some(mark.lane), wrote }
-    }
-}
-
-/// Records an access; returns the access that it races with.
-#[inline(always)]
-fn visit(granule: &mut Granule, now: Mark, kind: Kind) -> Option<Other> {
-    let unordered = |m: &Mark| match m.group {
-        0 => false,
-        g if g != now.group => !(m.always_atomic && now.atomic),
-        _ => {
-            let within = m.sub == now.sub && m.sub_epoch != now.sub_epoch;
-            m.epoch == now.epoch && m.lane != now.lane && !(m.atomic && now.atomic) && !within
-        }
-    };
-    let mut other = None;
-    if unordered(&granule.write) {
-        other = Some(Other::of(&granule.write, true));
-    }
-    if kind == Kind::Load {
-        let r = &mut granule.read;
-        let same_epoch = r.group == now.group && r.epoch == now.epoch;
-        if same_epoch && r.sub == now.sub && r.sub_epoch != now.sub_epoch {
-            // What another sub-group races with in the one it races with in the other.
-            *r = now;
-            return other;
-        }
-        if same_epoch && (r.lane == now.lane || r.lane == MANY) {
-            if r.sub != now.sub {
-                r.sub = SEVERAL;
-            }
-            return other;
-        }
-        if r.group == 0 || (r.group == now.group && (r.epoch != now.epoch || r.lane == now.lane)) {
-            *r = now;
-        } else if r.group == now.group {
-            r.lane = MANY;
-            if r.sub != now.sub {
-                r.sub = SEVERAL;
-            }
-        } else {
-            r.group = MANY;
-        }
-        return other;
-    }
-    if other.is_none() && unordered(&granule.read) {
-        other = Some(Other::of(&granule.read, false));
-    }
-    granule.write = after(&granule.write, now);
-    other
-}
-
-/// The mark that stays after a write: plain ones are not forgotten over atomic ones, nor one lane over another.
-fn after(before: &Mark, now: Mark) -> Mark {
-    let mut mark = now;
-    if before.group == now.group {
-        mark.always_atomic &= before.always_atomic;
-        if before.epoch == now.epoch {
-            mark.atomic &= before.atomic || before.lane != now.lane;
-            if before.lane != now.lane && now.atomic && before.atomic {
-                mark.lane = MANY;
-                if before.sub != now.sub {
-                    mark.sub = SEVERAL;
-                }
-            }
-        }
-    } else if before.group != 0 && before.always_atomic && now.atomic {
-        mark.group = MANY;
-    }
-    mark
-}
-
 impl Check for Races {
-    fn start_group(&mut self, _cx: &Context<'_>) {
-        self.local.fill(Granule::default());
-        self.local_epoch = 0;
-        self.global_epoch = 0;
-        self.sub_epochs.clear();
+    fn start_group(&mut self, cx: &Context<'_>) {
+        self.begin(cx.group_number() as u32 + 1);
     }
 
     fn sub_barrier(&mut self, flags: u32, cx: &Context<'_>) {
@@ -295,8 +303,7 @@ impl Check for Races {
     }
 
     fn barrier(&mut self, _pc: usize, flags: u32, _cx: &Context<'_>, _report: &mut Report) {
-        self.local_epoch += flags & 1;
-        self.global_epoch += (flags >> 1) & 1;
+        self.pass(flags);
     }
 
     fn races(&self) -> Option<&Races> {
@@ -305,32 +312,27 @@ impl Check for Races {
 
     fn settles(&mut self, whole: &Whole<'_>, cx: &Context<'_>) -> bool {
         let number = self.number(whole.object);
-        match whole.space {
-            Space::Local => {}
+        let side = match whole.space {
+            Space::Local => LOCAL,
             Space::Global => {
                 if whole.kind == Kind::Load && !self.written.get(number).copied().unwrap_or(true) {
                     return true;
                 }
+                GLOBAL
             }
             _ => return true,
+        };
+        let ends = (cx.mask.range().start, cx.mask.range().end - 1);
+        if whole.kind == Kind::Load
+            && whole.is_same()
+            && self.note_same((side, number), whole.places.clone(), ends)
+        {
+            return true;
         }
-        let first = self.mark(0, whole.space, whole.kind, cx);
-        for lane in cx.mask.range() {
-            if cx.mask.has(lane) {
-                let place = whole.place(lane);
-                let sub = (lane as u32 / self.sub_size) as u16;
-                let mut now = Mark { lane: lane as u32, sub, ..first };
-                if let Some(passed) = self.sub_epochs.get(usize::from(sub)) {
-                    now.sub_epoch = passed[usize::from(whole.space != Space::Local)];
-                }
-                self.note(
-                    lane,
-                    (whole.space, number),
-                    (place, place + whole.bytes as usize),
-                    now,
-                    whole.kind,
-                );
-            }
+        let (to, does) = ((side, number), (whole.bytes, whole.kind));
+        if !(whole.is_consecutive(cx) && self.note_run(to, whole.places.start, cx.mask.range(), does)) {
+            let lanes = cx.mask.lanes().map(|lane| (lane, whole.place(lane)));
+            self.note(lanes, to, whole.bytes, whole.kind);
         }
         self.hits.is_empty()
     }
@@ -338,15 +340,16 @@ impl Check for Races {
     fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
         if self.hits.is_empty() {
             for touch in access.touches.iter().filter(|t| t.inside) {
-                if matches!(touch.space, Space::Local | Space::Global) {
-                    let now = self.mark(touch.lane, touch.space, access.kind, cx);
-                    let start = touch.place as usize;
-                    let to = (touch.space, self.number(touch.object));
-                    self.note(touch.lane, to, (start, start + access.bytes as usize), now, access.kind);
-                }
+                let side = match touch.space {
+                    Space::Local => LOCAL,
+                    Space::Global => GLOBAL,
+                    _ => continue,
+                };
+                let to = (side, self.number(touch.object));
+                self.note(std::iter::once((touch.lane, touch.place as usize)), to, access.bytes, access.kind);
             }
         }
-        report_hits(std::mem::take(&mut self.hits), access, cx, report);
+        report_hits(self.take_hits(), access, cx, report);
     }
 }
 
@@ -400,4 +403,138 @@ fn found(
         let values = access.values(touch, cx);
         Details { message, items, object: name, offset: touch.offset, bytes: access.bytes, values }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The check for a buffer of eight granules and as many of local memory, whose stamps end early.
+    fn check(last: u32) -> Races {
+        let clock = |local| Clock::ending(local, last);
+        Races {
+            shift: 2,
+            local: Marks::new(8),
+            allocations: vec![0],
+            global: vec![Marks::new(8)],
+            written: vec![true],
+            clocks: [clock(true), clock(false)],
+            groups: Vec::new(),
+            sub_size: 4,
+            sub_epochs: Vec::new(),
+            hits: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn stamps_that_start_over_find_the_same_races() {
+        let never = Mark::SEVERAL - 1;
+        let (mut plain, mut short, mut shorter) = (check(never), check(800), check(40));
+        [&mut plain, &mut short, &mut shorter].into_iter().for_each(|check| check.begin(1));
+        let mut seed = 1u32;
+        let mut draw = |n: u32| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 16) % n
+        };
+        let (mut races, mut named) = (0, 0);
+        for step in 0..20_000 {
+            let (what, lane, side, at) = (draw(64), draw(12) as usize, draw(2) as usize, draw(8) as usize);
+            let kind = [Kind::Load, Kind::Load, Kind::Store, Kind::Atomic][draw(4) as usize];
+            let mut found = [&mut plain, &mut short, &mut shorter].map(|check| {
+                match what {
+                    0 => check.begin(step + 2),
+                    1..=8 => check.pass(1 + what % 2),
+                    _ => check.note(std::iter::once((lane, 4 * at)), (side, 0), 4, kind),
+                }
+                check.take_hits()
+            });
+            assert_eq!(found[0], found[1], "step {step}");
+            // So few stamps that groups lose their names: a race it still is.
+            races += found[0].len();
+            named += found[2].iter().filter(|(_, other)| other.group > 0).count();
+            for (_, other) in found.iter_mut().flatten() {
+                (other.group, other.lane) = (0, None);
+            }
+            assert_eq!(found[0], found[2], "step {step}");
+        }
+        assert!(races > 1000 && named > 0 && named < races, "{named} of {races}");
+    }
+
+    #[test]
+    fn lanes_side_by_side_at_once_are_what_they_are_one_by_one() {
+        let never = Mark::SEVERAL - 1;
+        let (mut each, mut whole) = (check(never), check(never));
+        for check in [&mut each, &mut whole] {
+            // More than a page, so that runs lie across its end.
+            (check.local, check.global) = (Marks::new(1030), vec![Marks::new(1030)]);
+        }
+        let mut seed = 3u32;
+        let mut draw = |n: u32| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 16) % n
+        };
+        let mut races = 0;
+        for step in 0..20_000 {
+            let (what, side, first) = (draw(64), draw(2) as usize, draw(12) as usize);
+            let (bytes, count) = (4u32 << draw(3), 1 + draw(12 - first as u32) as usize);
+            let place = 4 * (1016 + draw(14) as usize);
+            let kind = [Kind::Load, Kind::Load, Kind::Store, Kind::Atomic][draw(4) as usize];
+            let mut found = Vec::new();
+            for (check, at_once) in [(&mut each, false), (&mut whole, true)] {
+                match what {
+                    _ if step == 0 => check.begin(1),
+                    0 => check.begin(step + 1),
+                    1..=8 => check.pass(1 + what % 2),
+                    _ if at_once => {
+                        assert!(check.note_run((side, 0), place, first..first + count, (bytes, kind)))
+                    }
+                    _ => {
+                        let lanes = (0..count).map(|i| (first + i, place + i * bytes as usize));
+                        check.note(lanes, (side, 0), bytes, kind);
+                    }
+                }
+                found.push(check.take_hits());
+            }
+            assert_eq!(found[0], found[1], "step {step}");
+            races += found[0].len();
+        }
+        assert!(races > 1000, "{races}");
+    }
+
+    #[test]
+    fn several_readers_at_once_are_what_they_are_one_by_one() {
+        let never = Mark::SEVERAL - 1;
+        let (mut each, mut whole) = (check(never), check(never));
+        let mut seed = 7u32;
+        let mut draw = |n: u32| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 16) % n
+        };
+        let (mut together, mut races) = (0, 0);
+        for step in 0..20_000 {
+            let (what, side, at) = (draw(32), draw(2) as usize, draw(8) as usize);
+            let (first, more) = (draw(11) as usize, draw(3) as usize);
+            let last = first + draw(12 - first as u32) as usize;
+            let lanes = (first..=last).filter(|l| *l == first || *l == last || (l + more) % 3 == 0);
+            let lanes: Vec<_> = lanes.map(|lane| (lane, 4 * at)).collect();
+            let kind = [Kind::Load, Kind::Store, Kind::Atomic][draw(3) as usize];
+            let mut found = Vec::new();
+            for (check, at_once) in [(&mut each, false), (&mut whole, true)] {
+                match what {
+                    _ if step == 0 => check.begin(1),
+                    0 => check.begin(step + 1),
+                    1..=4 => check.pass(1 + what % 2),
+                    5..=12 => check.note(lanes[..1].iter().copied(), (side, 0), 4, kind),
+                    _ if at_once && check.note_same((side, 0), 4 * at..4 * at + 4, (first, last)) => {
+                        together += 1
+                    }
+                    _ => check.note(lanes.iter().copied(), (side, 0), 4, Kind::Load),
+                }
+                found.push(check.take_hits());
+            }
+            assert_eq!(found[0], found[1], "step {step}");
+            races += found[0].len();
+        }
+        assert!(together > 1000 && races > 1000, "{together} {races}");
+    }
 }

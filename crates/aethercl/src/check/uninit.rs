@@ -49,7 +49,9 @@ impl Uninitialized {
                 let lanes = cx.mask.range();
                 let row = |r: usize| self.private.get(r * cx.lanes + lanes.start..r * cx.lanes + lanes.end);
                 rows.len() <= SPAN * (whole.bytes as usize).div_ceil(4)
-                    && rows.into_iter().all(|r| row(r).is_some_and(|w| w.iter().all(|w| *w == 0xf)))
+                    && rows
+                        .into_iter()
+                        .all(|r| row(r).is_some_and(|w| w.iter().fold(0xf, |all, w| all & w) == 0xf))
             }
         }
     }
@@ -60,14 +62,14 @@ impl Uninitialized {
         let words = span.start.is_multiple_of(4) && span.len().is_multiple_of(4);
         match whole.space {
             Space::Constant => true,
-            Space::Global if whole.consecutive => {
+            Space::Global if whole.is_consecutive(cx) => {
                 let buffer = cx.shared.buffers.get(whole.object as usize).and_then(Option::as_ref);
                 if let Some(b) = buffer {
                     b.allocation.mark_written(span.start, span.len());
                 }
                 true
             }
-            Space::Local if whole.consecutive => {
+            Space::Local if whole.is_consecutive(cx) => {
                 if let Some(b) = self.local.get_mut(span) {
                     b.fill(1);
                 }
@@ -149,6 +151,14 @@ impl Check for Uninitialized {
 
     fn undefine(&mut self, offset: u32, bytes: u32, cx: &Context<'_>) {
         for row in offset as usize / 4..(offset + bytes).div_ceil(4) as usize {
+            let lanes = cx.mask.range();
+            if cx.mask.is_dense() {
+                let row = row * cx.lanes;
+                if let Some(w) = self.private.get_mut(row + lanes.start..row + lanes.end) {
+                    w.fill(0);
+                }
+                continue;
+            }
             for lane in cx.mask.lanes() {
                 if let Some(w) = self.private.get_mut(row * cx.lanes + lane) {
                     *w = 0;

@@ -400,6 +400,25 @@ pub struct Code {
 }
 
 impl Inst {
+    /// Whether it computes from registers and does nothing else.
+    pub fn is_arithmetic(&self) -> bool {
+        use Inst::*;
+        matches!(
+            self,
+            Binary32 { .. }
+                | Binary64 { .. }
+                | Compare64 { .. }
+                | Ternary32 { .. }
+                | Ternary64 { .. }
+                | Unary32 { .. }
+                | Unary64 { .. }
+                | Widen { .. }
+                | Narrow { .. }
+                | Math32 { .. }
+                | Math64 { .. }
+        )
+    }
+
     /// Whether it changes where or which lanes go on.
     pub fn is_control(&self) -> bool {
         use Inst::*;

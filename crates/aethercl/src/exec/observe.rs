@@ -1,9 +1,9 @@
 //! Passes each instruction to the checks and counters before it is executed.
 
-use super::bytecode::{Address, AtomicOp, File, Inst, MemType, Reg};
+use super::bytecode::{Address, AtomicOp, Extend, File, Inst, MemType, Reg};
 use super::group::Group;
 use super::observer::Observer;
-use crate::check::{Access, Context, Kind, Touch, Whole};
+use crate::check::{Access, Context, Kind, Lanes, Touch, Whole};
 use crate::memory::address::{self, Space};
 
 /// Maximum number of elements of an asynchronous copy that are checked.
@@ -40,9 +40,13 @@ impl Group<'_> {
 
     /// Called before each instruction.
     pub(super) fn observe(&mut self, pc: usize) {
-        let Some(mut o) = self.observer.take() else { return };
         let code = self.shared.code;
         let inst = &code.insts[pc];
+        // Most instructions only compute.
+        if inst.is_arithmetic() && self.observer.as_ref().is_none_or(|o| o.counting.is_none()) {
+            return;
+        }
+        let Some(mut o) = self.observer.take() else { return };
         if let Some(counting) = &mut o.counting {
             counting.instruction(pc, (code, self.argument_of(inst)), &self.mask, self.items);
         }
@@ -164,6 +168,48 @@ impl Group<'_> {
         }
     }
 
+    /// Asks the checks about an access as a whole; whether one of them, marked in `open`, wants to see every lane of it.
+    fn settle(&mut self, o: &mut Observer, does: (Kind, bool), bytes: u32, a: &Address) -> bool {
+        o.open.clear();
+        if o.checks.is_empty() {
+            return false;
+        }
+        if self.near(a).is_none() {
+            self.lane_addresses(a);
+        }
+        let cx = context(self);
+        let lanes = self.near(a).unwrap_or(Lanes::Each(&self.addresses));
+        let mut whole = Whole::of(lanes, does, bytes, a.align, &cx);
+        if whole.is_none() && matches!(lanes, Lanes::Indexed { .. }) {
+            self.lane_addresses(a);
+            whole = Whole::of(Lanes::Each(&self.addresses), does, bytes, a.align, &context(self));
+        }
+        let cx = context(self);
+        match whole {
+            Some(whole) => o.open.extend(o.checks.iter_mut().map(|c| !c.settles(&whole, &cx))),
+            None => o.open.resize(o.checks.len(), true),
+        }
+        o.open.contains(&true)
+    }
+
+    /// Where an access goes, if that can be told without the address of each lane.
+    fn near(&self, a: &Address) -> Option<Lanes<'_>> {
+        if a.base.file != File::Uniform {
+            return None;
+        }
+        let base = self.uniform_address(a);
+        let Some(index) = a.index else { return Some(Lanes::Same(base)) };
+        match index.reg.file {
+            File::Uniform => Some(Lanes::Same(base.wrapping_add(self.index_value(index) as u64))),
+            File::Word => {
+                let signed = index.extend != Extend::Unsigned;
+                let index_of = &self.words[index.reg.index as usize];
+                Some(Lanes::Indexed { base, index: index_of, signed, scale: index.scale })
+            }
+            File::Long => None,
+        }
+    }
+
     fn observe_access(
         &mut self,
         o: &mut Observer,
@@ -174,17 +220,12 @@ impl Group<'_> {
         address: u32,
     ) {
         let a: &Address = &self.shared.code.addresses[address as usize];
-        self.lane_addresses(a);
         let bytes = ty.size() * u32::from(count);
-        let cx = context(self);
-        o.open.clear();
-        match Whole::of(&self.addresses, (kind, reads), bytes, a.align, &cx) {
-            Some(whole) => o.open.extend(o.checks.iter_mut().map(|c| !c.settles(&whole, &cx))),
-            None => o.open.resize(o.checks.len(), true),
-        }
-        if o.counting.is_none() && !o.open.contains(&true) {
+        if !self.settle(o, (kind, reads), bytes, a) && o.counting.is_none() {
             return;
         }
+        self.lane_addresses(a);
+        let cx = context(self);
         let mut touches = std::mem::take(&mut o.touches);
         touches.clear();
         touches.reserve(self.mask.count());

@@ -1,12 +1,13 @@
 //! Records the data of a report: commands, memory allocations, and counters of each kernel by source line.
 
 use super::GpuError;
+use super::engines::Share;
 use super::packet::Packet;
 use super::work::{Done, Outcome, Work};
 use crate::counters::{Counters, Tally};
 use crate::model::{Estimate, Profile, line_shares};
 use crate::report::{
-    self, Command, Device, KEPT, Kernel, Launch, Line, MemoryCurve, MemoryEvent, Source, Transfer,
+    self, Command, Device, KEPT, Kernel, Launch, Line, MemoryCurve, MemoryEvent, Source, Transfer, UnitRun,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -44,6 +45,10 @@ pub struct Journal {
     pub asked: u64,
     /// The copy engine of the current command.
     pub engine: Option<u32>,
+    /// What the compute units ran of the current command.
+    pub units: Vec<UnitRun>,
+    /// Groups of it that a unit holds at a time.
+    pub resident: u64,
     commands: Vec<Command>,
     commands_left_out: u64,
     memory: MemoryCurve,
@@ -63,6 +68,8 @@ impl Journal {
         Self {
             asked: 0,
             engine: None,
+            units: Vec::new(),
+            resident: 0,
             commands: Vec::new(),
             commands_left_out: 0,
             memory: MemoryCurve { capacity, ..MemoryCurve::default() },
@@ -111,6 +118,7 @@ impl Journal {
         outcome: &Result<Outcome, GpuError>,
     ) {
         let engine = self.engine.take();
+        let (units, resident) = (std::mem::take(&mut self.units), std::mem::take(&mut self.resident));
         let (kind, bytes) = match *packet {
             Packet::CopyIn { bytes, .. } => ("copy in", bytes),
             Packet::CopyOut { bytes, .. } => ("copy out", bytes),
@@ -147,6 +155,8 @@ impl Journal {
             start_ns,
             end_ns,
             failed,
+            units,
+            resident,
         });
     }
 
@@ -271,6 +281,26 @@ fn fold(lines: &mut Lines, profile: &Profile, alike: &Alike, clocks: f64) {
         to.0.add(&tally);
         to.1 += share * all;
     }
+}
+
+/// Joins neighbouring units that ran the same.
+pub fn unit_runs(shares: &[Share]) -> Vec<UnitRun> {
+    let mut shares = shares.to_vec();
+    shares.sort_unstable_by_key(|s| s.unit);
+    let mut runs: Vec<UnitRun> = Vec::new();
+    for Share { unit, groups, time } in shares {
+        let unit = unit as u32;
+        let one = UnitRun { first: unit, last: unit, groups, start_ns: time.start, end_ns: time.end };
+        match runs.last_mut() {
+            Some(run)
+                if run.last + 1 == unit && *run == (UnitRun { first: run.first, last: run.last, ..one }) =>
+            {
+                run.last = unit;
+            }
+            _ => runs.push(one),
+        }
+    }
+    runs
 }
 
 /// Truncates the texts to the maximum size.

@@ -6,6 +6,7 @@
 use super::engines::Direction;
 use super::fault::Fate;
 use super::gpu::{Gpu, KEPT};
+use super::journal::unit_runs;
 use super::narrate::TraceLevel;
 use super::packet::Packet;
 use super::registers::status;
@@ -266,7 +267,12 @@ impl Gpu {
             Failure::Trap(why) => ((ready, ready), Err(GpuError::Kernel { name, why })),
             Failure::Endless(why) => {
                 let after_ms = self.profile.launch.watchdog_ms;
-                let (time, _) = self.engines.compute(ready, u64::MAX, after_ms * 1_000_000);
+                let (time, mut shares) = self.engines.compute(ready, u64::MAX, after_ms * 1_000_000);
+                if let Some(journal) = &mut self.journal {
+                    // How many groups ran is not known.
+                    shares.iter_mut().for_each(|s| s.groups = 0);
+                    journal.units = unit_runs(&shares);
+                }
                 ((time.start, time.end), Err(GpuError::Hang { name, after_ms, why }))
             }
         }
@@ -303,6 +309,10 @@ impl Gpu {
                 let groups = [("groups", share.groups.to_string())];
                 timeline.add(Track::Unit(share.unit), name, (share.time.start, share.time.end), &groups);
             }
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.units = unit_runs(&shares);
+            journal.resident = estimate.occupancy.groups;
         }
         (time.start, time.end + self.profile.launch.drain_ns)
     }

@@ -150,6 +150,27 @@ pub struct Command {
     pub end_ns: u64,
     /// Whether it failed.
     pub failed: bool,
+    /// Of a kernel, what its compute units ran; empty where no time was modelled.
+    #[serde(default)]
+    pub units: Vec<UnitRun>,
+    /// Of a kernel, groups that a unit holds at a time.
+    #[serde(default)]
+    pub resident: u64,
+}
+
+/// What neighbouring compute units ran of a launch, the same on each of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnitRun {
+    /// The first of the units.
+    pub first: u32,
+    /// The last of them.
+    pub last: u32,
+    /// Groups that each of them ran; 0 of a launch that did not end.
+    pub groups: u64,
+    /// When they began.
+    pub start_ns: u64,
+    /// When they were done with their last group.
+    pub end_ns: u64,
 }
 
 /// Device memory over time.

@@ -9,7 +9,7 @@ mod page;
 
 pub use data::{
     Call, Ceilings, Command, Device, Figures, Finding, Function, Kernel, Launch, Limit, Line, MemoryCurve,
-    MemoryEvent, Part, Report, Source, Transfer,
+    MemoryEvent, Part, Report, Source, Transfer, UnitRun,
 };
 pub use fill::{ceilings, figures, finding, launch};
 pub use page::page;
