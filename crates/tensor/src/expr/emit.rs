@@ -396,10 +396,3 @@ impl<'a> Emitter<'a> {
         self.out += "}\n";
     }
 }
-
-/// Whether computing a value again costs more than reading it from the first cache.
-pub(super) fn is_costly(kind: Kind) -> bool {
-    const FUNCTIONS: [&str; 10] =
-        ["EXP", "exp", "log", "pow", "sin(", "cos(", "tanh", "sigmoid", "silu", "gelu"];
-    kind.text().is_some_and(|text| FUNCTIONS.iter().any(|name| text.contains(name)))
-}

@@ -116,6 +116,12 @@ impl Kind {
             Self::Reduce(Reduction::Max, _) => "max".into(),
         }
     }
+    /// Whether computing a value again costs more than reading it from the first cache.
+    pub fn is_costly(self) -> bool {
+        const FUNCTIONS: [&str; 10] =
+            ["EXP", "exp", "log", "pow", "sin(", "cos(", "tanh", "sigmoid", "silu", "gelu"];
+        self.text().is_some_and(|text| FUNCTIONS.iter().any(|name| text.contains(name)))
+    }
     pub fn is_reduction(self) -> bool {
         matches!(self, Self::Reduce(..))
     }

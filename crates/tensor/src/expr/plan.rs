@@ -3,7 +3,6 @@
 //! A kernel has a space, the shape that its elements are in, of which the last axes may be reduced. A reduction is computed inside
 //! of it where its argument has that shape and its axes are those. Every other one is cut off: kernels before compute it.
 
-use super::emit::is_costly;
 use super::node::{Kind, Nodes, Reduction, trimmed};
 
 /// One generated kernel.
@@ -273,7 +272,7 @@ impl Job {
     fn look(&mut self, nodes: &Nodes) {
         let cone = self.cone(nodes, &self.outputs);
         self.columns = self.columns(nodes).len();
-        self.costly = cone.iter().any(|id| is_costly(nodes.kind(*id)));
+        self.costly = cone.iter().any(|id| nodes.kind(*id).is_costly());
         let scalar = |kind| matches!(kind, Kind::Const(_) | Kind::Unary(..) | Kind::UnaryGrad(..));
         self.scalars =
             cone.into_iter().filter(|id| !self.reads(nodes, *id) && scalar(nodes.kind(*id))).collect();

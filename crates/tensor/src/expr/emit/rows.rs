@@ -1,6 +1,6 @@
 //! Kernels that reduce rows: the passes over a row, what is kept between them, and the sums of columns beside them.
 
-use super::{Emitter, KEPT, Keep, is_costly};
+use super::{Emitter, KEPT, Keep};
 use crate::expr::node::{Kind, Reduction};
 use netcl_kernel::generate::Step;
 use std::fmt::Write as _;
@@ -148,7 +148,7 @@ impl Emitter<'_> {
         (most, elements): (usize, bool),
     ) -> Vec<usize> {
         let read = |id: usize| self.leaf(id).is_some_and(|i| !self.still(i));
-        let worth = |id: usize| is_costly(self.nodes.kind(id)) || elements && read(id);
+        let worth = |id: usize| self.nodes.kind(id).is_costly() || elements && read(id);
         let new = |id: &usize| self.varies(*id) && !self.kept.contains(id) && worth(*id);
         let new: Vec<usize> = self.cone(roots, &self.kept).into_iter().filter(new).collect();
         let later: Vec<usize> = (pass + 1..=self.passes()).flat_map(|p| self.roots(p)).collect();
@@ -189,7 +189,7 @@ impl Emitter<'_> {
     /// Accumulators of each reduction in a pass. A short body waits for its last addition, a long one does not.
     fn accumulators(&self, roots: &[usize]) -> usize {
         let nodes = self.cone(roots, &self.kept);
-        let costly = nodes.iter().any(|id| !self.kept.contains(id) && is_costly(self.nodes.kind(*id)));
+        let costly = nodes.iter().any(|id| !self.kept.contains(id) && self.nodes.kind(*id).is_costly());
         match nodes.len() {
             _ if costly || matches!(self.form.keep, Keep::Registers(_)) => 1,
             0..=5 => 4,
