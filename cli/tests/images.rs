@@ -108,8 +108,8 @@ fn a_classifier_is_trained_and_asked() {
     assert!(said.contains("--steps is for language models"), "{said}");
     let said = refused(&["train", "--preset", "mnist-cnn", "--data", ".", "--layers", "3"], dir);
     assert!(said.contains("--layers is for language models"), "{said}");
-    let said = refused(&["train", "--preset", "mnist-cnn", "--data", ".", "--shares", "speed"], dir);
-    assert!(said.contains("--shares is for language models"), "{said}");
+    let said = refused(&["train", "--preset", "mnist-cnn", "--data", ".", "--watchdog", "60"], dir);
+    assert!(said.contains("--watchdog is for language models"), "{said}");
     let said = refused(&["classify", "-m", ".", "square.png"], dir);
     assert!(said.contains("holds no classifier"), "{said}");
     let said = refused(&["train", "--epochs", "3"], dir);
