@@ -1,10 +1,12 @@
 //! Ranks that train a classifier together: the run of one device, its checkpoints, and what one of them asks for.
 #![allow(clippy::unwrap_used)] // tests
 
+use netcl::device::SimSettings;
 use netcl::dist::{Group, local};
 use netcl::nn::checkpoint::{MODEL_FILE, read_tensors};
 use netcl::nn::config::GraphMode;
 use netcl::nn::run::RunFolder;
+use netcl::nn::train::Shares;
 use netcl::nn::vision::classifier::{
     ClassifierConfig, Diagnostics, Failed, Next, Outcome, Progress, resume, train, train_among,
 };
@@ -27,8 +29,12 @@ fn drawn(count: usize) -> Images {
 }
 
 fn images() -> Dataset {
+    images_of(64)
+}
+
+fn images_of(count: usize) -> Dataset {
     let classes = ["upper", "left"].map(String::from).to_vec();
-    Dataset { classes, train: drawn(64), test: drawn(300) }
+    Dataset { classes, train: drawn(count), test: drawn(300) }
 }
 
 fn config(network: &str) -> ClassifierConfig {
@@ -51,7 +57,8 @@ fn alone(config: &ClassifierConfig, dir: &Path) -> Done {
     };
     let claim = RunFolder::claim(dir).unwrap();
     let about = Diagnostics::default();
-    let outcome = train(&test_device().unwrap(), config, &images(), claim, &about, &mut watch).unwrap();
+    let images = images_of(config.batch.max(64));
+    let outcome = train(&test_device().unwrap(), config, &images, claim, &about, &mut watch).unwrap();
     (steps, outcome)
 }
 
@@ -62,12 +69,12 @@ fn among(
     (dir, again): (&Path, bool),
     asks: impl Fn(usize, u64) -> Next + Sync,
 ) -> Vec<std::result::Result<Done, Failed>> {
-    among_on((n, &|_| test_device().unwrap()), config, (dir, again), asks)
+    among_on((n, &|_| test_device().unwrap(), None), config, (dir, again), asks)
 }
 
-/// The same on the device that `device` has for each rank.
+/// The same on the device that `device` has for each rank, with these parts of each batch.
 fn among_on(
-    (n, device): (usize, &(dyn Fn(usize) -> Device + Sync)),
+    (n, device, shares): (usize, &(dyn Fn(usize) -> Device + Sync), Option<&Shares>),
     config: impl Fn(usize) -> ClassifierConfig + Sync,
     (dir, again): (&Path, bool),
     asks: impl Fn(usize, u64) -> Next + Sync,
@@ -85,7 +92,8 @@ fn among_on(
         let place = (claim.transpose().unwrap(), dir, again);
         let (device, about) = (device(group.rank()), Diagnostics::default());
         let own = config(group.rank());
-        let outcome = train_among((&group, &device), &own, &images(), place, &about, &mut watch)?;
+        let images = images_of(own.batch.max(64));
+        let outcome = train_among((&group, &device, shares), &own, &images, place, &about, &mut watch)?;
         Ok((steps, outcome))
     };
     let rank = &rank;
@@ -185,6 +193,79 @@ fn batch_norm_over_all_ranks_is_that_of_one_device() {
     assert!(worst > 1e-2, "{worst}");
 }
 
+/// Parts in given proportions, and parts by speed, of which a slow rank gets fewer images after the first steps, with batch norm over all ranks,
+/// whose statistics count by images, and without any; pairs of images that are mixed stay together.
+#[test]
+fn unequal_parts_change_no_result() {
+    let cases = [("mlp", 0.0, false), ("mlp", 0.3, false), ("mnist-cnn", 0.0, true)];
+    for ((network, mixup, sync_batch_norm), shares) in cases
+        .into_iter()
+        .flat_map(|case| [Shares::Weights(vec![3.0, 1.0]), Shares::BySpeed].map(|s| (case, s)))
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let epochs = if shares == Shares::BySpeed { 5 } else { 2 };
+        let whole = ClassifierConfig { mixup, sync_batch_norm, batch: 12, epochs, ..config(network) };
+        let (steps, _) = alone(&whole, &path("one"));
+        let losses = |steps: &[(u64, f32)]| steps.iter().map(|s| s.1).collect::<Vec<_>>();
+        let asks = |rank, _| {
+            let slow = shares == Shares::BySpeed && rank == 1;
+            std::thread::sleep(Duration::from_millis(if slow { 150 } else { 0 }));
+            Next::GoOn
+        };
+        let place = path("two");
+        let device = |_| test_device().unwrap();
+        for done in among_on((2, &device, Some(&shares)), |_| whole.clone(), (&place, false), asks) {
+            let (own, came) = done.unwrap();
+            // With batch norm the bounds are those of equal parts; see above.
+            let (first, all) = if sync_batch_norm { (1e-6, 4e-4) } else { (1e-5, 1e-5) };
+            close(&losses(&own)[..1], &losses(&steps)[..1], first);
+            close(&losses(&own), &losses(&steps), all);
+            let share = came.ranks[0].share();
+            let right = if shares == Shares::BySpeed { share > 0.52 } else { (share - 0.75).abs() < 0.1 };
+            assert!(right, "{network} {shares:?}: {share} of the images went to the first rank");
+        }
+        close(&weights(&path("two")), &weights(&path("one")), if sync_batch_norm { 4e-3 } else { 1e-4 });
+    }
+}
+
+/// A device without memory for its part of a batch takes fewer images, found before the first step, and the run is that of one device; where parts
+/// were given, the error is everyone's and says what to change.
+#[test]
+fn a_device_with_little_memory_takes_fewer_images() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let config = ClassifierConfig { batch: 3072, epochs: 1, ..config("lenet") };
+    let (steps, _) = alone(&config, &path("one"));
+    let losses = |steps: &[(u64, f32)]| steps.iter().map(|s| s.1).collect::<Vec<_>>();
+    let open = |memory: Option<u64>| {
+        let sim = SimSettings { memory, ..SimSettings::default() };
+        Device::open("sim", &Settings { sim, ..Settings::default() }).unwrap()
+    };
+    let run = |name: &str, second: &Device, shares: &Shares| {
+        let device = |rank| if rank == 1 { second.clone() } else { test_device().unwrap() };
+        let place = path(name);
+        among_on((2, &device, Some(shares)), |_| config.clone(), (&place, false), |_, _| Next::GoOn)
+    };
+    let plenty = open(None);
+    run("plenty", &plenty, &Shares::Equal).into_iter().for_each(|done| assert_eq!(done.unwrap().1.step, 1));
+    let little = plenty.memory().peak as u64 - (1 << 20);
+    // The rank that fails by itself says what the others do not know.
+    for done in run("little", &open(Some(little)), &Shares::BySpeed).into_iter().rev() {
+        let (own, came) = done.unwrap();
+        close(&losses(&own), &losses(&steps), 1e-5);
+        assert_eq!(came.step, 1);
+    }
+    close(&weights(&path("little")), &weights(&path("one")), 1e-4);
+    for failed in run("given", &open(Some(little)), &Shares::Weights(vec![1.0, 1.0])) {
+        let Failed { error, shared } = failed.unwrap_err();
+        assert!(
+            shared && error.kind() == ErrorKind::Memory && error.message().contains("--shares"),
+            "{error}"
+        );
+    }
+}
+
 /// One rank asks for the end; another number of ranks goes on, and one device after that.
 #[test]
 fn a_run_of_ranks_goes_on_with_others() {
@@ -223,9 +304,10 @@ fn unlike_devices_go_on_from_the_checkpoint_of_the_first() {
         _ => Device::open("sim", &Settings::default()).unwrap(),
     };
     let config = ClassifierConfig { checkpoint_every: 4, ..config("mlp") };
+    let shares = Shares::Weights(vec![2.0, 1.0]);
     let run = |name: &str, again, stops: Option<u64>| -> Vec<(u64, f32)> {
         let asks = |rank, step| if rank == 0 && stops == Some(step) { Next::Stop } else { Next::GoOn };
-        let all = among_on((2, &device), |_| config.clone(), (&path(name), again), asks);
+        let all = among_on((2, &device, Some(&shares)), |_| config.clone(), (&path(name), again), asks);
         all.into_iter().map(|done| done.unwrap().0).next().unwrap()
     };
     let whole = run("whole", false, None);

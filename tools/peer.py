@@ -16,7 +16,8 @@ again, as an interleaved measurement sends it, times the same buffers, warm.
                                 cudnn, flash, efficient or math; the reply's names the one it took
     conv2d        [N,C,H,W,O,I,J]  stride, padding, dilation (pairs), groups; channels_last; no gradient of images of four channels or fewer
     layer_norm, rms_norm, softmax, log_softmax [rows,cols]; cross_entropy [rows,vocab]; embedding [vocab,width,ids]
-    fuse          [rows,cols]   the expression `of` (TREES) through torch.compile; the reply's backend says where that did not run
+    fuse          [rows,cols]   the expression `of` (TREES) through torch.compile, on CUDA as a graph of `calls` calls; the reply's backend
+                                says where that did not run
     experts [tokens,slots,experts,width,hidden] gated by SiLU, a loop over the experts as in transformers
     gelu (approximate none or tanh), exp, tanh, sigmoid, relu, silu; add, mul, copy; any shape
     transpose [rows,cols]       a transposed copy;   sum [rows,cols] over the last axis;   adamw [parameters], fused
@@ -466,6 +467,31 @@ TREES = {
 }
 
 
+def graphed(r, make):
+    """The closure that `make` gives, on CUDA devices as a graph of r.calls calls, so that the host's time is not in theirs."""
+    calls = int(r.get("calls", 1))
+    if r.device.type != "cuda":
+        run = make()
+        run()
+        return run
+    stream = torch.cuda.Stream(r.device)
+    stream.wait_stream(torch.cuda.current_stream(r.device))
+    with torch.cuda.stream(stream):                        # a backward pass runs where its forward pass did
+        run = make()
+        for _ in range(3):
+            run()
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        for _ in range(calls):
+            run()
+
+    def replay(kept=run):
+        graph.replay()
+    replay.calls, replay.called = calls, run
+    return replay
+
+
 def fuse(r):
     """An expression through torch.compile; eager where that does not run, which the reply's backend says."""
     rows, n = need(r.shape, 2, "[rows,cols]")
@@ -479,8 +505,7 @@ def fuse(r):
     try:
         import torch._functorch.config as functorch        # a backward that runs again and again keeps its buffers
         functorch.donated_buffer = False
-        run = by_pass(r, make, torch.compile(fn, dynamic=False))
-        run()
+        run = graphed(r, lambda: by_pass(r, make, torch.compile(fn, dynamic=False)))
         run.backend = "torch.compile"
     except Exception as e:                                 # no compiler on this machine, most often
         run = by_pass(r, make, fn)
@@ -600,11 +625,14 @@ class Peer:
         if r.device.type == "cpu":
             time.sleep(0.01)                              # OpenMP's threads spin a while after a loop: not into another's time
         echo = {k: fields[k] for k in ("id", "op", "shape", "layout", "pass", "dtype", "device") if k in fields}
+        samples = [ms / getattr(fns[0], "calls", 1) for ms in samples]
         median = statistics.median(samples)
         reply = {**echo, "median_ms": median, "min_ms": min(samples), "samples_ms": samples, "calls": calls,
                  "peer": peer_name(r.device)}
         if fields["op"] in ("attention", "fuse"):
             reply["backend"] = fns[0].backend
+        if called := getattr(fns[0], "called", None):      # without a graph, as PyTorch is called from Python
+            reply["called_ms"] = clock(r.device, [called], calls * fns[0].calls, 0)
         if fields["op"] in ("train", "generate"):
             reply["tokens_per_s"] = fns[0].tokens * 1e3 / median
         if fields["op"] in STEPS:

@@ -168,7 +168,7 @@ impl<'a> Progress<'a> {
         if self.json {
             // `null` for a run that ends within its first step.
             let loss = self.last.as_ref().map(|m| m.loss);
-            let ranks: Vec<_> = trainer.ranks().iter().map(of_rank).collect();
+            let ranks: Vec<_> = trainer.ranks().iter().map(rank_json).collect();
             let summary = serde_json::json!({
                 "run": info.folder,
                 "outcome": match outcome { Outcome::Finished => "finished", Outcome::Stopped => "stopped" },
@@ -206,9 +206,7 @@ impl<'a> Progress<'a> {
         if speed.is_finite() {
             out::note(&format!("{speed:.0} tokens/s over all steps of this session"));
         }
-        for (i, rank) in trainer.ranks().iter().enumerate() {
-            out::note(&format!("rank {i}, {}: {}", rank.device, rank.line()));
-        }
+        tell_ranks(trainer.ranks());
         if let Some(sharding) = trainer.sharding() {
             out::note(&sharding.line());
         }
@@ -217,16 +215,24 @@ impl<'a> Progress<'a> {
     }
 }
 
+/// Says how the time of each rank went.
+pub fn tell_ranks(ranks: &[RankTimes]) {
+    for (i, rank) in ranks.iter().enumerate() {
+        out::note(&format!("rank {i}, {}: {}", rank.device, rank.line()));
+    }
+}
+
 /// A rank of the summary in JSON; numbers are `null` where too few steps were done.
-fn of_rank(rank: &RankTimes) -> serde_json::Value {
-    serde_json::json!({
+pub fn rank_json(rank: &RankTimes) -> serde_json::Value {
+    let mut all = serde_json::json!({
         "device": rank.device,
         "stage": rank.stage.as_ref().map(|stage| stage.stage),
         "layers": rank.stage.as_ref().map(|stage| [stage.layers.start, stage.layers.end]),
         "share": rank.share(),
-        "tokens_per_s": rank.tokens_per_s(),
         "waiting": rank.waiting_share(),
-    })
+    });
+    all[format!("{}_per_s", rank.unit)] = rank.speed().into();
+    all
 }
 
 impl Observer for Progress<'_> {

@@ -154,7 +154,20 @@ fn several_devices_train_one_classifier() {
     let alone = words(&format!("{more} one --device {}", device()));
     let others = words(&format!("{more} two --devices {0},{0},{0}", device()));
     close(&read(&ran(others), "three devices"), &read(&ran(alone), "one device goes on"));
-    for flag in ["--zero 1", "--pipeline 2", "--shares 2,1", "--watchdog 9"] {
+    // Parts that were given, told at the end and in the report.
+    let shares = ["--devices", &format!("{0},{0}", device()), "--shares", "3,1"];
+    let parts = read(&ran(with("parts", &shares)), "parts of a batch");
+    close(&parts, &one);
+    let ranks: Vec<f64> =
+        parts["ranks"].as_array().unwrap().iter().map(|rank| rank["share"].as_f64().unwrap()).collect();
+    assert!((ranks[0] - 8.0 / 11.0).abs() < 1e-9 && parts["ranks"][1]["images_per_s"].is_number(), "{parts}");
+    assert!(std::fs::read_to_string(dir.join("parts/report.html")).unwrap().contains("72.7 % of the batch"));
+    let wrong = ran(with("no", &[&shares[..3], &["1,1,1"]].concat()));
+    assert!(
+        String::from_utf8_lossy(&wrong.stderr).contains("--shares has 3 numbers for 2 ranks"),
+        "{wrong:?}"
+    );
+    for flag in ["--zero 1", "--pipeline 2", "--watchdog 9"] {
         let two = format!("--devices {0},{0} {flag}", device());
         let output = ran([run("no"), words(&two)].concat());
         let name = flag.split(' ').next().unwrap();

@@ -378,6 +378,8 @@ class Tensor:
         """Group normalisation: x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)` plus beta `(C)`. As many groups as channels is instance normalisation."""
     def instance_norm(self, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05) -> Tensor:
         """Instance normalisation: each channel of each image of x `(N, C, ..)` by its mean and variance, times gamma `(C)` plus beta `(C)`."""
+    def batch_statistics(self) -> Tensor:
+        """Mean and variance (divided by the number of elements) of each channel of x `(N, C, ..)`, f32 `(2, C)`."""
     def add_relu(self, b: Tensor) -> Tensor:
         """`max(a + b, 0)` of two tensors of one shape, in one pass."""
     def linear_add(self, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:

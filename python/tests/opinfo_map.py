@@ -494,6 +494,7 @@ UNMAPPED = {
     "add_relu": BLOCK,
     "feed_forward": BLOCK,
     "fused_linear": BLOCK,
+    "batch_statistics": BLOCK,
     "attention_qkv": BLOCK,
     "multinomial": RANDOM,
     "dropout": RANDOM,

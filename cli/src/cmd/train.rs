@@ -280,11 +280,7 @@ impl Args {
             };
         }
         let preset = kept.as_ref().map_or(preset, |(_, kept)| &kept.preset);
-        let for_text = [
-            ("config", self.config.is_some()),
-            ("watchdog", self.watchdog.is_some()),
-            ("shares", self.shares.is_some()),
-        ];
+        let for_text = [("config", self.config.is_some()), ("watchdog", self.watchdog.is_some())];
         if let Some((flag, _)) = for_text.iter().find(|(_, given)| *given) {
             return Err(train_images::misplaced(flag, preset));
         }
@@ -301,6 +297,7 @@ impl Args {
             explain_memory: self.explain_memory,
             diagnostics,
             devices: &self.devices,
+            shares: self.shares.as_ref(),
         }))
     }
 

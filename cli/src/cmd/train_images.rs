@@ -2,6 +2,7 @@
 
 use super::train_among;
 use crate::context::Context;
+use crate::progress::{rank_json, tell_ranks};
 use crate::ranks::Failed;
 use crate::{out, profile, shell};
 use indicatif::ProgressBar;
@@ -10,6 +11,7 @@ use netcl::dist::{Group, Launcher, launched};
 use netcl::kernel::ceiling::Ceilings;
 use netcl::nn::config::Overlay;
 use netcl::nn::run::{Claim, RunFolder};
+use netcl::nn::train::Shares;
 use netcl::nn::vision::classifier::{
     self, Classifier, ClassifierConfig, Description, Diagnostics, Epoch, Next, Outcome, PRESETS, Progress,
     resume, train, train_among as train_ranks,
@@ -38,7 +40,7 @@ const SHARED: [&str; 14] = [
 ];
 
 /// Flags of `netcl train` beside settings that classifiers have as well.
-const FLAGS: [&str; 12] = [
+const FLAGS: [&str; 13] = [
     "epochs",
     "sync-batch-norm",
     "out",
@@ -51,6 +53,7 @@ const FLAGS: [&str; 12] = [
     "dry-run",
     "json",
     "devices",
+    "shares",
 ];
 
 /// What was asked for.
@@ -70,6 +73,8 @@ pub struct Request<'a> {
     pub diagnostics: Diagnostics,
     /// Devices, a rank each; under a launcher those of each machine.
     pub devices: &'a [String],
+    /// How batches are divided among them.
+    pub shares: Option<&'a Shares>,
 }
 
 /// The error of a flag that is not for classifiers.
@@ -245,13 +250,21 @@ fn rank(
         let mut listening = false;
         let diagnostics = Diagnostics { profile: None, ..request.diagnostics.clone() };
         let mut watch = |progress: Progress<'_>| follow(&progress, context, &mut listening);
-        let done = train_ranks((group, &device), config, &images, place, &diagnostics, &mut watch);
+        let done =
+            train_ranks((group, &device, request.shares), config, &images, place, &diagnostics, &mut watch);
         return done.map(drop).map_err(failed);
     }
     let began = Instant::now();
     let mut view = View::new(context, &dir, config.epochs, (request.explain_memory, None));
     let mut watch = |progress: Progress<'_>| view.show(progress);
-    let outcome = train_ranks((group, &device), config, &images, place, &request.diagnostics, &mut watch);
+    let outcome = train_ranks(
+        (group, &device, request.shares),
+        config,
+        &images,
+        place,
+        &request.diagnostics,
+        &mut watch,
+    );
     view.bar.finish_and_clear();
     let outcome = outcome.inspect_err(|_| view.failed()).map_err(failed)?;
     finish(&dir, (config, &outcome), began.elapsed(), request.json).map_err(Failed::Own)
@@ -270,7 +283,9 @@ fn begin(
     group.agree(&[
         ("the number of --devices", request.devices.len().to_string()),
         ("whether a run goes on", kept.is_some().to_string()),
+        ("--shares", format!("{:?}", request.shares)),
     ])?;
+    request.shares.map_or(Ok(()), |shares| shares.check(group.size()))?;
     let images = group.all_succeed(Dataset::read(Path::new(&config.data), config.test_part))?;
     let device = group.all_succeed(context.open_device_with_builders(name, MatmulPrecision::default()))?;
     let ids = group.all_gather_bytes(device.capabilities().id.as_bytes())?;
@@ -450,9 +465,12 @@ fn finish(
             "test_loss": last.map(|e| e.test_loss),
             "accuracy": last.map(|e| e.accuracy),
             "images_per_s": last.map(|e| e.images_per_s),
+            "devices": outcome.ranks.len().max(1),
+            "ranks": outcome.ranks.iter().map(rank_json).collect::<Vec<_>>(),
             "seconds": took.as_secs_f64(),
         }));
     }
+    tell_ranks(&outcome.ranks);
     let (program, folder) = (shell::program(), shell::path(dir));
     let accuracy = last
         .map_or(String::new(), |e| format!("accuracy {:.2} % after {} epochs", 100.0 * e.accuracy, e.epoch));

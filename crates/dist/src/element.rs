@@ -1,5 +1,6 @@
 //! Reduction of vectors, element by element.
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use netcl_device::{Error, Result};
 use netcl_tensor::DType;
@@ -25,6 +26,14 @@ pub trait Element: bytemuck::Pod {
     fn widen(self) -> Self::Sum;
     /// Rounds to storage.
     fn narrow(sum: Self::Sum) -> Self;
+    /// Widens `from` into as many sums.
+    fn widen_all(from: &[Self], sums: &mut [Self::Sum]) {
+        sums.iter_mut().zip(from).for_each(|(sum, x)| *sum = x.widen());
+    }
+    /// Rounds sums to as many elements.
+    fn narrow_all(sums: &[Self::Sum], to: &mut [Self]) {
+        to.iter_mut().zip(sums).for_each(|(to, sum)| *to = Self::narrow(*sum));
+    }
     /// `a + b`.
     fn add(a: Self::Sum, b: Self::Sum) -> Self::Sum;
     /// The larger one, or NaN.
@@ -34,7 +43,7 @@ pub trait Element: bytemuck::Pod {
 }
 
 macro_rules! float {
-    ($type:ty, $dtype:ident, $widen:expr, $narrow:expr) => {
+    ($type:ty, $dtype:ident, $widen:expr, $narrow:expr $(, $widen_all:ident, $narrow_all:ident)?) => {
         impl Element for $type {
             type Sum = f32;
             const DTYPE: DType = DType::$dtype;
@@ -53,6 +62,15 @@ macro_rules! float {
             fn divide(sum: f32, n: usize) -> Option<f32> {
                 Some(sum / n as f32)
             }
+            $(
+                // Several at a time where the processor can, optimised whatever this crate is.
+                fn widen_all(from: &[Self], sums: &mut [f32]) {
+                    from.$widen_all(sums);
+                }
+                fn narrow_all(sums: &[f32], to: &mut [Self]) {
+                    to.$narrow_all(sums);
+                }
+            )?
         }
     };
 }
@@ -82,8 +100,8 @@ macro_rules! integer {
 }
 
 float!(f32, F32, |x| x, |x| x);
-float!(f16, F16, f16::to_f32, f16::from_f32);
-float!(bf16, Bf16, bf16::to_f32, bf16::from_f32);
+float!(f16, F16, f16::to_f32, f16::from_f32, convert_to_f32_slice, convert_from_f32_slice);
+float!(bf16, Bf16, bf16::to_f32, bf16::from_f32, convert_to_f32_slice, convert_from_f32_slice);
 integer!(i32, I32);
 integer!(u32, U32);
 
@@ -132,27 +150,29 @@ fn typed<T: Element>(how: Reduction, parts: &[&[u8]], out: &mut [u8]) -> Result<
     }
     let size = size_of::<T>();
     let Some((first, others)) = parts.split_first() else { return Ok(()) };
-    let mut sums: Vec<T::Sum> = Vec::with_capacity(BLOCK);
+    let zero = T::widen(T::zeroed());
+    let most = BLOCK.min(out.len() / size);
+    let (mut sums, mut terms) = (vec![zero; most], vec![zero; most]);
     for (block, out) in out.chunks_mut(BLOCK * size).enumerate() {
         let range = block * BLOCK * size..block * BLOCK * size + out.len();
-        sums.clear();
-        each::<T>(&first[range.clone()], |_, x| sums.push(x.widen()));
+        let count = out.len() / size;
+        let (sums, terms) = (&mut sums[..count], &mut terms[..count]);
+        widen::<T>(&first[range.clone()], sums);
         for part in others {
-            let sums = sums.as_mut_slice();
+            widen::<T>(&part[range.clone()], terms);
+            let both = sums.iter_mut().zip(&*terms);
             match how {
-                Reduction::Max => {
-                    each::<T>(&part[range.clone()], |i, x| sums[i] = T::max(sums[i], x.widen()))
-                }
-                _ => each::<T>(&part[range.clone()], |i, x| sums[i] = T::add(sums[i], x.widen())),
+                Reduction::Max => both.for_each(|(sum, x)| *sum = T::max(*sum, *x)),
+                _ => both.for_each(|(sum, x)| *sum = T::add(*sum, *x)),
             }
         }
         if how == Reduction::Mean {
             sums.iter_mut().for_each(|sum| *sum = T::divide(*sum, parts.len()).unwrap_or(*sum));
         }
         match bytemuck::try_cast_slice_mut::<u8, T>(out) {
-            Ok(out) => out.iter_mut().zip(&sums).for_each(|(out, sum)| *out = T::narrow(*sum)),
+            Ok(out) => T::narrow_all(sums, out),
             Err(_) => {
-                let values = out.chunks_exact_mut(size).zip(&sums);
+                let values = out.chunks_exact_mut(size).zip(&*sums);
                 values.for_each(|(out, sum)| out.copy_from_slice(bytemuck::bytes_of(&T::narrow(*sum))));
             }
         }
@@ -160,13 +180,13 @@ fn typed<T: Element>(how: Reduction, parts: &[&[u8]], out: &mut [u8]) -> Result<
     Ok(())
 }
 
-/// Calls `f` with the number and the value of each element of `bytes`, aligned or not.
-fn each<T: Element>(bytes: &[u8], mut f: impl FnMut(usize, T)) {
+/// The elements of `bytes`, aligned or not.
+fn widen<T: Element>(bytes: &[u8], sums: &mut [T::Sum]) {
     match bytemuck::try_cast_slice::<u8, T>(bytes) {
-        Ok(all) => all.iter().enumerate().for_each(|(i, x)| f(i, *x)),
+        Ok(all) => T::widen_all(all, sums),
         Err(_) => {
-            let all = bytes.chunks_exact(size_of::<T>()).enumerate();
-            all.for_each(|(i, x)| f(i, bytemuck::pod_read_unaligned(x)));
+            let all = bytes.chunks_exact(size_of::<T>()).zip(sums);
+            all.for_each(|(x, sum)| *sum = bytemuck::pod_read_unaligned::<T>(x).widen());
         }
     }
 }

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 /// Bytes of a message's piece: two fit a core's second cache.
 const PIECE: usize = 256 << 10;
+/// Bytes that are copied while the other rank waits for the lock: less time than to take it once more.
+const AT_ONCE: usize = 32 << 10;
 /// Pieces that a sender may be ahead of its receiver.
 const AHEAD: usize = 8;
 /// How long a rank looks again and again before it sleeps: waking a thread takes longer than most small messages, and ranks that compute the
@@ -94,6 +96,15 @@ struct State {
     sleepers: usize,
     /// The sender or the receiver has ended.
     closed: bool,
+}
+
+impl State {
+    /// Keeps the memory of a piece that was read.
+    fn keep(&mut self, piece: Vec<u8>) {
+        if self.spare.len() < AHEAD {
+            self.spare.push(piece);
+        }
+    }
 }
 
 /// While it lives, a rank waits.
@@ -190,10 +201,14 @@ impl Thread {
             return self.when(line, to, |_| false).map(drop);
         }
         let mut copy = state.spare.pop().unwrap_or_default();
-        drop(state);
         copy.clear();
-        copy.extend_from_slice(piece);
-        let mut state = line.lock();
+        if piece.len() > AT_ONCE {
+            drop(state);
+            copy.extend_from_slice(piece);
+            state = line.lock();
+        } else {
+            copy.extend_from_slice(piece);
+        }
         state.pieces.push_back(copy);
         line.change(state);
         Ok(())
@@ -203,6 +218,12 @@ impl Thread {
         let line = self.line(from, self.rank);
         let mut state = self.when(line, from, |state| !state.pieces.is_empty())?;
         let found = state.pieces.pop_front().unwrap_or_default();
+        if found.len() == piece.len() && found.len() <= AT_ONCE {
+            piece.copy_from_slice(&found);
+            state.keep(found);
+            line.change(state);
+            return Ok(());
+        }
         line.change(state);
         if found.len() != piece.len() {
             return Err(Error::device(format!(
@@ -213,10 +234,7 @@ impl Thread {
             )));
         }
         piece.copy_from_slice(&found);
-        let mut state = line.lock();
-        if state.spare.len() < AHEAD {
-            state.spare.push(found);
-        }
+        line.lock().keep(found);
         Ok(())
     }
 }

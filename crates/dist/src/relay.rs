@@ -189,14 +189,15 @@ impl Relay {
 
     /// The same for a vector that is complete where the device's own queue is now; what comes next in that queue sees the sums. Of a small one
     /// the host waits once for the device, in that queue: a mark that is waited for, and a copy in a stream behind it, each take as long as the
-    /// whole copy. All ranks call it, with the same length and type.
+    /// whole copy. All ranks call it, with the same length and type. Returns how long it took from when the device had come to it: messages, and
+    /// waiting for slower ranks.
     ///
     /// # Errors
     /// As [`Relay::all_reduce`].
-    pub fn all_reduce_in_order(&mut self, x: &Tensor) -> Result<()> {
+    pub fn all_reduce_in_order(&mut self, x: &Tensor) -> Result<Duration> {
         check_floats(x)?;
         if self.group.size() == 1 {
-            return Ok(());
+            return Ok(Duration::ZERO);
         }
         if is_small(x) {
             let begun = Instant::now();
@@ -207,13 +208,16 @@ impl Relay {
             let there = self.small.write(x, &data)?;
             let (message, write) = (summed - read, begun.elapsed() - summed);
             self.last_small = Some(SmallTimes { read, message, write, there });
-            return Ok(());
+            return Ok(message + write);
         }
         self.last_small = None;
         let ready = self.device.mark()?;
         self.device.flush()?;
+        self.wait(&ready)?;
+        let begun = Instant::now();
         self.all_reduce(x, &ready)?;
-        self.join()
+        self.join()?;
+        Ok(begun.elapsed())
     }
 
     /// Waits until the device's own queue has come to where it is now; after [`Relay::all_reduce_in_order`] of a small vector, until its sums
@@ -222,14 +226,9 @@ impl Relay {
     /// # Errors
     /// Those of the device.
     pub fn settle(&mut self) -> Result<()> {
-        let there = match self.last_small.as_mut().and_then(|times| times.there.take()) {
-            Some(there) => there,
-            None => {
-                let mark = self.device.mark()?;
-                self.device.flush()?;
-                mark
-            }
-        };
+        let there = self.last_small.as_mut().and_then(|times| times.there.take());
+        let there = there.map_or_else(|| self.device.mark(), Ok)?;
+        self.device.flush()?;
         self.wait(&there)
     }
 

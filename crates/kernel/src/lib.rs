@@ -11,6 +11,7 @@ mod choose;
 mod define;
 mod dtype;
 pub mod generate;
+pub mod hash;
 mod kernel;
 mod launch;
 mod programs;

@@ -2,6 +2,7 @@
 
 use crate::cache::DiskCache;
 use crate::define::Value;
+use crate::hash::Mix;
 use crate::kernel::{Kernel, PRELUDE, Reload};
 use crate::text;
 use crate::vendors::{self, Header};
@@ -9,7 +10,6 @@ use netcl_device::driver::{KernelHandle, Program};
 use netcl_device::{Capabilities, Device, Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -356,35 +356,7 @@ fn build_error(device: &Device, kernel: &Kernel, source: &str, cause: &Error) ->
 
 /// In-memory key. Kernels are statics, so their address names them.
 fn key_of(kernel: &Kernel, entry: &str, defines: &[(&'static str, Value)]) -> u128 {
-    let mut mix = Mix(0x9E37_79B9_7F4A_7C15, 0xC2B2_AE3D_27D4_EB4F);
-    (std::ptr::from_ref(kernel) as usize, entry, defines).hash(&mut mix);
-    u128::from(mix.0) << 64 | u128::from(mix.1)
-}
-
-/// Two multiplicative hashes side by side: every launch looks its kernel up, and a hash made against attackers is not needed here.
-struct Mix(u64, u64);
-
-impl Hasher for Mix {
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word));
-        }
-    }
-    fn write_u64(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517C_C1B7_2722_0A95);
-        self.1 = (self.1.rotate_left(23) ^ word).wrapping_mul(0x9FB2_1C65_1E98_DF25);
-    }
-    fn write_usize(&mut self, n: usize) {
-        self.write_u64(n as u64);
-    }
-    fn write_i64(&mut self, n: i64) {
-        self.write_u64(n.cast_unsigned());
-    }
-    fn finish(&self) -> u64 {
-        self.0 ^ self.1
-    }
+    Mix::of(&(std::ptr::from_ref(kernel) as usize, entry, defines))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::{Bench, Line};
 use netcl::prelude::*;
 use netcl::tensor::array::Array;
 use netcl::tensor::expr::{Expr, gradients, reference};
-use netcl::tensor::fuse;
+use netcl::tensor::{fuse, graph::Graph, unfused};
 use serde_json::json;
 
 type Tree = fn(&[Expr]) -> Result<Expr>;
@@ -181,7 +181,19 @@ fn bytes<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> u64 {
     tensors.into_iter().map(|x| (x.count() * x.dtype().size()) as u64).sum()
 }
 
+/// Calls in a captured graph. Graphs are what is timed, as kernels take less time than a call that makes and differentiates a tree.
+const CALLS: usize = 8;
+
+/// `call` as often as a graph has it, to be replayed.
+fn captured(device: &Device, mut call: impl FnMut() -> Result<()>) -> Result<Graph> {
+    call()?;
+    unfused(|| Graph::capture(device, || (0..CALLS).try_for_each(|_| call()))).map(|(graph, ())| graph)
+}
+
 /// Times the expressions of these names; shares are of the copy's bandwidth, timed in turn with each.
+///
+/// # Errors
+/// Those of the device; `Internal` for a kernel whose results are wrong.
 pub fn run(bench: &mut Bench, names: &[&str]) -> Result<()> {
     let (device, dtype) = (bench.device.clone(), bench.dtype);
     super::fits(&device, "bench ops: fuse", &[&[8, SHAPE[0], SHAPE[1]]], dtype)?;
@@ -207,16 +219,18 @@ pub fn run(bench: &mut Bench, names: &[&str]) -> Result<()> {
                 ..Line::default()
             };
             let line = Line { checked: true, ..line };
-            let request =
-                json!({ "op": "fuse", "of": case.name, "shape": SHAPE, "pass": pass, "dtype": bench.kind });
-            let mut run = || match pass {
+            let request = json!({
+                "op": "fuse", "of": case.name, "shape": SHAPE, "pass": pass, "dtype": bench.kind, "calls": CALLS
+            });
+            let run = captured(&device, || match pass {
                 "fwd" => case.forward().map(drop),
                 _ => gradients(&parameters, &dy, case.tree).map(drop),
-            };
+            })?;
             let x = case.inputs[0].detach();
-            let mut copy = || no_grad(|| x.mul_scalar(1.0)).map(drop);
+            let copy = captured(&device, || no_grad(|| x.mul_scalar(1.0)).map(drop))?;
             let moved = (2 * x.count() * dtype.size()) as u64;
-            bench.measure_beside(line, Some(request), &mut run, (&mut copy, moved))?;
+            let (mut run, mut copy) = (|| run.replay(), || copy.replay());
+            bench.measure_beside(line, Some(request), (&mut run, CALLS), (&mut copy, moved))?;
         }
     }
     Ok(())
@@ -242,7 +256,10 @@ mod tests {
             [DType::F32, DType::Bf16].into_iter().for_each(|dtype| check(&healthy, dtype, name).unwrap());
         }
         let broken = tests::device(|text| {
-            text.replace("#define ROW_SUM(scratch, v, rest) ", "#define ROW_SUM(scratch, v, rest) 0.5f * ")
+            text.replace(
+                "#define ROW_SUM(scratch, site, v, rest) ",
+                "#define ROW_SUM(scratch, site, v, rest) 0.5f * ",
+            )
         });
         let message = check(&broken, DType::F32, "variance").unwrap_err().to_string();
         assert!(message.contains("fuse:variance is wrong: element"), "{message}");

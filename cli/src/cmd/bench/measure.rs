@@ -14,6 +14,8 @@ pub struct Times {
     pub peer: Option<(String, f64)>,
     /// Which of its implementations the peer took, where it has several.
     pub backend: Option<String>,
+    /// The peer's least time of a call without the graph that was timed.
+    pub called_ms: Option<f64>,
     /// Bytes of device memory that the peer had in use at most, where it says so.
     pub memory: Option<u64>,
     /// Why the peer has no figure, where it was asked.
@@ -55,6 +57,9 @@ impl Rounds {
                         theirs.extend(reply.samples_ms);
                         times.peer = Some((reply.peer, 0.0));
                         times.backend = reply.backend;
+                        let least =
+                            reply.called_ms.map(|ms| times.called_ms.map_or(ms, |least: f64| least.min(ms)));
+                        times.called_ms = least.or(times.called_ms);
                         times.memory = reply.memory;
                     }
                     Err(why) => {

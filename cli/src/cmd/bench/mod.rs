@@ -223,16 +223,23 @@ impl Bench {
         Ok(line)
     }
 
-    /// The same beside something that moves so many bytes, timed in turn with it: the share is of its rate.
+    /// The same for `calls` calls at once, beside as many of something that moves so many bytes, timed in turn with it: the share is of its
+    /// rate.
     fn measure_beside(
         &mut self,
         mut line: Line,
         request: Option<serde_json::Value>,
-        run: &mut dyn FnMut() -> Result<()>,
+        (run, calls): (&mut dyn FnMut() -> Result<()>, usize),
         (beside, bytes): (&mut dyn FnMut() -> Result<()>, u64),
     ) -> Result<Line> {
         let peer = self.peer.as_mut().zip(request);
-        let times = self.rounds.measure(&self.device, run, peer, Some(beside))?;
+        let mut times = self.rounds.measure(&self.device, run, peer, Some(beside))?;
+        times.median_ms /= calls as f64;
+        times.beside_ms = times.beside_ms.map(|ms| ms / calls as f64);
+        if let Some(ms) = times.called_ms {
+            line.extra.insert("peer_called_ms".into(), ms.into());
+            line.extra.insert("called_ratio".into(), (ms / times.median_ms).into());
+        }
         let before = self.ceilings;
         if let Some(ms) = times.beside_ms.filter(|ms| *ms > 0.0) {
             self.ceilings.gbps = bytes as f64 / ms * 1e-6;

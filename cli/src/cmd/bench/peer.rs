@@ -23,6 +23,8 @@ pub struct Reply {
     pub samples_ms: Vec<f64>,
     /// Which of its implementations it took, where it has several.
     pub backend: Option<String>,
+    /// The time of a call without the graph that was timed, where one was.
+    pub called_ms: Option<f64>,
     /// Bytes of device memory that it had in use at most.
     pub memory: Option<u64>,
 }
@@ -101,6 +103,7 @@ impl Peer {
             peer: reply["peer"].as_str().unwrap_or("torch").into(),
             samples_ms,
             backend: reply["backend"].as_str().map(Into::into),
+            called_ms: reply["called_ms"].as_f64(),
             memory: reply["memory_peak"].as_u64(),
         }))
     }

@@ -277,7 +277,7 @@ impl Steps {
         let mode = Mode { recompute: *recompute, ..Mode::eval() };
         optimizer.set_rate(*rate)?;
         if stepper.is_cold() {
-            dry_run(stepper, model, optimizer, (x, y), mode);
+            dry_run(stepper, model, optimizer, (x, y), mode)?;
         }
         let loss = stepper.run(|| {
             let loss = model.loss(x, y, mode)?;
@@ -354,7 +354,7 @@ fn dry_run(
     optimizer: &mut Optimizer,
     (x, y): (&Tensor, &Tensor),
     mode: Mode<'_>,
-) {
+) -> Result<()> {
     let optimizer = std::cell::RefCell::new(optimizer);
     let gradients = |x: &Tensor, y: &Tensor| {
         let loss = model.loss(x, y, mode)?;
@@ -373,8 +373,9 @@ fn dry_run(
         optimizer.borrow().zero_grad();
         Ok(loss)
     };
-    stepper.dry_run(warm, step);
+    let planned = stepper.dry_run(warm, step);
     optimizer.borrow().zero_grad();
+    planned
 }
 
 /// Steps the host's time is averaged over.

@@ -83,7 +83,7 @@ fn every_flag_has_an_effect_on_images_or_is_refused() {
             taken.push(flag);
         }
     }
-    for flag in ["--config", "--watchdog", "--shares", "--zero", "--steps", "--recompute", "--freeze"] {
+    for flag in ["--config", "--watchdog", "--zero", "--steps", "--recompute", "--freeze"] {
         assert!(refused.iter().any(|f| f == flag), "{flag} is taken");
     }
     // The message lists what is taken, all of it and nothing else.

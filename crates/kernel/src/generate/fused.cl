@@ -1,10 +1,12 @@
 /* A tree of expressions as one kernel. What a generated text needs beside functions.cl; TEXT is the kernel itself.
  *
  * ITEM_RANGE      a flat kernel: the elements [begin, end) of this item, a vector each `step`.
+ * DEEP            rows that a kernel which walks down columns loads at a time.
  * GROUP_ROWS      rows of a kernel with reductions: a work-group each; on CPUs (WG 1) a run of neighbours for each item.
  * SVd, S1d        stores of a vector and of one value by storage type, as IN_Vd and IN_1d load.
  * FIRST           the first lane.
- * ROW_SUM         the sum over a work-group of vectors v and of the values `rest` from behind the last whole vector.
+ * ROW_SUM         the sum over a work-group of vectors v and of the values `rest` from behind the last whole vector; `site` numbers a row's
+ *                 reductions.
  * TAKE_MAX        takes v into the maximum s and into q, the largest of all sizes, NaN counted as above infinity.
  * ROW_MAX         the maximum over a work-group of what TAKE_MAX made; NaN where one is.
  */
@@ -23,13 +25,6 @@
 #define GROUP_ROWS(row, rows) FOR_ROWS(row, rows, 0)
 #else
 #define GROUP_ROWS(row, rows) for (ulong row = get_group_id(0); row < (rows); row += get_num_groups(0))
-#endif
-
-/* Rows that a kernel walks down: on GPUs several are asked for at a time. */
-#if CHUNKED
-#define UNROLL_DEEP
-#else
-#define UNROLL_DEEP _Pragma("unroll 4")
 #endif
 
 #if ALIGNED_VECTORS && VW > 1
@@ -59,7 +54,84 @@
 #define FIRST(v) ((v).s0)
 #endif
 
-#define ROW_SUM(scratch, v, rest) GROUP_SUM(scratch, sum_lanes(v) + (rest))
+/* What a row's divisor is multiplied by before its inverse is taken, and what is divided by it too: neither leaves the range of floats. */
+#define DIVISOR_SCALE(v) (fabs(v) < 0x1p-64f ? 0x1p64f : fabs(v) > 0x1p64f ? 0x1p-64f : 1.0f)
+/* Sums over a row, one or two at a time. On NVIDIA each reduction of a row has a place of its own in local memory, in which two rows take
+ * turns: whoever writes to it has met everybody since the last one read it, so one barrier is enough. */
+#if NVIDIA_CC >= 70 && WG >= 32
+#define ROW_SCRATCH(name, sites)              \
+  __local float2 name[2 * (sites) * JOINS];   \
+  uint turn = 0
+#define ROW_DONE turn ^= 1;
+#define PLACE(scratch, site) ((scratch) + (2 * (site) + turn) * JOINS)
+#define PLUS_2(a, b) ((float2)((a).x + (b).x, (a).y + (b).y))
+#define JOINED(name, op)                                                                                             \
+  static inline float2 name(__local float2 *s, float2 v) {                                                           \
+    _Pragma("unroll") for (uint h = 16; h > 0; h >>= 1) v = op(v, (float2)(from_lane(v.x, h), from_lane(v.y, h)));   \
+    if (JOINS == 1) return v;                                                                                        \
+    const uint l = get_local_id(0);                                                                                  \
+    if (l % 32 == 0) s[l / 32] = v;                                                                                  \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                                    \
+    v = s[l % JOINS];                                                                                                \
+    _Pragma("unroll") for (uint h = JOINS / 2; h > 0; h >>= 1) v = op(v, (float2)(from_lane(v.x, h), from_lane(v.y, h))); \
+    return v;                                                                                                        \
+  }
+#define JOINED_1(name, op)                                                                      \
+  static inline float name(__local float2 *s, float v) {                                        \
+    _Pragma("unroll") for (uint h = 16; h > 0; h >>= 1) v = op(v, from_lane(v, h));             \
+    if (JOINS == 1) return v;                                                                   \
+    const uint l = get_local_id(0);                                                             \
+    if (l % 32 == 0) s[l / 32].x = v;                                                           \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                               \
+    v = s[l % JOINS].x;                                                                         \
+    _Pragma("unroll") for (uint h = JOINS / 2; h > 0; h >>= 1) v = op(v, from_lane(v, h));      \
+    return v;                                                                                   \
+  }
+JOINED(row_sum_2, PLUS_2)
+JOINED_1(row_sum, PLUS)
+#define ROW_SUM(scratch, site, v, rest) row_sum(PLACE(scratch, site), sum_lanes(v) + (rest))
+#define ROW_SUM_2(scratch, site, v, rest, w, more) \
+  row_sum_2(PLACE(scratch, site), (float2)(sum_lanes(v) + (rest), sum_lanes(w) + (more)))
+#else
+#define ROW_SCRATCH(name, sites) GROUP_SCRATCH(name)
+#define ROW_DONE
+#define ROW_SUM(scratch, site, v, rest) GROUP_SUM(scratch, sum_lanes(v) + (rest))
+#define ROW_SUM_2(scratch, site, v, rest, w, more) \
+  (float2)(ROW_SUM(scratch, site, v, rest), ROW_SUM(scratch, site, w, more))
+#endif
+#if NVIDIA_CC >= 80 && WG >= 32
+/* One instruction whose result is NaN where one operand is. */
+static inline float max_or_nan(float a, float b) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+#if VW == 1
+#define JOIN_MAX(a, b) max_or_nan(a, b)
+static inline float lanes_max_or_nan(FV v) { return v; }
+#else
+static inline FV JOIN_MAX(FV a, FV b) {
+  float x[VW], y[VW];
+  STOREN(a, x);
+  STOREN(b, y);
+  UNROLL for (int k = 0; k < VW; k++) x[k] = max_or_nan(x[k], y[k]);
+  return LOADN(x);
+}
+static inline float lanes_max_or_nan(FV v) {
+  float x[VW];
+  STOREN(v, x);
+  UNROLL for (int h = VW / 2; h > 0; h >>= 1)
+    UNROLL for (int k = 0; k < h; k++) x[k] = max_or_nan(x[k], x[k + h]);
+  return x[0];
+}
+#endif
+JOINED_1(row_max, max_or_nan)
+#define TAKE_MAX(s, q, v) s = JOIN_MAX(s, v);
+#define TAKE_MAX_1(s, q, v) s = max_or_nan(s, v);
+#define ROW_MAX(name, scratch, site, s, q, rest, rest_q) \
+  const float name = row_max(PLACE(scratch, site), max_or_nan(lanes_max_or_nan(s), rest));
+#else
+#define JOIN_MAX(a, b) fmax(a, b)
 /* The larger of s and v, which one instruction finds where NaN need not be kept; sizes as unsigned numbers order NaN on top. */
 #define TAKE_MAX(s, q, v)                      \
   s = (v) > s ? (v) : s;                       \
@@ -70,7 +142,7 @@
     q = max(q, as_uint(v) & 0x7fffffffu);      \
   }
 /* A sum of sizes is NaN where one of them is. A second look at the group is for an infinite maximum alone. */
-#define ROW_MAX(name, scratch, s, q, rest, rest_q)                                                            \
+#define ROW_MAX(name, scratch, site, s, q, rest, rest_q)                                                       \
   float name = fmax(max_lanes(s), (rest));                                                                    \
   {                                                                                                           \
     const float sizes = sum_lanes(AS_FV(q)) + as_float(rest_q);                                               \
@@ -78,5 +150,6 @@
     name = GROUP_MAX(scratch, lost ? INFINITY : name);                                                        \
     if (name == INFINITY && GROUP_MAX(scratch, lost ? 1.0f : 0.0f) != 0.0f) name = NAN;                       \
   }
+#endif
 
 TEXT

@@ -19,8 +19,8 @@ pub static ELEMENTWISE: Kernel = Kernel::new("elementwise", crate::cl_file!("ele
     .tune_cpu(&[("VW", &[0, 16])]);
 
 /// The text around kernels that are made from trees of expressions; the define `TEXT` is the kernel. Tuned for each class of shapes and
-/// trees: `WG` where there are no rows to reduce, `SHARE` vectors of a row for each work-item where there are, `SPAN` bytes of a vector
-/// where operands are aligned to it, `VW` lanes elsewhere.
+/// trees: `WG` where there are no rows to reduce, `SHARE` vectors of a row for each work-item where there are (twice as many of a single
+/// tensor, half as many beside sums of columns), `SPAN` bytes of a vector where operands are aligned to it, `VW` lanes elsewhere.
 pub static FUSED: Kernel = Kernel::new("fused", crate::cl_file!("fused.cl"))
     .include(&[crate::cl_file!("functions.cl")])
     .tune(&[("WG", &[256, 128, 512]), ("VW", &[4, 1, 2, 8]), ("SPAN", &[16, 8, 32]), ("SHARE", &[4, 2, 8])])

@@ -1,7 +1,6 @@
 //! Means and variances over the images of several ranks, for batch normalisation as PyTorch's `SyncBatchNorm` has it.
 
-use netcl_tensor::ops::batch_norm::batch_norm;
-use netcl_tensor::ops::join::stack;
+use netcl_tensor::ops::batch_norm::batch_statistics;
 use netcl_tensor::ops::map::map_into;
 use netcl_tensor::tape::function;
 use netcl_tensor::{Result, Shape, Tensor, fuse, no_grad};
@@ -64,15 +63,14 @@ pub(super) struct Normed {
 /// losses. Other ranks may have other numbers of images.
 ///
 /// # Errors
-/// As [`batch_norm`]; those of the ranks.
+/// As [`batch_statistics`]; those of the ranks.
 pub(super) fn normed(
     ranks: &Arc<dyn Ranks>,
     x: &Tensor,
     [weight, bias]: [&Tensor; 2],
     eps: f32,
 ) -> Result<Normed> {
-    let [_, mean, variance] = batch_norm(x, &weight.detach(), &bias.detach(), eps)?;
-    let all = gathered(ranks, &stack(&[&mean, &variance], 0)?)?;
+    let all = gathered(ranks, &batch_statistics(x)?)?;
     let (means, variances) = (all.slice(1, 0..1)?, all.slice(1, 1..2)?);
     let shares = ranks.shares();
     let mean = fuse(&[&means, shares], |t| t[0].mul(&t[1])?.sum(&[0]))?;

@@ -12,6 +12,7 @@
 //! All random numbers of a step are functions of (seed, step), so a resumed run is bit-identical to an uninterrupted one.
 
 mod ahead;
+mod balance;
 mod companions;
 mod divided;
 mod evaluate;
@@ -40,6 +41,7 @@ mod uploads;
 mod watchdog;
 mod zero;
 
+pub(crate) use balance::Balance;
 pub(crate) use explain::explained;
 pub use inputs::{Inputs, open_inputs};
 pub(crate) use losses::Losses;
@@ -54,7 +56,7 @@ pub(crate) use reducer::Reducer;
 pub use resume::model_from_dir;
 pub use shares::Shares;
 pub use stepper::Stepper;
-pub(crate) use sums::{BUCKET, FIRST_BUCKET, Sums, is_apart};
-pub use told::{RankStage, RankTimes};
+pub(crate) use sums::{BUCKET, FIRST_BUCKET, Sums, exchange_fits, is_apart};
+pub use told::{RankStage, RankTimes, Unit};
 pub use trainer::{Outcome, Sharding, Trainer};
 pub use watchdog::LONG as PATIENCE;

@@ -5,6 +5,7 @@
 //! loss counts by its share of the rows, so shares may differ. Ranks make the same update from the same sums; they need not exchange
 //! weights after the first step.
 
+use super::balance::Balance;
 use super::reducer::{Arrived, Reducer, RowsOfAll};
 use super::rows::Rows;
 use crate::config::TrainConfig;
@@ -14,13 +15,12 @@ use crate::evaluate::Score;
 use crate::model::Model;
 use crate::train::peak;
 use crate::train::pipeline::Pipe;
-use crate::train::shares::{Division, Made, Shares};
-use crate::train::told::{RankStage, RankTimes, Told};
-use crate::train::watchdog::{Pause, Watchdog};
+use crate::train::shares::Shares;
+use crate::train::told::Unit;
 use netcl_device::driver::Event;
 use netcl_dist::{Group, Span};
 use netcl_tensor::ops::embedding::{add_rows, embedding};
-use netcl_tensor::{Device, Error, ErrorKind, Result, Tensor, no_grad};
+use netcl_tensor::{Device, Error, Result, Tensor, no_grad};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -33,23 +33,16 @@ pub(super) struct Parallel {
     replicas: Group,
     /// This rank's stage, if the layers are divided.
     pipe: Option<Pipe>,
-    /// Rows of each replica of the model.
-    division: Division,
+    /// Rows of each replica of the model, and what ranks have told each other.
+    pub(super) balance: Balance,
     /// Made with the first reduction, because it needs the device.
     reducer: Option<Arc<Reducer>>,
     /// The rows of a tied table that this rank's tokens of a step reach.
     pub(super) rows: Option<Rows>,
     /// Those of all ranks, to come.
     rows_of_all: Option<RowsOfAll>,
-    /// The devices of all ranks.
-    devices: Vec<String>,
-    /// Whether ranks have devices or drivers of several kinds.
-    unlike: bool,
     /// Whether all ranks are on one machine.
     pub(super) one_machine: bool,
-    /// What ranks have told each other.
-    pub(super) told: Told,
-    pub(super) watchdog: Watchdog,
 }
 
 impl Parallel {
@@ -77,15 +70,11 @@ impl Parallel {
             group: group.clone(),
             replicas: group.clone(),
             pipe: None,
-            division: Division::new(batch, size),
+            balance: Balance::new(group, batch, stages),
             reducer: None,
             rows: None,
             rows_of_all: None,
-            devices: Vec::new(),
-            unlike: false,
             one_machine: false,
-            told: Told::default(),
-            watchdog: Watchdog::default(),
         })
     }
 
@@ -135,17 +124,13 @@ impl Parallel {
         }
     }
 
-    /// Whether devices or drivers of several kinds update the same parameters, and may round differently.
-    pub fn is_unlike(&self) -> bool {
-        self.unlike && self.replicas.size() > 1
-    }
-
-    /// Gives all ranks with the same parameters the values that the first of them has.
+    /// Where devices or drivers of several kinds update the same parameters, and may round differently, gives all ranks with the same ones the
+    /// values that the first of them has.
     ///
     /// # Errors
     /// Those of the group and the device.
-    pub fn take_first<'a>(&self, mut tensors: impl Iterator<Item = &'a Tensor>) -> Result<()> {
-        tensors.try_for_each(|x| self.replicas.broadcast_tensor(x, 0))
+    pub fn take_first(&self, tensors: impl Iterator<Item = Tensor>) -> Result<()> {
+        self.balance.take_first(&self.replicas, tensors)
     }
 
     /// All ranks of the run.
@@ -165,7 +150,7 @@ impl Parallel {
 
     /// This rank's rows of a batch.
     pub fn rows(&self) -> Range<usize> {
-        self.division.rows(self.replica())
+        self.balance.rows()
     }
 
     /// Divides the batch. All ranks call it, before the first step.
@@ -178,71 +163,12 @@ impl Parallel {
                 "--shares speed with --pipeline: the layers are divided by speed, and rows equally; or give a number for each pipeline",
             ));
         }
-        self.division.divide(shares)
-    }
-
-    /// Tells of how many rows this rank has memory for, as far as plans of memory say.
-    pub fn has_room_for(&self, rows: usize) {
-        self.division.has_room_for(rows);
-    }
-
-    /// What all ranks have made; `None` where one has no memory for its rows and others have more than theirs: rows are divided anew, and all
-    /// ranks begin again. All ranks call it.
-    ///
-    /// # Errors
-    /// What failed, with the rank's number, as [`Parallel::all_succeed`].
-    pub fn make_room<T>(&mut self, made: Result<T>) -> Result<Option<T>> {
-        let out_of_memory = made.as_ref().err().map(|e| e.kind() == ErrorKind::Memory);
-        let (failed, short) =
-            (u64::from(out_of_memory == Some(false)), u64::from(out_of_memory == Some(true)));
-        let all = self.group.all_gather(&[failed, short, self.division.room() as u64])?;
-        let of = |rank: &[u64]| Made { failed: rank[0] > 0, short: rank[1] > 0, room: rank[2] as usize };
-        let ranks: Vec<Made> = all.chunks_exact(3).map(of).collect();
-        if !self.division.make_room(&ranks, self.group.size() / self.replicas.size()) {
-            return self.group.all_succeed(made).map(Some);
-        }
-        if self.group.leads() {
-            tracing::info!(
-                "rows of a batch for each rank, by what its memory has room for: {}",
-                self.division.words()
-            );
-        }
-        self.told.restart();
-        self.watchdog.restart(self.group.watch());
-        Ok(None)
-    }
-
-    /// The same for a step that each rank has prepared but not begun: `prepared` says for which there was no memory.
-    ///
-    /// # Errors
-    /// As [`Parallel::make_room`].
-    pub fn make_room_for_step(&mut self, prepared: Result<()>) -> Result<Option<()>> {
-        if prepared.as_ref().is_err_and(|e| e.kind() == ErrorKind::Memory) {
-            self.division.has_no_room_for(self.rows().len());
-        }
-        self.make_room(prepared)
-    }
-
-    /// Divides the batch anew where ranks wait for slower ones; whether this rank's rows are others now. All ranks come to the same result,
-    /// from what they have told each other.
-    pub fn rebalance(&mut self) -> bool {
-        if !self.division.rebalance(&self.told.times) {
-            return false;
-        }
-        if self.group.leads() {
-            tracing::info!(
-                "rows of a batch for each rank, by their speed: {}; the next step compiles kernels for them",
-                self.division.words()
-            );
-        }
-        self.told.restart();
-        self.watchdog.restart(self.group.watch());
-        true
+        self.balance.divide(shares)
     }
 
     /// This rank's share of the mean over a batch.
     pub fn share(&self) -> f32 {
-        self.rows().len() as f32 / self.division.batch() as f32
+        self.rows().len() as f32 / self.balance.batch() as f32
     }
 
     /// Checks that all ranks run the same run, and gives all of them the weights of rank 0.
@@ -264,45 +190,19 @@ impl Parallel {
             ("the data", String::from_utf8_lossy(data).into_owned()),
             ("the step to go on from", step.to_string()),
         ])?;
-        // Where nobody says how, batches are divided equally among devices of one kind, else by speed.
-        let kind = weights.first().map_or("", |w| w.device().capabilities().name.as_str());
-        let kinds = self.group.all_gather_bytes(kind.as_bytes())?;
-        self.division.by_speed = self.pipe.is_none() && kinds.iter().any(|other| *other != kinds[0]);
-        let compiler = weights.first().map_or_else(String::new, |w| {
-            let c = w.device().capabilities();
-            format!("{} {} {}", c.name, c.platform_version, c.driver_version)
-        });
-        let compilers = self.group.all_gather_bytes(compiler.as_bytes())?;
-        self.unlike = compilers.iter().any(|other| *other != compilers[0]);
-        let own = weights.first().map_or("", |w| w.device().capabilities().id.as_str());
-        let all = self.group.all_gather_bytes(own.as_bytes())?;
-        self.devices = all.iter().map(|id| String::from_utf8_lossy(id).into_owned()).collect();
         let stages = self.pipe.as_ref().map_or_else(|| Ok(Vec::new()), |pipe| pipe.all_stages(model))?;
-        let of_rank = self.devices.iter().zip(stages.iter().map(Some).cycle().chain(std::iter::repeat(None)));
-        let of_rank: Vec<(&String, Option<&RankStage>)> = of_rank.collect();
-        let name = |(device, stage): &(&String, Option<&RankStage>)| match stage {
-            Some(stage) => format!("{device}, {stage}"),
-            None => (*device).clone(),
-        };
-        self.group.watch().name_ranks(of_rank.iter().map(name).collect());
         let row_tokens = config.tokens_a_step() / config.batch.max(1) as u64;
-        let times = |(device, stage): &(&String, Option<&RankStage>)| RankTimes {
-            device: (*device).clone(),
-            stage: stage.cloned(),
-            row_tokens,
-            ..RankTimes::default()
-        };
-        self.told.times = of_rank.iter().map(times).collect();
-        self.told.stages = self.pipe.as_ref().map_or(1, |pipe| pipe.stages() as u64);
+        if let Some(first) = weights.first() {
+            self.balance.meet(first.device(), &stages, (row_tokens, Unit::Tokens))?;
+        }
         weights.iter().try_for_each(|weight| self.replicas.broadcast_tensor(weight, 0))
     }
 
     /// The devices, for people: `2 ranks (0 nvidia:0, 1 nvidia:1)`.
     pub fn devices(&self) -> String {
-        let all: Vec<String> = self.devices.iter().enumerate().map(|(i, id)| format!("{i} {id}")).collect();
         let stages =
             self.pipe.as_ref().map_or_else(String::new, |p| format!(", a pipeline of {}", p.stages()));
-        format!("{} ranks ({}){stages}", self.group.size(), all.join(", "))
+        format!("{} ranks ({}){stages}", self.group.size(), self.balance.devices())
     }
 
     /// Number of ranks.
@@ -318,20 +218,6 @@ impl Parallel {
         self.group.all_succeed(own)
     }
 
-    /// This rank for people: `rank 1 (nvidia:1)`.
-    pub fn name(&self) -> String {
-        self.group.watch().name(self.group.rank())
-    }
-
-    /// Whose part of the loss was not finite, for people.
-    pub fn whose(&self) -> String {
-        let ranks = &self.told.not_finite;
-        if ranks.len() == self.group.size() {
-            return "all ranks".into();
-        }
-        ranks.iter().map(|rank| self.group.watch().name(*rank)).collect::<Vec<_>>().join(", ")
-    }
-
     /// The sum of all ranks' values; 0 if one of them is.
     ///
     /// # Errors
@@ -339,17 +225,6 @@ impl Parallel {
     pub fn total_of(&self, own: f64) -> Result<f64> {
         let all = self.group.all_gather(&[own])?;
         Ok(if all.contains(&0.0) { 0.0 } else { all.iter().sum() })
-    }
-
-    /// Sets how long ranks wait for each other, after a step.
-    pub fn stepped(&mut self) {
-        self.watchdog.exchanged(self.group.watch(), Instant::now());
-    }
-
-    /// The same before ranks evaluate, sample or save.
-    pub fn pausing(&mut self, what: Pause) {
-        self.told.pausing();
-        self.watchdog.pausing(self.group.watch(), what);
     }
 
     /// Begins the reduction of a buffer of gradients, which are there once `ready` has come, beside what the device does.
@@ -446,10 +321,9 @@ impl Parallel {
         if let Some(([numbers, sums], gradient)) = rows {
             add_rows(&gradient, &numbers, &sums)?;
         }
-        let rows = self.rows().len();
         // Of a pipeline also what stages have waited for each other; its bubble is that.
         let waited = self.pipe.as_mut().map_or_else(Default::default, Pipe::take_waited) + begun.elapsed();
-        let sum = self.told.exchange(&self.group, own, (rows, waited), asked)?;
+        let sum = self.balance.exchange(own, waited, asked)?;
         loss.set_f32(&[sum])
     }
 
@@ -464,11 +338,6 @@ impl Parallel {
         }
     }
 
-    /// Whether a rank was asked to stop, and to save, in the last step.
-    pub fn asked(&self) -> [bool; 2] {
-        self.told.asked
-    }
-
     /// This rank's share of the validation batches; the windows are those of a run with one rank.
     pub fn part_of<'a>(&self, eval: &'a Eval) -> impl Iterator<Item = Result<crate::data::Batch>> + 'a {
         eval.batches().skip(self.replica()).step_by(self.replicas.size())
@@ -476,7 +345,7 @@ impl Parallel {
 
     /// Rows of a validation batch.
     pub fn eval_rows(&self) -> usize {
-        (self.division.batch() / self.replicas.size()).max(1)
+        (self.balance.batch() / self.replicas.size()).max(1)
     }
 
     /// The score of all ranks' parts.
@@ -527,9 +396,9 @@ mod tests {
                     scope.spawn(move || {
                         let config = TrainConfig { batch: 24, ..TrainConfig::preset("char-cpu").unwrap() };
                         let mut parallel = Parallel::new(&rank, &config).unwrap();
-                        parallel.has_room_for(rooms[rank.rank()]);
-                        let made = parallel.make_room(failed.map_or(Ok(()), Err))?;
-                        Ok(made.is_none().then(|| parallel.division.words()))
+                        parallel.balance.has_room_for(rooms[rank.rank()]);
+                        let made = parallel.balance.make_room(failed.map_or(Ok(()), Err))?;
+                        Ok(made.is_none().then(|| parallel.balance.words()))
                     })
                 };
                 let threads: Vec<_> = local(3, Duration::from_secs(60)).into_iter().map(start).collect();

@@ -7,6 +7,7 @@ use netcl_tensor::{Device, Error, Result, Tensor};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 enum Job {
     Rows {
@@ -37,7 +38,7 @@ enum Job {
     JoinSoFar,
     Exchange {
         x: Tensor,
-        reply: Sender<Result<()>>,
+        reply: Sender<Result<Duration>>,
     },
     Finish {
         loss: Tensor,
@@ -141,11 +142,11 @@ impl Reducer {
     }
 
     /// Replaces `x`, which is complete where the device's queue is, by the sum over all ranks for what comes next in that queue; waits for the ranks.
-    /// No other sum may be under way: what comes next would wait for it.
+    /// No other sum may be under way: what comes next would wait for it. Returns how long that took from when the device had come to it.
     ///
     /// # Errors
     /// As [`Relay::all_reduce_in_order`].
-    pub fn exchange(&self, x: Tensor) -> Result<()> {
+    pub fn exchange(&self, x: Tensor) -> Result<Duration> {
         let (reply, answer) = channel();
         self.give(Job::Exchange { x, reply })?;
         answer.recv().unwrap_or_else(|_| Err(ended()))

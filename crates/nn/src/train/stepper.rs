@@ -124,15 +124,28 @@ impl Stepper {
 
     /// Plans the memory of `step` with a dry run before the first one, so that no step exceeds the plan. `warm` allocates what outlives a step.
     /// If planning is not possible, the first steps run without a plan.
-    pub fn dry_run(&mut self, warm: impl FnOnce() -> Result<()>, step: impl FnOnce() -> Result<Tensor>) {
+    ///
+    /// # Errors
+    /// `Memory` where `warm` finds none, or the step wants a larger buffer than the device has.
+    pub fn dry_run(
+        &mut self,
+        warm: impl FnOnce() -> Result<()>,
+        step: impl FnOnce() -> Result<Tensor>,
+    ) -> Result<()> {
         if !matches!(self.state, State::Cold) || !self.plans || self.device.settings().exact_memory {
-            return;
+            return Ok(());
         }
-        let planned = warm().and_then(|()| unfused(|| Trace::dry_run(&self.device, step)));
-        match planned.and_then(|trace| Plan::new(&self.device, &trace)) {
+        let traced = warm().and_then(|()| unfused(|| Trace::dry_run(&self.device, step)));
+        if let Err(e) = &traced
+            && e.kind() == ErrorKind::Memory
+        {
+            return Err(e.clone());
+        }
+        match traced.and_then(|trace| Plan::new(&self.device, &trace)) {
             Ok(plan) => self.state = State::Traced(plan),
             Err(e) => tracing::debug!("the first step runs as it comes: {e}"),
         }
+        Ok(())
     }
 
     /// Captures the step that [`Stepper::dry_run`] has planned and enqueues nothing, so that ranks which have to agree about it know whether there is

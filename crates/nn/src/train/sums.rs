@@ -133,6 +133,25 @@ impl Sums {
     }
 }
 
+/// Takes what a step of so many ranks, on one machine or not, needs beside its plan, and gives it back: the other ranks' gradients, and some small
+/// buffers.
+///
+/// # Errors
+/// `Memory` where there is none for that.
+pub(crate) fn exchange_fits(
+    device: &Device,
+    sums: Option<&Sums>,
+    (ranks, one_machine): (usize, bool),
+) -> Result<()> {
+    let buckets = sums.map_or(&[][..], Sums::buckets);
+    // More ranks have less of each other's at a time.
+    let others = if one_machine { ranks.saturating_sub(1).min(4) } else { 0 };
+    let rooms = buckets.iter().flat_map(|bucket| std::iter::repeat_n(bucket, others));
+    let rooms = rooms.map(|bucket| Tensor::empty(device, [bucket.count()], bucket.dtype()));
+    let small = (0..8).map(|_| Tensor::empty(device, [4096], DType::F32));
+    rooms.chain(small).collect::<Result<Vec<_>>>().map(drop)
+}
+
 /// Whether the two gradients of a tied table of so many elements are apart. One that fits in the first bucket is reduced in less time than it
 /// takes to agree about rows.
 pub(crate) fn is_apart(count: usize, dtype: DType) -> bool {

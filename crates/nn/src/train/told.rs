@@ -33,6 +33,25 @@ impl fmt::Display for RankStage {
     }
 }
 
+/// What speeds of ranks count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unit {
+    /// Of texts.
+    #[default]
+    Tokens,
+    /// Of classifiers.
+    Images,
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tokens => "tokens",
+            Self::Images => "images",
+        })
+    }
+}
+
 /// How the time of a rank went, over the steps that count.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankTimes {
@@ -44,8 +63,10 @@ pub struct RankTimes {
     pub steps: u64,
     /// Sum of its rows of the steps' batches.
     pub rows: u64,
-    /// Tokens of a row, over all micro-batches.
-    pub row_tokens: u64,
+    /// What speeds count, and how many of these a row of a batch has, over all micro-batches.
+    pub unit: Unit,
+    /// See [`unit`](Self::unit).
+    pub row_units: u64,
     /// Sum of all ranks' rows.
     pub all_rows: u64,
     /// Seconds in which its device computes, or its host prepares that.
@@ -63,9 +84,10 @@ impl RankTimes {
             return format!("{stage}too few steps to be measured");
         }
         format!(
-            "{stage}{:.1} % of the batch, {:.0} tokens/s while it computes, {:.1} % of its time in exchange and waiting",
+            "{stage}{:.1} % of the batch, {:.0} {}/s while it computes, {:.1} % of its time in exchange and waiting",
             100.0 * self.share(),
-            self.tokens_per_s(),
+            self.speed(),
+            self.unit,
             100.0 * self.waiting_share()
         )
     }
@@ -75,9 +97,9 @@ impl RankTimes {
         self.rows as f64 / self.all_rows as f64
     }
 
-    /// Tokens per second while it computes.
-    pub fn tokens_per_s(&self) -> f64 {
-        (self.rows * self.row_tokens) as f64 / self.computing
+    /// Tokens or images a second while it computes.
+    pub fn speed(&self) -> f64 {
+        (self.rows * self.row_units) as f64 / self.computing
     }
 
     /// The part of its time that it spent in collective operations, 0 to 1.
@@ -183,7 +205,7 @@ mod tests {
         std::thread::scope(|scope| {
             let run = |rank: Group| {
                 scope.spawn(move || {
-                    let times = vec![RankTimes { row_tokens: 8, ..RankTimes::default() }; rank.size()];
+                    let times = vec![RankTimes { row_units: 8, ..RankTimes::default() }; rank.size()];
                     let mut told = Told { times, ..Told::default() };
                     f(&rank, &mut told).map(|()| told)
                 })
@@ -240,7 +262,7 @@ mod tests {
             assert_eq!((fast.steps, fast.share(), slow.share()), (3, 0.25, 0.75));
             assert!(slow.computing >= 0.06 && slow.computing > fast.computing);
             assert!(fast.waiting_share() > slow.waiting_share(), "{fast:?} {slow:?}");
-            assert!(slow.tokens_per_s() <= 3.0 * 8.0 / 0.02);
+            assert!(slow.speed() <= 3.0 * 8.0 / 0.02);
         }
     }
 }

@@ -34,8 +34,8 @@ use crate::optim::Optimizer;
 use crate::run::{RunFolder, SpeedWindow, StepMetrics};
 use crate::schedule::LearningRate;
 use crate::tokenizer::{ByteLengths, Tokenizer};
-use netcl_device::{KernelTime, human};
-use netcl_tensor::{Device, Error, ErrorKind, Result, Tensor, counted};
+use netcl_device::KernelTime;
+use netcl_tensor::{Device, Error, Result, Tensor, counted};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -154,7 +154,7 @@ impl Trainer {
     /// 20 seconds.
     pub fn watchdog(&mut self, bound: Option<Duration>) {
         if let Some(parallel) = &mut self.parallel {
-            parallel.watchdog.given = bound;
+            parallel.balance.watchdog.given = bound;
         }
     }
 
@@ -165,7 +165,7 @@ impl Trainer {
 
     /// How the time of each rank went; empty for a run of one.
     pub fn ranks(&self) -> &[RankTimes] {
-        self.parallel.as_ref().map_or(&[], |parallel| &parallel.told.times)
+        self.parallel.as_ref().map_or(&[], |parallel| parallel.balance.times())
     }
 
     /// The model.
@@ -220,7 +220,7 @@ impl Trainer {
         match &self.parallel {
             Some(parallel) if !self.failed_together && !error.message().starts_with("rank ") => {
                 let device = self.model.params().device();
-                less_memory(parallel, &self.config, device, error).context(parallel.name())
+                less_memory(parallel, &self.config, device, error).context(parallel.balance.name())
             }
             _ => error,
         }
@@ -288,8 +288,8 @@ impl Trainer {
     /// After a step of several ranks: sets how long they wait for each other, and divides batches anew where that pays.
     fn rebalance(&mut self, (batches, uploads): (&mut Prefetch, &mut Uploads)) -> Result<()> {
         let Some(parallel) = &mut self.parallel else { return Ok(()) };
-        parallel.stepped();
-        if !parallel.rebalance() {
+        parallel.balance.stepped();
+        if !parallel.balance.rebalance() {
             return Ok(());
         }
         self.rows_changed((batches, uploads))
@@ -338,7 +338,7 @@ impl Trainer {
     /// What the observer asked for in this step, or any rank's.
     fn asked(&self, observer: &mut dyn Observer) -> Asked {
         let [stop, save] = match &self.parallel {
-            Some(parallel) => parallel.asked(),
+            Some(parallel) => parallel.balance.asked(),
             None => [observer.should_stop(), observer.should_save()],
         };
         Asked { stop, save }
@@ -433,7 +433,7 @@ impl Trainer {
         let c = &self.config;
         let pauses = [c.eval_every, c.sample_every, c.checkpoint_every].map(|n| every(n) || last);
         if let Some(parallel) = &mut self.parallel {
-            parallel.pausing(pauses);
+            parallel.balance.pausing(pauses);
         }
         let mut best = false;
         if !stop && (every(self.config.eval_every) || last && self.config.eval_every > 0) {
@@ -480,14 +480,8 @@ impl Trainer {
 
 /// An error of a rank without memory for its rows says what else it has, and what to change.
 fn less_memory(parallel: &Parallel, config: &TrainConfig, device: &Device, error: Error) -> Error {
-    if error.kind() != ErrorKind::Memory {
-        return error;
-    }
-    let (live, rows) = (human(device.memory().live as u64), counted(parallel.rows().len() as u64, "row"));
-    Error::memory(format!(
-        "{}. This rank has {live} in use, and {rows} of --batch {}: give it fewer with --shares, lower --batch, or recompute activations with \
-         --recompute block; the run goes on from its last checkpoint",
-        error.message(),
-        config.batch
-    ))
+    let part = format!("{} of --batch {}", counted(parallel.rows().len() as u64, "row"), config.batch);
+    let change =
+        "give it fewer with --shares, lower --batch, or recompute activations with --recompute block";
+    parallel.balance.less_memory(device, error, (&part, change))
 }

@@ -1,5 +1,5 @@
 //! The text of a kernel that reduces axes in the middle or in front: each work-item has `CHUNK` neighbouring columns and walks down the
-//! rows of its part, so that memory is read as it lies. What else is wanted of the same elements is written on the way.
+//! rows of its part, `DEEP` at a time, so that memory is read as it lies. What else is wanted of the same elements is written on the way.
 
 use super::emit::{Emitter, Form};
 use super::node::{Kind, Nodes, Reduction};
@@ -36,22 +36,37 @@ pub(super) fn text(nodes: &Nodes, job: &Job, form: &Form) -> String {
             );
         }
     }
-    emitter.out += "UNROLL_DEEP for (ulong r = first; r < last; r++) {\n";
-    for i in 0..form.leaves.len() {
-        let _ = write!(emitter.out, "const ulong b{i} = a{i} + r * q{i}; ");
+    for (i, (dtype, _)) in form.leaves.iter().enumerate() {
+        if !emitter.still(i) {
+            continue;
+        }
+        let _ = writeln!(emitter.out, "const FV h{i} = IN_V{}(p{i} + a{i}, c);", dtype.code());
     }
-    emitter.uniform(0);
-    emitter.out += "for (uint u = 0; u < CHUNK / VW; u++) {\nconst ulong i = c + (ulong)u * VW;\nif (i >= inner) break;\n";
-    emitter.out += if form.whole { "{\n" } else { "if (i + VW <= inner) {\n" };
-    taken(&mut emitter, &reductions, false);
-    if !form.whole {
-        emitter.out += "} else {\n";
-        taken(&mut emitter, &reductions, true);
-    }
-    emitter.out += "}\n}\n}\n";
+    emitter.out += "ulong r = first;\nfor (; DEEP > 1 && r + DEEP <= last; r += DEEP)\nUNROLL for (uint next = 0; next < DEEP; next++) {\n";
+    walked(&mut emitter, &reductions, "(r + next)");
+    emitter.out += "}\nfor (; r < last; r++) {\n";
+    walked(&mut emitter, &reductions, "r");
+    emitter.out += "}\n";
     stored(&mut emitter, &reductions);
     emitter.out += "}\n}\n}\n";
     emitter.out
+}
+
+/// The columns' elements of one row.
+fn walked(emitter: &mut Emitter<'_>, reductions: &[(usize, Reduction, usize)], row: &str) {
+    let _ = write!(emitter.out, "const ulong down = {row}; ");
+    for i in 0..emitter.form.leaves.len() {
+        let _ = write!(emitter.out, "const ulong b{i} = a{i} + down * q{i}; ");
+    }
+    emitter.uniform(0);
+    emitter.out += "for (uint u = 0; u < CHUNK / VW; u++) {\nconst ulong i = c + (ulong)u * VW;\nif (i >= inner) break;\n";
+    emitter.out += if emitter.form.whole { "{\n" } else { "if (i + VW <= inner) {\n" };
+    taken(emitter, reductions, false);
+    if !emitter.form.whole {
+        emitter.out += "} else {\n";
+        taken(emitter, reductions, true);
+    }
+    emitter.out += "}\n}\n";
 }
 
 fn taken(emitter: &mut Emitter<'_>, reductions: &[(usize, Reduction, usize)], tail: bool) {

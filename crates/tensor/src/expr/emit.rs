@@ -3,7 +3,9 @@
 //! A kernel without reductions is a loop over elements. One with reductions takes a row in passes: a pass computes those whose
 //! arguments need no others than the passes before gave. What is the same for a whole row is computed between passes.
 
-use super::node::{Kind, Nodes, Reduction, unary_of};
+mod rows;
+
+use super::node::{Kind, Nodes, unary_of};
 use super::plan::Job;
 use crate::DType;
 use crate::ops::map::places;
@@ -21,6 +23,9 @@ pub(super) struct Form {
     /// Axes before the row; `None` for one loop over all elements.
     pub outer: Option<usize>,
     pub keep: Keep,
+    /// Leaves that are the same in every row, where each work-item reads them once: everybody's reads of the same few lines for each row are
+    /// more than the last cache's parts that have them give.
+    pub still: Vec<bool>,
     /// Rows are whole vectors of any width: there is no rest.
     pub whole: bool,
     /// Bits of the scalars that are no arguments, as there are more than [`ARGUMENTS`].
@@ -39,15 +44,13 @@ pub(super) enum Keep {
 
 /// Elements of a row that is kept between passes, 32 KiB each time: it stays in the second cache.
 pub(super) const KEPT: usize = 8192;
-/// Values of a row's elements that are kept in memory at most.
-const KEPT_VALUES: usize = 4;
 /// Scalars that are arguments: another value is no other kernel.
 const ARGUMENTS: usize = 64;
 
 /// The nodes that are or have scalars, each with its bits, in the order of the kernel's arguments.
 fn scalars(nodes: &Nodes, job: &Job) -> Vec<(usize, u32)> {
     let mut out = Vec::new();
-    for id in job.cone(nodes, &job.outputs).into_iter().filter(|id| !job.reads(nodes, *id)) {
+    for id in job.scalars.iter().copied() {
         match nodes.kind(id) {
             Kind::Const(bits) => out.push((id, bits)),
             Kind::Unary(row, bits) | Kind::UnaryGrad(row, bits) => {
@@ -77,6 +80,8 @@ pub(super) struct Emitter<'a> {
     kept: Vec<usize>,
     /// Arguments or literals of the nodes that have scalars.
     scalars: HashMap<usize, Vec<String>>,
+    /// Reductions over a work-group so far.
+    sites: usize,
     pub out: String,
 }
 
@@ -134,6 +139,7 @@ impl<'a> Emitter<'a> {
             all,
             kept: Vec::new(),
             scalars: HashMap::new(),
+            sites: 0,
             out: String::new(),
         };
         for (slot, (id, bits)) in scalars(nodes, job).into_iter().enumerate() {
@@ -171,14 +177,18 @@ impl<'a> Emitter<'a> {
         self.about.values().map(|a| a.0).max().unwrap_or(0)
     }
 
+    pub fn still(&self, leaf: usize) -> bool {
+        self.form.still.get(leaf) == Some(&true)
+    }
+
     /// In the order that `run` binds them: inputs with their offsets, outputs, scalars, sizes, strides.
     pub fn parameters(&self) -> String {
         let mut out = String::new();
         for (i, (dtype, _)) in self.form.leaves.iter().enumerate() {
-            let _ = write!(out, "__global const {} *p{i}, ulong o{i}, ", dtype.c_type());
+            let _ = write!(out, "__global const {} *restrict p{i}, ulong o{i}, ", dtype.c_type());
         }
         for (i, dtype) in self.form.outputs.iter().enumerate() {
-            let _ = write!(out, "__global {} *y{i}, ", dtype.c_type());
+            let _ = write!(out, "__global {} *restrict y{i}, ", dtype.c_type());
         }
         for slot in 0..self.scalars.values().map(Vec::len).sum::<usize>().min(ARGUMENTS) {
             let _ = write!(out, "float c{slot}, ");
@@ -253,6 +263,9 @@ impl<'a> Emitter<'a> {
             let ((dtype, step), base) = (self.form.leaves[i], self.base());
             let code = dtype.code();
             let _ = match (step, tail) {
+                _ if self.still(i) && self.job.below > 0 => writeln!(self.out, "const FV v{id} = h{i};"),
+                _ if self.still(i) => writeln!(self.out, "const FV v{id} = h{i}[u];"),
+                _ if self.loaded_ahead().contains(&i) => writeln!(self.out, "const FV v{id} = f{i}[u];"),
                 (Step::Zero, _) => {
                     writeln!(self.out, "const FV v{id} = (FV)(IN_1{code}(p{i} + {base}{i}, 0));")
                 }
@@ -270,10 +283,23 @@ impl<'a> Emitter<'a> {
         let value = match (node.kind, node.kind.text()) {
             (Kind::Const(_), _) => self.scalars_of(id)[0].clone(),
             (Kind::Cast(dtype), _) => format!("ROUNDED{}({})", dtype.code(), names[0]),
-            (_, Some(text)) => filled(text, &names, self.scalars_of(id)),
+            (_, Some(text)) => {
+                let text = filled(text, &names, self.scalars_of(id));
+                match self.divisor(id) {
+                    Some(of) => text.replace(&format!(" / v{of}"), &format!(" * d{of} * r{of}")),
+                    None => text,
+                }
+            }
             _ => names[0].clone(),
         };
         let _ = writeln!(self.out, "const FV v{id} = (FV)({value});");
+    }
+
+    /// The divisor of a node of a row's elements, where it is the same for the whole row: they are multiplied by its inverse.
+    fn divisor(&self, id: usize) -> Option<usize> {
+        let rows = self.job.reduced > 0 && self.job.below == 0 && self.varies(id) && self.leaf(id).is_none();
+        let divides = rows && self.nodes.kind(id).text().is_some_and(|text| text.contains(" / x1"));
+        self.nodes.all[id].args.get(1).copied().filter(|of| divides && !self.varies(*of))
     }
 
     /// The nodes of a loop for `roots`: behind what is kept nothing is computed again.
@@ -301,24 +327,6 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// What of a pass is worth keeping for later ones that need it: costly functions, and in registers elements too.
-    fn worth_keeping(&self, pass: usize, roots: &[usize]) -> Vec<usize> {
-        let (most, elements) = match self.form.keep {
-            Keep::Nothing => return Vec::new(),
-            Keep::Memory => (KEPT_VALUES, false),
-            Keep::Registers(most) => (most, true),
-        };
-        let worth = |id: usize| is_costly(self.nodes.kind(id)) || elements && self.leaf(id).is_some();
-        let new = |id: &usize| self.varies(*id) && !self.kept.contains(id) && worth(*id);
-        let new: Vec<usize> = self.cone(roots, &self.kept).into_iter().filter(new).collect();
-        let later: Vec<usize> = (pass + 1..=self.passes()).flat_map(|p| self.roots(p)).collect();
-        let known = [self.kept.as_slice(), &new].concat();
-        let needed = self.cone(&later, &known);
-        let room = most.saturating_sub(self.kept.len());
-        // What was computed last took most to compute.
-        new.into_iter().rev().filter(|id| needed.contains(id)).take(room).collect()
-    }
-
     /// What is the same for a row and known before pass `pass`.
     pub fn uniform(&mut self, pass: usize) {
         for id in self.all.clone() {
@@ -327,11 +335,20 @@ impl<'a> Emitter<'a> {
                 self.node(id, false);
             }
         }
+        let divisors: Vec<usize> = self.all.iter().filter_map(|id| self.divisor(*id)).collect();
+        for id in self.all.clone() {
+            if divisors.contains(&id) && self.pass(id) == pass {
+                let _ = writeln!(
+                    self.out,
+                    "const FV d{id} = (FV)(DIVISOR_SCALE(FIRST(v{id}))), r{id} = 1.0f / (v{id} * d{id});"
+                );
+            }
+        }
     }
 
     pub fn store(&mut self, roots: &[usize], tail: bool) {
         let at = match self.form.outer {
-            Some(_) if self.job.below > 0 => "(row / parts * deep + r) * inner + i",
+            Some(_) if self.job.below > 0 => "(row / parts * deep + down) * inner + i",
             Some(_) => "row * inner + i",
             None => "i",
         };
@@ -377,240 +394,6 @@ impl<'a> Emitter<'a> {
         self.out += "ulong i = get_global_id(0) * VW;\nconst ulong step = get_global_size(0) * VW;\n";
         self.element_loop("inner");
         self.out += "}\n";
-    }
-
-    fn row_passes(&mut self) {
-        self.out += "GROUP_SCRATCH(scratch);\n";
-        self.begin_columns();
-        self.out += "GROUP_ROWS(row, rows * parts) {\n";
-        self.out += match self.in_parts() {
-            true => "const ulong begin = row % parts * per, end = max(begin, min(inner, begin + per));\n",
-            false => "const ulong begin = 0, end = inner;\n",
-        };
-        self.offsets();
-        for pass in 0..=self.passes() {
-            self.uniform(pass);
-            self.row_pass(pass);
-        }
-        self.out += "if (get_local_id(0) == 0) {\n";
-        for (y, id) in self.job.outputs.clone().into_iter().enumerate() {
-            if self.job.is_row(self.nodes, id) {
-                let code = self.form.outputs[y].code();
-                let _ = writeln!(self.out, "S1{code}(y{y}, row, FIRST(v{id}));");
-            }
-        }
-        self.out += "}\n}\n";
-        self.end_columns();
-    }
-
-    /// The sums of columns of the rows that a work-group has: in registers where each work-item keeps its vectors of a row, in the memory of
-    /// the result elsewhere, where they stay in a near cache.
-    fn begin_columns(&mut self) {
-        for (y, id) in self.job.outputs.clone().into_iter().enumerate() {
-            if !self.job.is_column(self.nodes, id) {
-                continue;
-            }
-            let _ = match self.form.keep {
-                Keep::Registers(_) => {
-                    writeln!(
-                        self.out,
-                        "FV t{id}[HELD]; UNROLL for (uint u = 0; u < HELD; u++) t{id}[u] = (FV)(0.0f);"
-                    )
-                }
-                _ => writeln!(
-                    self.out,
-                    "__global float *t{id} = y{y} + get_group_id(0) * inner;\n\
-                     for (ulong i = get_local_id(0) * VW; i < inner; i += WG * VW)\n\
-                     for (ulong k = i; k < min(i + VW, inner); k++) t{id}[k] = 0.0f;"
-                ),
-            };
-        }
-    }
-
-    /// Adds the elements of vector `u`, at `i`, to the sums of their columns.
-    fn add_to_columns(&mut self, pass: usize, tail: bool) {
-        for id in self.columns(pass) {
-            let arg = self.nodes.all[id].args[0];
-            let _ = match (self.form.keep, tail) {
-                (Keep::Registers(_), _) => writeln!(self.out, "t{id}[u] += v{arg};"),
-                (_, false) => writeln!(self.out, "STV_F32(t{id} + i, LDV_F32(t{id} + i) + v{arg});"),
-                (_, true) => writeln!(
-                    self.out,
-                    "{{ float part[VW]; STOREN(v{arg}, part); for (int k = 0; k < lanes; k++) t{id}[i + k] += part[k]; }}"
-                ),
-            };
-        }
-    }
-
-    fn end_columns(&mut self) {
-        if !matches!(self.form.keep, Keep::Registers(_)) {
-            return;
-        }
-        for (y, id) in self.job.outputs.clone().into_iter().enumerate() {
-            if self.job.is_column(self.nodes, id) {
-                let _ = writeln!(
-                    self.out,
-                    "UNROLL for (uint u = 0; u < HELD; u++) {{\nconst ulong i = (get_local_id(0) + (ulong)u * WG) * VW;\n\
-                     if (i < inner) SV0(y{y}, get_group_id(0) * inner + i, t{id}[u]);\n}}"
-                );
-            }
-        }
-    }
-
-    /// The reductions of a pass with their arguments.
-    fn reductions(&self, pass: usize) -> Vec<(usize, Reduction, usize)> {
-        let computed = self.all.iter().filter(|id| self.job.computes(self.nodes, **id));
-        let parts = computed.filter_map(|id| match self.nodes.kind(*id) {
-            Kind::Reduce(how, _) => Some((*id, how, self.nodes.all[*id].args[0])),
-            _ => None,
-        });
-        parts.filter(|(_, _, arg)| self.pass(*arg) == pass).collect()
-    }
-
-    /// The outputs with a value for each element that a pass writes.
-    fn outputs(&self, pass: usize) -> Vec<usize> {
-        let whole = |id: usize| !self.job.is_row(self.nodes, id) && !self.job.is_column(self.nodes, id);
-        self.job.outputs.iter().copied().filter(|id| whole(*id) && self.pass(*id) == pass).collect()
-    }
-
-    /// The sums of columns whose arguments a pass computes.
-    fn columns(&self, pass: usize) -> Vec<usize> {
-        let all = self.job.columns(self.nodes).into_iter();
-        all.filter(|id| self.pass(self.nodes.all[*id].args[0]) == pass).collect()
-    }
-
-    fn roots(&self, pass: usize) -> Vec<usize> {
-        let columns = self.columns(pass).into_iter().map(|id| self.nodes.all[id].args[0]);
-        self.reductions(pass).iter().map(|r| r.2).chain(self.outputs(pass)).chain(columns).collect()
-    }
-
-    /// Accumulators of each reduction in a pass. A short body waits for its last addition, a long one does not.
-    fn accumulators(&self, roots: &[usize]) -> usize {
-        let nodes = self.cone(roots, &self.kept);
-        let costly = nodes.iter().any(|id| !self.kept.contains(id) && is_costly(self.nodes.kind(*id)));
-        match nodes.len() {
-            _ if costly || matches!(self.form.keep, Keep::Registers(_)) => 1,
-            0..=5 => 4,
-            6..=10 => 2,
-            _ => 1,
-        }
-    }
-
-    /// One walk along a row: the reductions whose arguments are known, and the outputs.
-    fn row_pass(&mut self, pass: usize) {
-        let (reductions, outputs, roots) = (self.reductions(pass), self.outputs(pass), self.roots(pass));
-        if roots.is_empty() {
-            return;
-        }
-        let keep = self.worth_keeping(pass, &roots);
-        for id in &keep {
-            let _ = match self.form.keep {
-                Keep::Registers(_) => writeln!(self.out, "FV k{id}[HELD];"),
-                _ => writeln!(self.out, "float k{id}[{KEPT} + VW];"),
-            };
-        }
-        let count = if reductions.is_empty() { 1 } else { self.accumulators(&roots) };
-        for (id, how, _) in &reductions {
-            let start = if *how == Reduction::Sum { "0.0f" } else { "-INFINITY" };
-            let all = vec![format!("(FV)({start})"); count].join(", ");
-            let _ = writeln!(self.out, "FV s{id}[{count}] = {{{all}}}; float e{id} = {start};");
-            if *how == Reduction::Max {
-                let _ = writeln!(self.out, "UV q{id} = (UV)(0u); uint n{id} = 0;");
-            }
-        }
-        self.vectors(count);
-        self.ahead(pass);
-        self.body(&roots, &keep, false);
-        self.store(&outputs, false);
-        let at = if count > 1 { "u" } else { "0" };
-        for (id, how, arg) in &reductions {
-            let _ = match how {
-                Reduction::Sum => writeln!(self.out, "s{id}[{at}] += v{arg};"),
-                Reduction::Max => writeln!(self.out, "TAKE_MAX(s{id}[{at}], q{id}, v{arg})"),
-            };
-        }
-        self.add_to_columns(pass, false);
-        self.out += "}\n}\n";
-        if !self.form.whole {
-            self.out += "{\nconst ulong i = begin + (end - begin) / VW * VW;\n";
-            self.out += "if (i < end && (end - begin) / VW % WG == get_local_id(0)) {\nconst int lanes = (int)(end - i);\n";
-            self.body(&roots, &keep, true);
-            self.store(&outputs, true);
-            self.rest(&reductions);
-            self.add_to_columns(pass, true);
-            self.out += "}\n}\n";
-        }
-        self.kept.extend(keep);
-        self.joined(&reductions, count);
-    }
-
-    /// Asks for the next row's elements while this one's are computed with: on processors the first pass waits for memory, and those behind it
-    /// leave memory idle.
-    fn ahead(&mut self, pass: usize) {
-        if pass != 1 || self.form.keep != Keep::Memory || self.form.outer != Some(1) {
-            return;
-        }
-        for id in self.cone(&self.roots(0), &[]) {
-            if let Some(i) = self.leaf(id).filter(|i| self.form.leaves[*i].1 == Step::Unit) {
-                let _ = writeln!(self.out, "AHEAD(p{i} + a{i} + t{i}_0 + i);");
-            }
-        }
-    }
-
-    /// The head of the loop over an item's vectors, of which `count` are taken at a time.
-    fn vectors(&mut self, count: usize) {
-        self.out += &match (self.form.keep, count) {
-            (Keep::Registers(_), _) => {
-                "UNROLL for (uint u = 0; u < HELD; u++) {\nconst ulong i = (get_local_id(0) + (ulong)u * WG) * VW;\nif (i < end) {\n".to_owned()
-            }
-            (_, 1) => "for (ulong i = begin + get_local_id(0) * VW; i + VW <= end; i += WG * VW) {\n{\n".to_owned(),
-            _ => format!(
-                "for (ulong b = begin + get_local_id(0) * VW; b + VW <= end; b += {count} * WG * VW) {{\n\
-                 UNROLL for (uint u = 0; u < {count}; u++) {{\nconst ulong i = b + (ulong)u * WG * VW;\nif (i + VW > end) break;\n"
-            ),
-        };
-        self.out += "const int lanes = VW;\n";
-    }
-
-    /// The results of a pass's reductions from the accumulators of all items.
-    fn joined(&mut self, reductions: &[(usize, Reduction, usize)], count: usize) {
-        for (id, how, _) in reductions {
-            let mut parts: Vec<String> = (0..count).map(|u| format!("s{id}[{u}]")).collect();
-            while parts.len() > 1 {
-                let join = |pair: &[String]| match (how, pair) {
-                    (Reduction::Sum, [a, b]) => format!("({a} + {b})"),
-                    (Reduction::Max, [a, b]) => format!("fmax({a}, {b})"),
-                    (_, rest) => rest.concat(),
-                };
-                parts = parts.chunks(2).map(join).collect();
-            }
-            let all = parts.concat();
-            let _ = match how {
-                Reduction::Sum => {
-                    writeln!(self.out, "const FV v{id} = (FV)(ROW_SUM(scratch, {all}, e{id}));")
-                }
-                Reduction::Max => {
-                    writeln!(
-                        self.out,
-                        "ROW_MAX(m{id}, scratch, {all}, q{id}, e{id}, n{id})\nconst FV v{id} = (FV)(m{id});"
-                    )
-                }
-            };
-        }
-    }
-
-    /// The lanes behind the last whole vector go into the reductions one by one.
-    fn rest(&mut self, reductions: &[(usize, Reduction, usize)]) {
-        for (id, how, arg) in reductions {
-            let add = match how {
-                Reduction::Sum => format!("e{id} += part[k];"),
-                Reduction::Max => format!("TAKE_MAX_1(e{id}, n{id}, part[k])"),
-            };
-            let _ = writeln!(
-                self.out,
-                "{{ float part[VW]; STOREN(v{arg}, part); for (int k = 0; k < lanes; k++) {add} }}"
-            );
-        }
     }
 }
 

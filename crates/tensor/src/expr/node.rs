@@ -3,7 +3,9 @@
 use crate::ops::elementwise::{BINARY, BinaryRow, UNARY, UnaryRow};
 use crate::ops::mask::{COMPARISONS, WHERE};
 use crate::{DType, Error, Result, Shape};
+use netcl_kernel::hash::Mix;
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, BuildHasherDefault};
 
 /// What a reduction makes of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +51,8 @@ pub(super) struct Node {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Nodes {
     pub all: Vec<Node>,
-    known: HashMap<Node, usize>,
+    /// Nodes by a hash of them; the next free number where another one has it.
+    known: HashMap<u64, usize, BuildHasherDefault<Mix>>,
 }
 
 /// Sizes without leading ones: shapes of which each broadcasts to the other have the same.
@@ -179,11 +182,15 @@ impl Nodes {
 
     fn keep(&mut self, kind: Kind, args: Vec<usize>, shape: Shape) -> usize {
         let node = Node { kind, args, shape };
-        if let Some(id) = self.known.get(&node) {
-            return *id;
+        let mut hash = BuildHasherDefault::<Mix>::default().hash_one(&node);
+        while let Some(id) = self.known.get(&hash) {
+            if self.all[*id] == node {
+                return *id;
+            }
+            hash = hash.wrapping_add(1);
         }
-        self.all.push(node.clone());
-        self.known.insert(node, self.all.len() - 1);
+        self.all.push(node);
+        self.known.insert(hash, self.all.len() - 1);
         self.all.len() - 1
     }
 

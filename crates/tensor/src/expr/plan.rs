@@ -3,10 +3,11 @@
 //! A kernel has a space, the shape that its elements are in, of which the last axes may be reduced. A reduction is computed inside
 //! of it where its argument has that shape and its axes are those. Every other one is cut off: kernels before compute it.
 
+use super::emit::is_costly;
 use super::node::{Kind, Nodes, Reduction, trimmed};
 
 /// One generated kernel.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Job {
     /// Sizes, without leading ones.
     pub space: Vec<usize>,
@@ -20,6 +21,12 @@ pub(super) struct Job {
     pub outputs: Vec<usize>,
     /// What is read from memory: inputs, and results of kernels before.
     pub leaves: Vec<usize>,
+    /// How many outputs [`Job::is_column`] is true of.
+    pub columns: usize,
+    /// The nodes that are or have scalars.
+    pub scalars: Vec<usize>,
+    /// Whether there is a costly function.
+    pub costly: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -68,6 +75,7 @@ pub(super) fn plan(nodes: &Nodes, roots: &[usize], walks: &Walks<'_>) -> Vec<Ste
                 if job.outputs.len() != before {
                     job.leaves = leaves(nodes, job);
                 }
+                job.look(nodes);
                 job.outputs.as_slice()
             }
         };
@@ -165,7 +173,7 @@ fn columns(nodes: &Nodes, id: usize) -> Option<Job> {
         below,
         parts: false,
         outputs: vec![id],
-        leaves: Vec::new(),
+        ..Job::default()
     })
 }
 
@@ -228,7 +236,7 @@ fn place(nodes: &Nodes, id: usize, walks: &Walks<'_>) -> Job {
         below: 0,
         parts: false,
         outputs: vec![id],
-        leaves: Vec::new(),
+        ..Job::default()
     };
     let stops = |at: usize| nodes.kind(at).is_reduction() || nodes.kind(at) == Kind::Stored && at != id;
     for at in nodes.cone(&[id], stops).into_iter().rev() {
@@ -261,6 +269,15 @@ pub(super) fn kept(space: &[usize], reduced: usize) -> Vec<usize> {
 }
 
 impl Job {
+    /// Notes what every launch asks for.
+    fn look(&mut self, nodes: &Nodes) {
+        let cone = self.cone(nodes, &self.outputs);
+        self.columns = self.columns(nodes).len();
+        self.costly = cone.iter().any(|id| is_costly(nodes.kind(*id)));
+        let scalar = |kind| matches!(kind, Kind::Const(_) | Kind::Unary(..) | Kind::UnaryGrad(..));
+        self.scalars =
+            cone.into_iter().filter(|id| !self.reads(nodes, *id) && scalar(nodes.kind(*id))).collect();
+    }
     /// Whether output `id` of a kernel that reduces rows is a sum over all of them, for each column.
     pub fn is_column(&self, nodes: &Nodes, id: usize) -> bool {
         let Kind::Reduce(_, mask) = nodes.kind(id) else { return false };

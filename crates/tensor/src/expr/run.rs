@@ -1,16 +1,18 @@
 //! Runs trees: plans and texts are kept for each device, tensors are bound, kernels launched.
 
 use super::columns;
-use super::emit::{Form, KEPT, Keep, arguments, is_costly, text};
-use super::node::{Kind, Node, Nodes, Reduction};
+use super::emit::{Form, KEPT, Keep, arguments, text};
+use super::node::{Kind, Nodes, Reduction};
 use super::plan::{Job, Step as PlanStep, Walks, plan};
 use crate::ops::map::{CPU_CHUNK, map_into, row_grid, smallest};
 use crate::ops::{RESIDENT, largest_group, row_groups, sum_parts};
 use crate::{DType, Device, Error, Result, Shape, Tensor};
 use netcl_kernel::generate::{FUSED, Step};
+use netcl_kernel::hash::Mix;
 use netcl_kernel::tune::Tuning;
 use netcl_kernel::{Launch, Text};
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash as _;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -28,23 +30,32 @@ const MOST_LANES: usize = 16;
 const HELD: usize = 8;
 const REGISTERS: usize = 96;
 
-/// A tree with what is wanted of it. Scalars are left out: they are arguments.
-#[derive(PartialEq, Eq, Hash)]
-struct Key(Vec<Node>, Vec<usize>);
+/// Values of a row's elements that a kernel keeps beside its sums of columns, and registers for all that does not grow with them.
+const KEPT_BESIDE: usize = 3;
+const OTHER_REGISTERS: usize = 48;
+/// Registers of each of [`RESIDENT`] work-items.
+const RESIDENT_REGISTERS: usize = 32;
+/// Rows that a work-item of a GPU takes one after the other where it reduces none, so that what is the same for all of them is read once; rows that
+/// it loads at once where it walks down columns.
+const AT_A_TIME: usize = 2;
+/// Work-groups for each that a GPU has at once, in kernels that read several tensors along a row: what belongs to columns is read once for all
+/// rows of a group.
+const WAVES: usize = 4;
 
-impl Key {
-    fn new(nodes: &Nodes, roots: &[usize]) -> Self {
-        let mut all = nodes.all.clone();
-        for node in &mut all {
-            node.kind = match node.kind {
-                Kind::Const(_) => Kind::Const(0),
-                Kind::Unary(row, _) => Kind::Unary(row, [0; 2]),
-                Kind::UnaryGrad(row, _) => Kind::UnaryGrad(row, [0; 2]),
-                kind => kind,
-            };
-        }
-        Self(all, roots.to_vec())
+/// A tree with what is wanted of it. Scalars are left out: they are arguments.
+fn key(nodes: &Nodes, roots: &[usize]) -> u128 {
+    let mut mix = Mix::default();
+    for node in &nodes.all {
+        let kind = match node.kind {
+            Kind::Const(_) => Kind::Const(0),
+            Kind::Unary(row, _) => Kind::Unary(row, [0; 2]),
+            Kind::UnaryGrad(row, _) => Kind::UnaryGrad(row, [0; 2]),
+            kind => kind,
+        };
+        (kind, &node.args, &node.shape).hash(&mut mix);
     }
+    roots.hash(&mut mix);
+    mix.bits()
 }
 
 type Source = (&'static str, Text);
@@ -56,7 +67,7 @@ struct Planned {
 
 /// The plans of a device.
 #[derive(Default)]
-struct Plans(RwLock<HashMap<Key, Arc<Planned>>>);
+struct Plans(RwLock<HashMap<u128, Arc<Planned>>>);
 
 /// A name for the profiler and the cache, from what the text says. Equal texts share one.
 fn interned(text: &str) -> &'static str {
@@ -76,7 +87,7 @@ fn interned(text: &str) -> &'static str {
 
 fn planned(device: &Device, nodes: &Nodes, roots: &[usize]) -> Arc<Planned> {
     let plans = device.extension(|_| Plans::default());
-    let key = Key::new(nodes, roots);
+    let key = key(nodes, roots);
     if let Some(found) = plans.0.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
         return Arc::clone(found);
     }
@@ -220,6 +231,8 @@ impl<'a> Run<'a> {
     fn fused(&mut self, number: usize, job: &Job) -> Result<()> {
         let leaves = job.leaves.iter().map(|id| self.value(*id)).collect::<Result<Vec<_>>>()?;
         let mut bound = Bound::new(job, leaves)?;
+        bound.columns = job.columns;
+        bound.bucket = bound.class(job, job.outputs.iter().map(|id| self.dtype(*id)));
         let parts = if job.parts || job.below > 0 { bound.parts(self.device, job) } else { 1 };
         let halves = job.outputs.iter().all(|id| self.dtype(*id).size() == 2);
         let mut outputs = Vec::with_capacity(job.outputs.len());
@@ -240,10 +253,9 @@ impl<'a> Run<'a> {
         }
         if outputs.iter().any(|y| y.count() > 0) {
             let (scalars, literals) = arguments(self.nodes, job);
-            bound.bucket = bound.class((self.nodes, job), &outputs);
-            let form = Form { literals, ..bound.form((self.nodes, job), &outputs) };
+            let form = Form { literals, ..bound.form(job, &outputs) };
             let source = self.source(number, job, &form);
-            let launch = bound.launch((self.nodes, job), (&form, source, &scalars), &outputs, parts)?;
+            let launch = bound.launch(job, (&form, source, &scalars), &outputs, parts)?;
             launch.define("OUT", i64::from(halves)).run()?;
         }
         for (id, y) in job.outputs.iter().zip(outputs) {
@@ -252,7 +264,7 @@ impl<'a> Run<'a> {
                 _ if y.count() == 0 => y.reshape(self.nodes.shape(*id))?.to_dtype(self.dtype(*id))?,
                 (false, _) => y.to_dtype(self.dtype(*id))?,
                 (true, Kind::Reduce(Reduction::Max, _)) => y.max(&[1], false)?.to_dtype(self.dtype(*id))?,
-                (true, _) => y.sum_f32(&[1], false)?.to_dtype(self.dtype(*id))?,
+                (true, _) => y.sum_stored(&[1], self.dtype(*id))?,
             };
             self.values.insert(*id, y.reshape(self.nodes.shape(*id))?);
         }
@@ -287,6 +299,8 @@ struct Bound {
     strides: Vec<(Vec<usize>, usize)>,
     /// Rows that a kernel walks down, and each leaf's stride from one to the next.
     deep: (usize, Vec<usize>),
+    /// Sums of columns that are added up beside reductions of rows.
+    columns: usize,
     /// See [`Bound::class`].
     bucket: u64,
 }
@@ -358,7 +372,7 @@ impl Bound {
             }
         };
         let strides = steps.into_iter().zip(along).collect();
-        Ok(Self { leaves, outer, inner, strides, deep, bucket: 0 })
+        Ok(Self { leaves, outer, inner, strides, deep, columns: 0, bucket: 0 })
     }
 
     fn step(&self, leaf: usize) -> Step {
@@ -369,24 +383,33 @@ impl Bound {
         }
     }
 
-    fn form(&self, (nodes, job): (&Nodes, &Job), outputs: &[Tensor]) -> Form {
+    fn form(&self, job: &Job, outputs: &[Tensor]) -> Form {
         let leaves: Vec<_> = self.leaves.iter().enumerate().map(|(i, x)| (x.dtype(), self.step(i))).collect();
         let flat =
             job.reduced == 0 && self.outer.is_empty() && leaves.iter().all(|leaf| leaf.1 != Step::Strided);
+        let chunked = outputs.first().is_none_or(|y| y.device().capabilities().is_cpu());
         let keep = match outputs.first() {
-            Some(y) if job.reduced > 0 && job.below == 0 && !job.parts => {
-                self.keep(y.device(), outputs, job.columns(nodes).len())
-            }
+            Some(y) if job.reduced > 0 && job.below == 0 && !job.parts => self.keep(y.device(), outputs),
             _ => Keep::Nothing,
         };
         let whole = self.inner.is_multiple_of(MOST_LANES) || matches!(keep, Keep::Registers(_));
         let outputs = outputs.iter().map(Tensor::dtype).collect();
         let outer = (!flat).then_some(self.outer.len());
-        Form { leaves, outputs, outer, keep, whole, literals: Vec::new() }
+        let still = match chunked || !whole || job.reduced == 0 {
+            true => Vec::new(),
+            false => (0..self.leaves.len()).map(|i| self.is_still(i, job.below > 0, keep)).collect(),
+        };
+        Form { leaves, outputs, outer, keep, still, whole, literals: Vec::new() }
     }
 
-    /// Where a row stays between passes, beside the sums of `columns`.
-    fn keep(&self, device: &Device, outputs: &[Tensor], columns: usize) -> Keep {
+    /// Whether a leaf has the same elements in every row that a work-item comes to.
+    fn is_still(&self, leaf: usize, down: bool, keep: Keep) -> bool {
+        let same = if down { self.deep.1[leaf] == 0 } else { self.strides[leaf].0.iter().all(|s| *s == 0) };
+        same && self.step(leaf) == Step::Unit && (down || matches!(keep, Keep::Registers(_)))
+    }
+
+    /// Where a row stays between passes.
+    fn keep(&self, device: &Device, outputs: &[Tensor]) -> Keep {
         if device.capabilities().is_cpu() {
             return if self.inner <= KEPT { Keep::Memory } else { Keep::Nothing };
         }
@@ -394,7 +417,7 @@ impl Bound {
             Some(lanes) => match self.held(device, self.inner, lanes) {
                 held @ 1..=HELD => {
                     let values = REGISTERS / (held.next_power_of_two() * lanes);
-                    Keep::Registers(values.saturating_sub(columns))
+                    Keep::Registers(values.saturating_sub(self.columns))
                 }
                 _ => Keep::Nothing,
             },
@@ -409,17 +432,22 @@ impl Bound {
 
     /// The class of shapes that tuned parameters are for: how the kernel walks, bits of an element, size of a row by powers of four,
     /// whether there is a costly function.
-    fn class(&self, (nodes, job): (&Nodes, &Job), outputs: &[Tensor]) -> u64 {
+    fn class(&self, job: &Job, outputs: impl Iterator<Item = DType>) -> u64 {
         let walk = match (job.reduced, job.below, job.parts) {
             (0, ..) => u64::from(!self.outer.is_empty()),
+            (_, 0, false) if self.columns > 0 => 5,
             (_, 0, false) => 2,
             (_, 0, true) => 3,
             _ => 4,
         };
-        let size = smallest(self.leaves.iter().chain(outputs));
+        let size = smallest(self.leaves.iter().map(Tensor::dtype).chain(outputs));
         let row = if walk == 0 { 0 } else { u64::from(self.inner.max(1).ilog2() / 2).min(15) };
-        let costly = job.cone(nodes, &job.outputs).into_iter().any(|id| is_costly(nodes.kind(id)));
-        1 + (walk << 8 | row << 4 | (size as u64 / 2) << 1 | u64::from(costly))
+        1 + (walk << 8 | row << 4 | (size as u64 / 2) << 1 | u64::from(job.costly))
+    }
+
+    /// Bytes of the smallest element that is read.
+    fn smallest_leaf(&self) -> usize {
+        smallest(self.leaves.iter().map(Tensor::dtype))
     }
 
     /// Work-items that share a row of `n` elements.
@@ -429,7 +457,13 @@ impl Bound {
         }
         let value = |name| Tuning::value(device, &FUSED, self.bucket, name);
         let vectors = n.div_ceil(value("VW"));
-        vectors.div_ceil(value("SHARE")).next_power_of_two().clamp(32, 512).min(largest_group(device))
+        // What else is kept of a row takes registers, and so do sums of columns.
+        let share = match (self.columns, self.leaves.len()) {
+            (0, 1) => value("SHARE") * 2,
+            (0, _) => value("SHARE"),
+            _ => (value("SHARE") / 2).max(1),
+        };
+        vectors.div_ceil(share).next_power_of_two().clamp(32, 512).min(largest_group(device))
     }
 
     /// How many parts each row is taken in.
@@ -448,7 +482,7 @@ impl Bound {
             let wanted = sum_parts(device, elements).div_ceil(rows.max(1));
             return wanted.max(deep / MOST_ADDED).clamp(1, deep.div_ceil(LEAST_ADDED).max(1));
         }
-        let items = rows * self.inner.div_ceil(4);
+        let items = rows * self.inner.div_ceil(16 / self.smallest_leaf());
         let wanted = (device.capabilities().compute_units.max(1) as usize * RESIDENT).div_ceil(items.max(1));
         wanted.max(deep / MOST_ADDED).clamp(1, deep.div_ceil(LEAST_ADDED).max(1))
     }
@@ -458,7 +492,7 @@ impl Bound {
         let device = outputs.first().map(Tensor::device).filter(|d| !d.capabilities().is_cpu())?;
         let unit = |i: &usize| self.step(*i) == Step::Unit;
         let units: Vec<usize> = (0..self.leaves.len()).filter(unit).collect();
-        let size = smallest(units.iter().map(|i| &self.leaves[*i]).chain(outputs));
+        let size = smallest(units.iter().map(|i| &self.leaves[*i]).chain(outputs).map(Tensor::dtype));
         let span = Tuning::value(device, &FUSED, self.bucket, "SPAN");
         let lanes = (span / size).max(2);
         let even = |n: usize| n.is_multiple_of(lanes);
@@ -471,7 +505,7 @@ impl Bound {
 
     fn launch(
         &self,
-        (nodes, job): (&Nodes, &Job),
+        job: &Job,
         (form, (name, text), scalars): (&Form, Source, &[f32]),
         outputs: &[Tensor],
         parts: usize,
@@ -515,13 +549,14 @@ impl Bound {
         let rows: usize = self.outer.iter().product();
         launch = launch.scalar(rows).scalar(self.inner);
         if job.below > 0 {
-            return Ok(self.column_geometry(launch, device, lanes, (rows, parts)));
+            return Ok(self.column_geometry(launch, device, (lanes, job.costly), (rows, parts)));
         }
         if job.reduced == 0 {
             let value = |name| Tuning::value(device, &FUSED, self.bucket, name);
             let lanes = lanes.unwrap_or_else(|| value("VW"));
             let wg = if device.capabilities().is_cpu() { 1 } else { value("WG") };
-            let (local, groups) = row_grid(device, wg, lanes, rows, self.inner);
+            let (local, mut groups) = row_grid(device, wg, lanes, rows, self.inner);
+            groups[1] = groups[1].div_ceil(AT_A_TIME);
             return Ok(launch.local(local).groups3(groups));
         }
         // Parts begin at whole vectors.
@@ -531,20 +566,34 @@ impl Bound {
             launch = launch.define("HELD", self.held(device, self.inner, lanes));
         }
         let launch = if device.capabilities().is_cpu() { launch } else { launch.define("WG", wg) };
-        let groups = match job.columns(nodes).is_empty() {
-            true => row_groups(device, rows * parts, per.min(self.inner)),
-            false => self.groups_with_columns(device, rows),
-        };
+        let groups = self.groups_of_rows(device, (rows, parts), wg, per);
         Ok(launch.scalar(parts).scalar(per).groups(groups))
     }
 
-    /// Work-groups of a kernel that adds up columns of the rows it reduces; each writes a sum. On processors their number does not follow
-    /// that of the cores, see [`Bound::parts_of_columns`].
+    /// Work-groups of a kernel that reduces rows, `wg` work-items for `per` elements each.
+    fn groups_of_rows(&self, device: &Device, (rows, parts): (usize, usize), wg: usize, per: usize) -> usize {
+        match (self.columns, self.leaves.len()) {
+            (0, 2..) if wg > 1 => {
+                let resident = device.capabilities().compute_units.max(1) as usize * (RESIDENT / wg);
+                (rows * parts).min(WAVES * resident)
+            }
+            (0, _) => row_groups(device, rows * parts, per.min(self.inner)),
+            _ => self.groups_with_columns(device, rows),
+        }
+    }
+
+    /// Work-groups of a kernel that adds up columns of the rows it reduces; each writes a sum: as many as registers let a GPU have at once. On
+    /// processors their number does not follow that of the cores, see [`Bound::parts_of_columns`].
     fn groups_with_columns(&self, device: &Device, rows: usize) -> usize {
         let capabilities = device.capabilities();
         let busy = match capabilities.is_cpu() {
             true => sum_parts(device, rows * self.inner),
-            false => capabilities.compute_units.max(1) as usize * (RESIDENT / self.group(device, self.inner)),
+            false => {
+                let group = self.group(device, self.inner);
+                let values = self.inner.div_ceil(group) * (self.columns + KEPT_BESIDE);
+                let resident = RESIDENT * RESIDENT_REGISTERS / (values + OTHER_REGISTERS);
+                capabilities.compute_units.max(1) as usize * (resident / group).max(1)
+            }
         };
         busy.max(rows / MOST_ADDED).clamp(1, (rows * 2 / LEAST_ADDED).max(1))
     }
@@ -553,7 +602,7 @@ impl Bound {
         &self,
         launch: Launch<'static>,
         device: &Device,
-        lanes: Option<usize>,
+        (lanes, costly): (Option<usize>, bool),
         (rows, parts): (usize, usize),
     ) -> Launch<'static> {
         let (deep, strides) = &self.deep;
@@ -564,11 +613,13 @@ impl Bound {
         if device.capabilities().is_cpu() {
             let groups = row_groups(device, rows * parts, per * self.inner);
             let chunk = self.inner.next_power_of_two().clamp(64, CPU_COLUMNS);
-            return launch.define("CHUNK", chunk).local([1, 1, 1]).groups3([1, groups, 1]);
+            return launch.define("DEEP", 1).define("CHUNK", chunk).local([1, 1, 1]).groups3([1, groups, 1]);
         }
         let lanes = lanes.unwrap_or_else(|| value("VW"));
         let (local, groups) = row_grid(device, value("WG"), lanes, rows * parts, self.inner);
-        launch.define("CHUNK", lanes).local(local).groups3(groups)
+        // Exact functions of f32 take the registers of a second row.
+        let deep = if costly && self.smallest_leaf() == 4 { 1 } else { AT_A_TIME };
+        launch.define("DEEP", deep).define("CHUNK", lanes).local(local).groups3(groups)
     }
 
     fn flat_geometry(

@@ -167,7 +167,7 @@ ops! {
     matmul: MatMul, Linear;
     conv: Conv2d, ConvTranspose2d;
     pool: MaxPool2d, AvgPool2d;
-    batch_norm: BatchNorm;
+    batch_norm: BatchNorm, BatchStatistics;
     add_relu: AddRelu;
     feed_forward: LinearAdd, LinearResidual, FeedForward;
     fused_linear: FusedLinear;

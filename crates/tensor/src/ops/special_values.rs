@@ -15,7 +15,9 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Ops without a case in the file, and what is tested instead.
-const ELSEWHERE: [(&str, &str); 3] = [
+const ELSEWHERE: [(&str, &str); 4] = [
+    // They are those of batch norm, which has cases.
+    ("batch_norm::BatchStatistics", "batch_statistics_are_those_of_batch_norm"),
     // PyTorch draws by other rules.
     ("choose::Choose", "choose_says_what_is_no_number_and_where_no_token_is_left"),
     // PyTorch refuses weights that are no distribution after asking the device; here their draws are 0xffffffff.
@@ -540,6 +542,32 @@ fn every_op_has_special_values() {
     let rows: BTreeSet<&str> = file.cases.values().filter_map(|a| a["row"].as_str()).collect();
     for row in UNARY.iter().map(|r| r.name).chain(BINARY.iter().map(|r| r.name)) {
         assert!(rows.contains(row), "element-wise op {row} has no special values in tools/golden_special.py");
+    }
+}
+
+/// Mean and variance alone have the bits of those beside what is normalised by them.
+#[test]
+fn batch_statistics_are_those_of_batch_norm() {
+    const SPECIAL: [f32; 8] =
+        [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, f32::MAX, f32::MIN_POSITIVE, 1e-40, 0.5];
+    for device in [test_device().unwrap(), Device::open("sim", &Settings::default()).unwrap()] {
+        let (n, c, pixels) = (3, SPECIAL.len(), 40);
+        let value = |i: usize| match (i % pixels, i / pixels) {
+            // One special value in each channel of the second image.
+            (7, plane) if plane / c == 1 => SPECIAL[plane % c],
+            _ => (i * 37 % 101) as f32 / 50.0 - 1.0,
+        };
+        let values: Vec<f32> = (0..n * c * pixels).map(value).collect();
+        let x = Tensor::from_f32(&device, [n, c, pixels], &values, DType::F32).unwrap();
+        let ones = Tensor::ones(&device, [c], DType::F32).unwrap();
+        let [_, mean, variance] = batch_norm::batch_norm(&x, &ones, &ones, 1e-5).unwrap();
+        let expected = [mean.to_vec().unwrap(), variance.to_vec().unwrap()].concat();
+        let found = batch_norm::batch_statistics(&x).unwrap().to_vec().unwrap();
+        let bits = |all: &[f32]| -> Vec<u32> {
+            all.iter().map(|v| if v.is_nan() { f32::NAN.to_bits() } else { v.to_bits() }).collect()
+        };
+        assert_eq!(bits(&found), bits(&expected));
+        assert!(found.iter().any(|v| v.is_nan()) && found[c - 1].is_finite());
     }
 }
 

@@ -154,7 +154,7 @@ fn check_memory(
         let room = plan(rows).is_ok_and(|plan| plan.has_room(device));
         *(if room { &mut fits } else { &mut lacks }) = rows;
     }
-    parallel.has_room_for(fits);
+    parallel.balance.has_room_for(fits);
     plan(parallel.rows().len())?.check(device)
 }
 
@@ -271,7 +271,7 @@ impl Trainer {
             loop {
                 let room =
                     model.as_ref().map_or(Ok(()), |m| check_memory(device, &config, m, Some(&parallel)));
-                if parallel.make_room(room)?.is_some() {
+                if parallel.balance.make_room(room)?.is_some() {
                     break;
                 }
             }
@@ -284,7 +284,7 @@ impl Trainer {
             let config = group.all_succeed(config.with_absolute_paths())?;
             let parts = loop {
                 let made = Parts::build(device, &config, None, watch, Some(&parallel));
-                if let Some(parts) = parallel.make_room(made)? {
+                if let Some(parts) = parallel.balance.make_room(made)? {
                     break parts;
                 }
             };

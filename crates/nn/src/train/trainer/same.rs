@@ -5,25 +5,24 @@ use super::Trainer;
 use netcl_tensor::{Result, Tensor};
 use std::time::Instant;
 
-/// Steps after which such ranks have the same weights again, at the latest.
-const EVERY: u64 = 1000;
-
 impl Trainer {
     /// The same now and then, after a step.
     pub(super) fn same_weights_in_time(&mut self) -> Result<()> {
-        if self.step.is_multiple_of(EVERY) { self.same_weights() } else { Ok(()) }
+        let due = self.parallel.as_ref().is_some_and(|p| p.balance.same_is_due(self.step));
+        if due { self.same_weights() } else { Ok(()) }
     }
 
     /// Gives all ranks the weights and the optimizer's state of the first one, which are those of its checkpoint: a run that goes on from there is
     /// this one. Where state is divided, each parameter is updated by one rank anyway. All ranks call it, after the same step.
     pub(super) fn same_weights(&mut self) -> Result<()> {
-        let Some(parallel) = self.parallel.as_ref().filter(|p| p.is_unlike() && self.zero.is_none()) else {
+        let Some(parallel) = self.parallel.as_ref().filter(|p| p.balance.is_unlike() && self.zero.is_none())
+        else {
             return Ok(());
         };
         let begun = Instant::now();
         let state: Vec<Tensor> = self.optimizer.state_parts()?.into_iter().map(|part| part.tensor).collect();
         let trained = self.model.params().trained();
-        parallel.take_first(trained.iter().chain(&state))?;
+        parallel.take_first(trained.into_iter().chain(state))?;
         self.host_did("same weights", begun);
         Ok(())
     }

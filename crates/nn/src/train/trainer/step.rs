@@ -11,13 +11,13 @@ use crate::train::observer::Observer;
 use crate::train::parallel::Parallel;
 use crate::train::passes::{Collect, Part, gradients, warm};
 use crate::train::stepper::Stepper;
-use crate::train::sums::Sums;
+use crate::train::sums::{Sums, exchange_fits};
 use crate::train::uploads::{Inputs, Uploads};
 use netcl_device::driver::Event;
 use netcl_tensor::graph::Between;
 use netcl_tensor::ops::optimizer::Report;
 use netcl_tensor::random::set_counter;
-use netcl_tensor::{DType, Device, Error, Result, Tensor, detect_anomaly};
+use netcl_tensor::{Error, Result, Tensor, detect_anomaly};
 use std::time::Instant;
 
 /// An enqueued step whose results were not read yet.
@@ -99,7 +99,7 @@ impl Trainer {
         let Self { stepper, model, optimizer, config, draws, detect_anomaly: on, .. } = self;
         let (model, part) = (&**model, Part { config, draws, share: 1.0, rows_before: 0, apart: None });
         if stepper.is_cold() {
-            dry_run(stepper, model, optimizer, part, &inputs);
+            dry_run(stepper, model, optimizer, part, &inputs)?;
         }
         let loss = stepper.run(|| {
             let loss = detect_anomaly(*on, || gradients(model, optimizer, part, &inputs, Collect::New))?;
@@ -191,12 +191,12 @@ impl Trainer {
             sums.map_or(Ok(loss.clone()), |sums| sums.add_loss(&loss))
         };
         let prepared = made.and_then(|()| {
-            stepper.dry_run(|| Ok(()), step);
+            stepper.dry_run(|| Ok(()), step)?;
             stepper.prepare(step)?;
-            rest_of_step(model.params().device(), sums, parallel)
+            exchange_fits(model.params().device(), sums, (parallel.size(), parallel.one_machine))
         });
         let prepared = prepared.map_err(|e| less_memory(parallel, config, model.params().device(), e));
-        let room = parallel.make_room_for_step(prepared);
+        let room = parallel.balance.make_room_for_step(prepared);
         self.failed_together |= room.is_err();
         Ok(room?.is_some())
     }
@@ -247,7 +247,7 @@ impl Trainer {
             }
         };
         if stepper.is_cold() && sums.is_some() {
-            stepper.dry_run(|| Ok(()), step);
+            stepper.dry_run(|| Ok(()), step)?;
         }
         let uses = arriving.as_ref().map_or_else(Vec::new, |arriving| arriving.uses().to_vec());
         let (uses, before) =
@@ -342,7 +342,7 @@ impl Trainer {
     /// The error for a step whose loss is not finite.
     pub(super) fn diverged(&self, done: &Done) -> Error {
         let place = match &self.parallel {
-            Some(parallel) => parallel.whose(),
+            Some(parallel) => parallel.balance.whose(),
             None => self.model.params().device().capabilities().id.clone(),
         };
         Error::launch(format!(
@@ -363,17 +363,6 @@ impl Trainer {
 /// The gradients that ranks reduce while a backward pass goes on, in the order in which it is done with them.
 fn reduced<'a>(sums: Option<&'a Sums>, parallel: Option<&Parallel>) -> Vec<&'a Tensor> {
     sums.filter(|_| parallel.is_some()).map_or_else(Vec::new, |sums| sums.buckets().iter().collect())
-}
-
-/// Takes what a step needs beside its plan, and gives it back: the other ranks' gradients, and some small buffers.
-fn rest_of_step(device: &Device, sums: Option<&Sums>, parallel: &Parallel) -> Result<()> {
-    let buckets = sums.map_or(&[][..], Sums::buckets);
-    // More ranks have less of each other's at a time.
-    let others = if parallel.one_machine { parallel.size().saturating_sub(1).min(4) } else { 0 };
-    let rooms = buckets.iter().flat_map(|bucket| std::iter::repeat_n(bucket, others));
-    let rooms = rooms.map(|bucket| Tensor::empty(device, [bucket.count()], bucket.dtype()));
-    let small = (0..8).map(|_| Tensor::empty(device, [4096], DType::F32));
-    rooms.chain(small).collect::<Result<Vec<_>>>().map(drop)
 }
 
 /// Begins the reduction of gradients that nothing writes any more.
@@ -406,7 +395,7 @@ fn dry_run(
     optimizer: &mut Optimizer,
     part: Part<'_>,
     inputs: &Inputs,
-) {
+) -> Result<()> {
     // Both closures need the optimizer, one after the other.
     let optimizer = std::cell::RefCell::new(optimizer);
     let made = || -> Result<()> {
@@ -422,6 +411,7 @@ fn dry_run(
         optimizer.zero_grad();
         Ok(loss)
     };
-    stepper.dry_run(made, step);
+    let planned = stepper.dry_run(made, step);
     optimizer.borrow().zero_grad();
+    planned
 }

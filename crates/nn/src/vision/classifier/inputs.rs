@@ -20,7 +20,8 @@ pub(super) struct Inputs {
 }
 
 impl Inputs {
-    fn new(device: &Device, dtype: DType, [n, c, h, w]: [usize; 4], mixed: bool) -> Result<Self> {
+    /// Zeros of this shape.
+    pub fn new(device: &Device, dtype: DType, [n, c, h, w]: [usize; 4], mixed: bool) -> Result<Self> {
         let zeros = vec![0u32; n];
         let labels = || Tensor::from_u32(device, [n], &zeros);
         let share = || Tensor::zeros(device, [], DType::F32);
@@ -37,20 +38,26 @@ impl Inputs {
 /// The ring.
 pub(super) struct Ring {
     device: Device,
+    /// Those of the ring, and behind them the place where a captured step looks for its batch.
     slots: Vec<Inputs>,
     next: usize,
-    fixed: Inputs,
 }
 
 impl Ring {
     /// Buffers for batches of images `(N, C, H, W)`, which are mixed or not.
     pub fn new(device: &Device, dtype: DType, images: [usize; 4], mixed: bool) -> Result<Self> {
-        let _tag = device.tag("inputs");
-        let make = || Inputs::new(device, dtype, images, mixed);
-        let slots = (0..SLOTS).map(|_| make()).collect::<Result<_>>()?;
-        let fixed = make()?;
-        device.finish()?;
-        Ok(Self { device: device.clone(), slots, next: 0, fixed })
+        let mut ring = Self { device: device.clone(), slots: Vec::new(), next: 0 };
+        ring.resize(dtype, images, mixed)?;
+        Ok(ring)
+    }
+
+    /// The same for batches of another size from now on: the old buffers, which nothing uses any more, make room first.
+    pub fn resize(&mut self, dtype: DType, images: [usize; 4], mixed: bool) -> Result<()> {
+        let _tag = self.device.tag("inputs");
+        self.slots.clear();
+        let make = || Inputs::new(&self.device, dtype, images, mixed);
+        self.slots = (0..=SLOTS).map(|_| make()).collect::<Result<_>>()?;
+        self.device.finish()
     }
 
     /// Enqueues the upload of a batch; commands enqueued later see it. `fixed`: into the place where a captured step looks for it. The caller has
@@ -69,9 +76,10 @@ impl Ring {
         if !fixed {
             return Ok(slot.clone());
         }
-        for (from, to) in slot.buffers().zip(self.fixed.buffers()) {
+        let place = &self.slots[SLOTS];
+        for (from, to) in slot.buffers().zip(place.buffers()) {
             self.device.copy(from, 0, to, 0, to.bytes())?;
         }
-        Ok(self.fixed.clone())
+        Ok(place.clone())
     }
 }

@@ -21,7 +21,7 @@ pub use config::{ClassifierConfig, PRESETS};
 pub use diagnostics::Diagnostics;
 pub use outcome::{Epoch, Next, Outcome};
 pub use pictures::Picture;
-pub use ranks::{Failed, train_among};
+pub use ranks::{Failed, Rank, train_among};
 pub use resume::RESUME;
 pub use train::{Progress, resume, train};
 

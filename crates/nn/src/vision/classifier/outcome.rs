@@ -1,6 +1,7 @@
 //! What training comes to.
 
 use crate::run::Record;
+use crate::train::RankTimes;
 use serde::{Deserialize, Serialize};
 
 /// What an epoch came to; a line of `metrics.jsonl`.
@@ -58,6 +59,8 @@ pub struct Outcome {
     pub already: bool,
     /// Numbers of test images of class `i` that were taken for class `j`, at `[i][j]`.
     pub confusion: Vec<Vec<u64>>,
+    /// How the time of each rank went; empty for a run of one device.
+    pub ranks: Vec<RankTimes>,
 }
 
 /// What comes after a step or an epoch.

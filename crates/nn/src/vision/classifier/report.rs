@@ -59,6 +59,7 @@ pub(super) fn html(
         );
     }
     body += "</table>";
+    body += &ranks(outcome);
     body += &confusion(about, outcome);
     let (right, wrong): (Vec<&Picture>, Vec<&Picture>) = examples.iter().partition(|p| p.right);
     body += &gallery("Test images that were recognised", &right);
@@ -69,6 +70,18 @@ pub(super) fn html(
         "<!doctype html><html lang=en><meta charset=utf-8><title>{}</title><style>{STYLE}</style><body>{body}</body></html>\n",
         escape(title)
     )
+}
+
+/// How the time of each rank went; nothing for a run of one device.
+fn ranks(outcome: &Outcome) -> String {
+    if outcome.ranks.is_empty() {
+        return String::new();
+    }
+    let mut body = "<h2>Ranks</h2><table>".to_owned();
+    for (i, rank) in outcome.ranks.iter().enumerate() {
+        let _ = write!(body, "<tr><td>rank {i}, {}<td>{}</tr>", escape(&rank.device), escape(&rank.line()));
+    }
+    body + "</table>"
 }
 
 /// Numbers of test images by their class and what they were taken for; nothing where there was no test.

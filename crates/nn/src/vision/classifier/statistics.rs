@@ -8,6 +8,7 @@ use crate::train::{Reducer, Stepper};
 use netcl_device::{Error, Result};
 use netcl_tensor::{DType, Device, Shape, Tensor};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// This rank's end.
 pub(super) struct Statistics {
@@ -19,12 +20,22 @@ pub(super) struct Statistics {
     calls: Mutex<Calls>,
 }
 
+/// Ranks that have these parts of the images, f32 (ranks, 1, 1).
+fn column(device: &Device, shares: &[f64]) -> Result<Tensor> {
+    let rounded: Vec<f32> = shares.iter().map(|share| *share as f32).collect();
+    Tensor::from_f32(device, [shares.len(), 1, 1], &rounded, DType::F32)
+}
+
 #[derive(Default)]
 struct Calls {
     /// Those of this pass so far.
     made: usize,
     /// What each of a pass's calls sums.
     buffers: Vec<Tensor>,
+    /// Whether this pass is made without the other ranks.
+    alone: bool,
+    /// How long this rank has waited for others.
+    waited: Duration,
 }
 
 impl Statistics {
@@ -32,15 +43,38 @@ impl Statistics {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn new(reducer: &Arc<Reducer>, device: &Device, rank: usize, shares: &[f32]) -> Result<Self> {
+    pub fn new(reducer: &Arc<Reducer>, device: &Device, rank: usize, shares: &[f64]) -> Result<Self> {
         Ok(Self {
             reducer: reducer.clone(),
             device: device.clone(),
             place: (rank, shares.len()),
-            shares: Tensor::from_f32(device, [shares.len(), 1, 1], shares, DType::F32)?,
-            share: f64::from(shares.get(rank).copied().unwrap_or(1.0)),
+            shares: column(device, shares)?,
+            share: shares.get(rank).copied().unwrap_or(1.0),
             calls: Mutex::default(),
         })
+    }
+
+    /// The same buffers for ranks that have other parts of the images from now on.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn with_shares(&self, shares: &[f64]) -> Result<Self> {
+        let new = Self::new(&self.reducer, &self.device, self.place.0, shares)?;
+        new.calls().buffers.clone_from(&self.calls().buffers);
+        Ok(new)
+    }
+
+    /// Makes a pass without the other ranks: it takes the memory, and computes what is of no use.
+    pub fn alone<T>(&self, pass: impl FnOnce() -> T) -> T {
+        self.calls().alone = true;
+        let made = pass();
+        self.calls().alone = false;
+        made
+    }
+
+    /// How long this rank has waited for others since the last call.
+    pub fn take_waited(&self) -> Duration {
+        std::mem::take(&mut self.calls().waited)
     }
 
     fn calls(&self) -> MutexGuard<'_, Calls> {
@@ -69,7 +103,13 @@ impl Statistics {
     /// Those of the ranks and the device.
     pub fn exchange(&self, i: usize) -> Result<()> {
         let buffer = self.calls().buffers.get(i).cloned();
-        buffer.map_or(Ok(()), |x| self.reducer.exchange(x))
+        buffer.map_or(Ok(()), |x| self.summed(x))
+    }
+
+    fn summed(&self, x: Tensor) -> Result<()> {
+        let waited = self.reducer.exchange(x)?;
+        self.calls().waited += waited;
+        Ok(())
     }
 
     /// The buffer of the next call.
@@ -106,8 +146,9 @@ impl Ranks for Statistics {
     fn sum(&self, shape: &Shape, write: &dyn Fn(&Tensor) -> Result<()>) -> Result<Tensor> {
         let x = self.next(shape)?;
         write(&x)?;
-        if !self.device.is_capturing() {
-            self.reducer.exchange(x.clone())?;
+        let alone = self.calls().alone;
+        if !alone && !self.device.is_capturing() {
+            self.summed(x.clone())?;
         }
         Ok(x)
     }

@@ -1,11 +1,11 @@
 //! Training of a classifier: AdamW over shuffled batches, a test after every epoch, checkpoints from which it goes on.
 
 use super::super::data::{Dataset, Images};
-use super::among::{Among, Part};
+use super::among::{Among, Pass};
 use super::batches::{Batch, Batches, plain};
 use super::checkpoint::{ImageRecord, Place, plan, restore};
 use super::diagnostics::{Diagnostics, Looking};
-use super::inputs::Ring;
+use super::inputs::{Inputs, Ring};
 use super::loss::loss;
 use super::outcome::{Epoch, Next, Outcome};
 use super::report;
@@ -190,8 +190,21 @@ pub(super) struct Run<'a> {
     spared: BTreeSet<&'static str>,
     /// The other ranks, if there are some.
     pub among: Option<Among>,
+    /// Whether batches were divided anew among the ranks, and those made ahead are of no use.
+    divided: bool,
     /// Whether the run failed in the same way at every rank.
     failed_together: bool,
+}
+
+/// How far the batches went that were made ahead.
+#[derive(PartialEq)]
+enum Went {
+    /// To the end of an epoch, or of training.
+    ToTheEnd,
+    /// Until `watch` ended it.
+    Stopped,
+    /// Until ranks divided batches anew.
+    Divided,
 }
 
 /// An enqueued step.
@@ -209,13 +222,13 @@ enum Loss {
 }
 
 impl<'a> Run<'a> {
-    /// A run of the whole of each batch, or of this rank's part.
+    /// A run of the whole of each batch, or of so many images of it.
     pub fn new(
         device: &'a Device,
         config: &'a ClassifierConfig,
         images: &'a Dataset,
         diagnostics: &Diagnostics,
-        part: Option<&Part>,
+        part: Option<usize>,
     ) -> Result<Self> {
         config.validate()?;
         if images.test.is_empty() {
@@ -234,7 +247,7 @@ impl<'a> Run<'a> {
         let (scaling, images_of) = (&classifier.scaling, &images.train);
         let batches = Batches { config, scaling, images: images_of, threads: 1, rows: None };
         let (of_epoch, each) = (batches.of_epoch(), batches.each());
-        let own = part.map_or(each, |part| part.rows.len());
+        let own = part.unwrap_or(each);
         let now = Instant::now();
         Ok(Self {
             device,
@@ -260,6 +273,7 @@ impl<'a> Run<'a> {
             writing: Writing::default(),
             spared: BTreeSet::new(),
             among: None,
+            divided: false,
             failed_together: false,
         })
     }
@@ -284,7 +298,10 @@ impl<'a> Run<'a> {
     ) -> Result<Outcome> {
         let trained = self.train_all(&mut folder, watch);
         *together = self.failed_together;
-        let (stopped, already) = trained?;
+        let (stopped, already) = trained.map_err(|e| match &self.among {
+            Some(among) if !self.failed_together => among.named(self.device, e),
+            _ => e,
+        })?;
         self.report(folder.path(), stopped, already)
     }
 
@@ -300,20 +317,14 @@ impl<'a> Run<'a> {
         let already = self.is_finished();
         let mut stopped = false;
         if !already {
-            let scaling = self.classifier.scaling.clone();
-            let threads = if self.device.capabilities().is_cpu() || self.device.capabilities().simulated {
-                1
-            } else {
-                std::thread::available_parallelism().map_or(1, usize::from).min(THREADS)
+            self.session = (0, Instant::now());
+            stopped = loop {
+                match self.train_ahead(folder, watch)? {
+                    Went::ToTheEnd => break false,
+                    Went::Stopped => break true,
+                    Went::Divided => self.rows_changed()?,
+                }
             };
-            let (config, images) = (self.config, &self.images.train);
-            let batches = Batches { config, scaling: &scaling, images, threads, rows: None };
-            let batches = match &self.among {
-                Some(among) => among.of(batches),
-                None => batches,
-            };
-            stopped =
-                ahead(batches.from(self.place.step), PREFETCH, |batches| self.train(batches, folder, watch))?;
             self.profiled(true, folder, watch)?;
         }
         self.saved(watch)?;
@@ -323,10 +334,40 @@ impl<'a> Run<'a> {
         Ok((stopped, already))
     }
 
+    /// Trains on batches that threads of the host make ahead, as they are divided now.
+    fn train_ahead(&mut self, folder: &mut RunFolder<Epoch>, watch: &mut Watch<'_>) -> Result<Went> {
+        let scaling = self.classifier.scaling.clone();
+        let threads = if self.device.capabilities().is_cpu() || self.device.capabilities().simulated {
+            1
+        } else {
+            std::thread::available_parallelism().map_or(1, usize::from).min(THREADS)
+        };
+        let (config, images) = (self.config, &self.images.train);
+        let batches = Batches { config, scaling: &scaling, images, threads, rows: None };
+        let batches = match &self.among {
+            Some(among) => among.of(batches),
+            None => batches,
+        };
+        ahead(batches.from(self.place.step), PREFETCH, |batches| self.train(batches, folder, watch))
+    }
+
+    /// Takes the images that this rank has of each batch now, from the next step on.
+    fn rows_changed(&mut self) -> Result<()> {
+        let Some(among) = &mut self.among else { return Ok(()) };
+        // Commands that read the old batches and the captured step may still run.
+        self.device.finish()?;
+        // First the memory of the old step, which may be what there was too little of.
+        self.stepper = Stepper::new(self.device, self.stepper.mode());
+        let ([c, h, w], config) = (self.classifier.about.size, self.config);
+        self.ring.resize(config.dtype, [among.places().len(), c, h, w], config.mixup > 0.0)?;
+        among.rows_changed()
+    }
+
     /// What it came to, also as `report.html`, which of a run that was finished before is written where it is missing.
     fn report(mut self, dir: &Path, stopped: bool, already: bool) -> Result<Outcome> {
         let title = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let outcome = |run: Self| Outcome {
+            ranks: run.among.as_ref().map_or_else(Vec::new, |among| among.times().to_vec()),
             epochs: run.epochs,
             step: run.place.step,
             stopped,
@@ -355,44 +396,49 @@ impl<'a> Run<'a> {
         Ok(outcome)
     }
 
-    /// Trains on all batches and tests after each epoch; whether `watch` ended it before the last.
+    /// Trains on all batches and tests after each epoch.
     fn train(
         &mut self,
         batches: &mut dyn Iterator<Item = Result<Batch>>,
         folder: &mut RunFolder<Epoch>,
         watch: &mut Watch<'_>,
-    ) -> Result<bool> {
+    ) -> Result<Went> {
         while !self.is_finished() {
-            if !self.epoch(batches, folder, watch)? {
-                return Ok(true);
+            let went = self.epoch(batches, folder, watch)?;
+            if went != Went::ToTheEnd {
+                return Ok(went);
             }
             self.tested(folder, watch)?;
+            self.session = (0, Instant::now());
             let own = self.next;
             let asked = self.among.as_mut().map_or(Ok(own), |among| among.ask(own))?;
             if asked == Next::Stop && !self.is_finished() {
-                return Ok(true);
+                return Ok(Went::Stopped);
             }
             self.next = Next::GoOn;
         }
-        Ok(false)
+        Ok(Went::ToTheEnd)
     }
 
-    /// The steps of an epoch that are left, of which the loss is read while the next one runs. False where `watch` ended it within; the checkpoint of the
-    /// last step is being written then.
+    /// The steps of an epoch that are left, of which the loss is read while the next one runs. Where `watch` ended it within, the checkpoint of the last
+    /// step is being written then.
     fn epoch(
         &mut self,
         batches: &mut dyn Iterator<Item = Result<Batch>>,
         folder: &mut RunFolder<Epoch>,
         watch: &mut Watch<'_>,
-    ) -> Result<bool> {
-        self.session = (0, Instant::now());
+    ) -> Result<Went> {
         let mut pending: Option<Pending> = None;
         loop {
+            if std::mem::take(&mut self.divided) {
+                pending.map_or(Ok(()), |before| self.finish(&before, folder, watch))?;
+                return Ok(Went::Divided);
+            }
             self.looking.begin(self.device, self.place.step)?;
             let begun = Instant::now();
             let batch = batches.next().unwrap_or_else(|| Err(Error::internal("the batches ended")))?;
             self.did("data", begun);
-            let next = self.enqueue(&batch)?;
+            let Some(next) = self.enqueue(&batch)? else { continue };
             if let Some(before) = pending.replace(next) {
                 self.finish(&before, folder, watch)?;
             }
@@ -409,11 +455,11 @@ impl<'a> Run<'a> {
                 self.finish(&before, folder, watch)?;
             }
             if last {
-                return Ok(true);
+                return Ok(Went::ToTheEnd);
             }
             self.save(folder, false, watch)?;
             match self.asked() {
-                Next::Stop => return Ok(false),
+                Next::Stop => return Ok(Went::Stopped),
                 // What a rank has asked for since, all learn with the next step.
                 Next::Save if self.next == Next::Save => self.next = Next::GoOn,
                 Next::Save | Next::GoOn => {}
@@ -431,22 +477,17 @@ impl<'a> Run<'a> {
         self.among.as_ref().is_none_or(|among| among.place().0 == 0)
     }
 
-    /// Enqueues forward, backward and update of a batch.
-    fn enqueue(&mut self, batch: &Batch) -> Result<Pending> {
+    /// Enqueues forward, backward and update of a batch. `None` where a rank had no memory for its part of it, and batches were divided anew.
+    fn enqueue(&mut self, batch: &Batch) -> Result<Option<Pending>> {
         self.optimizer.set_rate(self.rate.at(self.place.step))?;
         let begun = Instant::now();
         let inputs = self.ring.send(batch, !self.stepper.is_eager())?;
         self.did("upload", begun);
-        let begun = Instant::now();
-        let Self { stepper, classifier, optimizer, config, looking, among, next, .. } = self;
-        if let Some(among) = among {
-            let settings = (*config, &inputs, looking.detect_anomaly);
-            let loss = among.step(stepper, (classifier, optimizer), settings, *next)?;
-            self.optimizer.count();
-            self.place.step += 1;
-            self.did("enqueue", begun);
-            return Ok(Pending { step: self.place.step, loss: Loss::Known(loss) });
+        if self.among.is_some() {
+            return self.step_among(&inputs);
         }
+        let begun = Instant::now();
+        let Self { stepper, classifier, optimizer, config, looking, .. } = self;
         let loss = stepper.run(|| {
             optimizer.zero_grad();
             let loss = detect_anomaly(looking.detect_anomaly, || {
@@ -467,7 +508,39 @@ impl<'a> Run<'a> {
         let done = self.device.mark()?;
         self.device.flush()?;
         self.did("enqueue", begun);
-        Ok(Pending { step: self.place.step, loss: Loss::There(kept, done) })
+        Ok(Some(Pending { step: self.place.step, loss: Loss::There(kept, done) }))
+    }
+
+    /// The same as one of several ranks.
+    fn step_among(&mut self, inputs: &Inputs) -> Result<Option<Pending>> {
+        let begun = Instant::now();
+        let Self { stepper, classifier, optimizer, config, looking, among, next, .. } = self;
+        let among = among.as_mut().ok_or_else(|| Error::internal("a step of ranks without others"))?;
+        let pass = Pass { classifier, config, inputs, anomalies: looking.detect_anomaly };
+        match among.has_memory(stepper, pass, optimizer) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.divided = true;
+                return Ok(None);
+            }
+            Err(e) => {
+                self.failed_together = true;
+                return Err(e);
+            }
+        }
+        let loss = among.step(stepper, pass, optimizer, *next)?;
+        // A signal that reached ranks at different steps has been heeded.
+        if among.asked == Next::GoOn {
+            *next = Next::GoOn;
+        }
+        optimizer.count();
+        self.place.step += 1;
+        if among.same_is_due(self.place.step) {
+            among.same_state(classifier, optimizer)?;
+        }
+        self.divided = among.rebalance();
+        self.did("enqueue", begun);
+        Ok(Some(Pending { step: self.place.step, loss: Loss::Known(loss) }))
     }
 
     /// Waits for a step and tells of it.
@@ -485,10 +558,11 @@ impl<'a> Run<'a> {
         self.did("read loss", begun);
         if !loss.is_finite() {
             self.failed_together = self.among.is_some();
+            let place =
+                self.among.as_ref().map_or_else(|| self.device.capabilities().id.clone(), Among::whose);
             return Err(Error::launch(format!(
-                "the loss of step {} on {} is {loss}: training diverged. Lower --lr (now {:.1e})",
+                "the loss of step {} on {place} is {loss}: training diverged. Lower --lr (now {:.1e})",
                 pending.step,
-                self.device.capabilities().id,
                 self.rate.at(pending.step - 1)
             )));
         }
@@ -507,6 +581,9 @@ impl<'a> Run<'a> {
     /// Tests after an epoch, records it, and keeps its weights and a checkpoint.
     fn tested(&mut self, folder: &mut RunFolder<Epoch>, watch: &mut Watch<'_>) -> Result<()> {
         let images_per_s = self.speed();
+        if let Some(among) = &mut self.among {
+            among.pausing();
+        }
         let begun = Instant::now();
         let (test_loss, confusion) = self.test(&self.images.test)?;
         self.did("evaluation", begun);
@@ -545,7 +622,8 @@ impl<'a> Run<'a> {
 
     /// Writes a checkpoint of the steps done while training goes on, or at once if the host has no memory for a copy.
     fn save(&mut self, folder: &RunFolder<Epoch>, best: bool, watch: &mut Watch<'_>) -> Result<()> {
-        if let Some(among) = &self.among {
+        if let Some(among) = &mut self.among {
+            among.pausing();
             among.same_state(&self.classifier, &self.optimizer)?;
         }
         if !self.leads() {

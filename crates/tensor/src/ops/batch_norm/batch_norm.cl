@@ -2,6 +2,7 @@
  *
  * batch_stats(x, part_mean, part_m2, ..)             mean of a column over the rows of part s, and the sum of squared distances from it.
  * batch_join(part_mean, part_m2, mean, var, ..)      of all rows: the mean, and the variance (divided by R).
+ * batch_moments(part_mean, part_m2, found, ..)       the same, found (2, C).
  * batch_grad_sums(x, dy, mean, rstd, scale, beta, part_dy, part_xdy, ..)   sums over the rows of part s of g and of g * (x - mean) * rstd, where g
  *                                                    is dy where the activation of (x - mean) * scale + beta passes it on, else 0.
  * x, dy T; part_mean, part_m2, part_dy, part_xdy (parts, C) float; mean, var, rstd, scale, beta (C) float. Part s has rows s * each to
@@ -74,20 +75,33 @@ __kernel void batch_stats(__global const T *restrict x, __global float *restrict
   }
 }
 
+/* Mean m of columns over all rows, and the sum m2 of n squared distances from it. */
+#define JOIN_PARTS(m, m2, n)                                                                       \
+  FV m = floats(part_mean, at, c), m2 = floats(part_m2, at, c);                                    \
+  float n = (float)min(rows, each);                                                                \
+  for (int s = 1; s < parts; ++s) {                                                                \
+    const float more = (float)(min(rows, (s + 1) * each) - s * each), all = n + more;              \
+    const FV away = floats(part_mean + (long)s * c, at, c) - m;                                    \
+    m2 += floats(part_m2 + (long)s * c, at, c) + away * away * (n * (more / all));                 \
+    m += away * (more / all);                                                                      \
+    n = all;                                                                                       \
+  }
+
 __kernel void batch_join(__global const float *restrict part_mean, __global const float *restrict part_m2,
                          __global float *restrict mean, __global float *restrict var, long rows, int c, int parts, long each, long block) {
   EACH_VECTOR {
-    FV m = floats(part_mean, at, c), m2 = floats(part_m2, at, c);
-    float n = (float)min(rows, each);
-    for (int s = 1; s < parts; ++s) {
-      const float more = (float)(min(rows, (s + 1) * each) - s * each), all = n + more;
-      const FV away = floats(part_mean + (long)s * c, at, c) - m;
-      m2 += floats(part_m2 + (long)s * c, at, c) + away * away * (n * (more / all));
-      m += away * (more / all);
-      n = all;
-    }
+    JOIN_PARTS(m, m2, n)
     STORE(mean, m)
     STORE(var, m2 / n)
+  }
+}
+
+__kernel void batch_moments(__global const float *restrict part_mean, __global const float *restrict part_m2,
+                            __global float *restrict found, long rows, int c, int parts, long each, long block) {
+  EACH_VECTOR {
+    JOIN_PARTS(m, m2, n)
+    STORE(found, m)
+    STORE(found + c, m2 / n)
   }
 }
 

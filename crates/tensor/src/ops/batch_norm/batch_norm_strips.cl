@@ -3,6 +3,7 @@
  * strip_stats(x, part_mean, part_m2, ..)             mean of a column over the rows of part s, and the sum of squared distances from it.
  * strip_stats_join(part_mean, part_m2, gamma, mean, var, rstd, scale, ..)   of all rows: mean, variance (divided by R), 1 / sqrt(variance + eps), and
  *                                                    that times gamma.
+ * strip_moments(part_mean, part_m2, found, ..)        of all rows: mean and variance, found (2, C).
  * strip_apply(x, mean, scale, beta, y, ..)           y = activation((x - mean) * scale + beta).
  * strip_grad_sums(x, dy, mean, rstd, scale, beta, part_dy, part_xdy, ..)   sums over the rows of part s of g and of g * (x - mean) * rstd, where g
  *                                                    is dy where the activation of (x - mean) * scale + beta passes it on, else 0.
@@ -105,33 +106,47 @@ __kernel void strip_stats(__global const T *restrict x, __global float *restrict
   }
 }
 
+/* Of the items of a column the parts, joined. */
+#define JOIN_PARTS(n, m, d)                                                                               \
+  FV m = (FV)(0.0f), d = m;                                                                               \
+  float n = 0.0f;                                                                                         \
+  if (there) {                                                                                            \
+    for (int s = ty; s < parts; s += 4 * TY) {                                                            \
+      FV means_[4], squares_[4];                                                                          \
+      for (int i = 0; i < 4; ++i) {                                                                       \
+        const long part = min(s + i * TY, parts - 1);                                                     \
+        means_[i] = COLUMN(part_mean + part * c), squares_[i] = COLUMN(part_m2 + part * c);               \
+      }                                                                                                   \
+      for (int i = 0; i < 4; ++i) {                                                                       \
+        const long first = (s + i * TY) * each;                                                           \
+        if (s + i * TY < parts) JOIN(n, m, d, (float)(min(rows, first + each) - first), means_[i], squares_[i]) \
+      }                                                                                                   \
+    }                                                                                                     \
+  }                                                                                                       \
+  JOIN_ITEMS(n, m, d)
+
 __kernel void strip_stats_join(__global const float *restrict part_mean, __global const float *restrict part_m2,
                                __global const T *restrict gamma, __global float *restrict mean, __global float *restrict var,
                                __global float *restrict rstd, __global float *restrict scale, long rows, int c, long each, int parts,
                                float eps) {
   PLACE
-  FV m = (FV)(0.0f), d = m;
-  float n = 0.0f;
-  if (there) {
-    for (int s = ty; s < parts; s += 4 * TY) {
-      FV means_[4], squares_[4];
-      for (int i = 0; i < 4; ++i) {
-        const long part = min(s + i * TY, parts - 1);
-        means_[i] = COLUMN(part_mean + part * c), squares_[i] = COLUMN(part_m2 + part * c);
-      }
-      for (int i = 0; i < 4; ++i) {
-        const long first = (s + i * TY) * each;
-        if (s + i * TY < parts) JOIN(n, m, d, (float)(min(rows, first + each) - first), means_[i], squares_[i])
-      }
-    }
-  }
-  JOIN_ITEMS(n, m, d)
+  JOIN_PARTS(n, m, d)
   if (there && ty == 0) {
     const FV v = d / n, r = 1.0f / sqrt(v + eps);
     PUT(mean, m);
     PUT(var, v);
     PUT(rstd, r);
     PUT(scale, r * LDV(gamma, at));
+  }
+}
+
+__kernel void strip_moments(__global const float *restrict part_mean, __global const float *restrict part_m2,
+                            __global float *restrict found, long rows, int c, long each, int parts) {
+  PLACE
+  JOIN_PARTS(n, m, d)
+  if (there && ty == 0) {
+    PUT(found, m);
+    PUT(found + c, d / n);
   }
 }
 

@@ -4,8 +4,10 @@ use super::map::row_grid;
 use super::prelude::*;
 use super::{MultiOp, layer_norm};
 use netcl_kernel::Launch;
+pub use statistics::{BatchStatistics, batch_statistics};
 use strips::Strips;
 
+mod statistics;
 mod strips;
 
 static KERNEL: Kernel = Kernel::new("batch_norm", cl_file!("batch_norm.cl"))
@@ -202,6 +204,28 @@ fn check_channels(op: &str, x: &Tensor, parameters: &[(&str, &Tensor)]) -> Resul
     }
 }
 
+fn check_elements(op: &str, x: &Tensor) -> Result<()> {
+    if x.count() > 0 {
+        return Ok(());
+    }
+    Err(Error::shape(format!("{op}: x has shape {}, expected at least one element", x.shape())))
+}
+
+/// Mean and variance of each channel in f64.
+fn moments(x: &Array) -> [Array; 2] {
+    let dims = x.shape.dims();
+    let (n, channels) = (dims[0], dims[1]);
+    let pixels: usize = dims[2..].iter().product();
+    let planes = |c: usize| (0..n).map(move |i| &x.data[(i * channels + c) * pixels..][..pixels]);
+    let count = (n * pixels) as f64;
+    let sum = |c: usize, f: &dyn Fn(f64) -> f64| -> f64 {
+        planes(c).map(|plane| plane.iter().map(|x| f(*x)).sum::<f64>()).sum()
+    };
+    let mean = Array::from_fn([channels], |c| sum(c, &|x| x) / count);
+    let var = Array::from_fn([channels], |c| sum(c, &|x| (x - mean.data[c]).powi(2)) / count);
+    [mean, var]
+}
+
 /// Axes with that of the channels last.
 fn last(rank: usize) -> Vec<usize> {
     (0..rank).filter(|axis| *axis != 1).chain([1]).collect()
@@ -266,12 +290,27 @@ impl Parts {
         Ok([x.empty_f32([self.parts, self.columns])?, x.empty_f32([self.parts, self.columns])?])
     }
 
-    /// Mean and variance of the columns of x.
-    fn statistics(&self, x: &Tensor) -> Result<[Tensor; 2]> {
+    /// Of each part mean and squared distances from it.
+    fn part_statistics(&self, x: &Tensor) -> Result<[Tensor; 2]> {
         let [part_mean, part_m2] = self.empty(x)?;
-        let [mean, var] = [x.empty_f32([self.columns])?, x.empty_f32([self.columns])?];
         let launch = self.start("batch_stats", x, self.parts).read(x).write(&part_mean).write(&part_m2);
         self.run(launch)?;
+        Ok([part_mean, part_m2])
+    }
+
+    /// Mean and variance of the columns of x, (2, C).
+    fn moments(&self, x: &Tensor) -> Result<Tensor> {
+        let [part_mean, part_m2] = self.part_statistics(x)?;
+        let found = x.empty_f32([2, self.columns])?;
+        let launch = self.start("batch_moments", x, 1).read(&part_mean).read(&part_m2).write(&found);
+        self.run(launch)?;
+        Ok(found)
+    }
+
+    /// The same apart.
+    fn statistics(&self, x: &Tensor) -> Result<[Tensor; 2]> {
+        let [part_mean, part_m2] = self.part_statistics(x)?;
+        let [mean, var] = [x.empty_f32([self.columns])?, x.empty_f32([self.columns])?];
         let launch = self.start("batch_join", x, 1).read(&part_mean).read(&part_m2).write(&mean).write(&var);
         self.run(launch)?;
         Ok([mean, var])
@@ -335,12 +374,7 @@ impl MultiOp<3, 3> for BatchNorm {
     /// mean and 1 / sqrt(variance + eps), f32 (C)
     type Saved = [Tensor; 2];
     fn forward(&self, [x, gamma, beta]: [&Tensor; 3]) -> Result<([Tensor; 3], Self::Saved)> {
-        if x.count() == 0 {
-            return Err(Error::shape(format!(
-                "batch_norm: x has shape {}, expected at least one element",
-                x.shape()
-            )));
-        }
+        check_elements(Self::NAME, x)?;
         let x = channels_last(x)?;
         if strips::runs_on(x.device().capabilities()) {
             let (gamma, beta) = (gamma.detach().contiguous()?, beta.detach().contiguous()?);
@@ -391,15 +425,8 @@ impl MultiOp<3, 3> for BatchNorm {
     }
     fn reference(&self, [x, gamma, beta]: [&Array; 3]) -> [Array; 3] {
         let dims = x.shape.dims();
-        let (n, channels) = (dims[0], dims[1]);
-        let pixels: usize = dims[2..].iter().product();
-        let planes = |c: usize| (0..n).map(move |i| &x.data[(i * channels + c) * pixels..][..pixels]);
-        let count = (n * pixels) as f64;
-        let sum = |c: usize, f: &dyn Fn(f64) -> f64| -> f64 {
-            planes(c).map(|plane| plane.iter().map(|x| f(*x)).sum::<f64>()).sum()
-        };
-        let mean = Array::from_fn([channels], |c| sum(c, &|x| x) / count);
-        let var = Array::from_fn([channels], |c| sum(c, &|x| (x - mean.data[c]).powi(2)) / count);
+        let (channels, pixels) = (dims[1], dims[2..].iter().product::<usize>());
+        let [mean, var] = moments(x);
         let mut y = x.clone();
         for (at, plane) in y.data.chunks_mut(pixels.max(1)).enumerate() {
             let c = at % channels;

@@ -80,11 +80,26 @@ impl<'a> Strips<'a> {
         launch.scalar(self.rows).scalar(self.columns()).scalar(self.each)
     }
 
-    /// Mean, variance, 1 / sqrt(variance + eps) and that times gamma.
-    pub(super) fn statistics(&self, gamma: &Tensor, eps: f32) -> Result<[Tensor; 4]> {
+    /// Of each part mean and squared distances from it.
+    fn part_statistics(&self) -> Result<[Tensor; 2]> {
         let (means, squares) = (self.part()?, self.part()?);
         let launch = self.start("strip_stats", Activation::None);
         self.sized(launch.read(self.x).write(&means).write(&squares)).run()?;
+        Ok([means, squares])
+    }
+
+    /// Mean and variance, (2, C).
+    pub(super) fn moments(&self) -> Result<Tensor> {
+        let [means, squares] = self.part_statistics()?;
+        let found = self.x.empty_f32([2, self.columns])?;
+        let launch = self.join("strip_moments").read(&means).read(&squares).write(&found);
+        self.sized(launch).scalar(int(self.parts)).run()?;
+        Ok(found)
+    }
+
+    /// Mean, variance, 1 / sqrt(variance + eps) and that times gamma.
+    pub(super) fn statistics(&self, gamma: &Tensor, eps: f32) -> Result<[Tensor; 4]> {
+        let [means, squares] = self.part_statistics()?;
         let found = [self.row()?, self.row()?, self.row()?, self.row()?];
         let launch = self.join("strip_stats_join").read(&means).read(&squares);
         let launch = found.iter().fold(launch.read(gamma), Launch::write);

@@ -171,7 +171,7 @@ impl Plan {
     /// Vectors of 16 bytes, on GPUs and where all operands lie so: how many of the [`smallest`] element they hold.
     fn lanes(&self, inputs: &[&Tensor], y: &Tensor) -> Option<usize> {
         let operands = || inputs.iter().copied().chain([y]);
-        let lanes = 16 / smallest(operands());
+        let lanes = 16 / smallest(operands().map(Tensor::dtype));
         let even = self.is_flat() && operands().all(|t| t.layout().offset.is_multiple_of(lanes));
         (even && !y.device().capabilities().is_cpu()).then_some(lanes)
     }
@@ -226,8 +226,8 @@ impl Plan {
 
 /// Bytes of the smallest element that decides how many lanes a vector has. Masks are left out: beside them a float has as many lanes as without
 /// them, and alone they have as many as 16-bit floats.
-pub(crate) fn smallest<'a>(operands: impl Iterator<Item = &'a Tensor>) -> usize {
-    operands.map(Tensor::dtype).filter(|dtype| *dtype != DType::Bool).map(DType::size).min().unwrap_or(2)
+pub(crate) fn smallest(operands: impl Iterator<Item = DType>) -> usize {
+    operands.filter(|dtype| *dtype != DType::Bool).map(DType::size).min().unwrap_or(2)
 }
 
 /// Where an expression names input `i`.

@@ -346,6 +346,10 @@ impl Tensor {
     pub fn sum_f32(&self, axes: &[isize], keep: bool) -> Result<Self> {
         self.sum_as("sum_f32", axes, keep, false, Some(DType::F32))
     }
+    /// The same of floats, stored as `dtype`.
+    pub(crate) fn sum_stored(&self, axes: &[isize], dtype: DType) -> Result<Self> {
+        self.sum_as("sum", axes, false, false, Some(dtype))
+    }
     /// Mean over `axes`.
     pub fn mean(&self, axes: &[isize], keep: bool) -> Result<Self> {
         self.sum_as("mean", axes, keep, true, None)
