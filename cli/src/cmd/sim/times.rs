@@ -8,6 +8,7 @@ use crate::out;
 use crate::shell;
 use crate::table::Table;
 use aethercl::machine::{Binding, Options};
+use aethercl::model::spearman;
 use clap::Parser;
 use netcl::device::driver::{Access, Arg, Driver, KernelHandle, Memory, QueueKind, Range};
 use netcl::device::{counted, open_driver};
@@ -307,25 +308,6 @@ fn agreement(rows: &[Row]) -> Option<Agreement> {
     })
 }
 
-/// Spearman's coefficient of rank correlation; 0 where one side makes no difference.
-fn spearman(a: &[f64], b: &[f64]) -> f64 {
-    let (a, b) = (ranks(a), ranks(b));
-    let mean = (a.len() as f64 - 1.0) / 2.0;
-    let sum = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(p, q)| (p - mean) * (q - mean)).sum::<f64>();
-    let both = (sum(&a, &a) * sum(&b, &b)).sqrt();
-    if both > 0.0 { sum(&a, &b) / both } else { 0.0 }
-}
-
-/// From 0; equal values share the mean of theirs.
-fn ranks(values: &[f64]) -> Vec<f64> {
-    let rank = |v: &f64| {
-        let below = values.iter().filter(|w| *w < v).count() as f64;
-        let equal = values.iter().filter(|w| *w == v).count() as f64;
-        below + (equal - 1.0) / 2.0
-    };
-    values.iter().map(rank).collect()
-}
-
 fn shown(times: &Times) -> String {
     let mut table =
         Table::new(&["file", "kernel", "groups", ">modelled, µs", ">measured, µs", ">ratio", "bound by"]);
@@ -373,7 +355,6 @@ mod tests {
         assert!((a.spearman - 0.8).abs() < 1e-12, "{}", a.spearman);
         assert!((a.mean_ratio - (0.5f64 * 0.5 * 9.0 * 2.5).powf(0.25)).abs() < 1e-12);
         assert_eq!(spearman(&[1.0, 1.0], &[1.0, 2.0]), 0.0);
-        assert_eq!(ranks(&[3.0, 1.0, 3.0]), [1.5, 0.0, 1.5]);
     }
 
     #[test]
