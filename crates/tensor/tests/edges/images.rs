@@ -2,7 +2,7 @@
 
 use super::{AnyType, Row, Shape, Type, Zeros};
 use netcl_tensor::ops::add_relu::add_relu;
-use netcl_tensor::ops::batch_norm::batch_norm;
+use netcl_tensor::ops::batch_norm::{batch_norm, batch_statistics};
 use netcl_tensor::ops::conv::{Conv2dOptions, ConvTranspose2dOptions, conv_transpose2d, conv2d};
 use netcl_tensor::ops::gather::{gather, scatter, scatter_add};
 use netcl_tensor::ops::pool::{Windows, avg_pool2d, max_pool2d};
@@ -164,6 +164,20 @@ pub fn windows(z: &Zeros) -> Vec<Row> {
                 Type(
                     batch_norm(&half, &z.f(&[2]), &z.f(&[2]), 1e-5).and_then(|_| none()),
                     "batch_norm: gamma is f32, but x is f16; convert one with `to_dtype`",
+                ),
+            ],
+        ),
+        (
+            "batch_norm::BatchStatistics",
+            vec![
+                Shape(batch_statistics(&z.f(&[4])), "batch_statistics: x has shape [4], expected (N, C, ..)"),
+                Shape(
+                    batch_statistics(&z.f(&[0, 4])),
+                    "batch_statistics: x has shape [0, 4], expected at least one element",
+                ),
+                Type(
+                    batch_statistics(&z.int(&[2, 4])),
+                    "batch_statistics: x is u32, expected f32, f16 or bf16",
                 ),
             ],
         ),
