@@ -116,7 +116,6 @@ pub fn numbered(z: &Zeros) -> Vec<Row> {
 
 pub fn windows(z: &Zeros) -> Vec<Row> {
     let (x, half) = (z.f(&[1, 2, 4, 4]), z.half(&[1, 2, 4, 4]));
-    let none = || Err(Error::internal("no result"));
     vec![
         (
             "pool::MaxPool2d",
@@ -154,6 +153,14 @@ pub fn windows(z: &Zeros) -> Vec<Row> {
                 Type(add_relu(&x, &half), "add_relu: b is f16, but a is f32; convert one with `to_dtype`"),
             ],
         ),
+    ]
+}
+
+/// Statistics of channels, and what they normalise.
+pub fn statistics(z: &Zeros) -> Vec<Row> {
+    let (x, half) = (z.f(&[1, 2, 4, 4]), z.half(&[1, 2, 4, 4]));
+    let none = || Err(Error::internal("no result"));
+    vec![
         (
             "batch_norm::BatchNorm",
             vec![

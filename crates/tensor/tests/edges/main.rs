@@ -403,6 +403,7 @@ fn every_op_refuses_wrong_shapes_and_types_by_name() {
         losses(&z),
         images::convolutions(&z),
         images::windows(&z),
+        images::statistics(&z),
         images::numbered(&z),
         products::products(&z),
         products::fused(&z),
