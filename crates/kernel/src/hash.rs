@@ -1,4 +1,5 @@
-//! A fast hash for what every launch looks up. It is not made against attackers.
+//! A fast hash of 128 bits for what every launch looks up, where the hash stands for the value; maps of keys that are compared have
+//! [`QuickMap`](netcl_device::quick::QuickMap). Neither is made against attackers.
 
 use std::hash::{Hash, Hasher};
 

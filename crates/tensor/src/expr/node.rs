@@ -3,9 +3,9 @@
 use crate::ops::elementwise::{BINARY, BinaryRow, UNARY, UnaryRow};
 use crate::ops::mask::{COMPARISONS, WHERE};
 use crate::{DType, Error, Result, Shape};
+use netcl_device::quick::QuickMap;
 use netcl_kernel::hash::Mix;
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, BuildHasherDefault};
 
 /// What a reduction makes of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,7 +52,7 @@ pub(super) struct Node {
 pub(super) struct Nodes {
     pub all: Vec<Node>,
     /// Nodes by a hash of them; the next free number where another one has it.
-    known: HashMap<u64, usize, BuildHasherDefault<Mix>>,
+    known: QuickMap<u64, usize>,
 }
 
 /// Sizes without leading ones: shapes of which each broadcasts to the other have the same.
@@ -188,7 +188,7 @@ impl Nodes {
 
     fn keep(&mut self, kind: Kind, args: Vec<usize>, shape: Shape) -> usize {
         let node = Node { kind, args, shape };
-        let mut hash = BuildHasherDefault::<Mix>::default().hash_one(&node);
+        let mut hash = Mix::of(&node) as u64;
         while let Some(id) = self.known.get(&hash) {
             if self.all[*id] == node {
                 return *id;
