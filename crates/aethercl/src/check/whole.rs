@@ -220,7 +220,7 @@ mod tests {
             let (mut mask, mut rest) = (Mask::new(40), Mask::new(40));
             mask.fill(40);
             let cond: Vec<u32> = (0..40).map(|l| u32::from(keep(l))).collect();
-            mask.split(crate::exec::lanes::Source::Lanes(&cond), &mut rest);
+            mask.send(pulp::Arch::new(), crate::exec::lanes::Source::Lanes(&cond), &mut rest);
             mask
         };
         vec![pick(|_| true), pick(|l| l % 3 == 1), pick(|l| l == 7)]

@@ -255,6 +255,11 @@ impl<'a> Group<'a> {
             }
             return;
         }
+        if ty == MemType::B32
+            && let Some(block) = self.places(a, list.len())
+        {
+            return self.load_placed(block, list);
+        }
         if a.base.file == File::Uniform {
             let at = self.uniform_address(a);
             for (i, dst) in list.iter().enumerate() {

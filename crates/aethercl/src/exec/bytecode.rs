@@ -10,6 +10,8 @@ use crate::builtins::math::Math1;
 use crate::hir::{FormatPiece, MemoryOrder, Reduction, Scan};
 use crate::source::Span;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// What an atomic operation does to memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -352,8 +354,24 @@ pub mod preset {
     pub const LANES: u16 = 4;
 }
 
+/// How long a work-group of a kernel takes, by the last launch.
+#[derive(Debug, Default)]
+pub struct Took(AtomicU64);
+
+impl Took {
+    /// The time of so many work-groups; none before the first launch.
+    pub fn groups(&self, count: u64) -> Duration {
+        Duration::from_nanos(self.0.load(Relaxed).saturating_mul(count))
+    }
+
+    /// A work-group took so long.
+    pub fn set(&self, one: Duration) {
+        self.0.store(u64::try_from(one.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+}
+
 /// A kernel ready to run.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Code {
     /// The kernel's name.
     pub name: String,
@@ -397,6 +415,8 @@ pub struct Code {
     pub global_atomics: bool,
     /// What [`Code::registers`] found.
     pub needed: OnceLock<u32>,
+    /// How long its work-groups take.
+    pub took: Took,
 }
 
 impl Inst {

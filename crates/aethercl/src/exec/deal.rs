@@ -10,14 +10,14 @@ use crate::counters::{Counters, Tally};
 use crate::launch::{LaunchOptions, NdRange};
 use crate::memory::{Allocation, Saved};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Work-items for each thread: with fewer, starting the thread costs more than it saves.
+/// Work-items for each thread: with fewer, saving memory for checks costs more than a thread saves.
 const ITEMS_PER_THREAD: u64 = 2048;
 
-/// Time of the work-groups that are left, by that of the first one, for which more threads are started.
-const WORTH_THREADS: Duration = Duration::from_millis(1);
+/// Time of work-groups that is shared with other threads. To wake a thread takes a tenth of it or less.
+const WORTH_THREADS: Duration = Duration::from_micros(100);
 
 /// Maximum number of work-groups that get a thread each because they may wait for one another.
 const MOST_TOGETHER: u64 = 64;
@@ -91,11 +91,12 @@ pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions)
     let turns = shared.together && !whole(options);
     let most = (options.threads.max(1) as u64).min(picked.run.max(1));
     let threads = match (together, alone || turns) {
-        (true, _) => Threads::all(picked.run),
+        (true, _) => Threads { own: true, ..Threads::all(picked.run) },
         (false, true) => Threads::all(1),
         // Under checks memory is saved before several threads run, which pays for many work-items only.
         (false, false) if checks.any() => Threads::all(most.min(useful)),
-        (false, false) => Threads { first: most.min(useful), most },
+        (false, false) if shared.code.took.groups(picked.run) > WORTH_THREADS => Threads::all(most),
+        (false, false) => Threads { first: 1, ..Threads::all(most) },
     };
     // Waiting work-groups cannot run one after another.
     let in_order = if together { threads } else { Threads::all(1) };
@@ -146,6 +147,12 @@ pub fn save<'a>(shared: &'a Shared<'_>, contract: bool) -> Vec<(&'a Allocation, 
     buffers.map(save).collect()
 }
 
+/// Processors of this machine, asked for once: the answer is read from several files.
+fn processors() -> u64 {
+    static COUNT: OnceLock<u64> = OnceLock::new();
+    *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64))
+}
+
 /// Threads of a launch.
 #[derive(Clone, Copy)]
 struct Threads {
@@ -153,11 +160,13 @@ struct Threads {
     first: u64,
     /// Those that there are once the first work-group has taken long.
     most: u64,
+    /// Started for this launch and not taken from the pool: work-groups that wait for one another block them.
+    own: bool,
 }
 
 impl Threads {
     fn all(n: u64) -> Threads {
-        Threads { first: n, most: n }
+        Threads { first: n, most: n, own: false }
     }
     /// Processor time that a thread gets on `processors` while all of them take `time`.
     fn share(self, time: Duration, processors: u64) -> Duration {
@@ -178,19 +187,30 @@ fn on_threads(shared: &Shared<'_>, picked: &Picked, options: &LaunchOptions, thr
         return Results { stopped, printed, looked, awaited };
     }
     let deal = Deal { picked, threads, next: AtomicU64::new(0), results: Mutex::default() };
-    std::thread::scope(|scope| {
-        let deal = &deal;
-        let fresh = &fresh;
-        let start = |n: u64| (0..n).for_each(|_| drop(scope.spawn(move || deal.work(fresh(), || ()))));
-        start(threads.first - 1);
-        let begun = Instant::now();
-        deal.work(fresh(), || {
-            let left = u32::try_from(picked.run - threads.first).unwrap_or(u32::MAX);
-            if begun.elapsed().saturating_mul(left) > WORTH_THREADS {
-                start(threads.most - threads.first);
-            }
+    if threads.own {
+        std::thread::scope(|scope| {
+            (1..threads.first).for_each(|_| drop(scope.spawn(|| deal.work(fresh(), |_| ()))));
+            deal.work(fresh(), |_| ());
         });
-    });
+    } else {
+        rayon_core::in_place_scope(|scope| {
+            let (deal, fresh) = (&deal, &fresh);
+            let help = move || {
+                if deal.any_left() {
+                    deal.work(fresh(), |_| ())
+                }
+            };
+            let start = |n: u64| (0..n).for_each(|_| scope.spawn(move |_| help()));
+            start(threads.first - 1);
+            deal.work(fresh(), |first| {
+                shared.code.took.set(first);
+                let left = u32::try_from(picked.run - threads.first).unwrap_or(u32::MAX);
+                if first.saturating_mul(left) > WORTH_THREADS {
+                    start(threads.most - threads.first);
+                }
+            });
+        });
+    }
     deal.results.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -203,17 +223,22 @@ struct Deal<'a> {
 }
 
 impl Deal<'_> {
-    /// Takes and runs work-groups until there are none; calls `after_first` behind the first one.
-    fn work(&self, mut group: Group<'_>, after_first: impl FnOnce()) {
+    /// Whether there is a work-group that no thread has taken.
+    fn any_left(&self) -> bool {
+        self.next.load(Ordering::Relaxed) < self.picked.run
+    }
+
+    /// Takes and runs work-groups until there are none; calls `after_first` behind the first one, with the time that it took.
+    fn work(&self, mut group: Group<'_>, after_first: impl FnOnce(Duration)) {
         let mut after_first = Some(after_first);
         // Of work-groups that wait, each with a thread, a processor has many: together they take no longer than the limit.
-        let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-        let most = group.shared.max_time.map(|time| self.threads.share(time, processors));
+        let most = group.shared.max_time.map(|time| self.threads.share(time, processors()));
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             if number >= self.picked.run {
                 break;
             }
+            let begun = after_first.is_some().then(Instant::now);
             group.start(self.picked.group(number));
             let mut place = group.begin();
             let ended = group.run(&mut place, most);
@@ -235,8 +260,8 @@ impl Deal<'_> {
                     }
                 }
             }
-            if let Some(call) = after_first.take() {
-                call();
+            if let (Some(call), Some(begun)) = (after_first.take(), begun) {
+                call(begun.elapsed());
             }
         }
         if let Some(observer) = group.take_observer() {

@@ -24,7 +24,11 @@ pub struct Group<'a> {
     pub(super) uniforms: Vec<u64>,
     pub(super) word_scratch: Vec<u32>,
     pub(super) long_scratch: Vec<u64>,
+    /// Results of a load of four words.
+    pub(super) scratch_4: [Vec<u32>; 4],
     pub(super) addresses: Vec<u64>,
+    /// Word numbers that [`Group::places`] found.
+    pub(super) places: Vec<u32>,
     pub(super) mask: Mask,
     pub(super) masks: Vec<Mask>,
     pub(super) private: Vec<u32>,
@@ -76,7 +80,9 @@ impl<'a> Group<'a> {
             uniforms: shared.uniforms.clone(),
             word_scratch: vec![0; lanes],
             long_scratch: vec![0; lanes],
+            scratch_4: std::array::from_fn(|_| vec![0; lanes]),
             addresses: vec![0; lanes],
+            places: vec![0; lanes],
             mask: Mask::new(lanes),
             masks: (0..code.masks).map(|_| Mask::new(lanes)).collect(),
             private: vec![0; code.private_bytes.div_ceil(4) as usize * lanes],
@@ -262,8 +268,15 @@ impl<'a> Group<'a> {
                 lanes::binary32(arch, op, out, g.word_source(a, r), g.word_source(b, r));
             }),
             Inst::Ternary32 { op, dst, s } => self.compute_word(dst, |arch, out, g, r| {
-                let [a, b, c] = s.map(|s| g.word_source(s, r));
-                lanes::ternary32(arch, op, out, a, b, c);
+                let [a, b, c] = s;
+                lanes::ternary32(
+                    arch,
+                    op,
+                    out,
+                    g.word_source(a, r),
+                    g.word_source(b, r),
+                    g.word_source(c, r),
+                );
             }),
             Inst::Unary32 { op, dst, a } => self.compute_word(dst, |arch, out, g, r| {
                 lanes::unary32(arch, op, out, g.word_source(a, r));
@@ -275,8 +288,15 @@ impl<'a> Group<'a> {
                 lanes::binary64(arch, op, out, g.long_source(a, r), g.long_source(b, r));
             }),
             Inst::Ternary64 { op, dst, s } => self.compute_long(dst, |arch, out, g, r| {
-                let [a, b, c] = s.map(|s| g.long_source(s, r));
-                lanes::ternary64(arch, op, out, a, b, c);
+                let [a, b, c] = s;
+                lanes::ternary64(
+                    arch,
+                    op,
+                    out,
+                    g.long_source(a, r),
+                    g.long_source(b, r),
+                    g.long_source(c, r),
+                );
             }),
             Inst::Unary64 { op, dst, a } => self.compute_long(dst, |arch, out, g, r| {
                 lanes::unary64(arch, op, out, g.long_source(a, r));

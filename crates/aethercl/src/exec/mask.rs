@@ -1,6 +1,7 @@
 //! Which lanes of a work-group run.
 
 use super::lanes::Source;
+use pulp::{Arch, NullaryFnOnce};
 
 /// A set of lanes.
 #[derive(Debug, Clone, Default)]
@@ -68,14 +69,8 @@ impl Mask {
         }
     }
 
-    /// Lanes where the condition is 0 go over to `rest`, which is cleared before.
-    pub fn split(&mut self, cond: Source<'_, u32>, rest: &mut Mask) {
-        rest.clear();
-        self.send(cond, rest);
-    }
-
     /// Lanes where the condition is 0 go over to `rest`, and join those there.
-    pub fn send(&mut self, cond: Source<'_, u32>, rest: &mut Mask) {
+    pub fn send(&mut self, arch: Arch, cond: Source<'_, u32>, rest: &mut Mask) {
         if self.count == 0 {
             return;
         }
@@ -86,17 +81,10 @@ impl Mask {
                 return;
             }
             Source::One(_) => return,
-            Source::Lanes(c) => c,
+            Source::Lanes(cond) => cond,
         };
-        let mut staying = 0u32;
-        for ((own, other), c) in
-            self.bits[range.clone()].iter_mut().zip(&mut rest.bits[range.clone()]).zip(cond)
-        {
-            let keep = if *c != 0 { u32::MAX } else { 0 };
-            *other |= *own & !keep;
-            *own &= keep;
-            staying += *own & 1;
-        }
+        let (own, other) = (&mut self.bits[range.clone()], &mut rest.bits[range.clone()]);
+        let staying = arch.dispatch(Send { own, other, cond });
         let moved = self.count - staying as usize;
         if moved == 0 {
             return;
@@ -168,6 +156,31 @@ impl Mask {
     }
 }
 
+/// What [`Mask::send`] does to bits; returns how many lanes stay.
+struct Send<'m> {
+    own: &'m mut [u32],
+    other: &'m mut [u32],
+    cond: &'m [u32],
+}
+
+impl NullaryFnOnce for Send<'_> {
+    type Output = u32;
+    #[inline(always)]
+    fn call(self) -> u32 {
+        let Send { own, other, cond } = self;
+        let n = own.len();
+        let (other, cond) = (&mut other[..n], &cond[..n]);
+        let mut staying = 0;
+        for i in 0..n {
+            let keep = if cond[i] != 0 { own[i] } else { 0 };
+            other[i] |= own[i] ^ keep;
+            own[i] = keep;
+            staying += keep & 1;
+        }
+        staying
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,12 +189,12 @@ mod tests {
     fn lanes_are_neither_lost_nor_doubled() {
         let (mut now, mut rest) = (Mask::new(8), Mask::new(8));
         now.fill(6);
-        now.split(Source::Lanes(&[0, 1, 0, 5, 0, 0]), &mut rest);
+        now.send(Arch::new(), Source::Lanes(&[0, 1, 0, 5, 0, 0]), &mut rest);
         assert_eq!(now.lanes().collect::<Vec<_>>(), [1, 3]);
         assert_eq!((now.range(), now.is_dense()), (1..4, false));
         assert_eq!(rest.lanes().collect::<Vec<_>>(), [0, 2, 4, 5]);
         let mut more = Mask::new(8);
-        now.send(Source::Lanes(&[0, 9, 1]), &mut more);
+        now.send(Arch::new(), Source::Lanes(&[0, 9, 1]), &mut more);
         assert_eq!((now.count(), more.count()), (1, 1));
         now.join(&mut rest);
         now.join(&mut more);

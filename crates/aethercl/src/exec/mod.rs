@@ -18,6 +18,7 @@ mod observe;
 mod observe_image;
 mod observer;
 mod operand;
+mod places;
 mod print;
 mod run;
 mod shared;

@@ -156,7 +156,7 @@ impl Group<'_> {
     fn send(&mut self, cond: Reg, rest: &mut super::mask::Mask) {
         let mut mask = take(&mut self.mask);
         let range = mask.range();
-        mask.send(self.word_source(cond, &range), rest);
+        mask.send(self.arch, self.word_source(cond, &range), rest);
         self.mask = mask;
     }
 

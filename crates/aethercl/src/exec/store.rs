@@ -12,6 +12,11 @@ impl Group<'_> {
         if self.mask.is_empty() {
             return;
         }
+        if ty == MemType::B32
+            && let Some(block) = self.places(a, list.len())
+        {
+            return self.store_placed(block, list);
+        }
         let size = u64::from(ty.size());
         if a.base.file == File::Uniform {
             let at = self.uniform_address(a);
