@@ -50,7 +50,7 @@ pub struct LaunchArgs {
     /// Further build options
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     options: String,
-    /// Device profile: teaching, h200, rx7900xtx, arc-a770, adreno-750, or a TOML file
+    /// Device profile: teaching, h200, h100, rx7900xtx, arc-a770, adreno-750, or a TOML file
     #[arg(long, default_value = "teaching")]
     profile: String,
     /// Seconds of processor time that a work-group may take before it counts as hanging; 0 for no limit

@@ -11,14 +11,22 @@ use super::lanes::{Unary32, Unary64};
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 
+/// Values after which one that was not used counts as forgotten: no compiler keeps that many, and a set of all values of a group
+/// that takes long would take gigabytes.
+const KEPT: usize = 1 << 14;
+
+type Numbers = HashSet<u64, BuildHasherDefault<LineHasher>>;
+
 /// Value numbers of the registers.
 #[derive(Default)]
 pub struct Values {
     words: Vec<u64>,
     longs: Vec<u64>,
     uniforms: Vec<u64>,
-    /// Known values of the current work-group.
-    seen: HashSet<u64, BuildHasherDefault<LineHasher>>,
+    /// Values that the current work-group computed or used lately.
+    seen: Numbers,
+    /// Those of before. What is used again goes over to `seen`.
+    earlier: Numbers,
     /// Next number for a result that is not comparable to any other.
     fresh: u64,
 }
@@ -33,6 +41,7 @@ impl Values {
     /// The next group starts.
     pub fn start_group(&mut self, code: &Code) {
         self.seen.clear();
+        self.earlier.clear();
         for (file, n) in [(File::Word, code.words), (File::Long, code.longs), (File::Uniform, code.uniforms)]
         {
             let list = self.file(file);
@@ -96,7 +105,20 @@ impl Values {
             number = mixed(number, read);
         });
         self.set(to, number);
-        !self.seen.insert(number)
+        self.is_kept(number)
+    }
+
+    /// Whether a value was computed or used lately; it is from now on.
+    fn is_kept(&mut self, number: u64) -> bool {
+        if !self.seen.insert(number) {
+            return true;
+        }
+        let known = self.earlier.contains(&number);
+        if self.seen.len() >= KEPT {
+            std::mem::swap(&mut self.seen, &mut self.earlier);
+            self.seen.clear();
+        }
+        known
     }
 }
 
@@ -127,6 +149,20 @@ mod tests {
         assert!(values.is_known(3, &sum(5, 2, 1), &code, true));
         assert!(!values.is_known(0, &sum(2, 0, 1), &code, false));
         assert!(!values.is_known(3, &sum(5, 2, 1), &code, true));
+        // Neither is it forgotten while others are computed, as long as it is used, nor is all that was ever computed kept.
+        for i in 0..3 * KEPT {
+            assert!(!values.is_known(4, &sum(6, 6, 1), &code, true), "{i}");
+            if i % (KEPT / 2) == 0 {
+                assert!(values.is_known(3, &sum(5, 2, 1), &code, true), "{i}");
+            }
+        }
+        assert!(values.seen.len() <= KEPT && values.earlier.len() <= KEPT);
+        values.set(word(2), 1);
+        assert!(!values.is_known(7, &sum(5, 2, 1), &code, true));
+        for _ in 0..2 * KEPT {
+            values.is_known(4, &sum(6, 6, 1), &code, true);
+        }
+        assert!(!values.is_known(7, &sum(5, 2, 1), &code, true));
         // Another group knows nothing of it.
         values.start_group(&code);
         assert!(!values.is_known(0, &sum(2, 0, 1), &code, true));

@@ -36,7 +36,7 @@ struct Run {
     /// What is looked for in every launch: bounds, uninitialized, races, barriers, division, contract, all, none.
     #[arg(long, default_value = "none")]
     check: String,
-    /// Devices, separated by commas: h200, rx7900xtx, arc-a770, adreno-750, teaching, or files that end in .toml.
+    /// Devices, separated by commas: h200, h100, rx7900xtx, arc-a770, adreno-750, teaching, or files that end in .toml.
     #[arg(long)]
     profile: Option<String>,
     /// Seconds that a work-group may take; 0 for as long as it takes.
