@@ -12,6 +12,7 @@ mod bench;
 mod called;
 pub mod case;
 mod compare;
+mod differences;
 mod examine;
 mod inference;
 mod overwritten;

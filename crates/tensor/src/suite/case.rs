@@ -2,6 +2,7 @@
 
 use super::called;
 use super::compare::{compare, same_bits, upload_like};
+use super::differences;
 use super::overwritten;
 use super::sample::{Input, Layouts, Sample, Step};
 use crate::array::Array;
@@ -265,26 +266,16 @@ fn central_differences<O: MultiOp<N, M>, const N: usize, const M: usize>(
     i: usize,
     dys: &[Array; M],
 ) -> Array {
-    let mut hosts = hosts.clone();
-    let values = |hosts: &[Array; N]| sample.op.reference(std::array::from_fn(|i| &hosts[i]));
-    let mut out = Array::zeros(hosts[i].shape.clone());
-    for k in 0..out.data.len() {
-        let x = hosts[i].data[k];
-        let h = match sample.step {
-            Step::Least(least) => STEP * x.abs().max(least),
-            Step::Fixed(h) => h,
-        };
-        hosts[i].data[k] = x + h;
-        let up = values(&hosts);
-        hosts[i].data[k] = x - h;
-        let down = values(&hosts);
-        hosts[i].data[k] = x;
-        // Element by element: in a sum over all of them large ones would hide the differences of small ones.
-        let pairs = up.iter().zip(&down).flat_map(|(u, d)| u.data.iter().zip(&d.data));
-        let weights = dys.iter().flat_map(|dy| &dy.data);
-        let slopes =
-            pairs.zip(weights).map(|((u, d), dy)| if u == d { 0.0 } else { (u - d) / (2.0 * h) * dy });
-        out.data[k] = slopes.sum();
-    }
-    out
+    let step = |x: f64| match sample.step {
+        Step::Least(least) => STEP * x.abs().max(least),
+        Step::Fixed(h) => h,
+    };
+    let weights: Vec<f64> = dys.iter().flat_map(|dy| dy.data.iter().copied()).collect();
+    let values = |x: &Array| {
+        let given = std::array::from_fn(|k| if k == i { x } else { &hosts[k] });
+        let mut all = Vec::with_capacity(weights.len());
+        sample.op.reference(given).iter().for_each(|y| all.extend_from_slice(&y.data));
+        all
+    };
+    differences::gradient(&hosts[i], step, &weights, &values)
 }
