@@ -62,13 +62,6 @@ impl OpEntry {
     pub fn suite(&self, device: &Device, dtype: DType) -> Result<usize> {
         check(&self.cases(dtype)?, device, Depth::Replayed)
     }
-    /// Forward and backward of the same cases without looking at the results: what would be built and launched.
-    ///
-    /// # Errors
-    /// What the first case that fails says.
-    pub fn exercise(&self, device: &Device, dtype: DType) -> Result<usize> {
-        check(&self.cases(dtype)?, device, Depth::Launches)
-    }
 }
 
 /// The device tests run on: `NETCL_TEST_DEVICE`, or `auto`. In this crate's own tests it is [`quickly_built`].
