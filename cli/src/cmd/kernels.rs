@@ -7,7 +7,8 @@ use netcl::device::{Architecture, Capabilities, DeviceKind, counted};
 use netcl::kernel::tune::Tuning;
 use netcl::kernel::{Order, Programs};
 use netcl::prelude::*;
-use netcl::tensor::ops::{OPS, OpEntry};
+use netcl::tensor::ops::OPS;
+use netcl::tensor::suite::{Case, Depth};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -90,13 +91,16 @@ fn collect(device: &Device) -> Result<Vec<Order>> {
     programs.start_recording();
     for op in OPS {
         let tuning = Tuning::of(device);
+        let launched = |case: &Case| case.check(device, Depth::Launches);
         tuning.start_recording();
-        exercise(device, op, &DType::FLOATS)?;
+        let cases = DType::FLOATS.iter().map(|dtype| op.cases(*dtype)).collect::<Result<Vec<_>>>()?;
+        let cases: Vec<Case> = cases.into_iter().flatten().collect();
+        cases.iter().try_for_each(launched)?;
         for (kernel, bucket) in tuning.stop_recording().tuned {
             for params in tuning.candidates(kernel).into_iter().skip(1) {
                 tuning.try_out(kernel, bucket, Some(params));
                 // Parameters change sizes, variants the text: all storage types only for the default.
-                let outcome = exercise(device, op, &[DType::F32]);
+                let outcome = cases.iter().filter(|case| case.dtype == DType::F32).try_for_each(launched);
                 tuning.try_out(kernel, bucket, None);
                 outcome?;
             }
@@ -116,8 +120,4 @@ fn large_products(device: &Device) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn exercise(device: &Device, op: &OpEntry, dtypes: &[DType]) -> Result<()> {
-    dtypes.iter().try_for_each(|dtype| op.exercise(device, *dtype).map(|_| ()))
 }

@@ -12,6 +12,7 @@ mod bench;
 mod called;
 pub mod case;
 mod compare;
+mod differences;
 mod examine;
 mod inference;
 mod overwritten;
@@ -60,13 +61,6 @@ impl OpEntry {
     /// What the first case that fails says.
     pub fn suite(&self, device: &Device, dtype: DType) -> Result<usize> {
         check(&self.cases(dtype)?, device, Depth::Replayed)
-    }
-    /// Forward and backward of the same cases without looking at the results: what would be built and launched.
-    ///
-    /// # Errors
-    /// What the first case that fails says.
-    pub fn exercise(&self, device: &Device, dtype: DType) -> Result<usize> {
-        check(&self.cases(dtype)?, device, Depth::Launches)
     }
 }
 

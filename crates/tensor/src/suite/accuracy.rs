@@ -7,6 +7,7 @@ use super::sample::{Layouts, Sample};
 use crate::array::Array;
 use crate::ops::MultiOp;
 use crate::{DType, Device, Error, Result, Tensor, tape};
+use std::cell::OnceCell;
 
 /// Elements of all inputs together that a reference takes in a second or so.
 pub const MAX_REFERENCE_ELEMENTS: usize = 1 << 20;
@@ -156,7 +157,8 @@ pub(super) fn gradients_of<O: MultiOp<N, M>, const N: usize, const M: usize>(
 ) -> Result<Option<Gradients>> {
     let hosts: [Array; N] = std::array::from_fn(|i| sample.inputs[i].draw(seed * 16 + i as u64, dtype));
     let inputs = device_inputs(device, dtype, sample, &hosts, Layouts::Contiguous)?;
-    let (_, grads, dys) = forward_backward(sample, &inputs, seed)?;
+    let dys = OnceCell::new();
+    let (_, grads, dys) = forward_backward(sample, &inputs, seed, &dys)?;
     let got = grads.iter().flatten().map(Tensor::to_vec).collect::<Result<Vec<_>>>()?;
     let [dy] = &dys[..] else { return Ok(None) };
     Ok((!got.is_empty()).then(|| Gradients { inputs: hosts.into(), dy: dy.clone(), got }))
@@ -177,7 +179,8 @@ pub(super) fn gradients<O: MultiOp<N, M>, const N: usize, const M: usize>(
 ) -> Result<()> {
     let hosts: [Array; N] = std::array::from_fn(|i| sample.inputs[i].draw(seed * 16 + i as u64, dtype));
     let inputs = device_inputs(device, dtype, sample, &hosts, Layouts::Contiguous)?;
-    let (_, grads, dys) = forward_backward(sample, &inputs, seed)?;
+    let dys = OnceCell::new();
+    let (_, grads, dys) = forward_backward(sample, &inputs, seed, &dys)?;
     for (i, grad) in grads.iter().enumerate() {
         let Some(grad) = grad else { continue };
         let grad = grad.to_vec()?;
@@ -192,7 +195,7 @@ pub(super) fn gradients<O: MultiOp<N, M>, const N: usize, const M: usize>(
                 let mut moved = hosts.clone();
                 moved[i].data.iter_mut().enumerate().for_each(|(k, x)| *x += h * sign(k));
                 let ys = sample.op.reference(std::array::from_fn(|i| &moved[i]));
-                let pairs = ys.iter().zip(&dys).flat_map(|(y, dy)| y.data.iter().zip(&dy.data));
+                let pairs = ys.iter().zip(dys).flat_map(|(y, dy)| y.data.iter().zip(&dy.data));
                 pairs.map(|(a, b)| a * b).sum::<f64>()
             };
             let h = STEP / 10.0;

@@ -2,6 +2,7 @@
 
 use super::called;
 use super::compare::{compare, same_bits, upload_like};
+use super::differences;
 use super::overwritten;
 use super::sample::{Input, Layouts, Sample, Step};
 use crate::array::Array;
@@ -117,7 +118,10 @@ struct Prepared<O, const N: usize, const M: usize> {
     sample: Sample<O, N>,
     dtype: DType,
     seed: u64,
-    hosts: [Array; N],
+    /// The inputs. Of many cases only the shapes are asked for: drawing takes longer than all else that they need.
+    hosts: OnceCell<[Array; N]>,
+    /// Gradients of the results.
+    dys: OnceCell<[Array; M]>,
     expected: OnceCell<[Array; M]>,
     /// Gradients of the inputs, from the reference.
     numeric: RefCell<[Option<Rc<Array>>; N]>,
@@ -125,34 +129,39 @@ struct Prepared<O, const N: usize, const M: usize> {
 
 impl<O: MultiOp<N, M>, const N: usize, const M: usize> Prepared<O, N, M> {
     fn new(sample: Sample<O, N>, dtype: DType, seed: u64) -> Self {
-        let hosts = std::array::from_fn(|i| sample.inputs[i].draw(seed * 16 + i as u64, dtype));
         let numeric = RefCell::new([const { None }; N]);
-        Self { sample, dtype, seed, hosts, expected: OnceCell::new(), numeric }
+        let (hosts, dys, expected) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Self { sample, dtype, seed, hosts, dys, expected, numeric }
+    }
+
+    fn hosts(&self) -> &[Array; N] {
+        let draw = |i: usize| self.sample.inputs[i].draw(self.seed * 16 + i as u64, self.dtype);
+        self.hosts.get_or_init(|| std::array::from_fn(draw))
     }
 
     fn check(&self, device: &Device, layouts: Layouts, depth: Depth) -> Result<()> {
         let (sample, seed) = (&self.sample, self.seed);
-        let inputs = device_inputs(device, self.dtype, sample, &self.hosts, layouts)?;
-        let (ys, grads, dys) = forward_backward(sample, &inputs, seed)?;
+        let inputs = device_inputs(device, self.dtype, sample, self.hosts(), layouts)?;
+        let (ys, grads, dys) = forward_backward(sample, &inputs, seed, &self.dys)?;
         if depth == Depth::Launches {
             return Ok(());
         }
         let unit = sample.unit(self.dtype);
         let forward = |i: usize| if M == 1 { "forward".to_owned() } else { format!("forward, result {i}") };
-        let reference = || sample.op.reference(std::array::from_fn(|i| &self.hosts[i]));
+        let reference = || sample.op.reference(std::array::from_fn(|i| &self.hosts()[i]));
         for (i, (y, expected)) in ys.iter().zip(self.expected.get_or_init(reference)).enumerate() {
             compare(&forward(i), y, expected, (unit * sample.tolerance, sample.pointwise))?;
         }
         for (i, grad) in grads.iter().enumerate() {
             let Some(grad) = grad else { continue };
-            let numeric = self.gradient(i, &dys);
+            let numeric = self.gradient(i, dys);
             let allowed = (unit * sample.tolerance * 4.0, sample.pointwise);
             compare(&format!("gradient {i}"), grad, &numeric, allowed)?;
         }
         if depth == Depth::Values {
             return Ok(());
         }
-        let (again, grads_again, _) = forward_backward(sample, &inputs, seed)?;
+        let (again, grads_again, _) = forward_backward(sample, &inputs, seed, &self.dys)?;
         for (i, (y, again)) in ys.iter().zip(&again).enumerate() {
             same_bits(&forward(i), y, again)?;
         }
@@ -164,12 +173,12 @@ impl<O: MultiOp<N, M>, const N: usize, const M: usize> Prepared<O, N, M> {
         if depth == Depth::Repeated {
             return Ok(());
         }
-        replayed(sample, &inputs, &dys, (&ys, &grads))?;
+        replayed(sample, &inputs, dys, (&ys, &grads))?;
         if layouts != Layouts::Contiguous || self.dtype != DType::F32 {
             return Ok(());
         }
-        called::check(sample, &inputs, (&ys, &grads, &dys))?;
-        overwritten::check(sample, &inputs, &dys, &grads)
+        called::check(sample, &inputs, (&ys, &grads, dys))?;
+        overwritten::check(sample, &inputs, dys, &grads)
     }
 
     /// That of input `i`; `dys` are the same in every run.
@@ -177,7 +186,7 @@ impl<O: MultiOp<N, M>, const N: usize, const M: usize> Prepared<O, N, M> {
         if let Some(known) = &self.numeric.borrow()[i] {
             return Rc::clone(known);
         }
-        let made = Rc::new(central_differences(&self.sample, &self.hosts, i, dys));
+        let made = Rc::new(central_differences(&self.sample, self.hosts(), i, dys));
         self.numeric.borrow_mut()[i] = Some(Rc::clone(&made));
         made
     }
@@ -224,20 +233,22 @@ pub(super) fn device_inputs<O, const N: usize>(
 }
 
 /// Results, gradients of the inputs, and the gradients of the results they were made from.
-pub(super) type Run<const M: usize> = ([Tensor; M], Vec<Option<Tensor>>, [Array; M]);
+pub(super) type Run<'d, const M: usize> = ([Tensor; M], Vec<Option<Tensor>>, &'d [Array; M]);
 
-pub(super) fn forward_backward<O: MultiOp<N, M>, const N: usize, const M: usize>(
+/// `dys` are drawn in the first run.
+pub(super) fn forward_backward<'d, O: MultiOp<N, M>, const N: usize, const M: usize>(
     sample: &Sample<O, N>,
     inputs: &[Tensor],
     seed: u64,
-) -> Result<Run<M>> {
+    dys: &'d OnceCell<[Array; M]>,
+) -> Result<Run<'d, M>> {
     inputs.iter().for_each(|t| t.set_grad(None));
     let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
     let ys = sample.op.clone().apply(refs)?;
-    let dys: [Array; M] =
-        std::array::from_fn(|i| Input::normal(ys[i].dims()).draw(seed * 16 + 15 - i as u64, ys[i].dtype()));
+    let draw = |i: usize| Input::normal(ys[i].dims()).draw(seed * 16 + 15 - i as u64, ys[i].dtype());
+    let dys = dys.get_or_init(|| std::array::from_fn(draw));
     if ys.iter().any(Tensor::requires_grad) {
-        let placed = upload_like(&ys, &dys)?;
+        let placed = upload_like(&ys, dys)?;
         tape::backward_all(&ys.iter().zip(&placed).collect::<Vec<_>>())?;
     }
     Ok((ys.map(|y| y.detach()), inputs.iter().map(Tensor::grad).collect(), dys))
@@ -265,26 +276,16 @@ fn central_differences<O: MultiOp<N, M>, const N: usize, const M: usize>(
     i: usize,
     dys: &[Array; M],
 ) -> Array {
-    let mut hosts = hosts.clone();
-    let values = |hosts: &[Array; N]| sample.op.reference(std::array::from_fn(|i| &hosts[i]));
-    let mut out = Array::zeros(hosts[i].shape.clone());
-    for k in 0..out.data.len() {
-        let x = hosts[i].data[k];
-        let h = match sample.step {
-            Step::Least(least) => STEP * x.abs().max(least),
-            Step::Fixed(h) => h,
-        };
-        hosts[i].data[k] = x + h;
-        let up = values(&hosts);
-        hosts[i].data[k] = x - h;
-        let down = values(&hosts);
-        hosts[i].data[k] = x;
-        // Element by element: in a sum over all of them large ones would hide the differences of small ones.
-        let pairs = up.iter().zip(&down).flat_map(|(u, d)| u.data.iter().zip(&d.data));
-        let weights = dys.iter().flat_map(|dy| &dy.data);
-        let slopes =
-            pairs.zip(weights).map(|((u, d), dy)| if u == d { 0.0 } else { (u - d) / (2.0 * h) * dy });
-        out.data[k] = slopes.sum();
-    }
-    out
+    let step = |x: f64| match sample.step {
+        Step::Least(least) => STEP * x.abs().max(least),
+        Step::Fixed(h) => h,
+    };
+    let weights: Vec<f64> = dys.iter().flat_map(|dy| dy.data.iter().copied()).collect();
+    let values = |x: &Array| {
+        let given = std::array::from_fn(|k| if k == i { x } else { &hosts[k] });
+        let mut all = Vec::with_capacity(weights.len());
+        sample.op.reference(given).iter().for_each(|y| all.extend_from_slice(&y.data));
+        all
+    };
+    differences::gradient(&hosts[i], step, &weights, &values)
 }

@@ -305,16 +305,14 @@ impl Layouts {
             Self::Transposed => upload(&host.permute(&reverse))?.permute(&reverse),
             Self::Sliced => {
                 let larger: Vec<usize> = host.shape.dims().iter().map(|n| n + 3).collect();
-                let (larger, strides) = (Shape::from(larger), host.shape.strides());
-                let padded = Array::from_fn(larger.clone(), |i| {
-                    let at = crate::array::unravel(i, &larger);
-                    let inside = at.iter().zip(host.shape.dims()).all(|(a, n)| (1..=*n).contains(a));
-                    if inside {
-                        host.data[at.iter().zip(&strides).map(|(a, s)| (a - 1) * s).sum::<usize>()]
-                    } else {
-                        f64::NAN
-                    }
-                });
+                let larger = Shape::from(larger);
+                let (strides, width) = (larger.strides(), host.shape.dims().last().map_or(1, |n| *n));
+                let mut padded = Array::from_fn(larger, |_| f64::NAN);
+                for (row, values) in host.data.chunks(width.max(1)).enumerate() {
+                    let at = crate::array::unravel(row * width, &host.shape);
+                    let from = at.iter().zip(&strides).map(|(a, s)| (a + 1) * s).sum::<usize>();
+                    padded.data[from..from + width].copy_from_slice(values);
+                }
                 let mut tensor = upload(&padded)?;
                 for (axis, n) in host.shape.dims().iter().enumerate() {
                     tensor = tensor.slice(axis.cast_signed(), 1..n + 1)?;

@@ -7,7 +7,7 @@ use netcl_device::Settings;
 use netcl_nn::decoder::{DecoderConfig, Scaling, Sizes, Span};
 use netcl_nn::layers::Mode;
 use netcl_tensor::random::Generator;
-use netcl_tensor::suite::test_device;
+use netcl_tensor::suite::quickly_built;
 use netcl_tensor::{DType, Device, Tensor, no_grad};
 use std::collections::BTreeMap;
 
@@ -127,7 +127,7 @@ fn jobs() -> Vec<Job> {
 
 #[test]
 fn texts_of_a_batch_are_as_alone() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     for family in ["llama", "gpt2"] {
         let decoder = decoder(&device, family, 3, |_| {});
         let usage = as_alone(&decoder, &mut engine(&decoder, OPTIONS), &jobs());
@@ -145,7 +145,7 @@ fn the_simulated_device_batches_as_well() {
 /// While a run is read the next one is under way. A text that is sent away meanwhile, one that ends, and one that comes change nothing for the others.
 #[test]
 fn texts_go_on_behind_runs_that_are_not_read_yet() {
-    let decoder = llama(&test_device().unwrap());
+    let decoder = llama(&quickly_built().unwrap());
     let jobs: Vec<Job> = [(0, 24), (1, 11), (2, 22), (4, 26)].map(|(i, max)| job(i, 4 + i, max)).into();
     let mut engine = engine(&decoder, OPTIONS);
     let ids: Vec<RequestId> = jobs.iter().map(|job| engine.add(job.clone()).unwrap()).collect();
@@ -176,7 +176,7 @@ fn texts_go_on_behind_runs_that_are_not_read_yet() {
 /// Texts that wait for a place do not keep others from going on.
 #[test]
 fn runs_are_ahead_also_while_texts_wait() {
-    let decoder = llama(&test_device().unwrap());
+    let decoder = llama(&quickly_built().unwrap());
     let jobs: Vec<Job> = (0..7).map(|i| job(4 * i, 3 + i, 20 + i)).collect();
     let mut engine = engine(&decoder, EngineOptions { texts: 2, ..OPTIONS });
     let ids: Vec<RequestId> = jobs.iter().map(|job| engine.add(job.clone()).unwrap()).collect();
@@ -196,7 +196,7 @@ fn runs_are_ahead_also_while_texts_wait() {
 /// Short prompts are read together, up to a chunk of tokens; of longer ones each step has a chunk of one.
 #[test]
 fn a_step_reads_a_chunk_of_prompts() {
-    let decoder = llama(&test_device().unwrap());
+    let decoder = llama(&quickly_built().unwrap());
     for (chunk, length, read) in [(64, 5, 4), (64, 20, 3), (6, 5, 1), (16, 8, 2)] {
         let mut engine = engine(&decoder, EngineOptions { chunk, share: false, ..OPTIONS });
         let jobs: Vec<Job> = (0..4).map(|i| job(4 * i + 1, length, 8)).collect();
@@ -213,7 +213,7 @@ fn a_step_reads_a_chunk_of_prompts() {
 /// Texts of equal state go on in the same steps: as many as a single text has.
 #[test]
 fn texts_of_equal_state_share_each_step() {
-    let decoder = llama(&test_device().unwrap());
+    let decoder = llama(&quickly_built().unwrap());
     let mut steps = Vec::new();
     for texts in 1..=4 {
         let mut engine = engine(&decoder, EngineOptions { chunk: 64, share: false, ..OPTIONS });
@@ -242,7 +242,7 @@ fn texts_of_equal_state_share_each_step() {
 /// Where a step of one text takes far less time than one of several, texts take turns, and are as alone.
 #[test]
 fn texts_take_turns_where_that_is_faster() {
-    let decoder = llama(&test_device().unwrap());
+    let decoder = llama(&quickly_built().unwrap());
     let jobs: Vec<Job> = [(0, 24), (1, 26)].map(|(i, max)| job(i, 4 + i, max)).into();
     let mut engine = engine(&decoder, OPTIONS);
     let ids: Vec<RequestId> = jobs.iter().map(|job| engine.add(job.clone()).unwrap()).collect();
@@ -270,7 +270,7 @@ fn texts_take_turns_where_that_is_faster() {
 /// Beginnings are read once, also whole prompts, whose last page is copied for the token that is read again.
 #[test]
 fn texts_that_share_pages_are_as_texts_that_do_not() {
-    let decoder = llama(&test_device().unwrap());
+    let decoder = llama(&quickly_built().unwrap());
     let jobs = [job(0, 20, 9), job(0, 20, 9), job(3, 13, 6), job(0, 16, 7)];
     for share in [true, false] {
         let mut engine = engine(&decoder, EngineOptions { share, ..OPTIONS });
@@ -290,7 +290,7 @@ fn texts_that_share_pages_are_as_texts_that_do_not() {
 /// With too few pages texts are read again later, and nothing else happens to them.
 #[test]
 fn texts_whose_pages_were_taken_are_as_alone() {
-    let decoder = llama(&test_device().unwrap());
+    let decoder = llama(&quickly_built().unwrap());
     for share in [true, false] {
         // How many steps an engine takes at a time depends on what they take, and with it who is in whose way: one of the sizes is too small.
         let of = |tokens| {
@@ -304,7 +304,7 @@ fn texts_whose_pages_were_taken_are_as_alone() {
 
 #[test]
 fn what_does_not_fit_is_refused_or_ends() {
-    let decoder = llama(&test_device().unwrap());
+    let decoder = llama(&quickly_built().unwrap());
     let mut engine = engine(&decoder, EngineOptions { tokens: Some(16), queue: 2, ..OPTIONS });
     assert_eq!(engine.longest(), 16);
     let said = |engine: &mut Engine<'_>, job: Job| engine.add(job).unwrap_err().to_string();
@@ -357,7 +357,7 @@ fn what_does_not_fit_is_refused_or_ends() {
 /// Texts far longer than their window, in a cache that has not room for one of them.
 #[test]
 fn pages_behind_every_window_are_given_back() {
-    let decoder = decoder(&test_device().unwrap(), "mistral", 3, |config| {
+    let decoder = decoder(&quickly_built().unwrap(), "mistral", 3, |config| {
         config.kinds.iter_mut().for_each(|kind| kind.window = Some(7));
     });
     let mut engine = engine(&decoder, EngineOptions { tokens: Some(36), texts: 2, ..OPTIONS });
@@ -368,7 +368,7 @@ fn pages_behind_every_window_are_given_back() {
 
 #[test]
 fn a_cache_in_8_bits_continues_texts() {
-    let decoder = llama(&test_device().unwrap());
+    let decoder = llama(&quickly_built().unwrap());
     let mut engine = engine(&decoder, EngineOptions { cache: CacheType::Q8_0, ..OPTIONS });
     let ids: Vec<RequestId> = jobs().into_iter().map(|job| engine.add(job).unwrap()).collect();
     let heard = run(&mut engine);
@@ -379,7 +379,7 @@ fn a_cache_in_8_bits_continues_texts() {
 
 #[test]
 fn proposed_tokens_change_no_text() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let decoder = llama(&device);
     let other = super::tests::decoder(&device, "llama", 4, |_| {});
     for (speculation, all) in [
@@ -407,7 +407,7 @@ fn proposed_tokens_change_no_text() {
 /// Requests come and go at any time, with few pages: no page is lost, every text that ends is as alone, and one that was cancelled as far as it came.
 #[test]
 fn a_thousand_schedules_lose_no_page_and_change_no_text() {
-    let decoder = decoder(&test_device().unwrap(), "llama", 3, |config| config.layers = 1);
+    let decoder = decoder(&quickly_built().unwrap(), "llama", 3, |config| config.layers = 1);
     let kinds: Vec<Job> = (0..12).map(|i| job(i, 1 + 7 * i % 15, 1 + i % 5)).collect();
     let texts: Vec<Vec<u32>> = kinds.iter().map(|job| alone(&decoder, job)).collect();
     let options = EngineOptions { tokens: Some(24), texts: 4, queue: 5, ..OPTIONS };
@@ -464,7 +464,7 @@ fn a_thousand_schedules_lose_no_page_and_change_no_text() {
 /// A text whose frequencies change with its length is the same in a batch with shorter and longer ones, with its pages taken, and alone.
 #[test]
 fn rotary_angles_of_long_texts_are_their_own() {
-    let decoder = decoder(&test_device().unwrap(), "llama", 3, |config| {
+    let decoder = decoder(&quickly_built().unwrap(), "llama", 3, |config| {
         config.rotary.iter_mut().for_each(|set| {
             let pairs = set.dims / 2;
             set.scaling = Scaling::LongRope {
@@ -516,7 +516,7 @@ fn divided(whole: &Decoder, devices: [&Device; 2]) -> Decoder {
 /// Pages are of all devices together: texts that share, lose and copy them are the same, with proposed tokens too.
 #[test]
 fn layers_on_several_devices_change_no_text() {
-    let [a, b] = [0; 2].map(|_| test_device().unwrap());
+    let [a, b] = [0; 2].map(|_| quickly_built().unwrap());
     for family in ["llama", "gpt2", "gemma2", "mixtral"] {
         let whole = decoder(&a, family, 3, |_| {});
         let parts = divided(&whole, [&a, &b]);
@@ -536,7 +536,7 @@ fn layers_on_several_devices_change_no_text() {
 
 #[test]
 fn a_simulated_device_has_pages_of_its_layers() {
-    let here = test_device().unwrap();
+    let here = quickly_built().unwrap();
     let sim = Device::open("sim", &Settings::default()).unwrap();
     let whole = llama(&here);
     for devices in [[&sim, &here], [&here, &sim]] {

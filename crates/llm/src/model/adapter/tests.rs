@@ -7,7 +7,7 @@ use netcl_nn::checkpoint::{FileDtype, TensorData, read_tensors, write_tensors};
 use netcl_nn::layers::Mode;
 use netcl_nn::model::Model as _;
 use netcl_tensor::quant::{Activations, F32};
-use netcl_tensor::suite::test_device;
+use netcl_tensor::suite::quickly_built;
 use netcl_tensor::{DType, Device, Tensor, no_grad};
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ fn message<T>(result: Result<T>) -> String {
 /// Every kind of module and setting, against PEFT in float64: at once, and token by token through the cache and the captured step.
 #[test]
 fn logits_are_pefts() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     for name in CASES {
         let (model, adapter) = case(name);
         let ([batch, tokens], ids, expected) = ids_of(name);
@@ -105,7 +105,7 @@ fn logits_are_pefts() {
 /// embedding alone, and with biases that the model had not.
 #[test]
 fn beside_blocks_is_as_merged() {
-    let (device, dir) = (test_device().unwrap(), tempfile::tempdir().unwrap());
+    let (device, dir) = (quickly_built().unwrap(), tempfile::tempdir().unwrap());
     for name in
         ["llama", "llama_biases", "qwen2", "qwen2_embedding", "qwen2_saved", "mixtral", "gemma2", "phi3"]
     {
@@ -142,7 +142,7 @@ fn beside_blocks_is_as_merged() {
 /// With layers on two devices an adapter changes what it changes on one, dense and beside blocks, a tied embedding's copy too.
 #[test]
 fn layers_on_several_devices_have_their_changes() {
-    let (devices, dir) = ([0; 2].map(|_| test_device().unwrap()), tempfile::tempdir().unwrap());
+    let (devices, dir) = ([0; 2].map(|_| quickly_built().unwrap()), tempfile::tempdir().unwrap());
     let options =
         Options { dtype: Some(DType::F32), activations: Some(Activations::Float), ..Options::default() };
     let same = |name: &str, model: &Path, adapter: PathBuf| {
@@ -212,7 +212,7 @@ fn quantised(model: &Path, adapters: &[(PathBuf, f32)], to: &Path, target: Targe
 /// What is written with an adapter is what is computed with it, from and to both layouts.
 #[test]
 fn what_is_written_has_the_changes() {
-    let (device, dir) = (test_device().unwrap(), tempfile::tempdir().unwrap());
+    let (device, dir) = (quickly_built().unwrap(), tempfile::tempdir().unwrap());
     for name in CASES {
         let (model, adapter) = case(name);
         let ([batch, tokens], ids, expected) = ids_of(name);
@@ -288,7 +288,7 @@ fn packed(model: &Path, adapter: &Path, to: &Path) {
 
 #[test]
 fn gguf_adapters_are_as_pefts() {
-    let (device, dir) = (test_device().unwrap(), tempfile::tempdir().unwrap());
+    let (device, dir) = (quickly_built().unwrap(), tempfile::tempdir().unwrap());
     for name in ["mixtral", "qwen3_moe", "phi3", "qwen2_embedding", "gpt2", "llama_biases", "gpt_neox"] {
         let (model, adapter) = case(name);
         let adapter = without_base(&adapter, dir.path());
@@ -308,7 +308,7 @@ fn gguf_adapters_are_as_pefts() {
 
 #[test]
 fn adapters_add_and_have_factors() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let (model, adapter) = case("llama");
     let other = goldens("lora", "llama_root");
     let (dims, ids, expected) = ids_of("llama");
@@ -352,7 +352,7 @@ fn adapters_are_described() {
 
 /// Changes an adapter, loads it, and looks for words in the error.
 fn refused(change: &dyn Fn(&Path), parts: &[&str]) {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let (model, adapter) = case("llama_root");
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("wrong");
@@ -424,7 +424,7 @@ fn fields_that_are_wrong_are_named() {
 
 #[test]
 fn gguf_adapters_that_do_not_fit_are_named() {
-    let (device, dir) = (test_device().unwrap(), tempfile::tempdir().unwrap());
+    let (device, dir) = (quickly_built().unwrap(), tempfile::tempdir().unwrap());
     let (model, adapter) = case("llama_root");
     let path = dir.path().join("a.gguf");
     packed(&model, &adapter, &path);
@@ -540,7 +540,7 @@ fn stacked(dir: &Path, alpha: f32, parts: [(Vec<usize>, Vec<f32>); 2]) -> PathBu
 /// Adapters of single experts, by PEFT's names and stacked in GGUF files, against weights that were merged here.
 #[test]
 fn experts_take_adapters() {
-    let (device, dir) = (test_device().unwrap(), tempfile::tempdir().unwrap());
+    let (device, dir) = (quickly_built().unwrap(), tempfile::tempdir().unwrap());
     let model = goldens("decoder", "mixtral");
     let [merged, peft, packed] = of_experts(&model, dir.path());
     let ([batch, tokens], ids, _) = ids_of("mixtral");
