@@ -33,7 +33,7 @@ impl Bit {
         out
     }
     fn of(self, element: usize) -> u64 {
-        (element / self.stride % self.size >> self.bit & 1) as u64
+        ((element / self.stride % self.size) >> self.bit & 1) as u64
     }
 }
 
