@@ -8,7 +8,7 @@ use netcl::nn::generate::{Generation, Sampling};
 use netcl::nn::layers::Mode;
 use netcl::nn::model::Model;
 use netcl::prelude::*;
-use netcl::tensor::suite::test_device;
+use netcl::tensor::suite::quickly_built;
 use std::path::{Path, PathBuf};
 
 fn folder(name: &str) -> PathBuf {
@@ -42,7 +42,7 @@ fn difference(got: &[f32], expected: &[f32]) -> f32 {
 
 /// One family: the bound is 1e-4 for all of it.
 fn agrees(name: &str) {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let expected = read_tensors(&folder(name).join("expected.safetensors")).unwrap();
     let get =
         |key: &str| expected.iter().find(|t| t.name == key).unwrap_or_else(|| panic!("{name} has no {key}"));
@@ -200,7 +200,7 @@ fn a_configuration_is_taken_whole_or_refused() {
 
 #[test]
 fn weights_that_do_not_fit_are_named_and_change_nothing() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let decoder = open(&device, "qwen2");
     let before = decoder.tensors().unwrap();
     let error = |tensors: &[TensorData]| decoder.load_tensors(tensors).unwrap_err().to_string();
@@ -226,7 +226,7 @@ fn weights_that_do_not_fit_are_named_and_change_nothing() {
 /// `model.double().save_pretrained(…)` of `transformers` writes such a folder.
 #[test]
 fn a_folder_in_f64_is_opened_as_f32() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     for name in ["gpt2", "llama"] {
         let dir = tempfile::tempdir().unwrap();
         let mut config = json(name);
@@ -292,7 +292,7 @@ fn a_trained_llama_gives_its_reference_text() {
         println!("skipped: no {}", data.display());
         return;
     }
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let decoder = Decoder::open(&device, &data.join("models/stories260K/hf"), None).unwrap();
     let refs = data.join("refs/stories260K");
     let runs = std::fs::read_to_string(refs.join("f32.json")).unwrap();
@@ -315,7 +315,7 @@ fn a_trained_llama_gives_its_reference_text() {
 /// The cache grows while a text does. A text that outgrows the context is read again from its last half on.
 #[test]
 fn a_text_outgrows_the_context() {
-    let device = test_device().unwrap();
+    let device = quickly_built().unwrap();
     let decoder = open(&device, "llama3");
     let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
     let made: Vec<u32> =

@@ -75,7 +75,7 @@ fn opened(settings: &Settings) -> Result<Device> {
 }
 
 /// The test device, whose programs a processor's compiler does not optimise: PoCL takes four times as long to build a program as
-/// without, and tests build hundreds that run for milliseconds. `netcl doctor` and the tests of other crates build as users do.
+/// without, and tests build hundreds that run for milliseconds. `netcl doctor` and the tests that train for many steps build as users do.
 pub fn quickly_built() -> Result<Device> {
     let mut settings = Settings::from_env();
     let device = opened(&settings)?;
