@@ -72,7 +72,7 @@ fn read(variable: &dyn Fn(&str) -> Option<String>, complain: &dyn Fn(&str)) -> S
     }
 }
 
-/// Default devices in order: four real GPUs, and `teaching`, an invented one with round figures.
+/// Default devices in order: five real GPUs, and `teaching`, an invented one with round figures.
 const DEFAULT: [&str; 6] = ["h200", "h100", "rx7900xtx", "arc-a770", "adreno-750", "teaching"];
 
 fn profile(name: &str) -> Result<Profile, String> {
