@@ -40,26 +40,26 @@ demo: build
 	$(NETCL) train --preset demo
 
 build:
-	$(CARGO) build --release --package netcl-cli
+	$(CARGO) build --locked --release --package netcl-cli
 
 test:
 	tools/opencl.sh
 	@if $(CARGO) nextest --version >/dev/null 2>&1; \
-	  then $(CARGO) nextest run --workspace --no-fail-fast; \
-	  else $(CARGO) test --workspace --no-fail-fast --lib --bins --tests --examples; fi
-	$(CARGO) test --workspace --doc
+	  then $(CARGO) nextest run --locked --workspace --no-fail-fast; \
+	  else $(CARGO) test --locked --workspace --no-fail-fast --lib --bins --tests --examples; fi
+	$(CARGO) test --locked --workspace --doc
 
 check:
 	git ls-files -z "*.rs" | xargs -0 rustfmt --edition 2024 --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) test --workspace --test layering --test docs
-	$(CARGO) check --package netcl --no-default-features
-	$(CARGO) test --package netcl-device --no-default-features --lib
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) test --locked --workspace --test layering --test docs
+	$(CARGO) check --locked --package netcl --no-default-features
+	$(CARGO) test --locked --package netcl-device --no-default-features --lib
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \
 	  else echo "make deny: skipped, cargo-deny is not installed (cargo install cargo-deny --locked)"; fi
 
 deny:
-	$(CARGO) deny --all-features check
+	$(CARGO) deny --all-features --locked check
 
 bench: build
 	$(NETCL) bench gemm --peer $(PEER)
@@ -75,58 +75,58 @@ compile-check:
 	tools/compile_check.sh
 
 intel:
-	tools/intel.sh $(CARGO) nextest run --package netcl-tensor --package netcl-nn
+	tools/intel.sh $(CARGO) nextest run --locked --package netcl-tensor --package netcl-nn
 
 large:
 	CL_CONFIG_CPU_FORCE_GLOBAL_MEM_SIZE=20GB CL_CONFIG_CPU_FORCE_MAX_MEM_ALLOC_SIZE=8GB tools/intel.sh \
-		$(CARGO) test --package netcl-tensor --test large -- --ignored --nocapture
-	NETCL_SIM_MEMORY=19500000000 NETCL_TEST_DEVICE=sim:h200 $(CARGO) test --package netcl-tensor --test large -- --ignored --nocapture
+		$(CARGO) test --locked --package netcl-tensor --test large -- --ignored --nocapture
+	NETCL_SIM_MEMORY=19500000000 NETCL_TEST_DEVICE=sim:h200 $(CARGO) test --locked --package netcl-tensor --test large -- --ignored --nocapture
 
 kills:
-	$(CARGO) test --package netcl-cli --test mpi_faults -- --ignored --nocapture
+	$(CARGO) test --locked --package netcl-cli --test mpi_faults -- --ignored --nocapture
 
 step-times:
-	$(CARGO) test --package netcl --test parallel -- --ignored --nocapture
+	$(CARGO) test --locked --package netcl --test parallel -- --ignored --nocapture
 
 collectives: build
-	$(CARGO) test --release --package netcl-dist --test collectives -- --ignored --nocapture
+	$(CARGO) test --locked --release --package netcl-dist --test collectives -- --ignored --nocapture
 	for launcher in mpirun.openmpi mpirun.mpich; do \
 	  $$launcher -n 2 $(NETCL) doctor --mpi --in-a-row 10000 --vector 4294967316 || exit 1; done
 
 sim:
-	NETCL_TEST_DEVICE=sim NETCL_SIM_CHECK=all $(CARGO) test --package netcl-tensor --package netcl-nn --lib --tests
+	NETCL_TEST_DEVICE=sim NETCL_SIM_CHECK=all $(CARGO) test --locked --package netcl-tensor --package netcl-nn --lib --tests
 
 mnist:
-	$(CARGO) test --release --package netcl-cli --test images -- --ignored --nocapture
+	$(CARGO) test --locked --release --package netcl-cli --test images -- --ignored --nocapture
 
 candidates:
-	$(CARGO) test --package netcl-tensor --test variants -- --ignored --nocapture
+	$(CARGO) test --locked --package netcl-tensor --test variants -- --ignored --nocapture
 
 sim-speed:
-	$(CARGO) run --release --package aethercl --example speed -- peer
+	$(CARGO) run --locked --release --package aethercl --example speed -- peer
 
 differential:
-	NETCL_DIFFERENTIAL=10000 $(CARGO) test --release --package netcl-device --test differential -- --nocapture
-	NETCL_DIFFERENTIAL=10000 tools/intel.sh $(CARGO) test --release --package netcl-device --test differential -- --nocapture
+	NETCL_DIFFERENTIAL=10000 $(CARGO) test --locked --release --package netcl-device --test differential -- --nocapture
+	NETCL_DIFFERENTIAL=10000 tools/intel.sh $(CARGO) test --locked --release --package netcl-device --test differential -- --nocapture
 
 # 5000 random trees as generated kernels, on PoCL (half each in two processes), Intel's runtime (one process after the other, because it keeps
 # memory of every program) and the simulated GPU.
-TREES = NETCL_TEST_TREES=2502 $(CARGO) test --release --package netcl-tensor --lib five_thousand -- --ignored --nocapture
+TREES = NETCL_TEST_TREES=2502 $(CARGO) test --locked --release --package netcl-tensor --lib five_thousand -- --ignored --nocapture
 trees:
-	$(CARGO) test --release --package netcl-tensor --lib --no-run
+	$(CARGO) test --locked --release --package netcl-tensor --lib --no-run
 	NETCL_TEST_SEED=209 $(TREES) & NETCL_TEST_SEED=0 $(TREES) && wait $$!
-	NETCL_TEST_DEVICE=sim $(CARGO) test --release --package netcl-tensor --lib five_thousand -- --ignored --nocapture
+	NETCL_TEST_DEVICE=sim $(CARGO) test --locked --release --package netcl-tensor --lib five_thousand -- --ignored --nocapture
 	for seed in 0 42 84 126 168 210 252 294 336 378; do \
-	  NETCL_TEST_TREES=504 NETCL_TEST_SEED=$$seed tools/intel.sh $(CARGO) test --release --package netcl-tensor --lib five_thousand -- --ignored --nocapture \
+	  NETCL_TEST_TREES=504 NETCL_TEST_SEED=$$seed tools/intel.sh $(CARGO) test --locked --release --package netcl-tensor --lib five_thousand -- --ignored --nocapture \
 	    || exit 1; done
 
 fuzz:
-	AETHERCL_FUZZ_SECONDS=$(SECONDS) $(CARGO) test --release --package aethercl --test fuzz -- --ignored --nocapture
-	$(CARGO) test --release --package netcl-llm --test fuzz --no-run
-	ulimit -v 6000000; NETCL_FUZZ_SECONDS=$(SECONDS) $(CARGO) test --release --package netcl-llm --test fuzz -- --ignored --nocapture
+	AETHERCL_FUZZ_SECONDS=$(SECONDS) $(CARGO) test --locked --release --package aethercl --test fuzz -- --ignored --nocapture
+	$(CARGO) test --locked --release --package netcl-llm --test fuzz --no-run
+	ulimit -v 6000000; NETCL_FUZZ_SECONDS=$(SECONDS) $(CARGO) test --locked --release --package netcl-llm --test fuzz -- --ignored --nocapture
 
 peers:
-	$(CARGO) test --package netcl-llm --lib -- --nocapture peer_tests the_python_package
+	$(CARGO) test --locked --package netcl-llm --lib -- --nocapture peer_tests the_python_package
 
 serve-check: build
 	CHROMIUM="$(CHROMIUM)" tools/serve_check.sh $(NETCL) $(MODEL)
@@ -142,10 +142,10 @@ array-api:
 	tools/array_api.sh
 
 mutants:
-	$(CARGO) test --package netcl-tensor --test mutants -- --nocapture
+	$(CARGO) test --locked --package netcl-tensor --test mutants -- --nocapture
 
 aethercl:
-	$(CARGO) build --release --package aethercl-icd
+	$(CARGO) build --locked --release --package aethercl-icd
 	mkdir -p target/aethercl
 	cp target/release/libaethercl_icd.so target/aethercl/libaethercl.so
 	cp target/release/aethercl target/aethercl/aethercl

@@ -3,6 +3,8 @@
 
 #[path = "layering/circles.rs"]
 mod circles;
+#[path = "layering/dependencies.rs"]
+mod dependencies;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -13,8 +13,8 @@ mkdir -p "$prefix"/{include,lib/pkgconfig,lib/cmake/netcl,bin}
 
 built=${BUILT:-target/release}
 if [ -z "${BUILT:-}" ]; then
-  NETCL_WRITE_HEADER=1 $cargo test --quiet --package netcl-capi --test header
-  $cargo rustc --release --package netcl-capi --lib --crate-type cdylib,staticlib
+  NETCL_WRITE_HEADER=1 $cargo test --locked --quiet --package netcl-capi --test header
+  $cargo rustc --locked --release --package netcl-capi --lib --crate-type cdylib,staticlib
 fi
 cp capi/include/netcl.h "$prefix/include/"
 cp "$built/libnetcl_c.so" "$prefix/lib/libnetcl.so.0"

@@ -63,7 +63,7 @@ trap 'rm -rf "$work"' EXIT
 sources=${1:-$work/sources}
 if [ $# -eq 0 ]; then
   mkdir -p "$sources"
-  netcl=${NETCL:-"cargo run --quiet --package netcl-cli --"}
+  netcl=${NETCL:-"cargo run --locked --quiet --package netcl-cli --"}
   for kind in cpu gpu; do
     # shellcheck disable=SC2086
     $netcl kernels --dump "$sources/$kind" --profile $kind --limit "${LIMIT:-24}" >> "$work/dump.log" 2>&1

@@ -36,7 +36,7 @@ export NETCL_CACHE_DIR=$work/cache NETCL_NO_CACHE=1
 
 for package in ${PACKAGES:-netcl-tensor}; do
   # TEST_BINARY: tests that were built elsewhere.
-  binary=${TEST_BINARY:-$(cargo test --package "$package" --lib --no-run --message-format=json 2>"$work/build.log" |
+  binary=${TEST_BINARY:-$(cargo test --locked --package "$package" --lib --no-run --message-format=json 2>"$work/build.log" |
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)}
   [ -x "$binary" ] || { cat "$work/build.log" >&2; echo "sanitize: the tests of $package did not build" >&2; exit 1; }
   "$binary" --list --format terse 2>/dev/null | sed -n "s|: test$| $binary|p"

@@ -183,6 +183,11 @@ impl Context {
 
     /// Opens the device called `name`.
     pub fn open_device(&self, name: &str) -> Result<Device> {
+        self.open_device_with(name, MatmulPrecision::default())
+    }
+
+    /// Opens a device that starts no other process: for the processes that others start.
+    pub fn open_device_alone(&self, name: &str) -> Result<Device> {
         Device::open(name, &self.settings)
     }
 
@@ -203,19 +208,17 @@ impl Context {
         names.into_iter().map(|name| self.open_device_with(name, matmul_precision)).collect()
     }
 
-    /// The same for a job that compiles many kernels: this program, started again, helps.
-    pub fn open_device_with_builders(&self, name: &str, matmul_precision: MatmulPrecision) -> Result<Device> {
+    /// The same with a precision for products of f32.
+    ///
+    /// This program, started again, builds kernels for it: several at once for a job that compiles many, and first of all on a driver whose
+    /// compiler may end the process that calls it.
+    pub fn open_device_with(&self, name: &str, matmul_precision: MatmulPrecision) -> Result<Device> {
         let builders = std::env::current_exe().ok().map(|program| Builders {
             program,
             arguments: vec!["build-kernels".into(), "--device".into()],
             most: std::thread::available_parallelism().map_or(1, usize::from).min(BUILDERS),
         });
         Device::open(name, &Settings { matmul_precision, builders, ..self.settings.clone() })
-    }
-
-    /// The same with a precision for products of f32.
-    pub fn open_device_with(&self, name: &str, matmul_precision: MatmulPrecision) -> Result<Device> {
-        Device::open(name, &Settings { matmul_precision, ..self.settings.clone() })
     }
 
     /// Whether a signal asked to stop.

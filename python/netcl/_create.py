@@ -159,15 +159,13 @@ def randn(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: boo
 
 
 def randint(low: int, high: int, shape: Shape, dtype: Any = None, device: Any = None, generator: Optional[Generator] = None) -> Tensor:
-    """Integers from ``low`` up to ``high`` without it."""
+    """Integers from ``low`` up to ``high`` without it, all equally likely."""
     if high <= low:
         raise ValueError(f"randint: from {low} to {high}, expected a range with a number in it")
-    made = (generator or default_generator).uniform(shape, 0.0, 1.0, None, device)
-    import struct
-
-    span = high - low
-    values = [low + min(span - 1, int(v * span)) for v in struct.unpack(f"<{made.size}f", made._bytes())]
     stored = int32 if dtype is None else to_dtype(dtype)
-    code = "I" if stored.name == "uint32" else "i"
-    drawn = from_bytes(struct.pack(f"<{len(values)}{code}", *values), made.shape, "uint32" if code == "I" else "int32", device)
-    return drawn if not isinstance(stored, DType) or stored.name in ("int32", "uint32") else drawn._to(dtype=stored)
+    name = "uint32" if stored.name == "uint32" else "int32"
+    least, most = (0, 2**32) if name == "uint32" else (-(2**31), 2**31)
+    if low < least or high > most:
+        raise ValueError(f"randint: from {low} to {high}, expected a range within {least} to {most}, that of {name}")
+    drawn = (generator or default_generator).integers(shape, low, high, name == "uint32", device)
+    return drawn if stored.name == name else drawn._to(dtype=stored)

@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from ._netcl import Captured, Device, Tensor, uninitialised
 from ._state import state
+from .autograd import is_grad_enabled
 from .errors import FormatError
 
 
@@ -34,12 +35,23 @@ class Graph:
         places = iter(self.inputs)
         arguments = [next(places) if isinstance(a, Tensor) else a for a in examples]
         self.optimizers: List[Any] = []
+        # Modules that the function calls, those within them, and whether each was training.
+        self.modules: Dict[int, Tuple[Any, bool]] = {}
         self.first = function(*arguments)
         state.capturing.append(self)
         try:
             self._captured, self.results = Captured.capture(self.device, lambda: function(*arguments))
         finally:
             state.capturing.pop()
+
+    def note_module(self, module: Any) -> None:
+        """Remembers the mode of a module that is called during the capture."""
+        if id(module) not in self.modules:
+            self.modules.update((id(m), (m, m.training)) for m in module.modules())
+
+    def modes_are_current(self) -> bool:
+        """Whether the modules that the function called are training, or not, as they were when it was captured."""
+        return all(module.training == training for module, training in self.modules.values())
 
     def _copy(self, tensors: Sequence[Tensor]) -> None:
         for place, t in zip(self.inputs, tensors):
@@ -71,21 +83,28 @@ class Graph:
 
 def compile(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as graphs: one for each combination of shapes, dtypes and other arguments. ``Graph`` says what that asks of it; the first call runs it
-    and captures it, later ones replay. Parameters of a model may be overwritten in between, but not exchanged for others.
+    and captures it, later ones replay. Parameters of a model may be overwritten in between, but not exchanged for others. Another graph is made where a module that
+    the function calls has changed between ``train()`` and ``eval()``, under ``no_grad``, and for an argument of another type: ``2``, ``2.0`` and ``True`` differ.
     """
-    graphs: Dict[Any, Graph] = {}
+    graphs: Dict[Any, List[Graph]] = {}
+
+    def form(a: Any) -> Any:
+        if isinstance(a, Tensor):
+            return (tuple(a.shape), a.dtype.name, a.device.name)
+        if isinstance(a, (tuple, list)):
+            return (type(a), tuple(form(v) for v in a))
+        # 0.0 and -0.0 are equal, and a NaN is not equal to itself.
+        return (type(a), repr(a) if isinstance(a, (float, complex)) else a)
 
     @functools.wraps(function)
     def compiled(*args: Any) -> Any:
-        def form(a: Any) -> Any:
-            return (tuple(a.shape), a.dtype.name, a.device.name) if isinstance(a, Tensor) else a
-
-        key = tuple(form(a) for a in args)
-        graph = graphs.get(key)
-        if graph is not None:
-            return graph(*args)
-        graphs[key] = Graph(function, *args)
-        return graphs[key].first
+        alike = graphs.setdefault((is_grad_enabled(), form(args)), [])
+        for graph in alike:
+            if graph.modes_are_current():
+                return graph(*args)
+        graph = Graph(function, *args)
+        alike.append(graph)
+        return graph.first
 
     compiled.graphs = graphs  # type: ignore[attr-defined]
     return compiled

@@ -122,6 +122,32 @@ impl PyGenerator {
         });
         made.map(PyTensor::from)
     }
+    /// Integers from `low` up to `high` without it, as int32, or as uint32.
+    #[pyo3(signature = (shape, low, high, unsigned=false, device=None))]
+    fn integers(
+        &mut self,
+        py: Python<'_>,
+        shape: Sizes,
+        low: i64,
+        high: i64,
+        unsigned: bool,
+        device: Option<DeviceLike>,
+    ) -> PyResult<PyTensor> {
+        let (place, from) = (Place::new(device, None), &mut self.0);
+        let made = run(py, move || {
+            let (device, _) = place.open()?;
+            let drawn = from.integers(shape.0.iter().product(), low, high);
+            match unsigned {
+                true => {
+                    Tensor::from_u32(&device, shape.0, &drawn.iter().map(|v| *v as u32).collect::<Vec<_>>())
+                }
+                false => {
+                    Tensor::from_i32(&device, shape.0, &drawn.iter().map(|v| *v as i32).collect::<Vec<_>>())
+                }
+            }
+        });
+        made.map(PyTensor::from)
+    }
     /// Normal.
     #[pyo3(signature = (shape, mean=0.0, std=1.0, dtype=None, device=None))]
     fn normal(

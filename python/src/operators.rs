@@ -7,6 +7,7 @@ use crate::edge::run;
 use crate::tensor::PyTensor;
 use netcl::prelude::{DType, Error, Result, Shape, Tensor};
 use netcl::tensor::ops::map::{Number, map_typed};
+use netcl::tensor::tape;
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyBool, PyFloat, PyInt};
@@ -181,6 +182,20 @@ fn floats(expression: &str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     map_typed(expression, &[a, b], &[], &a.shape().broadcast(b.shape(), "operator")?, a.dtype())
 }
 
+/// What is left of a quotient rounded down. The gradient of a is 1 and that of b the negated rounded quotient, as where it does not jump.
+fn remainder(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let y = floats("float_mod(x0, x1)", a, b)?;
+    let (x, divisor) = (a.detach(), b.detach());
+    let backward = move |dys: &[Option<Tensor>]| {
+        let Some(dy) = dys.first().and_then(Option::as_ref) else { return Ok(vec![None, None]) };
+        let whole = floats("float_floor_div(x0, x1)", &x, &divisor)?;
+        let of_divisor = dy.mul(&whole)?.neg()?.sum_to(divisor.shape())?;
+        Ok(vec![Some(dy.sum_to(x.shape())?), Some(of_divisor)])
+    };
+    let made = tape::function("remainder", &[a, b], vec![y], backward)?;
+    made.into_iter().next().ok_or_else(|| Error::internal("remainder: no result"))
+}
+
 fn no_floats(a: &Tensor, _: &Tensor) -> Result<Tensor> {
     Err(Error::dtype(format!("bits of {}, expected integers or masks", a.dtype())))
 }
@@ -207,8 +222,8 @@ const FLOOR_DIV: Operator = Operator {
     integers: Integers::Same("floor_div(A, B)"),
 };
 const MOD: Operator = Operator {
-    floats: |a, b| floats("float_mod(x0, x1)", a, b),
-    scalar: |x, s| floats("float_mod(x0, x1)", x, &like(x, s)?),
+    floats: remainder,
+    scalar: |x, s| remainder(x, &like(x, s)?),
     integers: Integers::Same("floor_mod(A, B)"),
 };
 const POW: Operator =

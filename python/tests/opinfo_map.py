@@ -160,7 +160,7 @@ def nll_loss(x, target, weight=None, ignore_index=-100, reduction="mean"):
     need(weight is None, "weights of the classes")
     need(x.ndim > 1, "no batch")
     need(ignore_index == -100, "an ignored class")
-    return ops.nll_loss(classes_last(x), target, reduction)
+    return ops.nll_loss(classes_last(x), target, ignore_index, reduction)
 
 
 def linear_cross_entropy(x, matrix, target, bias=None, **options):

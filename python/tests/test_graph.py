@@ -54,6 +54,35 @@ def test_a_graph_for_each_form():
     assert f(x, 3.0)[0].tolist() == [4, 4]
 
 
+def test_train_and_eval_are_two_graphs():
+    nc.manual_seed(1)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    run = nc.compile(lambda x: model(x))
+    x = nc.ones(64, 4)
+    model.eval()
+    expected = model(x).tolist()
+    assert run(x).tolist() == expected == run(x).tolist()
+    model.train()
+    assert any(v == 0 for row in run(x).tolist() for v in row), "dropout is on"
+    model.eval()
+    assert run(x).tolist() == expected
+    model[1].train()
+    assert run(x).tolist() != expected, "a module within the one that is called"
+
+
+def test_equal_numbers_of_other_types_are_other_arguments():
+    seen = []
+
+    @nc.compile
+    def f(x, factor):
+        seen.append(factor)
+        return x * factor if isinstance(factor, float) else x + 1
+
+    x = nc.tensor([3.0])
+    assert [f(x, v).item() for v in (2, 2.0, True, 0.0, -0.0)] == [4, 6, 4, 0, 0]
+    assert len(seen) == 10
+
+
 def test_a_graph_by_hand():
     x = nc.tensor([1.0, 2.0])
     graph = nc.Graph(lambda x: x.square().exp(), x)

@@ -13,5 +13,5 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<()> {
-    ahead::serve(&context.open_device(&args.device)?)
+    ahead::serve(&context.open_device_alone(&args.device)?)
 }

@@ -177,7 +177,7 @@ fn constants(
         return Ok((machine, Compute::Flops(flops), "FLOP/s as given".into()));
     }
     if args.measure {
-        let device = context.open_device_with_builders(&args.device, config.matmul_precision)?;
+        let device = context.open_device_with(&args.device, config.matmul_precision)?;
         let step = bench::step_seconds(&device, model, config)?;
         let link = Link { delay: Duration::ZERO, bytes_per_s: 1.0 };
         let update =

@@ -445,7 +445,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         return done;
     }
     let config = TrainConfig { device: args.devices.first().unwrap_or(&config.device).clone(), ..config };
-    let device = context.open_device_with_builders(&config.device, config.matmul_precision)?;
+    let device = context.open_device_with(&config.device, config.matmul_precision)?;
     let config = for_simulated(args, config, &device)?;
     if args.dry_run {
         return plan::show(&config, &device, context, args.json);

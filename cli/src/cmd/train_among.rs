@@ -208,7 +208,7 @@ fn start(
     if let Some(shares) = &args.shares {
         shares.check(group.size() / config.pipeline.max(1))?;
     }
-    let device = context.open_device_with_builders(name, config.matmul_precision);
+    let device = context.open_device_with(name, config.matmul_precision);
     let device = group.all_succeed(device)?;
     let (claim, path) = group.all_succeed(folder((args.resume, args.out), &config.preset, group, context))?;
     let path = all_have(group, &path)?;

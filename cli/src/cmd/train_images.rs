@@ -154,7 +154,7 @@ pub fn run(request: &Request<'_>, context: &Context) -> Result<()> {
     let config = ClassifierConfig { device, ..config };
     let images = Dataset::read(Path::new(&config.data), config.test_part)?;
     tell_images(&config, &images);
-    let device = context.open_device_with_builders(&config.device, MatmulPrecision::default())?;
+    let device = context.open_device_with(&config.device, MatmulPrecision::default())?;
     tell_plan(&config, &device.capabilities().id);
     if request.dry_run {
         return planned(&device, &config, &images, request.json);
@@ -287,7 +287,7 @@ fn begin(
     ])?;
     request.shares.map_or(Ok(()), |shares| shares.check(group.size()))?;
     let images = group.all_succeed(Dataset::read(Path::new(&config.data), config.test_part))?;
-    let device = group.all_succeed(context.open_device_with_builders(name, MatmulPrecision::default()))?;
+    let device = group.all_succeed(context.open_device_with(name, MatmulPrecision::default()))?;
     let ids = group.all_gather_bytes(device.capabilities().id.as_bytes())?;
     if group.leads() {
         tell_images(config, &images);

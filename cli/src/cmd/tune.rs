@@ -58,7 +58,7 @@ const TOLERANCE: f32 = 1e-4;
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     args.export.as_deref().map_or(Ok(()), check_writable)?;
     let device = match args.model {
-        true => context.open_device_with_builders(&args.device, MatmulPrecision::default())?,
+        true => context.open_device_with(&args.device, MatmulPrecision::default())?,
         false => context.open_device(&args.device)?,
     };
     if args.list {

@@ -1,16 +1,17 @@
 //! The table of handles: which objects the program has, and their reference counts.
 //!
 //! A handle is the address of a few bytes that begin with the dispatch table, as `cl_khr_icd` asks. It is never followed here: every call
-//! looks its handles up, so one that was released, or never was one, is an error code. An object lives while the program holds it or
+//! looks its handles up, so one that was released, or never was one, is an error code. An ICD loader does follow a handle, before this driver is
+//! called: the bytes of a released handle stay readable until many others have been released. An object lives while the program holds it or
 //! another object needs it, and its handle is valid as long as that.
 
 use crate::cl;
 use crate::cl::{Code, Result};
 use crate::raw::Handle;
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 /// Address of the dispatch table that every handle points to.
 static DISPATCH: AtomicUsize = AtomicUsize::new(0);
@@ -28,7 +29,12 @@ struct Face {
 
 /// The handle of an object. Dropping it removes the handle from the table.
 #[derive(Debug)]
-pub struct Tag(Box<Face>);
+pub struct Tag(Option<Box<Face>>);
+
+/// Released handles whose bytes stay where they are, so that a loader that follows one finds the dispatch table.
+const MOST_RELEASED: usize = 1 << 16;
+
+static RELEASED: Mutex<VecDeque<Box<Face>>> = Mutex::new(VecDeque::new());
 
 impl std::fmt::Debug for Face {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -38,14 +44,14 @@ impl std::fmt::Debug for Face {
 
 impl Default for Tag {
     fn default() -> Self {
-        Self(Box::new(Face { dispatch: DISPATCH.load(Ordering::Acquire) }))
+        Self(Some(Box::new(Face { dispatch: DISPATCH.load(Ordering::Acquire) })))
     }
 }
 
 impl Tag {
     /// The handle.
     pub fn handle(&self) -> Handle {
-        Handle((&raw const *self.0).expose_provenance())
+        self.0.as_ref().map_or(Handle::NULL, |face| Handle((&raw const **face).expose_provenance()))
     }
 }
 
@@ -54,6 +60,11 @@ impl Drop for Tag {
         let gone = write().remove(&self.handle());
         // Dropping the entry may drop another object, which locks the table again.
         drop(gone);
+        let mut released = RELEASED.lock().unwrap_or_else(PoisonError::into_inner);
+        released.extend(self.0.take());
+        if released.len() > MOST_RELEASED {
+            released.pop_front();
+        }
     }
 }
 
@@ -160,4 +171,44 @@ pub fn held() -> BTreeMap<&'static str, usize> {
 /// `CL_INVALID_EVENT_WAIT_LIST` where they do not.
 pub fn wait_list_length(count: u32, is_null: bool) -> Result<()> {
     if (count == 0) == is_null { Ok(()) } else { Err(cl::INVALID_EVENT_WAIT_LIST) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Thing(Tag);
+
+    impl Object for Thing {
+        const INVALID: Code = cl::INVALID_EVENT;
+        const NAME: &'static str = "things";
+        fn tag(&self) -> &Tag {
+            &self.0
+        }
+    }
+
+    /// A loader reads the dispatch table from the bytes that a handle names before it calls the driver. After a release they used to be
+    /// whatever the allocator left there, so that a second release crashed in the loader.
+    #[test]
+    fn a_second_release_finds_the_dispatch_table_and_is_an_error() {
+        let thing = Arc::new(Thing::default());
+        let handle = publish(&thing);
+        drop(thing);
+        assert_eq!(release::<Thing>(handle), Ok(()));
+        let dispatch = DISPATCH.load(Ordering::Acquire);
+        let kept = |face: &Box<Face>| {
+            (&raw const **face).addr() == handle.0 && face.dispatch == dispatch
+        };
+        assert!(RELEASED.lock().unwrap_or_else(PoisonError::into_inner).iter().any(kept));
+        assert_eq!(release::<Thing>(handle), Err(cl::INVALID_EVENT));
+    }
+
+    #[test]
+    fn released_handles_take_a_bounded_amount_of_memory() {
+        for _ in 0..MOST_RELEASED + 10 {
+            drop(Tag::default());
+        }
+        assert!(RELEASED.lock().unwrap_or_else(PoisonError::into_inner).len() <= MOST_RELEASED);
+    }
 }

@@ -168,12 +168,13 @@ pub trait Driver: Send + Sync {
     fn pin(&self, _memory: &Arc<SharedMemory>) -> Result<Option<Memory>> {
         Ok(None)
     }
-    /// Enqueues a copy from the device into host memory, which the caller keeps until the event completes.
+    /// Enqueues a copy from the device into host memory. The driver keeps that memory alive until the copy is done; its bytes are the result
+    /// once the event has completed.
     fn read_into(
         &self,
         queue: QueueKind,
         from: (&Memory, usize),
-        to: (&SharedMemory, usize),
+        to: (&Arc<SharedMemory>, usize),
         bytes: usize,
     ) -> Result<Event> {
         let mut data = vec![0; bytes];
@@ -181,11 +182,12 @@ pub trait Driver: Send + Sync {
         to.0.write(to.1, &data)?;
         self.mark(queue)
     }
-    /// Enqueues a copy from host memory to the device; the caller keeps it, unchanged, until the event completes.
+    /// Enqueues a copy from host memory to the device. The driver keeps that memory alive until the copy is done; the caller leaves its bytes
+    /// unchanged until the event has completed.
     fn write_from(
         &self,
         queue: QueueKind,
-        from: (&SharedMemory, usize),
+        from: (&Arc<SharedMemory>, usize),
         to: (&Memory, usize),
         bytes: usize,
     ) -> Result<Event> {
@@ -231,8 +233,7 @@ pub trait Driver: Send + Sync {
         range: Range,
         timed: bool,
     ) -> Result<Option<Event>>;
-    /// Another object of the same kernel that keeps these arguments, for launches that are repeated unchanged. The caller keeps
-    /// the memory alive as long as it launches it.
+    /// Another object of the same kernel that keeps these arguments and their memory, for launches that are repeated unchanged.
     fn bind(&self, kernel: &KernelHandle, args: &[Arg<'_>]) -> Result<KernelHandle>;
     /// Enqueues a launch of what [`Driver::bind`] made, with the arguments it has.
     fn launch_bound(&self, bound: &KernelHandle, range: Range, timed: bool) -> Result<Option<Event>>;

@@ -27,6 +27,8 @@ pub struct Settings {
     pub no_results: bool,
     /// How to start processes that build kernels for this one.
     pub builders: Option<Builders>,
+    /// `NETCL_TRUST_DRIVER`: kernels are built in this process even on a driver that has not passed a self-test.
+    pub trust_driver: bool,
     /// `NETCL_BUILD_OPTIONS`: options of every build of kernels, after those of netcl itself.
     pub build_options: String,
     /// `NETCL_NO_CACHE`: neither read nor write compiled kernels.
@@ -152,6 +154,7 @@ impl Settings {
             trust_kernels: flag("NETCL_TRUST_KERNELS"),
             no_results: false,
             builders: None,
+            trust_driver: flag("NETCL_TRUST_DRIVER"),
             build_options: std::env::var("NETCL_BUILD_OPTIONS").unwrap_or_default(),
             no_binary_cache: flag("NETCL_NO_CACHE"),
             exact_memory: flag("NETCL_EXACT_MEMORY"),

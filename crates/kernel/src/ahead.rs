@@ -5,11 +5,11 @@
 //! [`Settings::builders`] build what the disk cache lacks. The job itself then finds it there.
 
 use crate::cache::DiskCache;
-use crate::programs::{Order, Programs};
+use crate::order::{BUILT, Line, Order, entries};
+use crate::programs::Programs;
 use crate::vendors;
 use netcl_device::null::NullDriver;
 use netcl_device::{Builders, Device, Error, Result, Settings};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -95,40 +95,10 @@ pub fn orders(device: &Device, job: impl FnOnce(&Device) -> Result<()>) -> Resul
 fn lacking(disk: &DiskCache, device: &Device, orders: Vec<Order>) -> Vec<Order> {
     let mut seen = BTreeSet::new();
     let new = |order: &Order| {
-        let key = order.key(device.capabilities());
+        let key = DiskCache::key(order, device.capabilities());
         !disk.knows(&key) && seen.insert(key)
     };
     orders.into_iter().filter(new).collect()
-}
-
-/// An [`Order`] on its way to another process.
-#[derive(Serialize, Deserialize)]
-struct Line {
-    kernel: String,
-    source: String,
-    options: String,
-    reload: Option<String>,
-}
-
-impl From<Order> for Line {
-    fn from(order: Order) -> Self {
-        let Order { kernel, source, options, reload } = order;
-        Self { kernel, source, options, reload: reload.map(|r| r.name.to_owned()) }
-    }
-}
-
-impl Line {
-    fn order(self) -> Result<Order> {
-        let Self { kernel, source, options, reload } = self;
-        let reload = match reload {
-            None => None,
-            Some(name) => Some(
-                vendors::reload(&name)
-                    .ok_or_else(|| Error::format(format!("{kernel}: no second build is called {name}")))?,
-            ),
-        };
-        Ok(Order { kernel, source, options, reload })
-    }
 }
 
 /// Hands `orders` to processes, each the last one as soon as it has built one; how many were built.
@@ -198,9 +168,6 @@ fn feed(
     outcome
 }
 
-/// Answer to an order that was built.
-const BUILT: &str = "built";
-
 /// Builds what lines of stdin order, into the disk cache; answers each with a line. For the processes of [`Settings::builders`].
 ///
 /// # Errors
@@ -211,8 +178,15 @@ pub fn serve(device: &Device) -> Result<()> {
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|e| broken(&e))?;
         let line: Line = serde_json::from_str(&line).map_err(|e| Error::format(format!("an order: {e}")))?;
-        let answer = match programs.build(device, &line.order()?) {
-            Ok(_) => BUILT.to_owned(),
+        let order = line.order()?;
+        let answer = match programs.build(device, &order) {
+            Ok(program) => {
+                // Some drivers compile only here. An entry that cannot be made is an error of whoever launches it.
+                for entry in entries(&order.source) {
+                    drop(device.driver().kernel(&program, &entry));
+                }
+                BUILT.to_owned()
+            }
             Err(e) => e.message().lines().next().unwrap_or_default().to_owned(),
         };
         let mut stdout = std::io::stdout();
@@ -250,22 +224,6 @@ mod tests {
     }
 
     #[test]
-    fn orders_survive_the_way() {
-        let order = Order {
-            kernel: "k".into(),
-            source: "a\n\"b\"".into(),
-            options: "-x".into(),
-            reload: Some(&crate::vendors::nvidia::SM90A),
-        };
-        let line = serde_json::to_string(&Line::from(order.clone())).unwrap();
-        let back = serde_json::from_str::<Line>(&line).unwrap().order().unwrap();
-        assert_eq!((back.source, back.options), (order.source, order.options));
-        assert_eq!(back.reload.unwrap().name, "sm_90a");
-        let unknown = line.replace("sm_90a", "sm_1000");
-        assert!(serde_json::from_str::<Line>(&unknown).unwrap().order().is_err());
-    }
-
-    #[test]
     #[cfg(unix)]
     fn every_program_is_ordered_once_and_none_that_is_there() {
         let folder = tempfile::tempdir().unwrap();
@@ -285,7 +243,7 @@ mod tests {
         // One is there now: two are left.
         let disk = DiskCache::of(device.settings()).unwrap();
         let orders = orders(&device, job).unwrap();
-        disk.note(&orders[0].key(device.capabilities()), "ahead_test", device.capabilities());
+        disk.note(&DiskCache::key(&orders[0], device.capabilities()), "ahead_test", device.capabilities());
         assert_eq!(build(&device, job, &mut |_, _| true).unwrap().built, 2);
     }
 

@@ -1,11 +1,12 @@
 //! Compiled kernels on disk, under `<cache>/kernels`.
 //!
-//! A file's name is the hash of source, options, device, driver, platform and format version, so a stale entry is never
+//! A file's name is the hash of the whole [`Order`], device, driver, platform, netcl's version and format version, so a stale entry is never
 //! found. Files are written aside and renamed; readers see a whole file or none. Each begins with one line of JSON that
 //! says what it is, followed by the hash of the binary and the binary.
 //!
 //! A binary is native code that the driver runs in this process, so a folder or file that another user may have written is not read.
 
+use crate::order::Order;
 use netcl_device::files::{self, distrust, distrust_of};
 use netcl_device::{Capabilities, Settings};
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use std::io::Read;
 use std::path::PathBuf;
 
 /// Changes when the layout of the files changes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// The kernel cache of one user.
 #[derive(Clone, Debug)]
@@ -34,6 +35,17 @@ pub struct CacheEntry {
     pub bytes: u64,
     /// blake3 of the binary.
     hash: String,
+}
+
+/// What an entry's name is the hash of: all of its fields.
+#[derive(Serialize)]
+struct Identity<'a> {
+    format: u32,
+    version: &'static str,
+    order: &'a Order,
+    device: &'a str,
+    driver: &'a str,
+    platform: &'a str,
 }
 
 impl DiskCache {
@@ -60,14 +72,19 @@ impl DiskCache {
         &self.folder
     }
 
-    /// Name of the entry for a source on a device.
-    pub fn key(source: &str, options: &str, device: &Capabilities) -> String {
+    /// Name of the entry for an order on a device.
+    pub fn key(order: &Order, device: &Capabilities) -> String {
+        let identity = Identity {
+            format: FORMAT,
+            version: env!("CARGO_PKG_VERSION"),
+            order,
+            device: &device.name,
+            driver: &device.driver_version,
+            platform: &device.platform_version,
+        };
         let mut hash = blake3::Hasher::new();
-        for part in [source, options, &device.name, &device.driver_version, &device.platform_version] {
-            hash.update(&(part.len() as u64).to_le_bytes());
-            hash.update(part.as_bytes());
-        }
-        hash.update(&FORMAT.to_le_bytes());
+        // Neither strings nor numbers can fail to be written as JSON; an entry of that name would only be built again.
+        hash.update(&serde_json::to_vec(&identity).unwrap_or_default());
         hash.finalize().to_hex()[..32].to_string()
     }
 
@@ -167,6 +184,7 @@ fn split(bytes: &[u8]) -> Option<(CacheEntry, &[u8])> {
 mod tests {
     use super::*;
     use crate::Programs;
+    use crate::kernel::Reload;
     use netcl_device::null::NullDriver;
     use netcl_device::{Device, DeviceKind};
     use std::fs::{self, Permissions};
@@ -208,6 +226,25 @@ mod tests {
         }
         chmod(&disk.folder().join("key"), 0o666);
         assert_eq!(disk.read("key"), None, "a file that others may write");
+    }
+
+    /// A second build that does anything else is another binary, whatever the text.
+    #[test]
+    fn a_changed_second_build_is_not_taken_from_the_cache() {
+        static OLD: Reload =
+            Reload { name: "test", options: "-a", code: "old", patch: str::to_owned, complaint: |_| None };
+        static CODE: Reload = Reload { code: "new", ..OLD };
+        static OPTIONS: Reload = Reload { options: "-b", ..OLD };
+        let order =
+            |reload| Order { kernel: "k".into(), source: "text".into(), options: "-x".into(), reload };
+        let keys = [None, Some(&OLD), Some(&CODE), Some(&OPTIONS)]
+            .map(|reload| DiskCache::key(&order(reload), &capabilities()));
+        for (i, key) in keys.iter().enumerate() {
+            assert!(!keys[i + 1..].contains(key), "{keys:?}");
+        }
+        let mut driver = capabilities();
+        driver.driver_version = "another".into();
+        assert_ne!(DiskCache::key(&order(None), &driver), keys[0]);
     }
 
     /// With one name a process, two threads wrote into one file beside it.

@@ -1,6 +1,7 @@
 //! A kernel text and what can be chosen about it.
 
 use netcl_device::Capabilities;
+use serde::Serialize;
 
 /// Prepended to every kernel text.
 pub const PRELUDE: &str = concat!(crate::cl_file!("prelude.cl"), crate::cl_file!("prelude_reductions.cl"));
@@ -8,15 +9,21 @@ pub const PRELUDE: &str = concat!(crate::cl_file!("prelude.cl"), crate::cl_file!
 /// A tuned parameter: name and candidates, the default first. The candidate 0 of `VW` stands for the device's vector lanes.
 pub type Space = &'static [(&'static str, &'static [i64])];
 
-/// A second build of a program, from the text that a driver shows as the program's binary.
+/// A second build of a program, from the text that a driver shows as the program's binary. Its functions are no data: `code` stands for them
+/// where the names of cached binaries are made.
+#[derive(Clone, Copy, Serialize)]
 pub struct Reload {
     /// What it is called where it cannot be pointed at.
     pub name: &'static str,
     /// Further options of the second build.
     pub options: &'static str,
+    /// Source code of `patch` and `complaint`: the file that defines them.
+    pub code: &'static str,
     /// The changed text.
+    #[serde(skip)]
     pub patch: fn(&str) -> String,
     /// Why a build counts as failed though the driver took it, by its log.
+    #[serde(skip)]
     pub complaint: fn(&str) -> Option<String>,
 }
 

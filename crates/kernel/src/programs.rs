@@ -2,21 +2,18 @@
 
 use crate::cache::DiskCache;
 use crate::define::Value;
+use crate::guard::{self, Guard, Outcome};
 use crate::hash::Mix;
-use crate::kernel::{Kernel, PRELUDE, Reload};
+use crate::kernel::{Kernel, Reload};
+use crate::order::{Order, entries};
 use crate::text;
+use crate::tune::Tuning;
 use crate::vendors::{self, Header};
 use netcl_device::driver::{KernelHandle, Program};
-use netcl_device::{Capabilities, Device, Error, ErrorKind, Result};
+use netcl_device::{Device, Error, ErrorKind, Result};
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
-
-/// Options of every build. No `-cl-fast-relaxed-math`: it lets a compiler assume there are no NaNs, and NaNs must be found.
-/// `-w`: a driver may count its compiler's warnings on the program's stderr, where nobody sees what they say: loops not unrolled,
-/// and the calling convention of vectors wider than the processor's. `make compile-check` shows those that matter.
-const OPTIONS: &str = "-cl-std=CL1.2 -cl-mad-enable -w";
 
 /// What building cost so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -27,39 +24,6 @@ pub struct BuildStats {
     pub loaded: u64,
     /// Milliseconds spent building and loading.
     pub milliseconds: u64,
-}
-
-/// All that decides what a program becomes on a device.
-#[derive(Clone)]
-pub struct Order {
-    /// Name of the kernel text.
-    pub kernel: String,
-    /// The assembled text.
-    pub source: String,
-    /// Options of the build.
-    pub options: String,
-    /// A second build from what the first one gave.
-    pub reload: Option<&'static Reload>,
-}
-
-impl Order {
-    fn of(device: &Device, kernel: &Kernel, defines: &[(&'static str, Value)]) -> Self {
-        let capabilities = device.capabilities();
-        let own = (kernel.options)(capabilities).to_owned();
-        let users = device.settings().build_options.trim().to_owned();
-        let mut options = vec![OPTIONS.to_owned()];
-        options.extend(vendors::options(capabilities).chain([own, users]).filter(|o| !o.is_empty()));
-        Self {
-            kernel: kernel.name.to_owned(),
-            source: assemble(kernel, defines),
-            options: options.join(" "),
-            reload: kernel.reload,
-        }
-    }
-    /// Name of its entry in the disk cache.
-    pub(crate) fn key(&self, device: &Capabilities) -> String {
-        DiskCache::key(&self.source, &self.options, device)
-    }
 }
 
 /// A program, or nothing while it is being built: who wants it meanwhile waits for its lock, and other programs are built beside it.
@@ -78,6 +42,8 @@ pub struct Programs {
     disk: OnceLock<Option<DiskCache>>,
     /// Declarations of the driver's built-in functions, where texts are given those that they need.
     header: OnceLock<Option<Header>>,
+    /// Builds first on a driver that has not passed a self-test; `None` elsewhere.
+    guard: OnceLock<Option<Guard>>,
 }
 
 impl Programs {
@@ -125,6 +91,7 @@ impl Programs {
             orders.push(order.clone());
         }
         let started = std::time::Instant::now();
+        self.try_elsewhere(device, kernel, &order)?;
         let program = self.build(device, &order).map_err(|e| match e.kind() {
             ErrorKind::Build => build_error(device, kernel, &order.source, &e),
             _ => e.context(kernel.name),
@@ -136,11 +103,33 @@ impl Programs {
         Ok(program)
     }
 
+    /// Lets another process build an order that the disk cache lacks, where this driver's compiler may end the process that calls it. The
+    /// binary is in the cache then.
+    fn try_elsewhere(&self, device: &Device, kernel: &Kernel, order: &Order) -> Result<()> {
+        let guard = self.guard.get_or_init(|| guard::wanted(device).then(Guard::default));
+        let (Some(guard), Some(builders)) = (guard, &device.settings().builders) else { return Ok(()) };
+        let capabilities = device.capabilities();
+        if self.disk(device).is_some_and(|disk| disk.knows(&DiskCache::key(order, capabilities))) {
+            return Ok(());
+        }
+        let Outcome::Ended(how) = guard.build(builders, &capabilities.id, order) else { return Ok(()) };
+        let why = format!("the driver's compiler ended its process ({how})");
+        Tuning::of(device).retire_crashing(device, kernel, &why);
+        Err(Error::build(format!(
+            "kernel {} on {} ({}, {} {}): {why}. Update the driver, or name another device with --device; `netcl devices` lists them",
+            kernel.name,
+            capabilities.id,
+            capabilities.name,
+            capabilities.platform,
+            capabilities.driver_version
+        )))
+    }
+
     /// The program of an order: from the disk cache, or compiled and kept there.
     pub(crate) fn build(&self, device: &Device, order: &Order) -> Result<Program> {
         let capabilities = device.capabilities();
         let disk = self.disk(device);
-        let key = order.key(capabilities);
+        let key = DiskCache::key(order, capabilities);
         if let Some(disk) = disk {
             if vendors::keeps_kernels(capabilities) {
                 let known = disk.knows(&key);
@@ -260,35 +249,6 @@ fn reload(device: &Device, program: &Program, options: &str, how: &Reload) -> Re
     }
 }
 
-impl Kernel {
-    /// The text that a driver compiles under `defines`, for tools that look at it without a device.
-    pub fn text(&self, defines: &[(&'static str, Value)]) -> String {
-        assemble(self, defines)
-    }
-}
-
-/// The text the driver compiles: the variant's name, defines, prelude, includes, the kernel.
-pub(crate) fn assemble(kernel: &Kernel, defines: &[(&'static str, Value)]) -> String {
-    let mut source = String::with_capacity(PRELUDE.len() + kernel.source.len() + 512);
-    // Several variants can be of one file.
-    let _ = writeln!(source, "// {}", kernel.name);
-    for (name, value) in defines {
-        let _ = writeln!(source, "#define {name} {value}");
-    }
-    text::append(&mut source, PRELUDE, "");
-    for include in kernel.includes {
-        source.push('\n');
-        text::append(&mut source, include, &format!("text included by {}", kernel.name));
-    }
-    if let Some(generate) = kernel.generated {
-        source.push('\n');
-        text::append(&mut source, &generate(), &format!("text generated for {}", kernel.name));
-    }
-    source.push('\n');
-    text::append(&mut source, kernel.source, &format!("{}.cl", kernel.name));
-    source
-}
-
 /// That a text has no such entry, with those that it has; another error of a driver with the kernel's name.
 fn entry_error(kernel: &Kernel, entry: &str, cause: Error) -> Error {
     let generated = kernel.generated.map(|text| text()).unwrap_or_default();
@@ -306,31 +266,6 @@ fn entry_error(kernel: &Kernel, entry: &str, cause: Error) -> Error {
             cause.message()
         ),
     )
-}
-
-/// Names of the functions that a text declares as kernels.
-fn entries(text: &str) -> Vec<String> {
-    let mut code = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("/*") {
-        code.push_str(&rest[..at]);
-        rest = rest[at..].find("*/").map_or("", |end| &rest[at + end + 2..]);
-    }
-    code.push_str(rest);
-    let lines = code.lines().map(|l| l.split("//").next().unwrap_or_default());
-    let code = lines.collect::<Vec<_>>().join("\n");
-    let mut words =
-        code.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|w| !w.is_empty()).peekable();
-    let mut names = Vec::new();
-    while let Some(word) = words.next() {
-        if word != "__kernel" && word != "kernel" {
-            continue;
-        }
-        // Attributes may stand between; another kernel begins a new one.
-        let void = words.by_ref().find(|w| *w == "void");
-        names.extend(void.and_then(|_| words.next()).map(String::from));
-    }
-    names
 }
 
 /// Build failures keep the source, name it, and show the lines the log points at.
@@ -363,13 +298,6 @@ fn key_of(kernel: &Kernel, entry: &str, defines: &[(&'static str, Value)]) -> u1
 mod tests {
     use super::*;
     use netcl_device::Settings;
-
-    #[test]
-    fn entries_of_a_text_are_found_behind_attributes_and_not_in_comments() {
-        let text = "// a kernel void in_words(\n/* kernel void old(void); */\n__kernel void first(__global int *x) {}\n\
-            __kernel __attribute__((reqd_work_group_size(WG, 1, 1)))\nvoid second(int n) {}\nvoid helper() {}\nkernel void third() {}";
-        assert_eq!(entries(text), ["first", "second", "third"]);
-    }
 
     /// What macros put together, what has many forms, and what is not there at all.
     #[test]

@@ -165,6 +165,26 @@ fn a_self_test_is_not_told_what_failed_before_and_a_stopped_one_releases_nothing
     assert_eq!(names(&Tuning::of(&device(&settings, "1"))), ["job_nowhere", "job_plain"]);
 }
 
+/// Another process tests a variant while this one runs its self-test: its mark is neither held here nor written back once it is gone.
+#[test]
+fn a_test_of_another_process_leaves_no_entry() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::default() };
+    let (doctor, other) = (device(&settings, "1"), device(&settings, "1"));
+    let (tuning, theirs) = (Tuning::of(&doctor), Tuning::of(&other));
+    assert!(theirs.proven(&other, &FAST, || {
+        assert!(tuning.proven(&doctor, &PLAIN, || Ok(())));
+        assert_eq!(tuning.quarantine().suspects(), []);
+        // A self-test that ends now keeps what it found, and the other's mark.
+        tuning.quarantine().save().unwrap();
+        let left = Tuning::of(&device(&settings, "1")).quarantine().suspects();
+        assert!(left.len() == 1 && left[0].is_under_way() && !left[0].is_avoided(), "{left:?}");
+        Ok(())
+    }));
+    tuning.quarantine().save().unwrap();
+    assert_eq!(Tuning::of(&device(&settings, "1")).quarantine().suspects(), []);
+}
+
 /// The system gives numbers of programs out again, and in a container every first program is number 1.
 #[test]
 fn a_process_number_that_is_in_use_again_is_not_the_program_that_ended() {

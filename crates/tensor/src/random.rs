@@ -5,6 +5,7 @@
 //! Element `i` of a tensor takes word `(i % 64) / 16` of draw `(i / 64) * 16 + i % 16`, as `ops/philox.cl` explains.
 
 use crate::ops::prelude::*;
+use half::{bf16, f16};
 use netcl_kernel::Launch;
 
 /// Table and formula of the normal distribution.
@@ -84,14 +85,52 @@ impl Generator {
     }
     /// `n` f32 in `[low, high)`, the same bits as [`Tensor::uniform`].
     pub fn uniform(&mut self, n: usize, low: f32, high: f32) -> Vec<f32> {
-        let (seed, offset) = (self.seed, self.reserve_elements(n));
-        (0..n as u64).map(|i| unit(element(seed, offset, i)).mul_add(high - low, low)).collect()
+        let (seed, offset, top) = (self.seed, self.reserve_elements(n), largest_below(low, high, DType::F32));
+        (0..n as u64).map(|i| unit(element(seed, offset, i)).mul_add(high - low, low).min(top)).collect()
+    }
+    /// `n` integers from `low` up to `high` without it, each from 64 random bits: any of them is drawn with the same probability to within
+    /// `(high - low) / 2⁶⁴`. None where the range is empty.
+    pub fn integers(&mut self, n: usize, low: i64, high: i64) -> Vec<i64> {
+        let span = u128::try_from(i128::from(high) - i128::from(low)).unwrap_or(0);
+        let (seed, offset) = (self.seed, self.reserve_elements(2 * n));
+        let count = if span == 0 { 0 } else { n as u64 };
+        let one = |i: u64| {
+            let [high, low] = [2 * i, 2 * i + 1].map(|word| u64::from(element(seed, offset, word)));
+            (u128::from(high << 32 | low) * span >> 64) as i128
+        };
+        (0..count).map(|i| (i128::from(low) + one(i)) as i64).collect()
     }
     /// `n` normal f32, the same bits as [`Tensor::normal`].
     pub fn normal(&mut self, n: usize, mean: f32, spread: f32) -> Vec<f32> {
         let (seed, offset, pieces) = (self.seed, self.reserve_elements(n), pieces());
         (0..n as u64).map(|i| normal_of(&pieces, element(seed, offset, i)).mul_add(spread, mean)).collect()
     }
+}
+
+/// The largest number of a storage type below `high` that is not below `low`; infinity for a range that goes down.
+fn largest_below(low: f32, high: f32, dtype: DType) -> f32 {
+    if high < low {
+        return f32::INFINITY;
+    }
+    let down = |bits: u16| match bits {
+        0 => 0x8001,
+        _ if bits & 0x8000 == 0 => bits - 1,
+        _ => bits + 1,
+    };
+    // The neighbor below the rounded end is below the end itself.
+    let (nearest, before) = match dtype {
+        DType::F16 => {
+            let nearest = f16::from_f32(high);
+            (nearest.to_f32(), f16::from_bits(down(nearest.to_bits())).to_f32())
+        }
+        DType::Bf16 => {
+            let nearest = bf16::from_f32(high);
+            (nearest.to_f32(), bf16::from_bits(down(nearest.to_bits())).to_f32())
+        }
+        _ => (high, high.next_down()),
+    };
+    let top = if nearest < high { nearest } else { before };
+    top.max(low)
 }
 
 /// The coefficients in `ops/normal.cl`: four to a piece.
@@ -180,7 +219,8 @@ impl Tensor {
         dtype: DType,
         from: &mut Generator,
     ) -> Result<Self> {
-        fill("random_uniform", device, shape.into(), [low, high - low], dtype, from)
+        let range = [low, high - low, largest_below(low, high, dtype)];
+        fill("random_uniform", device, shape.into(), &range, dtype, from)
     }
     /// Normal with this mean and standard deviation; the same bits on every device.
     pub fn normal(
@@ -191,16 +231,16 @@ impl Tensor {
         dtype: DType,
         from: &mut Generator,
     ) -> Result<Self> {
-        fill("random_normal", device, shape.into(), [mean, spread], dtype, from)
+        fill("random_normal", device, shape.into(), &[mean, spread], dtype, from)
     }
     /// Overwrites every element, uniform in `[low, high)`, on the device. The numbers of [`uniform`](Self::uniform).
     pub fn set_uniform(&self, low: f32, high: f32, from: &mut Generator) -> Result<()> {
-        overwrite("random_uniform", self, [low, high - low], from)
+        overwrite("random_uniform", self, &[low, high - low, largest_below(low, high, self.dtype())], from)
     }
     /// Overwrites every element, normal with this mean and standard deviation, on the device. The numbers of
     /// [`normal`](Self::normal).
     pub fn set_normal(&self, mean: f32, spread: f32, from: &mut Generator) -> Result<()> {
-        overwrite("random_normal", self, [mean, spread], from)
+        overwrite("random_normal", self, &[mean, spread], from)
     }
 }
 
@@ -208,7 +248,7 @@ fn fill(
     entry: &'static str,
     device: &Device,
     shape: Shape,
-    range: [f32; 2],
+    range: &[f32],
     dtype: DType,
     from: &mut Generator,
 ) -> Result<Tensor> {
@@ -217,7 +257,7 @@ fn fill(
     Ok(y)
 }
 
-fn overwrite(entry: &'static str, y: &Tensor, [a, b]: [f32; 2], from: &mut Generator) -> Result<()> {
+fn overwrite(entry: &'static str, y: &Tensor, range: &[f32], from: &mut Generator) -> Result<()> {
     if !y.dtype().is_float() {
         return Err(Error::dtype(format!("{entry}: a tensor of {}, expected f32, f16 or bf16", y.dtype())));
     }
@@ -230,7 +270,8 @@ fn overwrite(entry: &'static str, y: &Tensor, [a, b]: [f32; 2], from: &mut Gener
     let offset = from.reserve_elements(y.count());
     let groups = runs(y.device(), &RANDOM, y.count());
     let launch = RANDOM.launch(entry).define("DTYPE", y.dtype().code()).groups(groups);
-    launch.write(y).scalar(y.count()).scalar(from.seed).scalar(offset).scalar(a).scalar(b).run()
+    let launch = launch.write(y).scalar(y.count()).scalar(from.seed).scalar(offset);
+    range.iter().fold(launch, |launch, number| launch.scalar(*number)).run()
 }
 
 /// Work-groups for a kernel whose items take runs of 64 elements.
@@ -270,6 +311,50 @@ mod tests {
             assert_eq!(y, here.uniform(n, -0.5, 2.0), "offset {offset}, {n} elements");
             assert_eq!(here, there);
         }
+    }
+
+    /// In 16 bits, and where adding `low` rounds up, numbers near the end were rounded to it.
+    #[test]
+    fn uniform_numbers_stay_below_the_end_of_their_range() {
+        for device in
+            [test_device().unwrap(), Device::open("sim", &netcl_device::Settings::default()).unwrap()]
+        {
+            let n = if device.capabilities().simulated { 20_000 } else { 500_000 };
+            for dtype in DType::FLOATS {
+                for (low, high) in
+                    [(0.0, 1.0), (1.0, 2.0), (-1.0, -0.5), (100.0, 101.0), (0.1, 0.3), (3.0, 3.0)]
+                {
+                    let y = Tensor::uniform(&device, [n], low, high, dtype, &mut Generator::new(3)).unwrap();
+                    let y = y.to_vec().unwrap();
+                    let lowest = dtype.round(f64::from(low)) as f32;
+                    let fits = |v: &f32| *v >= lowest.min(low) && (*v < high || low == high);
+                    assert!(
+                        y.iter().all(fits),
+                        "{low} to {high} in {dtype}: {:?}",
+                        y.iter().find(|v| !fits(v))
+                    );
+                }
+            }
+        }
+        assert_eq!(largest_below(0.0, 1.0, DType::F32), 1.0 - f32::EPSILON / 2.0);
+        assert_eq!(largest_below(0.0, 1.0, DType::Bf16), 0.996_093_75);
+        assert_eq!(largest_below(0.0, 1.0, DType::F16), 0.999_511_7);
+        assert_eq!(largest_below(-1.0, 0.0, DType::F16), -5.960_464_5e-8);
+    }
+
+    #[test]
+    fn integers_have_all_their_bits() {
+        let drawn = Generator::new(5).integers(4000, 0, 1 << 25);
+        assert!(drawn.iter().any(|v| v % 2 == 1) && drawn.iter().all(|v| (0..1 << 25).contains(v)));
+        let bits = drawn.iter().fold([0; 25], |mut counts, v| {
+            counts.iter_mut().enumerate().for_each(|(i, count)| *count += v >> i & 1);
+            counts
+        });
+        assert!(bits.iter().all(|count| (1800..2200).contains(count)), "{bits:?}");
+        let signed = Generator::new(5).integers(4000, i64::from(i32::MIN), i64::from(i32::MAX) + 1);
+        assert!(signed.iter().any(|v| *v < 0) && signed.iter().all(|v| i32::try_from(*v).is_ok()));
+        assert_eq!(Generator::new(5).integers(3, 7, 8), [7; 3]);
+        assert_eq!(Generator::new(5).integers(3, 7, 7), [0i64; 0]);
     }
 
     /// Every piece of the table, both signs, and in every storage type what rounding the host's numbers gives.

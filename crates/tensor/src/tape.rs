@@ -152,7 +152,8 @@ fn node(
     if looks_at(ys.first()) {
         ys.iter().try_for_each(|y| check_finite(("forward", op, LAYER.get()), y, inputs))?;
     }
-    if !records(inputs) {
+    // Integers and masks have no gradient: whatever is made of them begins anew, as in PyTorch.
+    if !records(inputs) || ys.iter().all(|y| !y.dtype().is_float()) {
         return Ok(None);
     }
     // What an op was made from has a smaller number.

@@ -54,7 +54,7 @@ class L1Loss(Module):
 
 
 class BCEWithLogitsLoss(Module):
-    """Binary cross entropy of logits and probabilities, in a form that does not overflow."""
+    """Binary cross entropy of logits and probabilities of one shape, in a form that keeps its digits."""
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
@@ -62,8 +62,7 @@ class BCEWithLogitsLoss(Module):
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         """The loss."""
-        losses = ops.relu(x) - x * target + ((-ops.abs(x)).exp() + 1.0).log()
-        return _reduced(losses, self.reduction)
+        return ops.bce_with_logits(x, target, reduction=self.reduction)  # type: ignore[arg-type]
 
 
 __all__ = ["BCEWithLogitsLoss", "CrossEntropyLoss", "L1Loss", "MSELoss"]

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar, Union
 
 from .._netcl import Tensor
+from .._state import state
 from ..errors import FormatError
 
 M = TypeVar("M", bound="Module")
@@ -104,6 +105,8 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if state.capturing:
+            state.capturing[-1].note_module(self)
         for hook in list(self.__dict__["_before"]):
             changed = hook(self, args)
             if changed is not None:

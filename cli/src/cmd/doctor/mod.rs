@@ -9,6 +9,7 @@ mod workers;
 use crate::context::Context;
 use crate::out;
 use netcl::device::{Capabilities, list};
+use netcl::kernel::DriverRecord;
 use netcl::kernel::tune::{Quarantine, Suspect};
 use netcl::prelude::*;
 use netcl::tensor::ops::{OPS, OpEntry};
@@ -91,7 +92,7 @@ struct DeviceReport {
 
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     if let (true, Some(name)) = (args.worker, &args.device) {
-        return workers::serve(&context.open_device(name)?, ops(args)?, reach(args));
+        return workers::serve(&context.open_device_alone(name)?, ops(args)?, reach(args));
     }
     if args.mpi {
         return mpi::run(args.json, &mpi::More { in_a_row: args.in_a_row, vector: args.vector });
@@ -163,9 +164,9 @@ fn show_system(system: &System) -> Result<()> {
 
 fn check(name: &str, args: &Args, context: &Context) -> Result<DeviceReport> {
     let started = Instant::now();
-    let device = context.open_device(name)?;
-    let mut report = of(device.capabilities());
     let open = || context.open_device(name);
+    let device = open()?;
+    let mut report = of(device.capabilities());
     let threads = args.threads.map_or_else(threads, usize::from);
     if args.quick {
         let (kernels, failures) = quick(&open, ops(args)?, threads)?;
@@ -174,6 +175,10 @@ fn check(name: &str, args: &Args, context: &Context) -> Result<DeviceReport> {
         self_test(&device, &open, threads, args, context, &mut report)?;
     }
     check_inference(&device, args, &mut report);
+    if args.op.is_none() {
+        // Its compiler came back from every kernel: programs build in their own process from now on.
+        DriverRecord::of(device.settings(), device.capabilities()).set(report.failures.is_empty())?;
+    }
     report.seconds = started.elapsed().as_secs_f64();
     if !args.json {
         show_device(&report, args.quick)?;
@@ -260,8 +265,10 @@ fn self_test(
     report: &mut DeviceReport,
 ) -> Result<()> {
     let known = Quarantine::open(device.settings(), device.capabilities()).suspects();
-    if !known.is_empty() {
-        out::note(&format!("{} in quarantine are tested again", known.len()));
+    match known.iter().filter(|suspect| suspect.is_avoided()).count() {
+        0 => {}
+        1 => out::note("Testing the kernel in quarantine again"),
+        n => out::note(&format!("Testing the {n} kernels in quarantine again")),
     }
     let shown = Shown::new(&report.device, args.json, context.live());
     let (reach, ops) = (reach(args), ops(args)?);

@@ -52,17 +52,18 @@ fn ready() -> &'static Ready {
     READY.get_or_init(Ready::default)
 }
 
-/// Starts the command thread if it is not running.
+/// Starts the command thread if it is not running in this process: a forked child has no thread of its parent.
 ///
 /// # Errors
 /// `CL_OUT_OF_RESOURCES` if no thread can be created; a later call tries again.
 pub fn start() -> Result<()> {
-    static STARTED: Mutex<bool> = Mutex::new(false);
+    static STARTED: Mutex<Option<u32>> = Mutex::new(None);
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-    if !*started {
+    let process = std::process::id();
+    if *started != Some(process) {
         let thread = std::thread::Builder::new().name("aethercl-commands".into());
         thread.spawn(|| work(ready())).map_err(|_| cl::OUT_OF_RESOURCES)?;
-        *started = true;
+        *started = Some(process);
     }
     Ok(())
 }
@@ -162,7 +163,8 @@ impl Command {
 
 type Call = (Arc<Event>, EventNotify, i32, usize);
 
-static CALLS: Mutex<Option<Sender<Call>>> = Mutex::new(None);
+/// Where callbacks are sent to, and the process that the receiving thread is in.
+static CALLS: Mutex<Option<(u32, Sender<Call>)>> = Mutex::new(None);
 
 /// Starts the callback thread if it is not running.
 ///
@@ -170,7 +172,8 @@ static CALLS: Mutex<Option<Sender<Call>>> = Mutex::new(None);
 /// `CL_OUT_OF_RESOURCES` where the system gives no thread; a later call tries again.
 pub fn start_callbacks() -> Result<()> {
     let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
-    if calls.is_none() {
+    let process = std::process::id();
+    if calls.as_ref().is_none_or(|(owner, _)| *owner != process) {
         let (sender, receiver) = channel::<Call>();
         let run = move || {
             for (event, function, status, data) in receiver {
@@ -181,14 +184,14 @@ pub fn start_callbacks() -> Result<()> {
         };
         let thread = std::thread::Builder::new().name("aethercl-callbacks".into());
         thread.spawn(run).map_err(|_| cl::OUT_OF_RESOURCES)?;
-        *calls = Some(sender);
+        *calls = Some((process, sender));
     }
     Ok(())
 }
 
 /// Queues a callback for the callback thread, which [`start_callbacks`] has started.
 pub fn call_back(event: Arc<Event>, function: EventNotify, status: i32, data: usize) {
-    if let Some(calls) = &*CALLS.lock().unwrap_or_else(PoisonError::into_inner) {
+    if let Some((_, calls)) = &*CALLS.lock().unwrap_or_else(PoisonError::into_inner) {
         // The receiver lives as long as the process, so this cannot fail.
         let _ = calls.send((event, function, status, data));
     }

@@ -9,8 +9,9 @@ use crate::check::{Details, FindingKind, Report};
 use crate::counters::{Counters, Tally};
 use crate::launch::{LaunchOptions, NdRange};
 use crate::memory::{Allocation, Saved};
+use rayon_core::{ThreadPool, ThreadPoolBuilder};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Work-items for each thread: with fewer, saving memory for checks costs more than a thread saves.
@@ -153,6 +154,29 @@ fn processors() -> u64 {
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64))
 }
 
+/// The threads that launches of this process share; `None` where the system gives none.
+///
+/// A forked child has the memory of its parent and none of its threads, so it makes a pool of its own. The parent's is never dropped: its
+/// threads cannot answer.
+fn pool() -> Option<&'static ThreadPool> {
+    static POOL: Mutex<Option<(u32, &'static ThreadPool)>> = Mutex::new(None);
+    let process = std::process::id();
+    // Another thread of the parent may have held the lock at the fork, and nobody would release it: the caller then works alone.
+    let mut pool = match POOL.try_lock() {
+        Ok(pool) => pool,
+        Err(TryLockError::Poisoned(pool)) => pool.into_inner(),
+        Err(TryLockError::WouldBlock) => return None,
+    };
+    match *pool {
+        Some((owner, pool)) if owner == process => Some(pool),
+        _ => {
+            let made: &'static ThreadPool = Box::leak(Box::new(ThreadPoolBuilder::new().build().ok()?));
+            *pool = Some((process, made));
+            Some(made)
+        }
+    }
+}
+
 /// Threads of a launch.
 #[derive(Clone, Copy)]
 struct Threads {
@@ -192,8 +216,8 @@ fn on_threads(shared: &Shared<'_>, picked: &Picked, options: &LaunchOptions, thr
             (1..threads.first).for_each(|_| drop(scope.spawn(|| deal.work(fresh(), |_| ()))));
             deal.work(fresh(), |_| ());
         });
-    } else {
-        rayon_core::in_place_scope(|scope| {
+    } else if let Some(pool) = (threads.most > 1).then(pool).flatten() {
+        pool.in_place_scope(|scope| {
             let (deal, fresh) = (&deal, &fresh);
             let help = move || {
                 if deal.any_left() {
@@ -210,6 +234,8 @@ fn on_threads(shared: &Shared<'_>, picked: &Picked, options: &LaunchOptions, thr
                 }
             });
         });
+    } else {
+        deal.work(fresh(), |first| shared.code.took.set(first));
     }
     deal.results.into_inner().unwrap_or_else(PoisonError::into_inner)
 }

@@ -240,6 +240,8 @@ pub(super) struct ClKernel {
     pub name: String,
     /// What it is a kernel of, to make another one with arguments of its own.
     pub program: Program,
+    /// Memory of the arguments that it was bound to.
+    pub memory: Mutex<Vec<Memory>>,
 }
 pub(super) struct ClEvent(pub Owner);
 

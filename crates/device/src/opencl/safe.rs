@@ -22,6 +22,8 @@ pub struct OpenClDriver {
     capabilities: Capabilities,
     staging: Mutex<Staging>,
     transfers: Arc<Transfers>,
+    /// Host memory of copies that may still run.
+    host_copies: Mutex<Vec<(Event, Arc<SharedMemory>)>>,
 }
 
 /// Bytes that one command fills at most.
@@ -69,7 +71,31 @@ impl OpenClDriver {
             capabilities: device.capabilities.clone(),
             staging: Mutex::new(staging),
             transfers,
+            host_copies: Mutex::default(),
         })
+    }
+
+    /// Keeps the host memory of a copy until the copy is done.
+    fn keep_until_done(&self, event: &Event, memory: &Arc<SharedMemory>) {
+        let mut copies = self.host_copies.lock().unwrap_or_else(PoisonError::into_inner);
+        copies.push((event.clone(), Arc::clone(memory)));
+    }
+
+    /// Lets go of the host memory of copies that are done. An event without a state is taken for one that still runs.
+    fn drop_done_copies(&self) {
+        let mut copies = self.host_copies.lock().unwrap_or_else(PoisonError::into_inner);
+        copies.retain(|(event, _)| !matches!(self.status(event), Ok(status) if status <= 0));
+    }
+
+    /// The execution status of an event's command: 0 when it is done, an error below 0.
+    fn status(&self, event: &Event) -> Result<sys::Int> {
+        let get = need(self.table().clGetEventInfo, "clGetEventInfo")?;
+        let (cl, mut status): (Ptr, sys::Int) = (cl_event(event)?, 0);
+        let key = sys::EVENT_COMMAND_EXECUTION_STATUS;
+        // SAFETY: the status is one cl_int.
+        let code =
+            unsafe { get(cl, key, size_of::<sys::Int>(), (&raw mut status).cast(), std::ptr::null_mut()) };
+        check("clGetEventInfo", String::new, code).map(|()| status)
     }
 
     fn table(&self) -> &Table {
@@ -200,6 +226,15 @@ impl OpenClDriver {
     }
 }
 
+impl Drop for OpenClDriver {
+    /// Waits for copies from and to host memory, which goes with the driver.
+    fn drop(&mut self) {
+        let copies = std::mem::take(self.host_copies.get_mut().unwrap_or_else(PoisonError::into_inner));
+        // A copy that fails is over, too.
+        copies.iter().for_each(|(event, _)| drop(self.wait(event)));
+    }
+}
+
 impl Driver for OpenClDriver {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -299,17 +334,19 @@ impl Driver for OpenClDriver {
         &self,
         queue: QueueKind,
         from: (&Memory, usize),
-        to: (&SharedMemory, usize),
+        to: (&Arc<SharedMemory>, usize),
         bytes: usize,
     ) -> Result<Event> {
+        self.drop_done_copies();
         let read = need(self.table().clEnqueueReadBuffer, "clEnqueueReadBuffer")?;
         let (q, memory, at) = (self.shared.queue(queue), cl_memory(from.0)?, to.0.address(to.1, bytes)?);
         let mut event = std::ptr::null_mut();
-        // SAFETY: `bytes` from `at` are inside the host memory, which the caller keeps until the copy is done.
+        // SAFETY: `bytes` from `at` are inside the host memory, which `keep_until_done` holds until the copy is done.
         let code =
             unsafe { read(q, memory, 0, from.1, bytes, at.cast(), 0, std::ptr::null(), &raw mut event) };
         check("clEnqueueReadBuffer", || format!("{bytes} bytes at {}", from.1), code)?;
         let event = Event::new(ClEvent::new(&self.shared, event));
+        self.keep_until_done(&event, to.0);
         self.transfers.note(TransferKind::Download, queue, bytes, || event.clone());
         Ok(event)
     }
@@ -317,10 +354,11 @@ impl Driver for OpenClDriver {
     fn write_from(
         &self,
         queue: QueueKind,
-        from: (&SharedMemory, usize),
+        from: (&Arc<SharedMemory>, usize),
         to: (&Memory, usize),
         bytes: usize,
     ) -> Result<Event> {
+        self.drop_done_copies();
         let write = need(self.table().clEnqueueWriteBuffer, "clEnqueueWriteBuffer")?;
         let (q, memory, at) = (self.shared.queue(queue), cl_memory(to.0)?, from.0.address(from.1, bytes)?);
         let mut event = std::ptr::null_mut();
@@ -329,6 +367,7 @@ impl Driver for OpenClDriver {
             unsafe { write(q, memory, 0, to.1, bytes, at.cast(), 0, std::ptr::null(), &raw mut event) };
         check("clEnqueueWriteBuffer", || format!("{bytes} bytes at {}", to.1), code)?;
         let event = Event::new(ClEvent::new(&self.shared, event));
+        self.keep_until_done(&event, from.0);
         self.transfers.note(TransferKind::Upload, queue, bytes, || event.clone());
         Ok(event)
     }
@@ -429,7 +468,7 @@ impl Driver for OpenClDriver {
         let release = ("clReleaseKernel", self.table().clReleaseKernel);
         let owner = Owner { ptr, shared: Arc::clone(&self.shared), release };
         let (arguments, program) = (Arguments::new(owner), program.clone());
-        Ok(KernelHandle::new(ClKernel { arguments, name: name.into(), program }))
+        Ok(KernelHandle::new(ClKernel { arguments, name: name.into(), program, memory: Mutex::default() }))
     }
 
     fn kernel_group_limit(&self, kernel: &KernelHandle) -> Result<usize> {
@@ -470,6 +509,11 @@ impl Driver for OpenClDriver {
         let bound = self.kernel(&like.program, &like.name)?;
         let own = bound.get::<ClKernel>().ok_or_else(|| foreign("kernel"))?;
         self.set_arguments(own, &mut Vec::new(), args, false)?;
+        let memory = args.iter().filter_map(|arg| match arg {
+            Arg::Memory(m, _) | Arg::Indirect(m, _) => Some((*m).clone()),
+            Arg::Scalar(_) | Arg::Local(_) => None,
+        });
+        *own.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory.collect();
         Ok(bound)
     }
 
@@ -507,13 +551,7 @@ impl Driver for OpenClDriver {
     }
 
     fn has_come(&self, event: &Event) -> Result<bool> {
-        let get = need(self.table().clGetEventInfo, "clGetEventInfo")?;
-        let (cl, mut status): (Ptr, sys::Int) = (cl_event(event)?, 0);
-        let key = sys::EVENT_COMMAND_EXECUTION_STATUS;
-        // SAFETY: the status is one cl_int.
-        let code =
-            unsafe { get(cl, key, size_of::<sys::Int>(), (&raw mut status).cast(), std::ptr::null_mut()) };
-        check("clGetEventInfo", String::new, code)?;
+        let status = self.status(event)?;
         // A command that failed is reported as by a wait.
         if status < 0 { self.wait(event).map(|()| true) } else { Ok(status == 0) }
     }
@@ -550,7 +588,9 @@ impl Driver for OpenClDriver {
     fn finish(&self, queue: QueueKind) -> Result<()> {
         let finish = need(self.table().clFinish, "clFinish")?;
         // SAFETY: live queue.
-        check("clFinish", String::new, unsafe { finish(self.shared.queue(queue)) })
+        let outcome = check("clFinish", String::new, unsafe { finish(self.shared.queue(queue)) });
+        self.drop_done_copies();
+        outcome
     }
 
     fn deferred_error(&self) -> Option<Error> {
@@ -566,6 +606,56 @@ mod tests {
     use super::*;
     use crate::Settings;
     use crate::driver::Access;
+
+    /// Copies are enqueued behind a long kernel; the host memory's last owner outside of the driver goes before they run.
+    #[test]
+    fn host_memory_outlives_its_copies() {
+        for device in devices(&Settings::default()).unwrap_or_default() {
+            let Ok(driver) = OpenClDriver::open(&device, false) else { continue };
+            let text = "__kernel void slow(__global uint *x) { uint v = get_global_id(0);\n\
+                for (int i = 0; i < 20000000; i++) v = v * 1664525u + 1013904223u; x[get_global_id(0)] = v; }";
+            let kernel = driver.kernel(&driver.build(text, "").unwrap(), "slow").unwrap();
+            let bytes = 4 << 20;
+            let memory = driver.allocate(bytes, "test").unwrap();
+            let args = [Arg::Memory(&memory, Access::Write)];
+            driver.launch(&kernel, &args, Range { global: [4, 1, 1], local: [1, 1, 1] }, false).unwrap();
+            let host = Arc::new(SharedMemory::new(bytes).unwrap());
+            host.write(64, &[9; 4]).unwrap();
+            let watched = Arc::downgrade(&host);
+            driver.write_from(QueueKind::Compute, (&host, 64), (&memory, 64), bytes - 64).unwrap();
+            let last = driver.read_into(QueueKind::Compute, (&memory, 0), (&host, 0), bytes).unwrap();
+            drop(host);
+            let kept = watched.upgrade().expect("copies are under way, and their memory is gone");
+            driver.wait(&last).unwrap();
+            let mut got = [0; 4];
+            kept.read(64, &mut got).unwrap();
+            assert_eq!(got, [9; 4], "{}", device.capabilities.id);
+            drop(kept);
+            driver.finish(QueueKind::Compute).unwrap();
+            assert!(watched.upgrade().is_none(), "memory of copies that are done stays");
+        }
+    }
+
+    /// A launch that was bound keeps the memory of its arguments.
+    #[test]
+    fn a_bound_launch_outlives_its_memory() {
+        for device in devices(&Settings::default()).unwrap_or_default() {
+            let Ok(driver) = OpenClDriver::open(&device, false) else { continue };
+            let text = "__kernel void set(__global int *x, __global int *y) { y[get_global_id(0)] = x[get_global_id(0)] + 1; }";
+            let kernel = driver.kernel(&driver.build(text, "").unwrap(), "set").unwrap();
+            let (x, y) = (driver.allocate(1 << 20, "test").unwrap(), driver.allocate(64, "test").unwrap());
+            driver.fill(QueueKind::Compute, &x, 0, 1 << 20, &7i32.to_ne_bytes()).unwrap();
+            let args = [Arg::Memory(&x, Access::Read), Arg::Memory(&y, Access::Write)];
+            let bound = driver.bind(&kernel, &args).unwrap();
+            drop(x);
+            let other = driver.allocate(1 << 20, "test").unwrap();
+            driver.fill(QueueKind::Compute, &other, 0, 1 << 20, &1i32.to_ne_bytes()).unwrap();
+            driver.launch_bound(&bound, Range { global: [16, 1, 1], local: [16, 1, 1] }, false).unwrap();
+            let mut got = [0u8; 64];
+            driver.read(QueueKind::Compute, &y, 0, &mut got).unwrap();
+            assert!(got.chunks(4).all(|x| x == 8i32.to_ne_bytes()), "{}", device.capabilities.id);
+        }
+    }
 
     /// A kernel forgets an argument that is released, and takes another in its place.
     #[test]

@@ -11,6 +11,7 @@
  *          (tI_D) are arguments; the stride along a row is 0, 1 or rI by the macros in LOADS.
  * ALIGNED_VECTORS 1: FLAT, and every pointer with its offset is a multiple of VW elements.
  * CHUNKED  1 on CPUs: each work-item owns one contiguous range; 0 on GPUs: items stride over the whole.
+ * IN_PLACE defined: y is an input too, element by element; elsewhere y shares no memory with an input.
  * No work-item touches another's elements; nothing is accumulated.
  *
  * Design: a grid-stride loop over an expression compiled for it, axes merged where all operands move evenly, as PyTorch's TensorIterator
@@ -25,8 +26,13 @@
 #define LOADS1 LANES(x0, IN_10(p0 + o0, i + k))
 #define FLAT 1
 #endif
+#ifdef IN_PLACE
+#define RESTRICT
+#else
+#define RESTRICT restrict
+#endif
 #if FLAT
-__kernel void elementwise(PARAMS __global OUT_T *restrict y, ulong oy, ulong n) {
+__kernel void elementwise(PARAMS __global OUT_T *RESTRICT y, ulong oy, ulong n) {
   const ulong items = get_global_size(0), id = get_global_id(0);
   y += oy;
 #if CHUNKED
@@ -67,7 +73,7 @@ __kernel void elementwise(PARAMS __global OUT_T *restrict y, ulong oy, ulong n) 
   }
 }
 #else
-__kernel void elementwise(PARAMS SIZES __global OUT_T *restrict y, ulong oy, ulong rows, ulong inner) {
+__kernel void elementwise(PARAMS SIZES __global OUT_T *RESTRICT y, ulong oy, ulong rows, ulong inner) {
   /* Dimension 0 walks along rows, dimension 1 over rows. */
   FOR_ROWS(row, rows, 1) {
     ROW_OFFSETS

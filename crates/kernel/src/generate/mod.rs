@@ -137,7 +137,7 @@ fn row_arithmetic(spec: &Spec, outer: usize, sizes: &mut String, offsets: &mut S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::assemble;
+    use crate::order::assemble;
 
     #[test]
     fn a_spec_names_every_argument_once() {

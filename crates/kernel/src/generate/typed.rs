@@ -82,7 +82,7 @@ fn places(spec: &TypedSpec<'_>, names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::assemble;
+    use crate::order::assemble;
 
     #[test]
     fn a_spec_names_every_argument_once() {

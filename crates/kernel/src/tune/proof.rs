@@ -3,8 +3,10 @@
 
 use super::{Suspect, Tuning};
 use crate::kernel::Kernel;
-use netcl_device::{Device, Result};
+use netcl_device::{Device, Error, Result};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -21,8 +23,8 @@ impl Tuning {
         kernel.runs_on(device.capabilities()) && self.quarantine().allows(device, kernel)
     }
 
-    /// Whether `kernel` passes `test` on this device. The test runs at the first call; later calls return the stored outcome. A variant
-    /// that fails is put into quarantine, with a warning, as `netcl doctor` does.
+    /// Whether `kernel` passes `test` on this device. The test runs at the first call; calls of other threads wait for it, and later calls
+    /// return the stored outcome. A variant that fails, or whose test panics, is put into quarantine, with a warning, as `netcl doctor` does.
     ///
     /// A wrong barrier or tensor map can hang the command queue, so that no call returns. Therefore the variant is entered in the
     /// quarantine file before the test and removed after it. A test that exceeds the time limit makes the entry permanent: the
@@ -38,15 +40,18 @@ impl Tuning {
             return true;
         }
         let key = std::ptr::from_ref(kernel) as usize;
-        if let Some(proven) = self.proofs.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return *proven;
+        if let Some(proven) = self.outcome(key) {
+            return proven;
         }
-        // The test launches the kernel itself.
-        self.settle(key, true);
+        let mut turn = match self.begin_test(key) {
+            Ok(turn) => turn,
+            Err(answer) => return answer,
+        };
         if device.settings().no_results {
             if let Err(e) = test() {
                 tracing::debug!("the test of {}: {e}", kernel.name);
             }
+            turn.proven = true;
             return true;
         }
         let before = self.ended_in_test(kernel);
@@ -57,8 +62,35 @@ impl Tuning {
             Ok(()) => self.release(kernel),
             Err(e) => self.retire(device, kernel, &format!("the test before its first use: {}", e.message())),
         }
-        self.settle(key, outcome.is_ok());
-        outcome.is_ok()
+        turn.proven = outcome.is_ok();
+        turn.proven
+    }
+
+    /// The outcome of a kernel's test, once it has ended.
+    fn outcome(&self, key: usize) -> Option<bool> {
+        self.proofs.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied()
+    }
+
+    /// Takes the kernel's test on, or waits until another thread has ended it. The error is the answer where nothing is to be tested.
+    ///
+    /// The test itself launches the kernel, so its own thread is told yes. A thread that is in the test of another kernel does not wait,
+    /// since two such threads could wait for each other: it is told no, and uses another variant.
+    fn begin_test(&self, key: usize) -> std::result::Result<Turn<'_>, bool> {
+        let me = std::thread::current().id();
+        let mut testing = self.testing.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(proven) = self.outcome(key) {
+                return Err(proven);
+            }
+            match testing.get(&key) {
+                None => break,
+                Some(thread) if *thread == me => return Err(true),
+                Some(_) if testing.values().any(|thread| *thread == me) => return Err(false),
+                Some(_) => testing = self.tested.wait(testing).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+        testing.insert(key, me);
+        Ok(Turn { tuning: self, key, proven: false })
     }
 
     /// Puts a variant that failed in use into quarantine, with a warning.
@@ -73,8 +105,25 @@ impl Tuning {
         self.refresh();
     }
 
-    fn settle(&self, key: usize, proven: bool) {
-        self.proofs.write().unwrap_or_else(PoisonError::into_inner).insert(key, proven);
+    /// The same for one whose build ended the process that compiled it. Launches that were given it can be tried again with another variant,
+    /// which [`Tuning::take_crash`] tells, unless it was avoided before and is used for want of another one.
+    pub(crate) fn retire_crashing(&self, device: &Device, kernel: &Kernel, why: &str) {
+        if !self.quarantine().allows(device, kernel) {
+            return;
+        }
+        tracing::warn!(
+            "kernel {} on {} is not used from now on: {why}",
+            kernel.name,
+            device.capabilities().id
+        );
+        self.hold(kernel, why, 0);
+        self.crashed.store(true, Ordering::Release);
+        self.refresh();
+    }
+
+    /// Whether a variant was retired because its build ended its process, since this was last asked.
+    pub fn take_crash(&self) -> bool {
+        self.crashed.swap(false, Ordering::AcqRel)
     }
 
     /// Number of consecutive processes that died during the self-test of this kernel text.
@@ -111,7 +160,23 @@ impl Tuning {
     }
 }
 
-/// Runs the test on this thread; if it exceeds the time limit, another thread calls `hangs` and logs an error.
+/// A thread's test of a kernel. Its end, also by a panic outside of the test, is told to the threads that wait for it.
+struct Turn<'a> {
+    tuning: &'a Tuning,
+    key: usize,
+    proven: bool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let tuning = self.tuning;
+        tuning.proofs.write().unwrap_or_else(PoisonError::into_inner).insert(self.key, self.proven);
+        tuning.testing.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        tuning.tested.notify_all();
+    }
+}
+
+/// Runs the test on this thread, a panic as an error; if it exceeds the time limit, another thread calls `hangs` and logs an error.
 fn watched(
     name: &'static str,
     patience: Duration,
@@ -130,9 +195,9 @@ fn watched(
                 );
             }
         });
-        let outcome = test();
+        let outcome = catch_unwind(AssertUnwindSafe(test));
         drop(done);
-        outcome
+        outcome.unwrap_or_else(|_| Err(Error::internal("the test panicked")))
     })
 }
 
@@ -141,7 +206,7 @@ mod tests {
     use super::*;
     use netcl_device::null::NullDriver;
     use netcl_device::{Capabilities, DeviceKind, Settings};
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::AtomicBool;
 
     static KERNEL: Kernel = Kernel::new("proof_test", "__kernel void f(__global float *x) { x[0] = 1; }");
 
@@ -217,6 +282,78 @@ mod tests {
         };
         watched("long", Duration::from_millis(1), hangs, long).unwrap();
         assert!(told.load(Ordering::SeqCst));
+    }
+
+    /// Threads that ask during the test wait for its outcome, and none uses a kernel that turns out to be wrong.
+    #[test]
+    fn no_thread_uses_a_kernel_before_its_test_has_passed() {
+        static WRONG: Kernel =
+            Kernel::new("proof_test_wrong", "__kernel void h(__global float *x) { x[0] = 3; }");
+        let device = program(&Settings::default());
+        let tuning = Tuning::of(&device);
+        let (begun, go) = (std::sync::Barrier::new(2), AtomicBool::new(false));
+        let answers = std::thread::scope(|scope| {
+            let tester = scope.spawn(|| {
+                tuning.proven(&device, &WRONG, || {
+                    begun.wait();
+                    assert!(tuning.proven(&device, &WRONG, || Ok(())), "the test itself launches it");
+                    while !go.load(Ordering::SeqCst) {
+                        std::thread::yield_now();
+                    }
+                    Err(Error::launch("element 7 is 2, expected 1"))
+                })
+            });
+            begun.wait();
+            let others: Vec<_> =
+                (0..4).map(|_| scope.spawn(|| tuning.proven(&device, &WRONG, || Ok(())))).collect();
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(others.iter().all(|thread| !thread.is_finished()), "answered during the test");
+            go.store(true, Ordering::SeqCst);
+            others.into_iter().chain([tester]).map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!(answers, [false; 5]);
+    }
+
+    #[test]
+    fn a_kernel_whose_test_panics_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::default() };
+        let device = program(&settings);
+        let tuning = Tuning::of(&device);
+        let ask = |panics: bool| {
+            tuning.proven(&device, &KERNEL, || {
+                assert!(!panics, "on purpose");
+                Ok(())
+            })
+        };
+        assert!(!ask(true) && !ask(false));
+        let found = tuning.quarantine().suspects();
+        assert!(
+            found.len() == 1 && found[0].why.contains("panicked") && found[0].unfinished == 0,
+            "{found:?}"
+        );
+        assert!(avoided(&settings));
+    }
+
+    /// Two tests that launch each other's kernels at one time both end.
+    #[test]
+    fn tests_that_need_each_other_end() {
+        static FIRST: Kernel = Kernel::new("proof_test_first", "__kernel void a(__global float *x) {}");
+        static SECOND: Kernel = Kernel::new("proof_test_second", "__kernel void b(__global float *x) {}");
+        let device = program(&Settings::default());
+        let (tuning, both) = (Tuning::of(&device), std::sync::Barrier::new(2));
+        let test = |own: &'static Kernel, other: &'static Kernel| {
+            tuning.proven(&device, own, || {
+                both.wait();
+                assert!(!tuning.proven(&device, other, || Ok(())), "another thread tests it");
+                both.wait();
+                Ok(())
+            })
+        };
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| test(&SECOND, &FIRST));
+            assert!(test(&FIRST, &SECOND) && second.join().unwrap());
+        });
     }
 
     /// A second device of the process, or a second process, that starts during a self-test neither counts that test as interrupted nor

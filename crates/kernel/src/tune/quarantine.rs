@@ -43,13 +43,17 @@ fn is_none(count: &u32) -> bool {
 impl Suspect {
     /// Number of processes that died during the self-test, not counting one that still runs (where the operating system tells).
     pub fn ended(&self) -> u32 {
+        self.unfinished - u32::from(self.is_under_way())
+    }
+
+    /// Whether the process that runs the self-test still exists.
+    pub fn is_under_way(&self) -> bool {
         let same = |id| match files::started(id) {
             // A program that wrote no start is an older netcl's.
             Some(started) => self.started.is_none_or(|s| s == started),
             None => id == std::process::id() && self.started.is_none(),
         };
-        let runs = self.process.is_some_and(same);
-        self.unfinished - u32::from(runs && self.unfinished > 0)
+        self.unfinished > 0 && self.process.is_some_and(same)
     }
 
     /// Whether the variant is in quarantine; an entry of a first self-test in progress is not.
@@ -116,8 +120,8 @@ impl Quarantine {
         *self.suspects.lock().unwrap_or_else(PoisonError::into_inner) = suspects;
     }
 
-    /// Sets or removes the entry of a kernel as a whole (all parameter values), in memory and on disk. Entries that other processes wrote
-    /// for other kernels meanwhile are kept, on disk and from now on in memory. Entries that [`replace`](Self::replace) dropped stay on
+    /// Sets or removes the entry of a kernel as a whole (all parameter values), in memory and on disk. Failures that other processes wrote
+    /// for other kernels meanwhile are kept, on disk and from now on in memory; their tests under way are kept on disk alone. Entries that [`replace`](Self::replace) dropped stay on
     /// disk until [`save`](Self::save) and are not read back: an interrupted run of `netcl doctor` removes nothing.
     ///
     /// # Errors
@@ -133,8 +137,8 @@ impl Quarantine {
             held.retain(|s| file.contains(s) || s.unfinished == 0 && !known.contains(s));
         }
         let missing: Vec<_> = held.iter().filter(|s| !file.contains(s)).cloned().collect();
-        let added: Vec<_> =
-            file.iter().filter(|s| !known.contains(s) && !held.contains(s)).cloned().collect();
+        let new = |s: &&Suspect| s.unfinished == 0 && !known.contains(s) && !held.contains(s);
+        let added: Vec<_> = file.iter().filter(new).cloned().collect();
         file.extend(missing);
         held.extend(added);
         for list in [&mut file, &mut held] {
@@ -145,8 +149,8 @@ impl Quarantine {
         self.write(file)
     }
 
-    /// Writes the file, or removes it when there are no entries. Entries that other processes added since it was last read are kept, on
-    /// disk and from now on in memory.
+    /// Writes the file, or removes it when there are no entries. Failures that other processes added since it was last read are kept, on
+    /// disk and from now on in memory; entries of tests under way are kept on disk.
     ///
     /// # Errors
     /// `Io` with the path.
@@ -155,9 +159,11 @@ impl Quarantine {
         let _lock = self.lock();
         let known = self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut all = self.suspects();
-        let added = read(file).into_iter().filter(|s| !known.contains(s) && !all.contains(s));
-        all.extend(added.collect::<Vec<_>>());
+        let (tests, found): (Vec<_>, Vec<_>) =
+            read(file).into_iter().filter(|s| !all.contains(s)).partition(|s| s.unfinished > 0);
+        all.extend(found.into_iter().filter(|s| !known.contains(s)));
         self.replace(all.clone());
+        all.extend(tests.into_iter().filter(|s| s.is_under_way() || !known.contains(s)));
         self.write(all)
     }
 

@@ -7,7 +7,8 @@ use crate::variants::{Usable, Variants};
 use netcl_device::Device;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::thread::ThreadId;
 
 type Chosen = Arc<Vec<(&'static str, i64)>>;
 
@@ -52,6 +53,12 @@ pub struct Tuning {
     origins: RwLock<HashMap<(&'static str, u64), Origin>>,
     /// Outcome of the self-test before first use, by the kernel's address.
     pub(super) proofs: RwLock<HashMap<usize, bool>>,
+    /// Kernels in that test, by address, and the thread that tests each.
+    pub(super) testing: Mutex<HashMap<usize, ThreadId>>,
+    /// Signals the end of a test.
+    pub(super) tested: Condvar,
+    /// Whether a build has ended its process, until somebody asks.
+    pub(super) crashed: AtomicBool,
 }
 
 impl Tuning {
@@ -70,6 +77,9 @@ impl Tuning {
             texts: RwLock::default(),
             origins: RwLock::default(),
             proofs: RwLock::default(),
+            testing: Mutex::default(),
+            tested: Condvar::new(),
+            crashed: AtomicBool::new(false),
         })
     }
 

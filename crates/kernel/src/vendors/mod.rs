@@ -3,6 +3,7 @@
 pub mod nvidia;
 mod oclgrind;
 pub mod pocl;
+mod rusticl;
 
 use crate::kernel::Reload;
 use netcl_device::Capabilities;
@@ -29,7 +30,7 @@ pub(crate) struct Hooks {
 }
 
 /// Every driver that has hooks. Several can apply to one device.
-const HOOKS: [&Hooks; 3] = [&oclgrind::HOOKS, &nvidia::HOOKS, &pocl::HOOKS];
+const HOOKS: [&Hooks; 4] = [&oclgrind::HOOKS, &nvidia::HOOKS, &pocl::HOOKS, &rusticl::HOOKS];
 
 fn of(device: &Capabilities) -> impl Iterator<Item = &'static Hooks> {
     HOOKS.into_iter().filter(|hooks| (hooks.applies)(device))

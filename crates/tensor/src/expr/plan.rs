@@ -100,7 +100,7 @@ fn level(
             && !mask.wrapping_add(1).is_power_of_two()
         {
             match columns(nodes, *id) {
-                Some(job) => add(&mut jobs, job),
+                Some(job) => add(nodes, &mut jobs, job),
                 None => {
                     next.push(nodes.all[*id].args[0]);
                     steps.push(Step::Library(*id));
@@ -108,7 +108,7 @@ fn level(
             }
             continue;
         }
-        add(&mut jobs, place(nodes, *id, walks));
+        add(nodes, &mut jobs, place(nodes, *id, walks));
     }
     join_plain(nodes, &mut jobs);
     join_columns(nodes, &mut jobs, walks);
@@ -147,16 +147,26 @@ fn first_those_that_give(nodes: &Nodes, jobs: &mut Vec<Job>, moved: &mut Vec<usi
     out
 }
 
-/// To a kernel that walks over the same elements, or as one more.
-fn add(jobs: &mut Vec<Job>, job: Job) {
+/// Adds an output to a kernel that walks over the same elements, or as a kernel of its own.
+fn add(nodes: &Nodes, jobs: &mut Vec<Job>, job: Job) {
     let alike = |other: &&mut Job| {
         let rows = (other.reduced, other.below, other.parts) == (job.reduced, job.below, job.parts);
-        other.space == job.space && rows && other.outputs.len() < OUTPUTS
+        let room = other.outputs.len() < OUTPUTS;
+        other.space == job.space && rows && room && (!job.ends_late() || independent(nodes, other, &job))
     };
     match jobs.iter_mut().find(alike) {
         Some(other) => other.outputs.extend(job.outputs),
         None => jobs.push(job),
     }
+}
+
+/// Whether no output of one kernel is computed from an output of the other.
+fn independent(nodes: &Nodes, a: &Job, b: &Job) -> bool {
+    let needs = |job: &Job, other: &Job| {
+        let cone = nodes.cone(&job.outputs, |_| false);
+        other.outputs.iter().any(|id| cone.binary_search(id).is_ok())
+    };
+    !needs(a, b) && !needs(b, a)
 }
 
 /// The kernel for a reduction of axes above others.
@@ -210,10 +220,13 @@ fn join_columns(nodes: &Nodes, jobs: &mut Vec<Job>, walks: &Walks<'_>) {
         let fits = |job: &Job| {
             let inner: usize = job.space[job.space.len() - job.reduced..].iter().product();
             let reads = || job.cone(nodes, &job.outputs).iter().any(|id| from.outputs.contains(id));
+            // Sums of columns that the kernel already has are complete only after it.
+            let sums = || Job { outputs: job.columns(nodes), ..Job::default() };
             (job.space == from.space && job.reduced == from.below && job.below == 0 && !job.parts)
                 && job.outputs.len() + from.outputs.len() <= OUTPUTS
                 && (walks.columns)(job.rows(), inner)
                 && !reads()
+                && independent(nodes, &sums(), from)
         };
         match jobs.iter().position(fits) {
             Some(to) if over_rows && sums => {
@@ -268,6 +281,10 @@ pub(super) fn kept(space: &[usize], reduced: usize) -> Vec<usize> {
 }
 
 impl Job {
+    /// Whether reductions are complete only after the kernel, so that none of its outputs may need another.
+    fn ends_late(&self) -> bool {
+        self.parts || self.below > 0
+    }
     /// Notes what every launch asks for.
     fn look(&mut self, nodes: &Nodes) {
         let cone = self.cone(nodes, &self.outputs);

@@ -123,6 +123,10 @@ pub(super) fn run_into(
     (roots, to): (&[usize], &[Tensor]),
     inputs: &[Tensor],
 ) -> Result<Vec<String>> {
+    // Kernels declare that their results share no memory with what they read.
+    if to.iter().any(|y| inputs.iter().any(|x| x.storage().same(y.storage()))) {
+        return Err(Error::internal("fuse: a result would lie where an input does"));
+    }
     let dtypes: Vec<DType> = to.iter().map(Tensor::dtype).collect();
     let mut run = Run::new(nodes, device, (roots, &dtypes), inputs);
     run.given = roots.iter().copied().zip(to.iter().cloned()).collect();

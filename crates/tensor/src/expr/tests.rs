@@ -9,6 +9,7 @@ use crate::suite::test_device;
 use netcl_device::Settings;
 
 mod columns;
+mod long;
 mod random;
 
 fn devices() -> [Device; 2] {

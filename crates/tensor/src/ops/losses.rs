@@ -1,8 +1,9 @@
 //! Losses made of other operations. Their elements have the storage type of the inputs; means and sums are made in f32.
 
 use super::cross_entropy::Reduction;
+use super::gather::gather;
+use super::map::{Number, map_typed};
 use super::prelude::*;
-use super::rearrange::one_hot;
 
 /// What becomes of the elements.
 fn reduced(elements: &Tensor, reduction: Reduction) -> Result<Tensor> {
@@ -51,13 +52,15 @@ pub fn huber_loss(x: &Tensor, target: &Tensor, delta: f32, reduction: Reduction)
     reduced(&c.mul(&d)?.sub(&c.square()?.mul_scalar(0.5)?)?, reduction)
 }
 
-/// Binary cross entropy of `sigmoid(x)` and targets from 0 to 1: `softplus(x) - x · target`, which keeps its digits.
+/// Binary cross entropy of `sigmoid(x)` and targets from 0 to 1: `target · softplus(-x) + (1 - target) · softplus(x)`, which keeps its digits
+/// at both ends.
 ///
 /// # Errors
 /// As [`mse_loss`].
 pub fn bce_with_logits(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     same_shape("bce_with_logits", x, target)?;
-    reduced(&x.softplus()?.sub(&x.mul(target)?)?, reduction)
+    let (one, other) = (x.neg()?.softplus()?.mul(target)?, x.softplus()?.mul(&target.rsub_scalar(1.0)?)?);
+    reduced(&one.add(&other)?, reduction)
 }
 
 /// Kullback and Leibler's divergence of log-probabilities x from probabilities `target`: `target · (log target - x)`, 0 where the target is 0.
@@ -73,25 +76,40 @@ pub fn kl_div(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tenso
     reduced(&target.mul(&log.sub(x)?)?, reduction)
 }
 
-/// Negative log-likelihood: log-probabilities `(.., V)` and class numbers `(..)`, u32 or i32 → `-x` at each row's class.
+/// Negative log-likelihood: log-probabilities `(.., V)` and class numbers `(..)`, u32 or i32 → `-x` at each row's class. Rows whose class is
+/// `ignore_index` are 0 and do not count in the mean, which is NaN where all rows are ignored; any other number that is not a class gives NaN.
 ///
 /// # Errors
 /// `Shape` where the targets have not the shape of x without its last axis; `DType`.
-pub fn nll_loss(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
+pub fn nll_loss(
+    x: &Tensor,
+    target: &Tensor,
+    ignore_index: Option<i32>,
+    reduction: Reduction,
+) -> Result<Tensor> {
     check::float("nll_loss", "x", x)?;
     check::indices("nll_loss", "target", target)?;
-    let Some((classes, outer)) = x.dims().split_last().filter(|(_, outer)| *outer == target.dims()) else {
+    if x.dims().split_last().is_none_or(|(_, outer)| *outer != *target.dims()) {
         return Err(Error::shape(format!(
             "nll_loss: target has shape {}, expected that of x {} without its last axis",
             target.shape(),
             x.shape()
         )));
-    };
-    debug_assert_eq!(outer, target.dims());
-    // Only the class's element counts, whatever the others are.
-    let mask = one_hot(target, *classes)?;
-    let zeros = Tensor::zeros(x.device(), x.shape(), x.dtype())?;
-    reduced(&mask.where_cond(x, &zeros)?.sum(&[-1], false)?.neg()?, reduction)
+    }
+    let rank = target.shape().rank();
+    let found = gather(x, -1, &target.unsqueeze(rank)?)?.squeeze(-1)?.neg()?;
+    let Some(ignored) = ignore_index else { return reduced(&found, reduction) };
+    let number = [Number::Int(ignored.into())];
+    let counts = map_typed("(long)x0 != s0", &[target], &number, target.shape(), DType::Bool)?;
+    let zeros = Tensor::zeros(x.device(), target.shape(), x.dtype())?;
+    let losses = counts.where_cond(&found, &zeros)?;
+    match reduction {
+        Reduction::Mean => {
+            let count = counts.to_dtype(DType::F32)?.sum_f32(&[], false)?;
+            losses.sum_f32(&[], false)?.div(&count)
+        }
+        other => reduced(&losses, other),
+    }
 }
 
 /// The calls of these functions.
@@ -118,10 +136,12 @@ pub(super) fn calls() -> Vec<Call> {
             let [x, target] = a.inputs()?;
             kl_div(x, target, reduction(a)?)
         }),
-        of("nll_loss", "Negative log-likelihood of log-probabilities `(.., V)` at class numbers `(..)`.").run(|a| {
-            let [x, target] = a.inputs()?;
-            nll_loss(x, target, reduction(a)?)
-        }),
+        of("nll_loss", "Negative log-likelihood of log-probabilities `(.., V)` at class numbers `(..)`. Rows whose class is `ignore_index` count for nothing.")
+            .optional_default("ignore_index", -100)
+            .run(|a| {
+                let [x, target] = a.inputs()?;
+                nll_loss(x, target, a.find("ignore_index")?, reduction(a)?)
+            }),
     ]
 }
 
@@ -184,12 +204,57 @@ mod tests {
             Tensor::from_f32(&device, [2, 3], &[f32::NEG_INFINITY, -0.5, -1.0, -2.0, -3.0, -4.0], DType::F32);
         let x = x.unwrap().parameter("x");
         let target = Tensor::from_u32(&device, [2], &[1, 2]).unwrap();
-        let loss = nll_loss(&x, &target, Reduction::Mean).unwrap();
+        let loss = nll_loss(&x, &target, None, Reduction::Mean).unwrap();
         loss.backward().unwrap();
         assert_eq!(loss.item().unwrap(), 2.25);
         assert_eq!(x.grad().unwrap().to_vec().unwrap(), [0.0, -0.5, 0.0, 0.0, 0.0, -0.5]);
-        let message =
-            nll_loss(&x, &Tensor::from_u32(&device, [3], &[0; 3]).unwrap(), Reduction::Mean).unwrap_err();
+        let message = nll_loss(&x, &Tensor::from_u32(&device, [3], &[0; 3]).unwrap(), None, Reduction::Mean)
+            .unwrap_err();
         assert!(message.to_string().contains("nll_loss: target has shape [3], expected that of x [2, 3]"));
+    }
+
+    /// As in PyTorch: the mean is over the rows that count.
+    #[test]
+    fn ignored_rows_are_left_out_of_the_mean() {
+        let device = crate::suite::test_device().unwrap();
+        let x = Tensor::from_f32(&device, [3, 2], &[-1.0, -2.0, -3.0, -4.0, -5.0, -6.0], DType::F32);
+        let x = x.unwrap().parameter("x");
+        let target = Tensor::from_i32(&device, [3], &[1, -100, 0]).unwrap();
+        let loss = nll_loss(&x, &target, Some(-100), Reduction::Mean).unwrap();
+        loss.backward().unwrap();
+        assert_eq!(loss.item().unwrap(), 3.5);
+        assert_eq!(x.grad().unwrap().to_vec().unwrap(), [0.0, -0.5, 0.0, 0.0, -0.5, 0.0]);
+        let each = nll_loss(&x, &target, Some(-100), Reduction::None).unwrap();
+        assert_eq!(each.to_vec().unwrap(), [2.0, 0.0, 5.0]);
+        let sum = nll_loss(&x, &target, Some(1), Reduction::Sum).unwrap().item().unwrap();
+        assert!(sum.is_nan(), "-100 is no class here");
+        let none = Tensor::from_i32(&device, [3], &[-100; 3]).unwrap();
+        assert!(nll_loss(&x, &none, Some(-100), Reduction::Mean).unwrap().item().unwrap().is_nan());
+    }
+
+    /// A subtraction of almost equal numbers left nothing of small losses, and the slope at 0 was that of a kink.
+    #[test]
+    fn cross_entropy_of_sure_logits_keeps_its_digits() {
+        let device = crate::suite::test_device().unwrap();
+        let given = [(30.0f32, 1.0f32), (-30.0, 0.0), (0.0, 0.25), (0.0, 1.0), (12.0, 1.0)];
+        let (x, t): (Vec<f32>, Vec<f32>) = given.into_iter().unzip();
+        let x = Tensor::from_f32(&device, [5], &x, DType::F32).unwrap().parameter("x");
+        let t = Tensor::from_f32(&device, [5], &t, DType::F32).unwrap();
+        let y = bce_with_logits(&x, &t, Reduction::None).unwrap();
+        y.sum(&[], false).unwrap().backward().unwrap();
+        let (y, dx) = (y.to_vec().unwrap(), x.grad().unwrap().to_vec().unwrap());
+        for (i, (x, t)) in given.into_iter().enumerate() {
+            let (x, t) = (f64::from(x), f64::from(t));
+            let softplus = |v: f64| v.max(0.0) + (-v.abs()).exp().ln_1p();
+            let sigmoid = |v: f64| 1.0 / (1.0 + (-v).exp());
+            let value = t * softplus(-x) + (1.0 - t) * softplus(x);
+            let slope = (1.0 - t) * sigmoid(x) - t * sigmoid(-x);
+            assert!((f64::from(y[i]) - value).abs() <= 2e-6 * value, "{i}: {}, expected {value}", y[i]);
+            assert!(
+                (f64::from(dx[i]) - slope).abs() <= 2e-6 * slope.abs(),
+                "{i}: {}, expected {slope}",
+                dx[i]
+            );
+        }
     }
 }

@@ -6,6 +6,8 @@ use crate::array::Array;
 use crate::suite::Sample;
 use crate::tape::Term;
 use crate::{Result, Tensor, tape};
+use netcl_device::ErrorKind;
+use netcl_kernel::tune::Tuning;
 
 /// An operation of `N` tensors with one result: forward, gradient, f64 reference and samples in one place.
 pub trait Op<const N: usize>: Clone + Send + 'static {
@@ -61,14 +63,14 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
             return Ok(y);
         }
         let observed = observe::begin(name, || (kept(self.given(inputs)), self.attributes()));
-        let forward = || tape::eagerly(|| tape::no_grad(|| self.forward(inputs)));
+        let forward = || tape::eagerly(|| tape::no_grad(|| past_crashes(&inputs, || self.forward(inputs))));
         let (y, saved) = match inputs.first() {
             Some(x) => x.device().within((tape::current_layer(), name), forward)?,
             None => forward()?,
         };
         let y = tape::record(name, &inputs, y, move |inputs, dy| {
             let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
-            Ok(self.backward(refs, &saved, dy)?.into())
+            Ok(past_crashes(&refs, || self.backward(refs, &saved, dy))?.into())
         })?;
         observe::end(observed, std::slice::from_ref(&y));
         Ok(y)
@@ -122,14 +124,15 @@ pub trait MultiOp<const N: usize, const M: usize>: Clone + Send + 'static {
         let name = self.called();
         check::one_device(name, &inputs)?;
         let observed = observe::begin(name, || (kept(self.given(inputs)), self.attributes()));
-        let forward = || tape::eagerly(|| tape::no_grad(|| self.forward(inputs)));
+        let forward = || tape::eagerly(|| tape::no_grad(|| past_crashes(&inputs, || self.forward(inputs))));
         let (ys, saved) = match inputs.first() {
             Some(x) => x.device().within((tape::current_layer(), name), forward)?,
             None => forward()?,
         };
         let ys = tape::record_all(name, &inputs, ys, move |inputs, dys| {
             let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
-            Ok(self.backward(refs, &saved, std::array::from_fn(|i| dys[i].as_ref()))?.into())
+            let dys: [Option<&Tensor>; M] = std::array::from_fn(|i| dys[i].as_ref());
+            Ok(past_crashes(&refs, || self.backward(refs, &saved, dys))?.into())
         })?;
         observe::end(observed, &ys);
         Ok(ys)
@@ -173,6 +176,20 @@ impl<O: Op<N>, const N: usize> MultiOp<N, 1> for O {
     }
     fn samples() -> Vec<Sample<Self, N>> {
         <O as Op<N>>::samples()
+    }
+}
+
+/// Runs `f`, and again as long as a kernel's build ended the process of the driver's compiler and took that variant out of use: `f` then
+/// chooses another one. `f` makes its results anew each time.
+fn past_crashes<R>(inputs: &[&Tensor], f: impl Fn() -> Result<R>) -> Result<R> {
+    loop {
+        let crashed = || inputs.first().is_some_and(|x| Tuning::of(x.device()).take_crash());
+        match f() {
+            Err(e) if e.kind() == ErrorKind::Build && crashed() => {
+                tracing::info!("trying another variant: {}", e.message());
+            }
+            outcome => return outcome,
+        }
     }
 }
 

@@ -9,7 +9,8 @@ use crate::kernel::Reload;
 
 /// For kernels of sm_90a: instructions behind `//@` in asm strings become live. A build whose matrix instructions the assembler
 /// serialised counts as failed. The assembler's notes are in the build log with `-cl-nv-verbose` alone.
-pub static SM90A: Reload = Reload { name: "sm_90a", options: "-cl-nv-verbose", patch, complaint };
+pub static SM90A: Reload =
+    Reload { name: "sm_90a", options: "-cl-nv-verbose", code: include_str!("reload.rs"), patch, complaint };
 
 /// Registers a work-item may have: what a multiprocessor has, 65536, by the group's size; no kernel of ours gains from more.
 const MOST_REGISTERS: usize = 168;

@@ -13,27 +13,33 @@ use crate::{DType, Device, Result, Shape, Tensor, no_grad};
 const BATCH: usize = 12;
 
 /// xorshift64*.
-struct Draw(u64);
+pub(super) struct Draw(u64);
 
 impl Draw {
-    fn next(&mut self, n: usize) -> usize {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut draw = Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        // The first numbers of near seeds are near.
+        let _ = [0; 8].map(|_| draw.next(2));
+        draw
+    }
+    pub(super) fn next(&mut self, n: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         ((self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % n as u64) as usize
     }
-    fn unit(&mut self) -> f32 {
+    pub(super) fn unit(&mut self) -> f32 {
         self.next(1 << 20) as f32 / (1 << 20) as f32
     }
 }
 
 /// Trees over shared inputs.
-struct Batch {
-    nodes: Nodes,
-    roots: Vec<usize>,
-    data: Vec<Array>,
+pub(super) struct Batch {
+    pub(super) nodes: Nodes,
+    pub(super) roots: Vec<usize>,
+    pub(super) data: Vec<Array>,
     /// Storage types of the inputs and how they lie.
-    stored: Vec<(DType, Lie)>,
+    pub(super) stored: Vec<(DType, Lie)>,
 }
 
 /// How an input lies in memory.
@@ -175,9 +181,7 @@ fn grow(nodes: &mut Nodes, draw: &mut Draw, known: &[usize]) -> Option<usize> {
 }
 
 fn batch(seed: u64) -> Batch {
-    let mut draw = Draw(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-    // The first numbers of near seeds are near.
-    let _ = [0; 8].map(|_| draw.next(2));
+    let mut draw = Draw::new(seed);
     let mut nodes = Nodes::default();
     let shapes = shapes(&mut draw);
     let stored = stored(&mut draw);
@@ -363,7 +367,7 @@ impl Batch {
     }
 }
 
-fn check(batch: &Batch, device: &Device, seed: u64) {
+pub(super) fn check(batch: &Batch, device: &Device, seed: u64) {
     if let Err(why) = compare(&batch.nodes, device, &batch.roots, batch.given(), 1e-4) {
         for root in &batch.roots {
             let one = |id| compare(&batch.nodes, device, &[id], batch.given(), 1e-4);

@@ -1,6 +1,7 @@
 /* Random fills of y (n) T from the stream of philox.cl.
  *
- * random_uniform   fma(u, span, low), u = (word >> 8) / 2^24, which is exact: the same bits on every device
+ * random_uniform   fma(u, span, low), at most `top`, u = (word >> 8) / 2^24, which is exact: the same bits on every device. `top` is the
+ *                  largest T below the end of the range, to which rounding would lead otherwise
  * random_normal    fma(z, spread, mean), z by normal.cl from one word: the same bits on every device
  * A work-item takes every get_global_size(0)-th run of 64 elements, VW lanes at a time.
  */
@@ -18,12 +19,13 @@ static inline void put(__global T *y, ulong i, ulong n, FV v) {
 
 #define UNIT(word) (TO_FV((word) >> 8) * 5.9604644775390625e-8f)
 
-__kernel void random_uniform(__global T *restrict y, ulong n, ulong seed, ulong offset, float low, float span) {
+__kernel void random_uniform(__global T *restrict y, ulong n, ulong seed, ulong offset, float low, float span, float top) {
   for (ulong run = get_global_id(0); run * 64 < n; run += get_global_size(0))
     for (uint lane = 0; lane < 16; lane += VW) {
       UV c[4];
       philox_draw_lanes(c, seed, offset, run * 16 + lane);
-      for (uint w = 0; w < 4; ++w) put(y, run * 64 + w * 16 + lane, n, fma(UNIT(c[w]), (FV)(span), (FV)(low)));
+      for (uint w = 0; w < 4; ++w)
+        put(y, run * 64 + w * 16 + lane, n, fmin(fma(UNIT(c[w]), (FV)(span), (FV)(low)), (FV)(top)));
     }
 }
 

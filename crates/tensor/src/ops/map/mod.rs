@@ -2,6 +2,7 @@
 //!
 //! Axes along which every operand moves evenly are merged first. What is left is one axis (a flat kernel) or rows.
 
+mod alias;
 mod ready;
 mod typed;
 
@@ -34,7 +35,8 @@ pub fn map(
     Ok(y)
 }
 
-/// The same into an existing contiguous tensor, which may be one of the inputs.
+/// The same into an existing contiguous tensor. It may be one of the inputs, or share memory with one: each element is computed from what the
+/// inputs had before.
 pub fn map_into(expression: &'static str, inputs: &[&Tensor], scalars: &[f32], y: &Tensor) -> Result<()> {
     if !y.is_contiguous() {
         return Err(Error::internal("map into a tensor that is not contiguous"));
@@ -42,8 +44,19 @@ pub fn map_into(expression: &'static str, inputs: &[&Tensor], scalars: &[f32], y
     if y.count() == 0 {
         return Ok(());
     }
+    // Inputs that the kernel would overwrite before it has read them are copied first.
+    let copies = alias::copies(inputs, y)?;
+    let apart: Vec<&Tensor>;
+    let inputs: &[&Tensor] = if copies.is_empty() {
+        inputs
+    } else {
+        let copy = |i| copies.iter().find(|(at, _)| *at == i).map(|(_, copy)| copy);
+        apart = inputs.iter().enumerate().map(|(i, x)| copy(i).unwrap_or(x)).collect();
+        &apart
+    };
+    let in_place = inputs.iter().any(|x| x.storage().same(y.storage()) && alias::overlap(x, y));
     let launches = y.device().extension(|_| Launches::default());
-    let key = Key::of(expression, inputs, scalars.len(), y);
+    let key = Key::of((expression, in_place), inputs, scalars.len(), y);
     if let Some(ready) = key.as_ref().and_then(|key| launches.get(key)) {
         return ready.run(inputs, scalars, y);
     }
@@ -61,6 +74,8 @@ pub fn map_into(expression: &'static str, inputs: &[&Tensor], scalars: &[f32], y
     }
     let plan = Plan::new(y.shape().dims(), &strides);
     let launch = plan.launch((expression, &named), inputs, scalars, y);
+    // The kernel that has its output for itself says so, which its compiler uses.
+    let launch = if in_place { launch.define("IN_PLACE", 1) } else { launch };
     let found = plan.geometry(launch, y.device(), plan.lanes(inputs, y)).run_finding()?;
     if let (Some(key), Some(found)) = (key, found) {
         let (sizes, extent) = (plan.strides_as_arguments(), plan.extent());

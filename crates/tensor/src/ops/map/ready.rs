@@ -20,9 +20,14 @@ pub(super) struct Key {
 
 impl Key {
     /// `None` for more axes and inputs than there is room for.
-    pub fn of(expression: &'static str, inputs: &[&Tensor], scalars: usize, y: &Tensor) -> Option<Self> {
+    pub fn of(
+        (expression, in_place): (&'static str, bool),
+        inputs: &[&Tensor],
+        scalars: usize,
+        y: &Tensor,
+    ) -> Option<Self> {
         let mut key = Self { words: [0; WORDS], used: 0 };
-        key.push(&[expression.as_ptr() as usize, expression.len(), scalars])?;
+        key.push(&[expression.as_ptr() as usize, expression.len(), scalars * 2 + usize::from(in_place)])?;
         key.tensor(y)?;
         inputs
             .iter()

@@ -44,7 +44,8 @@ pub fn map_typed(
     Ok(y)
 }
 
-/// The same into an existing tensor of any layout that has no element twice. It may be an input, if that lies the same way.
+/// The same into an existing tensor of any layout that has no element twice. It may be an input or share memory with one, as with
+/// [`map_into`](super::map_into).
 pub fn map_typed_into(expression: &str, inputs: &[&Tensor], scalars: &[Number], y: &Tensor) -> Result<()> {
     if y.count() == 0 {
         return Ok(());
@@ -55,8 +56,11 @@ pub fn map_typed_into(expression: &str, inputs: &[&Tensor], scalars: &[Number], 
             "a write to a tensor that repeats elements; write to the one it is made of",
         ));
     }
+    let copies = super::alias::copies(inputs, y)?;
+    let copy = |i| copies.iter().find(|(at, _)| *at == i).map(|(_, copy)| copy);
+    let inputs: Vec<&Tensor> = inputs.iter().enumerate().map(|(i, x)| copy(i).unwrap_or(x)).collect();
     let mut strides = Vec::with_capacity(inputs.len() + 1);
-    for input in inputs {
+    for input in &inputs {
         let layout = input.layout().expand(y.shape()).ok_or_else(|| {
             Error::shape(format!("shape {} does not broadcast to {}", input.shape(), y.shape()))
         })?;
@@ -74,7 +78,7 @@ pub fn map_typed_into(expression: &str, inputs: &[&Tensor], scalars: &[Number], 
     for (name, value) in typed_defines(&spec) {
         launch = launch.define(name, value);
     }
-    for input in inputs {
+    for input in &inputs {
         launch = launch.read_base(*input).scalar(input.layout().offset);
     }
     for scalar in scalars {

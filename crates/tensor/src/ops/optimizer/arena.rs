@@ -3,6 +3,7 @@
 use super::{Entry, LANES};
 use crate::ops::prelude::*;
 use netcl_device::Buffer;
+use netcl_device::version::Version;
 use netcl_kernel::Launch;
 
 /// The parameters of one type within one buffer, be they views of it or windows.
@@ -16,6 +17,8 @@ pub(super) struct Arena {
     master: Option<Tensor>,
     /// Whether the master weights are still to be taken from the parameters.
     pub stale: bool,
+    /// Writes of the buffer when an update last wrote it, and the version of each member then.
+    seen: Option<(u64, Vec<Version>)>,
     moments: Vec<Tensor>,
     /// Numbers of the parameters, by their place.
     pub members: Vec<usize>,
@@ -57,6 +60,7 @@ impl Arena {
                     stretches: Vec::new(),
                     master: None,
                     stale: true,
+                    seen: None,
                     moments: Vec::new(),
                     members: vec![i],
                 }),
@@ -113,6 +117,36 @@ impl Arena {
             self.master = Some(flat()?);
         }
         self.whole = self.whole.with_layout(Layout::contiguous([end].into()));
+        Ok(())
+    }
+
+    /// Remembers the parameters as an update has left them.
+    pub fn note(&mut self, entries: &[Entry]) {
+        if self.master.is_some() {
+            let version = |i: &usize| entries[*i].param.storage().version();
+            self.seen = Some((self.whole.storage().writes(), self.members.iter().map(version).collect()));
+        }
+    }
+
+    /// Master weights of parameters that were written since the last update follow them. An element that is the rounded master weight keeps it.
+    pub fn follow(&mut self, entries: &[Entry]) -> Result<()> {
+        let (Some(master), Some((writes, versions))) = (&self.master, &self.seen) else { return Ok(()) };
+        if self.stale || self.whole.storage().writes() == *writes {
+            return Ok(());
+        }
+        let expression = match self.dtype {
+            DType::F16 => "(x0 == ROUNDED1(x1)) ? x1 : x0",
+            _ => "(x0 == ROUNDED2(x1)) ? x1 : x0",
+        };
+        for (i, version) in self.members.iter().zip(versions) {
+            let param = &entries[*i].param;
+            if version.is_stale_in(param.storage()) {
+                let (flat, at) = (param.detach().reshape([param.count()])?, self.place(param));
+                let own = master.slice(0, at..at + param.count())?;
+                map_into(expression, &[&flat, &own], &[], &own)?;
+            }
+        }
+        self.note(entries);
         Ok(())
     }
 

@@ -116,7 +116,8 @@ pub struct Update {
 }
 
 impl Update {
-    /// Moments start at zero. Master weights are taken from the parameters at the first step.
+    /// Moments start at zero. Master weights are taken from the parameters at the first step, and from those that anything else than a step
+    /// has written since, before the next step.
     ///
     /// # Errors
     /// `Shape` or `DType` for a parameter that is not contiguous floats or occurs twice; `Memory`.
@@ -161,6 +162,7 @@ impl Update {
     /// Whatever the upload answers.
     pub fn set(&mut self, lr: f64, max_norm: Option<f64>) -> Result<()> {
         self.max_norm = max_norm;
+        self.arenas.iter_mut().try_for_each(|arena| arena.follow(&self.entries))?;
         self.control.set(lr, max_norm)
     }
 
@@ -274,18 +276,23 @@ impl Update {
     }
 
     /// The step, with a norm whose square is the sum of `parts` numbers.
-    fn change(&self, plan: &Plan, grads: &[Tensor], (squares, parts): (&Tensor, usize)) -> Result<()> {
+    fn change(&mut self, plan: &Plan, grads: &[Tensor], (squares, parts): (&Tensor, usize)) -> Result<()> {
         if let Some(batch) = plan.batches.first() {
             self.prepare(plan, batch, (squares, parts))?;
         }
-        plan.batches.iter().try_for_each(|batch| self.update(plan, batch, grads))
+        plan.batches.iter().try_for_each(|batch| self.update(plan, batch, grads))?;
+        self.arenas.iter_mut().for_each(|arena| arena.note(&self.entries));
+        Ok(())
     }
 
     /// What outlives a step: master weights taken from the parameters, and the plan for these gradients. Made now even where the step
     /// is only captured: the next step finds it done, whether or not the captured one ever runs.
     fn ready(&mut self, device: &Device, grads: &[Tensor]) -> Result<Plan> {
         device.outside_capture(|| {
-            self.arenas.iter_mut().try_for_each(Arena::lead)?;
+            for arena in &mut self.arenas {
+                arena.follow(&self.entries)?;
+                arena.lead()?;
+            }
             Plan::renew(self.plan.take(), &self.entries, &self.arenas, grads)
         })
     }
@@ -341,7 +348,10 @@ impl Update {
     /// Says whether the next step first takes the master weights from the parameters: true after parameters were
     /// overwritten, false after [`Update::state`] was.
     pub fn take_master(&mut self, from_parameters: bool) {
-        self.arenas.iter_mut().for_each(|a| a.stale = from_parameters);
+        for arena in &mut self.arenas {
+            arena.stale = from_parameters;
+            arena.note(&self.entries);
+        }
     }
 
     fn launch(&self, entry: &'static str, plan: &Plan, batch: &Batch) -> Launch<'static> {

@@ -1,5 +1,6 @@
 //! The largest elements of each row, in order.
 
+use super::gather::gather;
 use super::prelude::*;
 
 static KERNEL: Kernel =
@@ -62,7 +63,7 @@ impl Op<1> for TopK {
     }
     fn calls() -> Vec<Call> {
         let doc = "The k largest elements of the last axis and their indices, u32, both `(.., k)`, largest first. Of equal elements the lowest index \
-                   comes first; a NaN is larger than any number. No gradient.";
+                   comes first; a NaN is larger than any number. The gradient of a value is that of its element.";
         let call = Call::new(Self::NAME, doc).inputs(&["x"]).required("k", Kind::Int);
         vec![call.results(&["values", "indices"]).run_all(|a| {
             let (values, indices) = a.inputs::<1>()?[0].topk(a.get("k")?)?;
@@ -88,9 +89,11 @@ impl Op<1> for TopK {
 
 impl Tensor {
     /// The `k` largest elements of the last axis and their indices (u32), both `(.., k)`, largest first. Of equal elements
-    /// the lowest index comes first; a NaN is larger than any number. No gradient flows.
+    /// the lowest index comes first; a NaN is larger than any number. The gradient of a value is that of its element.
     pub fn topk(&self, k: usize) -> Result<(Self, Self)> {
         let (indices, values) = crate::no_grad(|| TopK { k }.forward([self]))?;
+        // Only a value whose gradient is asked for is read once more, by its index.
+        let values = if crate::tape::records(&[self]) { gather(self, -1, &indices)? } else { values };
         Ok((values, indices))
     }
 }
@@ -98,6 +101,16 @@ impl Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_gradient_of_a_value_is_that_of_its_element() {
+        let device = crate::suite::test_device().unwrap();
+        let x = Tensor::from_f32(&device, [2, 3], &[1.0, 5.0, 3.0, 4.0, 0.0, 2.0], DType::F32).unwrap();
+        let x = x.parameter("x");
+        let (values, _) = x.topk(2).unwrap();
+        values.square().unwrap().sum(&[], false).unwrap().backward().unwrap();
+        assert_eq!(x.grad().unwrap().to_vec().unwrap(), [0.0, 10.0, 6.0, 8.0, 0.0, 4.0]);
+    }
 
     #[test]
     fn values_come_with_their_indices_and_ties_by_index() {

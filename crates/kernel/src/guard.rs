@@ -1,0 +1,243 @@
+//! First builds on a driver that has not passed a self-test run in another process: a compiler that aborts, exits or crashes takes that one
+//! with it, and this one learns which kernel it was.
+//!
+//! `netcl doctor` notes a driver whose self-test passed ([`DriverRecord`]). From then on builds run in this process alone.
+
+use crate::order::{BUILT, Line, Order};
+use netcl_device::{Builders, Capabilities, Device, Error, Result, Settings, files};
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Lines of a process's standard error that an error quotes.
+const QUOTED_LINES: usize = 4;
+
+/// Outcome of a build in another process.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The compiler came back, with a program or with an error that a build here repeats.
+    Returned,
+    /// The process ended: how, and its last words.
+    Ended(String),
+}
+
+/// Whether builds on a device need a process of their own first.
+pub(crate) fn wanted(device: &Device) -> bool {
+    let (settings, capabilities) = (device.settings(), device.capabilities());
+    let own = capabilities.simulated || settings.no_results || settings.trust_driver;
+    settings.builders.is_some() && !own && !DriverRecord::of(settings, capabilities).has_passed()
+}
+
+/// A process that builds, kept between builds.
+#[derive(Default)]
+pub(crate) struct Guard(Mutex<Option<Process>>);
+
+impl Guard {
+    /// Builds an order in the process, which is started where there is none.
+    pub fn build(&self, builders: &Builders, device: &str, order: &Order) -> Outcome {
+        let mut process = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if process.is_none() {
+            match Process::start(builders, device) {
+                Ok(started) => *process = Some(started),
+                Err(e) => {
+                    tracing::warn!("{device} builds without a process of its own: {e}");
+                    return Outcome::Returned;
+                }
+            }
+        }
+        let Some(running) = process.as_mut() else { return Outcome::Returned };
+        match running.ask(order) {
+            Ok(answer) => {
+                if answer != BUILT {
+                    tracing::debug!("{}: {answer}", order.kernel);
+                }
+                Outcome::Returned
+            }
+            Err(_) => process.take().map_or(Outcome::Returned, |ended| Outcome::Ended(ended.last_words())),
+        }
+    }
+}
+
+struct Process {
+    child: Child,
+    to: Option<ChildStdin>,
+    from: BufReader<ChildStdout>,
+    errors: Arc<Mutex<VecDeque<String>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Process {
+    fn start(builders: &Builders, device: &str) -> std::io::Result<Self> {
+        let mut command = Command::new(&builders.program);
+        let command = command.args(&builders.arguments).arg(device);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let gone = || std::io::Error::other("no pipe");
+        let to = child.stdin.take();
+        let from = BufReader::new(child.stdout.take().ok_or_else(gone)?);
+        let stderr = BufReader::new(child.stderr.take().ok_or_else(gone)?);
+        let errors: Arc<Mutex<VecDeque<String>>> = Arc::default();
+        let lines = Arc::clone(&errors);
+        let reader = std::thread::spawn(move || {
+            for line in stderr.split(b'\n').map_while(std::result::Result::ok) {
+                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                lines.push_back(String::from_utf8_lossy(&line).trim().to_owned());
+                if lines.len() > QUOTED_LINES {
+                    lines.pop_front();
+                }
+            }
+        });
+        Ok(Self { child, to, from, errors, reader: Some(reader) })
+    }
+
+    fn ask(&mut self, order: &Order) -> std::io::Result<String> {
+        let gone = || std::io::Error::other("the process ended");
+        let to = self.to.as_mut().ok_or_else(gone)?;
+        let line = serde_json::to_string(&Line::from(order.clone())).map_err(std::io::Error::other)?;
+        writeln!(to, "{line}").and_then(|()| to.flush())?;
+        let mut answer = String::new();
+        match self.from.read_line(&mut answer)? {
+            0 => Err(gone()),
+            _ => Ok(answer.trim().to_owned()),
+        }
+    }
+
+    /// How the process ended and what it wrote last.
+    fn last_words(mut self) -> String {
+        self.to = None;
+        let status = self.child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
+        if let Some(reader) = self.reader.take() {
+            // It ends with the pipe, and a panic there has nothing to say.
+            let _ = reader.join();
+        }
+        let lines = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines: Vec<&str> = lines.iter().map(String::as_str).filter(|line| !line.is_empty()).collect();
+        if lines.is_empty() { status } else { format!("{status}: {}", lines.join(" / ")) }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It ends with its input; one that still builds something is not waited for.
+        self.to = None;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Which drivers have passed a self-test: a file for each device, driver and version of netcl under `<cache>/drivers`.
+pub struct DriverRecord(Option<PathBuf>);
+
+impl DriverRecord {
+    /// The record of a device's driver.
+    pub fn of(settings: &Settings, device: &Capabilities) -> Self {
+        let mut hash = blake3::Hasher::new();
+        let version = env!("CARGO_PKG_VERSION");
+        for part in [version, &device.id, &device.name, &device.driver_version, &device.platform_version] {
+            hash.update(&(part.len() as u64).to_le_bytes());
+            hash.update(part.as_bytes());
+        }
+        let name = hash.finalize().to_hex()[..32].to_string();
+        Self(settings.cache_dir.as_ref().map(|dir| dir.join("drivers").join(name)))
+    }
+
+    /// Whether the driver has passed.
+    pub fn has_passed(&self) -> bool {
+        self.0.as_ref().is_some_and(|path| path.is_file())
+    }
+
+    /// Notes the outcome of a self-test.
+    ///
+    /// # Errors
+    /// `Io` with the path.
+    pub fn set(&self, passed: bool) -> Result<()> {
+        let Some(path) = &self.0 else { return Ok(()) };
+        if !passed {
+            return match std::fs::remove_file(path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io("removing", path, &e)),
+                _ => Ok(()),
+            };
+        }
+        let folder = path.parent().unwrap_or(path);
+        files::create_private(folder).map_err(|e| Error::io("creating", folder, &e))?;
+        files::replace(path, b"passed\n").map_err(|e| Error::io("writing", path, &e))
+    }
+}
+
+#[cfg(all(test, unix))]
+#[allow(clippy::unwrap_used)] // helpers of tests
+mod tests {
+    use super::*;
+    use crate::tune::Tuning;
+    use crate::{Kernel, Variants};
+    use netcl_device::{DeviceKind, ErrorKind, null::NullDriver};
+
+    static FAST: Kernel = Kernel::new("guard_fast", "__kernel void job(__global float *x) { x[0] = 1; }");
+    static PLAIN: Kernel = Kernel::new("guard_plain", "__kernel void job(__global float *x) { x[0] = 2; }");
+    static JOB: Variants = Variants::new("guard_job", &[&FAST, &PLAIN]);
+
+    /// A device whose other process is a shell with this script.
+    fn device(folder: &std::path::Path, script: &str) -> Device {
+        let builders =
+            Builders { program: "/bin/sh".into(), arguments: vec!["-c".into(), script.into()], most: 1 };
+        let settings =
+            Settings { cache_dir: Some(folder.into()), builders: Some(builders), ..Settings::default() };
+        Device::from_driver(
+            Box::new(NullDriver::new(Capabilities::floor("odd:0", DeviceKind::Gpu))),
+            settings,
+        )
+    }
+
+    fn run(device: &Device) -> Result<()> {
+        let x = device.allocate(64)?;
+        JOB.choose(device, 0)?.launch("job").write(&x).groups(1).run()
+    }
+
+    /// Ends as a compiler's crash ends it, at each text of the first variant.
+    const CRASHES: &str = "while read -r line; do case \"$line\" in *'// guard_fast'*) \
+        echo 'unknown intrinsic' >&2; kill -SEGV $$;; *) echo built;; esac; done";
+
+    #[test]
+    fn a_compiler_that_crashes_ends_another_process_and_the_next_variant_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = device(folder.path(), CRASHES);
+        let error = run(&device).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Build);
+        for part in ["guard_fast", "odd:0", "signal", "unknown intrinsic", "netcl devices"] {
+            assert!(error.message().contains(part), "{part} is missing in: {error}");
+        }
+        assert_eq!(JOB.choose(&device, 0).unwrap().name, "guard_plain");
+        run(&device).unwrap();
+        // It is avoided by later programs, too.
+        let tuning = Tuning::of(&super::tests::device(folder.path(), CRASHES));
+        assert!(tuning.quarantine().suspects()[0].why.contains("unknown intrinsic"));
+    }
+
+    #[test]
+    fn a_driver_that_passed_its_self_test_builds_in_this_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut device = device(folder.path(), "exit 3");
+        assert!(wanted(&device) && run(&device).is_err());
+        let record = DriverRecord::of(device.settings(), device.capabilities());
+        record.set(true).unwrap();
+        device = super::tests::device(folder.path(), "exit 3");
+        Tuning::of(&device).quarantine().replace(Vec::new());
+        assert!(!wanted(&device));
+        run(&device).unwrap();
+        record.set(false).unwrap();
+        record.set(false).unwrap();
+        assert!(wanted(&device));
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_started_is_no_obstacle() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = device(folder.path(), "").settings().clone();
+        settings.builders.as_mut().unwrap().program = "/no/such/program".into();
+        let driver = NullDriver::new(Capabilities::floor("odd:0", DeviceKind::Gpu));
+        run(&Device::from_driver(Box::new(driver), settings)).unwrap();
+    }
+}

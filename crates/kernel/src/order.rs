@@ -1,0 +1,159 @@
+//! What a program is built from, here and in other processes.
+
+use crate::define::Value;
+use crate::kernel::{Kernel, PRELUDE, Reload};
+use crate::text;
+use crate::vendors;
+use netcl_device::{Device, Error, Result};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+
+/// Options of every build. No `-cl-fast-relaxed-math`: it lets a compiler assume there are no NaNs, and NaNs must be found.
+/// `-w`: a driver may count its compiler's warnings on the program's stderr, where nobody sees what they say: loops not unrolled,
+/// and the calling convention of vectors wider than the processor's. `make compile-check` shows those that matter.
+const OPTIONS: &str = "-cl-std=CL1.2 -cl-mad-enable -w";
+
+/// Everything that decides what a program becomes on a device: programs are built from it, and the whole of it names the entry in the disk
+/// cache, so that a new field changes both.
+#[derive(Clone, Serialize)]
+pub struct Order {
+    /// Name of the kernel text.
+    pub kernel: String,
+    /// The assembled text.
+    pub source: String,
+    /// Options of the build.
+    pub options: String,
+    /// A second build from what the first one gave.
+    pub reload: Option<&'static Reload>,
+}
+
+impl Order {
+    pub(crate) fn of(device: &Device, kernel: &Kernel, defines: &[(&'static str, Value)]) -> Self {
+        let capabilities = device.capabilities();
+        let own = (kernel.options)(capabilities).to_owned();
+        let users = device.settings().build_options.trim().to_owned();
+        let mut options = vec![OPTIONS.to_owned()];
+        options.extend(vendors::options(capabilities).chain([own, users]).filter(|o| !o.is_empty()));
+        Self {
+            kernel: kernel.name.to_owned(),
+            source: assemble(kernel, defines),
+            options: options.join(" "),
+            reload: kernel.reload,
+        }
+    }
+}
+
+/// An [`Order`] on its way to another process.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Line {
+    kernel: String,
+    source: String,
+    options: String,
+    reload: Option<String>,
+}
+
+impl From<Order> for Line {
+    fn from(order: Order) -> Self {
+        let Order { kernel, source, options, reload } = order;
+        Self { kernel, source, options, reload: reload.map(|r| r.name.to_owned()) }
+    }
+}
+
+impl Line {
+    pub fn order(self) -> Result<Order> {
+        let Self { kernel, source, options, reload } = self;
+        let reload = match reload {
+            None => None,
+            Some(name) => Some(
+                vendors::reload(&name)
+                    .ok_or_else(|| Error::format(format!("{kernel}: no second build is called {name}")))?,
+            ),
+        };
+        Ok(Order { kernel, source, options, reload })
+    }
+}
+
+/// Answer to an order that was built.
+pub(crate) const BUILT: &str = "built";
+
+impl Kernel {
+    /// The text that a driver compiles under `defines`, for tools that look at it without a device.
+    pub fn text(&self, defines: &[(&'static str, Value)]) -> String {
+        assemble(self, defines)
+    }
+}
+
+/// The text the driver compiles: the variant's name, defines, prelude, includes, the kernel.
+pub(crate) fn assemble(kernel: &Kernel, defines: &[(&'static str, Value)]) -> String {
+    let mut source = String::with_capacity(PRELUDE.len() + kernel.source.len() + 512);
+    // Several variants can be of one file.
+    let _ = writeln!(source, "// {}", kernel.name);
+    for (name, value) in defines {
+        let _ = writeln!(source, "#define {name} {value}");
+    }
+    text::append(&mut source, PRELUDE, "");
+    for include in kernel.includes {
+        source.push('\n');
+        text::append(&mut source, include, &format!("text included by {}", kernel.name));
+    }
+    if let Some(generate) = kernel.generated {
+        source.push('\n');
+        text::append(&mut source, &generate(), &format!("text generated for {}", kernel.name));
+    }
+    source.push('\n');
+    text::append(&mut source, kernel.source, &format!("{}.cl", kernel.name));
+    source
+}
+
+/// Names of the functions that a text declares as kernels.
+pub(crate) fn entries(text: &str) -> Vec<String> {
+    let mut code = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("/*") {
+        code.push_str(&rest[..at]);
+        rest = rest[at..].find("*/").map_or("", |end| &rest[at + end + 2..]);
+    }
+    code.push_str(rest);
+    let lines = code.lines().map(|l| l.split("//").next().unwrap_or_default());
+    let code = lines.collect::<Vec<_>>().join("\n");
+    let mut words =
+        code.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|w| !w.is_empty()).peekable();
+    let mut names = Vec::new();
+    while let Some(word) = words.next() {
+        if word != "__kernel" && word != "kernel" {
+            continue;
+        }
+        // Attributes may stand between; another kernel begins a new one.
+        let void = words.by_ref().find(|w| *w == "void");
+        names.extend(void.and_then(|_| words.next()).map(String::from));
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_a_text_are_found_behind_attributes_and_not_in_comments() {
+        let text = "// a kernel void in_words(\n/* kernel void old(void); */\n__kernel void first(__global int *x) {}\n\
+            __kernel __attribute__((reqd_work_group_size(WG, 1, 1)))\nvoid second(int n) {}\nvoid helper() {}\nkernel void third() {}";
+        assert_eq!(entries(text), ["first", "second", "third"]);
+    }
+
+    #[test]
+    fn orders_survive_the_way() {
+        let order = Order {
+            kernel: "k".into(),
+            source: "a\n\"b\"".into(),
+            options: "-x".into(),
+            reload: Some(&crate::vendors::nvidia::SM90A),
+        };
+        let line = serde_json::to_string(&Line::from(order.clone())).unwrap();
+        let back = serde_json::from_str::<Line>(&line).unwrap().order().unwrap();
+        assert_eq!((back.source, back.options), (order.source, order.options));
+        assert_eq!(back.reload.unwrap().name, "sm_90a");
+        let unknown = line.replace("sm_90a", "sm_1000");
+        assert!(serde_json::from_str::<Line>(&unknown).unwrap().order().is_err());
+    }
+}

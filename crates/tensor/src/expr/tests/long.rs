@@ -1,0 +1,148 @@
+//! Long rows that are few: their reductions are taken in parts, and one that needs another waits for all its parts.
+
+use super::super::node::{Kind, Nodes, Reduction, binary_row, unary_row};
+use super::random::{Batch, Draw, F32, check};
+use super::*;
+
+/// A value for each element from those before and a reduction of them, so that every reduction needs the one before.
+fn chain(nodes: &mut Nodes, draw: &mut Draw, x: usize, reductions: usize) -> Result<usize> {
+    let unary = |name: &str, s: f32| Ok(Kind::Unary(unary_row(name)?, [s.to_bits(), 0]));
+    let n = nodes.shape(x).count() as f32;
+    let mut v = x;
+    for _ in 0..reductions {
+        // Over the row, or over all rows.
+        let mask = if draw.next(4) == 0 { 0b11 } else { 0b01 };
+        let (how, scale) = if draw.next(3) == 0 { (Reduction::Max, 1.0) } else { (Reduction::Sum, 4.0 / n) };
+        let reduced = nodes.reduced(how, v, mask)?;
+        let reduced = nodes.made(unary("mul_scalar", scale)?, &[reduced])?;
+        let moved = match draw.next(3) {
+            0 => nodes.made(Kind::Binary(binary_row("sub")?), &[v, reduced])?,
+            1 => {
+                let factor = nodes.made(unary("tanh", 0.0)?, &[reduced])?;
+                let factor = nodes.made(unary("add_scalar", 1.5)?, &[factor])?;
+                nodes.made(Kind::Binary(binary_row("mul")?), &[v, factor])?
+            }
+            _ => nodes.made(Kind::Binary(binary_row("add")?), &[v, reduced])?,
+        };
+        let after = ["tanh", "sigmoid", "exp", "square"][draw.next(4)];
+        let bounded = nodes.made(unary("tanh", 0.0)?, &[moved])?;
+        v = nodes.made(unary(after, 0.0)?, &[bounded])?;
+    }
+    Ok(v)
+}
+
+/// Some chains over one input, each wanted as a whole, as a sum of each row, or as one number.
+fn drawn(seed: u64, lengths: std::ops::Range<usize>) -> Batch {
+    let mut draw = Draw::new(seed);
+    let (rows, n) = (1 + draw.next(3), lengths.start + draw.next(lengths.len()));
+    let mut nodes = Nodes::default();
+    let shape = Shape::from([rows, n]);
+    let x = nodes.input(0, &shape);
+    let mut data = Array::from_fn(shape, |_| f64::from(draw.unit() - 0.5));
+    // One maximum far above the rest, in the last part of its row: its gradient is a derivative.
+    (0..rows).for_each(|row| data.data[row * n + n - 1 - draw.next(n / 16)] = 2.0 + row as f64 / 4.0);
+    let mut roots = Vec::new();
+    for _ in 0..2 {
+        let reductions = 2 + draw.next(3);
+        let v = chain(&mut nodes, &mut draw, x, reductions).unwrap();
+        roots.push(match draw.next(3) {
+            0 => v,
+            at => {
+                let sum = nodes.reduced(Reduction::Sum, v, if at == 1 { 0b01 } else { 0b11 }).unwrap();
+                let mean = Kind::Unary(unary_row("mul_scalar").unwrap(), [(1.0 / n as f32).to_bits(), 0]);
+                nodes.made(mean, &[sum]).unwrap()
+            }
+        });
+    }
+    Batch { nodes, roots, data: vec![data], stored: vec![F32] }
+}
+
+#[test]
+fn dependent_reductions_of_long_rows_agree_with_the_interpreter() {
+    let [device, sim] = devices();
+    for seed in 0..6 {
+        check(&drawn(seed, 16_384..300_000), &device, seed);
+    }
+    for seed in 6..10 {
+        check(&drawn(seed, 16_384..24_000), &sim, seed);
+    }
+}
+
+/// The same for many seeds.
+#[test]
+#[ignore = "minutes: building kernels takes the time"]
+fn two_hundred_trees_of_dependent_reductions_agree_with_the_interpreter() {
+    for seed in 100..300 {
+        check(&drawn(seed, 16_384..300_000), &test_device().unwrap(), seed);
+    }
+}
+
+/// One number of a row of zeros with a 5 at its end, on both sides of the length from which rows are taken in parts.
+#[test]
+fn logsumexp_of_a_long_row_is_exact() {
+    for device in devices() {
+        for n in [16_383, 16_384, 50_001] {
+            let mut data = vec![0.0; n];
+            data[n - 1] = 5.0;
+            let x = Tensor::from_f32(&device, [1, n], &data, DType::F32).unwrap();
+            let exact = ((n as f64 - 1.0) + 5f64.exp()).ln() as f32;
+            let got = x.logsumexp(-1).unwrap().to_vec().unwrap()[0];
+            assert!((got - exact).abs() < 1e-5, "{n} columns: {got}, expected {exact}");
+            let soft = fuse(&[&x], |t| t[0].softmax()?.sum(&[-1])).unwrap().to_vec().unwrap()[0];
+            assert!((soft - 1.0).abs() < 1e-5, "{n} columns: a softmax sums to {soft}");
+        }
+    }
+}
+
+/// More rows than a card with few compute units needs, and fewer than an H200 has.
+#[test]
+fn rows_of_a_vocabulary_are_exact_on_a_large_card() {
+    let device = Device::open("sim:h200", &Settings::default()).unwrap();
+    let (rows, n) = (3, 32_000);
+    let data: Vec<f32> = (0..rows * n).map(|i| (i * 37 % 1009) as f32 / 100.0).collect();
+    let x = Tensor::from_f32(&device, [rows, n], &data, DType::F32).unwrap();
+    let got = x.logsumexp(-1).unwrap().to_vec().unwrap();
+    for (row, got) in data.chunks(n).zip(got) {
+        let exact = row.iter().map(|v| f64::from(*v).exp()).sum::<f64>().ln() as f32;
+        assert!((got - exact).abs() < 1e-5, "{got}, expected {exact}");
+    }
+}
+
+/// A sum down the columns that needs another one, next to sums along the rows of the same elements.
+#[test]
+fn dependent_sums_of_columns_agree_with_single_ops() {
+    type Single = fn(&Tensor, &Tensor) -> Result<Tensor>;
+    type Tree = fn(&[Expr]) -> Result<Expr>;
+    let single: Single = |x, w| {
+        let d = x.sub(&x.mean(&[0], true)?)?;
+        let d = d.mul(&d.square()?.mean(&[0], true)?.add_scalar(0.1)?.rsqrt()?)?;
+        let d = d.mul(&d.abs()?.mean(&[0], true)?)?;
+        d.mul(w)?.softmax(-1)?.mul(&d)
+    };
+    let tree: Tree = |t| {
+        let d = t[0].sub(&t[0].mean(&[0])?)?;
+        let d = d.mul(&d.square()?.mean(&[0])?.add_scalar(0.1)?.rsqrt()?)?;
+        let d = d.mul(&d.abs()?.mean(&[0])?)?;
+        d.mul(&t[1])?.softmax()?.mul(&d)
+    };
+    for device in devices() {
+        for rows in [40, 600] {
+            let x = Tensor::from_f32(&device, [rows, 64], &ramp(rows * 64), DType::F32).unwrap();
+            let w = Tensor::from_f32(&device, [64], &ramp(64), DType::F32).unwrap();
+            agree(&format!("{rows} rows"), [&x, &w], &single, &tree);
+        }
+    }
+}
+
+/// Generated kernels declare that results share no memory with inputs, so such a call is refused.
+#[test]
+fn a_tree_is_not_computed_over_its_input() {
+    let device = test_device().unwrap();
+    let (nodes, root) = tree(&[&[64]], |t| t[0].exp()?.add(&t[0].sum(&[])?));
+    let x = Tensor::from_f32(&device, [64], &ramp(64), DType::F32).unwrap();
+    let y = Tensor::zeros(&device, [64], DType::F32).unwrap();
+    let into = |y: &Tensor| run::run_into(&nodes, &device, (&[root], std::slice::from_ref(y)), &[x.detach()]);
+    assert!(into(&x).unwrap_err().message().contains("where an input does"));
+    into(&y).unwrap();
+    assert_eq!(x.to_vec().unwrap(), ramp(64));
+}

@@ -1,0 +1,111 @@
+//! Inputs that share memory with the output of an element-wise kernel.
+
+use super::super::prelude::*;
+
+/// Elements of the buffer from the first to behind the last that a tensor has; nothing of an empty one.
+fn span(x: &Tensor) -> std::ops::Range<usize> {
+    let layout = x.layout();
+    if x.count() == 0 {
+        return layout.offset..layout.offset;
+    }
+    let last: usize = x.dims().iter().zip(&layout.strides).map(|(n, stride)| (n - 1) * stride).sum();
+    layout.offset..layout.offset + last + 1
+}
+
+/// Whether two tensors of one buffer may have an element in common.
+pub(super) fn overlap(x: &Tensor, y: &Tensor) -> bool {
+    let bytes = |t: &Tensor| {
+        let span = span(t);
+        span.start * t.dtype().size()..span.end * t.dtype().size()
+    };
+    let (a, b) = (bytes(x), bytes(y));
+    a.start < b.end && b.start < a.end
+}
+
+/// Whether element i of x, broadcast to y's shape, is element i of y.
+fn same_place(x: &Tensor, y: &Tensor) -> bool {
+    let size = x.dtype().size();
+    let seen = x.layout().expand(y.shape());
+    let axes = || y.dims().iter().zip(&y.layout().strides);
+    size == y.dtype().size()
+        && x.layout().offset == y.layout().offset
+        && seen.is_some_and(|seen| axes().zip(&seen.strides).all(|((n, a), b)| *n == 1 || a == b))
+}
+
+/// Copies of the inputs that lie over y in another way, with their numbers: a kernel would overwrite their elements before it reads them.
+pub(super) fn copies(inputs: &[&Tensor], y: &Tensor) -> Result<Vec<(usize, Tensor)>> {
+    let mut out = Vec::new();
+    for (i, x) in inputs.iter().enumerate() {
+        if !x.storage().same(y.storage()) || same_place(x, y) || !overlap(x, y) {
+            continue;
+        }
+        let copy = Tensor::empty(x.device(), x.shape(), x.dtype())?;
+        super::map_typed_into("x0", &[x], &[], &copy)?;
+        out.push((i, copy));
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Number, map_into, map_typed_into};
+    use super::*;
+    use crate::suite::test_device;
+
+    fn numbers(device: &Device) -> Tensor {
+        let data: Vec<f32> = (0..4096).map(|i| (i * 37 % 1009) as f32).collect();
+        Tensor::from_f32(device, [64, 64], &data, DType::F32).unwrap()
+    }
+
+    /// In place, transposed, shifted, broadcast from a part of itself, and the other half: all as if inputs had been copied.
+    #[test]
+    fn inputs_that_share_memory_with_the_output_count_as_they_were() {
+        for device in
+            [test_device().unwrap(), Device::open("sim", &netcl_device::Settings::default()).unwrap()]
+        {
+            type View = fn(&Tensor) -> Result<Tensor>;
+            let views: [(&str, View, View); 5] = [
+                ("in place", |x| Ok(x.clone()), |x| Ok(x.clone())),
+                ("transposed", |x| x.permute(&[1, 0]), |x| Ok(x.clone())),
+                (
+                    "shifted",
+                    |x| x.reshape([4096])?.slice(0, 0..4090),
+                    |x| x.reshape([4096])?.slice(0, 6..4096),
+                ),
+                ("a row for all rows", |x| x.slice(0, 3..4), |x| Ok(x.clone())),
+                ("the other half", |x| x.slice(0, 0..32), |x| x.slice(0, 32..64)),
+            ];
+            for (name, input, output) in views {
+                let expected: Vec<f32> = {
+                    let x = numbers(&device);
+                    let copy = map("x0", &[&input(&x).unwrap()], &[], input(&x).unwrap().shape(), DType::F32)
+                        .unwrap();
+                    let y = output(&x).unwrap();
+                    let sum = map("x0 + x1 * 2.0f", &[&y, &copy], &[], y.shape(), DType::F32).unwrap();
+                    sum.to_vec().unwrap()
+                };
+                for typed in [false, true] {
+                    let x = numbers(&device);
+                    let (a, y) = (input(&x).unwrap(), output(&x).unwrap());
+                    match typed {
+                        false => map_into("x0 + x1 * 2.0f", &[&y, &a], &[], &y).unwrap(),
+                        true => map_typed_into("x0 + x1 * s0", &[&y, &a], &[Number::Float(2.0)], &y).unwrap(),
+                    }
+                    assert_eq!(y.to_vec().unwrap(), expected, "{name}, typed {typed}");
+                }
+            }
+        }
+    }
+
+    /// Types of other sizes over one buffer never lie in one place.
+    #[test]
+    fn a_result_of_another_size_is_no_place_of_its_input() {
+        let device = test_device().unwrap();
+        let x = numbers(&device);
+        assert!(same_place(&x, &x) && overlap(&x, &x));
+        let row = x.slice(0, 3..4).unwrap();
+        assert!(!same_place(&row, &x) && overlap(&row, &x));
+        assert!(!overlap(&x.slice(0, 0..3).unwrap(), &row));
+        assert!(!overlap(&x.slice(0, 3..3).unwrap(), &x));
+    }
+}
