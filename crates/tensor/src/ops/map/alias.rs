@@ -19,7 +19,7 @@ pub(super) fn overlap(x: &Tensor, y: &Tensor) -> bool {
         span.start * t.dtype().size()..span.end * t.dtype().size()
     };
     let (a, b) = (bytes(x), bytes(y));
-    a.start < b.end && b.start < a.end
+    !a.is_empty() && !b.is_empty() && a.start < b.end && b.start < a.end
 }
 
 /// Whether element i of x, broadcast to y's shape, is element i of y.

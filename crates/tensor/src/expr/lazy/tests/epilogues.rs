@@ -6,14 +6,19 @@ use crate::ops::matmul::linear;
 use crate::suite::test_device;
 use crate::{DType, Device, Result, Settings, Tensor, lazy};
 
-/// The processor's kernel, and the portable ones of GPUs under every check of the simulated one.
+/// The processor's kernel for products that takes expressions, which some processors would pass over for few rows, and the portable ones of
+/// GPUs under every check of the simulated one.
 fn devices() -> Vec<Device> {
+    let own = test_device().unwrap();
+    let mut settings = own.settings().clone();
+    settings.prefer.push("matmul_vector".into());
+    let own = Device::open(&own.capabilities().id, &settings).unwrap();
     let sim = |kernel: &str| {
         let mut settings = Settings { prefer: vec![kernel.into()], ..Settings::default() };
         settings.sim.check = vec!["all".into()];
         Device::open("sim", &settings).unwrap()
     };
-    vec![test_device().unwrap(), sim("matmul_tile"), sim("matmul_tile_small")]
+    vec![own, sim("matmul_tile"), sim("matmul_tile_small")]
 }
 
 /// Launches that an expression may take beside its product: none, but for kernels of a vendor's GPU that take no expressions.
