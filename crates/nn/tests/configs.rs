@@ -100,7 +100,7 @@ fn rotary(config: &Value) -> Rotary {
 #[test]
 fn yarn_that_is_added_as_qwen_advises_is_followed() {
     let mut config = llama(json!({
-        "model_type": "qwen3", "head_dim": 8, "rope_theta": 1e6, "rope_parameters": { "rope_type": "default", "rope_theta": 1e6 },
+        "model_type": "qwen3", "num_key_value_heads": 4, "head_dim": 8, "rope_theta": 1e6, "rope_parameters": { "rope_type": "default", "rope_theta": 1e6 },
         "rope_scaling": { "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16 },
     }));
     let found = rotary(&config);

@@ -254,7 +254,7 @@ fn set(
     }
     let scaling = scaling(fields, &mut inner, (kind, rules, source.name), dims, (context as f64, original))?;
     let (read, left) = inner.unread();
-    for (key, value) in left {
+    for (key, value) in left.into_iter().filter(|(key, _)| !["rope_type", "type"].contains(key)) {
         if !UNREAD.contains(&key) && !value.is_null() && value != &Value::Bool(false) {
             return Err(Error::unsupported(format!(
                 "{} is {}, which netcl does not know{}",
