@@ -176,6 +176,11 @@ fn fields_that_transformers_ignores_are_notes() {
         "rope_scaling.attn_factor is 0.87: ignored",
     );
     noted(json!({ "model_type": "gpt_neox", "rope_theta": 5e5 }), "rope_theta is 500000.0: ignored");
+    let config = noted(
+        json!({ "model_type": "gemma3_text", "head_dim": 8, "attn_logit_softcapping": 3.0 }),
+        "attn_logit_softcapping is 3: ignored",
+    );
+    assert_eq!(config.attention.softcap, None);
     let (_, notes) = DecoderConfig::from_json_with_notes(&llama(json!({ "rope_theta": 5e5 }))).unwrap();
     assert!(notes.is_empty(), "{notes:?}");
 }

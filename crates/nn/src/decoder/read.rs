@@ -243,7 +243,12 @@ fn gemma(family: &'static Family, fields: &mut Fields<'_>, rules: Option<&Rules>
     out.embedding_scale = (out.width as f32).sqrt();
     let scale = fields.number("query_pre_attn_scalar")?;
     out.attention.scale = scale.map(|n| (1.0 / n.sqrt()) as f32);
-    out.attention.softcap = fields.number("attn_logit_softcapping")?.map(|n| n as f32);
+    let softcap = fields.number("attn_logit_softcapping")?.map(|n| n as f32);
+    if family.model_type == "gemma2" {
+        out.attention.softcap = softcap;
+    } else if let Some(cap) = softcap {
+        fields.note(format!("attn_logit_softcapping is {cap}: ignored, as transformers does in this family"));
+    }
     out.logits_softcap = fields.number("final_logit_softcapping")?.map(|n| n as f32);
     if fields.flag("use_bidirectional_attention")? {
         return Err(Error::unsupported("use_bidirectional_attention; only causal attention is supported"));
