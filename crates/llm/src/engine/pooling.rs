@@ -2,6 +2,7 @@
 
 use super::LoadedModel;
 use netcl_nn::layers::Mode;
+use netcl_nn::model::Model as _;
 use netcl_tensor::{Error, Result, Tensor, no_grad};
 use serde_json::Value;
 use std::path::Path;
@@ -67,7 +68,7 @@ impl Pooling {
     /// `Io` or `Format` with the file; `Unsupported` with the module or the field that netcl does not follow.
     pub(super) fn of_folder(folder: &Path) -> Result<Self> {
         let Some(modules) = file(folder, "modules.json")? else { return Ok(Self::default()) };
-        let place = |name: &str| move |e: Error| e.context(format!("embeddings by {name}"));
+        let place = |name: &str, e: Error| e.context(format!("embeddings by {name}"));
         let modules = modules.as_array().cloned().unwrap_or_default();
         let (mut kind, mut normalized) = (None, false);
         for (at, module) in modules.iter().enumerate() {
@@ -77,29 +78,29 @@ impl Pooling {
                 ("Pooling", 1) => {
                     let name = format!("{}/config.json", module["path"].as_str().unwrap_or("1_Pooling"));
                     let config = file(folder, &name)?.unwrap_or_default();
-                    kind = Some(Kind::of(&config).map_err(place(&name))?);
+                    kind = Some(Kind::of(&config).map_err(|e| place(&name, e))?);
                 }
                 ("Normalize", _) if kind.is_some() && !normalized => normalized = true,
                 _ => {
                     let e = Error::unsupported(format!(
                         "module {at} is {whole:?}: the supported ones are Transformer, Pooling and Normalize, in this order"
                     ));
-                    return Err(place("modules.json")(e));
+                    return Err(place("modules.json", e));
                 }
             }
         }
         let Some(kind) = kind else {
-            return Err(place("modules.json")(Error::unsupported("there is no module Pooling")));
+            return Err(place("modules.json", Error::unsupported("there is no module Pooling")));
         };
         let bert = file(folder, "sentence_bert_config.json")?.unwrap_or_default();
         if bert["do_lower_case"] == true {
             let e = Error::unsupported("do_lower_case is true: texts are not changed to lower case");
-            return Err(place("sentence_bert_config.json")(e));
+            return Err(place("sentence_bert_config.json", e));
         }
         let whole = file(folder, "config_sentence_transformers.json")?.unwrap_or_default();
         if let Some(name) = whole["default_prompt_name"].as_str() {
             let e = Error::unsupported(format!("default_prompt_name is {name:?}: no prompt is put before texts"));
-            return Err(place("config_sentence_transformers.json")(e));
+            return Err(place("config_sentence_transformers.json", e));
         }
         let longest = bert["max_seq_length"].as_u64().map(|n| n as usize);
         Ok(Self { kind, normalized, longest })
@@ -132,11 +133,15 @@ impl Pooling {
 impl Kind {
     /// What `1_Pooling/config.json` says.
     fn of(config: &Value) -> Result<Self> {
-        if config["include_prompt"] == false {
-            return Err(Error::unsupported("include_prompt is false: prompts are a part of texts"));
+        let mode = &config["pooling_mode"];
+        let modes: Vec<&str> = match mode {
+            Value::Array(modes) => modes.iter().filter_map(Value::as_str).collect(),
+            one => one.as_str().into_iter().collect(),
+        };
+        if mode.is_null() && KINDS.iter().all(|(field, ..)| config[*field].is_null()) {
+            return Ok(Self::Mean);
         }
-        let mode = config["pooling_mode"].as_str();
-        let chosen = KINDS.iter().filter(|(field, name, _)| config[*field] == true || mode == Some(*name));
+        let chosen = KINDS.iter().filter(|(field, name, _)| config[*field] == true || modes.contains(name));
         match chosen.collect::<Vec<_>>()[..] {
             [(.., kind)] => Ok(*kind),
             [] => Err(Error::unsupported(format!(
@@ -226,14 +231,38 @@ mod tests {
         }
     }
 
+    /// The vectors that `sentence-transformers` makes of the states of a tiny model, by `tools/golden_pooling.py`.
+    #[test]
+    fn embeddings_are_those_of_sentence_transformers() {
+        let tiny = super::super::tests::tiny("qwen3");
+        let golden = std::fs::read_to_string(tiny.join("../../pooling.json")).unwrap();
+        let golden: Value = serde_json::from_str(&golden).unwrap();
+        let ids: Vec<u32> = serde_json::from_value(golden["ids"].clone()).unwrap();
+        let device = super::super::tests::device();
+        for row in golden["rows"].as_array().unwrap() {
+            let last: &[&str] = if row["normalize"] == true { &["Normalize"] } else { &[] };
+            let config = json!({ "embedding_dimension": 24, "pooling_mode": row["mode"] });
+            let dir = folder(&[("modules.json", modules(last)), ("1_Pooling/config.json", config)]);
+            for file in ["config.json", "model.safetensors"] {
+                std::fs::copy(tiny.join(file), dir.path().join(file)).unwrap();
+            }
+            let model = super::super::tests::open(dir.path(), &device, Default::default()).unwrap();
+            let expected: Vec<f32> = serde_json::from_value(row["vector"].clone()).unwrap();
+            let found = model.embed(&ids).unwrap();
+            let most = expected.iter().fold(0f32, |most, v| most.max(v.abs()));
+            let off = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / most;
+            assert!(found.len() == expected.len() && off <= 1e-5, "{row}: {off:.1e}");
+        }
+    }
+
     #[test]
     fn embeddings_that_cannot_be_followed_are_refused_by_name() {
         let mean = || json!({ "pooling_mode_mean_tokens": true });
         for (last, pooling, part) in [
             (&["Dense"][..], mean(), "module 2 is \"sentence_transformers.models.Dense\""),
             (&[], json!({ "pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true }), "are both true"),
-            (&[], json!({}), "no known pooling mode"),
-            (&[], json!({ "pooling_mode_mean_tokens": true, "include_prompt": false }), "include_prompt is false"),
+            (&[], json!({ "pooling_mode_mean_tokens": false }), "no known pooling mode"),
+            (&[], json!({ "pooling_mode": ["mean", "max"] }), "are both true"),
         ] {
             let e = read(last, pooling).unwrap_err();
             assert!(e.message().contains(part), "{e}");
