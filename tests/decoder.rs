@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
 use netcl::nn::checkpoint::{FileDtype, TensorData, read_tensors, write_tensors};
-use netcl::nn::decoder::{Decoder, DecoderConfig, FAMILIES, Scaling};
+use netcl::nn::decoder::{Decoder, DecoderConfig, FAMILIES, ModelFolder, Scaling};
 use netcl::nn::generate::{Generation, Sampling};
 use netcl::nn::layers::Mode;
 use netcl::nn::model::Model;
@@ -218,6 +218,79 @@ fn weights_that_do_not_fit_are_named_and_change_nothing() {
     // The files of a model without head have no prefix.
     let bare = |t: &TensorData| TensorData { name: t.name.trim_start_matches("model.").into(), ..t.clone() };
     decoder.load_tensors(&before.iter().map(bare).collect::<Vec<_>>()).unwrap();
+}
+
+/// A folder with the weights and the configuration of a golden after a change.
+fn changed(
+    name: &str,
+    config: impl Fn(serde_json::Value) -> serde_json::Value,
+    tensors: impl Fn(Vec<TensorData>) -> Vec<TensorData>,
+) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("config.json"), config(json(name)).to_string()).unwrap();
+    let stored = read_tensors(&folder(name).join("model.safetensors")).unwrap();
+    write_tensors(&dir.path().join("model.safetensors"), &tensors(stored)).unwrap();
+    dir
+}
+
+/// Gemma 3 from 4B on: the text model lies in one that reads pictures, under names of two kinds.
+#[test]
+fn the_text_model_of_gemma_3_is_opened() {
+    let device = quickly_built().unwrap();
+    let expected = sorted(open(&device, "gemma3").tensors().unwrap());
+    let whole = |text: serde_json::Value| {
+        serde_json::json!({
+            "model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "text_config": text,
+            "vision_config": { "model_type": "siglip_vision_model" }, "image_token_index": 40, "mm_tokens_per_image": 256,
+        })
+    };
+    let named = |text: &'static str, vision: &'static str| {
+        move |mut all: Vec<TensorData>| {
+            let one = TensorData { name: format!("{vision}.post_layernorm.bias"), ..all[0].clone() };
+            all.iter_mut().for_each(|t| t.name = t.name.replacen("model.", text, 1));
+            all.push(one);
+            all
+        }
+    };
+    for (text, vision) in [
+        ("language_model.model.", "vision_tower.vision_model"),
+        ("model.language_model.", "model.vision_tower.vision_model"),
+    ] {
+        let dir = changed("gemma3", whole, named(text, vision));
+        let folder = ModelFolder::open(dir.path()).unwrap();
+        assert!(folder.notes.iter().any(|note| note.contains("part for pictures is left out")));
+        let decoder = Decoder::open(&device, dir.path(), None).unwrap_or_else(|e| panic!("{text}: {e}"));
+        assert_eq!(sorted(decoder.tensors().unwrap()), expected);
+    }
+}
+
+/// Some programs store the table of a tied model under the name of its head alone.
+#[test]
+fn a_tied_model_that_stores_its_head_alone_is_opened() {
+    let device = quickly_built().unwrap();
+    for name in ["qwen2", "llama3", "gpt2"] {
+        let head = |mut all: Vec<TensorData>| {
+            let table =
+                all.iter_mut().find(|t| t.name.contains("embed_tokens") || t.name.ends_with("wte.weight"));
+            table.unwrap().name = "lm_head.weight".into();
+            all
+        };
+        let dir = changed(name, |config| config, head);
+        let decoder = Decoder::open(&device, dir.path(), None).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(sorted(decoder.tensors().unwrap()), sorted(open(&device, name).tensors().unwrap()));
+    }
+}
+
+#[test]
+fn an_adapter_next_to_a_model_is_named() {
+    let dir = changed("llama", |config| config, |all| all);
+    assert!(ModelFolder::open(dir.path()).unwrap().notes.is_empty());
+    std::fs::write(dir.path().join("adapter_config.json"), "{}").unwrap();
+    let notes = ModelFolder::open(dir.path()).unwrap().notes;
+    assert!(
+        notes[0].contains("adapter_config.json, and is not applied") && notes[0].contains("--lora"),
+        "{notes:?}"
+    );
 }
 
 /// `model.double().save_pretrained(…)` of `transformers` writes such a folder.

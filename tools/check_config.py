@@ -39,6 +39,10 @@ SIZES = {"vocab_size": 48, "hidden_size": 32, "intermediate_size": 40, "num_hidd
 GPT2 = {"vocab_size": 48, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32}
 FAMILIES = ["gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3_text", "phi3", "olmo2", "smollm3",
             "granite", "gpt_neox", "starcoder2"]
+# A model with pictures, whose text model is read.
+WRAPPED = {"gemma3": "gemma3_text"}
+VISION = {"model_type": "siglip_vision_model", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+          "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
 # Fields that netcl reads, for the table of defaults.
 READ = {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
         "hidden_act", "hidden_activation", "max_position_embeddings", "rms_norm_eps", "layer_norm_eps", "norm_epsilon",
@@ -167,6 +171,12 @@ def windows(r, family, config):
 
 
 def draw(r, family):
+    if family in WRAPPED:
+        text = draw(r, WRAPPED[family])
+        outer = {name: text.pop(name) for name in ("tie_word_embeddings", "torch_dtype", "unsloth_fixed") if name in text and r.random() < 0.7}
+        if "tie_word_embeddings" in text:
+            outer["tie_word_embeddings"] = text["tie_word_embeddings"]
+        return {"model_type": family, "text_config": text, "vision_config": VISION, "image_token_index": 47, "mm_tokens_per_image": 4, **outer}
     if family == "gpt2":
         config = {"model_type": family, **GPT2}
         for name, values in {"n_inner": [None, 48], "activation_function": ["gelu_new", "relu", "gelu"], "layer_norm_epsilon": [1e-5, 1e-3],
@@ -272,7 +282,7 @@ def main():
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", help="a folder for what is drawn; by default it is removed")
-    parser.add_argument("--family", choices=FAMILIES)
+    parser.add_argument("--family", choices=[*FAMILIES, *WRAPPED])
     parser.add_argument("--defaults", action="store_true")
     parser.add_argument("--show", action="store_true", help="print every refusal")
     args = parser.parse_args()
@@ -283,7 +293,8 @@ def main():
     root = Path(args.keep or tempfile.mkdtemp())
     r, expected = random.Random(args.seed), {}
     for n in range(args.number):
-        family = args.family or FAMILIES[n % len(FAMILIES)]
+        families = [*FAMILIES, *WRAPPED]
+        family = args.family or families[n % len(families)]
         folder = root / f"{n:04}"
         shutil.rmtree(folder, ignore_errors=True)
         config = draw(r, family)

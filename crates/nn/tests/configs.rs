@@ -28,7 +28,8 @@ fn configurations_of_public_models_are_read_or_refused_for_the_right_reason() {
         match (DecoderConfig::from_json(&row["config"]), row["refused"].as_str()) {
             (Ok(config), None) => {
                 // And written back it is the same model.
-                let again = config.to_json(&FileFacts::default()).and_then(|json| DecoderConfig::from_json(&json));
+                let again =
+                    config.to_json(&FileFacts::default()).and_then(|json| DecoderConfig::from_json(&json));
                 if again.as_ref().ok() != Some(&config) {
                     wrong.push(format!("{name}: written back it is another: {:?}", again.err()));
                 }
@@ -61,7 +62,10 @@ fn fields_that_are_left_out_have_the_defaults_of_transformers() {
         }
         // The table has all that netcl knows, with the same values.
         for (name, usual) in row.defaults {
-            assert!(defaults.contains_key(*name), "{family}: {name} is {usual:?} here, transformers has no default");
+            assert!(
+                defaults.contains_key(*name),
+                "{family}: {name} is {usual:?} here, transformers has no default"
+            );
         }
     }
 }
@@ -139,7 +143,10 @@ fn two_names_of_one_thing_that_disagree_are_named() {
                 "original_max_position_embeddings": 8,
                 "rope_scaling": { "type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16 },
             }),
-            ["rope_scaling.original_max_position_embeddings is 16", "original_max_position_embeddings, another name"],
+            [
+                "rope_scaling.original_max_position_embeddings is 16",
+                "original_max_position_embeddings, another name",
+            ],
         ),
         (
             json!({ "model_type": "gpt_neox", "rotary_pct": 0.5, "rope_parameters": { "partial_rotary_factor": 0.25 } }),
@@ -148,7 +155,10 @@ fn two_names_of_one_thing_that_disagree_are_named() {
         (
             json!({ "model_type": "gemma3_text", "head_dim": 8, "rope_local_base_freq": 5e3,
                     "rope_parameters": { "sliding_attention": { "rope_theta": 1e4 } } }),
-            ["rope_parameters.sliding_attention.rope_theta is 10000", "rope_local_base_freq, another name for it, is 5000"],
+            [
+                "rope_parameters.sliding_attention.rope_theta is 10000",
+                "rope_local_base_freq, another name for it, is 5000",
+            ],
         ),
         (
             json!({ "model_type": "qwen2", "use_sliding_window": false, "sliding_window": 4,
@@ -165,7 +175,8 @@ fn two_names_of_one_thing_that_disagree_are_named() {
 #[test]
 fn fields_that_transformers_ignores_are_notes() {
     let noted = |fields: Value, part: &str| {
-        let (config, notes) = DecoderConfig::from_json_with_notes(&llama(fields)).unwrap_or_else(|e| panic!("{e}"));
+        let (config, notes) =
+            DecoderConfig::from_json_with_notes(&llama(fields)).unwrap_or_else(|e| panic!("{e}"));
         assert!(notes.iter().any(|note| note.contains(part)), "{notes:?} has not: {part}");
         config
     };

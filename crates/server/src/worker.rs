@@ -9,7 +9,6 @@ use netcl::llm::engine::{
     Engine, EngineOptions, Event, Job, Load, Logprobs, Request, RequestId, Speculation, StepCost, Usage,
 };
 use netcl::llm::sampler::{Finish, Sampler};
-use netcl::nn::model::Model as _;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};

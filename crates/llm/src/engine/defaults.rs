@@ -88,8 +88,8 @@ fn file(folder: &Path, name: &str) -> Result<Value> {
 /// `Io` and `Format` with the path.
 pub(super) fn of_folder(folder: &Path) -> Result<Usual> {
     let json = file(folder, NAME)?;
-    let (usual, left) = read(&json, || file(folder, "config.json"))
-        .map_err(|e| e.context(folder.join(NAME).display()))?;
+    let (usual, left) =
+        read(&json, || file(folder, "config.json")).map_err(|e| e.context(folder.join(NAME).display()))?;
     for name in left {
         tracing::warn!("{}: {name} is {}: netcl does not follow it", folder.join(NAME).display(), json[name]);
     }
@@ -103,7 +103,8 @@ const NAME: &str = "generation_config.json";
 fn read(json: &Value, config: impl FnOnce() -> Result<Value>) -> Result<(Usual, Vec<&'static str>)> {
     let mut out = Usual::default();
     let sampling = &mut out.sampling;
-    let wrong = |key: &str, expected: &str| Error::format(format!("{key} is {}, expected {expected}", json[key]));
+    let wrong =
+        |key: &str, expected: &str| Error::format(format!("{key} is {}, expected {expected}", json[key]));
     let number = |key: &str, to: &mut f32| {
         if let Some(x) = json[key].as_f64() {
             *to = x as f32;
@@ -145,7 +146,8 @@ fn read(json: &Value, config: impl FnOnce() -> Result<Value>) -> Result<(Usual, 
     if limits.ends.is_empty() && limits.least_new.max(limits.least_length) > 0 {
         limits.ends = end(&config()?);
     }
-    let lists = |value: &Value| value.as_array().and_then(|all| all.iter().map(ids).collect::<Option<Vec<_>>>());
+    let lists =
+        |value: &Value| value.as_array().and_then(|all| all.iter().map(ids).collect::<Option<Vec<_>>>());
     let words = match &json["bad_words_ids"] {
         Value::Null => Vec::new(),
         value => lists(value).ok_or_else(|| wrong("bad_words_ids", "a list of lists of tokens"))?,

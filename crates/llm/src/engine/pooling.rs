@@ -99,7 +99,8 @@ impl Pooling {
         }
         let whole = file(folder, "config_sentence_transformers.json")?.unwrap_or_default();
         if let Some(name) = whole["default_prompt_name"].as_str() {
-            let e = Error::unsupported(format!("default_prompt_name is {name:?}: no prompt is put before texts"));
+            let e =
+                Error::unsupported(format!("default_prompt_name is {name:?}: no prompt is put before texts"));
             return Err(place("config_sentence_transformers.json", e));
         }
         let longest = bert["max_seq_length"].as_u64().map(|n| n as usize);
@@ -227,7 +228,10 @@ mod tests {
             assert!(plain.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{field}: {plain:?}");
             let normal = read(&["Normalize"], config).unwrap().of(&[1.0, -2.0, 5.0, 8.0], 2);
             let length = expected[0].hypot(expected[1]);
-            assert!(normal.iter().zip(expected).all(|(a, b)| (a - b / length).abs() < 1e-6), "{field}: {normal:?}");
+            assert!(
+                normal.iter().zip(expected).all(|(a, b)| (a - b / length).abs() < 1e-6),
+                "{field}: {normal:?}"
+            );
         }
     }
 
@@ -260,7 +264,11 @@ mod tests {
         let mean = || json!({ "pooling_mode_mean_tokens": true });
         for (last, pooling, part) in [
             (&["Dense"][..], mean(), "module 2 is \"sentence_transformers.models.Dense\""),
-            (&[], json!({ "pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true }), "are both true"),
+            (
+                &[],
+                json!({ "pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true }),
+                "are both true",
+            ),
             (&[], json!({ "pooling_mode_mean_tokens": false }), "no known pooling mode"),
             (&[], json!({ "pooling_mode": ["mean", "max"] }), "are both true"),
         ] {
@@ -272,7 +280,8 @@ mod tests {
         };
         let lower = files("sentence_bert_config.json", json!({ "do_lower_case": true }));
         let prompt = files("config_sentence_transformers.json", json!({ "default_prompt_name": "query" }));
-        for (files, part) in [(lower, "do_lower_case is true"), (prompt, "default_prompt_name is \"query\"")] {
+        for (files, part) in [(lower, "do_lower_case is true"), (prompt, "default_prompt_name is \"query\"")]
+        {
             let e = Pooling::of_folder(folder(&files).path()).unwrap_err();
             assert!(e.message().contains(part), "{e}");
         }

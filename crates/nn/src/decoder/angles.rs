@@ -139,7 +139,9 @@ pub fn one(fields: &mut Fields<'_>, rules: &Rules, size: usize, context: usize) 
     let original = fields.number("original_max_position_embeddings")?;
     let (new, old) = (Source::of(fields, "rope_parameters")?, Source::of(fields, "rope_scaling")?);
     for source in [&new, &old].into_iter().flatten() {
-        if let Some(key) = ["full_attention", "sliding_attention"].iter().find(|key| source.has(key).is_some()) {
+        if let Some(key) =
+            ["full_attention", "sliding_attention"].iter().find(|key| source.has(key).is_some())
+        {
             return Err(Error::unsupported(format!(
                 "{}.{key}: this family has the same frequencies in all layers; expected rope_type and its numbers",
                 source.name
@@ -174,7 +176,8 @@ pub fn one(fields: &mut Fields<'_>, rules: &Rules, size: usize, context: usize) 
 /// Two sets as Gemma 3 has them: of layers that see all tokens, and of layers with a window.
 pub fn two(fields: &mut Fields<'_>, size: usize, context: usize) -> Result<[Rotary; 2]> {
     let outer = ["rope_theta", "rope_local_base_freq", "partial_rotary_factor"];
-    let [theta, local, share] = [fields.number(outer[0])?, fields.number(outer[1])?, fields.number(outer[2])?];
+    let [theta, local, share] =
+        [fields.number(outer[0])?, fields.number(outer[1])?, fields.number(outer[2])?];
     fields.get("original_max_position_embeddings");
     let (new, old) = (Source::of(fields, "rope_parameters")?, Source::of(fields, "rope_scaling")?);
     let inner = |name: &str| new.as_ref().and_then(|new| new.has(name)).and_then(Value::as_object);
@@ -185,7 +188,9 @@ pub fn two(fields: &mut Fields<'_>, size: usize, context: usize) -> Result<[Rota
                 "rope_scaling is given, and rope_parameters without full_attention; expected one of them, or rope_parameters.full_attention",
             ));
         }
-        for key in new.map.keys().filter(|key| !["full_attention", "sliding_attention"].contains(&key.as_str())) {
+        for key in
+            new.map.keys().filter(|key| !["full_attention", "sliding_attention"].contains(&key.as_str()))
+        {
             fields.note(format!(
                 "rope_parameters.{key} is ignored: this family reads full_attention and sliding_attention there"
             ));
@@ -284,11 +289,14 @@ fn scaling(
 ) -> Result<Scaling> {
     let need = |inner: &mut Fields<'_>, key: &'static str| {
         inner.number(key)?.ok_or_else(|| {
-            Error::format(format!("{key} of the {kind} rotary scaling is missing, expected a number in {place}"))
+            Error::format(format!(
+                "{key} of the {kind} rotary scaling is missing, expected a number in {place}"
+            ))
         })
     };
     let original = |fields: &mut Fields<'_>, inner: &mut Fields<'_>| -> Result<f64> {
-        let (key, found) = ("original_max_position_embeddings", inner.number("original_max_position_embeddings")?);
+        let (key, found) =
+            ("original_max_position_embeddings", inner.number("original_max_position_embeddings")?);
         let given = agreed((&format!("{place}.{key}"), found), (key, outer))?;
         // Phi 3 takes its default, unless the field outside the object is there.
         let own = rules.longrope.filter(|_| outer.is_none());

@@ -48,7 +48,8 @@ pub fn completed(map: &Map<String, Value>, table: Table) -> Map<String, Value> {
     let mut out = map.clone();
     for (name, usual) in table {
         let names = ALIASES.iter().find(|pair| pair.contains(name));
-        let given = names.map_or(map.contains_key(*name), |pair| pair.iter().any(|name| map.contains_key(*name)));
+        let given =
+            names.map_or(map.contains_key(*name), |pair| pair.iter().any(|name| map.contains_key(*name)));
         // A switch or a name that is null is one that is not set.
         let unset = matches!(usual, Flag(_) | Text(_)) && map.get(*name).is_some_and(Value::is_null);
         if !given || unset {

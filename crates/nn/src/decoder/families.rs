@@ -132,7 +132,10 @@ const fn row(
 
 /// All families.
 pub static FAMILIES: &[Row] = &[
-    Row { sizes: write::gpt2_sizes, ..row("gpt2", "GPT2LMHeadModel", &GPT2, read::gpt2, write::gpt2, defaults::GPT2) },
+    Row {
+        sizes: write::gpt2_sizes,
+        ..row("gpt2", "GPT2LMHeadModel", &GPT2, read::gpt2, write::gpt2, defaults::GPT2)
+    },
     row("llama", "LlamaForCausalLM", &LLAMA, read::llama, write::llama, defaults::LLAMA),
     row("mistral", "MistralForCausalLM", &LLAMA, read::mistral, write::mistral, defaults::MISTRAL),
     Row {
@@ -143,7 +146,14 @@ pub static FAMILIES: &[Row] = &[
     row("qwen3", "Qwen3ForCausalLM", &LLAMA, read::qwen3, write::qwen, defaults::QWEN3),
     Row {
         sizes: write::qwen3_moe_sizes,
-        ..row("qwen3_moe", "Qwen3MoeForCausalLM", &QWEN_MOE, read::qwen3_moe, write::qwen3_moe, defaults::QWEN3_MOE)
+        ..row(
+            "qwen3_moe",
+            "Qwen3MoeForCausalLM",
+            &QWEN_MOE,
+            read::qwen3_moe,
+            write::qwen3_moe,
+            defaults::QWEN3_MOE,
+        )
     },
     row("gemma2", "Gemma2ForCausalLM", &GEMMA, read::gemma2, write::gemma2, defaults::GEMMA2),
     row("gemma3_text", "Gemma3ForCausalLM", &GEMMA, read::gemma3, write::gemma3, defaults::GEMMA3),
@@ -157,7 +167,14 @@ pub static FAMILIES: &[Row] = &[
     },
     Row {
         sizes: write::starcoder2_sizes,
-        ..row("starcoder2", "Starcoder2ForCausalLM", &STARCODER2, read::starcoder2, write::starcoder2, defaults::STARCODER2)
+        ..row(
+            "starcoder2",
+            "Starcoder2ForCausalLM",
+            &STARCODER2,
+            read::starcoder2,
+            write::starcoder2,
+            defaults::STARCODER2,
+        )
     },
 ];
 

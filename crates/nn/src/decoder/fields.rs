@@ -166,7 +166,9 @@ impl<'a> Fields<'a> {
                 (Verdict::Unknown, _) => {
                     match nearest(name, self.read.iter().copied().chain(INERT.iter().copied())) {
                         Some(near) => format!("did you mean {near}?"),
-                        None => "if it changes nothing in what the model computes, remove it from the file".into(),
+                        None => {
+                            "if it changes nothing in what the model computes, remove it from the file".into()
+                        }
                     }
                 }
             };
@@ -250,7 +252,7 @@ mod tests {
             ("layer_norm_epsilon", json!("small"), "layer_norm_epsilon is \"small\", expected a number"),
             ("add_cross_attention", json!(true), "add_cross_attention is true: no model of an encoder"),
             ("architectures", json!(["GPT2ForSequenceClassification"]), "architectures is"),
-            ("quantization_config", json!({ "bits": 4 }), "quantised weights are not read"),
+            ("quantization_config", json!({ "bits": 4 }), "quantized weights of this format are not read"),
             ("pruned_heads", json!({ "0": [1] }), "no head may be left out"),
             ("position_embedding_type", json!("relative"), "positions are the family's own"),
             ("model_type", json!("mamba"), "model_type is \"mamba\", expected one of gpt2"),

@@ -42,6 +42,8 @@ pub struct ModelFolder {
     pub json: Value,
     /// The configuration that it describes.
     pub config: DecoderConfig,
+    /// What the folder has and netcl does not follow.
+    pub notes: Vec<String>,
     /// Whether the files have a model around it that reads pictures.
     wrapped: bool,
 }
@@ -62,24 +64,21 @@ impl ModelFolder {
         let text = text_of(&whole).map_err(place)?;
         let wrapped = text.is_some();
         let json = text.unwrap_or(whole);
-        let (config, notes) =
+        let (config, mut notes) =
             DecoderConfig::from_json_with_notes(&json).map_err(|e| e.context(path.display()))?;
-        for note in notes {
-            tracing::warn!("{}: {note}", file.display());
-        }
         if wrapped {
-            tracing::warn!(
-                "{}: the text model of a model that also reads pictures; its part for pictures is left out",
-                path.display()
-            );
+            notes.push("this model reads pictures too: its text model is read, and its part for pictures is left out".into());
         }
         if path.join(ADAPTER).exists() {
-            tracing::warn!(
-                "{0} has an adapter next to its model, {ADAPTER}, which is not applied; to apply it, add --lora {0}",
+            notes.push(format!(
+                "an adapter lies next to the model, {ADAPTER}, and is not applied; to apply it, add --lora {}",
                 path.display()
-            );
+            ));
         }
-        Ok(Self { path, json, config, wrapped })
+        for note in &notes {
+            tracing::warn!("{}: {note}", path.display());
+        }
+        Ok(Self { path, json, config, notes, wrapped })
     }
 
     /// Opens the files with the weights; reads only headers. Of a model that also reads pictures, the tensors of the text model are there

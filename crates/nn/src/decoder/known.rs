@@ -165,8 +165,7 @@ fn is_empty(value: &Value) -> bool {
 }
 
 const BOTH_WAYS: &str = "attention in both directions is not supported";
-const QUANTISED: &str =
-    "quantized weights of this format are not read; save the model in float32, bfloat16 or float16, or take a GGUF file";
+const QUANTISED: &str = "quantized weights of this format are not read; save the model in float32, bfloat16 or float16, or take a GGUF file";
 
 /// Fields with a single supported value in all families that do not read them, and the meaning of other values.
 const ONLY: &[(&[&str], Only, &str)] = &[
@@ -193,7 +192,14 @@ const ONLY: &[(&[&str], Only, &str)] = &[
     (&["lm_head_bias"], Only::Flag(false), "an output head with a bias is not supported"),
     (&["alibi", "use_alibi"], Only::Flag(false), "attention with linear biases is not supported"),
     (
-        &["interpolate_factor", "full_attn_mod", "rope_ratio", "logit_scale", "mup_multiplier", "width_multiplier"],
+        &[
+            "interpolate_factor",
+            "full_attn_mod",
+            "rope_ratio",
+            "logit_scale",
+            "mup_multiplier",
+            "width_multiplier",
+        ],
         Only::Number(1.0),
         "other factors are not supported",
     ),
@@ -237,7 +243,10 @@ pub fn verdict(family: &str, name: &str, value: &Value) -> Result<Verdict> {
         };
     }
     if let Some((_, only, why)) = ONLY.iter().find(|(names, ..)| names.contains(&name)) {
-        return match only.is(value) || is_empty(value) || (*value == false && !matches!(only, Only::Flag(true))) {
+        return match only.is(value)
+            || is_empty(value)
+            || (*value == false && !matches!(only, Only::Flag(true)))
+        {
             true => Ok(Verdict::Harmless),
             false => Err(Error::unsupported(format!("{name} is {}: {why}", shown(value)))),
         };

@@ -41,12 +41,7 @@ fn base(
         vocab: fields.needed(&["vocab_size"])?,
         width,
         context,
-        norm: NormConfig {
-            kind: NormKind::Rms,
-            eps: fields.factor(eps)?,
-            bias: false,
-            unit_offset: false,
-        },
+        norm: NormConfig { kind: NormKind::Rms, eps: fields.factor(eps)?, bias: false, unit_offset: false },
         placement: Placement::Pre,
         parallel: false,
         attention: AttentionConfig {
@@ -128,7 +123,8 @@ fn windows(fields: &mut Fields<'_>, out: DecoderConfig) -> Result<DecoderConfig>
     if window.is_none() || from >= out.layers as u64 {
         return Ok(out);
     }
-    let kinds = listed(out.layers, |i| LayerKind { window: window.filter(|_| i as u64 >= from), ..out.kind(i) })?;
+    let kinds =
+        listed(out.layers, |i| LayerKind { window: window.filter(|_| i as u64 >= from), ..out.kind(i) })?;
     Ok(out.with_kinds(kinds))
 }
 
@@ -155,7 +151,9 @@ fn windowed(family: &'static Family, fields: &mut Fields<'_>, rules: &Rules) -> 
     let types = fields.layer_types(out.layers)?.unwrap_or_default();
     if types.iter().any(|sliding| *sliding != window.is_some()) {
         let (all, name) = (if window.is_some() { "all layers" } else { "no layer" }, family.model_type);
-        fields.note(format!("layer_types is ignored, as transformers does in {name}: {all} has a sliding window"));
+        fields.note(format!(
+            "layer_types is ignored, as transformers does in {name}: {all} has a sliding window"
+        ));
     }
     out.kinds.iter_mut().for_each(|kind| kind.window = window);
     Ok(out)
@@ -232,7 +230,9 @@ fn gemma(family: &'static Family, fields: &mut Fields<'_>, rules: Option<&Rules>
     if let Some(other) = fields.optional("hidden_act", "a name", Value::as_str)? {
         let read = fields.raw("hidden_activation").and_then(Value::as_str).unwrap_or_default();
         if other != read {
-            fields.note(format!("hidden_act is {other:?}: ignored, this family reads hidden_activation, {read:?}"));
+            fields.note(format!(
+                "hidden_act is {other:?}: ignored, this family reads hidden_activation, {read:?}"
+            ));
         }
     }
     out.attention.qkv_bias = fields.flag("attention_bias")?;

@@ -8,8 +8,15 @@ use serde_json::{Map, Value};
 const WRAPPERS: &[[&str; 3]] = &[["gemma3", "gemma3_text", "Gemma3ForCausalLM"]];
 
 /// Fields of the whole model that say nothing about its text model.
-const OUTSIDE: &[&str] =
-    &["architectures", "auto_map", "mm_tokens_per_image", "model_type", "processor_class", "text_config", "vision_config"];
+const OUTSIDE: &[&str] = &[
+    "architectures",
+    "auto_map",
+    "mm_tokens_per_image",
+    "model_type",
+    "processor_class",
+    "text_config",
+    "vision_config",
+];
 
 /// The configuration of the text model in the file of a model that also reads pictures, or `None` for another model.
 ///
@@ -41,7 +48,9 @@ pub fn text_of(config: &Value) -> Result<Option<Value>> {
     for (name, value) in map.iter().filter(|(name, value)| {
         !value.is_null() && !OUTSIDE.contains(&name.as_str()) && !name.ends_with("_token_index")
     }) {
-        if name == "tie_word_embeddings" && out.get(name).is_some_and(|inner| !inner.is_null() && inner != value) {
+        if name == "tie_word_embeddings"
+            && out.get(name).is_some_and(|inner| !inner.is_null() && inner != value)
+        {
             return Err(Error::format(format!(
                 "tie_word_embeddings is {}, and text_config.tie_word_embeddings is not; make them equal",
                 shown(value)
@@ -57,13 +66,18 @@ pub fn text_of(config: &Value) -> Result<Option<Value>> {
 
 /// The name that a tensor of the whole model has in its text model, or `None` for a part that reads pictures.
 pub fn text_name(name: &str) -> Option<String> {
-    let parts = ["vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."];
+    let parts =
+        ["vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."];
     if parts.iter().any(|part| name.starts_with(part)) {
         return None;
     }
     // Older files have the text model as a whole in it, newer ones its layers alone.
     let whole = name.strip_prefix("language_model.").map(String::from);
-    Some(whole.or_else(|| Some(format!("model.{}", name.strip_prefix("model.language_model.")?))).unwrap_or(name.into()))
+    Some(
+        whole
+            .or_else(|| Some(format!("model.{}", name.strip_prefix("model.language_model.")?)))
+            .unwrap_or(name.into()),
+    )
 }
 
 #[cfg(test)]
@@ -86,7 +100,9 @@ mod tests {
             })
         );
         assert!(text_of(&json!({ "model_type": "llama" })).unwrap().is_none());
-        for (inner, part) in [(json!(3), "text_config is 3"), (json!({ "model_type": "llama" }), "gemma3_text")] {
+        for (inner, part) in
+            [(json!(3), "text_config is 3"), (json!({ "model_type": "llama" }), "gemma3_text")]
+        {
             let e = text_of(&json!({ "model_type": "gemma3", "text_config": inner })).unwrap_err();
             assert!(e.message().contains(part), "{e}");
         }

@@ -126,15 +126,13 @@ impl LoadedModel {
         let options = EngineOptions { memory, ..options };
         let made = Engine::new(self.decoder(), self.tokenizer().ok(), unknown, options, speculation);
         let made = made.map(|engine| Engine { usual: self.usual_length(), ..engine });
-        made.map_err(|error| {
-            match memory {
-                Some(_) if error.kind() == ErrorKind::Memory => error.context(format!(
-                    "beside {} that prompts and steps of {} work with",
-                    human(work),
-                    counted(options.texts, "text")
-                )),
-                _ => error,
-            }
+        made.map_err(|error| match memory {
+            Some(_) if error.kind() == ErrorKind::Memory => error.context(format!(
+                "beside {} that prompts and steps of {} work with",
+                human(work),
+                counted(options.texts, "text")
+            )),
+            _ => error,
         })
     }
 }
