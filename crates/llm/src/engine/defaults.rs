@@ -143,7 +143,9 @@ fn read(json: &Value, config: impl FnOnce() -> Result<Value>) -> Result<(Usual, 
         other => ids(other).unwrap_or_default(),
     };
     limits.ends = end(json);
-    if limits.ends.is_empty() && limits.least_new.max(limits.least_length) > 0 {
+    if limits.ends.is_empty()
+        && (limits.least_new.max(limits.least_length) > 0 || !json["bad_words_ids"].is_null())
+    {
         limits.ends = end(&config()?);
     }
     let lists =
@@ -260,7 +262,7 @@ mod tests {
         let found = found.unwrap();
         let limits = &found.sampling.limits;
         assert_eq!((found.max, limits.no_repeat, limits.least_new), (Some(40), 3, 2));
-        assert_eq!((&limits.suppressed[..], &limits.suppressed_first[..]), (&[3, 4, 6, 7][..], &[5][..]));
+        assert_eq!((&limits.suppressed[..], &limits.suppressed_first[..]), (&[3, 4, 6][..], &[5][..]));
         assert_eq!((&limits.bad_words[..], &limits.ends[..]), (&[vec![1, 2]][..], &[7][..]));
         let ended = of(r#"{"eos_token_id": [7, 8], "bad_words_ids": [[6], [8]]}"#).unwrap();
         assert_eq!(ended.sampling.limits.suppressed, [6]);
