@@ -233,7 +233,7 @@ fn changed(
     dir
 }
 
-/// Gemma 3 from 4B on: the text model lies in one that reads pictures, under names of two kinds.
+/// Gemma 3 from 4B on: the text model is part of one that reads pictures, under names of two kinds.
 #[test]
 fn the_text_model_of_gemma_3_is_opened() {
     let device = quickly_built().unwrap();

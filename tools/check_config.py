@@ -187,7 +187,7 @@ def draw(r, family):
             config["num_hidden_layers"] = r.choice([config["n_layer"], config.pop("n_layer")])
         harmless(r, config)
         return config
-    # Some defaults for padding have no row in this vocabulary.
+    # Some defaults for padding exceed this vocabulary.
     config = {"model_type": family, **SIZES, "pad_token_id": None}
     if family != "gpt_neox":
         null = [] if family in ("mixtral", "qwen3_moe", "gemma2", "gemma3_text", "starcoder2") else [None]
@@ -263,7 +263,7 @@ def reference(folder, config, seed):
                 noise = torch.randn(p.shape, generator=generator)
                 p.copy_(p + noise * 0.2 if p.dim() == 1 else noise * (0.25 if p.shape[-1] <= 256 else 0.05))
         model.save_pretrained(folder)
-        # What was drawn, and not what transformers makes of it.
+        # The drawn file again, not the one that transformers writes.
         (folder / "config.json").write_text(json.dumps(config, indent=1))
         with torch.no_grad():
             logits = model.double()(input_ids=ids[:, :-1], use_cache=False).logits
@@ -312,7 +312,7 @@ def main():
             worst = max(worst, (off, folder.name))
             kind = "same" if off <= 1e-4 else "WRONG"
         elif loss is None and (got is not None or "model.safetensors" in refused):
-            # There are no weights that transformers could have saved.
+            # transformers has saved no weights.
             kind = "more"
         elif loss is None:
             kind = "both refuse"

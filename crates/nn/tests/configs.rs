@@ -64,13 +64,13 @@ fn fields_that_are_left_out_have_the_defaults_of_transformers() {
         for (name, usual) in row.defaults {
             assert!(
                 defaults.contains_key(*name),
-                "{family}: {name} is {usual:?} here, transformers has no default"
+                "{family}: {name} is {usual:?} here, transformers lacks it"
             );
         }
     }
 }
 
-/// `transformers` gives a file without `pad_token_id` one of its own, and does not open a model whose vocabulary is smaller.
+/// `transformers` takes a default for a missing `pad_token_id`, and does not open a model whose vocabulary is smaller.
 #[test]
 fn a_model_from_scratch_names_no_token_beyond_its_vocabulary() {
     for row in FAMILIES {
@@ -110,7 +110,7 @@ fn yarn_that_is_added_as_qwen_advises_is_followed() {
     let found = rotary(&config);
     assert!(matches!(found.scaling, Scaling::Yarn { factor: 4.0, original: 16.0, .. }), "{found:?}");
     assert_eq!(found.base, 1e6);
-    // Without a base of its own `rope_scaling` would have 10000 in transformers.
+    // `rope_scaling` without a base would have 10000 in transformers.
     config.as_object_mut().unwrap().remove("rope_theta");
     let e = DecoderConfig::from_json(&config).unwrap_err().to_string();
     assert!(e.contains("rope_parameters.rope_theta is 1000000") && e.contains("into rope_scaling"), "{e}");

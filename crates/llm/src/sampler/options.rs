@@ -126,9 +126,9 @@ pub struct Limits {
     pub bad_words: Vec<Vec<u32>>,
     /// No sequence of this many tokens comes a second time, those of the prompt included; 0 allows all (`no_repeat_ngram_size`).
     pub no_repeat: usize,
-    /// The end tokens are not taken before so many new tokens (`min_new_tokens`).
+    /// The end tokens are not taken before this many new tokens (`min_new_tokens`).
     pub least_new: usize,
-    /// The end tokens are not taken before so many tokens with the prompt (`min_length`).
+    /// The end tokens are not taken before this many tokens with the prompt (`min_length`).
     pub least_length: usize,
     /// The end tokens that `least_new` and `least_length` are about.
     pub ends: Vec<u32>,

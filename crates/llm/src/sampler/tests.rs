@@ -594,7 +594,7 @@ fn tokens_that_a_models_files_forbid_are_never_taken() {
     let least = Limits { least_new: 2, ends: ends.clone(), ..none.clone() };
     assert_eq!(made(limits(least), &[5, 5, 5], 3), [1, 1, 0]);
     assert_eq!(made(limits(Limits { least_length: 4, ends, ..none }), &[5, 5, 5], 3), [1, 0, 0]);
-    // What depends on the text so far is left to the host.
+    // Rules that depend on the text so far are left to the host.
     assert!(limits(Limits { no_repeat: 3, ..Limits::default() }).rules(8).is_none());
     assert!(limits(Limits { suppressed: vec![1], ..Limits::default() }).rules(8).is_some());
 }

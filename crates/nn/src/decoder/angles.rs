@@ -7,7 +7,7 @@ use super::rotary::{Rotary, Scaling};
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};
 
-/// What a family's files say about its rotary frequencies.
+/// Names and defaults of the fields about a family's rotary frequencies.
 pub struct Rules {
     /// Base, if no field has it.
     pub base: f64,
@@ -298,7 +298,7 @@ fn scaling(
         let (key, found) =
             ("original_max_position_embeddings", inner.number("original_max_position_embeddings")?);
         let given = agreed((&format!("{place}.{key}"), found), (key, outer))?;
-        // Phi 3 takes its default, unless the field outside the object is there.
+        // Phi 3 takes its default, unless the file has the field outside the object.
         let own = rules.longrope.filter(|_| outer.is_none());
         if let Some((own, found)) = own.zip(found).filter(|(own, found)| !same(*own, *found)) {
             fields.note(format!(

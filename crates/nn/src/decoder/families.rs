@@ -249,7 +249,7 @@ impl DecoderConfig {
             json!({ "initializer_range": 0.02, "use_cache": true, "attention_dropout": facts.dropout }),
         );
         map.extend(facts.tokens.clone());
-        // `transformers` has defaults of its own for them, which smaller vocabularies have no row for, and then does not open the model.
+        // Without them `transformers` takes defaults that can exceed the vocabulary, and does not open the model.
         for name in ["bos_token_id", "eos_token_id", "pad_token_id"] {
             map.entry(name).or_insert(Value::Null);
         }

@@ -42,7 +42,7 @@ pub struct ModelFolder {
     pub json: Value,
     /// The configuration that it describes.
     pub config: DecoderConfig,
-    /// What the folder has and netcl does not follow.
+    /// Notes on files and fields of the folder that netcl does not follow.
     pub notes: Vec<String>,
     /// Whether the files have a model around it that reads pictures.
     wrapped: bool,
@@ -81,8 +81,8 @@ impl ModelFolder {
         Ok(Self { path, json, config, notes, wrapped })
     }
 
-    /// Opens the files with the weights; reads only headers. Of a model that also reads pictures, the tensors of the text model are there
-    /// alone, with its names.
+    /// Opens the files with the weights; reads only headers. If the model also reads pictures, only the tensors of its text model are listed, under
+    /// the names of a text model.
     ///
     /// # Errors
     /// As [`WeightFiles::open`].

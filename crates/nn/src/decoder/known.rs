@@ -223,7 +223,7 @@ const OF_FAMILY: &[(&str, &str, Option<Only>)] = &[
     ("gpt_neox", "num_key_value_heads", None),
 ];
 
-/// What a field means that no reader of the family asked for.
+/// The effect of a field that the family's reader did not ask for.
 pub enum Verdict {
     /// It changes nothing.
     Harmless,

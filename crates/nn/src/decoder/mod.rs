@@ -81,7 +81,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Before tokens of texts of `length` tokens are added: their rotary angles have to be those of the keys that are there.
+    /// Before tokens of texts of `length` tokens are added: their rotary angles have to be those of the cached keys.
     fn turn(&mut self, config: &DecoderConfig, length: usize) -> Result<()> {
         let class = *step::lengths(&config.rotary, length).start();
         if self.length > 0 && class != self.class {

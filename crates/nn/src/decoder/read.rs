@@ -303,7 +303,7 @@ pub fn olmo2(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decoder
     Ok(out)
 }
 
-/// SmolLM 3: some layers have no position encoding, and only these can have a sliding window, unless `layer_types` says otherwise.
+/// SmolLM 3: some layers lack a position encoding, and only these can have a sliding window, unless `layer_types` says otherwise.
 pub fn smollm3(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let mut out = llama_like(family, fields, &Rules { base: 2e6, ..USUAL })?;
     let every = fields.needed(&["no_rope_layer_interval"])?;
