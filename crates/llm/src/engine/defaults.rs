@@ -1,7 +1,7 @@
 //! How a model's makers say that its tokens are to be drawn.
 
 use crate::gguf::Gguf;
-use crate::sampler::{Mirostat, Sampling, Step};
+use crate::sampler::{Limits, Mirostat, Sampling, Step};
 use netcl_tensor::{Error, Result};
 use serde_json::Value;
 use std::path::Path;
@@ -99,12 +99,65 @@ pub(super) fn of_folder(folder: &Path) -> Result<Usual> {
 /// The file.
 const NAME: &str = "generation_config.json";
 
-/// What the file says, and the fields that are not followed.
+fn wrong(json: &Value, key: &str, expected: &str) -> Error {
+    Error::format(format!("{key} is {}, expected {expected}", json[key]))
+}
+
+fn whole(json: &Value, key: &str) -> Result<Option<usize>> {
+    match &json[key] {
+        Value::Null => Ok(None),
+        value => value.as_u64().map(|n| Some(n as usize)).ok_or_else(|| wrong(json, key, "a whole number")),
+    }
+}
+
+/// The tokens that the file forbids. The end tokens of `config.json` count if it names none.
+fn limits(json: &Value, config: impl FnOnce() -> Result<Value>) -> Result<Limits> {
+    let list = |key: &str| match &json[key] {
+        Value::Null => Ok(Vec::new()),
+        value => ids(value).ok_or_else(|| wrong(json, key, "a list of tokens")),
+    };
+    let end = |json: &Value| match &json["eos_token_id"] {
+        Value::Number(id) => id.as_u64().and_then(|id| u32::try_from(id).ok()).into_iter().collect(),
+        other => ids(other).unwrap_or_default(),
+    };
+    let mut limits = Limits {
+        suppressed: list("suppress_tokens")?,
+        suppressed_first: list("begin_suppress_tokens")?,
+        bad_words: Vec::new(),
+        no_repeat: whole(json, "no_repeat_ngram_size")?.unwrap_or(0),
+        least_new: whole(json, "min_new_tokens")?.unwrap_or(0),
+        least_length: whole(json, "min_length")?.unwrap_or(0),
+        ends: end(json),
+    };
+    if limits.ends.is_empty()
+        && (limits.least_new.max(limits.least_length) > 0 || !json["bad_words_ids"].is_null())
+    {
+        limits.ends = end(&config()?);
+    }
+    let lists =
+        |value: &Value| value.as_array().and_then(|all| all.iter().map(ids).collect::<Option<Vec<_>>>());
+    let words = match &json["bad_words_ids"] {
+        Value::Null => Vec::new(),
+        value => lists(value).ok_or_else(|| wrong(json, "bad_words_ids", "a list of lists of tokens"))?,
+    };
+    // `transformers` does not count an end token as a bad word.
+    for word in words.into_iter().filter(|word| !matches!(word[..], [id] if limits.ends.contains(&id))) {
+        match word[..] {
+            [] => return Err(wrong(json, "bad_words_ids", "lists of at least one token")),
+            [id] => limits.suppressed.push(id),
+            _ => limits.bad_words.push(word),
+        }
+    }
+    if limits.least_new.max(limits.least_length) == 0 {
+        limits.ends.clear();
+    }
+    Ok(limits)
+}
+
+/// The content of the file, and the fields that are not followed.
 fn read(json: &Value, config: impl FnOnce() -> Result<Value>) -> Result<(Usual, Vec<&'static str>)> {
     let mut out = Usual::default();
     let sampling = &mut out.sampling;
-    let wrong =
-        |key: &str, expected: &str| Error::format(format!("{key} is {}, expected {expected}", json[key]));
     let number = |key: &str, to: &mut f32| {
         if let Some(x) = json[key].as_f64() {
             *to = x as f32;
@@ -124,48 +177,8 @@ fn read(json: &Value, config: impl FnOnce() -> Result<Value>) -> Result<(Usual, 
             sampling.repeat_last_n = -1;
         }
     }
-    let whole = |key: &str| match &json[key] {
-        Value::Null => Ok(None),
-        value => value.as_u64().map(|n| Some(n as usize)).ok_or_else(|| wrong(key, "a whole number")),
-    };
-    let list = |key: &str| match &json[key] {
-        Value::Null => Ok(Vec::new()),
-        value => ids(value).ok_or_else(|| wrong(key, "a list of tokens")),
-    };
-    let limits = &mut sampling.limits;
-    limits.suppressed = list("suppress_tokens")?;
-    limits.suppressed_first = list("begin_suppress_tokens")?;
-    limits.no_repeat = whole("no_repeat_ngram_size")?.unwrap_or(0);
-    limits.least_new = whole("min_new_tokens")?.unwrap_or(0);
-    limits.least_length = whole("min_length")?.unwrap_or(0);
-    let end = |json: &Value| match &json["eos_token_id"] {
-        Value::Number(id) => id.as_u64().and_then(|id| u32::try_from(id).ok()).into_iter().collect(),
-        other => ids(other).unwrap_or_default(),
-    };
-    limits.ends = end(json);
-    if limits.ends.is_empty()
-        && (limits.least_new.max(limits.least_length) > 0 || !json["bad_words_ids"].is_null())
-    {
-        limits.ends = end(&config()?);
-    }
-    let lists =
-        |value: &Value| value.as_array().and_then(|all| all.iter().map(ids).collect::<Option<Vec<_>>>());
-    let words = match &json["bad_words_ids"] {
-        Value::Null => Vec::new(),
-        value => lists(value).ok_or_else(|| wrong("bad_words_ids", "a list of lists of tokens"))?,
-    };
-    // `transformers` does not count an end token as a bad word.
-    for word in words.into_iter().filter(|word| !matches!(word[..], [id] if limits.ends.contains(&id))) {
-        match word[..] {
-            [] => return Err(wrong("bad_words_ids", "lists of at least one token")),
-            [id] => limits.suppressed.push(id),
-            _ => limits.bad_words.push(word),
-        }
-    }
-    if limits.least_new.max(limits.least_length) == 0 {
-        limits.ends.clear();
-    }
-    out.max = whole("max_new_tokens")?;
+    sampling.limits = limits(json, config)?;
+    out.max = whole(json, "max_new_tokens")?;
     sampling.validate()?;
     let counts = |name: &str, neutral: f64| match &json[name] {
         Value::Null | Value::Bool(false) => false,
