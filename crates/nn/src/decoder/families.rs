@@ -8,7 +8,7 @@ use super::defaults::{self, Table, completed};
 use super::family::{ExpertNames, Family, Names};
 use super::fields::Fields;
 use super::known::shown;
-use super::wrapper::text_of;
+use super::wrapper::{note, text_of};
 use super::write::put;
 use super::{DecoderConfig, read, write};
 use netcl_tensor::{DType, Error, Result};
@@ -227,7 +227,8 @@ impl DecoderConfig {
         let mut fields = Fields::new(&map);
         let out = (row.read)(&row.family, &mut fields)?;
         architectures(&mut fields, &row.family)?;
-        let notes = fields.finish(row.family.model_type)?;
+        let mut notes = fields.finish(row.family.model_type)?;
+        notes.extend(text.as_ref().and_then(|_| note(config)));
         out.check()?;
         Ok((out, notes))
     }

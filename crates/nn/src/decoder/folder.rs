@@ -60,12 +60,11 @@ impl ModelFolder {
         let text = std::fs::read_to_string(&file).map_err(|e| Error::io("reading", &file, &e))?;
         let whole: Value =
             serde_json::from_str(&text).map_err(|e| Error::format(format!("{}: {e}", file.display())))?;
-        let place = |e: Error| e.context("config.json").context(path.display());
-        let text = text_of(&whole).map_err(place)?;
+        let (config, mut notes) =
+            DecoderConfig::from_json_with_notes(&whole).map_err(|e| e.context(path.display()))?;
+        let text = text_of(&whole).map_err(|e| e.context("config.json").context(path.display()))?;
         let wrapped = text.is_some();
         let json = text.unwrap_or(whole);
-        let (config, mut notes) =
-            DecoderConfig::from_json_with_notes(&json).map_err(|e| e.context(path.display()))?;
         if wrapped {
             notes.push("this model reads pictures too: its text model is read, and its part for pictures is left out".into());
         }

@@ -61,7 +61,22 @@ pub fn text_of(config: &Value) -> Result<Option<Value>> {
             out.insert(name.clone(), value.clone());
         }
     }
+    // `transformers` does not read it in the whole model, only in the text model alone.
+    if out.contains_key(CAP) {
+        out.insert(CAP.into(), Value::Null);
+    }
     Ok(Some(out.into()))
+}
+
+const CAP: &str = "final_logit_softcapping";
+
+/// A note on a field of the text model that is not followed.
+pub fn note(config: &Value) -> Option<String> {
+    let cap = config.get("text_config")?.get(CAP).filter(|cap| !cap.is_null())?;
+    Some(format!(
+        "text_config.{CAP} is {}: ignored, as transformers does in a model that reads pictures",
+        shown(cap)
+    ))
 }
 
 /// The name that a tensor of the whole model has in its text model, or `None` for a part that reads pictures.
@@ -89,14 +104,15 @@ mod tests {
     fn the_text_model_of_gemma_3_has_the_fields_around_it() {
         let whole = json!({
             "model_type": "gemma3", "eos_token_id": [1, 106], "image_token_index": 9, "vision_config": {}, "dtype": "bfloat16",
-            "text_config": { "hidden_size": 64, "dtype": null },
+            "text_config": { "hidden_size": 64, "dtype": null, "final_logit_softcapping": 3.0 },
         });
+        assert!(note(&whole).unwrap().contains("final_logit_softcapping is 3.0: ignored"));
         let text = text_of(&whole).unwrap().unwrap();
         assert_eq!(
             text,
             json!({
                 "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "eos_token_id": [1, 106], "dtype": "bfloat16",
-                "hidden_size": 64,
+                "hidden_size": 64, "final_logit_softcapping": null,
             })
         );
         assert!(text_of(&json!({ "model_type": "llama" })).unwrap().is_none());
