@@ -9,9 +9,6 @@ use netcl::llm::engine::{
     Engine, EngineOptions, Event, Job, Load, Logprobs, Request, RequestId, Speculation, StepCost, Usage,
 };
 use netcl::llm::sampler::{Finish, Sampler};
-use netcl::nn::layers::Mode;
-use netcl::nn::model::Model as _;
-use netcl::tensor::{Tensor, no_grad};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -321,7 +318,7 @@ impl<'a> Worker<'a> {
                 Some(ids) => {
                     left = left.saturating_sub(ids.len());
                     let model = self.model;
-                    let vector = guarded("embedding a text", || embedded(model, &ids)).and_then(|made| made);
+                    let vector = guarded("embedding a text", || model.embed(&ids)).and_then(|made| made);
                     self.metrics.prompt_tokens.inc_by(ids.len() as u64);
                     vector.map(Some)
                 }
@@ -335,14 +332,6 @@ impl<'a> Worker<'a> {
             }
         }
     }
-}
-
-/// The mean of the last layer's states behind its norm, of length 1.
-fn embedded(model: &LoadedModel, ids: &[u32]) -> Result<Vec<f32>> {
-    let decoder = model.decoder();
-    let tensor = Tensor::from_u32(decoder.params().device(), [1, ids.len()], ids)?;
-    let states = no_grad(|| decoder.features(&tensor, Mode::eval()))?.to_vec()?;
-    Ok(mean(&states, ids.len()))
 }
 
 /// Builds the kernels of steps of every number of texts and of prompts, so that no request waits for that: a text comes to those before with each
@@ -390,26 +379,4 @@ fn step(engine: &mut Engine<'_>) -> Result<()> {
         _ => None,
     });
     failed.map_or(Ok(()), Err)
-}
-
-/// The mean of rows (T, C) as a vector (C) of length 1.
-fn mean(states: &[f32], rows: usize) -> Vec<f32> {
-    let width = states.len() / rows.max(1);
-    let mut sum = vec![0f64; width];
-    for row in states.chunks_exact(width.max(1)) {
-        sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
-    }
-    let length = sum.iter().map(|x| x * x).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
-    sum.into_iter().map(|x| (x / length) as f32).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn embeddings_are_means_of_length_one() {
-        let found = mean(&[1.0, 0.0, 5.0, 8.0], 2);
-        assert!((found[0] - 0.6).abs() < 1e-6 && (found[1] - 0.8).abs() < 1e-6);
-    }
 }

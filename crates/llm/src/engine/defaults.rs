@@ -1,50 +1,201 @@
 //! How a model's makers say that its tokens are to be drawn.
 
 use crate::gguf::Gguf;
-use crate::sampler::{Mirostat, Sampling, Step};
+use crate::sampler::{Limits, Mirostat, Sampling, Step};
 use netcl_tensor::{Error, Result};
 use serde_json::Value;
 use std::path::Path;
 
-/// What `generation_config.json` says; of one with `do_sample` false the numbers have no effect in `transformers` either.
+/// How a model's files say that it is to be used.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Usual {
+    /// How tokens are drawn.
+    pub sampling: Sampling,
+    /// New tokens at most where nobody says how many.
+    pub max: Option<usize>,
+}
+
+/// Fields of `generation_config.json` that netcl reads, here and for the tokens that end a text. `max_length` counts the prompt and gives way to the
+/// context.
+#[cfg(test)]
+const READ: &[&str] = &[
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "do_sample",
+    "eos_token_id",
+    "max_length",
+    "max_new_tokens",
+    "min_length",
+    "min_new_tokens",
+    "min_p",
+    "no_repeat_ngram_size",
+    "repetition_penalty",
+    "suppress_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "typical_p",
+];
+/// Fields that change what `transformers` generates and that netcl does not follow, with the value that changes nothing.
+const NOT_FOLLOWED: &[(&str, f64)] = &[
+    ("assistant_early_exit", 0.0),
+    ("constraints", 0.0),
+    ("diversity_penalty", 0.0),
+    ("dola_layers", 0.0),
+    ("encoder_no_repeat_ngram_size", 0.0),
+    ("encoder_repetition_penalty", 1.0),
+    ("epsilon_cutoff", 0.0),
+    ("eta_cutoff", 0.0),
+    ("exponential_decay_length_penalty", 0.0),
+    ("force_words_ids", 0.0),
+    ("forced_bos_token_id", -1.0),
+    ("forced_decoder_ids", -1.0),
+    ("forced_eos_token_id", -1.0),
+    ("guidance_scale", 1.0),
+    ("max_time", 0.0),
+    ("num_beam_groups", 1.0),
+    ("num_beams", 1.0),
+    ("num_return_sequences", 1.0),
+    ("penalty_alpha", 0.0),
+    ("sequence_bias", 0.0),
+    ("stop_strings", 0.0),
+    ("token_healing", 0.0),
+    ("top_h", 0.0),
+    ("watermarking_config", 0.0),
+];
+
+/// A list of tokens, or of lists of them.
+fn ids(value: &Value) -> Option<Vec<u32>> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    value.as_array()?.iter().map(id).collect()
+}
+
+/// The content of a file of a folder, `null` if there is none.
+fn file(folder: &Path, name: &str) -> Result<Value> {
+    let file = folder.join(name);
+    let text = match std::fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Value::Null),
+        Err(error) => return Err(Error::io("reading", &file, &error)),
+    };
+    serde_json::from_str(&text).map_err(|e| Error::format(e.to_string()).context(file.display()))
+}
+
+/// What `generation_config.json` says; of one with `do_sample` false the numbers of sampling have no effect in `transformers` either. Fields that are
+/// not followed are warnings.
 ///
 /// # Errors
 /// `Io` and `Format` with the path.
-pub(super) fn of_folder(folder: &Path) -> Result<Sampling> {
-    let file = folder.join("generation_config.json");
-    let mut out = Sampling::default();
-    let text = match std::fs::read_to_string(&file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(out),
-        Err(error) => return Err(Error::io("reading", &file, &error)),
-    };
-    let context = |e: Error| e.context(file.display());
-    let json: Value = serde_json::from_str(&text).map_err(|e| context(Error::format(e.to_string())))?;
-    if json["do_sample"] == false {
-        return Ok(out);
+pub(super) fn of_folder(folder: &Path) -> Result<Usual> {
+    let json = file(folder, NAME)?;
+    let (usual, left) =
+        read(&json, || file(folder, "config.json")).map_err(|e| e.context(folder.join(NAME).display()))?;
+    for name in left {
+        tracing::warn!("{}: {name} is {}: netcl does not follow it", folder.join(NAME).display(), json[name]);
     }
+    Ok(usual)
+}
+
+/// The file.
+const NAME: &str = "generation_config.json";
+
+fn wrong(json: &Value, key: &str, expected: &str) -> Error {
+    Error::format(format!("{key} is {}, expected {expected}", json[key]))
+}
+
+fn whole(json: &Value, key: &str) -> Result<Option<usize>> {
+    match &json[key] {
+        Value::Null => Ok(None),
+        value => value.as_u64().map(|n| Some(n as usize)).ok_or_else(|| wrong(json, key, "a whole number")),
+    }
+}
+
+/// The tokens that the file forbids. The end tokens of `config.json` count if it names none.
+fn limits(json: &Value, config: impl FnOnce() -> Result<Value>) -> Result<Limits> {
+    let list = |key: &str| match &json[key] {
+        Value::Null => Ok(Vec::new()),
+        value => ids(value).ok_or_else(|| wrong(json, key, "a list of tokens")),
+    };
+    let end = |json: &Value| match &json["eos_token_id"] {
+        Value::Number(id) => id.as_u64().and_then(|id| u32::try_from(id).ok()).into_iter().collect(),
+        other => ids(other).unwrap_or_default(),
+    };
+    let mut limits = Limits {
+        suppressed: list("suppress_tokens")?,
+        suppressed_first: list("begin_suppress_tokens")?,
+        bad_words: Vec::new(),
+        no_repeat: whole(json, "no_repeat_ngram_size")?.unwrap_or(0),
+        least_new: whole(json, "min_new_tokens")?.unwrap_or(0),
+        least_length: whole(json, "min_length")?.unwrap_or(0),
+        ends: end(json),
+    };
+    if limits.ends.is_empty()
+        && (limits.least_new.max(limits.least_length) > 0 || !json["bad_words_ids"].is_null())
+    {
+        limits.ends = end(&config()?);
+    }
+    let lists =
+        |value: &Value| value.as_array().and_then(|all| all.iter().map(ids).collect::<Option<Vec<_>>>());
+    let words = match &json["bad_words_ids"] {
+        Value::Null => Vec::new(),
+        value => lists(value).ok_or_else(|| wrong(json, "bad_words_ids", "a list of lists of tokens"))?,
+    };
+    // `transformers` does not count an end token as a bad word.
+    for word in words.into_iter().filter(|word| !matches!(word[..], [id] if limits.ends.contains(&id))) {
+        match word[..] {
+            [] => return Err(wrong(json, "bad_words_ids", "lists of at least one token")),
+            [id] => limits.suppressed.push(id),
+            _ => limits.bad_words.push(word),
+        }
+    }
+    if limits.least_new.max(limits.least_length) == 0 {
+        limits.ends.clear();
+    }
+    Ok(limits)
+}
+
+/// The content of the file, and the fields that are not followed.
+fn read(json: &Value, config: impl FnOnce() -> Result<Value>) -> Result<(Usual, Vec<&'static str>)> {
+    let mut out = Usual::default();
+    let sampling = &mut out.sampling;
     let number = |key: &str, to: &mut f32| {
         if let Some(x) = json[key].as_f64() {
             *to = x as f32;
         }
     };
-    number("temperature", &mut out.temperature);
-    number("top_p", &mut out.top_p);
-    number("min_p", &mut out.min_p);
-    number("typical_p", &mut out.typical_p);
-    number("repetition_penalty", &mut out.repeat_penalty);
-    if let Some(k) = json["top_k"].as_u64() {
-        out.top_k = usize::try_from(k).unwrap_or(0);
+    if json["do_sample"] != false {
+        number("temperature", &mut sampling.temperature);
+        number("top_p", &mut sampling.top_p);
+        number("min_p", &mut sampling.min_p);
+        number("typical_p", &mut sampling.typical_p);
+        number("repetition_penalty", &mut sampling.repeat_penalty);
+        if let Some(k) = json["top_k"].as_u64() {
+            sampling.top_k = usize::try_from(k).unwrap_or(0);
+        }
+        // `transformers` penalizes tokens of the whole text.
+        if sampling.repeat_penalty != Sampling::default().repeat_penalty {
+            sampling.repeat_last_n = -1;
+        }
     }
-    out.validate().map_err(context)?;
-    Ok(out)
+    sampling.limits = limits(json, config)?;
+    out.max = whole(json, "max_new_tokens")?;
+    sampling.validate()?;
+    let counts = |name: &str, neutral: f64| match &json[name] {
+        Value::Null | Value::Bool(false) => false,
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        #[allow(clippy::float_cmp)] // written by hand in files
+        value => value.as_f64() != Some(neutral),
+    };
+    let left = NOT_FOLLOWED.iter().filter(|(name, neutral)| counts(name, *neutral)).map(|(name, _)| *name);
+    Ok((out, left.collect()))
 }
 
 /// What the keys `general.sampling.*` say.
 ///
 /// # Errors
 /// `Format` with file and key.
-pub(super) fn of_gguf(file: &Gguf) -> Result<Sampling> {
+pub(super) fn of_gguf(file: &Gguf) -> Result<Usual> {
     let mut out = Sampling::default();
     let name = |key: &str| format!("general.sampling.{key}");
     let number = |key: &str, to: &mut f32| -> Result<()> {
@@ -76,32 +227,68 @@ pub(super) fn of_gguf(file: &Gguf) -> Result<Sampling> {
         out.chain = Step::chain(steps).map_err(|e| e.context(file.path().display()))?;
     }
     out.validate().map_err(|e| e.context(file.path().display()))?;
-    Ok(out)
+    Ok(Usual { sampling: out, max: None })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of(text: &str) -> Result<Usual> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("config.json"), r#"{"eos_token_id": 7}"#).unwrap();
+        std::fs::write(dir.path().join("generation_config.json"), text).unwrap();
+        of_folder(dir.path())
+    }
+
     #[test]
     fn a_folder_says_how_its_tokens_are_drawn() {
-        let dir = tempfile::tempdir().unwrap();
-        assert_eq!(of_folder(dir.path()).unwrap(), Sampling::default());
-        let write = |text: &str| std::fs::write(dir.path().join("generation_config.json"), text).unwrap();
-        write(
+        assert_eq!(of_folder(tempfile::tempdir().unwrap().path()).unwrap(), Usual::default());
+        let found = of(
             r#"{"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.9, "repetition_penalty": 1.05}"#,
         );
-        let found = of_folder(dir.path()).unwrap();
+        let found = found.unwrap().sampling;
         assert_eq!((found.temperature, found.top_k, found.top_p, found.repeat_penalty), (0.6, 20, 0.9, 1.05));
-        write(r#"{"do_sample": false, "temperature": 0.6}"#);
-        assert_eq!(of_folder(dir.path()).unwrap(), Sampling::default());
-        for (text, part) in [(r#"{"top_p": 7}"#, "top_p is 7"), ("{", "EOF")] {
-            write(text);
-            let error = of_folder(dir.path()).unwrap_err();
+        assert_eq!(found.repeat_last_n, -1);
+        assert_eq!(of(r#"{"do_sample": false, "temperature": 0.6}"#).unwrap(), Usual::default());
+        for (text, part) in [
+            (r#"{"top_p": 7}"#, "top_p is 7"),
+            ("{", "EOF"),
+            (r#"{"suppress_tokens": "all"}"#, "suppress_tokens is \"all\", expected a list of tokens"),
+            (r#"{"bad_words_ids": [3]}"#, "bad_words_ids is [3], expected a list of lists"),
+            (r#"{"max_new_tokens": 1.5}"#, "max_new_tokens is 1.5, expected a whole number"),
+        ] {
+            let error = of(text).unwrap_err();
             assert!(
                 error.message().contains(part) && error.message().contains("generation_config.json"),
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn a_folder_says_which_tokens_are_forbidden_and_how_many_may_come() {
+        let found = of(
+            r#"{"do_sample": false, "suppress_tokens": [3, 4], "begin_suppress_tokens": [5], "no_repeat_ngram_size": 3,
+                "bad_words_ids": [[6], [7], [1, 2]], "min_new_tokens": 2, "max_new_tokens": 40}"#,
+        );
+        let found = found.unwrap();
+        let limits = &found.sampling.limits;
+        assert_eq!((found.max, limits.no_repeat, limits.least_new), (Some(40), 3, 2));
+        assert_eq!((&limits.suppressed[..], &limits.suppressed_first[..]), (&[3, 4, 6][..], &[5][..]));
+        assert_eq!((&limits.bad_words[..], &limits.ends[..]), (&[vec![1, 2]][..], &[7][..]));
+        let ended = of(r#"{"eos_token_id": [7, 8], "bad_words_ids": [[6], [8]]}"#).unwrap();
+        assert_eq!(ended.sampling.limits.suppressed, [6]);
+    }
+
+    #[test]
+    fn what_is_not_followed_is_named() {
+        let left = |json: Value| read(&json, || Ok(Value::Null)).unwrap().1;
+        let json = serde_json::json!({
+            "num_beams": 4, "guidance_scale": 1.0, "stop_strings": ["x"], "forced_eos_token_id": 2, "penalty_alpha": null,
+            "sequence_bias": [], "_from_model_config": true, "transformers_version": "5.0",
+        });
+        assert_eq!(left(json), ["forced_eos_token_id", "num_beams", "stop_strings"]);
+        assert!(NOT_FOLLOWED.iter().all(|(name, _)| !READ.contains(name)));
     }
 }

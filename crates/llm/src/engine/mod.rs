@@ -5,6 +5,7 @@ mod chat;
 mod defaults;
 mod fit;
 mod needs;
+mod pooling;
 mod prompt;
 mod random;
 mod session;
@@ -25,10 +26,12 @@ use crate::model::adapter::{Adapters, Beside, open_all};
 use crate::sampler::Sampling;
 use crate::template::{Template, Templates};
 use crate::tokenizer::{HUGGING_FACE, TokenKind, Tokenizer};
+use defaults::Usual;
 use netcl_nn::decoder::{Decoder, DecoderConfig, ParamShape};
 use netcl_nn::model::Model as _;
 use netcl_tensor::quant::Activations;
 use netcl_tensor::{DType, Device, Error, Result};
+use pooling::Pooling;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weights::Weights;
@@ -67,6 +70,10 @@ pub struct LoadedModel {
     tokenizer: Option<Arc<Tokenizer>>,
     templates: Arc<Templates>,
     sampling: Sampling,
+    /// New tokens at most where nobody says how many.
+    max: Option<usize>,
+    /// How the states of a text become its vector, or why they cannot.
+    pooling: Result<Pooling>,
     path: PathBuf,
     /// Context of the files.
     trained_context: usize,
@@ -113,7 +120,11 @@ impl LoadedModel {
         let needs = weights.needs(options.dtype, &quantised, &adapters).map_err(place)?;
         let division = divided(&needs, devices.as_ref(), options).map_err(place)?;
         let spans = division.spans(devices.as_ref());
-        let (tokenizer, templates, sampling) = companions(&weights)?;
+        let (tokenizer, templates, Usual { sampling, max }) = companions(&weights)?;
+        let pooling = match &weights {
+            Weights::Folder { folder, .. } => Pooling::of_folder(&folder.path),
+            Weights::Gguf { .. } => Ok(Pooling::default()),
+        };
         let shorter = DecoderConfig { context: division.context, ..needs.config().clone() };
         let blocks = weights.blocks(&spans, &quantised, options.activations, progress).map_err(place)?;
         let mut decoder = Decoder::divided(&spans, shorter, needs.dtype(), None, blocks).map_err(place)?;
@@ -123,7 +134,7 @@ impl LoadedModel {
         weights.load(&decoder, &adapters, progress).map_err(place)?;
         let (path, trained_context) = (weights.path().to_owned(), needs.config().context);
         let (tokenizer, templates) = (tokenizer.map(Arc::new), Arc::new(templates));
-        Ok(Self { decoder, tokenizer, templates, sampling, path, trained_context, needs })
+        Ok(Self { decoder, tokenizer, templates, sampling, max, pooling, path, trained_context, needs })
     }
 
     /// What the model would take, by its files alone. A context that was asked for does not count.
@@ -174,6 +185,10 @@ impl LoadedModel {
     pub fn sampling(&self) -> &Sampling {
         &self.sampling
     }
+    /// New tokens of a text at most, if a request does not say how many, by its files (`max_new_tokens` of `generation_config.json`).
+    pub fn usual_length(&self) -> Option<usize> {
+        self.max
+    }
 
     /// Its tokenizer.
     ///
@@ -202,7 +217,8 @@ impl LoadedModel {
         self.templates.get(None, false).map_err(|e| e.context(self.path.display()))
     }
 
-    /// Ids of the vocabulary that no text belongs to: a model's is often rounded up for the sake of its kernels.
+    /// Ids of the vocabulary that no text belongs to, a model's is often rounded up for the sake of its kernels, and those that its files
+    /// suppress.
     ///
     /// # Errors
     /// `Format` where the tokenizer has none of the model's ids.
@@ -210,7 +226,8 @@ impl LoadedModel {
         let (tokenizer, vocab) = (self.tokenizer()?, self.config().vocab);
         let known = |id: &usize| {
             let id = u32::try_from(*id).unwrap_or(u32::MAX);
-            tokenizer.kind(id) != TokenKind::Unused || tokenizer.stops().contains(&id)
+            let text = tokenizer.kind(id) != TokenKind::Unused || tokenizer.stops().contains(&id);
+            text && !self.sampling.limits.suppressed.contains(&id)
         };
         let unknown: Vec<usize> = (0..vocab).filter(|id| !known(id)).collect();
         if unknown.len() == vocab {
@@ -280,8 +297,8 @@ fn products(
     out
 }
 
-/// Tokenizer, templates and sampling of a model's files.
-fn companions(weights: &Weights) -> Result<(Option<Tokenizer>, Templates, Sampling)> {
+/// Tokenizer, templates and usual way of generation of a model's files.
+fn companions(weights: &Weights) -> Result<(Option<Tokenizer>, Templates, Usual)> {
     match weights {
         Weights::Gguf { source, .. } => {
             let Origin::Gguf(file) = &source.origin else {

@@ -73,6 +73,8 @@ impl LoadedModel {
             tokenizer: None,
             templates: Arc::new(Templates::default()),
             sampling: Sampling::default(),
+            max: None,
+            pooling: Ok(super::pooling::Pooling::default()),
             path: "random weights".into(),
             trained_context,
             needs,

@@ -15,7 +15,7 @@ pub const CHUNK: usize = 512;
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// New tokens at most; `None` for as many as the context takes.
+    /// New tokens at most; `None` for the [usual number](LoadedModel::usual_length) of the model's files, or as many as the context takes.
     pub max: Option<usize>,
     /// Texts that end it.
     pub stops: StopTexts,
@@ -239,6 +239,7 @@ impl<'a> Session<'a> {
         watch: &mut Watch<'_>,
     ) -> Result<Generated> {
         self.check(prompt)?;
+        let request = Request { max: request.max.or(self.model.usual_length()), ..request };
         let (tokenizer, context) = (self.model.tokenizer()?, self.model.context());
         let began = Instant::now();
         let (read, logits) = self.read(prompt, watch.stop)?;

@@ -45,7 +45,7 @@ impl Weights {
             return Ok(Self::Gguf { source, places });
         }
         let folder = Box::new(ModelFolder::open(path).map_err(|e| with_files(e, path))?);
-        let files = WeightFiles::open(&folder.path)?;
+        let files = folder.weights()?;
         folder.config.matched(&files.tensors()).map_err(|e| e.context(folder.path.display()))?;
         Ok(Self::Folder { folder, files })
     }

@@ -97,7 +97,7 @@ impl Source {
     fn of_folder(path: &Path) -> Result<Self> {
         let folder = ModelFolder::open(path)?;
         let place = |e: Error| e.context(folder.path.display());
-        let files = WeightFiles::open(&folder.path)?;
+        let files = folder.weights()?;
         let mut config = folder.config.clone();
         let tensors = files.tensors();
         // Checks names and shapes with the configuration as it is, and finds zeros where there should be some.

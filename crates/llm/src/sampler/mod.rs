@@ -5,7 +5,7 @@ mod history;
 mod options;
 mod output;
 
-pub use options::{Dry, Mirostat, Sampling, Step};
+pub use options::{Dry, Limits, Mirostat, Sampling, Step};
 pub use output::{Chunk, Finish, Output, StopTexts};
 
 #[cfg(feature = "grammar")]
@@ -27,6 +27,8 @@ pub struct Sampler {
     breakers: Breakers,
     /// Prompt and text so far.
     history: Vec<u32>,
+    /// Tokens of it that were there before the first one that was chosen.
+    given: usize,
     drawn: u64,
     /// The surprise that Mirostat allows at present, in bits.
     mu: f64,
@@ -64,6 +66,7 @@ impl Sampler {
             sampling,
             breakers,
             history: Vec::new(),
+            given: 0,
             drawn: 0,
             mu,
             #[cfg(feature = "grammar")]
@@ -123,12 +126,14 @@ impl Sampler {
     /// Adds tokens that were not drawn here, such as the prompt, to what penalties look at.
     pub fn accept(&mut self, ids: &[u32]) {
         self.history.extend_from_slice(ids);
+        self.given = self.history.len();
     }
 
     /// Begins a text with a prompt: penalties look at nothing else. Draws go on where they were.
     pub fn begin(&mut self, prompt: &[u32]) {
         self.history.clear();
         self.history.extend_from_slice(prompt);
+        self.given = prompt.len();
         self.mu = 2.0 * f64::from(self.sampling.mirostat_tau);
         #[cfg(feature = "grammar")]
         if let Some(grammar) = &mut self.grammar {
@@ -138,7 +143,8 @@ impl Sampler {
 
     /// The sampling rules for the device; `None` if a step depends on the text so far or is not supported there.
     pub(crate) fn rules(&self, vocab: usize) -> Option<Rules> {
-        if self.is_bound() { None } else { self.unbound_rules(vocab) }
+        let host = self.is_bound() || self.sampling.limits.follow_text();
+        if host { None } else { self.unbound_rules(vocab) }
     }
 
     /// The same without what a grammar says.
@@ -196,6 +202,7 @@ impl Sampler {
         }
         let vocab = logits.len();
         let mut logits = self.biased(logits)?;
+        self.sampling.limits.forbid(&mut logits, &self.history, self.history.len() - self.given);
         self.bound(&mut logits)?;
         if let Some(rules) = self.unbound_rules(vocab) {
             let token = check_token(rules.choose(&logits, self.word(0)))?;

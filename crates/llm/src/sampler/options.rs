@@ -115,6 +115,60 @@ impl Default for Dry {
     }
 }
 
+/// Tokens that a model's files forbid, everywhere or at some places of a text (`generation_config.json`).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// Tokens that are never taken (`suppress_tokens`, and the single ones of `bad_words_ids`).
+    pub suppressed: Vec<u32>,
+    /// Tokens that are not taken first (`begin_suppress_tokens`).
+    pub suppressed_first: Vec<u32>,
+    /// Sequences of two tokens or more of which the last one is not taken behind the others (`bad_words_ids`).
+    pub bad_words: Vec<Vec<u32>>,
+    /// No sequence of this many tokens comes a second time, those of the prompt included; 0 allows all (`no_repeat_ngram_size`).
+    pub no_repeat: usize,
+    /// The end tokens are not taken before this many new tokens (`min_new_tokens`).
+    pub least_new: usize,
+    /// The end tokens are not taken before this many tokens with the prompt (`min_length`).
+    pub least_length: usize,
+    /// The end tokens that `least_new` and `least_length` are about.
+    pub ends: Vec<u32>,
+}
+
+impl Limits {
+    /// Whether what is forbidden depends on the text so far.
+    pub(super) fn follow_text(&self) -> bool {
+        let least = self.least_new.max(self.least_length) > 0;
+        !self.suppressed_first.is_empty() || !self.bad_words.is_empty() || self.no_repeat > 0 || least
+    }
+
+    /// Forbids tokens behind `history`, whose last `made` tokens are new.
+    pub(super) fn forbid(&self, logits: &mut [f32], history: &[u32], made: usize) {
+        let mut forbid = |id: u32| {
+            if let Some(logit) = logits.get_mut(id as usize) {
+                *logit = f32::NEG_INFINITY;
+            }
+        };
+        self.suppressed.iter().copied().for_each(&mut forbid);
+        if made == 0 {
+            self.suppressed_first.iter().copied().for_each(&mut forbid);
+        }
+        if made < self.least_new || history.len() < self.least_length {
+            self.ends.iter().copied().for_each(&mut forbid);
+        }
+        for word in &self.bad_words {
+            let Some((last, before)) = word.split_last() else { continue };
+            if history.ends_with(before) {
+                forbid(*last);
+            }
+        }
+        if self.no_repeat > 0 && history.len() + 1 >= self.no_repeat {
+            let (_, behind) = history.split_at(history.len() + 1 - self.no_repeat);
+            let again = history.windows(self.no_repeat).filter(|part| part.starts_with(behind));
+            again.filter_map(|part| part.last().copied()).for_each(forbid);
+        }
+    }
+}
+
 /// How the next token is chosen. What is left out of `chain` is not done; an option's neutral value leaves its step out as well.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
@@ -162,6 +216,8 @@ pub struct Sampling {
     pub mirostat_eta: f32,
     /// Added to logits before anything else; −∞ forbids a token.
     pub logit_bias: Vec<(u32, f32)>,
+    /// Tokens that the model's files forbid.
+    pub limits: Limits,
 }
 
 impl Default for Sampling {
@@ -189,6 +245,7 @@ impl Default for Sampling {
             mirostat_tau: 5.0,
             mirostat_eta: 0.1,
             logit_bias: Vec::new(),
+            limits: Limits::default(),
         }
     }
 }

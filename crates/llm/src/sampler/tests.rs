@@ -571,3 +571,30 @@ fn an_output_ends_for_each_reason() {
     assert_eq!(run(&smile, &["😀"], None, false).2, Some(Finish::Text("😀".into())));
     assert_eq!(run(&smile, &[], Some(3), false), ("\u{fffd}".into(), 3, Some(Finish::Length)));
 }
+
+/// Tokens that `generation_config.json` forbids, everywhere or by what the text is so far.
+#[test]
+fn tokens_that_a_models_files_forbid_are_never_taken() {
+    let limits = |limits: Limits| Sampler::of_ids(Sampling { limits, ..Sampling::greedy() }).unwrap();
+    // The likeliest token is 0, then 1, and so on.
+    let falling = || (0..8).map(|i| -(i as f32)).collect::<Vec<f32>>();
+    let made = |mut sampler: Sampler, prompt: &[u32], n: usize| -> Vec<u32> {
+        sampler.begin(prompt);
+        (0..n).map(|_| sampler.sample(falling()).unwrap()).collect()
+    };
+    let none = Limits::default();
+    assert_eq!(made(limits(none.clone()), &[0], 3), [0, 0, 0]);
+    assert_eq!(made(limits(Limits { suppressed: vec![0, 1], ..none.clone() }), &[0], 2), [2, 2]);
+    assert_eq!(made(limits(Limits { suppressed_first: vec![0], ..none.clone() }), &[0], 3), [1, 0, 0]);
+    assert_eq!(made(limits(Limits { bad_words: vec![vec![0, 0]], ..none.clone() }), &[5], 4), [0, 1, 0, 1]);
+    // 0 0, then 0 1, 1 0, 0 2 and so on: no pair comes twice.
+    assert_eq!(made(limits(Limits { no_repeat: 2, ..none.clone() }), &[0], 6), [0, 1, 0, 2, 0, 3]);
+    assert_eq!(made(limits(Limits { no_repeat: 1, ..none.clone() }), &[0, 2], 3), [1, 3, 4]);
+    let ends = vec![0];
+    let least = Limits { least_new: 2, ends: ends.clone(), ..none.clone() };
+    assert_eq!(made(limits(least), &[5, 5, 5], 3), [1, 1, 0]);
+    assert_eq!(made(limits(Limits { least_length: 4, ends, ..none }), &[5, 5, 5], 3), [1, 0, 0]);
+    // Rules that depend on the text so far are left to the host.
+    assert!(limits(Limits { no_repeat: 3, ..Limits::default() }).rules(8).is_none());
+    assert!(limits(Limits { suppressed: vec![1], ..Limits::default() }).rules(8).is_some());
+}

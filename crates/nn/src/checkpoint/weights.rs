@@ -92,6 +92,19 @@ impl WeightFiles {
         Ok(())
     }
 
+    /// The same tensors by other names, without those that have none.
+    #[must_use]
+    pub fn renamed(mut self, name: impl Fn(&str) -> Option<String>) -> Self {
+        self.entries.retain_mut(|entry| {
+            let new = name(&entry.name);
+            new.is_some_and(|new| {
+                entry.name = new;
+                true
+            })
+        });
+        self
+    }
+
     /// All tensors.
     pub fn tensors(&self) -> Vec<TensorView<'_>> {
         self.entries.iter().map(|entry| self.view(entry)).collect()

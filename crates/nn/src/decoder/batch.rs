@@ -100,6 +100,7 @@ impl Batch<'_> {
     /// Steps for texts that are one token longer.
     fn fitting(&mut self) -> Result<&mut Steps> {
         let length = self.cache.length() + 1;
+        self.cache.turn(&self.decoder.config, length)?;
         Ok(match self.steps.take().filter(|steps| steps.fit(length)) {
             Some(steps) => self.steps.insert(steps),
             None => self.steps.insert(Steps::new(self.decoder, &self.cache, length)?),

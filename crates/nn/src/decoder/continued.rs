@@ -24,7 +24,7 @@ struct Kept<'a> {
     /// The cached tokens, without tokens generated ahead that have not been requested.
     ids: Vec<u32>,
     ahead: Option<Ahead>,
-    /// The least length of a text with the rotary angles of those tokens that were read together.
+    /// The least length of a text with the rotary angles of the cached keys.
     class: usize,
 }
 
@@ -38,8 +38,8 @@ impl<'a> Text<'a> {
         *lengths(&self.decoder.config.rotary, length).start()
     }
 
-    /// The cache for the longest common prefix with `text`, with capacity for `room` tokens. What is kept has the angles of a text of `length`
-    /// tokens, if this is the beginning of one or several tokens are to be read.
+    /// The cache for the longest common prefix with `text`, with capacity for `room` tokens. All keys in it have the angles of a text of `length`
+    /// tokens: nothing is kept of a text with others, and one that grows beyond LongRoPE's original context is read again.
     fn kept(&mut self, text: &[u32], length: usize, room: usize) -> Result<Kept<'a>> {
         let class = self.class(length);
         let room = room.next_power_of_two().max(ROOM).min(self.decoder.config.context);
@@ -49,11 +49,8 @@ impl<'a> Text<'a> {
         let same = kept.ids.iter().zip(text).take_while(|(a, b)| a == b).count();
         // The last token is read again where nothing is new: its logits are asked for.
         let same = same.min(text.len() - 1);
-        let anew = kept.class != class && (text.len() - same > 1 || text.len() < length);
-        let same = if anew { 0 } else { same };
-        if same == 0 {
-            kept.class = class;
-        }
+        let same = if kept.class == class { same } else { 0 };
+        kept.class = class;
         kept.ahead = None;
         kept.batch.truncate(same);
         kept.ids.truncate(same);
@@ -69,7 +66,7 @@ impl<'a> Text<'a> {
         let missing = &before[kept.ids.len()..];
         if !missing.is_empty() {
             let missing = Tensor::from_u32(self.decoder.params.device(), [1, missing.len()], missing)?;
-            kept.batch.read(&missing)?;
+            kept.batch.fill(&missing, text.len())?;
         }
         kept.batch.start(&[*last])?;
         // The first step puts the last one there.

@@ -4,8 +4,11 @@
 //! format can express every configuration.
 
 use super::config::Sizes;
+use super::defaults::{self, Table, completed};
 use super::family::{ExpertNames, Family, Names};
-use super::fields::{Fields, shown};
+use super::fields::Fields;
+use super::known::shown;
+use super::wrapper::{note, text_of};
 use super::write::put;
 use super::{DecoderConfig, read, write};
 use netcl_tensor::{DType, Error, Result};
@@ -22,6 +25,8 @@ pub struct Row {
     pub write: fn(&DecoderConfig, &mut Map<String, Value>),
     /// Fields for a configuration with given sizes.
     pub sizes: fn(&Sizes) -> Result<Map<String, Value>>,
+    /// Values of fields that a file leaves out.
+    pub defaults: Table,
 }
 
 impl Row {
@@ -119,39 +124,57 @@ const fn row(
     names: &'static Names,
     read: fn(&'static Family, &mut Fields<'_>) -> Result<DecoderConfig>,
     write: fn(&DecoderConfig, &mut Map<String, Value>),
+    defaults: Table,
 ) -> Row {
     let family = Family { model_type, architecture, names };
-    Row { family, read, write, sizes: write::llama_sizes }
+    Row { family, read, write, sizes: write::llama_sizes, defaults }
 }
 
 /// All families.
 pub static FAMILIES: &[Row] = &[
-    Row { sizes: write::gpt2_sizes, ..row("gpt2", "GPT2LMHeadModel", &GPT2, read::gpt2, write::gpt2) },
-    row("llama", "LlamaForCausalLM", &LLAMA, read::llama, write::llama),
-    row("mistral", "MistralForCausalLM", &LLAMA, read::mistral, write::mistral),
+    Row {
+        sizes: write::gpt2_sizes,
+        ..row("gpt2", "GPT2LMHeadModel", &GPT2, read::gpt2, write::gpt2, defaults::GPT2)
+    },
+    row("llama", "LlamaForCausalLM", &LLAMA, read::llama, write::llama, defaults::LLAMA),
+    row("mistral", "MistralForCausalLM", &LLAMA, read::mistral, write::mistral, defaults::MISTRAL),
     Row {
         sizes: write::mixtral_sizes,
-        ..row("mixtral", "MixtralForCausalLM", &MIXTRAL, read::mixtral, write::mixtral)
+        ..row("mixtral", "MixtralForCausalLM", &MIXTRAL, read::mixtral, write::mixtral, defaults::MIXTRAL)
     },
-    row("qwen2", "Qwen2ForCausalLM", &LLAMA, read::qwen2, write::qwen),
-    row("qwen3", "Qwen3ForCausalLM", &LLAMA, read::qwen3, write::qwen),
+    row("qwen2", "Qwen2ForCausalLM", &LLAMA, read::qwen2, write::qwen, defaults::QWEN2),
+    row("qwen3", "Qwen3ForCausalLM", &LLAMA, read::qwen3, write::qwen, defaults::QWEN3),
     Row {
         sizes: write::qwen3_moe_sizes,
-        ..row("qwen3_moe", "Qwen3MoeForCausalLM", &QWEN_MOE, read::qwen3_moe, write::qwen3_moe)
+        ..row(
+            "qwen3_moe",
+            "Qwen3MoeForCausalLM",
+            &QWEN_MOE,
+            read::qwen3_moe,
+            write::qwen3_moe,
+            defaults::QWEN3_MOE,
+        )
     },
-    row("gemma2", "Gemma2ForCausalLM", &GEMMA, read::gemma2, write::gemma2),
-    row("gemma3_text", "Gemma3ForCausalLM", &GEMMA, read::gemma3, write::gemma3),
-    row("phi3", "Phi3ForCausalLM", &PHI3, read::phi3, write::mistral),
-    row("olmo2", "Olmo2ForCausalLM", &LLAMA, read::olmo2, write::llama),
-    row("smollm3", "SmolLM3ForCausalLM", &LLAMA, read::smollm3, write::smollm3),
-    row("granite", "GraniteForCausalLM", &LLAMA, read::granite, write::granite),
+    row("gemma2", "Gemma2ForCausalLM", &GEMMA, read::gemma2, write::gemma2, defaults::GEMMA2),
+    row("gemma3_text", "Gemma3ForCausalLM", &GEMMA, read::gemma3, write::gemma3, defaults::GEMMA3),
+    row("phi3", "Phi3ForCausalLM", &PHI3, read::phi3, write::mistral, defaults::PHI3),
+    row("olmo2", "Olmo2ForCausalLM", &LLAMA, read::olmo2, write::llama, defaults::OLMO2),
+    row("smollm3", "SmolLM3ForCausalLM", &LLAMA, read::smollm3, write::smollm3, defaults::SMOLLM3),
+    row("granite", "GraniteForCausalLM", &LLAMA, read::granite, write::granite, defaults::GRANITE),
     Row {
         sizes: write::neox_sizes,
-        ..row("gpt_neox", "GPTNeoXForCausalLM", &NEOX, read::gpt_neox, write::gpt_neox)
+        ..row("gpt_neox", "GPTNeoXForCausalLM", &NEOX, read::gpt_neox, write::gpt_neox, defaults::NEOX)
     },
     Row {
         sizes: write::starcoder2_sizes,
-        ..row("starcoder2", "Starcoder2ForCausalLM", &STARCODER2, read::starcoder2, write::starcoder2)
+        ..row(
+            "starcoder2",
+            "Starcoder2ForCausalLM",
+            &STARCODER2,
+            read::starcoder2,
+            write::starcoder2,
+            defaults::STARCODER2,
+        )
     },
 ];
 
@@ -165,7 +188,7 @@ impl DecoderConfig {
         let row = Row::named(family)?;
         let mut fields = (row.sizes)(sizes)?;
         fields.insert("model_type".into(), row.family.model_type.into());
-        (row.read)(&row.family, &mut Fields::unlimited(&fields))
+        (row.read)(&row.family, &mut Fields::unlimited(&completed(&fields, row.defaults)))
     }
 
     /// Reads the `config.json` of a model of one of the [families](FAMILIES).
@@ -174,11 +197,20 @@ impl DecoderConfig {
     /// `Unsupported` for an unknown family or field or an unsupported value; `Format` for a field that is missing or of the wrong type; `Shape`
     /// for inconsistent sizes.
     pub fn from_json(config: &Value) -> Result<Self> {
+        Self::from_json_with_notes(config).map(|(config, _)| config)
+    }
+
+    /// The same, with notes on fields of the file that are not followed, because `transformers` does not read them either.
+    ///
+    /// # Errors
+    /// As [`from_json`](Self::from_json).
+    pub fn from_json_with_notes(config: &Value) -> Result<(Self, Vec<String>)> {
         Self::read(config).map_err(|e| e.context("config.json"))
     }
 
-    fn read(config: &Value) -> Result<Self> {
-        let Some(map) = config.as_object() else {
+    fn read(config: &Value) -> Result<(Self, Vec<String>)> {
+        let text = text_of(config)?;
+        let Some(map) = text.as_ref().unwrap_or(config).as_object() else {
             return Err(Error::format(format!("expected an object of fields, found {}", shown(config))));
         };
         let row = match map.get("model_type") {
@@ -191,12 +223,14 @@ impl DecoderConfig {
                 )));
             }
         };
-        let mut fields = Fields::new(map);
+        let map = completed(map, row.defaults);
+        let mut fields = Fields::new(&map);
         let out = (row.read)(&row.family, &mut fields)?;
         architectures(&mut fields, &row.family)?;
-        fields.finish()?;
+        let mut notes = fields.finish(row.family.model_type)?;
+        notes.extend(text.as_ref().and_then(|_| note(config)));
         out.check()?;
-        Ok(out)
+        Ok((out, notes))
     }
 
     /// The `config.json` of this configuration, for `transformers`.
@@ -216,6 +250,13 @@ impl DecoderConfig {
             json!({ "initializer_range": 0.02, "use_cache": true, "attention_dropout": facts.dropout }),
         );
         map.extend(facts.tokens.clone());
+        // Without them `transformers` takes defaults that can exceed the vocabulary, and does not open the model.
+        for name in ["bos_token_id", "eos_token_id", "pad_token_id"] {
+            map.entry(name).or_insert(Value::Null);
+        }
+        if map["pad_token_id"].as_u64().is_some_and(|id| id >= self.vocab as u64) {
+            map.insert("pad_token_id".into(), Value::Null);
+        }
         if let Some(dtype) = facts.dtype {
             let name = match dtype {
                 DType::F16 => "float16",

@@ -2,6 +2,7 @@
 //! single supported value, or is listed as having no effect on the forward pass. Any other field is an error with its name.
 
 use super::activation::Activation;
+use super::known::{INERT, Verdict, shown, verdict};
 use netcl_device::nearest;
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};
@@ -9,141 +10,6 @@ use std::collections::BTreeSet;
 
 /// Upper limit of sizes, so that products of a few of them do not overflow.
 pub const MAX_SIZE: usize = i32::MAX as usize;
-
-/// Fields without effect on the forward pass.
-const INERT: &[&str] = &[
-    // Provenance and storage of the file; the types of tensors are in the weight files.
-    "_commit_hash",
-    "_name_or_path",
-    "architectures",
-    "auto_map",
-    "dtype",
-    "model_type",
-    "netcl",
-    "tokenizer_class",
-    "torch_dtype",
-    "torchscript",
-    "transformers.js_config",
-    "transformers_version",
-    "use_bfloat16",
-    // Training only.
-    "attention_dropout",
-    "attn_pdrop",
-    "classifier_dropout",
-    "embd_pdrop",
-    "embedding_dropout",
-    "gradient_checkpointing",
-    "hidden_dropout",
-    "initializer_range",
-    "resid_pdrop",
-    "residual_dropout",
-    // Tokens that are also defined in other files.
-    "bos_token_id",
-    "cls_token_id",
-    "decoder_start_token_id",
-    "eos_token_id",
-    "mask_token_id",
-    "pad_token_id",
-    "prefix",
-    "sep_token_id",
-    "unk_token_id",
-    // Labels and heads of classifiers.
-    "finetuning_task",
-    "id2label",
-    "label2id",
-    "num_labels",
-    "predict_special_tokens",
-    "problem_type",
-    "summary_activation",
-    "summary_first_dropout",
-    "summary_proj_to_labels",
-    "summary_type",
-    "summary_use_proj",
-    "task_specific_params",
-    // Implementation choices with the same result, and additional outputs.
-    "_attn_implementation",
-    "_attn_implementation_autoset",
-    "_attn_implementation_internal",
-    "attn_implementation",
-    "cache_implementation",
-    "chunk_size_feed_forward",
-    "cross_attention_hidden_size",
-    "is_decoder",
-    "keys_to_ignore_at_inference",
-    "n_ctx",
-    "output_attentions",
-    "output_hidden_states",
-    "output_past",
-    "pretraining_tp",
-    "reorder_and_upcast_attn",
-    "return_dict",
-    "tf_legacy_loss",
-    "use_cache",
-    "use_return_dict",
-    // Sampling options of `generate`.
-    "max_length",
-    "min_length",
-    "do_sample",
-    "early_stopping",
-    "num_beams",
-    "num_beam_groups",
-    "diversity_penalty",
-    "temperature",
-    "top_k",
-    "top_p",
-    "typical_p",
-    "repetition_penalty",
-    "length_penalty",
-    "no_repeat_ngram_size",
-    "encoder_no_repeat_ngram_size",
-    "bad_words_ids",
-    "num_return_sequences",
-    "output_scores",
-    "return_dict_in_generate",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
-    "remove_invalid_values",
-    "exponential_decay_length_penalty",
-    "suppress_tokens",
-    "begin_suppress_tokens",
-];
-
-/// Fields with a single supported value in all families, and a description of what other values mean.
-const ONLY: &[(&[&str], Literal, &str)] = &[
-    (
-        &["add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder"],
-        Literal::False,
-        "no model of an encoder and a decoder is supported",
-    ),
-    (&["pruned_heads"], Literal::Empty, "no head may be left out"),
-    (
-        &["quantization_config", "compression_config"],
-        Literal::Empty,
-        "quantised weights are not read; save the model in float32, bfloat16 or float16",
-    ),
-    (&["custom_pipelines"], Literal::Empty, "the folder brings code of its own, which netcl does not run"),
-    (&["position_embedding_type"], Literal::Absolute, "positions are the family's own"),
-];
-
-/// A supported value.
-enum Literal {
-    False,
-    Absolute,
-    /// `{}` or `[]`.
-    Empty,
-}
-
-impl Literal {
-    fn is(&self, value: &Value) -> bool {
-        match self {
-            Self::False => value == &Value::Bool(false),
-            Self::Absolute => value == "absolute",
-            Self::Empty => {
-                value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
-            }
-        }
-    }
-}
 
 /// Names of activation functions in `transformers`. Several denote the tanh approximation of GELU.
 const ACTIVATIONS: &[(&str, Activation)] = &[
@@ -170,15 +36,7 @@ pub struct Fields<'a> {
     read: BTreeSet<&'static str>,
     /// Sizes are at most this large.
     largest: usize,
-}
-
-/// A value as written in the file, shortened.
-pub fn shown(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(60) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    notes: Vec<String>,
 }
 
 fn wrong(name: &str, value: &Value, expected: &str) -> Error {
@@ -187,11 +45,21 @@ fn wrong(name: &str, value: &Value, expected: &str) -> Error {
 
 impl<'a> Fields<'a> {
     pub fn new(map: &'a Map<String, Value>) -> Self {
-        Self { map, read: BTreeSet::new(), largest: MAX_SIZE }
+        Self { map, read: BTreeSet::new(), largest: MAX_SIZE, notes: Vec::new() }
     }
     /// The same for sizes of any number.
     pub fn unlimited(map: &'a Map<String, Value>) -> Self {
         Self { largest: usize::MAX, ..Self::new(map) }
+    }
+    /// Notes that something in the file is not followed.
+    pub fn note(&mut self, note: String) {
+        self.notes.push(note);
+    }
+    /// The names that were read, and the fields that were not.
+    pub fn unread(self) -> (BTreeSet<&'static str>, Vec<(&'a str, &'a Value)>) {
+        let left = self.map.iter().filter(|(name, _)| !self.read.contains(name.as_str()));
+        let left = left.map(|(name, value)| (name.as_str(), value)).collect();
+        (self.read, left)
     }
     /// A raw field, without marking it as read.
     pub fn raw(&self, name: &str) -> Option<&'a Value> {
@@ -237,22 +105,16 @@ impl<'a> Fields<'a> {
     pub fn number(&mut self, name: &'static str) -> Result<Option<f64>> {
         self.optional(name, "a number", Value::as_f64)
     }
-    pub fn factor(&mut self, name: &'static str, default: f64) -> Result<f32> {
-        Ok(self.number(name)?.unwrap_or(default) as f32)
+    /// A number that the file or the family's defaults have.
+    pub fn factor(&mut self, name: &'static str) -> Result<f32> {
+        let found = self.number(name)?;
+        Ok(found.ok_or_else(|| Error::format(format!("{name} is missing, expected a number")))? as f32)
     }
-    /// An optional size: `default` if missing, `None` if null.
-    pub fn size_or(&mut self, name: &'static str, default: usize) -> Result<Option<usize>> {
-        Ok(if self.map.contains_key(name) { self.size(name)? } else { Some(default) })
+    pub fn flag(&mut self, name: &'static str) -> Result<bool> {
+        Ok(self.optional(name, "true or false", Value::as_bool)?.unwrap_or(false))
     }
-    /// The same for a number.
-    pub fn number_or(&mut self, name: &'static str, default: f64) -> Result<Option<f64>> {
-        Ok(if self.map.contains_key(name) { self.number(name)? } else { Some(default) })
-    }
-    pub fn flag(&mut self, name: &'static str, default: bool) -> Result<bool> {
-        Ok(self.optional(name, "true or false", Value::as_bool)?.unwrap_or(default))
-    }
-    pub fn activation(&mut self, name: &'static str, default: &'static str) -> Result<Activation> {
-        let given = self.optional(name, "a name", Value::as_str)?.unwrap_or(default);
+    pub fn activation(&mut self, name: &'static str) -> Result<Activation> {
+        let given = self.optional(name, "a name", Value::as_str)?.unwrap_or_default();
         let found = ACTIVATIONS.iter().find(|(known, _)| *known == given);
         found.map(|(_, activation)| *activation).ok_or_else(|| {
             let names = ACTIVATIONS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
@@ -285,28 +147,43 @@ impl<'a> Fields<'a> {
             wrong("layer_types", value, &format!("{layers} of \"full_attention\" and \"sliding_attention\""))
         })
     }
-    /// Checks that every field was read, has no effect, or has its single supported value.
-    pub fn finish(self) -> Result<()> {
+    /// Checks that every field of a `family`'s file was read, changes nothing, or has its single supported value → notes on what is not
+    /// followed.
+    pub fn finish(self, family: &str) -> Result<Vec<String>> {
+        let off = self.map.get("use_sliding_window") == Some(&Value::Bool(false));
         for (name, value) in self.map.iter().filter(|(_, value)| !value.is_null()) {
-            if self.read.contains(name.as_str()) || INERT.contains(&name.as_str()) {
+            let name = name.as_str();
+            let switched_off = off && ["sliding_window", "max_window_layers"].contains(&name);
+            if self.read.contains(name) || switched_off {
                 continue;
             }
-            if let Some((_, literal, why)) = ONLY.iter().find(|(names, ..)| names.contains(&name.as_str())) {
-                if literal.is(value) {
-                    continue;
+            let known = verdict(family, name, value)?;
+            // A switch that is off does nothing, unless it is the misspelled name of another.
+            let slip = if INERT.contains(&name) || name.starts_with('_') { None } else { self.meant(name) };
+            let hint = match (known, slip) {
+                (Verdict::Harmless, Some(near)) if *value == false => format!("did you mean {near}?"),
+                (Verdict::Harmless, _) => continue,
+                (Verdict::Unknown, _) => {
+                    match nearest(name, self.read.iter().copied().chain(INERT.iter().copied())) {
+                        Some(near) => format!("did you mean {near}?"),
+                        None => {
+                            "if it changes nothing in what the model computes, remove it from the file".into()
+                        }
+                    }
                 }
-                return Err(Error::unsupported(format!("{name} is {}: {why}", shown(value))));
-            }
-            let hint = match nearest(name, self.read.iter().copied().chain(INERT.iter().copied())) {
-                Some(near) => format!("did you mean {near}?"),
-                None => "if it changes nothing in what the model computes, remove it from the file".into(),
             };
             return Err(Error::unsupported(format!(
                 "{name} is {}, which netcl does not know and so might compute without: {hint}",
                 shown(value)
             )));
         }
-        Ok(())
+        Ok(self.notes)
+    }
+    /// The field that was read and differs from `name` in a letter or two.
+    fn meant(&self, name: &str) -> Option<&'static str> {
+        nearest(name, self.read.iter().copied())
+            .filter(|near| near.len().abs_diff(name.len()) <= 2 && name.len() >= 8)
+            .filter(|near| near.chars().next() == name.chars().next())
     }
 }
 
@@ -324,16 +201,6 @@ mod tests {
         let mut json = gpt2();
         json[name] = value;
         DecoderConfig::from_json(&json)
-    }
-
-    #[test]
-    fn no_field_is_listed_twice() {
-        let mut names: Vec<_> =
-            super::INERT.iter().chain(super::ONLY.iter().flat_map(|(names, ..)| names.iter())).collect();
-        names.sort_unstable();
-        let all = names.len();
-        names.dedup();
-        assert_eq!(names.len(), all);
     }
 
     #[test]
@@ -385,7 +252,7 @@ mod tests {
             ("layer_norm_epsilon", json!("small"), "layer_norm_epsilon is \"small\", expected a number"),
             ("add_cross_attention", json!(true), "add_cross_attention is true: no model of an encoder"),
             ("architectures", json!(["GPT2ForSequenceClassification"]), "architectures is"),
-            ("quantization_config", json!({ "bits": 4 }), "quantised weights are not read"),
+            ("quantization_config", json!({ "bits": 4 }), "quantized weights of this format are not read"),
             ("pruned_heads", json!({ "0": [1] }), "no head may be left out"),
             ("position_embedding_type", json!("relative"), "positions are the family's own"),
             ("model_type", json!("mamba"), "model_type is \"mamba\", expected one of gpt2"),

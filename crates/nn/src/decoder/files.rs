@@ -112,6 +112,8 @@ pub(super) fn matched<'a>(
             if other == name { None } else { left.remove(other.as_str()) }
         })
     };
+    let names = config.family.names;
+    let [table, head] = [format!("{prefix}{}.weight", names.embedding), format!("{}.weight", names.head)];
     let (mut parts, mut zeros) = (Vec::new(), Vec::new());
     for shape in shapes::all(config) {
         let mut found = Vec::with_capacity(shape.pieces.len());
@@ -129,7 +131,9 @@ pub(super) fn matched<'a>(
             continue;
         }
         for (name, rows) in &shape.pieces {
-            let tensor = take(name).ok_or_else(|| {
+            // The table of a tied model may be stored as its head alone.
+            let head = (config.tied && *name == table).then_some(head.as_str());
+            let tensor = take(name).or_else(|| take(head?)).ok_or_else(|| {
                 Error::format(format!("the file has no tensor {name}, which config.json asks for"))
             })?;
             let expected = shape.piece_dims(*rows);

@@ -1,12 +1,16 @@
 //! Model folders in the Hugging Face layout, and run folders, whose checkpoints are such folders.
 
 use super::freeze::Freeze;
+use super::wrapper::{text_name, text_of};
 use super::{Decoder, DecoderConfig, Span, files};
 use crate::checkpoint::{FileDtype, MODEL_FILE, WeightFiles};
 use crate::model::Model as _;
 use netcl_tensor::{DType, Device, Error, Result};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+
+/// File of an adapter that PEFT saved.
+const ADAPTER: &str = "adapter_config.json";
 
 /// The model folder that `dir` denotes: `dir` itself, or the best checkpoint of a run folder, or its last if none was evaluated.
 ///
@@ -34,14 +38,19 @@ pub fn model_folder(dir: &Path) -> Result<PathBuf> {
 pub struct ModelFolder {
     /// Path of the folder.
     pub path: PathBuf,
-    /// Content of `config.json`.
+    /// Content of `config.json`; of a model that also reads pictures, that of its text model.
     pub json: Value,
     /// The configuration that it describes.
     pub config: DecoderConfig,
+    /// Notes on files and fields of the folder that netcl does not follow.
+    pub notes: Vec<String>,
+    /// Whether the files have a model around it that reads pictures.
+    wrapped: bool,
 }
 
 impl ModelFolder {
-    /// Reads the configuration of the model in `dir` (see [`model_folder`] for run folders).
+    /// Reads the configuration of the model in `dir` (see [`model_folder`] for run folders). Whatever the folder has and netcl does not follow is
+    /// a warning.
     ///
     /// # Errors
     /// `Io`, `Format` or `Unsupported` with file and field.
@@ -49,10 +58,36 @@ impl ModelFolder {
         let path = model_folder(dir)?;
         let file = path.join("config.json");
         let text = std::fs::read_to_string(&file).map_err(|e| Error::io("reading", &file, &e))?;
-        let json =
+        let whole: Value =
             serde_json::from_str(&text).map_err(|e| Error::format(format!("{}: {e}", file.display())))?;
-        let config = DecoderConfig::from_json(&json).map_err(|e| e.context(path.display()))?;
-        Ok(Self { path, json, config })
+        let (config, mut notes) =
+            DecoderConfig::from_json_with_notes(&whole).map_err(|e| e.context(path.display()))?;
+        let text = text_of(&whole).map_err(|e| e.context("config.json").context(path.display()))?;
+        let wrapped = text.is_some();
+        let json = text.unwrap_or(whole);
+        if wrapped {
+            notes.push("this model reads pictures too: its text model is read, and its part for pictures is left out".into());
+        }
+        if path.join(ADAPTER).exists() {
+            notes.push(format!(
+                "an adapter lies next to the model, {ADAPTER}, and is not applied; to apply it, add --lora {}",
+                path.display()
+            ));
+        }
+        for note in &notes {
+            tracing::warn!("{}: {note}", path.display());
+        }
+        Ok(Self { path, json, config, notes, wrapped })
+    }
+
+    /// Opens the files with the weights; reads only headers. If the model also reads pictures, only the tensors of its text model are listed, under
+    /// the names of a text model.
+    ///
+    /// # Errors
+    /// As [`WeightFiles::open`].
+    pub fn weights(&self) -> Result<WeightFiles> {
+        let files = WeightFiles::open(&self.path)?;
+        Ok(if self.wrapped { files.renamed(text_name) } else { files })
     }
 
     /// Loads the model with weights stored as `dtype`; by default bf16 or f16 if all tensors of the files have that type, else f32. Parameters
@@ -76,7 +111,7 @@ impl ModelFolder {
     /// The weights of the files in what `made` makes for a storage type.
     fn loaded(&self, dtype: Option<DType>, made: impl FnOnce(DType) -> Result<Decoder>) -> Result<Decoder> {
         let place = |e: Error| e.context(self.path.display());
-        let files = WeightFiles::open(&self.path)?;
+        let files = self.weights()?;
         let tensors = files.tensors();
         let found = files::matched(&self.config, &tensors).map_err(place)?;
         let stored = |wanted| found.iter().flatten().all(|tensor| tensor.dtype == wanted);

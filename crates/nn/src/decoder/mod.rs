@@ -3,16 +3,19 @@
 
 mod activation;
 mod ahead;
+mod angles;
 mod batch;
 mod block;
 mod config;
 mod continued;
+mod defaults;
 mod families;
 mod family;
 mod fields;
 mod files;
 mod folder;
 mod freeze;
+mod known;
 mod mixture;
 mod paged;
 mod part;
@@ -25,6 +28,7 @@ mod step;
 mod store;
 mod weight;
 mod whole;
+mod wrapper;
 mod write;
 
 pub use activation::Activation;
@@ -72,9 +76,23 @@ pub struct Cache {
     /// For each layer (B, S, 2 KH, D), keys before values.
     layers: Vec<Tensor>,
     length: usize,
+    /// The least length of a text with the rotary angles of the keys.
+    class: usize,
 }
 
 impl Cache {
+    /// Before tokens of texts of `length` tokens are added: their rotary angles have to be those of the cached keys.
+    fn turn(&mut self, config: &DecoderConfig, length: usize) -> Result<()> {
+        let class = *step::lengths(&config.rotary, length).start();
+        if self.length > 0 && class != self.class {
+            return Err(Error::shape(format!(
+                "decoder: a text of {length} tokens has other rotary angles than the {} in the cache (LongRoPE); read it from its beginning",
+                self.length
+            )));
+        }
+        self.class = class;
+        Ok(())
+    }
     /// Number of texts.
     pub fn batch(&self) -> usize {
         self.layers.first().map_or(1, |rows| rows.dims()[0])
@@ -87,6 +105,7 @@ impl Cache {
     pub fn room(&self) -> usize {
         self.layers.iter().map(|rows| rows.dims()[1]).min().unwrap_or(usize::MAX)
     }
+
     /// Truncates the cache to the first `length` tokens.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
@@ -364,7 +383,7 @@ impl Decoder {
         let a = self.config.attention;
         let shape = [batch, tokens, 2 * a.kv_heads, a.size];
         let layers = self.for_each_layer(|device| Tensor::zeros(device, shape, self.params.dtype()))?;
-        Ok(Cache { layers, length: 0 })
+        Ok(Cache { layers, length: 0, class: 0 })
     }
 
     /// Gives `cache` capacity for `tokens` tokens, layer by layer: of one alone there are two copies at a time.
@@ -387,7 +406,8 @@ impl Decoder {
     /// new ones are added to it.
     ///
     /// # Errors
-    /// `Shape` if the cache is too small or for another number of texts; it is unchanged then.
+    /// `Shape` if the cache is too small or for another number of texts, or if the text grows beyond LongRoPE's original context, so that all
+    /// keys have other angles; it is unchanged then.
     pub fn next_logits(&self, ids: &Tensor, cache: &mut Cache) -> Result<Tensor> {
         let [_, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
         let x = self.fill(ids, cache, cache.length.saturating_add(t))?;
@@ -419,6 +439,7 @@ impl Decoder {
         }
         let end = cache.length + t;
         let length = length.clamp(end, self.config.context.max(end));
+        cache.turn(&self.config, length)?;
         let x = no_grad(|| self.passed(ids, (cache.length, length), &cache.layers, None))?;
         cache.length = end;
         Ok(x)

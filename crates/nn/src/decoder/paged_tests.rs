@@ -1,8 +1,9 @@
 //! Texts in pages beside the same texts each in a cache of its own.
 
 use super::*;
+use crate::model::Choice;
 use netcl_device::Settings;
-use netcl_tensor::ops::choose::{Rule, Rules};
+use netcl_tensor::ops::choose::{Chooser, Rule, Rules};
 use netcl_tensor::ops::decode_step::Text;
 use netcl_tensor::suite::test_device;
 
@@ -193,21 +194,24 @@ fn copied_pages_hold_the_same_and_wrong_pages_are_refused() {
     assert!(paged.queue(&[line], 1).is_err());
 }
 
+/// Other frequencies for texts of more than 12 tokens.
+fn long_angles(config: &mut DecoderConfig) {
+    config.rotary.iter_mut().for_each(|set| {
+        let pairs = set.dims / 2;
+        set.scaling = Scaling::LongRope {
+            short: vec![1.0; pairs],
+            long: (0..pairs).map(|i| 3.0 + i as f64).collect(),
+            original: 12,
+            magnitude: 1.2,
+        };
+    });
+}
+
 /// A prompt that is read in parts has the rotary angles of its whole length in all of them, and nothing is kept of a text with others.
 #[test]
 fn prompts_in_parts_have_the_angles_of_their_length() {
     let device = test_device().unwrap();
-    let decoder = decoder(&device, "llama", |config| {
-        config.rotary.iter_mut().for_each(|set| {
-            let pairs = set.dims / 2;
-            set.scaling = Scaling::LongRope {
-                short: vec![1.0; pairs],
-                long: (0..pairs).map(|i| 3.0 + i as f64).collect(),
-                original: 12,
-                magnitude: 1.2,
-            };
-        });
-    });
+    let decoder = decoder(&device, "llama", long_angles);
     let whole = |ids: &[u32]| {
         let all = Tensor::from_u32(&device, [1, ids.len()], ids).unwrap();
         let logits = no_grad(|| decoder.forward(&all, Mode::eval())).unwrap().to_vec().unwrap();
@@ -225,6 +229,32 @@ fn prompts_in_parts_have_the_angles_of_their_length() {
         }
         let logits = text.logits_after(&ids).unwrap();
         assert!(off(&logits, &whole(&ids)) < 1e-5, "{n} tokens");
+    }
+}
+
+/// A text that grows beyond LongRoPE's original context, token by token and ahead, is at each length what it is when it is read at once: keys with
+/// short and with long frequencies are never mixed.
+#[test]
+fn a_text_that_grows_past_the_original_context_is_rotated_anew() {
+    let device = test_device().unwrap();
+    let decoder = decoder(&device, "llama", long_angles);
+    let whole = |ids: &[u32]| {
+        let all = Tensor::from_u32(&device, [1, ids.len()], ids).unwrap();
+        let logits = no_grad(|| decoder.forward(&all, Mode::eval())).unwrap().to_vec().unwrap();
+        logits[logits.len() - VOCAB..].to_vec()
+    };
+    let all = ids(1, 20);
+    let mut text = decoder.continuation().unwrap();
+    for n in [7, 8, 9, 10, 11, 12, 13, 14, 15, 12, 13, 20, 4] {
+        assert!(off(&text.logits_after(&all[..n]).unwrap(), &whole(&all[..n])) < 1e-5, "{n} tokens");
+    }
+    let by = Arc::new(Chooser::new(&device, &Rules::greedy(), 1, VOCAB, None).unwrap().unwrap());
+    let mut made = all[..9].to_vec();
+    while made.len() < 18 {
+        let best = Rules::greedy().choose(&whole(&made), 0);
+        let choice = Choice { by: &by, word: &|_| 0, most: 30 };
+        assert_eq!(text.token_after(&made, &choice).unwrap(), Some(best), "{} tokens", made.len());
+        made.push(best);
     }
 }
 

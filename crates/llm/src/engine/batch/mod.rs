@@ -37,6 +37,8 @@
 //!   with the number of texts in a step, as they do between devices.)
 //! - Requests are let in by their order. Prompts take turns, a chunk each, or several short ones instead of one; then all texts that are read go on, in
 //!   runs of about 4 ms, of which one more may be enqueued already.
+//! - All keys of a text are rotated by the same frequencies. A text that grows beyond the original context of LongRoPE is read again, once, as
+//!   `transformers` does.
 //! - If pages run out, the text that came last gives its own up and waits in front of all others; it is read again then, mostly from pages that still
 //!   hold it. A text that is alone and has no room ends with [`Finish::Context`]. Nothing is ever cut.
 //! - A full queue is an error of [`add`](Engine::add) (`Memory`; [`is_full`](Engine::is_full) says it beforehand: HTTP's 429), a prompt that is too long
@@ -100,6 +102,8 @@ pub struct Engine<'a> {
     costs: costs::Costs,
     /// Runs so far.
     rounds: usize,
+    /// New tokens at most of a request that does not say how many.
+    usual: Option<usize>,
 }
 
 impl LoadedModel {
@@ -120,15 +124,15 @@ impl LoadedModel {
         let work = self.workspace(options);
         let memory = options.memory.map(|memory| memory.saturating_sub(work));
         let options = EngineOptions { memory, ..options };
-        Engine::new(self.decoder(), self.tokenizer().ok(), unknown, options, speculation).map_err(|error| {
-            match memory {
-                Some(_) if error.kind() == ErrorKind::Memory => error.context(format!(
-                    "beside {} that prompts and steps of {} work with",
-                    human(work),
-                    counted(options.texts, "text")
-                )),
-                _ => error,
-            }
+        let made = Engine::new(self.decoder(), self.tokenizer().ok(), unknown, options, speculation);
+        let made = made.map(|engine| Engine { usual: self.usual_length(), ..engine });
+        made.map_err(|error| match memory {
+            Some(_) if error.kind() == ErrorKind::Memory => error.context(format!(
+                "beside {} that prompts and steps of {} work with",
+                human(work),
+                counted(options.texts, "text")
+            )),
+            _ => error,
         })
     }
 }
@@ -179,6 +183,7 @@ impl<'a> Engine<'a> {
             has_read: false,
             costs: costs::Costs::default(),
             rounds: 0,
+            usual: None,
         })
     }
 
@@ -217,7 +222,8 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// `Format` for a prompt that is empty, longer than the context or the cache, or of unknown tokens; `Unsupported` for a request that slides;
     /// `Memory` if the queue is full, which [`is_full`](Self::is_full) says beforehand.
-    pub fn add(&mut self, job: Job) -> Result<RequestId> {
+    pub fn add(&mut self, mut job: Job) -> Result<RequestId> {
+        job.request.max = job.request.max.or(self.usual);
         let (vocab, n) = (self.decoder.config().vocab, job.prompt.len());
         if n == 0 {
             return Err(Error::format("the prompt is empty: give at least one token to continue"));
@@ -328,6 +334,7 @@ impl<'a> Engine<'a> {
             };
             let outstanding: usize =
                 self.active.iter().map(|text| text.lacks(self.to_read(text), page)).sum();
+            text.turn(self.cache.class_of_length(text.ids.len()), &mut self.pages);
             text.find(&mut self.pages);
             // One more for the first new token or for a copy.
             let wanted = text.lacks(self.to_read(&text), page) + 1 + outstanding;
@@ -352,11 +359,12 @@ impl<'a> Engine<'a> {
 
     /// Reads a chunk of a text that is not read yet, or of several whose chunks are as long together; they take turns.
     fn read(&mut self, events: &mut Vec<Event>) -> Result<()> {
+        self.turn();
         let mut left = self.options.chunk;
         self.has_read = false;
         while let Some(at) = self.next_unread() {
             let text = &self.active[at];
-            let (end, length) = text.chunk(self.options.chunk, |length| self.cache.class_of_length(length));
+            let (end, length) = (text.chunk(self.options.chunk), text.ids.len());
             // The shortest prompt takes a while as well.
             let tokens = (end - text.cached).max(self.options.chunk / MOST_PROMPTS);
             if self.has_read && tokens > left {
@@ -366,6 +374,14 @@ impl<'a> Engine<'a> {
             self.read_chunk(at, end, length, events)?;
         }
         Ok(())
+    }
+
+    /// Texts that have grown beyond the context of LongRoPE's short frequencies are read again with the long ones.
+    fn turn(&mut self) {
+        for text in &mut self.active {
+            let kind = self.cache.class_of_length(text.ids.len());
+            text.turn(kind, &mut self.pages);
+        }
     }
 
     /// The text whose turn it is, of those that are not read.

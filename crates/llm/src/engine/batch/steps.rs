@@ -42,6 +42,7 @@ pub(super) struct Run {
 impl<'a> Engine<'a> {
     /// Continues all texts whose prompt is read.
     pub(super) fn go_on(&mut self, events: &mut Vec<Event>) -> Result<()> {
+        self.turn();
         let run = match self.ahead.take().filter(|run| run.texts.iter().any(|text| self.is_behind_run(text)))
         {
             Some(run) => run,

@@ -28,7 +28,7 @@ pub(super) struct Text<'a> {
     pub pages: Vec<Option<u32>>,
     /// Pages from the beginning that are sealed.
     sealed: usize,
-    /// The shortest length of a text with the same rotary angles as the prompt.
+    /// The shortest length of a text with the rotary angles of the keys in the cache.
     kind: usize,
     pub sampler: Sampler,
     /// How many of the likeliest tokens are listed with each, if any.
@@ -91,20 +91,16 @@ impl<'a> Text<'a> {
     pub fn left(&self, longest: usize) -> usize {
         self.left.min((longest + 1).saturating_sub(self.ids.len()))
     }
-    /// The next tokens to be read, up to `most`: their end, and the length of a text whose rotary angles they have. Those of the prompt have the
-    /// prompt's, and those that were made each that of the text at its time, also if they are read again.
-    pub fn chunk(&self, most: usize, class: impl Fn(usize) -> usize) -> (usize, usize) {
-        let end = (self.ids.len() - usize::from(self.has_begun())).min(self.cached + most);
-        let prompt = self.usage.prompt;
-        if self.cached < prompt {
-            return (end.min(prompt), prompt);
+    /// The end of the next tokens to be read, up to `most`.
+    pub fn chunk(&self, most: usize) -> usize {
+        (self.ids.len() - usize::from(self.has_begun())).min(self.cached + most)
+    }
+    /// Gives all pages back if the text has grown to a length with other rotary angles than those in the cache: it is read again with these.
+    pub fn turn(&mut self, kind: usize, all: &mut Allocator) {
+        if self.kind != kind {
+            self.release(all);
+            self.kind = kind;
         }
-        let first = class(self.cached + 1);
-        let mut end = end;
-        while class(end) != first {
-            end -= 1;
-        }
-        (end, end)
     }
     /// Pages that its first `tokens` tokens still lack.
     pub fn lacks(&self, tokens: usize, page: usize) -> usize {
