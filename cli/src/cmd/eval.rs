@@ -11,7 +11,7 @@ use netcl::device::counted;
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::Options;
 use netcl::nn::config::{DTYPES, MatmulPrecision, Overlay, TrainConfig, storage_type};
-use netcl::nn::data::{DATA_FILE, Eval, Scored, Source, Strided, TextEncoding, TokenCache, Tokens, Watch};
+use netcl::nn::data::{DATA_FILE, Eval, Scored, Reading, Source, Strided, TextEncoding, TokenCache, Tokens, Watch};
 use netcl::nn::decoder::{Decoder, DecoderConfig, model_folder};
 use netcl::nn::evaluate::{Score, evaluate};
 use netcl::nn::model::Model;
@@ -43,6 +43,9 @@ pub struct Args {
     /// Encoding of text that is not UTF-8 and has no byte order mark, such as latin1 or cp1251
     #[arg(long, value_name = "NAME", requires = "data")]
     encoding: Option<String>,
+    /// Take files of records (JSON Lines, tables) as plain text, with their markup
+    #[arg(long, requires = "data")]
+    as_text: bool,
     /// Tokens of a window; without it the model's context, and 2048 of a longer one
     #[arg(long, value_name = "N")]
     context: Option<usize>,
@@ -206,8 +209,11 @@ fn text(
     watch: &mut Watch<'_>,
 ) -> Result<(Text, Option<Windows>)> {
     let encoding = args.encoding.as_deref().map(TextEncoding::of).transpose()?;
-    let source = Source::open_with(&args.data, encoding, watch)?;
-    let files = source.files().len();
+    let source = Source::open_with(&args.data, Reading { encoding, as_text: args.as_text }, watch)?;
+    let files = match source.parts() {
+        (train, []) => train.len(),
+        (_, val) => val.len(),
+    };
     if files > 0 && tokenizer.is_none() {
         return Err(Error::format(format!(
             "{} has no tokenizer.json: text cannot be turned into tokens; token shards can be given",
@@ -217,6 +223,7 @@ fn text(
     let cache = TokenCache::of(&context.settings);
     let corpus = source.into_corpus_with(tokenizer, cache.as_ref(), watch)?;
     let what = match &corpus.val {
+        Some(_) if files > 0 => format!("{} of the validation part", counted(files, "file")),
         Some(_) => "the validation shards".to_owned(),
         None if files > 0 => counted(files, "file"),
         None => "token shards".to_owned(),

@@ -18,7 +18,7 @@ pub enum Change {
 }
 
 /// All keys of `config.toml`.
-pub const RESUME: [(&str, Change); 44] = [
+pub const RESUME: [(&str, Change); 45] = [
     ("preset", Change::Fixed),
     ("init", Change::Fixed),
     ("family", Change::Fixed),
@@ -40,6 +40,7 @@ pub const RESUME: [(&str, Change); 44] = [
     ("val_split", Change::Fixed),
     ("seed", Change::Fixed),
     ("data", Change::Added),
+    ("as_text", Change::Free),
     ("steps", Change::Rate),
     ("lr", Change::Rate),
     ("min_lr", Change::Rate),
