@@ -11,7 +11,7 @@ use clap::builder::PossibleValuesParser;
 use netcl::device::check_writable;
 use netcl::dist::launched;
 use netcl::nn::config::{
-    DTYPES, GraphMode, Overlay, PRESETS, Recompute, SIMULATED, Schedule, TrainConfig, storage_type,
+    DTYPES, GraphMode, Overlay, PRESETS, Recompute, SETTINGS_COPY, SIMULATED, Schedule, TrainConfig, storage_type,
 };
 use netcl::nn::run::RunFolder;
 use netcl::nn::train::{ProfileSettings, Shares, Silent, Trainer};
@@ -69,16 +69,16 @@ pub struct Args {
     #[arg(long, value_name = "PRECISION", value_parser = named(&MatmulPrecision::NAMES), help_heading = RUN)]
     matmul_precision: Option<MatmulPrecision>,
     /// Device: auto, <platform>:<index> such as pocl:0 or nvidia:0, an index of `netcl devices`, or sim.
-    #[arg(long, visible_alias = "gpu_id", value_name = "DEVICE", help_heading = RUN)]
+    #[arg(long, visible_alias = "gpu-id", value_name = "DEVICE", help_heading = RUN)]
     device: Option<String>,
     /// Train on all of these devices at once, of any vendors; --batch is divided among them. Under mpirun or srun, those of each machine.
     #[arg(long, value_name = "DEVICE,…", value_delimiter = ',', conflicts_with = "device", help_heading = RUN)]
     devices: Vec<String>,
     /// Run folder; without it, runs/<preset>-<n>.
-    #[arg(long, visible_alias = "save_dir", value_name = "DIR", help_heading = RUN)]
+    #[arg(long, visible_alias = "save-dir", value_name = "DIR", help_heading = RUN)]
     out: Option<PathBuf>,
     /// Go on with the run in this folder.
-    #[arg(long, visible_alias = "load_checkpoint", value_name = "DIR", conflicts_with_all = ["out", "preset", "config"], help_heading = RUN)]
+    #[arg(long, visible_alias = "load-checkpoint", value_name = "DIR", conflicts_with_all = ["out", "preset", "config"], help_heading = RUN)]
     resume: Option<PathBuf>,
     /// Go on with the run in --out if there is one, with as many devices as there are now; else begin it. The same command starts it and,
     /// after an end of any kind, starts it again.
@@ -367,9 +367,9 @@ impl Args {
 
     /// What the run does, on a simulated device or on a real one.
     fn config(&self, simulated: bool) -> Result<TrainConfig> {
-        let kept = self.goes_on().map(|dir| dir.join("config.toml"));
-        if let Some(path) = kept.as_ref().filter(|p| !p.exists()) {
-            let dir = path.parent().unwrap_or(Path::new("."));
+        let kept = self.goes_on();
+        let there = |dir: &Path| ["config.toml", SETTINGS_COPY].iter().any(|name| dir.join(name).exists());
+        if let Some(dir) = kept.filter(|dir| !there(dir)) {
             return Err(Error::format(format!("{} is no run folder: it has no config.toml", dir.display())));
         }
         let mut overlay = self.overlay();
@@ -377,8 +377,10 @@ impl Args {
             // The run has the settings of its preset and of --config already.
             overlay.preset = None;
         }
-        let file = kept.as_deref().or(self.config.as_deref());
-        let mut config = TrainConfig::resolve_on(file, &overlay, simulated)?;
+        let mut config = match kept {
+            Some(dir) => TrainConfig::of_run(dir, &overlay)?,
+            None => TrainConfig::resolve_on(self.config.as_deref(), &overlay, simulated)?,
+        };
         if config.data.is_empty() {
             // A folder of programs has files of all kinds.
             (config.data, config.as_text) = (vec![own_sources()?], true);

@@ -8,6 +8,7 @@ mod init;
 mod paths;
 mod presets;
 mod resume;
+mod stored;
 mod validate;
 
 pub(crate) use dtype::one as float_type;
@@ -15,6 +16,7 @@ pub use dtype::{DTYPES, storage_type};
 pub(crate) use netcl_device::nearest;
 pub use presets::{PRESETS, SIMULATED, models, usual as usual_preset};
 pub use resume::{Change, Changes, RESUME};
+pub use stored::SETTINGS_COPY;
 pub(crate) use resume::{Differences, rate_change};
 
 use crate::decoder::{DecoderConfig, Sizes};
@@ -76,7 +78,7 @@ pub struct TrainConfig {
     #[serde(default)]
     pub encoding: Option<String>,
     /// Whether files of records (JSON Lines, tables) are trained on as plain text. Absent in files of earlier versions.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default)]
     pub as_text: bool,
     /// Tokenizer: `char`, or the path of a `tokenizer.json`.
     pub tokenizer: String,
@@ -221,14 +223,14 @@ impl TrainConfig {
         (self.batch as u64).saturating_mul(self.context as u64).saturating_mul(u64::from(self.grad_accum))
     }
 
-    /// The learning rate schedule; the decay ends at the last step.
+    /// The learning rate schedule; the last step, which has the number `steps - 1`, has the lowest rate.
     pub fn learning_rate(&self) -> LearningRate {
         LearningRate {
             schedule: self.schedule,
             lr: self.lr,
             min_lr: self.min_lr,
             warmup: self.warmup,
-            decay: self.steps,
+            decay: self.steps.saturating_sub(1).max(1),
         }
     }
 
@@ -281,11 +283,6 @@ impl TrainConfig {
         config.validate()?;
         Ok(config)
     }
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// Family of files without one.

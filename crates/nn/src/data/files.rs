@@ -127,7 +127,9 @@ impl All {
         for (at, file) in self.files.iter().enumerate() {
             let Some(identity) = identity(&file.path) else { continue };
             let kept = seen.entry(identity).or_insert(at);
-            if file.named && !self.files[*kept].named {
+            // One that was named goes before others, and the file before links to it.
+            let rank = |file: &Found| (file.named, std::path::absolute(&file.path).ok() == fs::canonicalize(&file.path).ok());
+            if rank(file) > rank(&self.files[*kept]) {
                 *kept = at;
             }
         }
@@ -336,8 +338,23 @@ mod tests {
         assert_eq!(names(&find(&[root]).unwrap(), root), all);
         assert_eq!(
             names(&find(&[root.join("*/*.txt")]).unwrap(), root),
-            ["a/one.txt", "linked/three.txt", "other/three.txt"]
+            ["a/one.txt", "other/three.txt"]
         );
+    }
+
+    /// The text was trained on once for each of its paths.
+    #[cfg(unix)]
+    #[test]
+    fn a_file_under_two_paths_is_read_once() {
+        let dir = tree(&["a.txt", "sub/b.txt"]);
+        let root = dir.path();
+        fs::hard_link(root.join("a.txt"), root.join("hard.txt")).unwrap();
+        std::os::unix::fs::symlink("a.txt", root.join("0.txt")).unwrap();
+        let all = find(&[root]).unwrap();
+        assert_eq!(names(&all, root), ["a.txt", "sub/b.txt"]);
+        assert_eq!(all.again.len(), 2);
+        let twice = find(&[root.join("sub/../a.txt"), root.join("a.txt")]).unwrap();
+        assert_eq!((twice.files.len(), twice.again.len()), (1, 1));
     }
 
     /// A FIFO is not opened (it used to block, ignoring signals).

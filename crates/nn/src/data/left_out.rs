@@ -18,14 +18,14 @@ pub(super) struct LeftOut {
     /// Files beside a training part that belong to no part.
     pub beside: Vec<PathBuf>,
     /// Data in formats that are not read, with the format and the size.
-    data: Vec<(PathBuf, &'static str, u64)>,
+    pub data: Vec<(PathBuf, &'static str, u64)>,
     /// Texts of records that are read as they are: with the format and the size.
-    records: Vec<(PathBuf, String, u64)>,
+    pub records: Vec<(PathBuf, String, u64)>,
 }
 
 impl LeftOut {
     /// Notes data in a format that is not read as text.
-    pub fn data(&mut self, path: &Path, what: &'static str) {
+    pub fn add_data(&mut self, path: &Path, what: &'static str) {
         let bytes = std::fs::metadata(path).map_or(0, |meta| meta.len());
         self.data.push((path.to_owned(), what, bytes));
     }
@@ -34,7 +34,7 @@ impl LeftOut {
     ///
     /// # Errors
     /// `Format` if their fields are those of training data, or the file was named.
-    pub fn records(&mut self, path: &Path, records: Records, named: bool, bytes: u64) -> Result<()> {
+    pub fn add_records(&mut self, path: &Path, records: Records, named: bool, bytes: u64) -> Result<()> {
         if named || records.known {
             return Err(as_text(&path.display().to_string(), &records.what));
         }

@@ -85,7 +85,7 @@ impl Source {
         let train = look_through(&parts.train, how, watch, &mut left_out)?;
         let val = look_through(&parts.val, how, watch, &mut left_out)?;
         for shard in shards.iter().filter(|_| !train.is_empty()) {
-            left_out.data(&shard.path, "a token shard");
+            left_out.add_data(&shard.path, "a token shard");
         }
         left_out.check(&train, &val, first, how.as_text)?;
         left_out.tell(&special, &train, &val);
@@ -165,7 +165,7 @@ fn look_through(
         match TextFile::open(file, how.encoding, &mut watcher)? {
             Ok(text) => {
                 if let Some(records) = text.records()?.filter(|_| !how.as_text) {
-                    left_out.records(&path, records, file.named, text.bytes)?;
+                    left_out.add_records(&path, records, file.named, text.bytes)?;
                 }
                 texts.push(text);
             }
@@ -176,7 +176,7 @@ fn look_through(
                 tracing::debug!(path = %path.display(), what = wrong.what(), "left out");
                 match wrong {
                     NotText::Foreign(what) => left_out.foreign.push((path, what)),
-                    NotText::Data(what) => left_out.data(&path, what),
+                    NotText::Data(what) => left_out.add_data(&path, what),
                     NotText::Binary(_) => left_out.binary.push(path),
                     NotText::Empty => left_out.empty.push(path),
                 }
@@ -187,161 +187,5 @@ fn look_through(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-
-    fn dir(files: &[(&str, &[u8])]) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, bytes) in files {
-            fs::write(dir.path().join(name), bytes).unwrap();
-        }
-        dir
-    }
-
-    fn message(specs: &[impl AsRef<Path>]) -> String {
-        Source::open(specs).unwrap_err().to_string()
-    }
-
-    fn encoded(name: &str) -> Reading {
-        Reading { encoding: Some(TextEncoding::of(name).unwrap()), as_text: false }
-    }
-
-    fn text(file: &TextFile) -> String {
-        let (mut reader, mut text) = (file.read().unwrap(), String::new());
-        while !reader.ended {
-            reader.next(&mut text).unwrap();
-        }
-        text
-    }
-
-    fn texts(source: &Source) -> Vec<String> {
-        source.files().iter().map(text).collect()
-    }
-
-    fn utf16(text: &str, big: bool) -> Vec<u8> {
-        let bytes = |unit: u16| if big { unit.to_be_bytes() } else { unit.to_le_bytes() };
-        text.encode_utf16().flat_map(bytes).collect()
-    }
-
-    /// Text files of a folder in other encodings are listed in a warning (they used to be skipped silently).
-    #[test]
-    fn text_in_another_encoding_is_counted_named_and_read_when_the_encoding_is() {
-        let (cyrillic, _, _) = encoding_rs::WINDOWS_1251.encode("Привет, мир");
-        let dir = dir(&[
-            ("a.txt", "für".as_bytes()),
-            ("b.txt", &cyrillic),
-            ("c.txt", &cyrillic),
-            ("d.png", b"\x89P\0"),
-        ]);
-        let all: Vec<_> = files::find(&[dir.path()]).unwrap().files;
-        let mut left_out = LeftOut::default();
-        let read = look_through(&all, Reading::default(), &mut |_| true, &mut left_out).unwrap();
-        assert_eq!((read.len(), left_out.foreign.len(), left_out.binary.len()), (1, 2, 1));
-        let words = left_out.foreign_in_words().unwrap();
-        for part in
-            ["2 files left out", "b.txt, ", "c.txt", "byte 0xcf at offset 0 is not UTF-8", "--encoding"]
-        {
-            assert!(words.contains(part), "{words}");
-        }
-        let named =
-            |name| Source::open_with(&[dir.path()], encoded(name), &mut |_| true);
-        assert_eq!(texts(&named("cp1251").unwrap()), ["für", "Привет, мир", "Привет, мир"]);
-        assert_eq!(texts(&named("latin1").unwrap())[1], "Ïðèâåò, ìèð");
-        assert_eq!(texts(&named("utf-8").unwrap()), ["für"]);
-        let only = message(&[dir.path().join("b.txt")]);
-        assert!(only.contains("b.txt: byte 0xcf at offset 0 is not UTF-8; --encoding names"), "{only}");
-        fs::remove_file(dir.path().join("a.txt")).unwrap();
-        let none = message(&[dir.path()]);
-        assert!(none.contains("2 files left out") && none.contains("--encoding"), "{none}");
-    }
-
-    #[test]
-    fn utf16_is_read_by_its_mark_and_without_one_by_its_name() {
-        let whole = "Größe 日本 🦀\n".repeat(40_000);
-        let marked = format!("\u{feff}{whole}");
-        let dir = dir(&[
-            ("be.txt", &utf16(&marked, true)),
-            ("le.txt", &utf16(&marked, false)),
-            ("utf8.txt", marked.as_bytes()),
-        ]);
-        assert!(texts(&Source::open(&[dir.path()]).unwrap()).iter().all(|text| *text == whole));
-        let bare = dir.path().join("bare.txt");
-        fs::write(&bare, utf16("plain words\n", false)).unwrap();
-        let unmarked = message(&[&bare]);
-        assert!(
-            unmarked.contains("looks like UTF-16") && unmarked.contains("--encoding utf-16le"),
-            "{unmarked}"
-        );
-        let named = Source::open_with(&[&bare], encoded("utf-16le"), &mut |_| true);
-        assert_eq!(texts(&named.unwrap()), ["plain words\n"]);
-        // A lone surrogate, and half a unit at the end.
-        for wrong in [&[0xff, 0xfe, b'a', 0, 0, 0xd8, b'b', 0][..], &[0xff, 0xfe, b'a', 0, b'b']] {
-            fs::write(&bare, wrong).unwrap();
-            assert!(message(&[&bare]).contains("is not UTF-16LE"), "{}", message(&[&bare]));
-        }
-        fs::write(&bare, b"\xff\xfe\0\0a\0\0\0").unwrap();
-        assert!(message(&[&bare]).contains("UTF-32"));
-    }
-
-    #[test]
-    fn folders_skip_what_is_no_text() {
-        let dir = dir(&[
-            ("b.txt", b"b"),
-            ("a.txt", "\u{feff}ä".as_bytes()),
-            ("c.png", b"\x89PNG"),
-            ("d", b""),
-            ("e", b"x\0y"),
-        ]);
-        assert_eq!(texts(&Source::open(&[dir.path()]).unwrap()), ["ä", "b"]);
-    }
-
-    #[test]
-    fn named_files_must_be_text() {
-        let dir = dir(&[("png", b"ab\x89PNG"), ("empty", b""), ("nul", b"ab\0"), ("cut", b"caf\xc3")]);
-        for (name, part) in [
-            ("png", "byte 0x89 at offset 2 is not UTF-8; --encoding"),
-            ("empty", "the file is empty"),
-            ("nul", "byte 0x00 at offset 2"),
-            ("cut", "byte 0xc3 at offset 3"),
-            ("missing", "there is no such file; --data takes files"),
-        ] {
-            let path = dir.path().join(name);
-            let message = message(&[&path]);
-            assert!(message.contains(part) && message.contains(&path.display().to_string()), "{message}");
-        }
-        let none = message(&[dir.path()]);
-        assert!(none.contains("no text in it; of 4 files 1 binary, 1 empty; 2 files left out"), "{none}");
-        assert!(message(&Vec::<PathBuf>::new()).contains("no data given"));
-    }
-
-    #[test]
-    fn shards_are_split_by_name() {
-        let dir = dir(&[
-            ("fineweb_train_000002.bin", &[2, 0]),
-            ("fineweb_train_000001.bin", &[1, 0]),
-            ("fineweb_val_000000.bin", &[9, 0]),
-            ("meta.pkl", b"\x80"),
-            ("prepare.py", b"text"),
-            ("other.bin", &[7, 0]),
-        ]);
-        let Source::Shards { train, val } = Source::open(&[dir.path()]).unwrap() else {
-            panic!("not shards")
-        };
-        assert_eq!((train.to_vec().unwrap(), val.unwrap().to_vec().unwrap()), (vec![1, 2], vec![9]));
-        let only_val = Source::open(&[dir.path().join("fineweb_val_000000.bin")]).unwrap();
-        assert!(matches!(only_val, Source::Shards { train, val: None } if train.to_vec().unwrap() == [9]));
-        let mixed = message(&[dir.path().join("other.bin"), dir.path().join("prepare.py")]);
-        assert!(mixed.contains("mixes token shards") && mixed.contains("prepare.py"), "{mixed}");
-    }
-
-    #[test]
-    fn a_folder_of_text_may_hold_other_bin_files() {
-        let dir = dir(&[("a.txt", b"text"), ("firmware.bin", &[1, 0])]);
-        assert_eq!(texts(&Source::open(&[dir.path()]).unwrap()), ["text"]);
-        fs::write(dir.path().join("a.txt"), b"\0").unwrap();
-        assert!(
-            matches!(Source::open(&[dir.path()]).unwrap(), Source::Shards { train, .. } if train.len() == 1)
-        );
-    }
-}
+#[path = "source_tests.rs"]
+mod tests;
