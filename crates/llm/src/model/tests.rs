@@ -357,7 +357,7 @@ fn what_does_not_fit_is_named() {
         ),
         (
             with(&|p| p.set("llama.rope.scaling.type", Meta::Str("dynamic".into()))),
-            "llama.rope.scaling.type is Some(\"dynamic\")",
+            "llama.rope.scaling.type is dynamic with no factor",
         ),
         (with(&|p| p.set("llama.attention.value_length", Meta::U32(4))), "m.gguf"),
         (

@@ -63,7 +63,11 @@ fn bytes(change: impl FnOnce(&mut Value)) -> Value {
     for id in json["model"]["vocab"].as_object_mut().unwrap().values_mut() {
         *id = shift(id.as_u64().unwrap()).into();
     }
-    json["model"]["vocab"].as_object_mut().unwrap().retain(|token, _| token != "<|endoftext|>");
+    let vocab = json["model"]["vocab"].as_object_mut().unwrap();
+    vocab.retain(|token, _| token != "<|endoftext|>");
+    for (id, token) in ["<unk>", "<s>", "</s>", "<|end|>", "[MASK]", "<|im_start|>"].into_iter().enumerate() {
+        vocab.insert(token.into(), id.into());
+    }
     json["added_tokens"] = added(0, &[]);
     change(&mut json);
     json
