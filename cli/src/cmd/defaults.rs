@@ -12,7 +12,8 @@ pub fn preset(args: &[OsString]) -> &'static str {
         "--preset" => after(i),
         word => word.strip_prefix("--preset="),
     });
-    let usual = usual_preset(words.iter().any(|word| *word == "--init" || word.starts_with("--init=")), false);
+    let usual =
+        usual_preset(words.iter().any(|word| *word == "--init" || word.starts_with("--init=")), false);
     named.next_back().and_then(|name| PRESETS.into_iter().find(|known| *known == name)).unwrap_or(usual)
 }
 

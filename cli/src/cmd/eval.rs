@@ -11,7 +11,9 @@ use netcl::device::counted;
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::Options;
 use netcl::nn::config::{DTYPES, MatmulPrecision, Overlay, TrainConfig, storage_type};
-use netcl::nn::data::{DATA_FILE, Eval, Scored, Reading, Source, Strided, TextEncoding, TokenCache, Tokens, Watch};
+use netcl::nn::data::{
+    DATA_FILE, Eval, Reading, Scored, Source, Strided, TextEncoding, TokenCache, Tokens, Watch,
+};
 use netcl::nn::decoder::{Decoder, DecoderConfig, broken_weights, model_folder};
 use netcl::nn::evaluate::{Score, evaluate};
 use netcl::nn::model::Model;

@@ -137,9 +137,8 @@ fn parse(args: &[OsString]) -> Cli {
         };
         Some(known.find_subcommand_mut(name)?.error(Usage::WrongNumberOfValues, message))
     };
-    let matches = known
-        .try_get_matches_from_mut(args)
-        .unwrap_or_else(|e| spelling::mended(e, &mut known).exit());
+    let matches =
+        known.try_get_matches_from_mut(args).unwrap_or_else(|e| spelling::mended(e, &mut known).exit());
     match Cli::from_arg_matches(&matches) {
         Ok(cli) => match mistaken(&mut known, &cli) {
             Some(error) => error.exit(),

@@ -26,7 +26,8 @@ pub fn with_dashes(command: &clap::Command, args: &[OsString]) -> Vec<OsString> 
     let ends = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
     let one = |(at, arg): (usize, &OsString)| {
         let text = arg.to_str().filter(|_| at < ends)?;
-        let (name, value) = text.strip_prefix("--")?.split_once('=').map_or((&text[2..], None), |(n, v)| (n, Some(v)));
+        let (name, value) =
+            text.strip_prefix("--")?.split_once('=').map_or((&text[2..], None), |(n, v)| (n, Some(v)));
         let dashed = name.replace('_', "-");
         if dashed == name || !known.contains(&dashed) {
             return None;
@@ -55,7 +56,8 @@ fn is_number(parser: &ValueParser) -> bool {
 /// `command` whose numbers may begin with a minus: a negative one is then refused for its value, not taken for an unknown flag.
 pub fn with_negative_numbers(command: clap::Command) -> clap::Command {
     let negative = |arg: clap::Arg| {
-        let takes = arg.get_long().is_some() && arg.get_action().takes_values() && is_number(arg.get_value_parser());
+        let takes =
+            arg.get_long().is_some() && arg.get_action().takes_values() && is_number(arg.get_value_parser());
         if takes { arg.allow_negative_numbers(true) } else { arg }
     };
     command.mut_args(negative).mut_subcommands(with_negative_numbers)
@@ -86,7 +88,8 @@ pub fn mended(mut error: clap::Error, command: &mut clap::Command) -> clap::Erro
         }
         return error;
     }
-    let (Some(value), ErrorKind::ValueValidation) = (text(&error, ContextKind::InvalidValue), error.kind()) else {
+    let (Some(value), ErrorKind::ValueValidation) = (text(&error, ContextKind::InvalidValue), error.kind())
+    else {
         return error;
     };
     let source = error.source();
@@ -95,7 +98,10 @@ pub fn mended(mut error: clap::Error, command: &mut clap::Command) -> clap::Erro
         Some(e) if e.is::<std::num::ParseFloatError>() => "a number such as 0.1 or 1e-4",
         _ => return error,
     };
-    command.error(ErrorKind::ValueValidation, format!("invalid value '{value}' for '{flag}': expected {expected}"))
+    command.error(
+        ErrorKind::ValueValidation,
+        format!("invalid value '{value}' for '{flag}': expected {expected}"),
+    )
 }
 
 /// Letters to insert, to delete or to replace (Levenshtein 1966).
@@ -162,7 +168,8 @@ mod tests {
             assert!(said.contains(part), "{line}: {said}");
         }
         // A negative rate is a number, which the settings refuse with their range.
-        let args: Vec<OsString> = "netcl train --lr -1 --weight-decay -0.1".split(' ').map(Into::into).collect();
+        let args: Vec<OsString> =
+            "netcl train --lr -1 --weight-decay -0.1".split(' ').map(Into::into).collect();
         assert!(command(&args).try_get_matches_from(args).is_ok());
     }
 
@@ -170,7 +177,11 @@ mod tests {
     fn another_word_is_not_suggested() {
         let said = refused("netcl train --lora-r 8");
         assert!(said.contains("does not train adapters") && !said.contains("--lr"), "{said}");
-        for (line, near) in [("netcl train --stps 5", Some("--steps")), ("netcl train --warmupp 5", Some("--warmup")), ("netcl train --zzzz 5", None)] {
+        for (line, near) in [
+            ("netcl train --stps 5", Some("--steps")),
+            ("netcl train --warmupp 5", Some("--warmup")),
+            ("netcl train --zzzz 5", None),
+        ] {
             let said = refused(line);
             match near {
                 Some(near) => assert!(said.contains(near), "{line}: {said}"),

@@ -11,7 +11,8 @@ use clap::builder::PossibleValuesParser;
 use netcl::device::check_writable;
 use netcl::dist::launched;
 use netcl::nn::config::{
-    DTYPES, GraphMode, Overlay, PRESETS, Recompute, SETTINGS_COPY, SIMULATED, Schedule, TrainConfig, storage_type,
+    DTYPES, GraphMode, Overlay, PRESETS, Recompute, SETTINGS_COPY, SIMULATED, Schedule, TrainConfig,
+    storage_type,
 };
 use netcl::nn::run::RunFolder;
 use netcl::nn::train::{ProfileSettings, Shares, Silent, Trainer};

@@ -91,7 +91,11 @@ mod tests {
             for schedule in [Schedule::Cosine, Schedule::Linear] {
                 let preset = TrainConfig::preset("finetune").unwrap();
                 let rate = TrainConfig { steps, warmup, schedule, ..preset }.learning_rate();
-                assert_eq!((rate.at(steps - 1), rate.at(steps)), (rate.min_lr, rate.min_lr), "{steps} {warmup}");
+                assert_eq!(
+                    (rate.at(steps - 1), rate.at(steps)),
+                    (rate.min_lr, rate.min_lr),
+                    "{steps} {warmup}"
+                );
                 assert!(rate.at(steps - 2) > rate.min_lr, "{steps} {warmup}");
             }
         }

@@ -325,7 +325,9 @@ fn check_metadata(
 /// What two configurations differ in, by the fields of `config.json`.
 fn differences(own: &DecoderConfig, read: &DecoderConfig) -> String {
     let facts = FileFacts { dtype: None, dropout: 0.0, tokens: Map::new() };
-    let fields = |config: &DecoderConfig| config.to_json(&facts).ok().and_then(|json| json.as_object().cloned());
+    let fields =
+        |config: &DecoderConfig| config.to_json(&facts).ok().and_then(|json| json.as_object().cloned());
+    let kinds = own.kinds != read.kinds;
     let (own, read) = (fields(own).unwrap_or_default(), fields(read).unwrap_or_default());
     let absent = Value::String("absent".into());
     let names: BTreeSet<&String> = own.keys().chain(read.keys()).collect();
@@ -337,7 +339,14 @@ fn differences(own: &DecoderConfig, read: &DecoderConfig) -> String {
             format!("{name} is {}, and would be read as {}", value(&own), value(&read))
         })
         .collect();
-    if said.is_empty() { "it has a choice for which they have no key".into() } else { said.join("; ") }
+    match said.is_empty() {
+        false => said.join("; "),
+        true if kinds => {
+            "they have no key for its pattern of layers (which have rotary positions, a window or experts)"
+                .into()
+        }
+        true => "it has a choice for which they have no key".into(),
+    }
 }
 
 /// What a configuration computes, with numbers rounded to six digits, for comparison.

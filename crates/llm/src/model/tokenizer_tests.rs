@@ -8,8 +8,36 @@ use std::path::Path;
 
 /// Pieces of texts: names of added tokens, white space, letters that normalizers change.
 const PIECES: [&str; 30] = [
-    "<|end|>", "</s>", "<s>", "[MASK]", "<|im_start|>", "word", "Hello", " ", "  ", "\n", "\t", "e\u{301}", "\u{e9}", "\u{fb01}", "\u{ff21}",
-    "1234", "don't", "!?", "\u{65e5}\u{672c}", "\u{1f980}", "a", "B", "x_y", "\u{a0}", "\u{2581}", "\r\n", "Stra\u{df}e", ".", "the", "\u{130}",
+    "<|end|>",
+    "</s>",
+    "<s>",
+    "[MASK]",
+    "<|im_start|>",
+    "word",
+    "Hello",
+    " ",
+    "  ",
+    "\n",
+    "\t",
+    "e\u{301}",
+    "\u{e9}",
+    "\u{fb01}",
+    "\u{ff21}",
+    "1234",
+    "don't",
+    "!?",
+    "\u{65e5}\u{672c}",
+    "\u{1f980}",
+    "a",
+    "B",
+    "x_y",
+    "\u{a0}",
+    "\u{2581}",
+    "\r\n",
+    "Stra\u{df}e",
+    ".",
+    "the",
+    "\u{130}",
 ];
 
 fn texts(count: usize) -> Vec<String> {
@@ -57,7 +85,9 @@ fn ends(before: bool, after: bool) -> Value {
 
 /// Byte-level pairs, with the added tokens before the bytes.
 fn bytes(change: impl FnOnce(&mut Value)) -> Value {
-    let trained = netcl_nn::tokenizer::Tokenizer::train_bpe(["the word Hello don't 1234 the word the Hello"], 280).unwrap();
+    let trained =
+        netcl_nn::tokenizer::Tokenizer::train_bpe(["the word Hello don't 1234 the word the Hello"], 280)
+            .unwrap();
     let mut json: Value = serde_json::from_slice(&trained.files().unwrap()[0].1).unwrap();
     let shift = |id: u64| id + 6;
     for id in json["model"]["vocab"].as_object_mut().unwrap().values_mut() {
@@ -77,8 +107,27 @@ fn bytes(change: impl FnOnce(&mut Value)) -> Value {
 fn sentence(change: impl FnOnce(&mut Value)) -> Value {
     let mut vocab = serde_json::Map::new();
     let names = ["<unk>", "<s>", "</s>", "<|end|>", "[MASK]", "<|im_start|>"].map(String::from);
-    let pieces = ["\u{2581}", "t", "h", "e", "w", "o", "r", "d", "H", "l", "a", "th", "the", "\u{2581}the", "wo", "wor", "word"];
-    let all = names.into_iter().chain((0..256).map(|b| format!("<0x{b:02X}>"))).chain(pieces.map(String::from));
+    let pieces = [
+        "\u{2581}",
+        "t",
+        "h",
+        "e",
+        "w",
+        "o",
+        "r",
+        "d",
+        "H",
+        "l",
+        "a",
+        "th",
+        "the",
+        "\u{2581}the",
+        "wo",
+        "wor",
+        "word",
+    ];
+    let all =
+        names.into_iter().chain((0..256).map(|b| format!("<0x{b:02X}>"))).chain(pieces.map(String::from));
     for (id, token) in all.enumerate() {
         vocab.insert(token, id.into());
     }
@@ -104,7 +153,26 @@ fn sentence(change: impl FnOnce(&mut Value)) -> Value {
 
 /// A unigram model, as T5 has it.
 fn unigram() -> Value {
-    let pieces = ["\u{2581}", "t", "h", "e", "w", "o", "r", "d", "l", "a", "the", "\u{2581}the", "word", "1", "2", "3", "4", "."];
+    let pieces = [
+        "\u{2581}",
+        "t",
+        "h",
+        "e",
+        "w",
+        "o",
+        "r",
+        "d",
+        "l",
+        "a",
+        "the",
+        "\u{2581}the",
+        "word",
+        "1",
+        "2",
+        "3",
+        "4",
+        ".",
+    ];
     let vocab: Vec<Value> = ["<unk>", "<s>", "</s>", "<|end|>", "[MASK]", "<|im_start|>"]
         .iter()
         .chain(&pieces)
@@ -122,8 +190,10 @@ fn unigram() -> Value {
 
 /// Twenty tokenizers that ggml's keys can say, say in part, or cannot say.
 fn all() -> Vec<(&'static str, Value)> {
-    let flags = |flags: &'static [(&str, bool)]| move |json: &mut Value| json["added_tokens"] = added(0, flags);
-    let normalizer = |kind: &'static str| move |json: &mut Value| json["normalizer"] = json!({ "type": kind });
+    let flags =
+        |flags: &'static [(&str, bool)]| move |json: &mut Value| json["added_tokens"] = added(0, flags);
+    let normalizer =
+        |kind: &'static str| move |json: &mut Value| json["normalizer"] = json!({ "type": kind });
     let pattern = |regex: &'static str| {
         move |json: &mut Value| {
             json["pre_tokenizer"] = json!({ "type": "Sequence", "pretokenizers": [
@@ -147,18 +217,24 @@ fn all() -> Vec<(&'static str, Value)> {
         ("bos and eos", bytes(|json| json["post_processor"] = ends(true, true))),
         ("prefix space", bytes(|json| json["pre_tokenizer"]["add_prefix_space"] = true.into())),
         ("qwen", bytes(pattern(QWEN))),
-        ("qwen nfc", bytes(|json| {
-            pattern(QWEN)(json);
-            json["normalizer"] = json!({ "type": "NFC" });
-        })),
+        (
+            "qwen nfc",
+            bytes(|json| {
+                pattern(QWEN)(json);
+                json["normalizer"] = json!({ "type": "NFC" });
+            }),
+        ),
         ("sentence", sentence(|_| {})),
         ("sentence rstrip", sentence(flags(&[("rstrip", true)]))),
         ("sentence eos", sentence(|json| json["post_processor"] = ends(true, true))),
         ("sentence normalized", sentence(flags(&[("normalized", true)]))),
-        ("sentence nfc", sentence(|json| {
-            let steps = json["normalizer"]["normalizers"].as_array_mut().unwrap();
-            steps.insert(0, json!({ "type": "NFC" }));
-        })),
+        (
+            "sentence nfc",
+            sentence(|json| {
+                let steps = json["normalizer"]["normalizers"].as_array_mut().unwrap();
+                steps.insert(0, json!({ "type": "NFC" }));
+            }),
+        ),
         ("unigram", unigram()),
     ]
 }
@@ -166,7 +242,8 @@ fn all() -> Vec<(&'static str, Value)> {
 fn write(folder: &Path, json: &Value) {
     std::fs::create_dir_all(folder).unwrap();
     std::fs::write(folder.join("tokenizer.json"), json.to_string()).unwrap();
-    let settings = json!({ "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>" });
+    let settings =
+        json!({ "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>" });
     std::fs::write(folder.join("tokenizer_config.json"), settings.to_string()).unwrap();
 }
 
@@ -205,11 +282,23 @@ fn a_gguf_file_tokenizes_as_the_folder_it_was_made_of_and_back() {
                 assert_eq!(ids, plain, "{name} from {from}: {text:?}");
                 // A text that has the beginning or the end itself gets no second one.
                 if !plain.starts_with(&[1]) && !plain.ends_with(&[2]) {
-                    assert_eq!(tokenizer.encode_prompt(text, Specials::Parsed).unwrap(), whole, "{name} from {from}: {text:?}");
+                    assert_eq!(
+                        tokenizer.encode_prompt(text, Specials::Parsed).unwrap(),
+                        whole,
+                        "{name} from {from}: {text:?}"
+                    );
                 }
-                assert_eq!(tokenizer.decode_all(&ids).unwrap(), all[0].decode_all(&ids).unwrap(), "{name} from {from}");
+                assert_eq!(
+                    tokenizer.decode_all(&ids).unwrap(),
+                    all[0].decode_all(&ids).unwrap(),
+                    "{name} from {from}"
+                );
                 let ordinary = tokenizer.encode(text, Specials::Plain).unwrap();
-                assert_eq!(ordinary, all[0].encode(text, Specials::Plain).unwrap(), "{name} from {from}: {text:?}");
+                assert_eq!(
+                    ordinary,
+                    all[0].encode(text, Specials::Plain).unwrap(),
+                    "{name} from {from}: {text:?}"
+                );
             }
         }
         assert_eq!((all[1].bos(), all[1].eos()), (all[0].bos(), all[0].eos()), "{name}");
@@ -229,13 +318,17 @@ fn a_conversion_says_where_llama_cpp_will_tokenize_differently() {
     for (name, json) in all() {
         let said = match name {
             "plain" | "qwen" | "sentence" => None,
-            "lstrip" | "rstrip" | "single word" | "nfc" | "sentence rstrip" | "qwen nfc" => Some("probe texts"),
+            "lstrip" | "rstrip" | "single word" | "nfc" | "sentence rstrip" | "qwen nfc" => {
+                Some("probe texts")
+            }
             _ => continue,
         };
         let found = lost(name, &json);
         match said {
             None => assert_eq!(found, None, "{name}"),
-            Some(part) => assert!(found.as_ref().is_some_and(|text| text.contains(part)), "{name}: {found:?}"),
+            Some(part) => {
+                assert!(found.as_ref().is_some_and(|text| text.contains(part)), "{name}: {found:?}")
+            }
         }
     }
     // The end of a text is a key of its own.

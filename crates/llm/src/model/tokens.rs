@@ -1,8 +1,8 @@
 //! The vocabulary of a folder's tokenizer as GGUF's metadata. Besides ggml's own keys the whole `tokenizer.json` goes along, under the key that
 //! the format has for it; a tokenizer that ggml's kinds do not cover is there alone.
 
-use crate::gguf::Meta;
 use super::probe::lost;
+use crate::gguf::Meta;
 use crate::tokenizer::{Tokenizer, pre};
 use netcl_nn::tokenizer as files;
 use netcl_tensor::{Error, Result};
@@ -41,7 +41,8 @@ pub fn vocabulary(folder: &Path, vocab: usize) -> Result<Vec<(String, Meta)>> {
     }
     // With what stands beside it about added tokens: a GGUF file has one place for both.
     let text = files::Tokenizer::text_of_dir(folder)?;
-    let json: Value = serde_json::from_str(&text).map_err(|e| Error::format(format!("{}: {e}", path.display())))?;
+    let json: Value =
+        serde_json::from_str(&text).map_err(|e| Error::format(format!("{}: {e}", path.display())))?;
     let settings = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
     let mut out = Vec::new();
     let place = |e: Error| e.context(path.display());
@@ -54,6 +55,7 @@ pub fn vocabulary(folder: &Path, vocab: usize) -> Result<Vec<(String, Meta)>> {
         add_ends(&text, &mut out);
         tell_lost(&text, &json, &out, folder);
     } else {
+        special(&json, &settings, folder, &mut out)?;
         tracing::warn!(
             "{}: ggml has no tokenizer of this kind: netcl reads the tokenizer.json that goes into the file, and llama.cpp cannot read text with it",
             path.display()

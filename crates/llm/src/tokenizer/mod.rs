@@ -121,8 +121,7 @@ impl Tokenizer {
         let Some(json) = file.text(HUGGING_FACE)? else { return by_keys() };
         let whole = files::Tokenizer::from_json(json, None).and_then(Self::from_file);
         match (whole, alone) {
-            (Ok(whole), true) => Ok(whole),
-            (Ok(whole), false) => Ok(whole.with_ends_of(&Vocab::from_gguf(file)?)),
+            (Ok(whole), _) => Ok(whole.with_ends_of(&Vocab::from_gguf(file)?)),
             (Err(e), true) => Err(e.context(HUGGING_FACE).context(file.path().display())),
             (Err(e), false) => {
                 let path = file.path().display();
@@ -136,12 +135,12 @@ impl Tokenizer {
     fn with_ends_of(self, vocab: &Vocab) -> Self {
         let mut vocab = vocab.clone();
         defaults(&mut vocab);
-        Self {
-            bos: vocab.bos.or(self.bos),
-            eos: vocab.eos.or(self.eos),
-            stops: stop::of_vocab(&vocab),
-            ..self
-        }
+        let eos = vocab.eos.or(self.eos);
+        let stops = match vocab.tokens.is_empty() {
+            true => stop::sorted(eos.into_iter().chain(self.stops).collect()),
+            false => stop::of_vocab(&vocab),
+        };
+        Self { bos: vocab.bos.or(self.bos), eos, stops, ..self }
     }
 
     /// The tokenizer of a vocabulary.

@@ -16,8 +16,8 @@ pub use dtype::{DTYPES, storage_type};
 pub(crate) use netcl_device::nearest;
 pub use presets::{PRESETS, SIMULATED, models, usual as usual_preset};
 pub use resume::{Change, Changes, RESUME};
-pub use stored::SETTINGS_COPY;
 pub(crate) use resume::{Differences, rate_change};
+pub use stored::SETTINGS_COPY;
 
 use crate::decoder::{DecoderConfig, Sizes};
 use crate::schedule::LearningRate;

@@ -75,7 +75,8 @@ mod tests {
         let of_run = || TrainConfig::of_run(dir.path(), &flags);
         let expected = TrainConfig { batch: 3, ..config };
         let half = text.as_bytes()[..text.len() / 2].to_vec();
-        let damages = [b"\0\0\0\xff".to_vec(), b"lr = = 3".to_vec(), half, Vec::new(), b"unknown = 1".to_vec()];
+        let damages =
+            [b"\0\0\0\xff".to_vec(), b"lr = = 3".to_vec(), half, Vec::new(), b"unknown = 1".to_vec()];
         for damaged in damages {
             fs::write(&file, &damaged).unwrap();
             assert_eq!(of_run().unwrap(), expected, "{}", String::from_utf8_lossy(&damaged));

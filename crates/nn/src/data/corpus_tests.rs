@@ -128,10 +128,14 @@ fn a_torn_or_damaged_cache_is_found_and_rebuilt() {
     let files = source.files().to_vec();
     let run = || {
         let mut again = false;
-        let corpus = Source::Text { files: files.clone(), val: 0 }.into_corpus_with(Some(&tokenizer), Some(&cache), &mut |p| {
-            again |= p.stage == Stage::Tokenizing;
-            true
-        });
+        let corpus = Source::Text { files: files.clone(), val: 0 }.into_corpus_with(
+            Some(&tokenizer),
+            Some(&cache),
+            &mut |p| {
+                again |= p.stage == Stage::Tokenizing;
+                true
+            },
+        );
         (corpus.unwrap().train, again)
     };
     let ids = tokenizer.encode(&text).unwrap();

@@ -128,7 +128,9 @@ impl All {
             let Some(identity) = identity(&file.path) else { continue };
             let kept = seen.entry(identity).or_insert(at);
             // One that was named goes before others, and the file before links to it.
-            let rank = |file: &Found| (file.named, std::path::absolute(&file.path).ok() == fs::canonicalize(&file.path).ok());
+            let rank = |file: &Found| {
+                (file.named, std::path::absolute(&file.path).ok() == fs::canonicalize(&file.path).ok())
+            };
             if rank(file) > rank(&self.files[*kept]) {
                 *kept = at;
             }
@@ -336,10 +338,7 @@ mod tests {
         let all = ["a/b/two.txt", "a/one.txt", "other/three.txt"];
         assert_eq!(names(&find(&[root.join("**/*.txt")]).unwrap(), root), all);
         assert_eq!(names(&find(&[root]).unwrap(), root), all);
-        assert_eq!(
-            names(&find(&[root.join("*/*.txt")]).unwrap(), root),
-            ["a/one.txt", "other/three.txt"]
-        );
+        assert_eq!(names(&find(&[root.join("*/*.txt")]).unwrap(), root), ["a/one.txt", "other/three.txt"]);
     }
 
     /// The text was trained on once for each of its paths.

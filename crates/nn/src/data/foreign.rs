@@ -36,13 +36,18 @@ pub(super) fn no_collection(files: &[Found], anyway: bool) -> Result<()> {
                 (&["chunks", "config"], "a dataset of litdata, as litgpt writes it"),
                 (&["shards", "version"], "a dataset of MosaicML's streaming"),
             ],
-            "state.json" => &[(&["_data_files", "_fingerprint"], "a dataset that Hugging Face's save_to_disk wrote")],
+            "state.json" => {
+                &[(&["_data_files", "_fingerprint"], "a dataset that Hugging Face's save_to_disk wrote")]
+            }
             _ => continue,
         };
         // An index without the files it lists is a text like others.
         let read = std::fs::File::open(&found.path).map_err(|e| Error::io("opening", &found.path, &e))?;
-        let Ok(index) = serde_json::from_reader::<_, Map<String, Value>>(BufReader::new(read)) else { continue };
-        if let Some((_, what)) = keys.iter().find(|(keys, _)| keys.iter().all(|key| index.contains_key(*key))) {
+        let Ok(index) = serde_json::from_reader::<_, Map<String, Value>>(BufReader::new(read)) else {
+            continue;
+        };
+        if let Some((_, what)) = keys.iter().find(|(keys, _)| keys.iter().all(|key| index.contains_key(*key)))
+        {
             let folder = found.path.parent().unwrap_or(Path::new("."));
             return Err(Error::format(format!(
                 "{}: {what}, which netcl does not read ({name} lists its files). {}",
@@ -91,7 +96,8 @@ pub(super) fn npy(head: &[u8], bytes: u64) -> Result<Array> {
         other => return fail(&format!("it holds elements of the type {other}")),
     };
     let shape = value("shape").and_then(|rest| rest.strip_prefix('(')?.split(')').next());
-    let sizes: Vec<&str> = shape.unwrap_or_default().split(',').map(str::trim).filter(|s| !s.is_empty()).collect();
+    let sizes: Vec<&str> =
+        shape.unwrap_or_default().split(',').map(str::trim).filter(|s| !s.is_empty()).collect();
     let [count] = sizes.as_slice() else {
         return fail(&format!("it has {} dimensions", sizes.len()));
     };
@@ -131,7 +137,9 @@ pub(super) fn megatron(index: &Path, bytes: u64) -> Result<(u64, u64)> {
         4 => 4,
         5 => 8,
         code => {
-            return fail(format!("elements of type {code}, expected ids: 1 (uint8), 3 (int16), 4 (int32), 5 (int64) or 8 (uint16)"));
+            return fail(format!(
+                "elements of type {code}, expected ids: 1 (uint8), 3 (int16), 4 (int32), 5 (int64) or 8 (uint16)"
+            ));
         }
     };
     let sequences = number(18);
@@ -235,7 +243,9 @@ mod tests {
         assert!(of(bytes(&large, 4)).contains("32-bit ids"));
         assert!(of(bytes(&large, 8)).contains("64-bit ids"));
         assert!(of(b"Just some plain English text, in a file of another name.".to_vec()).contains("text"));
-        for quiet in [vec![0; 100], bytes(&[3; 200], 2), bytes(&[1, 0, 2], 2), bytes(&(0..65).collect::<Vec<_>>(), 2)] {
+        for quiet in
+            [vec![0; 100], bytes(&[3; 200], 2), bytes(&[1, 0, 2], 2), bytes(&(0..65).collect::<Vec<_>>(), 2)]
+        {
             assert_eq!(of(quiet), "");
         }
     }

@@ -108,9 +108,7 @@ pub(super) fn records(text: &str, path: &Path) -> Option<Records> {
         ('{', _) => objects(text, lines_are_records(&ending)),
         ('[', "ipynb") => None,
         ('[', _) => array(text, lines_are_records(&ending)),
-        (_, ending) if lines_are_records(ending) => {
-            Some(Records { what: "JSON Lines".into(), known: true })
-        }
+        (_, ending) if lines_are_records(ending) => Some(Records { what: "JSON Lines".into(), known: true }),
         _ => None,
     }
 }
@@ -148,7 +146,8 @@ fn objects(text: &str, by_name: bool) -> Option<Records> {
     // One object: known by its own fields, or as a frame around an array of records.
     let framed = || first.values().find_map(|value| known_of(value.as_array()?.first()?.as_object()?));
     let in_words = |what| Records { what: format!("JSON: {what}"), known: true };
-    let own = known.filter(|_| ["messages", "conversations", "conversation"].iter().any(|k| first.contains_key(*k)));
+    let own = known
+        .filter(|_| ["messages", "conversations", "conversation"].iter().any(|k| first.contains_key(*k)));
     own.or_else(framed).map(in_words)
 }
 
@@ -248,8 +247,16 @@ mod tests {
                 "[\n  {\n    \"instruction\": \"a\", \"input\": \"\", \"output\": \"b\"\n  }, {\"inst".into(),
                 "a JSON array: Alpaca instructions",
             ),
-            ("s.json", "[{\"id\": 1, \"conversations\": [{\"from\": \"human\", \"value\": \"a\"}]}]".into(), "ShareGPT"),
-            ("squad.json", "{\"version\": 1, \"data\": [{\"question\": \"a\", \"answers\": []}]}".into(), "questions"),
+            (
+                "s.json",
+                "[{\"id\": 1, \"conversations\": [{\"from\": \"human\", \"value\": \"a\"}]}]".into(),
+                "ShareGPT",
+            ),
+            (
+                "squad.json",
+                "{\"version\": 1, \"data\": [{\"question\": \"a\", \"answers\": []}]}".into(),
+                "questions",
+            ),
             ("c.json", "[[{\"role\": \"user\", \"content\": \"a\"}]]".into(), "chats"),
             ("w.json", "[\"one\", \"two\"]".into(), "array of strings"),
             ("a.csv", "text,label\nfine,1\n".into(), "a table (CSV) with the columns text, label"),

@@ -76,7 +76,11 @@ impl LeftOut {
             tracing::warn!("{text}");
         }
         if !self.data.is_empty() {
-            tracing::warn!("{} left out that netcl does not read as text: {}", count(self.data.len()), self.formats());
+            tracing::warn!(
+                "{} left out that netcl does not read as text: {}",
+                count(self.data.len()),
+                self.formats()
+            );
         }
         if !self.records.is_empty() {
             let all = self.records.iter().map(|(path, what, _)| format!("{} ({what})", path.display()));

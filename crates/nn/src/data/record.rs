@@ -136,7 +136,8 @@ impl DataRecord {
         let name = |file: &Seen| file.path.strip_prefix(&root).unwrap_or(&file.path).to_string_lossy().into();
         let file = |file: &Seen| WrittenFile { name: name(file), bytes: file.bytes, sum: file.sum.clone() };
         let files = self.files.iter().map(file).collect();
-        let written = Written { format: FORMAT, sampled: self.sampled, files, val: self.val.filter(|n| *n > 0) };
+        let written =
+            Written { format: FORMAT, sampled: self.sampled, files, val: self.val.filter(|n| *n > 0) };
         serde_json::to_vec(&written).map_err(|e| Error::internal(format!("{DATA_FILE}: {e}")))
     }
 

@@ -17,15 +17,17 @@ const SILENT: [&str; 12] =
     ["txt", "text", "raw", "tokens", "tok", "md", "json", "jsonl", "csv", "tsv", "of", "data"];
 /// Endings of files that are data rather than program text.
 const DATA: [&str; 16] = [
-    "txt", "text", "raw", "tokens", "tok", "md", "rst", "html", "xml", "json", "jsonl", "ndjson", "csv", "tsv",
-    "utf8", "dat",
+    "txt", "text", "raw", "tokens", "tok", "md", "rst", "html", "xml", "json", "jsonl", "ndjson", "csv",
+    "tsv", "utf8", "dat",
 ];
 
 impl Role {
     fn of_word(word: &str) -> Option<Self> {
         Some(match word {
             "train" | "training" => Self::Train,
-            "val" | "valid" | "validation" | "dev" | "eval" | "evaluation" | "heldout" | "holdout" => Self::Val,
+            "val" | "valid" | "validation" | "dev" | "eval" | "evaluation" | "heldout" | "holdout" => {
+                Self::Val
+            }
             "test" | "testing" => Self::Test,
             _ => return None,
         })
@@ -76,7 +78,9 @@ pub(super) fn divide(files: Vec<Found>) -> Parts {
     }
     let valid: BTreeSet<Place> = groups
         .into_iter()
-        .filter(|(_, (roles, data))| *data && roles.contains(&Role::Train) && roles.iter().any(|r| *r != Role::Train))
+        .filter(|(_, (roles, data))| {
+            *data && roles.contains(&Role::Train) && roles.iter().any(|r| *r != Role::Train)
+        })
         .map(|(place, _)| place.clone())
         .collect();
     let mut parts = Parts::default();
@@ -89,7 +93,9 @@ pub(super) fn divide(files: Vec<Found>) -> Parts {
             Some((_, Role::Train)) => parts.train.push(file),
             Some((_, Role::Val)) => parts.val.push(file),
             Some((_, Role::Test)) => tests.push(file),
-            None if !file.named && valid.iter().any(|(at, ..)| !at.as_os_str().is_empty() && file.path.starts_with(at)) => {
+            None if !file.named
+                && valid.iter().any(|(at, ..)| !at.as_os_str().is_empty() && file.path.starts_with(at)) =>
+            {
                 parts.left_out.push(file.path);
             }
             None => parts.train.push(file),
@@ -115,7 +121,11 @@ fn lone(files: Vec<Found>) -> Parts {
     // Folders of programs have parts of these names, too.
     let programs = files.iter().any(|file| !is_data(&file.path) && !file.named);
     let (val, train): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| !programs && is_val(file));
-    if train.is_empty() { Parts { train: val, ..Parts::default() } } else { Parts { train, val, left_out: Vec::new() } }
+    if train.is_empty() {
+        Parts { train: val, ..Parts::default() }
+    } else {
+        Parts { train, val, left_out: Vec::new() }
+    }
 }
 
 /// Whether a file is data by its name, not a program.
@@ -167,7 +177,9 @@ mod tests {
     }
 
     fn shown(parts: &Parts) -> [String; 3] {
-        let names = |files: &[Found]| files.iter().map(|f| f.path.display().to_string()).collect::<Vec<_>>().join(" ");
+        let names = |files: &[Found]| {
+            files.iter().map(|f| f.path.display().to_string()).collect::<Vec<_>>().join(" ")
+        };
         let out: Vec<_> = parts.left_out.iter().map(|path| path.display().to_string()).collect();
         [names(&parts.train), names(&parts.val), out.join(" ")]
     }
@@ -180,22 +192,45 @@ mod tests {
             (&["test.txt", "train.txt", "validation.txt"], ["d/train.txt", "d/validation.txt", "d/test.txt"]),
             (&["dev.txt", "train.txt"], ["d/train.txt", "d/dev.txt", ""]),
             (&["test.txt", "train.txt"], ["d/train.txt", "d/test.txt", ""]),
-            (&["train/a.txt", "train/test.txt", "val/a.txt"], ["d/train/a.txt d/train/test.txt", "d/val/a.txt", ""]),
+            (
+                &["train/a.txt", "train/test.txt", "val/a.txt"],
+                ["d/train/a.txt d/train/test.txt", "d/val/a.txt", ""],
+            ),
             (&["a/train.txt", "a/val.txt", "b.txt"], ["d/a/train.txt d/b.txt", "d/a/val.txt", ""]),
-            (&["wiki.test.tokens", "wiki.train.tokens", "wiki.valid.tokens"], ["d/wiki.train.tokens", "d/wiki.valid.tokens", "d/wiki.test.tokens"]),
+            (
+                &["wiki.test.tokens", "wiki.train.tokens", "wiki.valid.tokens"],
+                ["d/wiki.train.tokens", "d/wiki.valid.tokens", "d/wiki.test.tokens"],
+            ),
             (&["S-train.txt", "S-valid.txt"], ["d/S-train.txt", "d/S-valid.txt", ""]),
-            (&["train-00000-of-00002.txt", "train-00001-of-00002.txt", "validation-00000-of-00001.txt"], ["d/train-00000-of-00002.txt d/train-00001-of-00002.txt", "d/validation-00000-of-00001.txt", ""]),
+            (
+                &["train-00000-of-00002.txt", "train-00001-of-00002.txt", "validation-00000-of-00001.txt"],
+                [
+                    "d/train-00000-of-00002.txt d/train-00001-of-00002.txt",
+                    "d/validation-00000-of-00001.txt",
+                    "",
+                ],
+            ),
             (&["train", "valid"], ["d/train", "d/valid", ""]),
             (&["book.txt", "val.txt"], ["d/book.txt", "d/val.txt", ""]),
             (&["val.txt"], ["d/val.txt", "", ""]),
             // Programs, and names in which the words mean something else.
             (&["eval.rs", "test.rs", "train.rs"], ["d/eval.rs d/test.rs d/train.rs", "", ""]),
-            (&["test/README.md", "test/a.py", "train/README.md", "train/a.py"], ["d/test/README.md d/test/a.py d/train/README.md d/train/a.py", "", ""]),
-            (&["how-to-train-your-dragon.txt", "the test of time.txt"], ["d/how-to-train-your-dragon.txt d/the test of time.txt", "", ""]),
+            (
+                &["test/README.md", "test/a.py", "train/README.md", "train/a.py"],
+                ["d/test/README.md d/test/a.py d/train/README.md d/train/a.py", "", ""],
+            ),
+            (
+                &["how-to-train-your-dragon.txt", "the test of time.txt"],
+                ["d/how-to-train-your-dragon.txt d/the test of time.txt", "", ""],
+            ),
             (&["a.txt", "training.md"], ["d/a.txt d/training.md", "", ""]),
             (&["main.rs", "val.txt"], ["d/main.rs d/val.txt", "", ""]),
         ] {
-            assert_eq!(shown(&divide(found("d", names))), [train, val, left_out].map(String::from), "{names:?}");
+            assert_eq!(
+                shown(&divide(found("d", names))),
+                [train, val, left_out].map(String::from),
+                "{names:?}"
+            );
         }
     }
 
@@ -203,7 +238,11 @@ mod tests {
     fn what_is_named_apart_belongs_together() {
         let both = [found("x/train", &["a.txt"]), found("y/val", &["a.txt"])].concat();
         assert_eq!(shown(&divide(both)), ["x/train/a.txt", "y/val/a.txt", ""].map(String::from));
-        let named = |path: &str| Found { path: path.into(), named: true, root: Path::new(path).parent().unwrap().into() };
+        let named = |path: &str| Found {
+            path: path.into(),
+            named: true,
+            root: Path::new(path).parent().unwrap().into(),
+        };
         let files = vec![named("a/my_train.txt"), named("b/my_val.txt"), named("c/more.txt")];
         let expected = ["a/my_train.txt c/more.txt", "b/my_val.txt", ""].map(String::from);
         assert_eq!(shown(&divide(files)), expected);

@@ -72,16 +72,14 @@ pub(super) fn open(path: &Path) -> Result<Tokens> {
     if let Some(what) = format::binary(&head, path) {
         return fail(format!("is {what}, expected a token shard: 16-bit ids, or llm.c's header and ids"));
     }
-    if bytes % 2 != 0 {
-        return fail(format!(
-            "{bytes} bytes are not a whole number of 16-bit ids; the shard is torn, or no shard"
-        ));
-    }
     match foreign::other_than_u16(&sampled(&file, bytes).map_err(io)?) {
         Some(what) => fail(format!(
             "{what}, but a shard without a header holds 16-bit ids. Write it again with 16-bit ids, \
              `numpy.fromfile(old, dtype).astype('uint16').tofile(new)`; larger ids take llm.c's header, or a .npy file: \
              `numpy.save('train.npy', ids.astype('uint32'))`"
+        )),
+        None if bytes % 2 != 0 => fail(format!(
+            "{bytes} bytes are not a whole number of 16-bit ids; the shard is torn, or no shard"
         )),
         None => ids(file, 0, 2, bytes / 2),
     }

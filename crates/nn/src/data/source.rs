@@ -58,7 +58,11 @@ impl Source {
         let All { files, special, again, .. } = files::find(specs)?;
         if !again.is_empty() {
             let all = again.iter().map(|(path, kept)| format!("{} is {}", path.display(), kept.display()));
-            tracing::info!("{} read once, though there under several paths: {}", count(again.len()), some(all));
+            tracing::info!(
+                "{} read once, though there under several paths: {}",
+                count(again.len()),
+                some(all)
+            );
         }
         foreign::no_collection(&files, how.as_text)?;
         let (shards, mut others): (Vec<_>, Vec<_>) =

@@ -51,13 +51,10 @@ fn text_in_another_encoding_is_counted_named_and_read_when_the_encoding_is() {
     let read = look_through(&all, Reading::default(), &mut |_| true, &mut left_out).unwrap();
     assert_eq!((read.len(), left_out.foreign.len(), left_out.binary.len()), (1, 2, 1));
     let words = left_out.foreign_in_words().unwrap();
-    for part in
-        ["2 files left out", "b.txt, ", "c.txt", "byte 0xcf at offset 0 is not UTF-8", "--encoding"]
-    {
+    for part in ["2 files left out", "b.txt, ", "c.txt", "byte 0xcf at offset 0 is not UTF-8", "--encoding"] {
         assert!(words.contains(part), "{words}");
     }
-    let named =
-        |name| Source::open_with(&[dir.path()], encoded(name), &mut |_| true);
+    let named = |name| Source::open_with(&[dir.path()], encoded(name), &mut |_| true);
     assert_eq!(texts(&named("cp1251").unwrap()), ["für", "Привет, мир", "Привет, мир"]);
     assert_eq!(texts(&named("latin1").unwrap())[1], "Ïðèâåò, ìèð");
     assert_eq!(texts(&named("utf-8").unwrap()), ["für"]);
@@ -81,10 +78,7 @@ fn utf16_is_read_by_its_mark_and_without_one_by_its_name() {
     let bare = dir.path().join("bare.txt");
     fs::write(&bare, utf16("plain words\n", false)).unwrap();
     let unmarked = message(&[&bare]);
-    assert!(
-        unmarked.contains("looks like UTF-16") && unmarked.contains("--encoding utf-16le"),
-        "{unmarked}"
-    );
+    assert!(unmarked.contains("looks like UTF-16") && unmarked.contains("--encoding utf-16le"), "{unmarked}");
     let named = Source::open_with(&[&bare], encoded("utf-16le"), &mut |_| true);
     assert_eq!(texts(&named.unwrap()), ["plain words\n"]);
     // A lone surrogate, and half a unit at the end.
@@ -137,9 +131,7 @@ fn shards_are_split_by_name() {
         ("prepare.py", b"text"),
         ("other.bin", &[7, 0]),
     ]);
-    let Source::Shards { train, val } = Source::open(&[dir.path()]).unwrap() else {
-        panic!("not shards")
-    };
+    let Source::Shards { train, val } = Source::open(&[dir.path()]).unwrap() else { panic!("not shards") };
     assert_eq!((train.to_vec().unwrap(), val.unwrap().to_vec().unwrap()), (vec![1, 2], vec![9]));
     let only_val = Source::open(&[dir.path().join("fineweb_val_000000.bin")]).unwrap();
     assert!(matches!(only_val, Source::Shards { train, val: None } if train.to_vec().unwrap() == [9]));
@@ -152,9 +144,7 @@ fn a_folder_of_text_may_hold_other_bin_files() {
     let dir = dir(&[("a.txt", b"text"), ("firmware.bin", &[1, 0])]);
     assert_eq!(texts(&Source::open(&[dir.path()]).unwrap()), ["text"]);
     fs::write(dir.path().join("a.txt"), b"\0").unwrap();
-    assert!(
-        matches!(Source::open(&[dir.path()]).unwrap(), Source::Shards { train, .. } if train.len() == 1)
-    );
+    assert!(matches!(Source::open(&[dir.path()]).unwrap(), Source::Shards { train, .. } if train.len() == 1));
 }
 
 fn names(files: &[TextFile]) -> Vec<String> {
@@ -204,7 +194,11 @@ fn records_are_refused_by_their_format_and_read_as_text_on_request() {
         }
     }
     // Others than those of training data: refused where they are named or are most of the text.
-    let dir = dir(&[("log.jsonl", b"{\"t\": 1}\n{\"t\": 2}\n"), ("grid.csv", b"x,y\n1,2\n"), ("a.txt", &[b'a'; 500])]);
+    let dir = dir(&[
+        ("log.jsonl", b"{\"t\": 1}\n{\"t\": 2}\n"),
+        ("grid.csv", b"x,y\n1,2\n"),
+        ("a.txt", &[b'a'; 500]),
+    ]);
     let message = message(&[dir.path().join("grid.csv")]);
     assert!(message.contains("columns x, y"), "{message}");
     fs::remove_file(dir.path().join("log.jsonl")).unwrap();
@@ -234,7 +228,8 @@ fn data_in_a_format_that_is_not_read_is_named() {
         fs::write(dir.path().join("book.txt"), "word ".repeat(2000)).unwrap();
         assert_eq!(Source::open(&[dir.path()]).unwrap().files().len(), 2);
     }
-    let index = br#"{"chunks": [{"filename": "chunk-0-0.bin"}], "config": {"data_format": ["no_header_tensor:16"]}}"#;
+    let index =
+        br#"{"chunks": [{"filename": "chunk-0-0.bin"}], "config": {"data_format": ["no_header_tensor:16"]}}"#;
     let litdata = dir(&[("index.json", index), ("chunk-0-0.bin", &[0; 400])]);
     let text = message(&[litdata.path()]);
     assert!(text.contains("a dataset of litdata, as litgpt writes it"), "{text}");
@@ -249,7 +244,8 @@ fn shards_of_other_widths_are_refused_or_read_by_their_header() {
     let bytes = |width: usize| -> Vec<u8> {
         ids.iter().flat_map(|id| u64::from(*id).to_le_bytes()[..width].to_vec()).collect()
     };
-    let dir = dir(&[("u16.bin", &bytes(2)), ("u32.bin", &bytes(4)), ("i64.bin", &bytes(8)), ("m.bin", &bytes(4))]);
+    let dir =
+        dir(&[("u16.bin", &bytes(2)), ("u32.bin", &bytes(4)), ("i64.bin", &bytes(8)), ("m.bin", &bytes(4))]);
     let read = |name: &str| match Source::open(&[dir.path().join(name)]) {
         Ok(Source::Shards { train, .. }) => Ok(train.to_vec().unwrap()),
         Ok(Source::Text { .. }) => panic!("{name} is text"),
@@ -279,7 +275,8 @@ fn shards_of_other_widths_are_refused_or_read_by_their_header() {
     array.extend(bytes(4));
     fs::write(dir.path().join("train.npy"), array).unwrap();
     assert_eq!(read("train.npy").unwrap(), ids);
-    fs::write(dir.path().join("text.bin"), "Just words, in a file that has another name than it should.").unwrap();
+    fs::write(dir.path().join("text.bin"), "Just words, in a file that has another name than it should.")
+        .unwrap();
     assert!(read("text.bin").unwrap_err().contains("the file holds text"));
     fs::write(dir.path().join("pytorch_model.bin"), b"PK\x03\x04 and more of it").unwrap();
     assert!(read("pytorch_model.bin").unwrap_err().contains("a file of PyTorch"));

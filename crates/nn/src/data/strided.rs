@@ -63,7 +63,9 @@ impl Strided {
             )));
         }
         if context < 2 {
-            return Err(Error::format("--context 1: a window of one token predicts nothing; it takes at least 2"));
+            return Err(Error::format(
+                "--context 1: a window of one token predicts nothing; it takes at least 2",
+            ));
         }
         if tokens.len() < 2 {
             return Err(Error::format("there is nothing to predict: the data has fewer than 2 tokens"));
@@ -95,7 +97,8 @@ impl Strided {
     pub fn windows(&self) -> usize {
         let behind = self.tokens.len() - self.context;
         // Windows side by side: a last one of one token predicts nothing.
-        let behind = if self.stride == self.context && behind % self.stride == 1 { behind - 1 } else { behind };
+        let behind =
+            if self.stride == self.context && behind % self.stride == 1 { behind - 1 } else { behind };
         1 + behind.div_ceil(self.stride)
     }
 
@@ -206,8 +209,14 @@ mod tests {
                 let all = strided(len, context, stride, batch);
                 let seen = seen(&all);
                 assert_eq!(seen, guide(len as usize, context, stride), "{len} {context} {stride}");
-                assert_eq!((seen.len(), all.batches().count()), (all.targets(), all.len()), "{len} {context} {stride}");
-                assert!(all.batches().all(|scored| scored.unwrap().counted.iter().all(|row| !row.is_empty())));
+                assert_eq!(
+                    (seen.len(), all.batches().count()),
+                    (all.targets(), all.len()),
+                    "{len} {context} {stride}"
+                );
+                assert!(
+                    all.batches().all(|scored| scored.unwrap().counted.iter().all(|row| !row.is_empty()))
+                );
             }
         }
     }

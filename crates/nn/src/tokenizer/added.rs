@@ -13,8 +13,8 @@ const AS_IT_IS: [&str; 4] =
 /// the text as it is, where the file's normalizer would put a `▁` before their names.
 pub(super) fn settle(json: &mut Value, config: &Value) -> bool {
     let class = config["tokenizer_class"].as_str();
-    let prepends = class.is_some_and(|class| !AS_IT_IS.contains(&class))
-        && has(&json["normalizer"], "Prepend");
+    let prepends =
+        class.is_some_and(|class| !AS_IT_IS.contains(&class)) && has(&json["normalizer"], "Prepend");
     let mut changed = false;
     let tokens = json.get_mut("added_tokens").and_then(Value::as_array_mut);
     for token in tokens.into_iter().flatten().filter(|token| token.is_object()) {

@@ -61,7 +61,10 @@ impl Companions {
             None => true,
             Some(tokenizer) => {
                 let text = |files: &[(String, Vec<u8>)]| {
-                    files.iter().find(|(name, _)| name == crate::tokenizer::FILE).map(|(_, text)| text.clone())
+                    files
+                        .iter()
+                        .find(|(name, _)| name == crate::tokenizer::FILE)
+                        .map(|(_, text)| text.clone())
                 };
                 text(&own) == text(&tokenizer.files()?)
             }

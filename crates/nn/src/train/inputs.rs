@@ -1,7 +1,9 @@
 //! Training data of a run as its configuration describes it: opens files, loads or trains the tokenizer, splits off the validation part.
 
 use crate::config::{TrainConfig, padded_vocab};
-use crate::data::{Corpus, DataRecord, Reading, Source, Splits, TextEncoding, TokenCache, Tokens, Watch, split};
+use crate::data::{
+    Corpus, DataRecord, Reading, Source, Splits, TextEncoding, TokenCache, Tokens, Watch, split,
+};
 use crate::tokenizer::Tokenizer;
 use netcl_tensor::{Error, Result};
 use std::path::Path;

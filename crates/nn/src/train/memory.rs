@@ -282,8 +282,7 @@ impl MemoryPlan {
 
     /// The options that reduce the memory most: those of what takes the most come first, those of the other where it does not fit either.
     fn advice(&self, available: u64) -> String {
-        const BATCH: &str =
-            "lower --batch or --context (--grad-accum makes up for smaller batches), or take --recompute block";
+        const BATCH: &str = "lower --batch or --context (--grad-accum makes up for smaller batches), or take --recompute block";
         let weights = sum(&[self.parameters, self.gradients, self.optimizer, self.exchange]);
         let rest = sum(&[self.activations / 100 * CERTAIN, self.inputs, self.host]);
         let of_size = match (self.ranks > 1, self.zero) {
@@ -299,7 +298,9 @@ impl MemoryPlan {
         };
         let both = weights > available && rest > available;
         let (first, second) = match () {
-            () if both && rest > weights => (BATCH, format!("; the weights alone do not fit either: {of_size}")),
+            () if both && rest > weights => {
+                (BATCH, format!("; the weights alone do not fit either: {of_size}"))
+            }
             () if both => (of_size, format!("; the activations alone do not fit either: {BATCH}")),
             () if weights > available || weights >= rest => (of_size, String::new()),
             () => (BATCH, String::new()),
@@ -395,11 +396,15 @@ mod tests {
         let capabilities = Capabilities::floor("any:0", DeviceKind::Gpu);
         let plan = MemoryPlan::of(&config, &config.decoder(50_304).unwrap(), &capabilities);
         let message = plan.fits(&capabilities, Some(1 << 34)).unwrap_err().to_string();
-        for part in ["Lower --batch", "--recompute block", "the weights alone do not fit either", "--layers"] {
+        for part in ["Lower --batch", "--recompute block", "the weights alone do not fit either", "--layers"]
+        {
             assert!(message.contains(part), "{part} is missing: {message}");
         }
         assert!(plan.least() > plan.activations / 100 * CERTAIN);
-        assert!(message.contains(&format!("activations {}", human(plan.activations / 100 * CERTAIN))), "{message}");
+        assert!(
+            message.contains(&format!("activations {}", human(plan.activations / 100 * CERTAIN))),
+            "{message}"
+        );
     }
 
     #[test]

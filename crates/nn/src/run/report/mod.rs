@@ -94,9 +94,11 @@ impl Report<'_> {
         let losses = line(|m| m.loss);
         let names = match self.balanced {
             false => ["training", "training, each step", "training, smoothed"],
-            true => {
-                ["training with balance loss", "training with balance loss, each step", "training with balance loss, smoothed"]
-            }
+            true => [
+                "training with balance loss",
+                "training with balance loss, each step",
+                "training with balance loss, smoothed",
+            ],
         };
         let mut lines = trend(losses, names);
         let evaluated = self.metrics.iter().filter_map(|m| Some((m.step as f64, m.val_loss?)));

@@ -255,6 +255,9 @@ fn the_page_fits_a_screen_of_420_pixels() {
 fn a_training_loss_with_the_balance_loss_is_named_so() {
     let metrics = [StepMetrics { step: 1, loss: 2.0, val_loss: Some(1.9), ..StepMetrics::default() }];
     let page = |balanced| Report { balanced, metrics: &metrics, ..Report::default() }.html();
-    assert!(page(true).contains("training with balance loss") && page(true).contains("validation without balance loss"));
+    assert!(
+        page(true).contains("training with balance loss")
+            && page(true).contains("validation without balance loss")
+    );
     assert!(!page(false).contains("balance loss"));
 }

@@ -87,9 +87,7 @@ impl Parts {
         let seed = from.is_none().then_some(config.seed);
         let model = model_of(device, config, (init, seed), shape, parallel.and_then(Parallel::pipe))?;
         let companions = match &folder {
-            Some(folder) if from.is_none() => {
-                Companions::of_start(folder, inputs.tokenizer.as_ref())?
-            }
+            Some(folder) if from.is_none() => Companions::of_start(folder, inputs.tokenizer.as_ref())?,
             Some(folder) => Companions::of_folder(folder)?,
             None => Companions::of_tokenizer(inputs.tokenizer.as_ref()),
         };

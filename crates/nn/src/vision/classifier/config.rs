@@ -104,7 +104,10 @@ impl ClassifierConfig {
         // A damaged file, or none: the copy, if that is of images.
         match Self::read(&dir.join(SETTINGS_COPY)) {
             Ok(Some(copy)) => {
-                tracing::warn!("{}: config.toml is damaged; the settings are those of {SETTINGS_COPY}", dir.display());
+                tracing::warn!(
+                    "{}: config.toml is damaged; the settings are those of {SETTINGS_COPY}",
+                    dir.display()
+                );
                 Ok(Some(copy))
             }
             _ => own,
