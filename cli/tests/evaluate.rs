@@ -215,7 +215,7 @@ fn a_run_without_its_links_or_with_damaged_settings_is_still_used() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// The old tokenizer's files and the ids of its tokens lay beside the new one.
+/// The old tokenizer's files and the ids of its tokens were stored with the new one.
 #[test]
 fn another_tokenizer_leaves_nothing_of_the_first_in_the_checkpoint() {
     let dir = folder("eval-tokenizer");
@@ -235,7 +235,7 @@ fn another_tokenizer_leaves_nothing_of_the_first_in_the_checkpoint() {
     let mut config: Value = serde_json::from_str(&config).unwrap();
     config["eos_token_id"] = 2.into();
     std::fs::write(model.join("config.json"), config.to_string()).unwrap();
-    // Of the same size, with other tokens.
+    // The same size, with other tokens.
     let own = std::fs::read_to_string(model.join("tokenizer.json")).unwrap();
     let other = dir.join("tokenizer.json");
     std::fs::write(&other, own.replacen("\"p\"", "\"q\"", 2)).unwrap();

@@ -168,7 +168,7 @@ fn training_on_a_simulated_device_takes_the_preset_that_fits_it() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Fine-tuning took the simulated device's preset for models of its own: a learning rate of 0.004 and a weight decay of 0.1.
+/// Fine-tuning took the simulated device's preset for new models: a learning rate of 0.004 and a weight decay of 0.1.
 #[test]
 fn fine_tuning_on_a_simulated_device_takes_the_recipe_of_fine_tuning() {
     let dir = folder("sim-finetune");

@@ -19,7 +19,7 @@ fn longs(command: &clap::Command, all: &mut BTreeSet<String>) {
     command.get_subcommands().for_each(|inner| longs(inner, all));
 }
 
-/// Flags with underscores (`--max_iters`, as nanoGPT writes them) become those with dashes. What is no flag, and what follows `--`, stays.
+/// Flags with underscores (`--max_iters`, as nanoGPT writes them) become those with dashes. Words that are not flags stay, and so do all after `--`.
 pub fn with_dashes(command: &clap::Command, args: &[OsString]) -> Vec<OsString> {
     let mut known = BTreeSet::new();
     longs(command, &mut known);

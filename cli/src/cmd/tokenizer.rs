@@ -77,7 +77,7 @@ impl Named {
     fn open(&self) -> Result<Tokenizer> {
         if self.tokenizer.is_dir() {
             let own = self.tokenizer.join(netcl::nn::tokenizer::FILE).exists();
-            // Of a run it lies in the checkpoint.
+            // A run has it in its checkpoint.
             let folder = if own { None } else { model_folder(&self.tokenizer).ok() };
             Tokenizer::from_dir(folder.as_deref().unwrap_or(&self.tokenizer))
         } else {

@@ -47,7 +47,7 @@ pub struct Args {
     /// Encoding of text that is not UTF-8 and has no byte order mark, such as latin1, cp1251, utf-16le or shift_jis.
     #[arg(long, value_name = "NAME")]
     encoding: Option<String>,
-    /// Train on files of records (JSON Lines, tables) as plain text, with their markup; without it they are refused.
+    /// Train on files of records (JSON Lines, tables) as plain text, with their markup; otherwise they are refused.
     #[arg(long)]
     as_text: bool,
     /// Named starting point: of language models, or of classifiers of images (mnist-cnn, mnist-lenet, cifar10-resnet18, images-resnet18), of
@@ -366,7 +366,7 @@ impl Args {
         }
     }
 
-    /// What the run does, on a simulated device or on a real one.
+    /// The settings of the run, on a simulated device or on a real one.
     fn config(&self, simulated: bool) -> Result<TrainConfig> {
         let kept = self.goes_on();
         let there = |dir: &Path| ["config.toml", SETTINGS_COPY].iter().any(|name| dir.join(name).exists());

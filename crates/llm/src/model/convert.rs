@@ -322,7 +322,7 @@ fn check_metadata(
     )))
 }
 
-/// What two configurations differ in, by the fields of `config.json`.
+/// The differences of two configurations, by the fields of `config.json`.
 fn differences(own: &DecoderConfig, read: &DecoderConfig) -> String {
     let facts = FileFacts { dtype: None, dropout: 0.0, tokens: Map::new() };
     let fields =

@@ -1,4 +1,4 @@
-//! Tokenizers of many kinds: as a folder, as a GGUF file made of it, and as the folder made of that file, beside the `tokenizers` library.
+//! Tokenizers of many kinds: as a folder, as a GGUF file made of it, and as the folder made of that file, compared with the `tokenizers` library.
 
 use super::tokens::{HUGGING_FACE, vocabulary};
 use crate::gguf::{Gguf, Meta, Plan};
@@ -247,7 +247,7 @@ fn write(folder: &Path, json: &Value) {
     std::fs::write(folder.join("tokenizer_config.json"), settings.to_string()).unwrap();
 }
 
-/// What `quantize` writes of a folder's tokenizer, as a file of its own.
+/// The keys that `quantize` writes for a folder's tokenizer, in a file without weights.
 fn file_of(folder: &Path, name: &str, path: &Path) -> Gguf {
     let mut plan = Plan::default();
     plan.set("general.architecture", Meta::Str("llama".into()));
@@ -305,7 +305,7 @@ fn a_gguf_file_tokenizes_as_the_folder_it_was_made_of_and_back() {
     }
 }
 
-/// What ggml's keys cannot say is told when the file is made; what they can say is not.
+/// The conversion warns of a tokenizer that ggml's keys cannot describe, and only of those.
 #[test]
 fn a_conversion_says_where_llama_cpp_will_tokenize_differently() {
     let dir = tempfile::tempdir().unwrap();
@@ -331,7 +331,7 @@ fn a_conversion_says_where_llama_cpp_will_tokenize_differently() {
             }
         }
     }
-    // The end of a text is a key of its own.
+    // The end of a text has its own key.
     let eos = sentence(|json| json["post_processor"] = ends(true, true));
     assert_eq!(lost("sentence eos", &eos), None);
 }
@@ -348,7 +348,7 @@ fn a_special_token_behind_text_is_one_token_where_the_class_says_so() {
         settings["added_tokens_decoder"] = more;
         std::fs::write(dir.path().join("tokenizer_config.json"), settings.to_string()).unwrap();
     };
-    // As the library does, and transformers with a class of no normalizer of its own.
+    // The library does so, and transformers with a class that takes the file's normalizer.
     assert!(ids().len() > 3 && !ids().contains(&2), "{:?}", ids());
     class("LlamaTokenizer", Value::Null);
     assert_eq!((ids().len(), ids().last()), (2, Some(&2)));

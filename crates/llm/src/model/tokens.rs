@@ -39,7 +39,7 @@ pub fn vocabulary(folder: &Path, vocab: usize) -> Result<Vec<(String, Meta)>> {
     if !path.exists() {
         return Ok(vec![("tokenizer.ggml.model".into(), Meta::Str("no_vocab".into()))]);
     }
-    // With what stands beside it about added tokens: a GGUF file has one place for both.
+    // tokenizer_config.json may change added tokens, and a GGUF file has one place for both files.
     let text = files::Tokenizer::text_of_dir(folder)?;
     let json: Value =
         serde_json::from_str(&text).map_err(|e| Error::format(format!("{}: {e}", path.display())))?;

@@ -126,7 +126,7 @@ pub(super) fn megatron(index: &Path, bytes: u64) -> Result<(u64, u64)> {
         bytes.map_or(0, u64::from_le_bytes)
     };
     if !head.starts_with(b"MMIDIDX\0\0") || head.len() < 34 {
-        return fail("not the index of a Megatron dataset, which begins with MMIDIDX; the .bin file beside it is read by its index alone".into());
+        return fail("not the index of a Megatron dataset, which begins with MMIDIDX; the .bin file of the same name is read by its index alone".into());
     }
     if number(9) != 1 {
         return fail(format!("an index of version {}, expected 1", number(9)));
@@ -147,7 +147,7 @@ pub(super) fn megatron(index: &Path, bytes: u64) -> Result<(u64, u64)> {
     let expected = lengths.checked_mul(width);
     if expected != Some(bytes) {
         return fail(format!(
-            "{sequences} texts with {lengths} ids of {width} bytes, but the .bin file beside it has {bytes} bytes; one of them is torn"
+            "{sequences} texts with {lengths} ids of {width} bytes, but the .bin file of the same name has {bytes} bytes; one of them is torn"
         ));
     }
     Ok((width, lengths))

@@ -15,7 +15,7 @@ pub(super) struct LeftOut {
     pub foreign: Vec<(PathBuf, String)>,
     pub binary: Vec<PathBuf>,
     pub empty: Vec<PathBuf>,
-    /// Files beside a training part that belong to no part.
+    /// Files next to a training part that belong to no part.
     pub beside: Vec<PathBuf>,
     /// Data in formats that are not read, with the format and the size.
     pub data: Vec<(PathBuf, &'static str, u64)>,

@@ -56,12 +56,12 @@ impl Role {
 /// A place where parts may lie next to each other: folder, what else their names say, and whether they are folders.
 type Place = (PathBuf, String, bool);
 
-/// What belongs to which part.
+/// The files of each part.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     pub train: Vec<Found>,
     pub val: Vec<Found>,
-    /// Files beside the parts that belong to none, and test parts where there is a validation part.
+    /// Files next to the parts that belong to none, and test parts where there is a validation part.
     pub left_out: Vec<PathBuf>,
 }
 
@@ -142,7 +142,7 @@ fn places(file: &Found) -> Vec<(Place, Role)> {
             all.push(((at, rest, folder), role));
         }
     };
-    // What was named belongs together wherever it lies.
+    // Named files belong together wherever they lie.
     if let Some(name) = name_of(&file.root) {
         add(PathBuf::new(), &name, true);
     }

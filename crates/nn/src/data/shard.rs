@@ -1,4 +1,4 @@
-//! Token shards: files of ids without header (nanoGPT), with llm.c's header, with Megatron's index beside them, or arrays of NumPy.
+//! Token shards: files of ids without header (nanoGPT), with llm.c's header, with Megatron's index, or arrays of NumPy.
 
 use super::{
     Tokens, foreign, format,
@@ -25,7 +25,7 @@ pub(super) fn is_named_so(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "bin" || extension == "npy")
 }
 
-/// The file beside a shard that describes it, as Megatron writes it.
+/// The file that describes a shard, as Megatron writes it.
 pub(super) fn index_of(path: &Path) -> Option<PathBuf> {
     let index = path.with_extension("idx");
     (path.extension().is_some_and(|e| e == "bin") && index.is_file()).then_some(index)

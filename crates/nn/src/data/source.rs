@@ -44,7 +44,7 @@ impl Source {
     /// build products are skipped. Files and folders named `train` and `val` (or as other programs call them) are training and validation part.
     ///
     /// # Errors
-    /// `Io` for unreadable files; `Format` for an explicitly named file that is empty or not text, for records that are no plain text, if data
+    /// `Io` for unreadable files; `Format` for an explicitly named file that is empty or not text, for records that are not plain text, if data
     /// of other formats makes up more than the text, or if no file is left.
     pub fn open(specs: &[impl AsRef<Path>]) -> Result<Self> {
         Self::open_with(specs, Reading::default(), &mut |_| true)
@@ -144,7 +144,7 @@ impl Source {
         }
         if !left_out.is_empty() {
             let all = left_out.iter().map(|path| path.display().to_string());
-            tracing::info!("{} beside the token shards left out: {}", count(left_out.len()), some(all));
+            tracing::info!("{} next to the token shards left out: {}", count(left_out.len()), some(all));
         }
         // Only validation shards were named: the user wants to train on them.
         if train.is_empty() {

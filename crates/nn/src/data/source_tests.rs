@@ -207,7 +207,7 @@ fn records_are_refused_by_their_format_and_read_as_text_on_request() {
     assert!(Source::open(&[dir.path()]).is_err());
 }
 
-/// What lay beside it, a readme or an index, was trained on alone.
+/// The readme or the index in the same folder was trained on alone.
 #[test]
 fn data_in_a_format_that_is_not_read_is_named() {
     let parquet = [b"PAR1".to_vec(), vec![0; 4000]].concat();
@@ -224,7 +224,7 @@ fn data_in_a_format_that_is_not_read_is_named() {
             let message = message(&[&spec]);
             assert!(message.contains(part) && message.contains(name), "{message}");
         }
-        // Beside much text it is only told.
+        // Next to much text there is only a warning.
         fs::write(dir.path().join("book.txt"), "word ".repeat(2000)).unwrap();
         assert_eq!(Source::open(&[dir.path()]).unwrap().files().len(), 2);
     }

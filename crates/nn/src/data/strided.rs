@@ -36,7 +36,7 @@ impl From<Batch> for Scored {
 /// The windows of a text: every token except the first is scored once, in the first window that contains it.
 ///
 /// Windows begin every `stride` tokens and span `context` of them, inputs and targets together. The first window predicts all of its tokens but
-/// the first; each later one predicts the tokens behind the window before it, at most the last `stride`. Those have at least
+/// the first; each later one predicts the tokens after the window before it, at most the last `stride`. Those have at least
 /// `context - stride` tokens of context. The last window ends with the text. These are the windows of the perplexity guide of Hugging Face
 /// `transformers` (fixed-length models). Windows side by side (`stride` = `context`) predict nothing for their first tokens.
 #[derive(Clone, Debug)]
@@ -119,7 +119,7 @@ impl Strided {
     }
 
     fn of(&self, windows: Range<usize>) -> Result<Scored> {
-        // What the last token of a window predicts is outside of it.
+        // The token after a window is outside of it.
         let (context, rows) = (self.context - 1, windows.len());
         let (mut x, mut y) = (Vec::with_capacity(rows * context), Vec::with_capacity(rows * context));
         let mut counted = Vec::with_capacity(rows);

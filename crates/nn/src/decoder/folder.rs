@@ -108,7 +108,7 @@ fn newest_checkpoint(dir: &Path) -> Option<PathBuf> {
 /// The first tensor of the model in `dir` that holds a NaN or an infinity, in words: for the message about results that are not numbers.
 pub fn broken_weights(dir: &Path) -> Option<String> {
     let files = model_folder(dir).and_then(|path| WeightFiles::open(&path));
-    // What cannot be read was not what a model was made of.
+    // Weights that cannot be read were not those of a model.
     files.and_then(|files| files.not_finite()).ok().flatten()
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What a file says about how an added token is found in a text.
+/// Fields that say how an added token is found in a text.
 const FLAGS: [&str; 5] = ["single_word", "lstrip", "rstrip", "normalized", "special"];
 /// Classes that take `tokenizer.json` as it is.
 const AS_IT_IS: [&str; 4] =

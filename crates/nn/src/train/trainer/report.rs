@@ -36,7 +36,7 @@ impl Trainer {
         }
     }
 
-    /// What these FLOP/s are of the device's peak. `None` if that was measured too low, which it is on a busy machine.
+    /// The share of the device's peak. `None` if the peak was measured too low, as happens on a busy machine.
     fn peak_share(&mut self, flops: f64) -> Option<f64> {
         let share = (self.peak_flops > 0.0).then(|| flops / self.peak_flops)?;
         if share > 1.0 && self.step > SETTLED && self.spared.insert("a share of the peak") {
