@@ -77,7 +77,7 @@ pub(super) fn binary(head: &[u8], path: &Path) -> Option<&'static str> {
     // `BZh` and `ORC` are words too: what follows tells text from data.
     let certain = |magic: &[u8]| match magic {
         b"BZh" => head.get(4..10) == Some(b"1AY&SY"),
-        b"ORC" => head.iter().any(|byte| *byte == 0),
+        b"ORC" => head.contains(&0),
         _ => true,
     };
     if let Some((_, what)) = MAGIC.iter().find(|(magic, _)| head.starts_with(magic) && certain(magic)) {

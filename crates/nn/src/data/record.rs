@@ -159,17 +159,8 @@ impl DataRecord {
         let before = Written::read(written)?;
         let same = |a: &WrittenFile, b: &Seen| (a.bytes, &a.sum) == (b.bytes, &b.sum);
         let comparable = before.sampled == self.sampled;
-        let part = |val: Option<usize>| val.unwrap_or(0);
-        if comparable && (part(before.val) == 0) != (part(self.val) == 0) {
-            let (then, now) = if part(self.val) == 0 {
-                ("files of its own", "the end of the text")
-            } else {
-                ("the end of the text", "files of its own")
-            };
-            return Err(Error::format(format!(
-                "the validation part is {now} by the names of the data, and was {then} when the run began: the run would be validated on text \
-                 that it has learnt from. Start another run with --out"
-            )));
+        if comparable {
+            same_split(before.val.unwrap_or(0) > 0, self.val.unwrap_or(0) > 0)?;
         }
         if comparable
             && before.files.len() == self.files.len()
@@ -225,6 +216,23 @@ impl DataRecord {
             .collect();
         Ok(Some(if said.is_empty() { "its files are in another order".into() } else { said.join("; ") }))
     }
+}
+
+/// Whether validation is by files of its own, when the run began and now.
+///
+/// # Errors
+/// `Format` where that has changed: the run would be validated on text that it has learned from.
+fn same_split(then: bool, now: bool) -> Result<()> {
+    if then == now {
+        return Ok(());
+    }
+    let word = |own: bool| if own { "files of its own" } else { "the end of the text" };
+    Err(Error::format(format!(
+        "the validation part is {} by the names of the data, and was {} when the run began: the run would be validated on text that it has \
+         learned from. Start another run with --out",
+        word(now),
+        word(then)
+    )))
 }
 
 /// The first entries of a list, for messages.
