@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::named::{named, named_by};
 use crate::out;
 use clap::Args as ClapArgs;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::{Loading, Options};
 use netcl::nn::config::{DTYPES, storage_type};
@@ -43,7 +43,7 @@ pub struct ModelArgs {
     pub lora: LoraArgs,
     /// Device, as for `train`; or several between commas, such as nvidia:0,pocl:0, among which the layers of a model are divided that one alone does
     /// not hold: each in turn gets as many as it has memory for
-    #[arg(long, visible_alias = "gpu_id", default_value = "auto")]
+    #[arg(long, visible_alias = "gpu-id", default_value = "auto")]
     pub device: String,
     #[command(flatten)]
     pub division: DivisionArgs,
@@ -144,11 +144,7 @@ impl Bar<'_> {
         if self.context.live() {
             let bar = self.bar.get_or_insert_with(|| {
                 let bar = ProgressBar::with_draw_target(Some(p.total), ProgressDrawTarget::stderr_with_hz(8));
-                if let Ok(style) =
-                    ProgressStyle::with_template("loading {bar:24} {percent}%  {msg}  ETA {eta}")
-                {
-                    bar.set_style(style.progress_chars("━╸ "));
-                }
+                bar.set_style(out::style("loading {bar:24} {percent}%  {wide_msg}  ETA {eta}"));
                 bar
             });
             bar.set_position(p.done);

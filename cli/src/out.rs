@@ -41,9 +41,28 @@ pub fn progress(live: bool, steps: u64, doing: &'static str) -> indicatif::Progr
         return indicatif::ProgressBar::hidden();
     }
     let bar = indicatif::ProgressBar::new(steps).with_prefix(doing);
-    let style = indicatif::ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {msg}");
-    bar.set_style(style.unwrap_or_else(|_| indicatif::ProgressStyle::default_bar()));
+    bar.set_style(style("{prefix} {bar:24} {pos}/{len} {wide_msg}"));
     bar
+}
+
+/// Columns that a line with a bar takes at least.
+const WIDE: u16 = 72;
+
+/// The style of a line on this terminal: `wide`, or without a bar where that would not fit. A message is cut at the end of the line, because a
+/// line that is longer than the terminal is wide scrolls at every change.
+pub fn style(wide: &str) -> indicatif::ProgressStyle {
+    let (_, columns) = console::Term::stderr().size();
+    let style = indicatif::ProgressStyle::with_template(template(columns, wide));
+    style.unwrap_or_else(|_| indicatif::ProgressStyle::default_bar()).progress_chars("━╸ ")
+}
+
+fn template(columns: u16, wide: &str) -> &str {
+    match columns {
+        WIDE.. => wide,
+        // Room for the position, if that is in the line at all.
+        30.. if wide.contains("{pos}") => "{pos}/{len} {wide_msg}",
+        _ => "{wide_msg}",
+    }
 }
 
 /// A piece of result, shown at once.
@@ -118,4 +137,20 @@ pub fn report_panics() {
         note(&format!("netcl has a defect and cannot go on: {info}"));
         note("please report this line with the command you ran and the output of `netcl doctor`");
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of 20 columns a bar alone takes 24.
+    #[test]
+    fn a_narrow_terminal_gets_a_line_that_fits() {
+        let wide = "{bar:24} step {pos}/{len}  {wide_msg}";
+        assert_eq!(template(80, wide), wide);
+        assert_eq!(template(40, wide), "{pos}/{len} {wide_msg}");
+        for columns in [0, 1, 20, 29] {
+            assert_eq!(template(columns, wide), "{wide_msg}", "{columns}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::out;
 use crate::profile::summary;
 use crate::shell;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use netcl::device::{counted, human};
 use netcl::kernel::ceiling::Ceilings;
 use netcl::nn::evaluate::Score;
@@ -253,10 +253,7 @@ impl Observer for Progress<'_> {
         ));
         if self.context.live() {
             let bar = ProgressBar::with_draw_target(Some(info.steps), ProgressDrawTarget::stderr_with_hz(8));
-            let template = "{bar:24} step {pos}/{len}  {msg}";
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style.progress_chars("━╸ "));
-            }
+            bar.set_style(out::style("{bar:24} step {pos}/{len}  {wide_msg}"));
             bar.set_position(info.from_step);
             self.bar = Some(bar);
         }

@@ -2,7 +2,7 @@
 
 use crate::context::{Context, Reading};
 use crate::out;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use netcl::device::human;
 use netcl::nn::data::{Progress, Stage};
 use std::time::{Duration, Instant};
@@ -60,9 +60,7 @@ impl<'a> ReadingBar<'a> {
     fn bar(&mut self, total: u64) -> &ProgressBar {
         self.bar.get_or_insert_with(|| {
             let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(8));
-            if let Ok(style) = ProgressStyle::with_template("{bar:24} {msg}  ETA {eta}") {
-                bar.set_style(style.progress_chars("━╸ "));
-            }
+            bar.set_style(out::style("{bar:24} {wide_msg}  ETA {eta}"));
             bar
         })
     }

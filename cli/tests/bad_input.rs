@@ -173,3 +173,38 @@ fn a_checkpoint_of_another_shape_or_type() {
     refused(&["generate", "-m", "/nowhere", "-p", "x"].map(String::from), 1, &["/nowhere holds no model"]);
     std::fs::remove_dir_all(dir).unwrap();
 }
+
+/// Conversations were trained on with their braces and keys.
+#[test]
+fn records_are_refused_by_their_format_unless_they_are_wanted_as_text() {
+    let dir = folder("records");
+    let (data, run) = (dir.join("chat.jsonl"), dir.join("run"));
+    let line = "{\"messages\": [{\"role\": \"user\", \"content\": \"hello\"}]}\n";
+    std::fs::write(&data, line.repeat(40)).unwrap();
+    let args = tiny_run(&data, &run, 6);
+    refused(&args, 1, &["chat.jsonl", "chat messages", "--as-text"]);
+    let output = netcl().args(with(&args, "--as_text --max_iters 5")).output().unwrap();
+    assert!(output.status.success(), "{}", texts(&output).1);
+    assert!(std::fs::read_to_string(run.join("config.toml")).unwrap().contains("as_text = true"));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// It was an unknown flag `-1`.
+#[test]
+fn a_negative_rate_is_refused_with_its_range() {
+    let dir = folder("negative");
+    let data = dir.join("text.txt");
+    write_text(&data);
+    for (flag, part) in [
+        ("--lr -1", "--lr -1 must be above 0"),
+        ("--weight_decay -0.5", "--weight-decay -0.5 must be at least 0"),
+    ] {
+        refused(&with(&tiny_run(&data, &dir.join("run"), 6), flag), 1, &[part]);
+    }
+    refused(
+        &with(&tiny_run(&data, &dir.join("run"), 6), "--batch -3"),
+        2,
+        &["--batch", "a whole number of at least 0"],
+    );
+    std::fs::remove_dir_all(dir).unwrap();
+}

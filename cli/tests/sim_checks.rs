@@ -168,6 +168,35 @@ fn training_on_a_simulated_device_takes_the_preset_that_fits_it() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// Fine-tuning took the simulated device's preset for new models: a learning rate of 0.004 and a weight decay of 0.1.
+#[test]
+fn fine_tuning_on_a_simulated_device_takes_the_recipe_of_fine_tuning() {
+    let dir = folder("sim-finetune");
+    let (text, model, tuned) = (dir.join("text.txt"), dir.join("model"), dir.join("tuned"));
+    write_text(&text);
+    let pace = "--device sim --context 8 --batch 2 --steps 2 --eval-every 0 --sample-every 0";
+    let run = |flags: &str, more: [(&str, &std::path::Path); 2]| {
+        let mut command = netcl();
+        command.arg("train").args(format!("{pace} {flags}").split_whitespace());
+        for (flag, path) in more {
+            command.arg(flag).arg(path);
+        }
+        let (out, err) = texts(&command.arg("--data").arg(&text).output().unwrap());
+        assert!(!err.contains("error"), "{out}{err}");
+        (out, err)
+    };
+    run("--layers 1 --width 16 --heads 2", [("--out", &model), ("--out", &model)]);
+    let (_, err) = run("--dropout 0", [("--init", &model), ("--out", &tuned)]);
+    assert!(err.contains("fine-tuning takes long on it") && !err.contains("demo-tiny"), "{err}");
+    let config = std::fs::read_to_string(tuned.join("config.toml")).unwrap();
+    for part in ["preset = \"finetune\"", "weight_decay = 0.0", "betas = [0.9, 0.999]"] {
+        assert!(config.contains(part), "{part} is missing: {config}");
+    }
+    let rate = config.lines().find_map(|line| line.strip_prefix("lr = ")?.parse::<f64>().ok());
+    assert_eq!(rate, Some(2e-5), "{config}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 /// A kernel that no device of this profile could launch.
 #[test]
 fn too_much_local_memory_is_refused_by_profile() {

@@ -16,9 +16,6 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, TryLockError};
 
-/// What fits a simulated device, where no preset was named.
-const FOR_SIMULATED: &str = "demo-tiny";
-
 /// Steps done, whether that is all, best validation loss with its step, tokens a second.
 type State = (u64, bool, Option<(f64, u64)>, f64);
 
@@ -46,10 +43,8 @@ fn as_json<T: serde::Serialize>(value: &T) -> Result<String> {
 fn resolved(given: &Overlay, file: Option<&Path>) -> Result<(TrainConfig, Device)> {
     let mut config = TrainConfig::resolve(file, given)?;
     let device = by_name(Some(&config.device))?;
-    let simulated = device.capabilities().simulated && given.preset.is_none() && given.init.is_none();
-    if simulated && file.is_none() {
-        let given = Overlay { preset: Some(FOR_SIMULATED.into()), ..given.clone() };
-        config = TrainConfig::resolve(None, &given)?;
+    if device.capabilities().simulated {
+        config = TrainConfig::resolve_on(file, given, true)?;
     }
     if config.data.is_empty() {
         return Err(Error::format("a run without data: say files, folders or patterns by `data`"));

@@ -1,7 +1,7 @@
 //! Defaults in the help of `netcl train`. They are those of a preset, so clap cannot know them: they are put into the help's text.
 
 use clap::Command;
-use netcl::nn::config::{PRESETS, TrainConfig};
+use netcl::nn::config::{PRESETS, TrainConfig, usual_preset};
 use std::ffi::OsString;
 
 /// The preset whose defaults are shown: the one that is named on the command line, else the one taken where none is.
@@ -12,7 +12,9 @@ pub fn preset(args: &[OsString]) -> &'static str {
         "--preset" => after(i),
         word => word.strip_prefix("--preset="),
     });
-    named.next_back().and_then(|name| PRESETS.into_iter().find(|known| *known == name)).unwrap_or(PRESETS[0])
+    let usual =
+        usual_preset(words.iter().any(|word| *word == "--init" || word.starts_with("--init=")), false);
+    named.next_back().and_then(|name| PRESETS.into_iter().find(|known| *known == name)).unwrap_or(usual)
 }
 
 /// `command`, which is that of `train`, with the defaults of a preset in the help of its flags.
@@ -23,7 +25,7 @@ pub fn show(command: Command, preset: &str) -> Command {
         let id = arg.get_id().as_str().to_owned();
         let value = match (id.as_str(), table.get(&id)) {
             ("data", _) => return arg,
-            ("preset", _) => PRESETS[0].to_owned(),
+            ("preset", _) => usual_preset(preset == usual_preset(true, false), false).to_owned(),
             ("vocab", None) => "the tokenizer's, from 1024 on rounded up to a multiple of 64".to_owned(),
             (_, Some(value)) => text(value),
             (_, None) => return arg,
@@ -32,8 +34,8 @@ pub fn show(command: Command, preset: &str) -> Command {
         arg.help(format!("{help} [default: {value}]"))
     });
     command.after_help(format!(
-        "Defaults are those of the preset {preset}; `netcl train --preset NAME --help` shows those of another one. On a simulated device the \
-         preset demo-tiny is taken where none is named."
+        "Defaults are those of the preset {preset}; `netcl train --preset NAME --help` shows those of another one. Where none is named, training \
+         from --init takes the preset finetune, and a simulated device takes demo-tiny."
     ))
 }
 
@@ -59,6 +61,8 @@ mod tests {
             ("netcl train --preset char --preset char-cpu", "char-cpu"),
             ("netcl train --preset nothing", "demo"),
             ("netcl train --preset", "demo"),
+            ("netcl train --init model --help", "finetune"),
+            ("netcl train --init=model --preset char --help", "char"),
         ] {
             let args: Vec<OsString> = line.split(' ').map(Into::into).collect();
             assert_eq!(preset(&args), name, "{line}");

@@ -11,8 +11,10 @@ use netcl::device::counted;
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::Options;
 use netcl::nn::config::{DTYPES, MatmulPrecision, Overlay, TrainConfig, storage_type};
-use netcl::nn::data::{DATA_FILE, Eval, Scored, Source, Strided, TextEncoding, TokenCache, Tokens, Watch};
-use netcl::nn::decoder::{Decoder, DecoderConfig, model_folder};
+use netcl::nn::data::{
+    DATA_FILE, Eval, Reading, Scored, Source, Strided, TextEncoding, TokenCache, Tokens, Watch,
+};
+use netcl::nn::decoder::{Decoder, DecoderConfig, broken_weights, model_folder};
 use netcl::nn::evaluate::{Score, evaluate};
 use netcl::nn::model::Model;
 use netcl::nn::tokenizer::Tokenizer;
@@ -31,7 +33,7 @@ const PLAIN_EVERY: Duration = Duration::from_secs(10);
 /// The text is read in windows of `--context` tokens that begin every `--stride` tokens; each token counts once, in the first window
 /// that has it. A smaller stride gives each token more text before it, a better score, and takes longer: with half the context,
 /// the default, every token behind the first window has half a context or more before it; with `--stride` as large as `--context`
-/// windows stand side by side. Without `--data` a run is measured as it was while it trained: the same windows of its validation part.
+/// windows stand side by side, and the first token of each is not predicted. Without `--data` a run is measured as training measured it: the same windows of its validation part.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Run folder, checkpoint, or a folder in the Hugging Face layout: GPT-2, Llama, Mistral, Qwen, Gemma, Phi 3, OLMo 2 and others
@@ -43,6 +45,9 @@ pub struct Args {
     /// Encoding of text that is not UTF-8 and has no byte order mark, such as latin1 or cp1251
     #[arg(long, value_name = "NAME", requires = "data")]
     encoding: Option<String>,
+    /// Take files of records (JSON Lines, tables) as plain text, with their markup
+    #[arg(long, requires = "data")]
+    as_text: bool,
     /// Tokens of a window; without it the model's context, and 2048 of a longer one
     #[arg(long, value_name = "N")]
     context: Option<usize>,
@@ -56,7 +61,7 @@ pub struct Args {
     #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
     dtype: Option<DType>,
     /// Device, as for `train`, or several among which layers are divided, as for `generate`
-    #[arg(long, visible_alias = "gpu_id", default_value = "auto")]
+    #[arg(long, visible_alias = "gpu-id", default_value = "auto")]
     device: String,
     #[command(flatten)]
     division: DivisionArgs,
@@ -145,6 +150,9 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let mut shown = Shown::new(context, windows.batches_in_all());
     let mut score = evaluate(&model, windows.batches(), lengths.as_ref(), &mut |score| shown.show(score))?;
     shown.end();
+    if !score.loss().is_finite() {
+        return Err(not_a_number(&dir, &model, score.loss()));
+    }
     score.bytes = score.bytes.map(|bytes| bytes.saturating_sub(text.added));
     let seconds = began.elapsed().as_secs_f64();
     if args.json {
@@ -152,6 +160,18 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     } else {
         show(&model, &dir, &text, &windows, &score, seconds)
     }
+}
+
+/// The error for a loss that is not a number.
+fn not_a_number(dir: &Path, model: &Decoder, loss: f64) -> Error {
+    let reason = broken_weights(dir).map_or_else(
+        || {
+            let dtype = model.params().dtype();
+            format!("the weights are finite, so values exceeded the range of {dtype}; --dtype f32 has the widest one")
+        },
+        |tensor| format!("{tensor}; the file is damaged, or the training that wrote it diverged"),
+    );
+    Error::format(format!("{}: the loss is {loss}: {reason}", dir.display()))
 }
 
 /// A model with its layers on several devices, for windows of so many tokens.
@@ -187,7 +207,7 @@ fn trained(args: &Args) -> Result<Option<TrainConfig>> {
             args.model.display()
         )));
     }
-    TrainConfig::resolve(Some(&path), &Overlay::default()).map(Some).map_err(|e| e.context(path.display()))
+    TrainConfig::of_run(&args.model, &Overlay::default()).map(Some)
 }
 
 /// Windows over all of a text.
@@ -206,8 +226,11 @@ fn text(
     watch: &mut Watch<'_>,
 ) -> Result<(Text, Option<Windows>)> {
     let encoding = args.encoding.as_deref().map(TextEncoding::of).transpose()?;
-    let source = Source::open_with(&args.data, encoding, watch)?;
-    let files = source.files().len();
+    let source = Source::open_with(&args.data, Reading { encoding, as_text: args.as_text }, watch)?;
+    let files = match source.parts() {
+        (train, []) => train.len(),
+        (_, val) => val.len(),
+    };
     if files > 0 && tokenizer.is_none() {
         return Err(Error::format(format!(
             "{} has no tokenizer.json: text cannot be turned into tokens; token shards can be given",
@@ -217,6 +240,7 @@ fn text(
     let cache = TokenCache::of(&context.settings);
     let corpus = source.into_corpus_with(tokenizer, cache.as_ref(), watch)?;
     let what = match &corpus.val {
+        Some(_) if files > 0 => format!("{} of the validation part", counted(files, "file")),
         Some(_) => "the validation shards".to_owned(),
         None if files > 0 => counted(files, "file"),
         None => "token shards".to_owned(),

@@ -21,6 +21,7 @@ mod plan_devices;
 mod quantize;
 mod serve;
 mod sim;
+mod spelling;
 mod tokenizer;
 mod train;
 mod train_among;
@@ -121,12 +122,14 @@ impl Command {
 
 /// The command line, with the defaults that `args` lead to in its help.
 fn command(args: &[OsString]) -> clap::Command {
-    Cli::command().mut_subcommand("train", |train| defaults::show(train, defaults::preset(args)))
+    let command = spelling::with_negative_numbers(Cli::command());
+    command.mut_subcommand("train", |train| defaults::show(train, defaults::preset(args)))
 }
 
 /// What `args` ask for; says what is wrong with them and ends with exit code 2 where that is nothing.
 fn parse(args: &[OsString]) -> Cli {
     let mut known = command(args);
+    let args = spelling::with_dashes(&known, args);
     let mistaken = |known: &mut clap::Command, cli: &Cli| {
         let (name, message) = match &cli.command {
             Command::Train(train) => ("train", train.mistake()?),
@@ -134,7 +137,8 @@ fn parse(args: &[OsString]) -> Cli {
         };
         Some(known.find_subcommand_mut(name)?.error(Usage::WrongNumberOfValues, message))
     };
-    let matches = known.try_get_matches_from_mut(args).unwrap_or_else(|e| e.exit());
+    let matches =
+        known.try_get_matches_from_mut(args).unwrap_or_else(|e| spelling::mended(e, &mut known).exit());
     match Cli::from_arg_matches(&matches) {
         Ok(cli) => match mistaken(&mut known, &cli) {
             Some(error) => error.exit(),

@@ -67,6 +67,13 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     bar.finish_and_clear();
     let (tokens, seconds) = (done * window, began.elapsed().as_secs_f64());
     let nll = sum / tokens.max(1) as f64;
+    if !nll.is_finite() {
+        return Err(Error::format(format!(
+            "{}: the loss is {nll}: its weights are damaged, or values exceeded the range of {}; --dtype f32 has the widest one",
+            model.path().display(),
+            model.dtype()
+        )));
+    }
     if args.json {
         return out::json(&serde_json::json!({
             "model": model.path(), "nll": nll, "perplexity": nll.exp(), "tokens": tokens, "windows": done, "window": window,

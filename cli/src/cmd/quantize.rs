@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::loading::LoraArgs;
 use crate::out;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use netcl::device::{check_writable, human};
 use netcl::llm::model::adapter::open_all;
 use netcl::llm::model::{Importance, Mix, Options, Progress, Source, Target, convert, planned};
@@ -189,9 +189,7 @@ impl Bar<'_> {
             let bar = self.bar.get_or_insert_with(|| {
                 let bar =
                     ProgressBar::with_draw_target(Some(p.elements[1]), ProgressDrawTarget::stderr_with_hz(8));
-                if let Ok(style) = ProgressStyle::with_template("{bar:24} {msg}  ETA {eta}") {
-                    bar.set_style(style.progress_chars("━╸ "));
-                }
+                bar.set_style(out::style("{bar:24} {wide_msg}  ETA {eta}"));
                 bar
             });
             bar.set_position(p.elements[0]);

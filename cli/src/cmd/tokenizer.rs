@@ -4,7 +4,8 @@ use crate::context::Context;
 use crate::out;
 use crate::reading::ReadingBar;
 use netcl::device::check_writable;
-use netcl::nn::data::{Source, TextEncoding};
+use netcl::nn::data::{Reading, Source, TextEncoding};
+use netcl::nn::decoder::model_folder;
 use netcl::nn::tokenizer::Tokenizer;
 use netcl::prelude::*;
 use std::io::Read;
@@ -27,6 +28,9 @@ enum Action {
         /// Encoding of text that is not UTF-8 and has no byte order mark, such as latin1 or cp1251
         #[arg(long, value_name = "NAME")]
         encoding: Option<String>,
+        /// Take files of records (JSON Lines, tables) as plain text, with their markup
+        #[arg(long)]
+        as_text: bool,
         /// `char` for one token a character, `bpe` for byte-level pairs
         #[arg(long, value_enum, default_value_t = Kind::Bpe)]
         kind: Kind,
@@ -64,7 +68,7 @@ enum Kind {
 
 #[derive(clap::Args)]
 struct Named {
-    /// A tokenizer.json, or a folder with one (a model, a checkpoint)
+    /// A tokenizer.json, or a folder with one (a model, a checkpoint, a run)
     #[arg(long, short = 'm', value_name = "FILE|DIR")]
     tokenizer: PathBuf,
 }
@@ -72,7 +76,10 @@ struct Named {
 impl Named {
     fn open(&self) -> Result<Tokenizer> {
         if self.tokenizer.is_dir() {
-            Tokenizer::from_dir(&self.tokenizer)
+            let own = self.tokenizer.join(netcl::nn::tokenizer::FILE).exists();
+            // A run has it in its checkpoint.
+            let folder = if own { None } else { model_folder(&self.tokenizer).ok() };
+            Tokenizer::from_dir(folder.as_deref().unwrap_or(&self.tokenizer))
         } else {
             Tokenizer::from_file(&self.tokenizer)
         }
@@ -81,8 +88,9 @@ impl Named {
 
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     match &args.action {
-        Action::Train { data, encoding, kind, vocab, out } => {
-            train(data, encoding.as_deref(), *kind, *vocab, out, context)
+        Action::Train { data, encoding, as_text, kind, vocab, out } => {
+            let encoding = encoding.as_deref().map(TextEncoding::of).transpose()?;
+            train(data, Reading { encoding, as_text: *as_text }, *kind, *vocab, out, context)
         }
         Action::Encode { tokenizer, text, ordinary } => {
             let text = match text {
@@ -103,7 +111,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
 
 fn train(
     data: &[PathBuf],
-    encoding: Option<&str>,
+    how: Reading,
     kind: Kind,
     vocab: usize,
     folder: &Path,
@@ -120,9 +128,8 @@ fn train(
     let absolute = std::path::absolute(folder).map_err(|e| Error::io("finding", folder, &e))?;
     let there = absolute.ancestors().find(|path| path.exists()).unwrap_or(folder);
     check_writable(&there.join(netcl::nn::tokenizer::FILE))?;
-    let encoding = encoding.map(TextEncoding::of).transpose()?;
     let mut bar = ReadingBar::new(context);
-    let source = Source::open_with(data, encoding, &mut |p| bar.show(p))?;
+    let source = Source::open_with(data, how, &mut |p| bar.show(p))?;
     if source.files().is_empty() {
         return Err(Error::format("--data names token shards; a tokenizer is trained on text"));
     }

@@ -11,7 +11,8 @@ use clap::builder::PossibleValuesParser;
 use netcl::device::check_writable;
 use netcl::dist::launched;
 use netcl::nn::config::{
-    DTYPES, GraphMode, Overlay, PRESETS, Recompute, Schedule, TrainConfig, storage_type,
+    DTYPES, GraphMode, Overlay, PRESETS, Recompute, SETTINGS_COPY, SIMULATED, Schedule, TrainConfig,
+    storage_type,
 };
 use netcl::nn::run::RunFolder;
 use netcl::nn::train::{ProfileSettings, Shares, Silent, Trainer};
@@ -40,12 +41,15 @@ const RUN: &str = "Run";
 #[derive(ClapArgs, Debug, Default)]
 #[command(args_override_self = true)]
 pub struct Args {
-    /// Text files, folders, globs, or token shards (*.bin); without it, the sources and docs of the folder netcl runs in.
+    /// Text files, folders, globs, or token shards (*.bin, *.npy); files and folders named train and val are the two parts. Without it, the sources and docs of the folder netcl runs in.
     #[arg(long, value_name = "PATH", num_args = 1..)]
     data: Vec<String>,
     /// Encoding of text that is not UTF-8 and has no byte order mark, such as latin1, cp1251, utf-16le or shift_jis.
     #[arg(long, value_name = "NAME")]
     encoding: Option<String>,
+    /// Train on files of records (JSON Lines, tables) as plain text, with their markup; otherwise they are refused.
+    #[arg(long)]
+    as_text: bool,
     /// Named starting point: of language models, or of classifiers of images (mnist-cnn, mnist-lenet, cifar10-resnet18, images-resnet18), of
     /// which --data is one folder of IDX files, CIFAR binaries or a folder of pictures for each class.
     #[arg(long, value_parser = PossibleValuesParser::new(PRESETS.into_iter().chain(classifier::PRESETS)))]
@@ -66,16 +70,16 @@ pub struct Args {
     #[arg(long, value_name = "PRECISION", value_parser = named(&MatmulPrecision::NAMES), help_heading = RUN)]
     matmul_precision: Option<MatmulPrecision>,
     /// Device: auto, <platform>:<index> such as pocl:0 or nvidia:0, an index of `netcl devices`, or sim.
-    #[arg(long, visible_alias = "gpu_id", value_name = "DEVICE", help_heading = RUN)]
+    #[arg(long, visible_alias = "gpu-id", value_name = "DEVICE", help_heading = RUN)]
     device: Option<String>,
     /// Train on all of these devices at once, of any vendors; --batch is divided among them. Under mpirun or srun, those of each machine.
     #[arg(long, value_name = "DEVICE,…", value_delimiter = ',', conflicts_with = "device", help_heading = RUN)]
     devices: Vec<String>,
     /// Run folder; without it, runs/<preset>-<n>.
-    #[arg(long, visible_alias = "save_dir", value_name = "DIR", help_heading = RUN)]
+    #[arg(long, visible_alias = "save-dir", value_name = "DIR", help_heading = RUN)]
     out: Option<PathBuf>,
     /// Go on with the run in this folder.
-    #[arg(long, visible_alias = "load_checkpoint", value_name = "DIR", conflicts_with_all = ["out", "preset", "config"], help_heading = RUN)]
+    #[arg(long, visible_alias = "load-checkpoint", value_name = "DIR", conflicts_with_all = ["out", "preset", "config"], help_heading = RUN)]
     resume: Option<PathBuf>,
     /// Go on with the run in --out if there is one, with as many devices as there are now; else begin it. The same command starts it and,
     /// after an end of any kind, starts it again.
@@ -333,6 +337,7 @@ impl Args {
             dropout: m.dropout,
             data: (!self.data.is_empty()).then(|| self.data.clone()),
             encoding: self.encoding.clone(),
+            as_text: self.as_text.then_some(true),
             batch: r.batch,
             grad_accum: r.grad_accum,
             steps: r.steps,
@@ -361,22 +366,25 @@ impl Args {
         }
     }
 
-    /// What the run does; `preset` goes before what the user named.
-    fn config(&self, preset: Option<&str>) -> Result<TrainConfig> {
-        let kept = self.goes_on().map(|dir| dir.join("config.toml"));
-        if let Some(path) = kept.as_ref().filter(|p| !p.exists()) {
-            let dir = path.parent().unwrap_or(Path::new("."));
+    /// The settings of the run, on a simulated device or on a real one.
+    fn config(&self, simulated: bool) -> Result<TrainConfig> {
+        let kept = self.goes_on();
+        let there = |dir: &Path| ["config.toml", SETTINGS_COPY].iter().any(|name| dir.join(name).exists());
+        if let Some(dir) = kept.filter(|dir| !there(dir)) {
             return Err(Error::format(format!("{} is no run folder: it has no config.toml", dir.display())));
         }
         let mut overlay = self.overlay();
-        overlay.preset = preset.map(Into::into).or(overlay.preset);
         if self.elastic && kept.is_some() {
             // The run has the settings of its preset and of --config already.
             overlay.preset = None;
         }
-        let mut config = TrainConfig::resolve(kept.as_deref().or(self.config.as_deref()), &overlay)?;
+        let mut config = match kept {
+            Some(dir) => TrainConfig::of_run(dir, &overlay)?,
+            None => TrainConfig::resolve_on(self.config.as_deref(), &overlay, simulated)?,
+        };
         if config.data.is_empty() {
-            config.data = vec![own_sources()?];
+            // A folder of programs has files of all kinds.
+            (config.data, config.as_text) = (vec![own_sources()?], true);
         }
         Ok(config)
     }
@@ -389,25 +397,27 @@ fn own_sources() -> Result<String> {
     Ok(here.display().to_string())
 }
 
-/// What fits a simulated device, whose program the user has left open.
-const FOR_SIMULATED: &str = "demo-tiny";
-
-/// Chooses the preset that a simulated device trains in minutes where none was named, and says what to do where another was.
+/// The run on the device that was opened: a simulated one has another default, and is slow.
 fn for_simulated(args: &Args, config: TrainConfig, device: &Device) -> Result<TrainConfig> {
-    if !device.capabilities().simulated || args.goes_on().is_some() || config.preset == FOR_SIMULATED {
+    if !device.capabilities().simulated || args.goes_on().is_some() || config.preset == SIMULATED {
         return Ok(config);
     }
-    if args.preset.is_none() && args.config.is_none() {
-        tracing::info!("{} is simulated, and slow: --preset {FOR_SIMULATED}", device.capabilities().id);
-        return args.config(Some(FOR_SIMULATED));
+    let id = &device.capabilities().id;
+    let usual = args.config(true)?;
+    let driver = "a real device needs an OpenCL driver, and a processor is one too (Debian and Ubuntu: apt-get install pocl-opencl-icd)";
+    if usual.preset != config.preset {
+        tracing::info!("{id} is simulated, and slow: --preset {}", usual.preset);
+    } else if usual.init.is_some() {
+        tracing::warn!(
+            "{id} is simulated: fine-tuning takes long on it. Fewer --steps, a smaller --batch and a shorter --context take less; {driver}"
+        );
+    } else {
+        tracing::warn!(
+            "{id} is simulated: `{}` is for real devices and takes far too long on it. --preset {SIMULATED} takes a minute or two; {driver}",
+            usual.preset
+        );
     }
-    tracing::warn!(
-        "{} is simulated: `{}` is for real devices and takes far too long on it. --preset {FOR_SIMULATED} takes a minute or two; a real device \
-         is an OpenCL driver away, on a processor too (Debian and Ubuntu: apt-get install pocl-opencl-icd)",
-        device.capabilities().id,
-        config.preset
-    );
-    Ok(config)
+    Ok(usual)
 }
 
 /// Trains a classifier where the preset is one of images; says what cannot be done with one.
@@ -440,13 +450,13 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     if let Some(done) = of_images(args, context) {
         return done;
     }
-    let config = args.config(None)?;
+    let config = args.config(false)?;
     if let Some(done) = of_several(args, &config, context) {
         return done;
     }
-    let config = TrainConfig { device: args.devices.first().unwrap_or(&config.device).clone(), ..config };
-    let device = context.open_device_with(&config.device, config.matmul_precision)?;
-    let config = for_simulated(args, config, &device)?;
+    let name = args.devices.first().unwrap_or(&config.device).clone();
+    let device = context.open_device_with(&name, config.matmul_precision)?;
+    let config = TrainConfig { device: name, ..for_simulated(args, config, &device)? };
     if args.dry_run {
         return plan::show(&config, &device, context, args.json);
     }

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 #[derive(clap::Args)]
 pub struct Args {
     /// Device to tune
-    #[arg(long, alias = "gpu_id", default_value = "auto")]
+    #[arg(long, alias = "gpu-id", default_value = "auto")]
     device: String,
     /// Stop after this long: 90, 90s, 5m
     #[arg(long, default_value = "60s", value_parser = duration)]
@@ -82,6 +82,10 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
 /// Every result that may apply to the device, and where it is from.
 fn list(device: &Device, json: bool) -> Result<()> {
     let records = Tuning::of(device).store().all();
+    if records.is_empty() && json {
+        // A reader of JSON gets what there is: nothing.
+        return out::json(&serde_json::json!({ "device": device.capabilities().id, "tuned": [] }));
+    }
     if records.is_empty() {
         out::note("nothing is tuned on this device, and nothing ships for it; `netcl tune` does it");
     } else {

@@ -85,6 +85,25 @@ mod tests {
     }
 
     #[test]
+    fn the_last_step_has_the_lowest_rate() {
+        use crate::config::TrainConfig;
+        for (steps, warmup) in [(2, 0), (10, 3), (10, 9), (500, 20)] {
+            for schedule in [Schedule::Cosine, Schedule::Linear] {
+                let preset = TrainConfig::preset("finetune").unwrap();
+                let rate = TrainConfig { steps, warmup, schedule, ..preset }.learning_rate();
+                assert_eq!(
+                    (rate.at(steps - 1), rate.at(steps)),
+                    (rate.min_lr, rate.min_lr),
+                    "{steps} {warmup}"
+                );
+                assert!(rate.at(steps - 2) > rate.min_lr, "{steps} {warmup}");
+            }
+        }
+        let one = TrainConfig { steps: 1, warmup: 0, ..TrainConfig::preset("finetune").unwrap() };
+        assert_eq!(one.learning_rate().at(0), one.lr);
+    }
+
+    #[test]
     fn ends_meet() {
         let rate = |schedule| LearningRate { schedule, lr: 1.0, min_lr: 0.1, warmup: 4, decay: 4 };
         for (_, schedule) in Schedule::NAMES {

@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "TYPE", default_value = "q4_0", value_delimiter = ',', value_parser = mix)]
     r#type: Vec<&'static Mix>,
     /// Device to measure, or several among which layers are divided, as for `generate`
-    #[arg(long, visible_alias = "gpu_id", default_value = "auto")]
+    #[arg(long, visible_alias = "gpu-id", default_value = "auto")]
     device: String,
     #[command(flatten)]
     division: DivisionArgs,

@@ -86,13 +86,19 @@ impl Rounds {
 
 /// Runs until warm; returns the calls a sample takes.
 fn warm(device: &Device, run: &mut dyn FnMut() -> Result<()>, sample_ms: f64) -> Result<usize> {
-    let (mut spent, mut times, mut last) = (0.0, 0, 0.0);
-    while times < 3 || (spent < WARM_MS && times < 200) {
-        last = sample(device, run, 1)?;
-        spent += last;
-        times += 1;
+    let (mut spent, mut times) = (0.0, Vec::new());
+    while times.len() < 3 || (spent < WARM_MS && times.len() < 200) {
+        let one = sample(device, run, 1)?;
+        spent += one;
+        times.push(one);
     }
-    Ok((sample_ms / last.max(1e-4)).ceil().clamp(1.0, 10_000.0) as usize)
+    Ok(calls_of(&times, sample_ms))
+}
+
+/// The calls that fill a sample, by the times of single ones. The later half is warm; its median does not heed an outlier.
+fn calls_of(times: &[f64], sample_ms: f64) -> usize {
+    let usual = median(&mut times[times.len() / 2..].to_vec());
+    (sample_ms / usual.max(1e-4)).ceil().clamp(1.0, 10_000.0) as usize
 }
 
 /// Milliseconds of one call over `calls` calls.
@@ -118,6 +124,13 @@ pub fn median(values: &mut [f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_outlier_does_not_decide_how_many_calls_a_sample_has() {
+        assert_eq!(calls_of(&[50.0, 1.0, 1.0, 1.0, 80.0], 10.0), 10);
+        assert_eq!(calls_of(&[80.0, 2.0, 2.0], 10.0), 5);
+        assert_eq!(calls_of(&[1e-9; 4], 1e9), 10_000);
+    }
 
     #[test]
     fn medians() {

@@ -69,7 +69,7 @@ enum What {
 #[derive(clap::Args)]
 pub struct Common {
     /// Device to measure
-    #[arg(long, alias = "gpu_id", default_value = "auto")]
+    #[arg(long, alias = "gpu-id", default_value = "auto")]
     device: String,
     /// One JSON object a line
     #[arg(long)]

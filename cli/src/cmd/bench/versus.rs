@@ -69,6 +69,9 @@ fn measure(device: &Device, dtype: DType, job: &Job, rounds: &Rounds) -> Result<
     Ok(Measured { alone: alone.median_ms, with_transfers, result })
 }
 
+/// Rounds that medians are taken over at least, of three samples each.
+const LEAST_ROUNDS: usize = 2;
+
 /// The largest difference of two results, of the largest element.
 fn apart(a: &[f32], b: &[f32]) -> f32 {
     let largest = b.iter().fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()));
@@ -148,7 +151,8 @@ pub fn run(common: &Common, (other, sizes): (&str, &[String]), context: &Context
             device.capabilities().id
         ));
     }
-    let rounds = Rounds { count: common.rounds.max(1), sample_ms: common.sample_ms };
+    // A median of fewer samples would be one of an outlier and its neighbor.
+    let rounds = Rounds { count: common.rounds.max(LEAST_ROUNDS), sample_ms: common.sample_ms };
     let mut table = table(&names);
     let bound = if common.dtype == DType::F32 { 1e-3 } else { 0.05 };
     let chosen: Vec<_> =

@@ -28,7 +28,7 @@ use system::System;
 #[derive(clap::Args)]
 pub struct Args {
     /// Test this device only; all of them without it
-    #[arg(long, alias = "gpu_id", value_name = "DEVICE")]
+    #[arg(long, alias = "gpu-id", value_name = "DEVICE")]
     device: Option<String>,
     /// One JSON object
     #[arg(long)]

@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(requires = "ladder")]
     step: Option<usize>,
     /// Device to run on; `sim` and `sim:<profile>` say what bounds a step
-    #[arg(long, alias = "gpu_id", default_value = "auto")]
+    #[arg(long, alias = "gpu-id", default_value = "auto")]
     device: String,
     /// Sizes: MxNxK for matmul, HxTxD (heads, tokens, width of a head) for attention
     #[arg(long, value_parser = size, value_name = "AxBxC", requires = "ladder")]

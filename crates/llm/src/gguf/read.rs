@@ -286,10 +286,10 @@ fn others(known: Part, count: usize) -> Result<Vec<Part>> {
         let found = (split_number(&part, "split.no")?, split_number(&part, "split.count")?);
         if found != (Some(i), Some(count)) {
             return Err(Error::format(format!(
-                "{}: it says to be part {:?} of {:?}, expected {i} of {count}",
+                "{}: it says to be part {} of {}, expected {i} of {count}",
                 path.display(),
-                found.0,
-                found.1
+                found.0.map_or("none".to_owned(), |n| n.to_string()),
+                found.1.map_or("none".to_owned(), |n| n.to_string())
             )));
         }
         parts.push(part);

@@ -328,10 +328,12 @@ fn read_scaling(keys: &Keys<'_>, context: usize, dims: usize) -> Result<Scaling>
             magnitude: yarn_magnitude.unwrap_or_else(|| Scaling::yarn_magnitude(factor, 1.0)),
         }),
         (kind, factor) => Err(Error::unsupported(format!(
-            "{}: {}.rope.scaling.type is {kind:?} with the factor {factor:?}; supported are none, linear and yarn with a factor, and longrope \
+            "{}: {}.rope.scaling.type is {} with {}; supported are none, linear and yarn with a factor, and longrope \
              with its tensors of factors",
             keys.file.path().display(),
-            keys.prefix
+            keys.prefix,
+            kind.unwrap_or("absent"),
+            factor.map_or("no factor".to_owned(), |factor| format!("the factor {factor}"))
         ))),
     }
 }

@@ -12,7 +12,7 @@ use netcl_nn::decoder::{DecoderConfig, FileFacts, LayerKind, Rotary, Scaling};
 use netcl_tensor::quant::{self, Format};
 use netcl_tensor::{DType, Error, Result};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -316,14 +316,37 @@ fn check_metadata(
     if own == read {
         return Ok(());
     }
-    let (a, b) = (format!("{own:?}"), format!("{read:?}"));
-    let at = a.bytes().zip(b.bytes()).position(|(a, b)| a != b).unwrap_or(0).saturating_sub(40);
-    let part = |text: &str| text.chars().skip(at).take(100).collect::<String>();
     Err(Error::unsupported(format!(
-        "GGUF files cannot describe this model: of …{}… would be read …{}…",
-        part(&a),
-        part(&b)
+        "GGUF files cannot describe this model: {}. A folder of safetensors can: give OUT a name that does not end in .gguf",
+        differences(&own, &read)
     )))
+}
+
+/// The differences of two configurations, by the fields of `config.json`.
+fn differences(own: &DecoderConfig, read: &DecoderConfig) -> String {
+    let facts = FileFacts { dtype: None, dropout: 0.0, tokens: Map::new() };
+    let fields =
+        |config: &DecoderConfig| config.to_json(&facts).ok().and_then(|json| json.as_object().cloned());
+    let kinds = own.kinds != read.kinds;
+    let (own, read) = (fields(own).unwrap_or_default(), fields(read).unwrap_or_default());
+    let absent = Value::String("absent".into());
+    let names: BTreeSet<&String> = own.keys().chain(read.keys()).collect();
+    let said: Vec<String> = names
+        .into_iter()
+        .filter(|name| own.get(*name) != read.get(*name))
+        .map(|name| {
+            let value = |fields: &Map<String, Value>| fields.get(name).unwrap_or(&absent).to_string();
+            format!("{name} is {}, and would be read as {}", value(&own), value(&read))
+        })
+        .collect();
+    match said.is_empty() {
+        false => said.join("; "),
+        true if kinds => {
+            "they have no key for its pattern of layers (which have rotary positions, a window or experts)"
+                .into()
+        }
+        true => "it has a choice for which they have no key".into(),
+    }
 }
 
 /// What a configuration computes, with numbers rounded to six digits, for comparison.

@@ -6,10 +6,13 @@ mod convert;
 mod known;
 mod mix;
 mod names;
+mod probe;
 mod random;
 mod source;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tokenizer_tests;
 mod tokens;
 
 pub use architecture::{ARCHITECTURES, Architecture, read_config, write_config};

@@ -77,7 +77,7 @@ fn plain(dtype: FileDtype, name: &str) -> Result<&'static Format> {
         FileDtype::F16 => Ok(&quant::F16),
         FileDtype::BF16 => Ok(&quant::BF16),
         FileDtype::F64 => Ok(&quant::F64),
-        other => Err(Error::dtype(format!("{name} is of {other:?}, expected floats"))),
+        other => Err(Error::dtype(format!("{name} is of the type {other}, expected floats"))),
     }
 }
 

@@ -1,8 +1,10 @@
 //! The vocabulary of a folder's tokenizer as GGUF's metadata. Besides ggml's own keys the whole `tokenizer.json` goes along, under the key that
 //! the format has for it; a tokenizer that ggml's kinds do not cover is there alone.
 
+use super::probe::lost;
 use crate::gguf::Meta;
-use crate::tokenizer::pre;
+use crate::tokenizer::{Tokenizer, pre};
+use netcl_nn::tokenizer as files;
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -34,9 +36,13 @@ fn read_json(path: &Path) -> Result<Option<Value>> {
 /// `Io` and `Format` that name the file.
 pub fn vocabulary(folder: &Path, vocab: usize) -> Result<Vec<(String, Meta)>> {
     let path = folder.join("tokenizer.json");
-    let Some(json) = read_json(&path)? else {
+    if !path.exists() {
         return Ok(vec![("tokenizer.ggml.model".into(), Meta::Str("no_vocab".into()))]);
-    };
+    }
+    // tokenizer_config.json may change added tokens, and a GGUF file has one place for both files.
+    let text = files::Tokenizer::text_of_dir(folder)?;
+    let json: Value =
+        serde_json::from_str(&text).map_err(|e| Error::format(format!("{}: {e}", path.display())))?;
     let settings = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
     let mut out = Vec::new();
     let place = |e: Error| e.context(path.display());
@@ -46,13 +52,47 @@ pub fn vocabulary(folder: &Path, vocab: usize) -> Result<Vec<(String, Meta)>> {
     }
     if out.len() > 1 {
         special(&json, &settings, folder, &mut out)?;
+        add_ends(&text, &mut out);
+        tell_lost(&text, &json, &out, folder);
+    } else {
+        special(&json, &settings, folder, &mut out)?;
+        tracing::warn!(
+            "{}: ggml has no tokenizer of this kind: netcl reads the tokenizer.json that goes into the file, and llama.cpp cannot read text with it",
+            path.display()
+        );
     }
-    let text = std::fs::read_to_string(&path).map_err(|e| Error::io("reading", &path, &e))?;
     out.push((HUGGING_FACE.into(), Meta::Str(text)));
     if let Some(template) = template(folder, &settings)? {
         out.push((TEMPLATE.into(), Meta::Str(template)));
     }
     Ok(out)
+}
+
+/// Whether a token goes before and after each text, by the post-processor where there is one.
+fn add_ends(text: &str, out: &mut [(String, Meta)]) {
+    let Ok(whole) = files::Tokenizer::from_json(text, None).and_then(Tokenizer::from_file) else { return };
+    let Some((before, after)) = whole.library_adds() else { return };
+    for (key, on) in [("add_bos_token", !before.is_empty()), ("add_eos_token", !after.is_empty())] {
+        let key = format!("tokenizer.ggml.{key}");
+        if let Some((_, value)) = out.iter_mut().find(|(name, _)| *name == key) {
+            *value = Meta::Bool(on);
+        }
+    }
+}
+
+/// Warns where programs that read ggml's keys alone will have other tokens.
+fn tell_lost(text: &str, json: &Value, out: &[(String, Meta)], folder: &Path) {
+    let name = std::path::absolute(folder).ok();
+    let name = name.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    match lost(text, json, out, &name.unwrap_or_default()) {
+        Ok(None) => {}
+        Ok(Some(lost)) => tracing::warn!(
+            "llama.cpp tokenizes unlike {}, because ggml's keys cannot say all of it ({lost}). netcl reads the tokenizer.json in the file and does \
+             not differ",
+            folder.join(files::FILE).display()
+        ),
+        Err(e) => tracing::warn!("ggml's keys of the tokenizer were not compared with it: {e}"),
+    }
 }
 
 /// The chat template: a file of its own, or a field of the settings.
@@ -190,10 +230,6 @@ fn tokens(json: &Value, vocab: usize) -> Result<(Vec<String>, Vec<i32>)> {
 
 /// The pairs in their order; each a list of two, or a text with a space between.
 fn merges(json: &Value) -> Result<Vec<[&str; 2]>> {
-    let pair = |value: &'_ Value| -> Option<[String; 2]> {
-        let list = value.as_array()?;
-        Some([list.first()?.as_str()?.to_owned(), list.get(1)?.as_str()?.to_owned()])
-    };
     let list = json["model"]["merges"].as_array();
     let mut out = Vec::with_capacity(list.map_or(0, Vec::len));
     for value in list.into_iter().flatten() {
@@ -205,7 +241,7 @@ fn merges(json: &Value) -> Result<Vec<[&str; 2]>> {
             },
             _ => None,
         };
-        out.push(found.ok_or_else(|| Error::format(format!("merge {:?}", pair(value))))?);
+        out.push(found.ok_or_else(|| Error::format(format!("merge {value}, expected two tokens")))?);
     }
     Ok(out)
 }

@@ -107,18 +107,40 @@ impl Tokenizer {
         folder::from_file(file)
     }
 
-    /// The tokenizer of a GGUF file. One that ggml's keys cannot say lies in it as a whole `tokenizer.json`.
+    /// The tokenizer of a GGUF file. Where a whole `tokenizer.json` lies in it, that one encodes and decodes: ggml's keys leave out
+    /// normalizers, post-processors and how added tokens take white space. The ids that begin and end a text are then those of ggml's keys.
     ///
     /// # Errors
     /// As [`from_vocab`](Self::from_vocab), with the file.
     pub fn from_gguf(file: &Gguf) -> Result<Self> {
-        if file.text("tokenizer.ggml.model")? == Some("no_vocab")
-            && let Some(json) = file.text(HUGGING_FACE)?
-        {
-            let tokenizer = files::Tokenizer::from_json(json, None).and_then(Self::from_file);
-            return tokenizer.map_err(|e| e.context(HUGGING_FACE).context(file.path().display()));
+        let alone = file.text("tokenizer.ggml.model")? == Some("no_vocab");
+        let by_keys = || {
+            let vocab = Vocab::from_gguf(file)?;
+            Self::from_vocab(&vocab).map_err(|e| e.context(file.path().display()))
+        };
+        let Some(json) = file.text(HUGGING_FACE)? else { return by_keys() };
+        let whole = files::Tokenizer::from_json(json, None).and_then(Self::from_file);
+        match (whole, alone) {
+            (Ok(whole), _) => Ok(whole.with_ends_of(&Vocab::from_gguf(file)?)),
+            (Err(e), true) => Err(e.context(HUGGING_FACE).context(file.path().display())),
+            (Err(e), false) => {
+                let path = file.path().display();
+                tracing::warn!("{path}: the {HUGGING_FACE} in it cannot be read, ggml's keys are: {e}");
+                by_keys()
+            }
         }
-        Self::from_vocab(&Vocab::from_gguf(file)?).map_err(|e| e.context(file.path().display()))
+    }
+
+    /// This tokenizer with the tokens that begin and end a text, and a generation, as a vocabulary names them.
+    fn with_ends_of(self, vocab: &Vocab) -> Self {
+        let mut vocab = vocab.clone();
+        defaults(&mut vocab);
+        let eos = vocab.eos.or(self.eos);
+        let stops = match vocab.tokens.is_empty() {
+            true => stop::sorted(eos.into_iter().chain(self.stops).collect()),
+            false => stop::of_vocab(&vocab),
+        };
+        Self { bos: vocab.bos.or(self.bos), eos, stops, ..self }
     }
 
     /// The tokenizer of a vocabulary.
@@ -171,6 +193,16 @@ impl Tokenizer {
             stops: stop::of_vocab(&vocab),
             strips,
         })
+    }
+
+    /// The ids that a `tokenizer.json` puts before and after each text; `None` for another tokenizer, and without a post-processor.
+    pub(crate) fn library_adds(&self) -> Option<(&[u32], &[u32])> {
+        match &self.source {
+            Source::File(file) if file.parsed.library().get_post_processor().is_some() => {
+                Some((&self.ends.before, &self.ends.after))
+            }
+            _ => None,
+        }
     }
 
     /// Number of ids: the largest one plus one.

@@ -110,6 +110,24 @@ impl WeightFiles {
         self.entries.iter().map(|entry| self.view(entry)).collect()
     }
 
+    /// The first tensor that holds a NaN or an infinity, in words; `None` if all numbers are finite. Reads all weights.
+    ///
+    /// # Errors
+    /// `Format` for a tensor that is cut short.
+    pub fn not_finite(&self) -> Result<Option<String>> {
+        for tensor in self.tensors() {
+            if tensor.check_float().is_err() {
+                continue;
+            }
+            let values = tensor.floats()?;
+            if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+                let (value, all) = (values[at], values.len());
+                return Ok(Some(format!("the tensor {} has {value} (element {at} of {all})", tensor.name)));
+            }
+        }
+        Ok(None)
+    }
+
     fn view<'a>(&'a self, entry: &'a Entry) -> TensorView<'a> {
         let bytes = self.maps[entry.file].get(entry.bytes.clone()).unwrap_or_default();
         TensorView { name: &entry.name, dtype: entry.dtype, shape: &entry.shape, bytes }

@@ -26,7 +26,7 @@ pub(super) const GROUPS: [(&str, &[&str]); 5] = [
             "freeze",
         ],
     ),
-    ("data", &["data", "encoding", "tokenizer", "val_split"]),
+    ("data", &["data", "encoding", "as_text", "tokenizer", "val_split"]),
     ("optimizer", &["lr", "min_lr", "warmup", "schedule", "weight_decay", "betas", "eps", "clip"]),
     (
         "run",

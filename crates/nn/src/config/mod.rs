@@ -8,14 +8,16 @@ mod init;
 mod paths;
 mod presets;
 mod resume;
+mod stored;
 mod validate;
 
 pub(crate) use dtype::one as float_type;
 pub use dtype::{DTYPES, storage_type};
 pub(crate) use netcl_device::nearest;
-pub use presets::{PRESETS, models};
+pub use presets::{PRESETS, SIMULATED, models, usual as usual_preset};
 pub use resume::{Change, Changes, RESUME};
 pub(crate) use resume::{Differences, rate_change};
+pub use stored::SETTINGS_COPY;
 
 use crate::decoder::{DecoderConfig, Sizes};
 use crate::schedule::LearningRate;
@@ -75,6 +77,9 @@ pub struct TrainConfig {
     /// Encoding of text that is not UTF-8 and has no byte order mark.
     #[serde(default)]
     pub encoding: Option<String>,
+    /// Whether files of records (JSON Lines, tables) are trained on as plain text. Absent in files of earlier versions.
+    #[serde(default)]
+    pub as_text: bool,
     /// Tokenizer: `char`, or the path of a `tokenizer.json`.
     pub tokenizer: String,
     /// Fraction of the tokens used for validation.
@@ -159,6 +164,7 @@ pub struct Overlay {
     pub bias: Option<bool>,
     pub data: Option<Vec<String>>,
     pub encoding: Option<String>,
+    pub as_text: Option<bool>,
     pub tokenizer: Option<String>,
     pub val_split: Option<f64>,
     pub lr: Option<f64>,
@@ -217,14 +223,14 @@ impl TrainConfig {
         (self.batch as u64).saturating_mul(self.context as u64).saturating_mul(u64::from(self.grad_accum))
     }
 
-    /// The learning rate schedule; the decay ends at the last step.
+    /// The learning rate schedule; the last step, which has the number `steps - 1`, has the lowest rate.
     pub fn learning_rate(&self) -> LearningRate {
         LearningRate {
             schedule: self.schedule,
             lr: self.lr,
             min_lr: self.min_lr,
             warmup: self.warmup,
-            decay: self.steps,
+            decay: self.steps.saturating_sub(1).max(1),
         }
     }
 
@@ -245,9 +251,18 @@ impl TrainConfig {
     /// # Errors
     /// `Format` for an invalid key or flag, or a size that contradicts the model to start from; `Io` if that cannot be read.
     pub fn resolve(file: Option<&Path>, flags: &Overlay) -> Result<Self> {
+        Self::resolve_on(file, flags, false)
+    }
+
+    /// The same for a device that is known. On a simulated one the default is [`SIMULATED`], unless there is a file or training starts from a
+    /// model.
+    ///
+    /// # Errors
+    /// As [`TrainConfig::resolve`].
+    pub fn resolve_on(file: Option<&Path>, flags: &Overlay, simulated: bool) -> Result<Self> {
+        let simulated = simulated && file.is_none();
         let file = file.map_or_else(|| Ok(Overlay::default()), Overlay::read)?;
-        let starts = flags.init.as_ref().or(file.init.as_ref()).is_some();
-        let usual = if starts { presets::FINETUNE } else { PRESETS[0] };
+        let usual = presets::usual(flags.init.as_ref().or(file.init.as_ref()).is_some(), simulated);
         let name = flags.preset.as_deref().or(file.preset.as_deref()).unwrap_or(usual);
         let preset = Self::preset(name)?;
         // The file of a run is complete; the model it started from may not exist any more.

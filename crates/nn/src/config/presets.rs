@@ -26,6 +26,18 @@ pub fn models() -> impl Iterator<Item = &'static str> {
 /// Preset for training that starts from a model's weights.
 pub(super) const FINETUNE: &str = "finetune";
 
+/// Preset that a simulated device trains in minutes.
+pub const SIMULATED: &str = "demo-tiny";
+
+/// Preset of a run for which none is named, in its flags or in its file: fine-tuning where it starts from a model, on every device.
+pub fn usual(starts_from_model: bool, simulated: bool) -> &'static str {
+    match (starts_from_model, simulated) {
+        (true, _) => FINETUNE,
+        (false, true) => SIMULATED,
+        (false, false) => PRESETS[0],
+    }
+}
+
 /// The settings of a preset.
 pub(super) fn of(name: &str) -> Option<TrainConfig> {
     let config = match name {
@@ -67,6 +79,7 @@ fn char() -> TrainConfig {
         bias: false,
         data: Vec::new(),
         encoding: None,
+        as_text: false,
         tokenizer: "char".into(),
         val_split: 0.1,
         lr: 1e-3,

@@ -18,7 +18,7 @@ pub enum Change {
 }
 
 /// All keys of `config.toml`.
-pub const RESUME: [(&str, Change); 44] = [
+pub const RESUME: [(&str, Change); 45] = [
     ("preset", Change::Fixed),
     ("init", Change::Fixed),
     ("family", Change::Fixed),
@@ -40,6 +40,7 @@ pub const RESUME: [(&str, Change); 44] = [
     ("val_split", Change::Fixed),
     ("seed", Change::Fixed),
     ("data", Change::Added),
+    ("as_text", Change::Free),
     ("steps", Change::Rate),
     ("lr", Change::Rate),
     ("min_lr", Change::Rate),
@@ -279,7 +280,7 @@ mod tests {
         assert_eq!(changes.notes, ["steps is 4000, it was 1000", "batch is 3, it was 12"]);
         let rate = changes.rate.unwrap();
         for part in [
-            "at step 1001 is 8.682e-4",
+            "at step 1001 is 8.681e-4",
             "was 1.000e-4",
             "rises by a factor of 8.68",
             "ends at step 4000 instead of 1000",

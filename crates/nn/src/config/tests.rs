@@ -69,6 +69,22 @@ fn flags_go_before_the_file_before_the_preset() {
 }
 
 #[test]
+fn the_preset_of_a_run_that_names_none_follows_from_model_and_device() {
+    use super::{SIMULATED, usual_preset};
+    for (init, simulated, name) in [
+        (false, false, "demo"),
+        (false, true, SIMULATED),
+        (true, false, "finetune"),
+        (true, true, "finetune"),
+    ] {
+        assert_eq!(usual_preset(init, simulated), name);
+    }
+    let on = |flags: &Overlay| TrainConfig::resolve_on(None, flags, true).unwrap().preset;
+    assert_eq!(on(&Overlay::default()), SIMULATED);
+    assert_eq!(on(&Overlay { preset: Some("char".into()), ..Overlay::default() }), "char");
+}
+
+#[test]
 fn what_the_user_did_not_set_follows() {
     let flags = Overlay { lr: Some(5e-5), steps: Some(50), ..Overlay::default() };
     let config = TrainConfig::resolve(None, &flags).unwrap();

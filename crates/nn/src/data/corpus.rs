@@ -29,51 +29,27 @@ pub struct Corpus {
 impl Source {
     /// The text in blocks that end at word boundaries: the files in order, with a line break after each that lacks one. Empty for shards.
     pub fn blocks(&self) -> impl Iterator<Item = Result<String>> + Send + '_ {
-        self.cut(Cuts::Words)
+        cut(self.files(), Cuts::Words)
     }
 
-    fn cut(&self, cuts: Cuts) -> impl Iterator<Item = Result<String>> + Send + '_ {
-        Pieces::new(self.files(), cuts).filter_map(|piece| match piece {
-            Ok(Piece::Text { text, .. }) => Some(Ok(text)),
-            Ok(Piece::Between { ends_line }) => (!ends_line).then(|| Ok("\n".to_owned())),
-            Err(e) => Some(Err(e)),
-        })
-    }
-
-    /// A character tokenizer for the text.
+    /// A character tokenizer for the text, of both parts.
     ///
     /// # Errors
     /// `Format` if there is no text; `Io`.
     pub fn char_tokenizer(&self, watch: &mut Watch<'_>) -> Result<Tokenizer> {
-        self.tokenizer_of(Cuts::Anywhere, Stage::Characters, watch, |blocks| {
+        tokenizer_of(self.files(), (Cuts::Anywhere, Stage::Characters), watch, |blocks| {
             Tokenizer::char_from_text(blocks)
         })
     }
 
-    /// A byte-level BPE tokenizer trained on the text.
+    /// A byte-level BPE tokenizer trained on the text of the training part.
     ///
     /// # Errors
     /// Errors of [`Tokenizer::train_bpe`]; `Io`.
     pub fn bpe_tokenizer(&self, vocab_size: usize, watch: &mut Watch<'_>) -> Result<Tokenizer> {
-        self.tokenizer_of(Cuts::Words, Stage::Words, watch, |blocks| Tokenizer::train_bpe(blocks, vocab_size))
-    }
-
-    fn tokenizer_of(
-        &self,
-        cuts: Cuts,
-        stage: Stage,
-        watch: &mut Watch<'_>,
-        make: impl FnOnce(&mut (dyn Iterator<Item = String> + Send)) -> Result<Tokenizer>,
-    ) -> Result<Tokenizer> {
-        let mut watcher = Watcher::new(watch, stage, self.bytes());
-        let mut failed = None;
-        let mut blocks = self.cut(cuts).map_while(|block| {
-            let block = block.and_then(|text| watcher.read(text.len() as u64).map(|()| text));
-            block.map_err(|e| failed = Some(e)).ok()
-        });
-        let made = make(&mut blocks);
-        drop(blocks);
-        failed.map_or(made, Err)
+        tokenizer_of(self.parts().0, (Cuts::Words, Stage::Words), watch, |blocks| {
+            Tokenizer::train_bpe(blocks, vocab_size)
+        })
     }
 
     /// Encodes text, with the tokenizer's end-of-text token between files if it has one. Shards are used unchanged. `Format` for text without a
@@ -91,11 +67,16 @@ impl Source {
     ) -> Result<Corpus> {
         let corpus = match self {
             Self::Shards { train, val } => Corpus { train, val },
-            Self::Text(ref files) => {
+            Self::Text { .. } => {
                 let tokenizer = tokenizer
                     .ok_or_else(|| Error::format("text needs a tokenizer; name one with --tokenizer"))?;
-                let cache = cache.filter(|_| self.bytes() >= CACHED_FROM);
-                Corpus { train: tokens(files, tokenizer, cache, watch)?, val: None }
+                let mut of = |files: &[TextFile]| {
+                    let bytes = files.iter().map(|file| file.bytes).sum::<u64>();
+                    tokens(files, tokenizer, cache.filter(|_| bytes >= CACHED_FROM), watch)
+                };
+                let (train, val) = self.parts();
+                let val = if val.is_empty() { None } else { Some(of(val)?) };
+                Corpus { train: of(train)?, val }
             }
         };
         if corpus.train.len() < 2 {
@@ -106,6 +87,31 @@ impl Source {
         }
         Ok(corpus)
     }
+}
+
+fn cut(files: &[TextFile], cuts: Cuts) -> impl Iterator<Item = Result<String>> + Send + '_ {
+    Pieces::new(files, cuts).filter_map(|piece| match piece {
+        Ok(Piece::Text { text, .. }) => Some(Ok(text)),
+        Ok(Piece::Between { ends_line }) => (!ends_line).then(|| Ok("\n".to_owned())),
+        Err(e) => Some(Err(e)),
+    })
+}
+
+fn tokenizer_of(
+    files: &[TextFile],
+    (cuts, stage): (Cuts, Stage),
+    watch: &mut Watch<'_>,
+    make: impl FnOnce(&mut (dyn Iterator<Item = String> + Send)) -> Result<Tokenizer>,
+) -> Result<Tokenizer> {
+    let mut watcher = Watcher::new(watch, stage, files.iter().map(|file| file.bytes).sum());
+    let mut failed = None;
+    let mut blocks = cut(files, cuts).map_while(|block| {
+        let block = block.and_then(|text| watcher.read(text.len() as u64).map(|()| text));
+        block.map_err(|e| failed = Some(e)).ok()
+    });
+    let made = make(&mut blocks);
+    drop(blocks);
+    failed.map_or(made, Err)
 }
 
 /// The ids of all files: read from the cache, encoded into the cache, or encoded in memory.

@@ -74,7 +74,7 @@ fn pieces_give_the_ids_of_the_whole() {
         let whole =
             [tokenizer.encode(&text).unwrap(), between, tokenizer.encode(&text.replace('\n', " ")).unwrap()];
         let mut seen = Vec::new();
-        let files = Source::Text(source.files().to_vec());
+        let files = Source::Text { files: source.files().to_vec(), val: 0 };
         let corpus = files.into_corpus_with(Some(&tokenizer), None, &mut |p: &super::super::Progress| {
             seen.push(*p);
             true
@@ -128,10 +128,14 @@ fn a_torn_or_damaged_cache_is_found_and_rebuilt() {
     let files = source.files().to_vec();
     let run = || {
         let mut again = false;
-        let corpus = Source::Text(files.clone()).into_corpus_with(Some(&tokenizer), Some(&cache), &mut |p| {
-            again |= p.stage == Stage::Tokenizing;
-            true
-        });
+        let corpus = Source::Text { files: files.clone(), val: 0 }.into_corpus_with(
+            Some(&tokenizer),
+            Some(&cache),
+            &mut |p| {
+                again |= p.stage == Stage::Tokenizing;
+                true
+            },
+        );
         (corpus.unwrap().train, again)
     };
     let ids = tokenizer.encode(&text).unwrap();

@@ -12,6 +12,8 @@ pub(super) struct Found {
     pub path: PathBuf,
     /// Named explicitly, not found in a folder or by a pattern: then a problem with it is an error instead of a reason to skip it.
     pub named: bool,
+    /// The folder that was named, or in which a pattern begins; of a file that was named, its own.
+    pub root: PathBuf,
 }
 
 /// Result of the expansion.
@@ -20,6 +22,10 @@ pub(super) struct All {
     pub files: Vec<Found>,
     /// Entries that are neither files nor folders: path and kind.
     pub special: Vec<(PathBuf, &'static str)>,
+    /// Other paths of files that are read once: the path, and the one by which the file is read.
+    pub again: Vec<(PathBuf, PathBuf)>,
+    /// Root of what is being found.
+    root: PathBuf,
 }
 
 /// Names that are skipped in folders: build products, dependencies, caches and lock files.
@@ -35,8 +41,14 @@ pub(super) fn find(specs: &[impl AsRef<Path>]) -> Result<All> {
         let before = all.files.len();
         let pattern = spec.to_string_lossy();
         match fs::metadata(spec) {
-            Ok(meta) if meta.is_dir() => all.walk(spec)?,
-            Ok(meta) if meta.is_file() => all.files.push(Found { path: spec.to_owned(), named: true }),
+            Ok(meta) if meta.is_dir() => {
+                spec.clone_into(&mut all.root);
+                all.walk(spec)?;
+            }
+            Ok(meta) if meta.is_file() => {
+                let root = spec.parent().unwrap_or(Path::new("")).to_owned();
+                all.files.push(Found { path: spec.to_owned(), named: true, root });
+            }
             Ok(meta) => return Err(not_a_file(spec, special(meta.file_type()))),
             Err(_) if pattern.contains(['*', '?', '[']) => all.matches(&pattern)?,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
@@ -65,9 +77,23 @@ pub(super) fn find(specs: &[impl AsRef<Path>]) -> Result<All> {
     // Explicitly named files come first among equal paths, so that a file that is both named and found counts as named.
     all.files.sort_by(|a, b| a.path.cmp(&b.path).then(b.named.cmp(&a.named)));
     all.files.dedup_by(|later, earlier| later.path == earlier.path);
+    all.once();
     all.special.sort();
     all.special.dedup();
     Ok(all)
+}
+
+/// Identity of a file, whatever the path.
+#[cfg(unix)]
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let meta = fs::metadata(path).ok()?;
+    Some((meta.dev(), meta.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(path: &Path) -> Option<PathBuf> {
+    fs::canonicalize(path).ok()
 }
 
 fn not_a_file(path: &Path, what: &str) -> Error {
@@ -95,10 +121,36 @@ fn special(_: FileType) -> &'static str {
 }
 
 impl All {
+    /// Keeps one path of each file: one that was named where there is one, else the first.
+    fn once(&mut self) {
+        let mut seen = std::collections::HashMap::new();
+        for (at, file) in self.files.iter().enumerate() {
+            let Some(identity) = identity(&file.path) else { continue };
+            let kept = seen.entry(identity).or_insert(at);
+            // One that was named goes before others, and the file before links to it.
+            let rank = |file: &Found| {
+                (file.named, std::path::absolute(&file.path).ok() == fs::canonicalize(&file.path).ok())
+            };
+            if rank(file) > rank(&self.files[*kept]) {
+                *kept = at;
+            }
+        }
+        let (files, mut at) = (self.files.clone(), 0);
+        self.files.retain(|file| {
+            at += 1;
+            let kept = identity(&file.path).and_then(|identity| seen.get(&identity).copied());
+            let Some(kept) = kept.filter(|kept| *kept + 1 != at) else { return true };
+            self.again.push((file.path.clone(), files[kept].path.clone()));
+            false
+        });
+    }
+
     /// Adds an entry that was found; records it separately if it is not a file. Entries that vanished meanwhile are ignored.
     fn meet(&mut self, path: PathBuf) {
         match fs::metadata(&path) {
-            Ok(meta) if meta.is_file() => self.files.push(Found { path, named: false }),
+            Ok(meta) if meta.is_file() => {
+                self.files.push(Found { path, named: false, root: self.root.clone() });
+            }
             Ok(meta) if !meta.is_dir() => self.special.push((path, special(meta.file_type()))),
             _ => {}
         }
@@ -136,6 +188,7 @@ impl All {
                 Error::format(format!("{pattern}: not a pattern, {} at character {}", e.msg, at + e.pos))
             })?);
         }
+        begin.clone_into(&mut self.root);
         if begin.as_os_str().is_empty() {
             begin.push(".");
             return self.expand(&begin, &parts, true);
@@ -285,10 +338,22 @@ mod tests {
         let all = ["a/b/two.txt", "a/one.txt", "other/three.txt"];
         assert_eq!(names(&find(&[root.join("**/*.txt")]).unwrap(), root), all);
         assert_eq!(names(&find(&[root]).unwrap(), root), all);
-        assert_eq!(
-            names(&find(&[root.join("*/*.txt")]).unwrap(), root),
-            ["a/one.txt", "linked/three.txt", "other/three.txt"]
-        );
+        assert_eq!(names(&find(&[root.join("*/*.txt")]).unwrap(), root), ["a/one.txt", "other/three.txt"]);
+    }
+
+    /// The text was trained on once for each of its paths.
+    #[cfg(unix)]
+    #[test]
+    fn a_file_under_two_paths_is_read_once() {
+        let dir = tree(&["a.txt", "sub/b.txt"]);
+        let root = dir.path();
+        fs::hard_link(root.join("a.txt"), root.join("hard.txt")).unwrap();
+        std::os::unix::fs::symlink("a.txt", root.join("0.txt")).unwrap();
+        let all = find(&[root]).unwrap();
+        assert_eq!(names(&all, root), ["a.txt", "sub/b.txt"]);
+        assert_eq!(all.again.len(), 2);
+        let twice = find(&[root.join("sub/../a.txt"), root.join("a.txt")]).unwrap();
+        assert_eq!((twice.files.len(), twice.again.len()), (1, 1));
     }
 
     /// A FIFO is not opened (it used to block, ignoring signals).

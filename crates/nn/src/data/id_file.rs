@@ -4,7 +4,7 @@
 use netcl_device::{Error, Result};
 use std::{fs::File, path::Path};
 
-/// Little-endian ids of `width` bytes (2 or 4) from byte `offset` on.
+/// Little-endian ids of `width` bytes (1, 2, 4 or 8) from byte `offset` on.
 #[derive(Debug)]
 pub(super) struct IdFile {
     file: File,
@@ -27,13 +27,23 @@ impl IdFile {
         let mut bytes = vec![0; out.len() * self.width];
         let from = self.offset + at as u64 * self.width as u64;
         read_at(&self.file, from, &mut bytes).map_err(|e| self.failed(&e, from + bytes.len() as u64))?;
-        if self.width == 2 {
-            for (out, &id) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
-                *out = u16::from_le_bytes(id).into();
+        match self.width {
+            1 => out.iter_mut().zip(&bytes).for_each(|(out, &id)| *out = id.into()),
+            2 => {
+                for (out, &id) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
+                    *out = u16::from_le_bytes(id).into();
+                }
             }
-        } else {
-            for (out, &id) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
-                *out = u32::from_le_bytes(id);
+            8 => {
+                for (out, &id) in out.iter_mut().zip(bytes.as_chunks::<8>().0) {
+                    // No vocabulary has the largest id, so that one is refused by its place.
+                    *out = u32::try_from(u64::from_le_bytes(id)).unwrap_or(u32::MAX);
+                }
+            }
+            _ => {
+                for (out, &id) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                    *out = u32::from_le_bytes(id);
+                }
             }
         }
         Ok(())

@@ -24,6 +24,8 @@ const NAMED: usize = 8;
 pub struct DataRecord {
     files: Vec<Seen>,
     sampled: bool,
+    /// How many of the text files, the last ones, are the validation part; not known of shards.
+    val: Option<usize>,
 }
 
 /// A file in its present state.
@@ -42,6 +44,9 @@ struct Written {
     /// Checksums cover sampled blocks of each file, not all of it.
     sampled: bool,
     files: Vec<WrittenFile>,
+    /// Number of text files of the validation part. Absent in files of earlier versions, which had none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    val: Option<usize>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -78,10 +83,12 @@ impl Source {
             sum: file.sum.to_hex().to_string(),
         };
         Ok(match self {
-            Self::Text(files) => DataRecord { files: files.iter().map(whole).collect(), sampled: false },
+            Self::Text { files, val } => {
+                DataRecord { files: files.iter().map(whole).collect(), sampled: false, val: Some(*val) }
+            }
             Self::Shards { train, val } => {
                 let shards = train.files().chain(val.iter().flat_map(super::Tokens::files));
-                DataRecord { files: shards.map(of_shard).collect::<Result<_>>()?, sampled: true }
+                DataRecord { files: shards.map(of_shard).collect::<Result<_>>()?, sampled: true, val: None }
             }
         })
     }
@@ -129,7 +136,8 @@ impl DataRecord {
         let name = |file: &Seen| file.path.strip_prefix(&root).unwrap_or(&file.path).to_string_lossy().into();
         let file = |file: &Seen| WrittenFile { name: name(file), bytes: file.bytes, sum: file.sum.clone() };
         let files = self.files.iter().map(file).collect();
-        let written = Written { format: FORMAT, sampled: self.sampled, files };
+        let written =
+            Written { format: FORMAT, sampled: self.sampled, files, val: self.val.filter(|n| *n > 0) };
         serde_json::to_vec(&written).map_err(|e| Error::internal(format!("{DATA_FILE}: {e}")))
     }
 
@@ -151,6 +159,9 @@ impl DataRecord {
         let before = Written::read(written)?;
         let same = |a: &WrittenFile, b: &Seen| (a.bytes, &a.sum) == (b.bytes, &b.sum);
         let comparable = before.sampled == self.sampled;
+        if comparable {
+            same_split(before.val.unwrap_or(0) > 0, self.val.unwrap_or(0) > 0)?;
+        }
         if comparable
             && before.files.len() == self.files.len()
             && before.files.iter().zip(&self.files).all(|(a, b)| same(a, b))
@@ -205,6 +216,23 @@ impl DataRecord {
             .collect();
         Ok(Some(if said.is_empty() { "its files are in another order".into() } else { said.join("; ") }))
     }
+}
+
+/// Whether validation is by files of its own, when the run began and now.
+///
+/// # Errors
+/// `Format` where that has changed: the run would be validated on text that it has learned from.
+fn same_split(then: bool, now: bool) -> Result<()> {
+    if then == now {
+        return Ok(());
+    }
+    let word = |own: bool| if own { "files of its own" } else { "the end of the text" };
+    Err(Error::format(format!(
+        "the validation part is {} by the names of the data, and was {} when the run began: the run would be validated on text that it has \
+         learned from. Start another run with --out",
+        word(now),
+        word(then)
+    )))
 }
 
 /// The first entries of a list, for messages.

@@ -1,50 +1,101 @@
-//! Token shards: files of ids without header (nanoGPT) or with llm.c's header.
+//! Token shards: files of ids without header (nanoGPT), with llm.c's header, with Megatron's index, or arrays of NumPy.
 
 use super::{
-    Tokens,
+    Tokens, foreign, format,
     id_file::{IdFile, read_at},
 };
 use netcl_device::{Error, Result};
-use std::{fs::File, path::Path};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
 
 /// llm.c's header is 256 little-endian i32: magic, version, number of ids, then zeros.
 const HEADER_BYTES: u64 = 1024;
 /// Magic number and version of llm.c's formats with the bytes per id: 2 for GPT-2, 4 for Llama 3.
 const FORMATS: [(u32, u32, u64); 2] = [(20_240_520, 1, 2), (20_240_801, 7, 4)];
 
-/// Opens the shard at `path`. `Format` if it is empty, truncated, or of an unknown version.
+/// Blocks of a shard without header that are looked at.
+const PLACES: u64 = 16;
+/// Bytes of each.
+const BLOCK: u64 = 4096;
+
+/// Whether a file is a token shard by its name.
+pub(super) fn is_named_so(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "bin" || extension == "npy")
+}
+
+/// The file that describes a shard, as Megatron writes it.
+pub(super) fn index_of(path: &Path) -> Option<PathBuf> {
+    let index = path.with_extension("idx");
+    (path.extension().is_some_and(|e| e == "bin") && index.is_file()).then_some(index)
+}
+
+/// Opens the shard at `path`. `Format` if it is empty, truncated, of an unknown version, or holds something else than ids of its format.
 pub(super) fn open(path: &Path) -> Result<Tokens> {
+    let io = |e: std::io::Error| Error::io("reading", path, &e);
     let file = File::open(path).map_err(|e| Error::io("opening", path, &e))?;
-    let bytes = file.metadata().map_err(|e| Error::io("reading", path, &e))?.len();
+    let bytes = file.metadata().map_err(io)?.len();
     let fail = |what: String| Err(Error::format(format!("{}: {what}", path.display())));
     if bytes == 0 {
         return fail("the file is empty; a token shard holds 16-bit ids, or llm.c's header and ids".into());
     }
-    let mut head = [0; 12];
-    let there = bytes.min(12) as usize;
-    read_at(&file, 0, &mut head[..there]).map_err(|e| Error::io("reading", path, &e))?;
-    let [magic, version, count] =
-        [0, 4, 8].map(|at| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
-    let Some((_, expected, width)) = FORMATS.into_iter().find(|format| format.0 == magic) else {
-        if bytes % 2 != 0 {
+    let mut head = vec![0; bytes.min(512) as usize];
+    read_at(&file, 0, &mut head).map_err(io)?;
+    let ids = |file, offset, width: u64, count: u64| {
+        Ok(Tokens::of_file(IdFile::new(file, path, offset, width as usize), count as usize))
+    };
+    if path.extension().is_some_and(|e| e == "npy") {
+        let array = foreign::npy(&head, bytes).map_err(|e| e.context(path.display()))?;
+        return ids(file, array.offset, array.width, array.count);
+    }
+    let word = |at: usize| head.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    let [magic, version, count] = [0, 4, 8].map(word);
+    if let Some((_, expected, width)) = FORMATS.into_iter().find(|format| format.0 == magic) {
+        if expected != version {
             return fail(format!(
-                "{bytes} bytes are not a whole number of 16-bit ids; the shard is torn, or no shard"
+                "token shard of version {version}, expected {expected}; write it again with a known llm.c"
             ));
         }
-        return Ok(Tokens::of_file(IdFile::new(file, path, 0, 2), (bytes / 2) as usize));
+        let promised = HEADER_BYTES + u64::from(count) * width;
+        if bytes != promised {
+            return fail(format!(
+                "the header promises {count} ids of {width} bytes, {promised} bytes in all, but the file has {bytes}; the shard is torn"
+            ));
+        }
+        return ids(file, HEADER_BYTES, width, count.into());
+    }
+    if let Some(index) = index_of(path) {
+        let (width, count) = foreign::megatron(&index, bytes).map_err(|e| e.context(index.display()))?;
+        return ids(file, 0, width, count);
+    }
+    if let Some(what) = format::binary(&head, path) {
+        return fail(format!("is {what}, expected a token shard: 16-bit ids, or llm.c's header and ids"));
+    }
+    match foreign::other_than_u16(&sampled(&file, bytes).map_err(io)?) {
+        Some(what) => fail(format!(
+            "{what}, but a shard without a header holds 16-bit ids. Write it again with 16-bit ids, \
+             `numpy.fromfile(old, dtype).astype('uint16').tofile(new)`; larger ids take llm.c's header, or a .npy file: \
+             `numpy.save('train.npy', ids.astype('uint32'))`"
+        )),
+        None if bytes % 2 != 0 => fail(format!(
+            "{bytes} bytes are not a whole number of 16-bit ids; the shard is torn, or no shard"
+        )),
+        None => ids(file, 0, 2, bytes / 2),
+    }
+}
+
+/// Blocks of a file at equal distances, the first and the last among them; each begins at a multiple of eight.
+fn sampled(file: &File, bytes: u64) -> std::io::Result<Vec<Vec<u8>>> {
+    let places = if bytes <= PLACES * BLOCK { bytes.div_ceil(BLOCK) } else { PLACES };
+    let block = |place: u64| {
+        let last = bytes.saturating_sub(BLOCK);
+        let at = if places > 1 { last / (places - 1) * place / 8 * 8 } else { 0 };
+        let mut block = vec![0; (bytes - at).min(BLOCK) as usize];
+        read_at(file, at, &mut block)?;
+        Ok(block)
     };
-    if expected != version {
-        return fail(format!(
-            "token shard of version {version}, expected {expected}; write it again with a known llm.c"
-        ));
-    }
-    let promised = HEADER_BYTES + u64::from(count) * width;
-    if bytes != promised {
-        return fail(format!(
-            "the header promises {count} ids of {width} bytes, {promised} bytes in all, but the file has {bytes}; the shard is torn"
-        ));
-    }
-    Ok(Tokens::of_file(IdFile::new(file, path, HEADER_BYTES, width as usize), count as usize))
+    (0..places).map(block).collect()
 }
 
 #[cfg(test)]

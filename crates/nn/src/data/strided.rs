@@ -35,9 +35,10 @@ impl From<Batch> for Scored {
 
 /// The windows of a text: every token except the first is scored once, in the first window that contains it.
 ///
-/// Windows begin every `stride` tokens. All targets of the first window are scored, and the last `stride` targets of each later one, which
-/// have at least `context - stride` tokens of context; the last window ends with the text. Method of the perplexity guide of Hugging Face
-/// `transformers` (fixed-length models).
+/// Windows begin every `stride` tokens and span `context` of them, inputs and targets together. The first window predicts all of its tokens but
+/// the first; each later one predicts the tokens after the window before it, at most the last `stride`. Those have at least
+/// `context - stride` tokens of context. The last window ends with the text. These are the windows of the perplexity guide of Hugging Face
+/// `transformers` (fixed-length models). Windows side by side (`stride` = `context`) predict nothing for their first tokens.
 #[derive(Clone, Debug)]
 pub struct Strided {
     tokens: Tokens,
@@ -61,10 +62,15 @@ impl Strided {
                 "--stride {stride} is above --context {context}: tokens between two windows would not count"
             )));
         }
+        if context < 2 {
+            return Err(Error::format(
+                "--context 1: a window of one token predicts nothing; it takes at least 2",
+            ));
+        }
         if tokens.len() < 2 {
             return Err(Error::format("there is nothing to predict: the data has fewer than 2 tokens"));
         }
-        let context = context.min(tokens.len() - 1);
+        let context = context.min(tokens.len());
         Ok(Self { tokens, vocab, context, stride: stride.min(context), batch })
     }
 
@@ -80,12 +86,20 @@ impl Strided {
 
     /// Number of targets; each is scored once.
     pub fn targets(&self) -> usize {
-        self.tokens.len() - 1
+        // The first token of a window is predicted by the one before it, if they overlap.
+        let apart = if self.stride == self.context { self.windows() } else { 1 };
+        let rest = (self.tokens.len() - self.context) % self.stride;
+        let alone = usize::from(self.stride == self.context && rest == 1);
+        self.tokens.len() - apart - alone
     }
 
     /// Number of windows.
     pub fn windows(&self) -> usize {
-        1 + (self.targets() - self.context).div_ceil(self.stride)
+        let behind = self.tokens.len() - self.context;
+        // Windows side by side: a last one of one token predicts nothing.
+        let behind =
+            if self.stride == self.context && behind % self.stride == 1 { behind - 1 } else { behind };
+        1 + behind.div_ceil(self.stride)
     }
 
     /// Number of batches.
@@ -105,18 +119,19 @@ impl Strided {
     }
 
     fn of(&self, windows: Range<usize>) -> Result<Scored> {
-        let (context, rows) = (self.context, windows.len());
+        // The token after a window is outside of it.
+        let (context, rows) = (self.context - 1, windows.len());
         let (mut x, mut y) = (Vec::with_capacity(rows * context), Vec::with_capacity(rows * context));
         let mut counted = Vec::with_capacity(rows);
         for number in windows {
             let start = number * self.stride;
-            let length = context.min(self.targets() - start);
+            let length = context.min(self.tokens.len() - 1 - start);
             let mut window = vec![0; length + 1];
             self.tokens.read(start, &mut window)?;
             if let Some(bad) = window.iter().position(|&id| id as usize >= self.vocab) {
                 return Err(self.tokens.unknown(start + bad, window[bad], self.vocab));
             }
-            let before = if number == 0 { 0 } else { context - self.stride };
+            let before = if number == 0 { 0 } else { context.saturating_sub(self.stride) };
             counted.push(before..length);
             for (side, ids) in [(&mut x, &window[..length]), (&mut y, &window[1..])] {
                 side.extend_from_slice(ids);
@@ -155,41 +170,55 @@ mod tests {
         out
     }
 
+    /// Targets and the number of tokens before each, as the guide's loop has them.
+    fn guide(len: usize, context: usize, stride: usize) -> Vec<(u32, usize)> {
+        let (mut out, mut before) = (Vec::new(), 0);
+        for begin in (0..len).step_by(stride) {
+            let end = (begin + context).min(len);
+            // The model shifts the labels: it predicts nothing for the first token of a window.
+            out.extend((before.max(begin + 1)..end).map(|at| (at as u32, at - begin)));
+            before = end;
+            if end == len {
+                break;
+            }
+        }
+        out
+    }
+
     #[test]
-    fn every_token_but_the_first_counts_once_with_as_much_before_it_as_there_is() {
+    fn windows_span_as_many_tokens_as_those_of_the_perplexity_guide() {
         for (len, context, stride) in [
             (2, 8, 3),
+            (2, 2, 2),
+            (3, 2, 1),
             (9, 8, 8),
             (10, 8, 8),
+            (16, 8, 8),
+            (17, 8, 8),
+            (18, 8, 8),
             (17, 8, 4),
             (30, 8, 1),
+            (30, 8, 7),
             (31, 8, 3),
             (33, 8, 8),
             (100, 99, 50),
+            (100, 200, 50),
             (64, 16, 5),
         ] {
             for batch in [1, 3, 100] {
                 let all = strided(len, context, stride, batch);
                 let seen = seen(&all);
-                let expected: Vec<_> = (1..len).collect();
+                assert_eq!(seen, guide(len as usize, context, stride), "{len} {context} {stride}");
                 assert_eq!(
-                    seen.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
-                    expected,
+                    (seen.len(), all.batches().count()),
+                    (all.targets(), all.len()),
                     "{len} {context} {stride}"
                 );
-                assert_eq!((seen.len(), all.batches().count()), (all.targets(), all.len()));
-                for (id, before) in seen {
-                    let least = (context + 1 - stride).min(id as usize);
-                    assert!(
-                        before >= least && before <= context,
-                        "{id}: {before} of {least} tokens before it"
-                    );
-                }
+                assert!(
+                    all.batches().all(|scored| scored.unwrap().counted.iter().all(|row| !row.is_empty()))
+                );
             }
         }
-        // Side by side the windows of evaluation in training, and the rest of the text.
-        assert_eq!(strided(50, 16, 16, 1).windows(), 4);
-        assert_eq!(strided(49, 16, 16, 1).windows(), 3);
     }
 
     #[test]
@@ -202,6 +231,7 @@ mod tests {
         let message = |result: Result<usize>| result.unwrap_err().to_string();
         assert!(message(new(9, 4, 5, 1)).contains("--stride 5 is above --context 4"));
         assert!(message(new(9, 4, 0, 1)).contains("--stride"));
+        assert!(message(new(9, 1, 1, 1)).contains("--context 1: a window of one token"));
         assert!(message(new(1, 4, 4, 1)).contains("nothing to predict"));
         let tokens = Tokens::from(vec![1, 2, 9]);
         let all = Strided::new(tokens, 9, 4, 4, 1).unwrap();

@@ -2,6 +2,7 @@
 
 use super::encoding::{Decoder, Malformed, TextEncoding, UTF8};
 use super::files::Found;
+use super::format;
 use super::progress::Watcher;
 use netcl_device::{Error, Result};
 use std::{
@@ -12,6 +13,9 @@ use std::{
 
 /// Bytes read at once.
 const BLOCK: usize = 256 << 10;
+
+/// Bytes of text in which the first record must end.
+const LONGEST: usize = 8 << 20;
 
 /// A text file: path, encoding and checksum.
 #[derive(Clone, Debug)]
@@ -33,14 +37,17 @@ pub enum NotText {
     Binary(String),
     /// Probably text in an unknown encoding.
     Foreign(String),
+    /// Data in a known format that is not text.
+    Data(&'static str),
 }
 
 impl NotText {
     /// Description for messages.
-    pub fn what(&self) -> &str {
+    pub fn what(&self) -> String {
         match self {
-            Self::Empty => "the file is empty",
-            Self::Binary(what) | Self::Foreign(what) => what,
+            Self::Empty => "the file is empty".into(),
+            Self::Binary(what) | Self::Foreign(what) => what.clone(),
+            Self::Data(what) => format!("is {what}, which netcl does not read. {}", super::left_out::ADVICE),
         }
     }
 }
@@ -60,6 +67,9 @@ impl TextFile {
         if head.starts_with(&[0xff, 0xfe, 0, 0]) || head.starts_with(&[0, 0, 0xfe, 0xff]) {
             let what = "UTF-32 by its byte order mark, which netcl does not read; convert it to UTF-8";
             return Ok(Err(NotText::Foreign(what.into())));
+        }
+        if let Some(what) = format::binary(&head, path) {
+            return Ok(Err(NotText::Data(what)));
         }
         let marked = TextEncoding::of_mark(&head);
         let (first, mark) = marked.unwrap_or((UTF8, 0));
@@ -88,6 +98,23 @@ impl TextFile {
     /// Its encoding.
     pub fn encoding(&self) -> TextEncoding {
         self.encoding
+    }
+
+    /// The format of its records, judged by the beginning of the text; `None` for plain text.
+    ///
+    /// # Errors
+    /// `Io`; `Format` if the file changed.
+    pub(super) fn records(&self) -> Result<Option<format::Records>> {
+        let (mut reader, mut text) = (self.read()?, String::new());
+        loop {
+            reader.next(&mut text)?;
+            // A record may be as long as a book.
+            let begun = text.trim_start().starts_with(['{', '[']) && !reader.ended && text.len() < LONGEST;
+            let found = format::records(&text, &self.path);
+            if found.is_some() || !begun {
+                return Ok(found);
+            }
+        }
     }
 
     /// A reader of the text from the beginning, without byte order mark.

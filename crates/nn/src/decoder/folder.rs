@@ -25,6 +25,10 @@ pub fn model_folder(dir: &Path) -> Result<PathBuf> {
             return Ok(dir.join(sub));
         }
     }
+    // Copies of a run may lack the links: its newest checkpoint is the last one.
+    if let Some(newest) = newest_checkpoint(&dir.join("checkpoints")).or_else(|| newest_checkpoint(dir)) {
+        return Ok(newest);
+    }
     let (there, dir) = (dir.exists(), dir.display());
     Err(Error::format(match there {
         true => format!(
@@ -124,6 +128,23 @@ impl ModelFolder {
         decoder.load_state(&tensors).map_err(place)?;
         Ok(decoder)
     }
+}
+
+/// The checkpoint of the highest step in a folder of checkpoints.
+fn newest_checkpoint(dir: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(dir).ok()?.flatten();
+    let steps = entries.filter_map(|entry| {
+        let step = entry.file_name().to_str()?.strip_prefix("step-")?.parse::<u64>().ok()?;
+        entry.path().join("config.json").exists().then(|| (step, entry.path()))
+    });
+    steps.max().map(|(_, path)| path)
+}
+
+/// The first tensor of the model in `dir` that holds a NaN or an infinity, in words: for the message about results that are not numbers.
+pub fn broken_weights(dir: &Path) -> Option<String> {
+    let files = model_folder(dir).and_then(|path| WeightFiles::open(&path));
+    // Weights that cannot be read were not those of a model.
+    files.and_then(|files| files.not_finite()).ok().flatten()
 }
 
 impl DecoderConfig {

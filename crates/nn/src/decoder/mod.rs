@@ -39,7 +39,7 @@ pub use config::{
 };
 pub use families::{FAMILIES, FileFacts, Row};
 pub use family::{ExpertNames, Family, Names};
-pub use folder::{ModelFolder, model_folder};
+pub use folder::{ModelFolder, broken_weights, model_folder};
 pub use freeze::Freeze;
 pub use paged::{CacheType, Line, Paged, Pending, step_sizes};
 pub use part::decoder_of;

@@ -3,7 +3,8 @@
 use super::lock::Lock;
 use super::metrics::Record;
 use super::{EventWriter, MetricsLog, StepMetrics, read_metrics, replace, report::Report};
-use crate::{checkpoint::Store, config::TrainConfig};
+use crate::checkpoint::Store;
+use crate::config::{SETTINGS_COPY, TrainConfig};
 use netcl_device::{Error, Result};
 use std::{
     fs,
@@ -157,7 +158,7 @@ impl RunFolder {
     /// # Errors
     /// `Format` if it is not a run folder; `Io` if another process has locked it (with that process).
     pub fn reopen(path: &Path) -> Result<Claim> {
-        if !path.join(CONFIG).exists() {
+        if !path.join(CONFIG).exists() && !path.join(SETTINGS_COPY).exists() {
             return Err(Error::format(format!("{} is no run folder: it has no {CONFIG}", path.display())));
         }
         Ok(Claim { path: path.into(), lock: Some(Lock::take(path)?), made: Vec::new() })
@@ -168,7 +169,7 @@ impl<M: Record> RunFolder<M> {
     /// Starts a run.
     pub fn create(claim: Claim, config: &impl RunSettings) -> Result<Self> {
         let path = claim.path();
-        replace(&path.join(CONFIG), config.to_toml()?.as_bytes())?;
+        keep_settings(path, &config.to_toml()?)?;
         let metrics = MetricsLog::create(&path.join(METRICS))?;
         let log = Log::Open { metrics, events: EventWriter::create::<M>(path, &[])? };
         let (path, lock) = claim.into_parts();
@@ -238,10 +239,7 @@ impl<M: Record> RunFolder<M> {
         self.checkpoints(*keep).rewind(step, *best_step)?;
         let (metrics, done) = MetricsLog::<M>::resume(&self.path.join(METRICS), step)?;
         let events = EventWriter::create(&self.path, &done)?;
-        let path = self.path.join(CONFIG);
-        if fs::read(&path).ok().as_deref() != Some(config.as_bytes()) {
-            replace(&path, config.as_bytes())?;
-        }
+        keep_settings(&self.path, &config)?;
         self.log = Log::Open { metrics, events };
         Ok(())
     }
@@ -252,6 +250,18 @@ impl<M: Record> RunFolder<M> {
         replace(&path, report.html().as_bytes())?;
         Ok(path)
     }
+}
+
+/// Writes `config.toml` and its copy where they have another content.
+fn keep_settings(folder: &Path, text: &str) -> Result<()> {
+    for name in [CONFIG, SETTINGS_COPY] {
+        let path = folder.join(name);
+        if fs::read(&path).ok().as_deref() == Some(text.as_bytes()) {
+            continue;
+        }
+        replace(&path, text.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Whether `path` is a run folder, that is, contains the settings of a run.

@@ -1,5 +1,6 @@
 //! Tokenizers: characters, or any `tokenizer.json` of the `tokenizers` library.
 
+mod added;
 mod bytes;
 mod chars;
 mod chunks;
@@ -76,7 +77,10 @@ impl Tokenizer {
         let wrong = |why: &dyn std::fmt::Display| {
             Error::format(format!("not a tokenizer of the tokenizers library: {why}"))
         };
-        let json: Value = serde_json::from_str(text).map_err(|e| wrong(&e))?;
+        let mut json: Value = serde_json::from_str(text).map_err(|e| wrong(&e))?;
+        let config: Value = config.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let settled = added::settle(&mut json, &config).then(|| json.to_string());
+        let text = settled.as_deref().unwrap_or(text);
         let mut inner = by_library(|| tokenizers::Tokenizer::from_bytes(text))?.map_err(|e| wrong(&e))?;
         if json["pre_tokenizer"].is_null() {
             // Words are whole texts here, and no text comes twice: the library would keep ten thousand of them for each thread.
@@ -94,12 +98,26 @@ impl Tokenizer {
                 vocab_size - 1
             )));
         }
-        let named = config.and_then(|text| eos_name(&serde_json::from_str(text).ok()?));
+        let named = eos_name(&config);
         let names = named.iter().map(String::as_str).chain(EOS_NAMES);
         let eos = names.filter_map(|name| vocab.get(name).copied()).next();
         let chars = Chars::from_json(&json);
         let cuts = if chars.is_some() { Cuts::Anywhere } else { Cuts::of(&json) };
         Ok(Self { chars, cuts, inner, vocab_size, eos })
+    }
+
+    /// The text of a folder's `tokenizer.json` as it is read: with what `tokenizer_config.json` says about added tokens.
+    ///
+    /// # Errors
+    /// `Io` and `Format` with the path.
+    pub fn text_of_dir(dir: &Path) -> Result<String> {
+        let path = dir.join(FILE);
+        let text = fs::read_to_string(&path).map_err(|e| Error::io("reading", &path, &e))?;
+        let wrong = |e: serde_json::Error| Error::format(format!("{}: {e}", path.display()));
+        let mut json: Value = serde_json::from_str(&text).map_err(wrong)?;
+        let config = fs::read_to_string(dir.join(CONFIG_FILE)).ok();
+        let config = config.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+        Ok(if added::settle(&mut json, &config) { json.to_string() } else { text })
     }
 
     /// The tokenizer's files for a model folder: name and content.

@@ -49,6 +49,29 @@ impl Companions {
         Ok(Self { tokens, files })
     }
 
+    /// Those of the model that training starts from. With another tokenizer than its own none are: its files and the ids of its tokens say
+    /// nothing about that one.
+    pub(super) fn of_start(folder: &ModelFolder, tokenizer: Option<&Tokenizer>) -> Result<Self> {
+        let own = match folder.path.join(crate::tokenizer::FILE).exists() {
+            true => Tokenizer::from_dir(&folder.path)?.files()?,
+            false => Vec::new(),
+        };
+        // Without a tokenizer data are tokens already, and those are the model's.
+        let same = match tokenizer {
+            None => true,
+            Some(tokenizer) => {
+                let text = |files: &[(String, Vec<u8>)]| {
+                    files
+                        .iter()
+                        .find(|(name, _)| name == crate::tokenizer::FILE)
+                        .map(|(_, text)| text.clone())
+                };
+                text(&own) == text(&tokenizer.files()?)
+            }
+        };
+        if same { Self::of_folder(folder) } else { Ok(Self::of_tokenizer(tokenizer)) }
+    }
+
     /// Those of a new model: none.
     pub(super) fn of_tokenizer(tokenizer: Option<&Tokenizer>) -> Self {
         let eos = tokenizer.and_then(Tokenizer::eos);

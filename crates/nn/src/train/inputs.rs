@@ -1,7 +1,9 @@
 //! Training data of a run as its configuration describes it: opens files, loads or trains the tokenizer, splits off the validation part.
 
 use crate::config::{TrainConfig, padded_vocab};
-use crate::data::{Corpus, DataRecord, Source, Splits, TextEncoding, TokenCache, Tokens, Watch, split};
+use crate::data::{
+    Corpus, DataRecord, Reading, Source, Splits, TextEncoding, TokenCache, Tokens, Watch, split,
+};
 use crate::tokenizer::Tokenizer;
 use netcl_tensor::{Error, Result};
 use std::path::Path;
@@ -60,7 +62,7 @@ pub fn open_inputs(
     watch: &mut Watch<'_>,
 ) -> Result<Inputs> {
     let encoding = config.encoding.as_deref().map(TextEncoding::of).transpose()?;
-    let source = Source::open_with(&config.data, encoding, watch)?;
+    let source = Source::open_with(&config.data, Reading { encoding, as_text: config.as_text }, watch)?;
     let shards = matches!(source, Source::Shards { .. });
     let tokenizer = match (tokenizer, config.tokenizer.as_str()) {
         (Some(kept), _) => Some(kept),

@@ -247,8 +247,10 @@ impl MemoryPlan {
                 return Ok(());
             }
         };
+        // What is certain to be needed: no part may be larger than the whole.
+        let certain = Self { activations: self.activations / 100 * CERTAIN, ..*self };
         let parts: Vec<_> =
-            self.rows().iter().map(|(name, bytes)| format!("{name} {}", size(*bytes))).collect();
+            certain.rows().iter().map(|(name, bytes)| format!("{name} {}", size(*bytes))).collect();
         Err(Error::memory(format!(
             "training takes at least {} of memory, {place} has {} available; nothing was allocated. {} parameters: {}. {}",
             size(needed),
@@ -278,24 +280,33 @@ impl MemoryPlan {
         Some((from_host, host, "this host"))
     }
 
-    /// The options that reduce the memory most: those of the model size if the weights alone take too much, or the most.
-    fn advice(&self, available: u64) -> &'static str {
+    /// The options that reduce the memory most: those of what takes the most come first, those of the other where it does not fit either.
+    fn advice(&self, available: u64) -> String {
+        const BATCH: &str = "lower --batch or --context (--grad-accum makes up for smaller batches), or take --recompute block";
         let weights = sum(&[self.parameters, self.gradients, self.optimizer, self.exchange]);
-        let rest = sum(&[self.activations, self.inputs, self.host]);
-        if weights > available || weights >= rest {
-            match (self.ranks > 1, self.zero) {
-                (true, 0) => {
-                    return "Take --zero 1, which divides the optimizer's state among the ranks, or lower --layers, --width or the vocabulary, or take --dtype bf16";
-                }
-                (true, 1) => {
-                    return "Take --zero 2, which divides gradients among the ranks as well, or lower --layers, --width or the vocabulary, or take --dtype bf16";
-                }
-                _ => {}
+        let rest = sum(&[self.activations / 100 * CERTAIN, self.inputs, self.host]);
+        let of_size = match (self.ranks > 1, self.zero) {
+            (true, 0) => {
+                "take --zero 1, which divides the optimizer's state among the ranks, or lower --layers, --width or the vocabulary, or take --dtype bf16"
             }
-            "Lower --layers, --width or the vocabulary, take --dtype bf16, or divide the layers among devices with --pipeline"
-        } else {
-            "Lower --batch or --context (--grad-accum makes up for smaller batches), or take --recompute block"
-        }
+            (true, 1) => {
+                "take --zero 2, which divides gradients among the ranks as well, or lower --layers, --width or the vocabulary, or take --dtype bf16"
+            }
+            _ => {
+                "lower --layers, --width or the vocabulary, take --dtype bf16, or divide the layers among devices with --pipeline"
+            }
+        };
+        let both = weights > available && rest > available;
+        let (first, second) = match () {
+            () if both && rest > weights => {
+                (BATCH, format!("; the weights alone do not fit either: {of_size}"))
+            }
+            () if both => (of_size, format!("; the activations alone do not fit either: {BATCH}")),
+            () if weights > available || weights >= rest => (of_size, String::new()),
+            () => (BATCH, String::new()),
+        };
+        let (head, tail) = first.split_at(1);
+        format!("{}{tail}{second}", head.to_uppercase())
     }
 }
 
@@ -376,6 +387,24 @@ mod tests {
         let vocab = TrainConfig::preset("demo").unwrap();
         let vocab = MemoryPlan::of(&vocab, &vocab.decoder(huge).unwrap(), &capabilities);
         assert!(vocab.fits(&capabilities, None).unwrap_err().message().contains("vocabulary"));
+    }
+
+    /// A part of 1.2 TiB was announced of a whole of 938 GiB, and the batch, which caused it, was not named.
+    #[test]
+    fn no_part_of_the_announced_memory_is_larger_than_the_whole_and_the_batch_is_named() {
+        let config = TrainConfig { batch: 512, ..TrainConfig::preset("gpt2-1558m").unwrap() };
+        let capabilities = Capabilities::floor("any:0", DeviceKind::Gpu);
+        let plan = MemoryPlan::of(&config, &config.decoder(50_304).unwrap(), &capabilities);
+        let message = plan.fits(&capabilities, Some(1 << 34)).unwrap_err().to_string();
+        for part in ["Lower --batch", "--recompute block", "the weights alone do not fit either", "--layers"]
+        {
+            assert!(message.contains(part), "{part} is missing: {message}");
+        }
+        assert!(plan.least() > plan.activations / 100 * CERTAIN);
+        assert!(
+            message.contains(&format!("activations {}", human(plan.activations / 100 * CERTAIN))),
+            "{message}"
+        );
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct Report<'a> {
     pub title: &'a str,
     /// A sentence on how the run ended.
     pub status: &'a str,
+    /// Whether the loss of a step has the balance loss of experts, which the validation loss has not.
+    pub balanced: bool,
     /// Metrics of all steps.
     pub metrics: &'a [StepMetrics],
     /// Time of each kernel, if the run was profiled.
@@ -90,9 +92,18 @@ impl Report<'_> {
             self.metrics.iter().map(|m| (m.step as f64, value(m))).collect::<Vec<_>>()
         };
         let losses = line(|m| m.loss);
-        let mut lines = trend(losses, ["training", "training, each step", "training, smoothed"]);
+        let names = match self.balanced {
+            false => ["training", "training, each step", "training, smoothed"],
+            true => [
+                "training with balance loss",
+                "training with balance loss, each step",
+                "training with balance loss, smoothed",
+            ],
+        };
+        let mut lines = trend(losses, names);
         let evaluated = self.metrics.iter().filter_map(|m| Some((m.step as f64, m.val_loss?)));
-        lines.push(Series::second("validation", evaluated.collect()));
+        let name = if self.balanced { "validation without balance loss" } else { "validation" };
+        lines.push(Series::second(name, evaluated.collect()));
         let drawn = |mut chart: Chart, series: &[Series]| {
             chart.series = series.to_vec();
             chart.svg()

@@ -94,7 +94,7 @@ fn full(metrics: &[StepMetrics], kernels: &[KernelTime]) -> String {
         ),
     ];
     let status = "Finished after 1,500 steps.";
-    Report { title: "demo-1", status, metrics, kernels, tables: &tables }.html()
+    Report { title: "demo-1", status, metrics, kernels, tables: &tables, ..Report::default() }.html()
 }
 
 #[test]
@@ -248,4 +248,16 @@ fn the_page_fits_a_screen_of_420_pixels() {
     // Bars are boxes that share the width there is.
     assert_eq!(html.matches("class=\"kernel\"").count(), 15);
     assert!(html.contains("<i style=\"width:100.0%\">"));
+}
+
+/// The two losses of one chart are of different sums where experts are balanced.
+#[test]
+fn a_training_loss_with_the_balance_loss_is_named_so() {
+    let metrics = [StepMetrics { step: 1, loss: 2.0, val_loss: Some(1.9), ..StepMetrics::default() }];
+    let page = |balanced| Report { balanced, metrics: &metrics, ..Report::default() }.html();
+    assert!(
+        page(true).contains("training with balance loss")
+            && page(true).contains("validation without balance loss")
+    );
+    assert!(!page(false).contains("balance loss"));
 }

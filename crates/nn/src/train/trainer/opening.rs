@@ -87,6 +87,7 @@ impl Parts {
         let seed = from.is_none().then_some(config.seed);
         let model = model_of(device, config, (init, seed), shape, parallel.and_then(Parallel::pipe))?;
         let companions = match &folder {
+            Some(folder) if from.is_none() => Companions::of_start(folder, inputs.tokenizer.as_ref())?,
             Some(folder) => Companions::of_folder(folder)?,
             None => Companions::of_tokenizer(inputs.tokenizer.as_ref()),
         };
@@ -335,9 +336,7 @@ impl Trainer {
     ) -> Result<Self> {
         let config = config.with_absolute_paths()?;
         config.validate()?;
-        let stored = out.join("config.toml");
-        let stored = TrainConfig::resolve(Some(&stored), &Overlay::default())
-            .map_err(|e| e.context(stored.display()))?;
+        let stored = TrainConfig::of_run(out, &Overlay::default())?;
         let store = crate::checkpoint::Store::new(out.join("checkpoints"), config.keep);
         let latest = store.latest()?;
         for warning in latest.iter().flat_map(|l| &l.warnings) {

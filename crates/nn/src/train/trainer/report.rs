@@ -8,6 +8,9 @@ use netcl_device::human;
 use netcl_tensor::Result;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// Steps after which the speed is settled.
+const SETTLED: u64 = 20;
+
 impl Trainer {
     /// Metrics of a step, without validation loss and sample.
     pub(super) fn metrics(&mut self, done: &Done) -> StepMetrics {
@@ -28,9 +31,21 @@ impl Trainer {
             tokens_per_s: speed,
             memory: self.model.params().device().memory().peak as u64,
             flops: Some(flops),
-            peak_share: (self.peak_flops > 0.0).then(|| flops / self.peak_flops),
+            peak_share: self.peak_share(flops),
             ..StepMetrics::default()
         }
+    }
+
+    /// The share of the device's peak. `None` if the peak was measured too low, as happens on a busy machine.
+    fn peak_share(&mut self, flops: f64) -> Option<f64> {
+        let share = (self.peak_flops > 0.0).then(|| flops / self.peak_flops)?;
+        if share > 1.0 && self.step > SETTLED && self.spared.insert("a share of the peak") {
+            tracing::info!(
+                "training is faster than the matrix product that stands for the device's peak: the machine was busy when that was measured, \
+                 and no share of the peak is shown"
+            );
+        }
+        Some(share).filter(|share| *share <= 1.0)
     }
 
     /// Handles a failure to write metrics or the report: logged once; training continues.
@@ -107,6 +122,7 @@ impl Trainer {
         let report = Report {
             title: &title,
             status,
+            balanced: m.mlp.moe.is_some_and(|moe| moe.balance),
             metrics: &self.history,
             kernels: &kernels,
             tables: &[("Model", model), ("Device", machine), ("Ranks", ranks), ("Configuration", settings)],

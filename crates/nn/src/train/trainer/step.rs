@@ -4,6 +4,7 @@ use super::sharded::{Arriving, Zero};
 use super::{Trainer, less_memory};
 use crate::config::{GraphMode, TrainConfig};
 use crate::data::{Position, Prefetch};
+use crate::decoder::broken_weights;
 use crate::layers::Mode;
 use crate::model::Model;
 use crate::optim::Optimizer;
@@ -18,6 +19,7 @@ use netcl_tensor::graph::Between;
 use netcl_tensor::ops::optimizer::Report;
 use netcl_tensor::random::set_counter;
 use netcl_tensor::{Error, Result, Tensor, detect_anomaly};
+use std::path::Path;
 use std::time::Instant;
 
 /// An enqueued step whose results were not read yet.
@@ -345,6 +347,13 @@ impl Trainer {
             Some(parallel) => parallel.balance.whose(),
             None => self.model.params().device().capabilities().id.clone(),
         };
+        let init = self.config.init.as_deref().filter(|_| done.step == 1);
+        if let Some((dir, tensor)) = init.and_then(|dir| Some((dir, broken_weights(Path::new(dir))?))) {
+            return Error::format(format!(
+                "--init {dir}: {tensor}; a model with such weights cannot be trained. They are damaged, or the training that wrote them \
+                 diverged: start from an earlier checkpoint"
+            ));
+        }
         Error::launch(format!(
             "the loss of step {} on {place} is {}: training diverged. Lower --lr (now {:.1e}), lengthen --warmup, or clip with \
              --clip; --detect-anomaly names the op that made it. The checkpoints before this step are intact",

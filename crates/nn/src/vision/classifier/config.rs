@@ -1,11 +1,12 @@
 //! Settings of training a classifier, and their presets.
 
 use super::super::models;
-use crate::config::{GraphMode, float_type};
+use crate::config::{GraphMode, SETTINGS_COPY, float_type};
 use crate::run::RunSettings;
 use netcl_device::{Error, Result};
 use netcl_tensor::DType;
 use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
 use std::path::{Path, absolute};
 
 /// Names of the presets.
@@ -96,11 +97,28 @@ impl ClassifierConfig {
     /// # Errors
     /// `Format` for one that is, with what is wrong in it; `Io`.
     pub fn of_run(dir: &Path) -> Result<Option<Self>> {
-        let path = dir.join("config.toml");
-        let text = match std::fs::read_to_string(&path) {
+        let own = Self::read(&dir.join("config.toml"));
+        if matches!(own, Ok(Some(_))) {
+            return own;
+        }
+        // A damaged file, or none: the copy, if that is of images.
+        match Self::read(&dir.join(SETTINGS_COPY)) {
+            Ok(Some(copy)) => {
+                tracing::warn!(
+                    "{}: config.toml is damaged; the settings are those of {SETTINGS_COPY}",
+                    dir.display()
+                );
+                Ok(Some(copy))
+            }
+            _ => own,
+        }
+    }
+
+    fn read(path: &Path) -> Result<Option<Self>> {
+        let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(Error::io("reading", &path, &e)),
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => return Ok(None),
+            Err(e) => return Err(Error::io("reading", path, &e)),
         };
         // Of texts, or no TOML at all, which who reads those settings says better.
         let preset =
