@@ -4,6 +4,7 @@ mod bench;
 mod build;
 mod cache;
 mod chat;
+mod check_grammar;
 mod classify;
 mod defaults;
 mod devices;
@@ -87,6 +88,8 @@ enum Command {
     Kernels(kernels::Args),
     #[command(hide = true)]
     BuildKernels(build::Args),
+    #[command(hide = true)]
+    CheckGrammar(check_grammar::Args),
 }
 
 impl Command {
@@ -115,6 +118,7 @@ impl Command {
             Self::Man(args) => man::run(args, command(&[])),
             Self::Kernels(args) => kernels::run(args, context),
             Self::BuildKernels(args) => build::run(args, context),
+            Self::CheckGrammar(args) => check_grammar::run(args, context),
         }
     }
 }

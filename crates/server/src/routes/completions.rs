@@ -119,14 +119,14 @@ pub async fn complete(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<R
     let texts = choices * prompts.len();
     let own = prompts.clone();
     let Generation { model, running } =
-        Generation::begin(app, request, model.as_deref(), choices, texts, move |model| {
+        Generation::begin(app, request, model.as_deref(), [choices, texts], false, move |model, _| {
             own.iter().map(|prompt| wishes.job(model, prompt.ids(model, "prompt")?, None, "prompt")).collect()
         })
         .await?;
     let shown = match echo {
         true => {
             let own = Arc::clone(&model);
-            aside(move || prompts.iter().map(|prompt| echoed(&own, prompt)).collect::<ApiResult<Vec<_>>>())
+            aside(app, move || prompts.iter().map(|prompt| echoed(&own, prompt)).collect::<ApiResult<Vec<_>>>())
                 .await?
         }
         false => vec![String::new(); prompts.len()],

@@ -11,6 +11,7 @@ mod plain;
 mod responses;
 
 use crate::app::App;
+use crate::checker::Patience;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::Fields;
 use crate::guard::{RequestName, body};
@@ -23,6 +24,7 @@ use axum::routing::{MethodRouter, any, get, post};
 use netcl::llm::engine::Job;
 use serde_json::{Map, Value};
 use std::sync::Arc;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 type Shared = State<Arc<App>>;
 
@@ -172,7 +174,8 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Begins `texts` answers, `choices` for each job that `prepare` makes on a thread of its own.
+    /// Begins `texts` answers, `choices` for each job that `prepare` makes on a thread of its own. Grammars of requests are `bound` to be compiled
+    /// beforehand, few at a time, while the request takes no place of the model.
     ///
     /// # Errors
     /// 404, 429 and 503 of the model, and those of `prepare`.
@@ -180,22 +183,49 @@ impl Generation {
         app: &Arc<App>,
         request: &str,
         model: Option<&str>,
-        choices: usize,
-        texts: usize,
-        prepare: impl FnOnce(&Loaded) -> ApiResult<Vec<Job>> + Send + 'static,
+        [choices, texts]: [usize; 2],
+        bound: bool,
+        prepare: impl FnOnce(&Loaded, &Patience) -> ApiResult<Vec<Job>> + Send + 'static,
     ) -> ApiResult<Self> {
         let model = app.models.get(model).await?;
         let places = app.places(&model, texts)?;
         let own = Arc::clone(&model);
-        let jobs = aside(move || prepare(&own)).await?;
+        let (patience, _waiting) = Patience::begin();
+        let work = move || prepare(&own, &patience);
+        let (jobs, places) = match bound {
+            false => (aside(app, work).await?, places),
+            true => {
+                drop(places);
+                let full = || ApiError::full(app.grammars.available_permits(), 5);
+                let _waits = app.grammars.try_acquire().map_err(|_| full())?;
+                let place = Arc::clone(&app.compilers).acquire_owned().await;
+                let jobs = spawned(place, work).await?;
+                (jobs, app.places(&model, texts)?)
+            }
+        };
         let running = model.begin(request, jobs, choices, places)?;
         Ok(Self { model, running })
     }
 }
 
 /// Does work that takes a while on a thread beside that of the connections.
-pub async fn aside<T: Send + 'static>(work: impl FnOnce() -> ApiResult<T> + Send + 'static) -> ApiResult<T> {
-    let work = move || netcl::device::guarded("preparing the request", work);
+pub async fn aside<T: Send + 'static>(
+    app: &App,
+    work: impl FnOnce() -> ApiResult<T> + Send + 'static,
+) -> ApiResult<T> {
+    spawned(Arc::clone(&app.threads).acquire_owned().await, work).await
+}
+
+/// Does work on another thread, whose place is taken until it has ended, also if nobody waits for it any more.
+async fn spawned<T: Send + 'static>(
+    place: Result<OwnedSemaphorePermit, AcquireError>,
+    work: impl FnOnce() -> ApiResult<T> + Send + 'static,
+) -> ApiResult<T> {
+    let place = place.map_err(|_| ApiError::unavailable("The server is stopping", 5))?;
+    let work = move || {
+        let _place = place;
+        netcl::device::guarded("preparing the request", work)
+    };
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(done)) => done,
         Ok(Err(error)) => Err(ApiError::internal(error.message())),

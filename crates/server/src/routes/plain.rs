@@ -229,7 +229,7 @@ pub async fn tokenize(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     let pieces = fields.flag("with_pieces")?.unwrap_or(false);
     fields.end()?;
     let model = app.models.get(model.as_deref()).await?;
-    aside(move || {
+    aside(app, move || {
         let tokenizer = &model.text()?.tokenizer;
         let ids = match begin {
             true => tokenizer.encode_prompt(&content, specials),

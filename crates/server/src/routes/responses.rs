@@ -302,10 +302,10 @@ fn items(answer: &Answer) -> Vec<Item> {
 /// 400 for a request that cannot be answered as it is, 404, 429, 503.
 pub async fn respond_to(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
     let Asked { model, conversation, wishes, stream, repeated } = asked(body)?;
-    let tools = conversation.tools.clone();
+    let (tools, bound) = (conversation.tools.clone(), conversation.is_bound());
     let Generation { model, running } =
-        Generation::begin(app, request, model.as_deref(), 1, 1, move |model| {
-            Ok(vec![conversation.job(model, &wishes)?])
+        Generation::begin(app, request, model.as_deref(), [1, 1], bound, move |model, patience| {
+            Ok(vec![conversation.job(model, &wishes, patience)?])
         })
         .await?;
     let tokenizer = model.text().ok().map(|text| Arc::clone(&text.tokenizer));
