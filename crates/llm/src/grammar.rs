@@ -210,7 +210,8 @@ impl Grammars {
             true => Ok(()),
             false => first.matcher.compute_mask().map(drop).map_err(|e| wrong(what, &e)),
         });
-        let nothing = |_| Error::format(format!("{what}: no text follows it; check its references and bounds"));
+        let nothing =
+            |_| Error::format(format!("{what}: no text follows it; check its references and bounds"));
         begins.map_err(nothing)?;
         Ok(compiled)
     }
@@ -285,6 +286,7 @@ impl Grammar {
 
 /// A schema with options under which nothing is passed over and white space ends.
 fn prepared(schema: &Value) -> Result<Value> {
+    exact(schema)?;
     let mut schema = if *schema == Value::Bool(true) { json!({}) } else { schema.clone() };
     if let Some(fields) = schema.as_object_mut() {
         let own = fields.entry(OPTIONS).or_insert_with(|| json!({}));
@@ -301,6 +303,63 @@ fn prepared(schema: &Value) -> Result<Value> {
         }
     }
     Ok(schema)
+}
+
+/// Keywords whose value the parser reads as a number of 64 bits with a fraction.
+const BOUNDS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
+
+/// Whether the parser keeps a number: of integers beyond 2^53 only some.
+fn kept(value: &Value) -> bool {
+    let whole = value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from));
+    whole.is_none_or(|whole| whole as f64 as i128 == whole)
+}
+
+fn not_kept(key: &str, value: &Value) -> Error {
+    Error::format(format!(
+        "JSON schema: {key} is {value}, and integers beyond 2^53 are kept with 53 bits alone: use one of at most 9007199254740992, or a \
+         string with a pattern of digits"
+    ))
+}
+
+/// The first integer within a value that the parser does not keep.
+fn first_not_kept(value: &Value) -> Option<&Value> {
+    match value {
+        Value::Array(list) => list.iter().find_map(first_not_kept),
+        Value::Object(fields) => fields.values().find_map(first_not_kept),
+        _ => (!kept(value)).then_some(value),
+    }
+}
+
+/// Whether all integers of a schema are kept: bounds and constants.
+fn exact(schema: &Value) -> Result<()> {
+    let mut left = vec![schema];
+    while let Some(schema) = left.pop() {
+        let fields = match schema {
+            Value::Array(list) => {
+                left.extend(list);
+                continue;
+            }
+            Value::Object(fields) => fields,
+            _ => continue,
+        };
+        for (key, value) in fields {
+            match key.as_str() {
+                "default" | "examples" => {}
+                "enum" | "const" => {
+                    if let Some(found) = first_not_kept(value) {
+                        return Err(not_kept(key, found));
+                    }
+                }
+                // The keys of these are names.
+                "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas" => {
+                    left.extend(value.as_object().into_iter().flat_map(|all| all.values()));
+                }
+                key if BOUNDS.contains(&key) && !kept(value) => return Err(not_kept(key, value)),
+                _ => left.push(value),
+            }
+        }
+    }
+    Ok(())
 }
 
 fn wrong(what: &str, error: &impl std::fmt::Display) -> Error {
@@ -432,6 +491,21 @@ mod tests {
     }
 
     #[test]
+    fn large_integers_are_kept_or_refused() {
+        let tokenizer = tokenizer();
+        let grammars = Grammars::new(&tokenizer).unwrap();
+        for schema in [
+            json!({ "type": "integer", "minimum": 9_007_199_254_740_992i64 }),
+            json!({ "properties": { "minimum": { "const": "9007199254740993" } }, "default": { "minimum": 9_007_199_254_740_993i64 } }),
+        ] {
+            grammars.json_schema(&schema).unwrap();
+        }
+        let schema = json!({ "const": 9_007_199_254_740_992i64 });
+        let (found, _) = text(&tokenizer, grammars.json_schema(&schema).unwrap(), 1);
+        assert_eq!(found.trim(), "9007199254740992");
+    }
+
+    #[test]
     fn what_is_not_known_is_an_error_with_its_name() {
         let tokenizer = tokenizer();
         let grammars = Grammars::new(&tokenizer).unwrap();
@@ -447,6 +521,15 @@ mod tests {
             (json!({ "type": "integer", "minimum": 5, "maximum": 4 }), ""),
             (json!({ "uniqueItems": true, "x-guidance": { "lenient": true } }), "lenient"),
             (json!({ "type": "object", "x-guidance": 5 }), "x-guidance"),
+            (
+                json!({ "type": "integer", "minimum": 9_007_199_254_740_993i64 }),
+                "minimum is 9007199254740993",
+            ),
+            (json!({ "items": { "maximum": -9_007_199_254_740_993i64 } }), "maximum"),
+            (json!({ "properties": { "minimum": { "exclusiveMinimum": u64::MAX } } }), "exclusiveMinimum"),
+            (json!({ "enum": ["a", [9_007_199_254_740_993i64]] }), "enum is 9007199254740993"),
+            (json!({ "const": { "x": 9_007_199_254_740_993i64 } }), "const"),
+            (json!({ "$ref": "#" }), "no text follows it"),
         ];
         for (schema, name) in schemas {
             let error = grammars.json_schema(&schema).err().unwrap_or_else(|| panic!("{schema}"));

@@ -52,10 +52,12 @@ impl Default for ServeOptions {
     }
 }
 
+/// KiB that requests may take until they are answered; four of the largest bodies in any case.
+const MOST_MEMORY: usize = 1 << 20;
 /// Grammars that are compiled at the same time, at most.
 const MOST_COMPILERS: usize = 4;
 /// Requests whose grammars wait to be compiled, at most.
-const MOST_GRAMMARS: usize = 32;
+pub const MOST_GRAMMARS: usize = 32;
 
 /// The state of a server.
 pub struct App {
@@ -75,6 +77,8 @@ pub struct App {
     pub since: u64,
     /// Whether it is stopping.
     pub draining: AtomicBool,
+    /// What requests may take until they are answered, in KiB.
+    pub memory: Arc<Semaphore>,
     /// A place for each thread that renders and encodes.
     pub threads: Arc<Semaphore>,
     /// A place for each grammar that is compiled: half of the processors are left to others.
@@ -90,6 +94,7 @@ impl App {
         let options = ServeOptions { keys: Vec::new(), ..options };
         let since = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs());
         let draining = AtomicBool::new(false);
+        let most_body = options.max_body;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             models,
@@ -100,6 +105,7 @@ impl App {
             started: Instant::now(),
             since,
             draining,
+            memory: Arc::new(Semaphore::new(MOST_MEMORY.max(most_body >> 8))),
             threads: Arc::new(Semaphore::new(crate::ASIDE)),
             compilers: Arc::new(Semaphore::new((processors / 2).clamp(1, MOST_COMPILERS))),
             grammars: Semaphore::new(MOST_GRAMMARS),

@@ -68,7 +68,10 @@ impl Patience {
             true => Ok(()),
             false => {
                 let seconds = PATIENCE.as_secs();
-                Err(ApiError::field(param, format!("{param}: compiling took more than {seconds} s; simplify it")))
+                Err(ApiError::field(
+                    param,
+                    format!("{param}: compiling took more than {seconds} s; simplify it"),
+                ))
             }
         }
     }
@@ -229,8 +232,8 @@ pub fn is_plain(schema: &Value) -> bool {
 fn has_plain_keywords(schema: &Value) -> bool {
     let Some(fields) = schema.as_object() else { return schema.is_boolean() };
     fields.iter().all(|(key, value)| match key.as_str() {
-        "type" | "required" | "enum" | "const" | "title" | "description" | "default" | "examples" | "$schema"
-        | "minItems" | "maxItems" | "minLength" | "maxLength" | "minimum" | "maximum" => true,
+        "type" | "required" | "enum" | "const" | "title" | "description" | "default" | "examples"
+        | "$schema" | "minItems" | "maxItems" | "minLength" | "maxLength" | "minimum" | "maximum" => true,
         "properties" => value.as_object().is_none_or(|all| all.values().all(has_plain_keywords)),
         "items" | "additionalProperties" => has_plain_keywords(value),
         _ => false,

@@ -23,6 +23,7 @@ mod reader;
 mod registry;
 mod routes;
 mod schemas;
+mod seats;
 mod stream;
 mod tools;
 mod wishes;

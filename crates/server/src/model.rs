@@ -358,6 +358,12 @@ impl Loaded {
         made.await.map_err(|_| lost())?.map_err(|e| ApiError::of(&e))
     }
 
+    /// Lets its thread panic.
+    #[cfg(test)]
+    pub fn inject_panic(&self) {
+        drop(self.commands.send(Command::Panic));
+    }
+
     /// Ends all texts.
     pub fn stop(&self) {
         drop(self.commands.send(Command::Stop));
@@ -459,7 +465,7 @@ fn quantization(model: &LoadedModel) -> String {
 
 fn text_parts(model: &LoadedModel, checker: Option<Checker>) -> Result<Option<TextParts>> {
     let (Some(tokenizer), templates) = model.shared_text_parts() else { return Ok(None) };
-    let prompts = Prompts::new(&tokenizer)?;
+    let prompts = Prompts::new(&tokenizer, model.begins_conversations())?;
     let forms = forms(&tokenizer, &templates, &prompts);
     let schemas = Schemas::new(Arc::clone(&tokenizer), checker);
     Ok(Some(TextParts { schemas, tokenizer, templates, prompts, forms }))

@@ -157,7 +157,7 @@ impl Compiler<'_> {
             Some(checker) if !plain => {
                 let vocab = self.schemas.tokenizer.vocab_size();
                 checker.check(what, vocab, param, self.patience)?
-            },
+            }
             _ => 0,
         };
         let grammars = self.schemas.grammars.get_or_init(|| Grammars::new(&self.schemas.tokenizer));

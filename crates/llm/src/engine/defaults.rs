@@ -13,7 +13,7 @@ use std::path::Path;
 pub(super) fn of_folder(folder: &Path) -> Result<Sampling> {
     let file = folder.join("generation_config.json");
     let mut out = Sampling::default();
-    let text = match std::fs::read_to_string(&file) {
+    let text = match netcl_device::files::read_text(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(out),
         Err(error) => return Err(Error::io("reading", &file, &error)),

@@ -49,12 +49,7 @@ pub fn is_bounded(set: &ExprSet) -> bool {
 }
 
 /// That of one expression; none if it takes too many visits.
-fn overlap(
-    set: &ExprSet,
-    expr: ExprRef,
-    known: &HashMap<u32, Overlap>,
-    left: &mut usize,
-) -> Option<Overlap> {
+fn overlap(set: &ExprSet, expr: ExprRef, known: &HashMap<u32, Overlap>, left: &mut usize) -> Option<Overlap> {
     let mut all: Overlap = vec![0; 256];
     let (mut seen, mut stack, mut bytes) = (HashSet::new(), vec![expr], false);
     while let Some(expr) = stack.pop() {
@@ -117,7 +112,8 @@ mod tests {
 
     #[test]
     fn few_expressions_may_meet_and_many_may_not() {
-        let meet = |n: usize| RegexAst::And((0..n).map(|i| regex(&format!("(?s:.*)a.{{{i}}}b(?s:.*)"))).collect());
+        let meet =
+            |n: usize| RegexAst::And((0..n).map(|i| regex(&format!("(?s:.*)a.{{{i}}}b(?s:.*)"))).collect());
         assert!((2..6).all(|n| bounded(&meet(n))));
         assert!(!bounded(&meet(16)) && !bounded(&meet(40)));
         // Few, but each with many sets that overlap.

@@ -23,7 +23,7 @@ fn read_json(path: &Path) -> Result<Option<Value>> {
     if !path.exists() {
         return Ok(None);
     }
-    let text = std::fs::read_to_string(path).map_err(|e| Error::io("reading", path, &e))?;
+    let text = netcl_device::files::read_text(path).map_err(|e| Error::io("reading", path, &e))?;
     let json = serde_json::from_str(&text);
     json.map(Some).map_err(|e| Error::format(format!("{}: {e}", path.display())))
 }
@@ -47,7 +47,7 @@ pub fn vocabulary(folder: &Path, vocab: usize) -> Result<Vec<(String, Meta)>> {
     if out.len() > 1 {
         special(&json, &settings, folder, &mut out)?;
     }
-    let text = std::fs::read_to_string(&path).map_err(|e| Error::io("reading", &path, &e))?;
+    let text = netcl_device::files::read_text(&path).map_err(|e| Error::io("reading", &path, &e))?;
     out.push((HUGGING_FACE.into(), Meta::Str(text)));
     if let Some(template) = template(folder, &settings)? {
         out.push((TEMPLATE.into(), Meta::Str(template)));
@@ -59,7 +59,7 @@ pub fn vocabulary(folder: &Path, vocab: usize) -> Result<Vec<(String, Meta)>> {
 fn template(folder: &Path, settings: &Value) -> Result<Option<String>> {
     let path = folder.join("chat_template.jinja");
     if path.exists() {
-        return std::fs::read_to_string(&path).map(Some).map_err(|e| Error::io("reading", &path, &e));
+        return netcl_device::files::read_text(&path).map(Some).map_err(|e| Error::io("reading", &path, &e));
     }
     let named = |list: &Vec<Value>| {
         let default = list.iter().find(|one| one["name"] == "default").or_else(|| list.first());
@@ -225,7 +225,7 @@ fn sentence_scores(folder: &Path, tokens: &[String]) -> Result<Option<Vec<f32>>>
     if !path.exists() {
         return Ok(None);
     }
-    let bytes = std::fs::read(&path).map_err(|e| Error::io("reading", &path, &e))?;
+    let bytes = netcl_device::files::read_whole(&path).map_err(|e| Error::io("reading", &path, &e))?;
     let pieces = sentence_pieces(&bytes);
     let mut scores = vec![0.0; tokens.len()];
     for (i, (piece, score)) in pieces.iter().enumerate() {

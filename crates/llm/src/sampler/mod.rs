@@ -27,6 +27,8 @@ pub struct Sampler {
     breakers: Breakers,
     /// Prompt and text so far.
     history: Vec<u32>,
+    /// Tokens of the prompt among those.
+    prompt: usize,
     drawn: u64,
     /// The surprise that Mirostat allows at present, in bits.
     mu: f64,
@@ -64,6 +66,7 @@ impl Sampler {
             sampling,
             breakers,
             history: Vec::new(),
+            prompt: 0,
             drawn: 0,
             mu,
             #[cfg(feature = "grammar")]
@@ -129,6 +132,7 @@ impl Sampler {
     pub fn begin(&mut self, prompt: &[u32]) {
         self.history.clear();
         self.history.extend_from_slice(prompt);
+        self.prompt = prompt.len();
         self.mu = 2.0 * f64::from(self.sampling.mirostat_tau);
         #[cfg(feature = "grammar")]
         if let Some(grammar) = &mut self.grammar {
@@ -148,7 +152,7 @@ impl Sampler {
         let penalties = s.repeat_penalty != 1.0 || s.frequency_penalty != 0.0 || s.presence_penalty != 0.0;
         for step in &s.chain {
             let inert = match step {
-                Step::Penalties => !penalties || s.repeat_last_n == 0,
+                Step::Penalties => !penalties || s.repeat_last_n == 0 && !s.answer_alone,
                 Step::Dry => s.dry.multiplier <= 0.0 || s.dry.last_n == 0,
                 Step::TopNSigma => s.top_n_sigma <= 0.0,
                 Step::Typical => s.typical_p >= 1.0,
@@ -249,8 +253,8 @@ impl Sampler {
         match step {
             Step::Penalties => {
                 let none = s.repeat_penalty == 1.0 && s.frequency_penalty == 0.0 && s.presence_penalty == 0.0;
-                if !none && s.repeat_last_n != 0 {
-                    candidates.edit(|logits| history::penalties(logits, &self.history, s));
+                if !none && (s.repeat_last_n != 0 || s.answer_alone) {
+                    candidates.edit(|logits| history::penalties(logits, &self.history, self.prompt, s));
                 }
             }
             Step::Dry => {

@@ -259,7 +259,13 @@ impl Text<'_> {
     }
 
     /// A call as Qwen3-Coder writes it: those arguments that are required, and others or not, in the schema's order.
-    fn elements(&mut self, name: &str, schema: &Value, schemas: Compiler<'_>, param: &str) -> ApiResult<String> {
+    fn elements(
+        &mut self,
+        name: &str,
+        schema: &Value,
+        schemas: Compiler<'_>,
+        param: &str,
+    ) -> ApiResult<String> {
         let none = Map::new();
         let fields = schema.as_object().unwrap_or(&none);
         if let Some(keyword) = fields.keys().find(|key| !OF_OBJECTS.contains(&key.as_str())) {
@@ -289,7 +295,13 @@ impl Text<'_> {
     }
 
     /// The value of an argument, with the mark behind it.
-    fn element(&mut self, schema: &Value, root: &Value, schemas: Compiler<'_>, place: &str) -> ApiResult<String> {
+    fn element(
+        &mut self,
+        schema: &Value,
+        root: &Value,
+        schemas: Compiler<'_>,
+        place: &str,
+    ) -> ApiResult<String> {
         let end = format!("\n{}\n", PARAMETER[1]);
         if schema["type"] == "string" {
             let fields = schema.as_object().into_iter().flatten();

@@ -217,7 +217,9 @@ fn thoughts_come_before_what_is_bound() {
     let tokenizer = Arc::new(tokenizer());
     let schemas = Schemas::new(Arc::clone(&tokenizer), None);
     let format = Format::Schema(json!({ "type": "boolean" }), "response_format.json_schema.schema".into());
-    let of = |forms: Forms| grammar(&tokenizer, forms, schemas.compiler(&Patience::begin().0), None, &format).unwrap().unwrap();
+    let of = |forms: Forms| {
+        grammar(&tokenizer, forms, schemas.compiler(&Patience::begin().0), None, &format).unwrap().unwrap()
+    };
     let may = Forms { thinks: true, ..Forms::default() };
     for (forms, text, good) in [
         (Forms::default(), "true", true),
@@ -257,7 +259,14 @@ fn what_cannot_be_enforced_is_named() {
         Tools { choice: Choice::Required, ..Tools::new(list).unwrap() }
     };
     let error = |forms: Forms, parameters: Value| {
-        grammar(&tokenizer, forms, schemas.compiler(&Patience::begin().0), Some(&tools(parameters)), &Format::Text).unwrap_err()
+        grammar(
+            &tokenizer,
+            forms,
+            schemas.compiler(&Patience::begin().0),
+            Some(&tools(parameters)),
+            &Format::Text,
+        )
+        .unwrap_err()
     };
     let unique = json!({ "type": "object", "properties": { "x": { "type": "array", "uniqueItems": true } } });
     for form in FORMS {

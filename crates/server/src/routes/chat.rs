@@ -1,7 +1,7 @@
 //! `POST /v1/chat/completions`.
 
 use super::format::response_format;
-use super::messages::{messages, short_ids, tools};
+use super::messages::{known_to, messages, short_ids, tools};
 use super::{Generation, Head, harmless};
 use crate::answer::{Answer, Part};
 use crate::app::App;
@@ -20,6 +20,7 @@ use crate::wishes::{MOST_LOGPROBS, Wishes};
 use crate::worker::{End, Piece, Token};
 use axum::http::StatusCode;
 use axum::response::Response;
+use netcl::device::ErrorKind;
 use netcl::llm::engine::{Job, Talk};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -62,14 +63,18 @@ impl Conversation {
         }
         let tools = self.tools.as_deref();
         let grammar = bound::grammar(tokenizer, *forms, schemas.compiler(patience), tools, &self.format)?;
+        known_to(&self.messages, template.text())?;
         let list = tools.map(|tools| tools.list.as_slice());
         let mut messages = self.messages.clone();
         if matches!(forms.calls, Some(Calls::List | Calls::Named)) {
             short_ids(&mut messages);
         }
-        let talk = Talk { messages: &messages, tools: list, others: &self.others };
-        let made =
-            prompts.render(tokenizer, template, talk).map_err(|e| ApiError::of_field("messages", &e))?;
+        let most = Some(model.about.longest);
+        let talk = Talk { messages: &messages, tools: list, others: &self.others, most };
+        let made = prompts.render(tokenizer, template, talk).map_err(|e| match e.kind() {
+            ErrorKind::Shape => ApiError::long_context(model.about.longest, "messages"),
+            _ => ApiError::of_field("messages", &e),
+        })?;
         let mut wishes = wishes.clone();
         wishes.controls = forms.shows_controls(tools.is_some());
         wishes.job(model, made.1, grammar, "messages")

@@ -10,11 +10,11 @@ mod ollama_models;
 mod plain;
 mod responses;
 
-use crate::app::App;
+use crate::app::{App, MOST_GRAMMARS};
 use crate::checker::Patience;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::Fields;
-use crate::guard::{RequestName, body};
+use crate::guard::{Held, RequestName, body};
 use crate::model::{Loaded, Running};
 use crate::wishes::name;
 use axum::Router;
@@ -113,7 +113,8 @@ type Handler = fn(Arc<App>, String, Vec<u8>) -> Answer;
 /// A handler of a body, which is read whole before it is looked at.
 async fn handled(app: Arc<App>, request: Request, handler: Handler) -> ApiResult<Response> {
     let name = request.extensions().get::<RequestName>().map(|name| name.0.clone()).unwrap_or_default();
-    let body = body(request, app.options.max_body, app.options.read_timeout).await?;
+    // The memory is free again with the answer's head: what it streams has its own bounds.
+    let Held { body, memory: _memory } = body(&app, request).await?;
     handler(app, name, body).await
 }
 
@@ -196,7 +197,7 @@ impl Generation {
             false => (aside(app, work).await?, places),
             true => {
                 drop(places);
-                let full = || ApiError::full(app.grammars.available_permits(), 5);
+                let full = || ApiError::full(MOST_GRAMMARS, 5);
                 let _waits = app.grammars.try_acquire().map_err(|_| full())?;
                 let place = Arc::clone(&app.compilers).acquire_owned().await;
                 let jobs = spawned(place, work).await?;

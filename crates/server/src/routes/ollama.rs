@@ -31,7 +31,7 @@ fn options(fields: &mut Fields) -> ApiResult<(Wishes, Option<usize>)> {
         None => empty()?,
     };
     let mut wishes = Wishes::take(&mut options)?;
-    wishes.choices = 1;
+    (wishes.choices, wishes.counts_prompt) = (1, true);
     // −1 is no bound, −2 the rest of the context: the same here.
     wishes.max = match options.integer("num_predict")? {
         Some(n) if n > 0 => usize::try_from(n).ok(),
@@ -154,7 +154,8 @@ pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Respo
     let asked = Asked { tools: tools.clone(), ..asked };
     let conversation = Conversation { messages, tools, others, format };
     let bound = conversation.is_bound();
-    let job = move |model: &Loaded, wishes: &Wishes, patience: &Patience| conversation.job(model, wishes, patience);
+    let job =
+        move |model: &Loaded, wishes: &Wishes, patience: &Patience| conversation.job(model, wishes, patience);
     answer(app, request, asked, Kind::Chat, bound, job).await
 }
 
@@ -201,17 +202,18 @@ async fn answer(
     job: impl FnOnce(&Loaded, &Wishes, &Patience) -> ApiResult<netcl::llm::engine::Job> + Send + 'static,
 ) -> ApiResult<Response> {
     let Asked { model, wishes, stream, context, tools } = asked;
-    let Generation { model, running } = Generation::begin(app, request, Some(&model), [1, 1], bound, move |model, patience| {
-        let longest = model.about.longest;
-        if let Some(context) = context.filter(|context| *context > longest) {
-            let message = format!(
-                "options.num_ctx is {context}, and a text of this server has at most {longest} tokens"
-            );
-            return Err(ApiError::field("options.num_ctx", message));
-        }
-        Ok(vec![job(model, &wishes, patience)?])
-    })
-    .await?;
+    let Generation { model, running } =
+        Generation::begin(app, request, Some(&model), [1, 1], bound, move |model, patience| {
+            let longest = model.about.longest;
+            if let Some(context) = context.filter(|context| *context > longest) {
+                let message = format!(
+                    "options.num_ctx is {context}, and a text of this server has at most {longest} tokens"
+                );
+                return Err(ApiError::field("options.num_ctx", message));
+            }
+            Ok(vec![job(model, &wishes, patience)?])
+        })
+        .await?;
     let mut wire = OllamaWire {
         model: model.name.clone(),
         kind,

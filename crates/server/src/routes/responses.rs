@@ -2,7 +2,7 @@
 
 use super::chat::{Conversation, Whole};
 use super::format::{missing, schema, unknown};
-use super::messages::text;
+use super::messages::{only, text};
 use super::{Generation, harmless, now};
 use crate::answer::{Answer, Call, Part};
 use crate::app::App;
@@ -58,7 +58,16 @@ fn add(messages: &mut Vec<Value>, mut item: Map<String, Value>, place: &str) -> 
         let value = item.get(key).and_then(Value::as_str).map(str::to_owned);
         value.ok_or_else(|| missing(&format!("{place}.{key}")))
     };
-    match item.get("type").and_then(Value::as_str).unwrap_or("message") {
+    let kind = item.get("type").and_then(Value::as_str).unwrap_or("message").to_owned();
+    let own: &[&str] = match kind.as_str() {
+        "message" => &["role", "content"],
+        "function_call" => &["call_id", "name", "arguments"],
+        "function_call_output" => &["call_id", "output"],
+        "reasoning" => &["summary", "content", "encrypted_content"],
+        other => return Err(unknown(&format!("{place}.type"), Some(other))),
+    };
+    only(&Value::Object(item.clone()), &[&["type", "id", "status"], own].concat(), place)?;
+    match kind.as_str() {
         "message" => {
             let role = word(&item, "role")?;
             let role = if role == "developer" { "system".to_owned() } else { role };
@@ -83,8 +92,7 @@ fn add(messages: &mut Vec<Value>, mut item: Map<String, Value>, place: &str) -> 
             messages.push(json!({ "role": "tool", "tool_call_id": id, "content": output }));
         }
         // What a model thought in earlier turns is not shown to it again.
-        "reasoning" => {}
-        other => return Err(unknown(&format!("{place}.type"), Some(other))),
+        _ => {}
     }
     Ok(())
 }

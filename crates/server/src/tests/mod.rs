@@ -1,6 +1,7 @@
 //! The server over loopback, with a tiny model of random weights whose tokens are bytes.
 
 mod api;
+mod bounds;
 mod client;
 mod failures;
 mod faults;

@@ -37,7 +37,10 @@ fn chain(n: usize) -> Value {
     let mut all = serde_json::Map::new();
     all.insert("a0".into(), json!({ "type": "string" }));
     for i in 1..n {
-        all.insert(format!("a{i}"), json!({ "type": "array", "items": { "$ref": format!("#/$defs/a{}", i - 1) } }));
+        all.insert(
+            format!("a{i}"),
+            json!({ "type": "array", "items": { "$ref": format!("#/$defs/a{}", i - 1) } }),
+        );
     }
     json!({ "$defs": all, "$ref": format!("#/$defs/a{}", n - 1) })
 }
@@ -50,12 +53,21 @@ fn hostile() -> Vec<(&'static str, Value)> {
     };
     vec![
         ("40 patterns", patterns(40)),
-        ("patterns that are cheap at first", json!({ "type": "string", "allOf": (0..12).map(sets).collect::<Vec<_>>() })),
+        (
+            "patterns that are cheap at first",
+            json!({ "type": "string", "allOf": (0..12).map(sets).collect::<Vec<_>>() }),
+        ),
         ("a long chain of references", chain(5000)),
         ("a large divisor", json!({ "type": "integer", "multipleOf": 99_999_989 })),
         ("a reference to itself", json!({ "$ref": "#" })),
-        ("references in a circle", json!({ "$defs": { "a": { "$ref": "#/$defs/b" }, "b": { "$ref": "#/$defs/a" } }, "$ref": "#/$defs/a" })),
-        ("pattern properties that overlap", json!({ "type": "object", "patternProperties": { "^a": {}, "b$": {} } })),
+        (
+            "references in a circle",
+            json!({ "$defs": { "a": { "$ref": "#/$defs/b" }, "b": { "$ref": "#/$defs/a" } }, "$ref": "#/$defs/a" }),
+        ),
+        (
+            "pattern properties that overlap",
+            json!({ "type": "object", "patternProperties": { "^a": {}, "b$": {} } }),
+        ),
     ]
 }
 
@@ -103,7 +115,9 @@ fn a_client_that_leaves_ends_the_compiling() {
     // Those that wait take no place of the model.
     server.client.post("/v1/completions", &json!({ "prompt": "a", "max_tokens": 2 })).ok();
     drop(asked);
-    wait("their end", &|| server.app.compilers.available_permits() >= most && server.app.grammars.available_permits() == 32);
+    wait("their end", &|| {
+        server.app.compilers.available_permits() >= most && server.app.grammars.available_permits() == 32
+    });
     // One that is still waited for does not keep the server from stopping.
     let last = server.client.send("POST", "/v1/chat/completions", body.as_bytes(), "");
     wait("the last one", &|| server.app.compilers.available_permits() < most.max(1));
@@ -117,7 +131,8 @@ fn grammars_are_kept_within_a_bound_of_bytes() {
     let server = Server::new();
     let model = crate::runtime().unwrap().block_on(server.app.models.get(None)).unwrap();
     for n in 0..70 {
-        let schema = json!({ "type": "object", "properties": { "x": { "enum": [n, "a"] } }, "required": ["x"] });
+        let schema =
+            json!({ "type": "object", "properties": { "x": { "enum": [n, "a"] } }, "required": ["x"] });
         server.client.post("/v1/chat/completions", &ask(&schema)).ok();
     }
     let bytes = model.text().unwrap().schemas.bytes();
@@ -127,6 +142,7 @@ fn grammars_are_kept_within_a_bound_of_bytes() {
 #[test]
 fn an_answer_to_a_drained_server_ends() {
     let server = Server::new();
-    let answer = server.client.send("POST", "/v1/chat/completions", ask(&patterns(2)).to_string().as_bytes(), "");
+    let answer =
+        server.client.send("POST", "/v1/chat/completions", ask(&patterns(2)).to_string().as_bytes(), "");
     assert_eq!(read(answer).status, 200);
 }

@@ -97,7 +97,7 @@ impl ClassifierConfig {
     /// `Format` for one that is, with what is wrong in it; `Io`.
     pub fn of_run(dir: &Path) -> Result<Option<Self>> {
         let path = dir.join("config.toml");
-        let text = match std::fs::read_to_string(&path) {
+        let text = match netcl_device::files::read_text(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(Error::io("reading", &path, &e)),
