@@ -54,7 +54,7 @@ fn classifier(folder: &Path) -> Result<()> {
 fn profile(folder: &Path) -> Result<()> {
     let name = format!("sim:{}", folder.join("device.toml").display());
     let device = Device::open(&name, &Settings::default())?;
-    drop(device.capabilities().id.len());
+    let _ = device.capabilities();
     Ok(())
 }
 
@@ -97,7 +97,7 @@ pub fn seeds(dir: &Path) -> Vec<(&'static str, PathBuf)> {
     let tokens: Vec<u8> = (0..4000u16).flat_map(|n| (n % 300).to_le_bytes()).collect();
     let head = [20_240_520u32, 1, 4000].into_iter().chain([0; 253]).flat_map(u32::to_le_bytes);
     let headed: Vec<u8> = head.chain(tokens.iter().copied()).collect();
-    let line = |step: u64| json!({ "step": step, "time": 1.5, "elapsed": 1.0, "loss": 2.0, "lr": 0.1, "grad_norm": 1.0, "tokens": 5, "tokens_per_s": 3.0 });
+    let line = |step: u64| json!({ "step": step, "time": 1.5, "elapsed": 1.0, "loss": 2.0, "lr": 0.1, "grad_norm": 1.0, "tokens": 5, "tokens_per_s": 3.0, "memory": 7 });
     let lines: String = (1..4).map(|step| format!("{}\n", line(step))).collect();
     vec![
         ("idx", folder("idx", &[(IMAGES, images.clone()), (LABELS, labels.clone())])),
