@@ -152,6 +152,49 @@ fn what_cannot_be_served_is_said() {
     std::fs::remove_dir_all(model).unwrap();
 }
 
+/// Schemas of a few bytes that take their compiler hours, all memory or the whole stack.
+#[test]
+fn hostile_schemas_are_refused_and_do_not_keep_the_server_from_stopping() {
+    let model = model("serve-hostile");
+    let (child, url) = serve(&model, &["--drain", "1"]);
+    let body = |schema: &str| {
+        format!(
+            r#"{{"messages": [{{"role": "user", "content": "a"}}], "max_tokens": 2, "response_format": {{"type": "json_schema", "json_schema": {{"name": "x", "schema": {schema}}}}}}}"#
+        )
+    };
+    let patterns: Vec<String> = (0..40).map(|n| format!(r#"{{"pattern": "a.{{{n}}}b"}}"#)).collect();
+    let patterns = format!(r#"{{"type": "string", "allOf": [{}]}}"#, patterns.join(","));
+    let link =
+        |n: u32| format!(r##""a{n}": {{"type": "array", "items": {{"$ref": "#/$defs/a{}"}}}}"##, n - 1);
+    let links: Vec<String> = (1..5000).map(link).collect();
+    let chain = format!(
+        r##"{{"$defs": {{"a0": {{"type": "string"}}, {}}}, "$ref": "#/$defs/a4999"}}"##,
+        links.join(",")
+    );
+    let divisor = r#"{"type": "integer", "multipleOf": 99999989}"#;
+    for schema in [patterns.as_str(), chain.as_str(), divisor] {
+        let answer = post(&url, "/v1/chat/completions", "", &body(schema));
+        assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("response_format"), "{answer}");
+    }
+    let usual = r#"{"type": "string", "pattern": "^[a-z]{1,3}$"}"#;
+    let answer = post(&url, "/v1/chat/completions", "", &body(usual));
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    // Clients that leave at once.
+    let place = url.strip_prefix("http://").unwrap();
+    for n in 0..8 {
+        let body = body(&patterns.replace("a.{39}b", &format!("a.{{{}}}b", 40 + n)));
+        let mut stream = TcpStream::connect(place).unwrap();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: {place}\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + &body).as_bytes()).unwrap();
+    }
+    let log = stopped(child);
+    assert!(!log.contains("ERROR"), "{log}");
+    std::fs::remove_dir_all(model).unwrap();
+}
+
 /// A file of keys that everybody reads is served with a word about it; so is a model without a tokenizer.
 #[test]
 fn what_is_served_all_the_same_is_said() {

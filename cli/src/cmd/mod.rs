@@ -4,6 +4,7 @@ mod bench;
 mod build;
 mod cache;
 mod chat;
+mod check_grammar;
 mod classify;
 mod defaults;
 mod devices;
@@ -88,6 +89,8 @@ enum Command {
     Kernels(kernels::Args),
     #[command(hide = true)]
     BuildKernels(build::Args),
+    #[command(hide = true)]
+    CheckGrammar(check_grammar::Args),
 }
 
 impl Command {
@@ -116,6 +119,7 @@ impl Command {
             Self::Man(args) => man::run(args, command(&[])),
             Self::Kernels(args) => kernels::run(args, context),
             Self::BuildKernels(args) => build::run(args, context),
+            Self::CheckGrammar(args) => check_grammar::run(args, context),
         }
     }
 }

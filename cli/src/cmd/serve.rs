@@ -9,7 +9,7 @@ use netcl::llm::engine::{CacheType, EngineOptions};
 use netcl::nn::config::{DTYPES, storage_type};
 use netcl::prelude::*;
 use netcl::tensor::quant::Activations;
-use netcl_server::{ModelOptions, ModelSpec, ServeOptions};
+use netcl_server::{Checker, ModelOptions, ModelSpec, ServeOptions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -210,6 +210,13 @@ fn others_read(file: &Path) -> bool {
     }
 }
 
+/// This program, as one that checks grammars.
+fn checker() -> Result<Option<Checker>> {
+    let program =
+        std::env::current_exe().map_err(|e| Error::io("finding", Path::new("this program"), &e))?;
+    Ok(Some(Checker { program, arguments: vec!["check-grammar".into()] }))
+}
+
 /// Serves until a signal.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     let (specs, keys) = (args.specs()?, args.keys()?);
@@ -239,6 +246,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         engine,
         queue: usize::from(args.max_queue),
         profile: args.profile.map(|every| every as usize),
+        checker: checker()?,
     };
     context.answering(|| netcl_server::serve(specs, models, args.memory, options, out::result))
 }

@@ -3,7 +3,7 @@
 
 use crate::{Error, Result};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read as _, Write};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +18,61 @@ pub fn plain_name(name: &str) -> Result<&str> {
         return Ok(name);
     }
     Err(Error::format(format!("{name:?} is not the plain name of a file: folders are not allowed here")))
+}
+
+/// Bytes of a file that is read whole, at most: descriptions, vocabularies, templates.
+const MOST_WHOLE: u64 = 1 << 30;
+
+/// Refuses what is no regular file: a pipe waits for a writer, and a device may have no end.
+///
+/// # Errors
+/// `InvalidInput` for a pipe, a socket or a device, and those of the system.
+pub fn require_file(path: &Path) -> io::Result<()> {
+    let kind = fs::metadata(path)?.file_type();
+    match kind.is_file() || kind.is_dir() {
+        true => Ok(()),
+        false => {
+            let message = "it is a pipe or a device, expected a regular file";
+            Err(io::Error::new(ErrorKind::InvalidInput, message))
+        }
+    }
+}
+
+/// The bytes of a regular file of at most 1 GiB.
+///
+/// # Errors
+/// `InvalidInput` for what is no file, `FileTooLarge` for a larger one, and those of the system.
+pub fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
+    read_within(path, MOST_WHOLE)
+}
+
+/// The bytes of a regular file of at most `most` bytes.
+///
+/// # Errors
+/// As [`read_whole`].
+pub fn read_within(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    require_file(path)?;
+    let file = File::open(path)?;
+    // A file with holes may say that it has more bytes than there is memory.
+    let length = file.metadata()?.len();
+    let large =
+        || Err(io::Error::new(ErrorKind::FileTooLarge, format!("it has more than {} MiB", most >> 20)));
+    if length > most {
+        return large();
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most { large() } else { Ok(bytes) }
+}
+
+/// The text of a regular file of at most 1 GiB.
+///
+/// # Errors
+/// As [`read_whole`]; `InvalidData` for what is not UTF-8.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    let bytes = read_whole(path)?;
+    String::from_utf8(bytes)
+        .map_err(|_| io::Error::new(ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
 }
 
 /// A path beside `path` that no other thread or program uses at this time.
@@ -168,6 +223,28 @@ fn distrusted(owner: u32, mode: u32, me: Option<u32>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn a_pipe_and_a_file_without_end_are_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        let paths = [Path::new("/dev/zero").to_owned()].into_iter();
+        for path in paths.chain(made.is_ok_and(|status| status.success()).then_some(pipe)) {
+            for error in [read_whole(&path).unwrap_err(), read_text(&path).unwrap_err()] {
+                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{}", path.display());
+            }
+            let error = crate::MappedFile::open(&path).unwrap_err();
+            assert!(error.message().contains("expected a regular file"), "{error}");
+        }
+        // Sparse: nothing of it takes place on the disk.
+        let large = dir.path().join("large");
+        File::create(&large).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(read_whole(&large).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        fs::write(&large, "text").unwrap();
+        assert_eq!((read_text(&large).unwrap().as_str(), read_within(&large, 3).is_err()), ("text", true));
+    }
     use std::sync::Barrier;
 
     #[test]

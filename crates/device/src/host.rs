@@ -16,8 +16,9 @@ pub struct MappedFile {
 }
 
 impl MappedFile {
-    /// Maps `path`. `Io` when it cannot be opened, is a directory, or cannot be mapped.
+    /// Maps `path`. `Io` when it cannot be opened, is a directory, a pipe or a device, or cannot be mapped.
     pub fn open(path: &Path) -> Result<Self> {
+        crate::files::require_file(path).map_err(|e| Error::io("opening", path, &e))?;
         let file = File::open(path).map_err(|e| Error::io("opening", path, &e))?;
         let meta = file.metadata().map_err(|e| Error::io("reading", path, &e))?;
         if meta.is_dir() {

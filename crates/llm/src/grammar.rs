@@ -2,12 +2,16 @@
 //!
 //! The parser is that of llguidance. What it does not know in a schema or a grammar is an error and is never passed over.
 
+mod overlap;
+
 use crate::tokenizer::{TokenKind, Tokenizer};
-use llguidance::api::TopLevelGrammar;
+use llguidance::api::{GrammarInit, TopLevelGrammar};
+use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
-use llguidance::{Matcher, ParserFactory};
+use llguidance::{Matcher, ParserFactory, TokenParser};
 use netcl_tensor::{Error, Result};
 use serde_json::{Value, json};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// The keyword with llguidance's own options of a schema.
@@ -15,10 +19,58 @@ const OPTIONS: &str = "x-guidance";
 /// White space between two parts of JSON: without a bound a model may go on with it for ever.
 const WHITE_SPACE: &str = r"[ ]|\n[ \t]{0,20}";
 
+/// States of the automaton that reads tokens, at most, each of 1 to 2 kB. A text that needs more of them fails.
+const MOST_STATES: usize = 100_000;
+
 /// Makes grammars for the texts of one tokenizer: holds its tokens as a trie.
 pub struct Grammars {
     factory: ParserFactory,
     stops: Arc<[u32]>,
+}
+
+/// A grammar that any number of texts may follow. They share the automaton, which grows while they are read.
+pub struct Compiled {
+    parser: TokenParser,
+    stops: Arc<[u32]>,
+}
+
+impl Compiled {
+    /// For one text, at its beginning.
+    pub fn grammar(&self) -> Grammar {
+        Grammar { matcher: Matcher::new(Ok(self.parser.clone())), stops: self.stops.clone(), ended: false }
+    }
+
+    /// Follows some of the grammar's texts for a number of tokens each: what it costs then is known to who watches.
+    pub fn walk(&self, texts: u64, tokens: u64) {
+        for text in 0..texts {
+            let mut grammar = self.grammar();
+            for token in 0..tokens {
+                let Ok(allowed) = grammar.matcher.compute_mask() else { break };
+                let all: Vec<u32> = allowed.iter().filter(|id| !self.stops.contains(id)).collect();
+                let drawn = netcl_tensor::random::draw(text, 0, token)[0] as usize;
+                let Some(id) = all.get(drawn % all.len().max(1)) else { break };
+                if grammar.matcher.consume_token(*id).is_err() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Bytes that the automaton takes by now, about.
+    pub fn bytes(&self) -> usize {
+        self.parser.parser.lexer_stats().num_bytes
+    }
+
+    /// Whether the automaton has reached its bound: no text can follow it any more.
+    pub fn is_spent(&self) -> bool {
+        self.parser.parser.lexer_stats().error
+    }
+}
+
+impl std::fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compiled").field("bytes", &self.bytes()).finish_non_exhaustive()
+    }
 }
 
 /// What a text has to follow, and how far it is.
@@ -52,11 +104,28 @@ impl Grammars {
             })
         };
         let words = (0..vocab).map(word).collect::<Result<Vec<_>>>()?;
-        let trie = TokTrie::from(&TokRxInfo::new(vocab, end), &words);
+        let stops = tokenizer.stops().iter().copied().chain([end]).collect();
+        Self::of_words(&words, end, stops)
+    }
+
+    /// For tokens that are single bytes, with further ones without a text up to `vocab`: enough to see whether a grammar compiles.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_bytes(vocab: usize) -> Result<Self> {
+        let mut words: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![byte]).collect();
+        words.resize(vocab.max(256) + 1, Vec::new());
+        let end = words.len() as u32 - 1;
+        Self::of_words(&words, end, Arc::new([end]))
+    }
+
+    fn of_words(words: &[Vec<u8>], end: u32, stops: Arc<[u32]>) -> Result<Self> {
+        let trie = TokTrie::from(&TokRxInfo::new(words.len() as u32, end), words);
         let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
         let mut factory = ParserFactory::new_simple(&environment).map_err(|e| wrong("tokenizer", &e))?;
         factory.quiet();
-        Ok(Self { factory, stops: tokenizer.stops().iter().copied().chain([end]).collect() })
+        factory.limits_mut().max_lexer_states = MOST_STATES;
+        Ok(Self { factory, stops })
     }
 
     /// Texts that a JSON schema describes.
@@ -99,17 +168,52 @@ impl Grammars {
         self.grammar("regular expression", TopLevelGrammar::from_regex(pattern))
     }
 
+    /// As [`json_schema`](Self::json_schema), for many texts.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn compile_schema(&self, schema: &Value) -> Result<Compiled> {
+        self.compile("JSON schema", TopLevelGrammar::from_json_schema(prepared(schema)?))
+    }
+
+    /// As [`lark`](Self::lark), for many texts.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn compile_lark(&self, grammar: &str) -> Result<Compiled> {
+        self.compile("grammar", TopLevelGrammar::from_lark(grammar.to_owned()))
+    }
+
     fn grammar(&self, what: &str, grammar: TopLevelGrammar) -> Result<Grammar> {
-        let parser = self.factory.create_parser(grammar).map_err(|e| wrong(what, &e))?;
-        let mut matcher = Matcher::new(Ok(parser));
-        if let Some(error) = matcher.get_error() {
-            return Err(Error::format(format!("{what}: {error}")));
+        self.compile(what, grammar).map(|compiled| compiled.grammar())
+    }
+
+    fn compile(&self, what: &str, grammar: TopLevelGrammar) -> Result<Compiled> {
+        let (environment, limits) = (self.factory.tok_env().clone(), self.factory.limits().clone());
+        let read = || GrammarInit::Serialized(grammar).to_internal(Some(environment), limits);
+        let (rules, lexemes) = catch_unwind(AssertUnwindSafe(read)).map_err(|e| wrong(what, &e))?;
+        if !overlap::is_bounded(lexemes.regex_builder.exprset()) {
+            return Err(Error::format(format!(
+                "{what}: too many regular expressions apply to one text; use fewer patterns and formats in allOf"
+            )));
         }
+        let init = GrammarInit::Internal(rules, lexemes);
+        let mut parser = self.factory.create_parser_from_init_default(init).map_err(|e| wrong(what, &e))?;
         // What is passed over with a warning is an error as well.
-        if let Some(warning) = matcher.grammar_warnings().first() {
+        if let Some(warning) = parser.grammar_warnings().first() {
             return Err(Error::format(format!("{what}: {warning}")));
         }
-        Ok(Grammar { matcher, stops: self.stops.clone(), ended: false })
+        let compiled = Compiled { parser, stops: self.stops.clone() };
+        // A schema that refers to itself alone, for one, compiles and allows nothing.
+        let mut first = compiled.grammar();
+        let begins = first.is_complete().and_then(|complete| match complete {
+            true => Ok(()),
+            false => first.matcher.compute_mask().map(drop).map_err(|e| wrong(what, &e)),
+        });
+        let nothing =
+            |_| Error::format(format!("{what}: no text follows it; check its references and bounds"));
+        begins.map_err(nothing)?;
+        Ok(compiled)
     }
 }
 
@@ -182,6 +286,7 @@ impl Grammar {
 
 /// A schema with options under which nothing is passed over and white space ends.
 fn prepared(schema: &Value) -> Result<Value> {
+    exact(schema)?;
     let mut schema = if *schema == Value::Bool(true) { json!({}) } else { schema.clone() };
     if let Some(fields) = schema.as_object_mut() {
         let own = fields.entry(OPTIONS).or_insert_with(|| json!({}));
@@ -198,6 +303,63 @@ fn prepared(schema: &Value) -> Result<Value> {
         }
     }
     Ok(schema)
+}
+
+/// Keywords whose value the parser reads as a number of 64 bits with a fraction.
+const BOUNDS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
+
+/// Whether the parser keeps a number: of integers beyond 2^53 only some.
+fn kept(value: &Value) -> bool {
+    let whole = value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from));
+    whole.is_none_or(|whole| whole as f64 as i128 == whole)
+}
+
+fn not_kept(key: &str, value: &Value) -> Error {
+    Error::format(format!(
+        "JSON schema: {key} is {value}, and integers beyond 2^53 are kept with 53 bits alone: use one of at most 9007199254740992, or a \
+         string with a pattern of digits"
+    ))
+}
+
+/// The first integer within a value that the parser does not keep.
+fn first_not_kept(value: &Value) -> Option<&Value> {
+    match value {
+        Value::Array(list) => list.iter().find_map(first_not_kept),
+        Value::Object(fields) => fields.values().find_map(first_not_kept),
+        _ => (!kept(value)).then_some(value),
+    }
+}
+
+/// Whether all integers of a schema are kept: bounds and constants.
+fn exact(schema: &Value) -> Result<()> {
+    let mut left = vec![schema];
+    while let Some(schema) = left.pop() {
+        let fields = match schema {
+            Value::Array(list) => {
+                left.extend(list);
+                continue;
+            }
+            Value::Object(fields) => fields,
+            _ => continue,
+        };
+        for (key, value) in fields {
+            match key.as_str() {
+                "default" | "examples" => {}
+                "enum" | "const" => {
+                    if let Some(found) = first_not_kept(value) {
+                        return Err(not_kept(key, found));
+                    }
+                }
+                // The keys of these are names.
+                "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas" => {
+                    left.extend(value.as_object().into_iter().flat_map(|all| all.values()));
+                }
+                key if BOUNDS.contains(&key) && !kept(value) => return Err(not_kept(key, value)),
+                _ => left.push(value),
+            }
+        }
+    }
+    Ok(())
 }
 
 fn wrong(what: &str, error: &impl std::fmt::Display) -> Error {
@@ -329,6 +491,21 @@ mod tests {
     }
 
     #[test]
+    fn large_integers_are_kept_or_refused() {
+        let tokenizer = tokenizer();
+        let grammars = Grammars::new(&tokenizer).unwrap();
+        for schema in [
+            json!({ "type": "integer", "minimum": 9_007_199_254_740_992i64 }),
+            json!({ "properties": { "minimum": { "const": "9007199254740993" } }, "default": { "minimum": 9_007_199_254_740_993i64 } }),
+        ] {
+            grammars.json_schema(&schema).unwrap();
+        }
+        let schema = json!({ "const": 9_007_199_254_740_992i64 });
+        let (found, _) = text(&tokenizer, grammars.json_schema(&schema).unwrap(), 1);
+        assert_eq!(found.trim(), "9007199254740992");
+    }
+
+    #[test]
     fn what_is_not_known_is_an_error_with_its_name() {
         let tokenizer = tokenizer();
         let grammars = Grammars::new(&tokenizer).unwrap();
@@ -344,6 +521,15 @@ mod tests {
             (json!({ "type": "integer", "minimum": 5, "maximum": 4 }), ""),
             (json!({ "uniqueItems": true, "x-guidance": { "lenient": true } }), "lenient"),
             (json!({ "type": "object", "x-guidance": 5 }), "x-guidance"),
+            (
+                json!({ "type": "integer", "minimum": 9_007_199_254_740_993i64 }),
+                "minimum is 9007199254740993",
+            ),
+            (json!({ "items": { "maximum": -9_007_199_254_740_993i64 } }), "maximum"),
+            (json!({ "properties": { "minimum": { "exclusiveMinimum": u64::MAX } } }), "exclusiveMinimum"),
+            (json!({ "enum": ["a", [9_007_199_254_740_993i64]] }), "enum is 9007199254740993"),
+            (json!({ "const": { "x": 9_007_199_254_740_993i64 } }), "const"),
+            (json!({ "$ref": "#" }), "no text follows it"),
         ];
         for (schema, name) in schemas {
             let error = grammars.json_schema(&schema).err().unwrap_or_else(|| panic!("{schema}"));

@@ -132,6 +132,20 @@ impl Params {
         Ok((params, model))
     }
 
+    /// Elements of the parameters that `make` would create; none of them takes memory.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn elements_of<M>(
+        device: &Device,
+        dtype: DType,
+        make: impl FnOnce(&mut Self) -> Result<M>,
+    ) -> Result<usize> {
+        let mut counted = Self { counting: true, ..Self::new(device, dtype, None) };
+        drop(make(&mut counted)?);
+        Ok(counted.list.iter().fold(0, |all, t| all.saturating_add(t.count())))
+    }
+
     /// The parameters of a model whose parts are on several devices, in the order of the parts.
     pub fn joined(parts: Vec<Self>) -> Option<Self> {
         parts.into_iter().reduce(|mut all, part| {

@@ -5,9 +5,10 @@ use crate::metrics::Metrics;
 use crate::model::Loaded;
 use crate::registry::Models;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How a server listens and whom it answers.
 #[derive(Clone, Debug)]
@@ -51,6 +52,13 @@ impl Default for ServeOptions {
     }
 }
 
+/// KiB that requests may take until they are answered; four of the largest bodies in any case.
+const MOST_MEMORY: usize = 1 << 20;
+/// Grammars that are compiled at the same time, at most.
+const MOST_COMPILERS: usize = 4;
+/// Requests whose grammars wait to be compiled, at most.
+pub const MOST_GRAMMARS: usize = 32;
+
 /// The state of a server.
 pub struct App {
     /// Its models.
@@ -69,6 +77,14 @@ pub struct App {
     pub since: u64,
     /// Whether it is stopping.
     pub draining: AtomicBool,
+    /// What requests may take until they are answered, in KiB.
+    pub memory: Arc<Semaphore>,
+    /// A place for each thread that renders and encodes.
+    pub threads: Arc<Semaphore>,
+    /// A place for each grammar that is compiled: half of the processors are left to others.
+    pub compilers: Arc<Semaphore>,
+    /// A place for each request that has a grammar compiled or waits for that.
+    pub grammars: Semaphore,
 }
 
 impl App {
@@ -78,7 +94,22 @@ impl App {
         let options = ServeOptions { keys: Vec::new(), ..options };
         let since = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs());
         let draining = AtomicBool::new(false);
-        Self { models, metrics, keys, options, address: None, started: Instant::now(), since, draining }
+        let most_body = options.max_body;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            models,
+            metrics,
+            keys,
+            options,
+            address: None,
+            started: Instant::now(),
+            since,
+            draining,
+            memory: Arc::new(Semaphore::new(MOST_MEMORY.max(most_body >> 8))),
+            threads: Arc::new(Semaphore::new(crate::ASIDE)),
+            compilers: Arc::new(Semaphore::new((processors / 2).clamp(1, MOST_COMPILERS))),
+            grammars: Semaphore::new(MOST_GRAMMARS),
+        }
     }
 
     /// Places for so many texts, if there are any.

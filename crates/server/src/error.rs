@@ -56,6 +56,15 @@ impl ApiError {
         Self { code: Some("context_length_exceeded"), ..Self::field(param, message) }
     }
 
+    /// 400: the same of a prompt that was not encoded to its end.
+    pub fn long_context(longest: usize, param: &str) -> Self {
+        let message = format!(
+            "This model's maximum context length is {longest} tokens, and the prompt is much longer. Nothing was cut: \
+             shorten the prompt."
+        );
+        Self { code: Some("context_length_exceeded"), ..Self::field(param, message) }
+    }
+
     /// 401.
     pub fn unauthorized() -> Self {
         let message =
@@ -110,6 +119,17 @@ impl ApiError {
         }
     }
 
+    /// 413: the body has too many values.
+    pub fn many_values(found: usize, most: usize) -> Self {
+        let message = format!(
+            "The body of the request has {found} values of JSON, at most {most} are read: send several requests"
+        );
+        Self {
+            code: Some("request_too_large"),
+            ..Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
+        }
+    }
+
     /// 429: as many requests as may wait are waiting.
     pub fn full(waiting: usize, seconds: u64) -> Self {
         let message = format!("The queue is full: {waiting} texts are waiting; try again in {seconds} s");
@@ -145,6 +165,14 @@ impl ApiError {
                 Self { code: Some("out_of_memory"), ..Self::unavailable(error.message(), 5) }
             }
             _ => Self::internal(error.to_string()),
+        }
+    }
+
+    /// Of a text that failed by itself: what the request's schema, biases and penalties leave no token for is the request's own fault.
+    pub fn of_text(error: &Error) -> Self {
+        match error.kind() {
+            ErrorKind::Format | ErrorKind::Unsupported => Self::invalid(error.message()),
+            _ => Self::of(error),
         }
     }
 

@@ -4,12 +4,13 @@ use crate::app::App;
 use crate::error::{ApiError, ApiResult, Failure};
 use crate::wishes::name;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// The header with a request's name, in both directions.
 const NAME: &str = "x-request-id";
@@ -59,6 +60,7 @@ pub async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next
 
 fn allowed(app: &App, request: &Request) -> ApiResult<()> {
     let (headers, path) = (request.headers(), request.uri().path());
+    one_host(request.version(), headers)?;
     own_page(app, headers)?;
     if app.keys.is_empty() || OPEN.contains(&path) || request.method() == Method::OPTIONS {
         return Ok(());
@@ -69,6 +71,20 @@ fn allowed(app: &App, request: &Request) -> ApiResult<()> {
     match key {
         Some((_, key)) if app.knows(key.trim()) => Ok(()),
         _ => Err(ApiError::unauthorized()),
+    }
+}
+
+/// HTTP/1.1 wants exactly one Host, and no version lets two be sent (RFC 9112, 3.2): a proxy before this server might follow the other one.
+fn one_host(version: Version, headers: &HeaderMap) -> ApiResult<()> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let is_host =
+        |host: &HeaderValue| host.as_bytes().iter().all(|b| b.is_ascii_graphic() && !b",/@?#\\".contains(b));
+    match (hosts.next(), hosts.next()) {
+        (None, _) if version < Version::HTTP_11 => Ok(()),
+        (Some(host), None) if is_host(host) => Ok(()),
+        (None, _) => Err(ApiError::invalid("The header Host is missing: a request of HTTP/1.1 needs one")),
+        (_, Some(_)) => Err(ApiError::invalid("There are several headers Host: a request has exactly one")),
+        _ => Err(ApiError::invalid("The header Host is not a host with an optional port")),
     }
 }
 
@@ -105,11 +121,55 @@ fn local_name(app: &App, host: &str) -> ApiResult<()> {
     Err(ApiError { status: axum::http::StatusCode::FORBIDDEN, ..ApiError::invalid(message) })
 }
 
+/// A body, and the memory that its request may take until it is answered.
+pub struct Held {
+    /// What was sent.
+    pub body: Vec<u8>,
+    /// Of the server's budget, in KiB.
+    pub memory: OwnedSemaphorePermit,
+}
+
+/// Bytes of a body that take nothing of the budget.
+const SMALL: usize = 16 << 10;
+/// Bytes that a value of JSON takes once it is read.
+const VALUE: usize = 96;
+/// Values of JSON that a body has at most: an embedding's 2048 texts of 500 ids each.
+const MOST_VALUES: usize = 1 << 20;
+
+/// Takes memory for so many bytes more than `held` has.
+fn take(app: &App, held: &mut OwnedSemaphorePermit, bytes: usize) -> ApiResult<()> {
+    let wanted = (bytes.saturating_sub(SMALL) >> 10).saturating_sub(held.num_permits());
+    let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+    let more = Arc::clone(&app.memory).try_acquire_many_owned(wanted);
+    let full = |_| ApiError::unavailable("The requests that are being read take all memory for requests", 2);
+    held.merge(more.map_err(full)?);
+    Ok(())
+}
+
+/// Values of JSON in a body, at most: what begins, separates and names them is counted.
+fn values(body: &[u8]) -> usize {
+    let (mut count, mut quoted, mut escaped) = (1, false, false);
+    for byte in body {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' | b':' | b'[' | b'{' if !quoted => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
 /// The body of a request.
 ///
 /// # Errors
-/// 413 if it is larger than `most` bytes, 408 if it takes longer than `timeout`, 400 if it breaks off.
-pub async fn body(request: Request, most: usize, timeout: Duration) -> ApiResult<Vec<u8>> {
+/// 413 if it is larger than the server takes or has more values than it takes, 408 if it takes too long, 400 if it breaks off, 503 if others take
+/// the memory.
+pub async fn body(app: &App, request: Request) -> ApiResult<Held> {
+    let (most, timeout) = (app.options.max_body, app.options.read_timeout);
+    let none = || ApiError::unavailable("The server is stopping", 5);
+    let mut held = Arc::clone(&app.memory).try_acquire_many_owned(0).map_err(|_| none())?;
     let read = async {
         let mut stream = request.into_body().into_data_stream();
         let (mut body, mut total) = (Vec::new(), 0);
@@ -118,6 +178,7 @@ pub async fn body(request: Request, most: usize, timeout: Duration) -> ApiResult
                 part.map_err(|e| ApiError::invalid(format!("The body of the request broke off: {e}")))?;
             total += part.len();
             if total <= most {
+                take(app, &mut held, 2 * total)?;
                 body.extend_from_slice(&part);
             } else {
                 body = Vec::new();
@@ -128,10 +189,16 @@ pub async fn body(request: Request, most: usize, timeout: Duration) -> ApiResult
         }
         if total > most { Err(ApiError::large_body(most)) } else { Ok(body) }
     };
-    match tokio::time::timeout(timeout, read).await {
-        Ok(body) => body,
-        Err(_) => Err(ApiError::slow_body(timeout.as_secs())),
+    let body = match tokio::time::timeout(timeout, read).await {
+        Ok(body) => body?,
+        Err(_) => return Err(ApiError::slow_body(timeout.as_secs())),
+    };
+    let count = values(&body);
+    if count > MOST_VALUES {
+        return Err(ApiError::many_values(count, MOST_VALUES));
     }
+    take(app, &mut held, 2 * body.len() + count * VALUE)?;
+    Ok(Held { body, memory: held })
 }
 
 /// There is nothing at this address.

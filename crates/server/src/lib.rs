@@ -8,6 +8,7 @@
 mod answer;
 mod app;
 mod bound;
+mod checker;
 mod error;
 mod fields;
 mod forms;
@@ -22,12 +23,14 @@ mod reader;
 mod registry;
 mod routes;
 mod schemas;
+mod seats;
 mod stream;
 mod tools;
 mod wishes;
 mod worker;
 
 pub use app::ServeOptions;
+pub use checker::{Checker, check_grammar};
 pub use model::{ModelOptions, ModelSpec};
 
 use app::App;
@@ -35,13 +38,18 @@ use metrics::Metrics;
 use netcl::device::{Error, Result};
 use registry::Models;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// Threads that render, encode and compile at the same time, at most.
+/// Threads that render and encode at the same time, at most.
 const ASIDE: usize = 8;
+/// Those that compile grammars, and wait for threads that end, besides.
+const MORE: usize = 8;
+/// How long threads that work for requests of clients that have left may take to end.
+const END: Duration = Duration::from_secs(1);
 
 fn runtime() -> Result<Runtime> {
-    let made = Builder::new_current_thread().enable_all().max_blocking_threads(ASIDE).build();
+    let made = Builder::new_current_thread().enable_all().max_blocking_threads(ASIDE + MORE).build();
     made.map_err(|e| Error::memory(format!("the server's runtime: {e}")))
 }
 
@@ -57,7 +65,8 @@ pub fn serve(
     options: ServeOptions,
     announce: impl FnOnce(&str) -> Result<()>,
 ) -> Result<()> {
-    runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let served = runtime.block_on(async {
         let metrics = Metrics::new();
         let models = Models::new(specs, models, budget, &metrics)?;
         let mut app = App::new(models, metrics, options);
@@ -84,7 +93,10 @@ pub fn serve(
         drop(stays);
         app.models.close().await;
         loaded
-    })
+    });
+    // Dropped, it would wait for all of its threads, however long they take.
+    runtime.shutdown_timeout(END);
+    served
 }
 
 /// Is done when the process is asked to stop.

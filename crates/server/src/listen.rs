@@ -4,10 +4,12 @@ use crate::app::App;
 use crate::guard::{guard, nothing, other_method};
 use crate::io::Timed;
 use crate::routes;
+use crate::seats::{Busy, Seats};
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use axum::middleware::from_fn_with_state;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -25,6 +27,8 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 const MOST_HEAD: usize = 64 << 10;
 /// Fields of a request's head at most.
 const MOST_HEADERS: usize = 100;
+/// How long until a connection is looked for again that can make room.
+const AGAIN: Duration = Duration::from_millis(100);
 /// How long the ends of texts may take to reach their readers after the time for draining is over.
 const LAST: Duration = Duration::from_secs(2);
 
@@ -95,11 +99,8 @@ pub async fn answer(app: &Arc<App>, listener: TcpListener, stop: impl Future<Out
     builder.timer(TokioTimer::new()).header_read_timeout(app.options.read_timeout);
     builder.max_buf_size(MOST_HEAD).max_headers(MOST_HEADERS);
     tokio::pin!(stop);
-    loop {
-        let place = tokio::select! {
-            place = Arc::clone(&places).acquire_owned() => place,
-            () = &mut stop => break,
-        };
+    let (seats, mut number) = (Seats::new(), 0);
+    'all: loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = &mut stop => break,
@@ -113,19 +114,44 @@ pub async fn answer(app: &Arc<App>, listener: TcpListener, stop: impl Future<Out
                 continue;
             }
         };
+        let place = loop {
+            // Whoever only holds a connection open makes room for one that comes.
+            if places.available_permits() == 0 {
+                seats.make_room();
+            }
+            tokio::select! {
+                place = Arc::clone(&places).acquire_owned() => break place,
+                () = tokio::time::sleep(AGAIN) => {}
+                () = &mut stop => break 'all,
+            }
+        };
         // A token is worth a packet of its own.
         drop(stream.set_nodelay(true));
         let io = TokioIo::new(Timed::new(stream, app.options.write_timeout));
-        let connection =
-            graceful.watch(builder.serve_connection(io, TowerToHyperService::new(router.clone())));
+        number += 1;
+        let taken = seats.take(number);
+        let (seat, own) = (taken.seat(), TowerToHyperService::new(router.clone()));
+        let service = service_fn(move |request| {
+            let (busy, answer) = (Busy::begin(&seat), own.call(request));
+            async move { answer.await.map(|response| busy.during(response)) }
+        });
+        let connection = graceful.watch(builder.serve_connection(io, service));
         tokio::spawn(async move {
             let _place = place;
-            if let Err(error) = connection.await {
-                tracing::debug!("a connection ended: {error}");
+            tokio::select! {
+                ended = connection => if let Err(error) = ended {
+                    tracing::debug!("a connection ended: {error}");
+                },
+                () = taken.closed() => tracing::debug!("an idle connection made room"),
             }
         });
     }
     drop(listener);
+    drained(app, graceful).await;
+}
+
+/// Lets answers that are running end, and ends those that take too long.
+async fn drained(app: &App, graceful: GracefulShutdown) {
     app.draining.store(true, Ordering::SeqCst);
     tracing::info!("stopping: answers that are running have {} s", app.options.drain.as_secs());
     let ended = graceful.shutdown();

@@ -1,5 +1,6 @@
 //! A loaded model as the HTTP side sees it: what its texts are made of, and the way to the thread that it works on.
 
+use crate::checker::Checker;
 use crate::error::{ApiError, ApiResult};
 use crate::forms::{Calls, Forms, THINK};
 use crate::metrics::{Busy, OfModel};
@@ -22,9 +23,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
+/// How long the thread of a model may take to end.
+const END: Duration = Duration::from_secs(10);
 /// Room in a request's channel beside its tokens: the piece with its end, for each text.
 const SPARE: usize = 2;
 
@@ -60,6 +63,8 @@ pub struct ModelOptions {
     pub queue: usize,
     /// Kernels of every so many steps are timed; of none without it.
     pub profile: Option<usize>,
+    /// Compiles grammars of requests within a budget, before the server does.
+    pub checker: Option<Checker>,
 }
 
 /// What is known of a loaded model.
@@ -187,7 +192,7 @@ impl Loaded {
             };
             seen.alive.store(true, Ordering::SeqCst);
             let about = about(&model, engine.longest(), live(&with.devices).saturating_sub(before));
-            if tell.send(text_parts(&model).map(|text| (about, text))).is_ok() {
+            if tell.send(text_parts(&model, with.checker.clone()).map(|text| (about, text))).is_ok() {
                 worker.run(engine, &heard);
             }
         };
@@ -353,17 +358,31 @@ impl Loaded {
         made.await.map_err(|_| lost())?.map_err(|e| ApiError::of(&e))
     }
 
+    /// Lets its thread panic.
+    #[cfg(test)]
+    pub fn inject_panic(&self) {
+        drop(self.commands.send(Command::Panic));
+    }
+
     /// Ends all texts.
     pub fn stop(&self) {
         drop(self.commands.send(Command::Stop));
     }
 
-    /// Gives its memory back; returns when that is done.
+    /// Gives its memory back; returns when that is done, or has taken too long.
     pub async fn close(&self) {
         self.stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            drop(tokio::task::spawn_blocking(move || thread.join()).await);
+        let Some(thread) = thread else { return };
+        let (tell, ended) = oneshot::channel::<()>();
+        let wait = move || {
+            drop(thread.join());
+            drop(tell);
+        };
+        // Threads for requests may all be taken.
+        let waits = std::thread::Builder::new().name("end of a model".into()).spawn(wait);
+        if waits.is_ok() && tokio::time::timeout(END, ended).await.is_err() {
+            tracing::warn!(model = %self.name, "its thread has not ended within {} s", END.as_secs());
         }
     }
 }
@@ -444,11 +463,11 @@ fn quantization(model: &LoadedModel) -> String {
     counts.into_iter().max_by_key(|(_, count)| *count).map_or_else(String::new, |(name, _)| name)
 }
 
-fn text_parts(model: &LoadedModel) -> Result<Option<TextParts>> {
+fn text_parts(model: &LoadedModel, checker: Option<Checker>) -> Result<Option<TextParts>> {
     let (Some(tokenizer), templates) = model.shared_text_parts() else { return Ok(None) };
-    let prompts = Prompts::new(&tokenizer)?;
+    let prompts = Prompts::new(&tokenizer, model.begins_conversations())?;
     let forms = forms(&tokenizer, &templates, &prompts);
-    let schemas = Schemas::new(Arc::clone(&tokenizer));
+    let schemas = Schemas::new(Arc::clone(&tokenizer), checker);
     Ok(Some(TextParts { schemas, tokenizer, templates, prompts, forms }))
 }
 

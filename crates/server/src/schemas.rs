@@ -1,29 +1,105 @@
-//! Compiled grammars of schemas: those that were used lately are kept.
+//! Compiled grammars of schemas: those that were used lately are kept, within a bound of memory.
 
+use crate::checker::{Checker, Patience, Source, is_plain};
 use crate::error::{ApiError, ApiResult};
 use netcl::llm::Tokenizer;
-use netcl::llm::grammar::{Grammar, Grammars};
+use netcl::llm::grammar::{Compiled, Grammar, Grammars};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Schemas that are kept.
+/// Grammars that are kept.
 const KEPT: usize = 64;
+/// Bytes that those may take, each with what its automaton has grown to.
+const KEPT_BYTES: usize = 256 << 20;
+/// Refused sources whose errors are kept.
+const REFUSED: usize = 256;
 
 /// Makes grammars for one tokenizer.
 pub struct Schemas {
     tokenizer: Arc<Tokenizer>,
+    checker: Option<Checker>,
     grammars: OnceLock<netcl::device::Result<Grammars>>,
-    /// Texts of schemas with what they became, those used last at the end.
-    kept: Mutex<VecDeque<(String, Grammar)>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// Those used last at the end.
+    grammars: VecDeque<Entry>,
+    /// Hashes of sources that were refused, each with why.
+    refused: VecDeque<(blake3::Hash, ApiError)>,
+}
+
+struct Entry {
+    source: String,
+    compiled: Arc<Compiled>,
+    /// Bytes that compiling it took.
+    bytes: usize,
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        self.bytes.max(self.compiled.bytes()) + self.source.len()
+    }
+}
+
+impl Kept {
+    /// A grammar that is there, which is then the last to go.
+    fn find(&mut self, source: &str) -> Option<Grammar> {
+        // A text has driven them to their bound, and no other one can follow them.
+        self.grammars.retain(|entry| !entry.compiled.is_spent());
+        let at = self.grammars.iter().position(|entry| entry.source == source)?;
+        let entry = self.grammars.remove(at)?;
+        let grammar = entry.compiled.grammar();
+        self.grammars.push_back(entry);
+        Some(grammar)
+    }
+
+    fn keep(&mut self, entry: Entry) {
+        self.grammars.push_back(entry);
+        let mut all: usize = self.grammars.iter().map(Entry::bytes).sum();
+        while self.grammars.len() > KEPT || all > KEPT_BYTES {
+            let Some(gone) = self.grammars.pop_front() else { return };
+            all = all.saturating_sub(gone.bytes());
+        }
+    }
+
+    fn refuse(&mut self, hash: blake3::Hash, error: ApiError) {
+        self.refused.push_back((hash, error));
+        if self.refused.len() > REFUSED {
+            self.refused.pop_front();
+        }
+    }
 }
 
 impl Schemas {
-    /// The tokens are sorted with the first schema.
-    pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
-        Self { tokenizer, grammars: OnceLock::new(), kept: Mutex::default() }
+    /// The tokens are sorted with the first schema. What may be expensive goes through `checker` first.
+    pub fn new(tokenizer: Arc<Tokenizer>, checker: Option<Checker>) -> Self {
+        Self { tokenizer, checker, grammars: OnceLock::new(), kept: Mutex::default() }
     }
 
+    /// For a request that is waited for.
+    pub fn compiler<'a>(&'a self, patience: &'a Patience) -> Compiler<'a> {
+        Compiler { schemas: self, patience }
+    }
+
+    /// Bytes of the grammars that are kept.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.grammars.iter().map(Entry::bytes).sum()
+    }
+}
+
+/// Makes the grammars of one request.
+#[derive(Clone, Copy)]
+pub struct Compiler<'a> {
+    schemas: &'a Schemas,
+    patience: &'a Patience,
+}
+
+impl Compiler<'_> {
     /// Any JSON object.
     ///
     /// # Errors
@@ -35,9 +111,9 @@ impl Schemas {
     /// Texts that a schema describes; `param` is where it stands.
     ///
     /// # Errors
-    /// 400 for a schema that is wrong, or that has a keyword that cannot be enforced, which the message names.
+    /// 400 for a schema that is wrong, that has a keyword that cannot be enforced, which the message names, or that takes too long to compile.
     pub fn schema(&self, schema: &Value, param: &str) -> ApiResult<Grammar> {
-        self.kept(schema.to_string(), |grammars| grammars.json_schema(schema), param)
+        self.kept(schema.to_string(), Source::Schema(schema), param)
     }
 
     /// Texts of a grammar that was made of a request's fields; `param` is the one that it is about.
@@ -45,37 +121,53 @@ impl Schemas {
     /// # Errors
     /// 400 for what the grammar's parser refuses.
     pub fn lark(&self, grammar: &str, param: &str) -> ApiResult<Grammar> {
-        self.kept(grammar.to_owned(), |grammars| grammars.lark(grammar), param)
+        self.kept(grammar.to_owned(), Source::Lark(grammar), param)
     }
 
-    fn kept(
-        &self,
-        key: String,
-        make: impl FnOnce(&Grammars) -> netcl::device::Result<Grammar>,
-        param: &str,
-    ) -> ApiResult<Grammar> {
-        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(grammar) = {
+    fn kept(&self, source: String, what: Source<'_>, param: &str) -> ApiResult<Grammar> {
+        let lock = || self.schemas.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let hash = blake3::hash(format!("{param}\n{source}").as_bytes());
+        {
             let mut kept = lock();
-            let at = kept.iter().position(|(known, _)| *known == key);
-            at.and_then(|at| kept.remove(at)).map(|entry| {
-                let grammar = entry.1.clone();
-                kept.push_back(entry);
-                grammar
-            })
-        } {
-            return Ok(grammar);
+            if let Some(grammar) = kept.find(&source) {
+                return Ok(grammar);
+            }
+            if let Some((_, error)) = kept.refused.iter().find(|(known, _)| *known == hash) {
+                return Err(error.clone());
+            }
         }
-        let grammars = self.grammars.get_or_init(|| Grammars::new(&self.tokenizer));
+        match self.compile(what, param) {
+            Ok((compiled, bytes)) => {
+                let grammar = compiled.grammar();
+                lock().keep(Entry { source, compiled: Arc::new(compiled), bytes });
+                Ok(grammar)
+            }
+            Err(error) => {
+                if error.status == axum::http::StatusCode::BAD_REQUEST {
+                    lock().refuse(hash, error.clone());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn compile(&self, what: Source<'_>, param: &str) -> ApiResult<(Compiled, usize)> {
+        let plain = matches!(what, Source::Schema(schema) if is_plain(schema));
+        let bytes = match &self.schemas.checker {
+            Some(checker) if !plain => {
+                let vocab = self.schemas.tokenizer.vocab_size();
+                checker.check(what, vocab, param, self.patience)?
+            }
+            _ => 0,
+        };
+        let grammars = self.schemas.grammars.get_or_init(|| Grammars::new(&self.schemas.tokenizer));
         let grammars = grammars.as_ref().map_err(|e| ApiError::of_field(param, e))?;
-        let made = netcl::device::guarded("the grammar", || make(grammars)).and_then(|made| made);
-        let grammar = made.map_err(|e| ApiError::of_field(param, &e))?;
-        let mut kept = lock();
-        kept.push_back((key, grammar.clone()));
-        if kept.len() > KEPT {
-            kept.pop_front();
-        }
-        Ok(grammar)
+        let make = || match what {
+            Source::Schema(schema) => grammars.compile_schema(schema),
+            Source::Lark(text) => grammars.compile_lark(text),
+        };
+        let made = netcl::device::guarded("the grammar", make).and_then(|made| made);
+        Ok((made.map_err(|e| ApiError::of_field(param, &e))?, bytes))
     }
 }
 
@@ -96,11 +188,11 @@ impl Format {
     ///
     /// # Errors
     /// 400 for a schema that is wrong, or has a keyword that cannot be enforced.
-    pub fn grammar(&self, schemas: &Schemas) -> ApiResult<Option<Grammar>> {
+    pub fn grammar(&self, compiler: Compiler<'_>) -> ApiResult<Option<Grammar>> {
         match self {
             Self::Text => Ok(None),
-            Self::Object => schemas.object().map(Some),
-            Self::Schema(schema, param) => schemas.schema(schema, param).map(Some),
+            Self::Object => compiler.object().map(Some),
+            Self::Schema(schema, param) => compiler.schema(schema, param).map(Some),
         }
     }
 }

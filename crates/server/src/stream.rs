@@ -157,7 +157,7 @@ pub async fn collect(mut running: Running, choices: usize, mut each: impl FnMut(
     while left > 0 {
         let piece = running.pieces.recv().await.ok_or_else(gone)?;
         match &piece.end {
-            Some(End::Failed(error)) => return Err(ApiError::of(error)),
+            Some(End::Failed(error)) => return Err(ApiError::of_text(error)),
             Some(End::Done(_, usage)) => {
                 left -= 1;
                 totals.add(piece.choice, choices, usage);
@@ -192,7 +192,7 @@ impl<W: Wire> Streaming<W> {
 
     fn piece(&mut self, piece: &Piece) {
         let failed = match &piece.end {
-            Some(End::Failed(error)) => Some(ApiError::of(error)),
+            Some(End::Failed(error)) => Some(ApiError::of_text(error)),
             Some(End::Done(_, usage)) => {
                 self.left = self.left.saturating_sub(1);
                 self.totals.add(piece.choice, self.choices, usage);

@@ -45,6 +45,8 @@ pub struct Wishes {
     pub ignore_ends: bool,
     /// Whether names of control tokens are part of a text.
     pub controls: bool,
+    /// Whether penalties count the prompt as llama.cpp and Ollama do, and OpenAI and vLLM do not.
+    pub counts_prompt: bool,
 }
 
 impl Wishes {
@@ -72,6 +74,7 @@ impl Wishes {
             logprobs: None,
             ignore_ends: fields.flag("ignore_eos")?.unwrap_or(false),
             controls: false,
+            counts_prompt: false,
         })
     }
 
@@ -93,6 +96,7 @@ impl Wishes {
         set(&mut out.repeat_penalty, self.repeat_penalty);
         set(&mut out.presence_penalty, self.presence_penalty);
         set(&mut out.frequency_penalty, self.frequency_penalty);
+        out.answer_alone = !self.counts_prompt;
         if let Some(n) = self.repeat_last_n {
             out.repeat_last_n = i32::try_from(n)
                 .map_err(|_| ApiError::field("repeat_last_n", "repeat_last_n is too large"))?;

@@ -3,7 +3,7 @@
 
 use crate::metrics::OfModel;
 use crate::profile::{Kernels, Sampled};
-use netcl::device::{Error, Result, guarded};
+use netcl::device::{Error, ErrorKind, Result, guarded};
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::{
     Engine, EngineOptions, Event, Job, Load, Logprobs, Request, RequestId, Speculation, StepCost, Usage,
@@ -36,6 +36,9 @@ pub enum Command {
     Embed(Vec<Vec<u32>>, oneshot::Sender<Result<Vec<Vec<f32>>>>),
     /// Ends everything.
     Stop,
+    /// A defect, for tests.
+    #[cfg(test)]
+    Panic,
 }
 
 /// A prompt, and who hears of its texts.
@@ -110,6 +113,15 @@ impl Status {
     }
 }
 
+/// Says that a thread takes no commands any more, however it ends.
+struct Alive(Arc<Status>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.alive.store(false, Ordering::SeqCst);
+    }
+}
+
 /// A text that is waited for.
 struct Listener {
     ticket: Ticket,
@@ -158,8 +170,28 @@ impl<'a> Worker<'a> {
         Ok((Self { model, options, listeners, embeddings, status, metrics, sampled }, engine))
     }
 
-    /// Works until it is told to stop or nobody can tell it anything any more.
-    pub fn run(&mut self, mut engine: Engine<'a>, commands: &Receiver<Command>) {
+    /// Works until it is told to stop or nobody can tell it anything any more. A panic ends the texts that are there, and the next ones have a new
+    /// engine. Where there is none, the model is given up and loaded again with the next request.
+    pub fn run(&mut self, engine: Engine<'a>, commands: &Receiver<Command>) {
+        let _alive = Alive(Arc::clone(&self.status));
+        let mut next = Some(engine);
+        while let Some(engine) = next.take() {
+            let Err(panic) = guarded("the model's thread", || self.work(engine, commands)) else { break };
+            tracing::error!("{}", panic.message());
+            self.fail_all(&panic);
+            let defect = Error::internal(panic.message());
+            self.embeddings.drain(..).for_each(|one| drop(one.reply.send(Err(defect.clone()))));
+            let again = || self.model.engine(self.options, Speculation::Off);
+            match guarded("the engine", again).and_then(|engine| engine) {
+                Ok(engine) => next = Some(engine),
+                Err(error) => tracing::error!("the model is given up: {error}"),
+            }
+        }
+        self.status.alive.store(false, Ordering::SeqCst);
+        self.fail_all(&Error::device("the server is stopping"));
+    }
+
+    fn work(&mut self, mut engine: Engine<'a>, commands: &Receiver<Command>) {
         while self.hear(&mut engine, commands) {
             self.embed();
             if !engine.is_idle()
@@ -179,8 +211,6 @@ impl<'a> Worker<'a> {
             }
             self.status.set(engine.load());
         }
-        self.status.alive.store(false, Ordering::SeqCst);
-        self.fail_all(&Error::device("the server is stopping"));
     }
 
     fn step(&mut self, engine: &mut Engine<'a>) -> Result<()> {
@@ -208,6 +238,8 @@ impl<'a> Worker<'a> {
                     let (texts, vectors) = (texts.into(), Vec::new());
                     self.embeddings.push_back(Embedding { texts, vectors, reply });
                 }
+                #[cfg(test)]
+                Ok(Command::Panic) => std::panic::panic_any("a defect of a test"),
                 Err(TryRecvError::Empty) => return true,
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
             }
@@ -299,6 +331,11 @@ impl<'a> Worker<'a> {
     }
 
     fn fail_all(&mut self, error: &Error) {
+        // What ends all texts is the fault of none.
+        let error = &match error.kind() {
+            ErrorKind::Format | ErrorKind::Unsupported => Error::internal(error.message()),
+            _ => error.clone(),
+        };
         for (_, Listener { choice, tell, _place: place, .. }) in self.listeners.drain() {
             self.metrics.errors.inc();
             drop(place);

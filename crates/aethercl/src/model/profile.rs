@@ -313,6 +313,35 @@ impl Profile {
         if let Some((what, value)) = positive.iter().find(|(_, v)| !v.is_finite() || *v <= 0.0) {
             return Err(self.wrong(format!("{what} is {value}, which is not above zero")));
         }
+        // The machine has a table entry for each of these, and no GPU has nearly so many.
+        let most = [
+            ("compute.units", u64::from(c.units), 1 << 16),
+            ("compute.simd_width", u64::from(c.simd_width), 1 << 10),
+            ("compute.schedulers", u64::from(c.schedulers), 1 << 10),
+            ("compute.max_group", u64::from(c.max_group), 1 << 16),
+            ("compute.groups_per_unit", u64::from(c.groups_per_unit), 1 << 16),
+            ("compute.waves_per_unit", u64::from(c.waves_per_unit), 1 << 16),
+            ("compute.registers", u64::from(c.registers), 1 << 30),
+            ("compute.registers_per_lane", u64::from(c.registers_per_lane), 1 << 20),
+            ("local.banks", u64::from(self.local.banks), 1 << 12),
+            ("local.bank_bytes", u64::from(self.local.bank_bytes), 1 << 12),
+            ("local.unit_bytes", self.local.unit_bytes, 1 << 30),
+            ("cache.line_bytes", u64::from(self.cache.line_bytes), 1 << 16),
+            ("cache.sector_bytes", u64::from(self.cache.sector_bytes), 1 << 16),
+            ("cache.l1_bytes", self.cache.l1_bytes, 1 << 28),
+            ("cache.l2_bytes", self.cache.l2_bytes, 1 << 32),
+            ("memory.bytes", m.bytes, 1 << 48),
+            ("link.copy_engines", u64::from(self.link.copy_engines), 1 << 10),
+        ];
+        if let Some((what, value, most)) = most.iter().find(|(_, value, most)| value > most) {
+            return Err(self.wrong(format!("{what} is {value}, and at most {most} can be simulated")));
+        }
+        let of_all = u64::from(c.units) * self.cache.l1_bytes;
+        if of_all > 1 << 32 {
+            return Err(self.wrong(format!(
+                "compute.units of cache.l1_bytes are {of_all} bytes, at most 4 GiB are simulated"
+            )));
+        }
         for (what, value) in
             [("memory.efficiency", m.efficiency), ("memory.fill_efficiency", m.fill_efficiency)]
         {
@@ -426,6 +455,8 @@ mod tests {
             ("group_bytes = 49152", "group_bytes = 99999", "local.group_bytes"),
             ("line_bytes = 64", "line_bytes = 65", "cache.line_bytes"),
             ("units = 4", "unit = 4", "unit"),
+            ("units = 4", "units = 2147483648", "compute.units"),
+            ("simd_width = ", "simd_width = 99999", "compute.simd_width"),
             ("max_group = 256", "max_group = 2560", "max_group"),
             ("gb_per_s = 10", "gb_per_s = nan", "memory.gb_per_s"),
         ] {

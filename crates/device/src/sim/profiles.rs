@@ -21,7 +21,7 @@ pub(super) fn profile(name: &str) -> Result<Profile> {
     }
     if wanted.ends_with(".toml") {
         let path = PathBuf::from(wanted);
-        let text = std::fs::read_to_string(&path).map_err(|e| Error::io("reading", &path, &e))?;
+        let text = crate::files::read_text(&path).map_err(|e| Error::io("reading", &path, &e))?;
         return Profile::parse(&text).map_err(|e| Error::format(format!("{wanted}: {e}")));
     }
     Profile::named(wanted)

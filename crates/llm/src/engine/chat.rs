@@ -61,7 +61,7 @@ impl<'a> Conversation<'a> {
     /// `Format` where the model has no chat template or no tokenizer.
     pub fn new(model: &'a LoadedModel, system: Option<&str>) -> Result<Self> {
         let (template, tokenizer) = (model.template()?, model.tokenizer()?);
-        let prompts = Prompts::new(tokenizer)?;
+        let prompts = Prompts::new(tokenizer, model.begins_conversations())?;
         let messages = system.map(|text| (Role::System, text.to_owned())).into_iter().collect();
         Ok(Self { session: model.session()?, template, messages, so_far: None, prompts })
     }

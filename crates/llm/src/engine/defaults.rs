@@ -73,7 +73,7 @@ fn ids(value: &Value) -> Option<Vec<u32>> {
 /// The content of a file of a folder, `null` if there is none.
 fn file(folder: &Path, name: &str) -> Result<Value> {
     let file = folder.join(name);
-    let text = match std::fs::read_to_string(&file) {
+    let text = match netcl_device::files::read_text(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Value::Null),
         Err(error) => return Err(Error::io("reading", &file, &error)),

@@ -18,7 +18,7 @@ pub use chat::{Conversation, Role};
 pub use fit::{Division, Fit, Place, available};
 pub use needs::Needs;
 pub use netcl_nn::decoder::CacheType;
-pub use prompt::{Prompts, Talk};
+pub use prompt::{Prompts, Talk, is_longer};
 pub use session::{CHUNK, Generated, Request, Session, Watch};
 
 use crate::model::Origin;
@@ -207,6 +207,12 @@ impl LoadedModel {
     /// Its tokenizer and its chat templates, for threads that prepare texts beside the one that the model works on.
     pub fn shared_text_parts(&self) -> (Option<Arc<Tokenizer>>, Arc<Templates>) {
         (self.tokenizer.clone(), Arc::clone(&self.templates))
+    }
+
+    /// Whether a token that begins a text stands before conversations whose template has none: as in llama.cpp for GGUF files, not as in transformers
+    /// for folders.
+    pub fn begins_conversations(&self) -> bool {
+        self.path.is_file()
     }
 
     /// Its chat template.

@@ -16,20 +16,45 @@ pub struct Talk<'a> {
     pub tools: Option<&'a [Json]>,
     /// Anything else that the template may ask for, by name.
     pub others: &'a [(String, Json)],
+    /// Tokens that it may have; what is surely longer is refused before all of it is encoded.
+    pub most: Option<usize>,
+}
+
+/// Whether a text has more than `most` tokens, by a margin. It is looked at from its beginning, so that a long one takes no longer than a short one.
+/// A text that is not clearly longer has to be encoded.
+///
+/// # Errors
+/// Those of `count`, which encodes a part of the text.
+pub fn is_longer(text: &str, most: usize, count: impl Fn(&str) -> Result<usize>) -> Result<bool> {
+    // Where a part ends, its last word may have other tokens than within the whole.
+    let margin = most / 8 + 256;
+    let mut end = (most + margin).saturating_mul(4);
+    while end < text.len() {
+        let border = (0..=end).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        let word = text[..border].rfind(char::is_whitespace).filter(|at| *at > border / 2);
+        if count(&text[..word.unwrap_or(border)])? > most + margin {
+            return Ok(true);
+        }
+        end = end.saturating_mul(2);
+    }
+    Ok(false)
 }
 
 /// Makes prompts for the texts of one tokenizer. Names of control tokens in a conversation's texts are read as text, never as those tokens.
 pub struct Prompts {
     names: Vec<String>,
     finder: Option<AhoCorasick>,
+    /// Whether a token that begins a text is written where the template has none.
+    begins: bool,
 }
 
 impl Prompts {
-    /// For texts of `tokenizer`.
+    /// For texts of `tokenizer`. `begins` says whether a token that begins a text is put before a conversation whose template has none: llama.cpp
+    /// does so with its files, transformers and vLLM do not with theirs.
     ///
     /// # Errors
     /// `Internal` if its control tokens cannot be searched for.
-    pub fn new(tokenizer: &Tokenizer) -> Result<Self> {
+    pub fn new(tokenizer: &Tokenizer, begins: bool) -> Result<Self> {
         let all = 0..u32::try_from(tokenizer.vocab_size()).unwrap_or(u32::MAX);
         let name = |id: u32| Some(String::from_utf8_lossy(tokenizer.piece(id).ok()?).into_owned());
         let special = all.filter(|id| tokenizer.kind(*id).is_special());
@@ -43,7 +68,7 @@ impl Prompts {
                     .map_err(|e| Error::internal(format!("names of control tokens: {e}")))?,
             ),
         };
-        Ok(Self { names, finder })
+        Ok(Self { names, finder, begins })
     }
 
     /// The conversation as the model is to read it, up to where the answer begins: the template's text and its tokens.
@@ -56,7 +81,7 @@ impl Prompts {
         template: &Template,
         talk: Talk<'_>,
     ) -> Result<(String, Vec<u32>)> {
-        let Talk { messages, tools, others } = talk;
+        let Talk { messages, tools, others, most } = talk;
         let texts = messages.iter().chain(tools.into_iter().flatten());
         let mark = mark(|c| texts.clone().any(|json| holds(json, c)));
         let hidden = |list: &[Json]| {
@@ -70,12 +95,21 @@ impl Prompts {
             ..chat(tokenizer, hidden(messages)?)
         };
         let text = template.render(&chat)?;
+        let count = |part: &str| tokenizer.encode(part, Specials::Parsed).map(|ids| ids.len());
+        if let Some(most) = most
+            && is_longer(&text, most, count)?
+        {
+            return Err(Error::shape(format!("the conversation has more than {most} tokens")));
+        }
         let ids = self.begun(tokenizer, self.encode(tokenizer, &text, mark)?);
         Ok((self.shown(&text, mark), ids))
     }
 
-    /// The tokens with the one that the model's texts begin with, if the template did not write it.
+    /// The tokens with the one that the model's texts begin with, where that is put before conversations and the template did not write it.
     pub(super) fn begun(&self, tokenizer: &Tokenizer, mut ids: Vec<u32>) -> Vec<u32> {
+        if !self.begins {
+            return ids;
+        }
         let begin = tokenizer.encode_prompt("", Specials::Plain).unwrap_or_default();
         if let Some(bos) = tokenizer.bos().filter(|bos| begin.first() == Some(bos))
             && ids.first() != Some(&bos)

@@ -31,7 +31,7 @@ impl Importance {
     /// # Errors
     /// `Io` or `Format` that names the file.
     pub fn open(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(|e| Error::io("reading", path, &e))?;
+        let bytes = netcl_device::files::read_whole(path).map_err(|e| Error::io("reading", path, &e))?;
         let all = if bytes.starts_with(b"GGUF") {
             Self::of_gguf(path)?
         } else {
@@ -545,7 +545,8 @@ fn companions(source: &Source, path: &Path) -> Result<()> {
             for name in COMPANIONS {
                 let from = folder.path.join(name);
                 if from.exists() && from != path.join(name) {
-                    let bytes = std::fs::read(&from).map_err(|e| Error::io("reading", &from, &e))?;
+                    let bytes = netcl_device::files::read_whole(&from)
+                        .map_err(|e| Error::io("reading", &from, &e))?;
                     let to = path.join(name);
                     replace(&to, &bytes).map_err(|e| Error::io("writing", &to, &e))?;
                 }

@@ -25,7 +25,7 @@ fn read_json(path: &Path) -> Result<Option<Value>> {
     if !path.exists() {
         return Ok(None);
     }
-    let text = std::fs::read_to_string(path).map_err(|e| Error::io("reading", path, &e))?;
+    let text = netcl_device::files::read_text(path).map_err(|e| Error::io("reading", path, &e))?;
     let json = serde_json::from_str(&text);
     json.map(Some).map_err(|e| Error::format(format!("{}: {e}", path.display())))
 }
@@ -99,7 +99,7 @@ fn tell_lost(text: &str, json: &Value, out: &[(String, Meta)], folder: &Path) {
 fn template(folder: &Path, settings: &Value) -> Result<Option<String>> {
     let path = folder.join("chat_template.jinja");
     if path.exists() {
-        return std::fs::read_to_string(&path).map(Some).map_err(|e| Error::io("reading", &path, &e));
+        return netcl_device::files::read_text(&path).map(Some).map_err(|e| Error::io("reading", &path, &e));
     }
     let named = |list: &Vec<Value>| {
         let default = list.iter().find(|one| one["name"] == "default").or_else(|| list.first());
@@ -261,7 +261,7 @@ fn sentence_scores(folder: &Path, tokens: &[String]) -> Result<Option<Vec<f32>>>
     if !path.exists() {
         return Ok(None);
     }
-    let bytes = std::fs::read(&path).map_err(|e| Error::io("reading", &path, &e))?;
+    let bytes = netcl_device::files::read_whole(&path).map_err(|e| Error::io("reading", &path, &e))?;
     let pieces = sentence_pieces(&bytes);
     let mut scores = vec![0.0; tokens.len()];
     for (i, (piece, score)) in pieces.iter().enumerate() {

@@ -11,19 +11,30 @@ pub(super) fn last(history: &[u32], n: i32) -> &[u32] {
     &history[history.len().saturating_sub(n)..]
 }
 
-/// Lowers the logits of tokens among the last ones.
-pub(super) fn penalties(logits: &mut [f32], history: &[u32], sampling: &Sampling) {
+/// How often each token is there.
+fn counts(ids: &[u32]) -> HashMap<u32, u32> {
     let mut counts: HashMap<u32, u32> = HashMap::new();
-    for id in last(history, sampling.repeat_last_n) {
-        *counts.entry(*id).or_default() += 1;
-    }
-    for (id, count) in counts {
-        let Some(logit) = logits.get_mut(id as usize) else { continue };
+    ids.iter().for_each(|id| *counts.entry(*id).or_default() += 1);
+    counts
+}
+
+/// Lowers the logits of tokens among the last ones, of which the first `prompt` were not generated.
+pub(super) fn penalties(logits: &mut [f32], history: &[u32], prompt: usize, sampling: &Sampling) {
+    let recent = counts(last(history, sampling.repeat_last_n));
+    for id in recent.keys() {
+        let Some(logit) = logits.get_mut(*id as usize) else { continue };
         if *logit > 0.0 {
             *logit /= sampling.repeat_penalty;
         } else {
             *logit *= sampling.repeat_penalty;
         }
+    }
+    let counted = match sampling.answer_alone {
+        true => counts(history.get(prompt..).unwrap_or_default()),
+        false => recent,
+    };
+    for (id, count) in counted {
+        let Some(logit) = logits.get_mut(id as usize) else { continue };
         *logit -= count as f32 * sampling.frequency_penalty + sampling.presence_penalty;
     }
 }

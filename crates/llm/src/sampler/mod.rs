@@ -154,7 +154,7 @@ impl Sampler {
         let penalties = s.repeat_penalty != 1.0 || s.frequency_penalty != 0.0 || s.presence_penalty != 0.0;
         for step in &s.chain {
             let inert = match step {
-                Step::Penalties => !penalties || s.repeat_last_n == 0,
+                Step::Penalties => !penalties || s.repeat_last_n == 0 && !s.answer_alone,
                 Step::Dry => s.dry.multiplier <= 0.0 || s.dry.last_n == 0,
                 Step::TopNSigma => s.top_n_sigma <= 0.0,
                 Step::Typical => s.typical_p >= 1.0,
@@ -256,8 +256,8 @@ impl Sampler {
         match step {
             Step::Penalties => {
                 let none = s.repeat_penalty == 1.0 && s.frequency_penalty == 0.0 && s.presence_penalty == 0.0;
-                if !none && s.repeat_last_n != 0 {
-                    candidates.edit(|logits| history::penalties(logits, &self.history, s));
+                if !none && (s.repeat_last_n != 0 || s.answer_alone) {
+                    candidates.edit(|logits| history::penalties(logits, &self.history, self.given, s));
                 }
             }
             Step::Dry => {

@@ -206,6 +206,9 @@ pub struct Sampling {
     pub frequency_penalty: f32,
     /// Subtracted once for a token that is there.
     pub presence_penalty: f32,
+    /// Whether frequency and presence count the tokens behind the prompt alone, all of them, as OpenAI and vLLM do. llama.cpp counts the last
+    /// `repeat_last_n` tokens, also those of the prompt.
+    pub answer_alone: bool,
     /// Penalty for going on with a repetition.
     pub dry: Dry,
     /// Whether Mirostat chooses, behind the temperature, instead of the chain.
@@ -240,6 +243,7 @@ impl Default for Sampling {
             repeat_penalty: 1.0,
             frequency_penalty: 0.0,
             presence_penalty: 0.0,
+            answer_alone: false,
             dry: Dry::default(),
             mirostat: Mirostat::Off,
             mirostat_tau: 5.0,

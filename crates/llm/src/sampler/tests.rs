@@ -158,7 +158,7 @@ fn penalties_are_those_of_their_papers() {
         };
         let before = logits(seed, n);
         let mut after = before.clone();
-        history::penalties(&mut after, &history, &s);
+        history::penalties(&mut after, &history, 0, &s);
         let from = if last_n < 0 { 0 } else { history.len().saturating_sub(last_n as usize) };
         for i in 0..n {
             let count = history[from..].iter().filter(|id| **id as usize == i).count();
@@ -597,4 +597,22 @@ fn tokens_that_a_models_files_forbid_are_never_taken() {
     // Rules that depend on the text so far are left to the host.
     assert!(limits(Limits { no_repeat: 3, ..Limits::default() }).rules(8).is_none());
     assert!(limits(Limits { suppressed: vec![1], ..Limits::default() }).rules(8).is_some());
+}
+
+#[test]
+fn penalties_of_the_answer_alone_leave_the_prompt_and_reach_far_back() {
+    let sampling =
+        Sampling { temperature: 0.0, presence_penalty: 2.0, repeat_last_n: 2, ..Sampling::default() };
+    let first = |answer_alone: bool| {
+        let mut sampler = Sampler::of_ids(Sampling { answer_alone, ..sampling.clone() }).unwrap();
+        sampler.begin(&[1, 0]);
+        sampler.sample(vec![1.0, 0.5, 0.0, 0.0]).unwrap()
+    };
+    // llama.cpp counts the prompt.
+    assert_eq!((first(true), first(false)), (0, 2));
+    let mut sampler = Sampler::of_ids(Sampling { answer_alone: true, ..sampling.clone() }).unwrap();
+    sampler.begin(&[]);
+    let logits = || vec![1.0, 0.9, 0.8, 0.7];
+    let all: Vec<u32> = (0..4).map(|_| sampler.sample(logits()).unwrap()).collect();
+    assert_eq!(all, [0, 1, 2, 3]);
 }

@@ -138,7 +138,7 @@ impl Templates {
 }
 
 fn read(path: &Path) -> Result<Option<String>> {
-    match std::fs::read_to_string(path) {
+    match netcl_device::files::read_text(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io("reading", path, &error)),

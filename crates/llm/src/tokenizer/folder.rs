@@ -14,7 +14,7 @@ use std::path::Path;
 /// # Errors
 /// `Io` and `Format` with the path.
 fn json(path: &Path) -> Result<Value> {
-    match std::fs::read_to_string(path) {
+    match netcl_device::files::read_text(path) {
         Ok(text) => {
             serde_json::from_str(&text).map_err(|e| Error::format(format!("{}: {e}", path.display())))
         }

@@ -8,11 +8,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // a test
 
 mod damage;
+mod others;
 mod readers;
 mod seeds;
 
 use damage::{Draw, Kind};
-use readers::{READERS, Reader};
+use others::OTHERS;
+use readers::Reader;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -25,6 +27,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 const SLACK: u64 = 96 << 20;
 /// Cases of a reader in the short test.
 const SHORT: u64 = 150;
+
+/// All readers.
+fn every() -> impl Iterator<Item = &'static Reader> {
+    readers::READERS.iter().chain(&OTHERS)
+}
 
 /// What was found by one reader.
 #[derive(Default)]
@@ -118,8 +125,8 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn chosen() -> Vec<&'static Reader> {
     let wanted = std::env::var("NETCL_FUZZ_READERS").unwrap_or_default();
     let names: Vec<&str> = wanted.split(',').filter(|name| !name.is_empty()).collect();
-    let all: Vec<_> = READERS.iter().filter(|r| names.is_empty() || names.contains(&r.name)).collect();
-    let known = READERS.iter().map(|r| r.name).collect::<Vec<_>>().join(", ");
+    let all: Vec<_> = every().filter(|r| names.is_empty() || names.contains(&r.name)).collect();
+    let known = every().map(|r| r.name).collect::<Vec<_>>().join(", ");
     assert!(all.len() >= names.len().max(1), "NETCL_FUZZ_READERS: there are {known}");
     all
 }
@@ -130,7 +137,7 @@ fn damaged_files_are_errors_or_values() {
     let dir = tempfile::tempdir().unwrap();
     let seeds = seeds::all(dir.path());
     let mut all = BTreeMap::new();
-    for reader in READERS {
+    for reader in every() {
         let found: &mut Found = all.entry(reader.name).or_default();
         let seeds = &seeds[reader.seeds];
         for number in 0..SHORT {
@@ -147,7 +154,7 @@ fn whole_files_are_read() {
     let _alone = ALONE.lock().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let seeds = seeds::all(dir.path());
-    for reader in READERS {
+    for reader in every() {
         let all = &seeds[reader.seeds];
         assert!(!all.is_empty(), "{}: no seeds", reader.name);
         for seed in all {

@@ -137,7 +137,7 @@ impl WeightFiles {
 /// Maps tensor names to file names. Files must be in the folder of the index; other paths are rejected.
 fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
     let wrong = |what: String| Error::format(format!("{}: {what}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|e| Error::io("reading", path, &e))?;
+    let text = netcl_device::files::read_text(path).map_err(|e| Error::io("reading", path, &e))?;
     let json: Value = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
     let Some(map) = json.get("weight_map").and_then(Value::as_object).filter(|map| !map.is_empty()) else {
         return Err(wrong("no weight_map, an object of tensor names and file names".into()));

@@ -2,7 +2,7 @@
 
 use super::{Overlay, TrainConfig};
 use netcl_device::{Error, Result, nearest};
-use std::{fs, path::Path};
+use std::path::Path;
 
 /// All keys, in the order of the file.
 pub(super) const GROUPS: [(&str, &[&str]); 5] = [
@@ -72,7 +72,7 @@ const SYNONYMS: [(&str, &[&str]); 20] = [
 impl Overlay {
     /// Reads a file of settings. `Format` with file and line; for an unknown key with the most similar known one.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).map_err(|e| Error::io("reading", path, &e))?;
+        let text = netcl_device::files::read_text(path).map_err(|e| Error::io("reading", path, &e))?;
         Self::from_toml(&text).map_err(|e| e.context(path.display()))
     }
 

@@ -61,7 +61,7 @@ impl ModelFolder {
     pub fn open(dir: &Path) -> Result<Self> {
         let path = model_folder(dir)?;
         let file = path.join("config.json");
-        let text = std::fs::read_to_string(&file).map_err(|e| Error::io("reading", &file, &e))?;
+        let text = netcl_device::files::read_text(&file).map_err(|e| Error::io("reading", &file, &e))?;
         let whole: Value =
             serde_json::from_str(&text).map_err(|e| Error::format(format!("{}: {e}", file.display())))?;
         let (config, mut notes) =

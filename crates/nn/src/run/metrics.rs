@@ -6,7 +6,7 @@ use netcl_device::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{File, OpenOptions},
     marker::PhantomData,
     path::Path,
 };
@@ -160,7 +160,7 @@ pub fn read_metrics<M: Record>(path: &Path) -> Result<Vec<M>> {
 
 /// Content of the file; invalid bytes left by a crash are ignored.
 fn read(path: &Path) -> Result<String> {
-    let bytes = fs::read(path).map_err(|e| Error::io("reading", path, &e))?;
+    let bytes = netcl_device::files::read_whole(path).map_err(|e| Error::io("reading", path, &e))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -181,6 +181,7 @@ fn kept<M: Record>(text: &str, last: u64) -> impl Iterator<Item = (&str, M)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn step(step: u64) -> StepMetrics {
         StepMetrics {

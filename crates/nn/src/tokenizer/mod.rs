@@ -15,7 +15,7 @@ use chars::Chars;
 pub(crate) use chunks::Cuts;
 use netcl_device::{Error, Result};
 use serde_json::Value;
-use std::{fs, path::Path};
+use std::path::Path;
 
 /// Name of the tokenizer's file.
 pub const FILE: &str = "tokenizer.json";
@@ -58,8 +58,8 @@ impl Tokenizer {
 
     /// Reads a `tokenizer.json`; a `tokenizer_config.json` beside it may name the end-of-text token.
     pub fn from_file(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).map_err(|e| Error::io("reading", path, &e))?;
-        let config = fs::read_to_string(path.with_file_name(CONFIG_FILE)).ok();
+        let text = netcl_device::files::read_text(path).map_err(|e| Error::io("reading", path, &e))?;
+        let config = netcl_device::files::read_text(&path.with_file_name(CONFIG_FILE)).ok();
         Self::from_json(&text, config.as_deref()).map_err(|e| e.context(path.display()))
     }
 

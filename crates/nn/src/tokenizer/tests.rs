@@ -1,5 +1,6 @@
 use super::*;
 use serde_json::Value;
+use std::fs;
 use std::path::PathBuf;
 
 /// Path of test data beside the repository; `None`, with a message, if it is missing.

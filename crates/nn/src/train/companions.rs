@@ -42,7 +42,8 @@ impl Companions {
             // Most of these files are optional.
             let Ok(facts) = std::fs::metadata(&path) else { continue };
             if facts.is_file() && facts.len() <= LARGEST {
-                let content = std::fs::read(&path).map_err(|e| Error::io("reading", &path, &e))?;
+                let content =
+                    netcl_device::files::read_whole(&path).map_err(|e| Error::io("reading", &path, &e))?;
                 files.push((name.to_owned(), content));
             }
         }

@@ -19,12 +19,26 @@ pub const MODELS: [&str; 9] = [
     "vit-small",
 ];
 
+/// Channels of images at most.
+const MOST_CHANNELS: usize = 1024;
+/// Rows and columns of images at most.
+const MOST_SIDE: usize = 16_384;
+/// Classes at most.
+const MOST_CLASSES: usize = 1 << 20;
+
 /// The network `name` for images `(C, H, W)` of `classes` classes.
 ///
 /// # Errors
 /// `Format` for an unknown name; `Shape` for images that are too small.
 pub fn of(name: &str, image: [usize; 3], classes: usize) -> Result<Sequential> {
     let [channels, height, width] = image;
+    let sides =
+        [("channels", channels, MOST_CHANNELS), ("rows", height, MOST_SIDE), ("columns", width, MOST_SIDE)];
+    for (what, found, most) in sides.into_iter().chain([("classes", classes, MOST_CLASSES)]) {
+        if !(1..=most).contains(&found) {
+            return Err(Error::shape(format!("{name}: {found} {what}, expected 1 to {most}")));
+        }
+    }
     let least = if name == "lenet" { 12 } else { 4 };
     if height.min(width) < least {
         return Err(Error::shape(format!(

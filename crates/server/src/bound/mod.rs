@@ -3,7 +3,7 @@
 use crate::error::{ApiError, ApiResult};
 use crate::forms::{ARGS, CALL, CHANNELS, Calls, Forms, LIST, PYTHON, THINK};
 use crate::reader::{FUNCTION, PARAMETER};
-use crate::schemas::{Format, Schemas};
+use crate::schemas::{Compiler, Format};
 use crate::tools::Tools;
 use netcl::llm::Tokenizer;
 use netcl::llm::grammar::{Grammar, Grammars};
@@ -31,7 +31,7 @@ const OF_TEXTS: [&str; 6] = ["type", "description", "title", "default", "example
 pub fn grammar(
     tokenizer: &Tokenizer,
     forms: Forms,
-    schemas: &Schemas,
+    schemas: Compiler<'_>,
     tools: Option<&Tools>,
     format: &Format,
 ) -> ApiResult<Option<Grammar>> {
@@ -160,7 +160,7 @@ impl Text<'_> {
         &mut self,
         forms: Forms,
         form: Calls,
-        schemas: &Schemas,
+        schemas: Compiler<'_>,
         tools: &Tools,
         format: &Format,
     ) -> ApiResult<String> {
@@ -230,7 +230,7 @@ impl Text<'_> {
     }
 
     /// One call of a function, behind what calls begin with.
-    fn call(&mut self, form: Calls, schemas: &Schemas, tools: &Tools, at: usize) -> ApiResult<String> {
+    fn call(&mut self, form: Calls, schemas: Compiler<'_>, tools: &Tools, at: usize) -> ApiResult<String> {
         let name = tools.name(at);
         let (schema, param) = tools.schema(at)?;
         if form == Calls::Xml {
@@ -259,7 +259,13 @@ impl Text<'_> {
     }
 
     /// A call as Qwen3-Coder writes it: those arguments that are required, and others or not, in the schema's order.
-    fn elements(&mut self, name: &str, schema: &Value, schemas: &Schemas, param: &str) -> ApiResult<String> {
+    fn elements(
+        &mut self,
+        name: &str,
+        schema: &Value,
+        schemas: Compiler<'_>,
+        param: &str,
+    ) -> ApiResult<String> {
         let none = Map::new();
         let fields = schema.as_object().unwrap_or(&none);
         if let Some(keyword) = fields.keys().find(|key| !OF_OBJECTS.contains(&key.as_str())) {
@@ -289,7 +295,13 @@ impl Text<'_> {
     }
 
     /// The value of an argument, with the mark behind it.
-    fn element(&mut self, schema: &Value, root: &Value, schemas: &Schemas, place: &str) -> ApiResult<String> {
+    fn element(
+        &mut self,
+        schema: &Value,
+        root: &Value,
+        schemas: Compiler<'_>,
+        place: &str,
+    ) -> ApiResult<String> {
         let end = format!("\n{}\n", PARAMETER[1]);
         if schema["type"] == "string" {
             let fields = schema.as_object().into_iter().flatten();

@@ -1,6 +1,8 @@
 use super::*;
 use crate::answer::Answer;
+use crate::checker::Patience;
 use crate::reader::Reader;
+use crate::schemas::Schemas;
 use crate::tools::Choice;
 use netcl::llm::tokenizer::{TokenKind, Vocab};
 use netcl::tensor::random;
@@ -36,8 +38,8 @@ fn forms(calls: Calls, thinking: bool) -> Forms {
 
 /// A grammar for these wishes.
 fn bound(tokenizer: &Arc<Tokenizer>, forms: Forms, tools: &Tools, format: &Format) -> Grammar {
-    let schemas = Schemas::new(Arc::clone(tokenizer));
-    grammar(tokenizer, forms, &schemas, Some(tools), format).unwrap().unwrap()
+    let schemas = Schemas::new(Arc::clone(tokenizer), None);
+    grammar(tokenizer, forms, schemas.compiler(&Patience::begin().0), Some(tools), format).unwrap().unwrap()
 }
 
 /// A text of tokens that are drawn from those that are allowed, and whether it ended. Marks are liked, so that texts have an end.
@@ -213,9 +215,11 @@ fn strict_functions_bind_calls_and_leave_text_free() {
 #[test]
 fn thoughts_come_before_what_is_bound() {
     let tokenizer = Arc::new(tokenizer());
-    let schemas = Schemas::new(Arc::clone(&tokenizer));
+    let schemas = Schemas::new(Arc::clone(&tokenizer), None);
     let format = Format::Schema(json!({ "type": "boolean" }), "response_format.json_schema.schema".into());
-    let of = |forms: Forms| grammar(&tokenizer, forms, &schemas, None, &format).unwrap().unwrap();
+    let of = |forms: Forms| {
+        grammar(&tokenizer, forms, schemas.compiler(&Patience::begin().0), None, &format).unwrap().unwrap()
+    };
     let may = Forms { thinks: true, ..Forms::default() };
     for (forms, text, good) in [
         (Forms::default(), "true", true),
@@ -249,13 +253,20 @@ fn thoughts_come_before_what_is_bound() {
 #[test]
 fn what_cannot_be_enforced_is_named() {
     let tokenizer = Arc::new(tokenizer());
-    let schemas = Schemas::new(Arc::clone(&tokenizer));
+    let schemas = Schemas::new(Arc::clone(&tokenizer), None);
     let tools = |parameters: Value| {
         let list = vec![json!({ "type": "function", "function": { "name": "f", "parameters": parameters } })];
         Tools { choice: Choice::Required, ..Tools::new(list).unwrap() }
     };
     let error = |forms: Forms, parameters: Value| {
-        grammar(&tokenizer, forms, &schemas, Some(&tools(parameters)), &Format::Text).unwrap_err()
+        grammar(
+            &tokenizer,
+            forms,
+            schemas.compiler(&Patience::begin().0),
+            Some(&tools(parameters)),
+            &Format::Text,
+        )
+        .unwrap_err()
     };
     let unique = json!({ "type": "object", "properties": { "x": { "type": "array", "uniqueItems": true } } });
     for form in FORMS {

@@ -5,13 +5,14 @@
 
 mod channels;
 mod object;
+mod python;
 mod xml;
 
 use crate::answer::Part;
 use crate::forms::{ARGS, CALL, CHANNELS, Calls, Forms, LIST, PYTHON, THINK};
 use crate::tools::Tools;
 use channels::Message;
-use object::{Object, Progress};
+use object::{Object, Progress, Strings};
 use std::sync::Arc;
 use xml::Xml;
 pub use xml::{FUNCTION, PARAMETER};
@@ -48,6 +49,8 @@ pub struct Reader {
     held: String,
     /// Whether blanks come that are no text: behind thoughts and calls.
     blanks: bool,
+    /// Where the arguments of the last call are.
+    strings: Strings,
 }
 
 impl Reader {
@@ -55,7 +58,7 @@ impl Reader {
     pub fn new(forms: Forms, tools: Option<Arc<Tools>>) -> Self {
         let forms = Forms { calls: forms.calls.filter(|_| tools.is_some()), ..forms };
         let state = if forms.thinking { State::Thinking } else { State::Begin };
-        Self { forms, tools, state, held: String::new(), blanks: false }
+        Self { forms, tools, state, held: String::new(), blanks: false, strings: Strings::default() }
     }
 
     /// Takes more text of the answer.
@@ -63,6 +66,18 @@ impl Reader {
         self.held += text;
         let mut parts = Vec::new();
         while self.advance(&mut parts) {}
+        self.valid(parts)
+    }
+
+    /// Arguments with control characters within their texts escaped: models write them raw, and JSON has none.
+    fn valid(&mut self, mut parts: Vec<Part>) -> Vec<Part> {
+        for part in &mut parts {
+            match part {
+                Part::CallBegin { .. } => self.strings = Strings::default(),
+                Part::CallArguments(text) => *text = self.strings.escaped(text),
+                _ => {}
+            }
+        }
         parts
     }
 
@@ -89,7 +104,7 @@ impl Reader {
                 push(&mut parts, Part::Content, &rest);
             }
         }
-        parts
+        self.valid(parts)
     }
 
     /// Reads on; whether there may be more to read in what is held.

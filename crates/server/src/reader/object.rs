@@ -69,6 +69,38 @@ impl Scan {
     }
 }
 
+/// Whether a place in a text of JSON is within quotes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Strings {
+    quoted: bool,
+    escaped: bool,
+}
+
+impl Strings {
+    /// The next part of the text, with control characters within quotes escaped.
+    pub fn escaped(&mut self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        for c in text.chars() {
+            let escaped = std::mem::replace(&mut self.escaped, false);
+            match c {
+                _ if !self.quoted => self.quoted = c == '"',
+                c if c < ' ' => {
+                    let word = Value::from(c.to_string()).to_string();
+                    // Behind a backslash the letter alone is missing.
+                    out += &word[if escaped { 2 } else { 1 }..word.len() - 1];
+                    continue;
+                }
+                _ if escaped => {}
+                '\\' => self.escaped = true,
+                '"' => self.quoted = false,
+                _ => {}
+            }
+            out.push(c);
+        }
+        out
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     /// Up to the arguments.

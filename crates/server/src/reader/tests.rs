@@ -192,3 +192,16 @@ fn text_and_arguments_are_not_held_back_longer_than_they_may_be_a_mark() {
     assert_eq!(reader.push("\"x\": "), [Part::CallArguments("\"x\": ".into())]);
     assert_eq!(reader.push("1}}"), [Part::CallArguments("1}".into()), Part::CallEnd]);
 }
+
+#[test]
+fn a_raw_newline_in_arguments_is_written_as_json_has_it() {
+    let raw = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\n \"s\": \"a\nb\tc \\\\\" }}\n</tool_call>";
+    let written = "{\n \"s\": \"a\\nb\\tc \\\\\" }";
+    let said: serde_json::Value = serde_json::from_str(written).unwrap();
+    assert_eq!(said["s"], "a\nb\tc \\");
+    let named = "[TOOL_CALLS]f[ARGS]{\"s\": \"a\nb\"}";
+    check(&[
+        (of(Calls::Tagged, false, false), raw, "", "", vec![f(written)]),
+        (of(Calls::Named, false, false), named, "", "", vec![f("{\"s\": \"a\\nb\"}")]),
+    ]);
+}

@@ -2,6 +2,7 @@
 //! given when it is complete, for its schema says what its text means.
 
 use super::object::Progress;
+use super::python::literal;
 use crate::answer::Part;
 use crate::forms::CALL;
 use crate::tools::Tools;
@@ -155,7 +156,8 @@ fn kind(value: &Value) -> &'static str {
 /// What a text means where a schema says which types there may be: text where it may be one and is nothing else that it may be.
 fn meant(text: &str, schema: Option<&Value>) -> Value {
     let types = schema.map(types).unwrap_or_default();
-    let Ok(value) = serde_json::from_str::<Value>(text) else { return text.into() };
+    let of_python = || literal(text).filter(|value| types.contains(&kind(value)));
+    let Some(value) = serde_json::from_str::<Value>(text).ok().or_else(of_python) else { return text.into() };
     let found = kind(&value);
     let fits = |kind: &&str| *kind == found || *kind == "number" && found == "integer";
     match types.iter().any(fits) || !types.contains(&"string") {
@@ -185,6 +187,19 @@ mod tests {
             ("a", json!({ "enum": ["a", "b"] }), json!("a")),
             ("2", json!({ "anyOf": [{ "type": "integer" }, { "type": "string" }] }), json!(2)),
             ("2", json!({}), json!(2)),
+            ("True", json!({ "type": "boolean" }), json!(true)),
+            ("False", json!({ "type": ["boolean", "null"] }), json!(false)),
+            ("None", json!({ "type": ["integer", "null"] }), json!(null)),
+            ("True", json!({ "type": "string" }), json!("True")),
+            ("TRUE", json!({ "type": "boolean" }), json!(true)),
+            (
+                "{'a': [True, None, 1.5, 'it\\'s'], \"b\": (1, 2)}",
+                json!({ "type": "object" }),
+                json!({ "a": [true, null, 1.5, "it's"], "b": [1, 2] }),
+            ),
+            ("[1, 'a',]", json!({ "type": "array" }), json!([1, "a"])),
+            ("['a'", json!({ "type": "array" }), json!("['a'")),
+            ("{'a': f(1)}", json!({ "type": "object" }), json!("{'a': f(1)}")),
         ] {
             assert_eq!(meant(text, Some(&schema)), expected, "{text} {schema}");
         }

@@ -1,11 +1,12 @@
 //! `POST /v1/chat/completions`.
 
 use super::format::response_format;
-use super::messages::{messages, short_ids, tools};
+use super::messages::{known_to, messages, short_ids, tools};
 use super::{Generation, Head, harmless};
 use crate::answer::{Answer, Part};
 use crate::app::App;
 use crate::bound;
+use crate::checker::Patience;
 use crate::error::{ApiError, ApiResult, json_response};
 use crate::fields::Fields;
 use crate::forms::Calls;
@@ -19,6 +20,7 @@ use crate::wishes::{MOST_LOGPROBS, Wishes};
 use crate::worker::{End, Piece, Token};
 use axum::http::StatusCode;
 use axum::response::Response;
+use netcl::device::ErrorKind;
 use netcl::llm::engine::{Job, Talk};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -37,11 +39,16 @@ pub struct Conversation {
 }
 
 impl Conversation {
+    /// Whether a grammar of the request's own has to be compiled.
+    pub fn is_bound(&self) -> bool {
+        matches!(self.format, Format::Schema(..)) || self.tools.as_ref().is_some_and(|tools| tools.is_bound())
+    }
+
     /// What the engine is asked. Takes the time of rendering and encoding, so it is not for the thread of the connections.
     ///
     /// # Errors
     /// 400 for what the template or the schema refuses, and for a prompt that is too long.
-    pub fn job(&self, model: &Loaded, wishes: &Wishes) -> ApiResult<Job> {
+    pub fn job(&self, model: &Loaded, wishes: &Wishes, patience: &Patience) -> ApiResult<Job> {
         let TextParts { tokenizer, templates, prompts, schemas, forms } = model.text()?;
         let template = templates.get(None, self.tools.is_some()).map_err(|e| {
             let hint = "use /v1/completions";
@@ -55,15 +62,19 @@ impl Conversation {
             return Err(ApiError::field("tools", message));
         }
         let tools = self.tools.as_deref();
-        let grammar = bound::grammar(tokenizer, *forms, schemas, tools, &self.format)?;
+        let grammar = bound::grammar(tokenizer, *forms, schemas.compiler(patience), tools, &self.format)?;
+        known_to(&self.messages, template.text())?;
         let list = tools.map(|tools| tools.list.as_slice());
         let mut messages = self.messages.clone();
         if matches!(forms.calls, Some(Calls::List | Calls::Named)) {
             short_ids(&mut messages);
         }
-        let talk = Talk { messages: &messages, tools: list, others: &self.others };
-        let made =
-            prompts.render(tokenizer, template, talk).map_err(|e| ApiError::of_field("messages", &e))?;
+        let most = Some(model.about.longest);
+        let talk = Talk { messages: &messages, tools: list, others: &self.others, most };
+        let made = prompts.render(tokenizer, template, talk).map_err(|e| match e.kind() {
+            ErrorKind::Shape => ApiError::long_context(model.about.longest, "messages"),
+            _ => ApiError::of_field("messages", &e),
+        })?;
         let mut wishes = wishes.clone();
         wishes.controls = forms.shows_controls(tools.is_some());
         wishes.job(model, made.1, grammar, "messages")
@@ -118,10 +129,10 @@ fn asked(mut fields: Fields) -> ApiResult<Asked> {
 pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
     let Asked { model, conversation, wishes, stream, usage } = asked(Fields::of_body(body)?)?;
     let (choices, tools) = (wishes.choices, conversation.tools.clone());
-    let tools = tools.as_ref();
+    let (tools, bound) = (tools.as_ref(), conversation.is_bound());
     let Generation { model, running } =
-        Generation::begin(app, request, model.as_deref(), choices, choices, move |model| {
-            Ok(vec![conversation.job(model, &wishes)?])
+        Generation::begin(app, request, model.as_deref(), [choices; 2], bound, move |model, patience| {
+            Ok(vec![conversation.job(model, &wishes, patience)?])
         })
         .await?;
     let head = Head::new("chatcmpl-", &model);

@@ -12,6 +12,7 @@ use crate::wishes::Wishes;
 use crate::worker::{End, Piece, Token};
 use axum::http::StatusCode;
 use axum::response::Response;
+use netcl::llm::engine::is_longer;
 use netcl::llm::tokenizer::Specials;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -34,13 +35,18 @@ impl Prompt {
     /// Its tokens. Names of control tokens in a text are text.
     ///
     /// # Errors
-    /// 400 for a text that the vocabulary cannot say, or a model without a tokenizer.
+    /// 400 for a text that the vocabulary cannot say or that is much longer than the context, or a model without a tokenizer.
     pub fn ids(&self, model: &Loaded, param: &str) -> ApiResult<Vec<u32>> {
         match self {
             Self::Ids(ids) => Ok(ids.clone()),
             Self::Text(text) => {
-                let ids = model.text()?.tokenizer.encode_prompt(text, Specials::Plain);
-                ids.map_err(|e| ApiError::of_field(param, &e))
+                let (tokenizer, longest) = (&model.text()?.tokenizer, model.about.longest);
+                let wrong = |e| ApiError::of_field(param, &e);
+                let count = |part: &str| tokenizer.encode(part, Specials::Plain).map(|ids| ids.len());
+                if is_longer(text, longest, count).map_err(wrong)? {
+                    return Err(ApiError::long_context(longest, param));
+                }
+                tokenizer.encode_prompt(text, Specials::Plain).map_err(wrong)
             }
         }
     }
@@ -119,15 +125,17 @@ pub async fn complete(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<R
     let texts = choices * prompts.len();
     let own = prompts.clone();
     let Generation { model, running } =
-        Generation::begin(app, request, model.as_deref(), choices, texts, move |model| {
+        Generation::begin(app, request, model.as_deref(), [choices, texts], false, move |model, _| {
             own.iter().map(|prompt| wishes.job(model, prompt.ids(model, "prompt")?, None, "prompt")).collect()
         })
         .await?;
     let shown = match echo {
         true => {
             let own = Arc::clone(&model);
-            aside(move || prompts.iter().map(|prompt| echoed(&own, prompt)).collect::<ApiResult<Vec<_>>>())
-                .await?
+            aside(app, move || {
+                prompts.iter().map(|prompt| echoed(&own, prompt)).collect::<ApiResult<Vec<_>>>()
+            })
+            .await?
         }
         false => vec![String::new(); prompts.len()],
     };

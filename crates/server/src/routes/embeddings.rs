@@ -28,7 +28,7 @@ pub async fn embedded(
     let model = app.models.get(model).await?;
     let _place = app.places(&model, 1)?;
     let own = Arc::clone(&model);
-    let ids = aside(move || {
+    let ids = aside(app, move || {
         let one = |text: &Prompt| {
             let ids = text.ids(&own, "input")?;
             let longest = own.about.longest;

@@ -3,7 +3,7 @@
 use super::format::{missing, unknown};
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, wrong};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Letters of an id of a call, for Mistral's templates.
 const SHORT: usize = 9;
@@ -31,18 +31,85 @@ fn one(message: Value, place: &str) -> ApiResult<Value> {
         Some(other) => return Err(wrong(&format!("{place}.role"), other, "a string")),
         None => return Err(missing(&format!("{place}.role"))),
     }
+    echoed(&mut message, place)?;
     let content = message.get_mut("content").map(Value::take).unwrap_or_default();
     let content = text(content, &format!("{place}.content"))?;
     message.insert("content".into(), content.into());
     if let Some(calls) = message.get_mut("tool_calls") {
         match calls {
-            Value::Array(calls) => calls.iter_mut().for_each(arguments),
+            Value::Array(calls) => {
+                for (at, call) in calls.iter_mut().enumerate() {
+                    let place = format!("{place}.tool_calls[{at}]");
+                    only(call, &["id", "type", "function", "index"], &place)?;
+                    only(&call["function"], &["name", "arguments", "index"], &format!("{place}.function"))?;
+                    arguments(call);
+                }
+            }
             // As clients send for messages without calls.
             Value::Null => drop(message.remove("tool_calls")),
             other => return Err(wrong(&format!("{place}.tool_calls"), other, "an array")),
         }
     }
     Ok(Value::Object(message))
+}
+
+/// Fields of an object that nobody reads are an error.
+///
+/// # Errors
+/// 400 naming the first one that is not among `known` and not `null`.
+pub fn only(object: &Value, known: &[&str], place: &str) -> ApiResult<()> {
+    let mut fields = object.as_object().into_iter().flatten();
+    match fields.find(|(key, value)| !value.is_null() && !known.contains(&key.as_str())) {
+        Some((key, _)) => Err(ApiError::unknown(&format!("{place}.{key}"))),
+        None => Ok(()),
+    }
+}
+
+/// Fields that answers have and clients send back, and those of pictures and sound.
+fn echoed(message: &mut Map<String, Value>, place: &str) -> ApiResult<()> {
+    for key in ["images", "audio", "refusal", "annotations", "function_call"] {
+        let Some(value) = message.shift_remove(key) else { continue };
+        let empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty) || value == "";
+        match (empty, key) {
+            (true, _) => {}
+            (false, "images" | "audio") => {
+                let name = format!("{place}.{key}");
+                let message = format!("{name}: models of this server read text alone; leave {key} out");
+                return Err(ApiError {
+                    code: Some("unsupported_parameter"),
+                    ..ApiError::field(name, message)
+                });
+            }
+            (false, _) => return Err(ApiError::unknown(&format!("{place}.{key}"))),
+        }
+    }
+    // Ollama's words for what templates call otherwise.
+    for (theirs, ours) in [("thinking", "reasoning_content"), ("tool_name", "name")] {
+        if let Some(value) = message.shift_remove(theirs).filter(|value| !value.is_null()) {
+            message.insert(ours.into(), value);
+        }
+    }
+    Ok(())
+}
+
+/// Fields of a message that this interface knows. A template need not read each of them: names of speakers and earlier thoughts are often left out.
+const KNOWN: [&str; 7] =
+    ["role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning"];
+
+/// Fields of messages that neither this interface knows nor the template mentions are an error.
+///
+/// # Errors
+/// 400 naming the first one.
+pub fn known_to(messages: &[Value], template: &str) -> ApiResult<()> {
+    for (at, message) in messages.iter().enumerate() {
+        let fields = message.as_object().into_iter().flatten();
+        let used = fields.filter(|(key, value)| {
+            KNOWN.contains(&key.as_str()) || value.is_null() || template.contains(key.as_str())
+        });
+        let used: Vec<&str> = used.map(|(key, _)| key.as_str()).collect();
+        only(message, &used, &format!("messages[{at}]"))?;
+    }
+    Ok(())
 }
 
 /// A content's text.
@@ -57,6 +124,11 @@ pub fn text(content: Value, place: &str) -> ApiResult<String> {
             let part = |(at, part): (usize, &Value)| {
                 let place = format!("{place}[{at}]");
                 let kind = part["type"].as_str();
+                if part["text"].is_string() {
+                    let own: &[&str] =
+                        if kind == Some("output_text") { &["annotations", "logprobs"] } else { &[] };
+                    only(part, &[&["type", "text"], own].concat(), &place)?;
+                }
                 match (kind, part["text"].as_str()) {
                     (Some("text" | "input_text" | "output_text"), Some(text)) => Ok(text.to_owned()),
                     (Some("text" | "input_text" | "output_text"), None) => {

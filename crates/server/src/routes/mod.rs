@@ -10,10 +10,11 @@ mod ollama_models;
 mod plain;
 mod responses;
 
-use crate::app::App;
+use crate::app::{App, MOST_GRAMMARS};
+use crate::checker::Patience;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::Fields;
-use crate::guard::{RequestName, body};
+use crate::guard::{Held, RequestName, body};
 use crate::model::{Loaded, Running};
 use crate::wishes::name;
 use axum::Router;
@@ -23,6 +24,7 @@ use axum::routing::{MethodRouter, any, get, post};
 use netcl::llm::engine::Job;
 use serde_json::{Map, Value};
 use std::sync::Arc;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 type Shared = State<Arc<App>>;
 
@@ -111,7 +113,8 @@ type Handler = fn(Arc<App>, String, Vec<u8>) -> Answer;
 /// A handler of a body, which is read whole before it is looked at.
 async fn handled(app: Arc<App>, request: Request, handler: Handler) -> ApiResult<Response> {
     let name = request.extensions().get::<RequestName>().map(|name| name.0.clone()).unwrap_or_default();
-    let body = body(request, app.options.max_body, app.options.read_timeout).await?;
+    // The memory is free again with the answer's head: what it streams has its own bounds.
+    let Held { body, memory: _memory } = body(&app, request).await?;
     handler(app, name, body).await
 }
 
@@ -172,7 +175,8 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Begins `texts` answers, `choices` for each job that `prepare` makes on a thread of its own.
+    /// Begins `texts` answers, `choices` for each job that `prepare` makes on a thread of its own. Grammars of requests are `bound` to be compiled
+    /// beforehand, few at a time, while the request takes no place of the model.
     ///
     /// # Errors
     /// 404, 429 and 503 of the model, and those of `prepare`.
@@ -180,22 +184,49 @@ impl Generation {
         app: &Arc<App>,
         request: &str,
         model: Option<&str>,
-        choices: usize,
-        texts: usize,
-        prepare: impl FnOnce(&Loaded) -> ApiResult<Vec<Job>> + Send + 'static,
+        [choices, texts]: [usize; 2],
+        bound: bool,
+        prepare: impl FnOnce(&Loaded, &Patience) -> ApiResult<Vec<Job>> + Send + 'static,
     ) -> ApiResult<Self> {
         let model = app.models.get(model).await?;
         let places = app.places(&model, texts)?;
         let own = Arc::clone(&model);
-        let jobs = aside(move || prepare(&own)).await?;
+        let (patience, _waiting) = Patience::begin();
+        let work = move || prepare(&own, &patience);
+        let (jobs, places) = match bound {
+            false => (aside(app, work).await?, places),
+            true => {
+                drop(places);
+                let full = || ApiError::full(MOST_GRAMMARS, 5);
+                let _waits = app.grammars.try_acquire().map_err(|_| full())?;
+                let place = Arc::clone(&app.compilers).acquire_owned().await;
+                let jobs = spawned(place, work).await?;
+                (jobs, app.places(&model, texts)?)
+            }
+        };
         let running = model.begin(request, jobs, choices, places)?;
         Ok(Self { model, running })
     }
 }
 
 /// Does work that takes a while on a thread beside that of the connections.
-pub async fn aside<T: Send + 'static>(work: impl FnOnce() -> ApiResult<T> + Send + 'static) -> ApiResult<T> {
-    let work = move || netcl::device::guarded("preparing the request", work);
+pub async fn aside<T: Send + 'static>(
+    app: &App,
+    work: impl FnOnce() -> ApiResult<T> + Send + 'static,
+) -> ApiResult<T> {
+    spawned(Arc::clone(&app.threads).acquire_owned().await, work).await
+}
+
+/// Does work on another thread, whose place is taken until it has ended, also if nobody waits for it any more.
+async fn spawned<T: Send + 'static>(
+    place: Result<OwnedSemaphorePermit, AcquireError>,
+    work: impl FnOnce() -> ApiResult<T> + Send + 'static,
+) -> ApiResult<T> {
+    let place = place.map_err(|_| ApiError::unavailable("The server is stopping", 5))?;
+    let work = move || {
+        let _place = place;
+        netcl::device::guarded("preparing the request", work)
+    };
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(done)) => done,
         Ok(Err(error)) => Err(ApiError::internal(error.message())),

@@ -9,6 +9,7 @@ use super::messages::{messages, tools};
 use super::ollama_models::{named, ok, today};
 use crate::answer::Part;
 use crate::app::App;
+use crate::checker::Patience;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, wrong};
 use crate::model::Loaded;
@@ -30,7 +31,7 @@ fn options(fields: &mut Fields) -> ApiResult<(Wishes, Option<usize>)> {
         None => empty()?,
     };
     let mut wishes = Wishes::take(&mut options)?;
-    wishes.choices = 1;
+    (wishes.choices, wishes.counts_prompt) = (1, true);
     // −1 is no bound, −2 the rest of the context: the same here.
     wishes.max = match options.integer("num_predict")? {
         Some(n) if n > 0 => usize::try_from(n).ok(),
@@ -152,7 +153,10 @@ pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Respo
     let tools = tools.map(Tools::new).transpose()?.map(Arc::new);
     let asked = Asked { tools: tools.clone(), ..asked };
     let conversation = Conversation { messages, tools, others, format };
-    answer(app, request, asked, Kind::Chat, move |model, wishes| conversation.job(model, wishes)).await
+    let bound = conversation.is_bound();
+    let job =
+        move |model: &Loaded, wishes: &Wishes, patience: &Patience| conversation.job(model, wishes, patience);
+    answer(app, request, asked, Kind::Chat, bound, job).await
 }
 
 /// Goes on behind a prompt, which is a conversation's first message unless it is `raw` or the model has no template.
@@ -171,18 +175,19 @@ pub async fn generate(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<R
     if prompt.is_empty() {
         return load(app, &asked, Kind::Generate).await;
     }
-    answer(app, request, asked, Kind::Generate, move |model, wishes| {
+    let bound = matches!(format, Format::Schema(..));
+    answer(app, request, asked, Kind::Generate, bound, move |model, wishes, patience| {
         if !raw && model.has_template() {
             let system = system.map(|text| json!({ "role": "system", "content": text }));
             let user = json!({ "role": "user", "content": prompt });
             let messages = system.into_iter().chain([user]).collect();
-            return Conversation { messages, tools: None, others, format }.job(model, wishes);
+            return Conversation { messages, tools: None, others, format }.job(model, wishes, patience);
         }
         if system.is_some() {
             let message = "system: a raw prompt has none, and neither has a model without a chat template";
             return Err(ApiError::field("system", message));
         }
-        let grammar = format.grammar(&model.text()?.schemas)?;
+        let grammar = format.grammar(model.text()?.schemas.compiler(patience))?;
         wishes.job(model, Prompt::Text(prompt).ids(model, "prompt")?, grammar, "prompt")
     })
     .await
@@ -193,20 +198,22 @@ async fn answer(
     request: &str,
     asked: Asked,
     kind: Kind,
-    job: impl FnOnce(&Loaded, &Wishes) -> ApiResult<netcl::llm::engine::Job> + Send + 'static,
+    bound: bool,
+    job: impl FnOnce(&Loaded, &Wishes, &Patience) -> ApiResult<netcl::llm::engine::Job> + Send + 'static,
 ) -> ApiResult<Response> {
     let Asked { model, wishes, stream, context, tools } = asked;
-    let Generation { model, running } = Generation::begin(app, request, Some(&model), 1, 1, move |model| {
-        let longest = model.about.longest;
-        if let Some(context) = context.filter(|context| *context > longest) {
-            let message = format!(
-                "options.num_ctx is {context}, and a text of this server has at most {longest} tokens"
-            );
-            return Err(ApiError::field("options.num_ctx", message));
-        }
-        Ok(vec![job(model, &wishes)?])
-    })
-    .await?;
+    let Generation { model, running } =
+        Generation::begin(app, request, Some(&model), [1, 1], bound, move |model, patience| {
+            let longest = model.about.longest;
+            if let Some(context) = context.filter(|context| *context > longest) {
+                let message = format!(
+                    "options.num_ctx is {context}, and a text of this server has at most {longest} tokens"
+                );
+                return Err(ApiError::field("options.num_ctx", message));
+            }
+            Ok(vec![job(model, &wishes, patience)?])
+        })
+        .await?;
     let mut wire = OllamaWire {
         model: model.name.clone(),
         kind,

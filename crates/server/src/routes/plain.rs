@@ -22,6 +22,13 @@ use std::sync::atomic::Ordering;
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data: blob:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// Bytes of a text that is tokenized at once.
+const MOST_CONTENT: usize = 4 << 20;
+/// The same where the text of each token is told as well.
+const MOST_PIECES: usize = 1 << 20;
+/// Bytes of a text that is made of tokens at once.
+const MOST_TEXT: usize = 16 << 20;
+
 fn page(text: &'static str) -> Response {
     let mut response = Response::new(Body::from(text));
     let headers = response.headers_mut();
@@ -44,6 +51,13 @@ pub async fn device_page() -> Response {
 /// The addresses and their fields, as OpenAPI describes them.
 pub async fn openapi() -> Response {
     let mut response = Response::new(Body::from(include_str!("../page/openapi.json")));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A text that is JSON.
+fn json_text(text: String) -> Response {
+    let mut response = Response::new(Body::from(text));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
@@ -228,24 +242,37 @@ pub async fn tokenize(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     };
     let pieces = fields.flag("with_pieces")?.unwrap_or(false);
     fields.end()?;
+    let most = if pieces { MOST_PIECES } else { MOST_CONTENT };
+    if content.len() > most {
+        let message =
+            format!("content has {} bytes, at most {most} are tokenized at once: send parts", content.len());
+        return Err(ApiError::field("content", message));
+    }
     let model = app.models.get(model.as_deref()).await?;
-    aside(move || {
+    aside(app, move || {
         let tokenizer = &model.text()?.tokenizer;
         let ids = match begin {
             true => tokenizer.encode_prompt(&content, specials),
             false => tokenizer.encode(&content, specials),
         };
         let ids = ids.map_err(|e| ApiError::of_field("content", &e))?;
-        let piece = |id: &u32| {
+        // A tree of JSON would take many times the text.
+        let mut text = String::from("{\"tokens\":[");
+        for (at, id) in ids.iter().enumerate() {
+            text += if at == 0 { "" } else { "," };
+            if !pieces {
+                text += &id.to_string();
+                continue;
+            }
             let bytes = tokenizer.piece(*id).unwrap_or_default();
             let piece = match std::str::from_utf8(bytes) {
                 Ok(text) => Value::from(text),
                 Err(_) => Value::from(bytes),
             };
-            json!({ "id": id, "piece": piece })
-        };
-        let tokens: Value = if pieces { ids.iter().map(piece).collect() } else { ids.into() };
-        Ok(ok(&json!({ "tokens": tokens })))
+            text += &format!("{{\"id\":{id},\"piece\":{piece}}}");
+        }
+        text += "]}";
+        Ok(json_text(text))
     })
     .await
 }
@@ -260,6 +287,17 @@ pub async fn detokenize(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     let ids: Option<Vec<u32>> = list.iter().map(id).collect();
     let ids = ids.ok_or_else(|| ApiError::field("tokens", "tokens: expected an array of token ids"))?;
     let model = app.models.get(model.as_deref()).await?;
-    let text = model.text()?.tokenizer.decode_all(&ids).map_err(|e| ApiError::of_field("tokens", &e))?;
-    Ok(ok(&json!({ "content": text })))
+    aside(app, move || {
+        let tokenizer = &model.text()?.tokenizer;
+        let bytes = ids.iter().map(|id| tokenizer.piece(*id).map_or(0, <[u8]>::len)).sum::<usize>();
+        if bytes > MOST_TEXT {
+            let message = format!(
+                "tokens: their text has {bytes} bytes, at most {MOST_TEXT} are made at once: send parts"
+            );
+            return Err(ApiError::field("tokens", message));
+        }
+        let text = tokenizer.decode_all(&ids).map_err(|e| ApiError::of_field("tokens", &e))?;
+        Ok(ok(&json!({ "content": text })))
+    })
+    .await
 }

@@ -2,7 +2,7 @@
 
 use super::chat::{Conversation, Whole};
 use super::format::{missing, schema, unknown};
-use super::messages::text;
+use super::messages::{only, text};
 use super::{Generation, harmless, now};
 use crate::answer::{Answer, Call, Part};
 use crate::app::App;
@@ -58,7 +58,16 @@ fn add(messages: &mut Vec<Value>, mut item: Map<String, Value>, place: &str) -> 
         let value = item.get(key).and_then(Value::as_str).map(str::to_owned);
         value.ok_or_else(|| missing(&format!("{place}.{key}")))
     };
-    match item.get("type").and_then(Value::as_str).unwrap_or("message") {
+    let kind = item.get("type").and_then(Value::as_str).unwrap_or("message").to_owned();
+    let own: &[&str] = match kind.as_str() {
+        "message" => &["role", "content"],
+        "function_call" => &["call_id", "name", "arguments"],
+        "function_call_output" => &["call_id", "output"],
+        "reasoning" => &["summary", "content", "encrypted_content"],
+        other => return Err(unknown(&format!("{place}.type"), Some(other))),
+    };
+    only(&Value::Object(item.clone()), &[&["type", "id", "status"], own].concat(), place)?;
+    match kind.as_str() {
         "message" => {
             let role = word(&item, "role")?;
             let role = if role == "developer" { "system".to_owned() } else { role };
@@ -83,8 +92,7 @@ fn add(messages: &mut Vec<Value>, mut item: Map<String, Value>, place: &str) -> 
             messages.push(json!({ "role": "tool", "tool_call_id": id, "content": output }));
         }
         // What a model thought in earlier turns is not shown to it again.
-        "reasoning" => {}
-        other => return Err(unknown(&format!("{place}.type"), Some(other))),
+        _ => {}
     }
     Ok(())
 }
@@ -302,10 +310,10 @@ fn items(answer: &Answer) -> Vec<Item> {
 /// 400 for a request that cannot be answered as it is, 404, 429, 503.
 pub async fn respond_to(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
     let Asked { model, conversation, wishes, stream, repeated } = asked(body)?;
-    let tools = conversation.tools.clone();
+    let (tools, bound) = (conversation.tools.clone(), conversation.is_bound());
     let Generation { model, running } =
-        Generation::begin(app, request, model.as_deref(), 1, 1, move |model| {
-            Ok(vec![conversation.job(model, &wishes)?])
+        Generation::begin(app, request, model.as_deref(), [1, 1], bound, move |model, patience| {
+            Ok(vec![conversation.job(model, &wishes, patience)?])
         })
         .await?;
     let tokenizer = model.text().ok().map(|text| Arc::clone(&text.tokenizer));

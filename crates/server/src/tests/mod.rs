@@ -1,13 +1,16 @@
 //! The server over loopback, with a tiny model of random weights whose tokens are bytes.
 
 mod api;
+mod bounds;
 mod client;
 mod failures;
 mod faults;
+mod schemas;
 mod times;
 mod tools;
 
 use crate::app::{App, ServeOptions};
+use crate::checker::Checker;
 use crate::listen;
 use crate::metrics::Metrics;
 use crate::model::{ModelOptions, ModelSpec};
@@ -140,6 +143,7 @@ pub struct Setup {
     pub device: Device,
     pub template: &'static str,
     pub profile: Option<usize>,
+    pub checker: Option<Checker>,
 }
 
 impl Default for Setup {
@@ -155,6 +159,7 @@ impl Default for Setup {
             device,
             template: TEMPLATE,
             profile: None,
+            checker: Some(schemas::checker()),
         }
     }
 }
@@ -184,6 +189,7 @@ impl Server {
             engine: EngineOptions { texts: setup.parallel, ..EngineOptions::default() },
             queue: setup.queue,
             profile: setup.profile,
+            checker: setup.checker,
         };
         let metrics = Metrics::new();
         let models = Models::new(specs, models, setup.budget, &metrics).unwrap();

@@ -174,7 +174,7 @@ fn patterns(map: &Map<String, Value>, field: &str) -> Result<Vec<(Regex, f64)>> 
 /// Reads an adapter's folder.
 pub(super) fn open(folder: &Path) -> Result<Adapter> {
     let path = folder.join(CONFIG);
-    let text = std::fs::read_to_string(&path).map_err(|e| Error::io("reading", &path, &e))?;
+    let text = netcl_device::files::read_text(&path).map_err(|e| Error::io("reading", &path, &e))?;
     let place = |e: Error| e.context(path.display());
     let json: Value = serde_json::from_str(&text).map_err(|e| place(Error::format(e.to_string())))?;
     let map = json.as_object().ok_or_else(|| place(Error::format("expected an object of fields")))?;

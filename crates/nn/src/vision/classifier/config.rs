@@ -115,7 +115,7 @@ impl ClassifierConfig {
     }
 
     fn read(path: &Path) -> Result<Option<Self>> {
-        let text = match std::fs::read_to_string(path) {
+        let text = match netcl_device::files::read_text(path) {
             Ok(text) => text,
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => return Ok(None),
             Err(e) => return Err(Error::io("reading", path, &e)),

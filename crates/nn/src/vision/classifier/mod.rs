@@ -109,7 +109,7 @@ impl Classifier {
                 dir.display()
             )));
         }
-        let text = std::fs::read(&path).map_err(|e| Error::io("reading", &path, &e))?;
+        let text = netcl_device::files::read_whole(&path).map_err(|e| Error::io("reading", &path, &e))?;
         let about: Description = serde_json::from_slice(&text)
             .map_err(|e| Error::format(format!("{}: no description of a classifier: {e}", path.display())))?;
         if about.statistics.len() != about.size[0] || about.classes.is_empty() {
@@ -121,8 +121,23 @@ impl Classifier {
                 about.classes.len()
             )));
         }
+        let files = WeightFiles::open(dir)?;
+        let described = models::of(&about.network, about.size, about.classes.len())?;
+        let wanted = Params::elements_of(device, DType::F32, |params| described.build(params, ""))?;
+        let held = files.tensors().into_iter().map(|t| t.shape.iter().product::<usize>());
+        let held = held.fold(0, usize::saturating_add);
+        // Before memory is taken for what the files do not have.
+        if wanted > held {
+            return Err(Error::format(format!(
+                "{}: {} for images of {:?} and {} classes has {wanted} parameters, and the weights beside it have {held}",
+                path.display(),
+                about.network,
+                about.size,
+                about.classes.len()
+            )));
+        }
         let classifier = Self::new(device, about, DType::F32, 0)?;
-        classifier.load(&WeightFiles::open(dir)?)?;
+        classifier.load(&files)?;
         Ok(classifier)
     }
 

@@ -5,6 +5,8 @@ use netcl_device::{Error, Result};
 use std::path::Path;
 
 const SIZE: [usize; 3] = [3, 32, 32];
+/// Bytes of a file at most.
+const MOST: u64 = 16 << 30;
 const PIXELS: usize = 3 * 32 * 32;
 
 /// The images of a folder's binaries. `None` without any.
@@ -28,7 +30,7 @@ pub(super) fn read(dir: &Path) -> Result<Option<Dataset>> {
 }
 
 fn records(path: &Path, labels: usize) -> Result<Images> {
-    let bytes = std::fs::read(path).map_err(|e| Error::io("reading", path, &e))?;
+    let bytes = netcl_device::files::read_within(path, MOST).map_err(|e| Error::io("reading", path, &e))?;
     let record = labels + PIXELS;
     if !bytes.len().is_multiple_of(record) || bytes.is_empty() {
         return Err(Error::format(format!(
@@ -48,8 +50,8 @@ fn records(path: &Path, labels: usize) -> Result<Images> {
 /// The names that a file beside the images gives the classes, or numbers.
 fn names(dir: &Path, classes: usize) -> Vec<String> {
     let numbered = || (0..classes).map(|class| class.to_string()).collect();
-    let texts =
-        ["batches.meta.txt", "fine_label_names.txt"].map(|file| std::fs::read_to_string(dir.join(file)));
+    let texts = ["batches.meta.txt", "fine_label_names.txt"]
+        .map(|file| netcl_device::files::read_text(&dir.join(file)));
     let mut texts = texts.into_iter().flatten().map(|text| {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         lines.map(str::to_owned).collect::<Vec<_>>()

@@ -3,6 +3,7 @@
 use super::{Dataset, files, name};
 use image::imageops::FilterType;
 use image::{DynamicImage, ImageReader};
+use netcl_device::files::require_file;
 use netcl_device::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -14,9 +15,20 @@ pub fn picture(path: &Path, size: [usize; 3]) -> Result<Vec<u8>> {
     bytes(open(path)?, size)
 }
 
+/// Rows and columns of a picture at most.
+const MOST_SIDE: u32 = 16_384;
+/// Bytes that decoding a picture may take.
+const MOST_BYTES: u64 = 512 << 20;
+
 fn open(path: &Path) -> Result<DynamicImage> {
+    require_file(path).map_err(|e| Error::io("reading", path, &e))?;
     let reader = ImageReader::open(path).and_then(ImageReader::with_guessed_format);
-    let decoded = reader.map_err(|e| Error::io("reading", path, &e))?.decode();
+    let mut reader = reader.map_err(|e| Error::io("reading", path, &e))?;
+    let mut limits = image::Limits::default();
+    (limits.max_image_width, limits.max_image_height) = (Some(MOST_SIDE), Some(MOST_SIDE));
+    limits.max_alloc = Some(MOST_BYTES);
+    reader.limits(limits);
+    let decoded = reader.decode();
     decoded.map_err(|e| Error::format(format!("{}: no picture that can be read: {e}", path.display())))
 }
 

@@ -2,8 +2,10 @@
 
 use super::{Dataset, Images, files, name};
 use flate2::read::GzDecoder;
+use netcl_device::files::require_file;
 use netcl_device::{Error, Result};
-use std::io::Read;
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 const IMAGES: &str = "-images-idx3-ubyte";
@@ -55,35 +57,61 @@ fn together(images: &Path, labels: &Path) -> Result<Images> {
     Ok(Images { size: [1, height, width], pixels, labels: bytes.into_iter().map(u32::from).collect() })
 }
 
-/// Sizes and bytes of a file of `N` axes.
+/// Bytes of a file's images or labels at most.
+const MOST: u64 = 8 << 30;
+/// Bytes that a compressed one stands for at most: deflate writes no more for it.
+const RATIO: u64 = 1032;
+
+/// Sizes and bytes of a file of `N` axes. No more is read than its head says.
 fn contents<const N: usize>(path: &Path) -> Result<([usize; N], Vec<u8>)> {
     let io = |e| Error::io("reading", path, &e);
-    let mut bytes = std::fs::read(path).map_err(io)?;
-    if bytes.starts_with(&[0x1f, 0x8b]) {
-        let mut plain = Vec::new();
-        GzDecoder::new(bytes.as_slice()).read_to_end(&mut plain).map_err(io)?;
-        bytes = plain;
+    require_file(path).map_err(io)?;
+    let file = File::open(path).map_err(io)?;
+    let length = file.metadata().map_err(io)?.len();
+    let mut file = BufReader::new(file);
+    match file.fill_buf().map_err(io)?.starts_with(&[0x1f, 0x8b]) {
+        true => read_axes(path, GzDecoder::new(file), length.saturating_mul(RATIO)),
+        false => read_axes(path, file, length),
     }
+}
+
+/// The same of bytes of which there are `length` at most.
+fn read_axes<const N: usize>(
+    path: &Path,
+    mut bytes: impl Read,
+    length: u64,
+) -> Result<([usize; N], Vec<u8>)> {
+    let io = |e| Error::io("reading", path, &e);
     let wrong = |what: String| Error::format(format!("{}: not a whole IDX file: {what}", path.display()));
-    let word = |i: usize| {
-        let bytes = bytes.get(i * 4..i * 4 + 4).and_then(|b| <[u8; 4]>::try_from(b).ok());
-        bytes.map(u32::from_be_bytes).ok_or_else(|| wrong("its head is cut off".into()))
+    let mut word = || {
+        let mut word = [0; 4];
+        bytes.read_exact(&mut word).map(|()| u32::from_be_bytes(word)).map_err(|e| match e.kind() {
+            ErrorKind::UnexpectedEof => wrong("its head is cut off".into()),
+            _ => io(e),
+        })
     };
-    let (magic, expected) = (word(0)?, 0x800 + N as u32);
+    let (magic, expected) = (word()?, 0x800 + N as u32);
     if magic != expected {
         return Err(wrong(format!(
             "it begins with {magic:#010x}, expected {expected:#010x}, bytes in {N} axes"
         )));
     }
     let mut sizes = [0; N];
-    for (i, size) in sizes.iter_mut().enumerate() {
-        *size = word(1 + i)? as usize;
+    for size in &mut sizes {
+        *size = word()? as usize;
     }
-    let head = 4 * (1 + N);
-    let count = sizes.iter().try_fold(1usize, |all, n| all.checked_mul(*n));
-    let held = bytes.len() - head;
-    if count != Some(held) {
-        return Err(wrong(format!("sizes {sizes:?}, but {held} bytes behind them")));
+    let count = sizes.iter().try_fold(1u64, |all, n| all.checked_mul(*n as u64));
+    let Some(count) = count.filter(|count| *count <= MOST && *count <= length) else {
+        let held = length.saturating_sub(4 * (1 + N as u64));
+        return Err(wrong(format!(
+            "sizes {sizes:?}, but {held} bytes behind them, and at most {MOST} are read"
+        )));
+    };
+    let mut held = Vec::new();
+    bytes.take(count + 1).read_to_end(&mut held).map_err(io)?;
+    if held.len() as u64 != count {
+        let more = if held.len() as u64 > count { "more than those" } else { "fewer" };
+        return Err(wrong(format!("sizes {sizes:?}, but {} bytes behind them, {more}", held.len())));
     }
-    Ok((sizes, bytes.split_off(head)))
+    Ok((sizes, held))
 }

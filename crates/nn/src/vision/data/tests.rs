@@ -97,3 +97,45 @@ fn pictures_are_classes_by_their_folders() {
     std::fs::write(&gray, b"no picture").unwrap();
     assert!(picture(&gray, [1, 2, 2]).unwrap_err().to_string().contains("gray.png"));
 }
+
+/// What a head says is checked before anything behind it is read.
+#[test]
+fn a_compressed_file_of_any_length_is_read_as_far_as_its_head_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut gz = GzEncoder::new(Vec::new(), Compression::best());
+    gz.write_all(&idx(&[1, 2, 3], &[7; 6])).unwrap();
+    let zeros = vec![0; 1 << 20];
+    (0..200).for_each(|_| gz.write_all(&zeros).unwrap());
+    write(dir.path(), "train-images-idx3-ubyte.gz", &gz.finish().unwrap());
+    write(dir.path(), "train-labels-idx1-ubyte", &idx(&[1], &[1]));
+    let error = Dataset::read(dir.path(), 0.1).unwrap_err();
+    assert!(error.message().contains("7 bytes behind them"), "{error}");
+    // More than a file of this length can stand for.
+    let mut gz = GzEncoder::new(Vec::new(), Compression::best());
+    gz.write_all(&idx(&[1 << 20, 1 << 6, 1 << 6], &[])).unwrap();
+    write(dir.path(), "train-images-idx3-ubyte.gz", &gz.finish().unwrap());
+    let error = Dataset::read(dir.path(), 0.1).unwrap_err();
+    assert!(error.message().contains("sizes [1048576, 64, 64]"), "{error}");
+}
+
+#[test]
+fn a_picture_that_says_it_is_vast_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vast.png");
+    GrayImage::from_pixel(3, 3, image::Luma([9])).save(&path).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    // The sizes of IHDR, and its checksum.
+    for at in [16, 20] {
+        bytes[at..at + 4].copy_from_slice(&20_000u32.to_be_bytes());
+    }
+    let sum = bytes[12..29].iter().fold(u32::MAX, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
+    });
+    bytes[29..33].copy_from_slice(&(!sum).to_be_bytes());
+    std::fs::write(&path, bytes).unwrap();
+    let error = super::folder::picture(&path, [1, 8, 8]).unwrap_err();
+    assert!(
+        error.message().contains("vast.png") && error.message().to_lowercase().contains("limit"),
+        "{error}"
+    );
+}
