@@ -212,8 +212,7 @@ fn others_read(file: &Path) -> bool {
 
 /// This program, as one that checks grammars.
 fn checker() -> Result<Option<Checker>> {
-    let program =
-        std::env::current_exe().map_err(|e| Error::io("finding", Path::new("this program"), &e))?;
+    let program = std::env::current_exe().map_err(|e| Error::io("finding", Path::new("this program"), &e))?;
     Ok(Some(Checker { program, arguments: vec!["check-grammar".into()] }))
 }
 

@@ -313,6 +313,32 @@ impl Profile {
         if let Some((what, value)) = positive.iter().find(|(_, v)| !v.is_finite() || *v <= 0.0) {
             return Err(self.wrong(format!("{what} is {value}, which is not above zero")));
         }
+        self.check_sizes()?;
+        for (what, value) in
+            [("memory.efficiency", m.efficiency), ("memory.fill_efficiency", m.fill_efficiency)]
+        {
+            if value > 1.0 {
+                return Err(self.wrong(format!("{what} is {value}, a share above one")));
+            }
+        }
+        if c.fp64 && r.double == 0 {
+            return Err(self.wrong("compute.fp64 is true, but rates.double is 0".into()));
+        }
+        if c.max_group.div_ceil(c.simd_width) > c.waves_per_unit {
+            return Err(self.wrong("a group of compute.max_group has more waves than a unit holds".into()));
+        }
+        if self.local.group_bytes > self.local.unit_bytes {
+            return Err(self.wrong("local.group_bytes is above local.unit_bytes".into()));
+        }
+        if !self.cache.line_bytes.is_multiple_of(self.cache.sector_bytes) {
+            return Err(self.wrong("cache.line_bytes is no multiple of cache.sector_bytes".into()));
+        }
+        Ok(())
+    }
+
+    /// Whether the machine's tables have a size that can be.
+    fn check_sizes(&self) -> Result<(), ProfileError> {
+        let (c, m) = (&self.compute, &self.memory);
         // The machine has a table entry for each of these, and no GPU has nearly so many.
         let most = [
             ("compute.units", u64::from(c.units), 1 << 16),
@@ -341,25 +367,6 @@ impl Profile {
             return Err(self.wrong(format!(
                 "compute.units of cache.l1_bytes are {of_all} bytes, at most 4 GiB are simulated"
             )));
-        }
-        for (what, value) in
-            [("memory.efficiency", m.efficiency), ("memory.fill_efficiency", m.fill_efficiency)]
-        {
-            if value > 1.0 {
-                return Err(self.wrong(format!("{what} is {value}, a share above one")));
-            }
-        }
-        if c.fp64 && r.double == 0 {
-            return Err(self.wrong("compute.fp64 is true, but rates.double is 0".into()));
-        }
-        if c.max_group.div_ceil(c.simd_width) > c.waves_per_unit {
-            return Err(self.wrong("a group of compute.max_group has more waves than a unit holds".into()));
-        }
-        if self.local.group_bytes > self.local.unit_bytes {
-            return Err(self.wrong("local.group_bytes is above local.unit_bytes".into()));
-        }
-        if !self.cache.line_bytes.is_multiple_of(self.cache.sector_bytes) {
-            return Err(self.wrong("cache.line_bytes is no multiple of cache.sector_bytes".into()));
         }
         Ok(())
     }
