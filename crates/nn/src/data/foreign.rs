@@ -52,7 +52,7 @@ pub(super) fn no_collection(files: &[Found], anyway: bool) -> Result<()> {
             return Err(Error::format(format!(
                 "{}: {what}, which netcl does not read ({name} lists its files). {}",
                 folder.display(),
-                super::left_out::ADVICE
+                super::format::ADVICE
             )));
         }
     }

@@ -25,6 +25,9 @@ const KNOWN: [(&[&str], &str); 16] = [
 /// Fields named in a message.
 const NAMED: usize = 6;
 
+/// How data of another format becomes readable.
+pub(super) const ADVICE: &str = "Write the text into .txt files, or its tokens into .bin or .npy shards";
+
 /// Text that consists of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Records {

@@ -1,6 +1,6 @@
 //! Files of `--data` that are not read, by reason, and files that are read with a word about them.
 
-use super::format::Records;
+use super::format::{ADVICE, Records};
 use super::text::TextFile;
 use netcl_device::{Error, Result, human};
 use std::path::{Path, PathBuf};
@@ -136,9 +136,6 @@ impl LeftOut {
         Error::format(format!("{}: no text in it; of {} {what}{foreign}{data}", spec.display(), count(files)))
     }
 }
-
-/// How data of another format becomes readable.
-pub(super) const ADVICE: &str = "Write the text into .txt files, or its tokens into .bin or .npy shards";
 
 /// The error for records where text is expected.
 fn as_text(path: &str, what: &str) -> Error {

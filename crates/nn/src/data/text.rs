@@ -47,7 +47,7 @@ impl NotText {
         match self {
             Self::Empty => "the file is empty".into(),
             Self::Binary(what) | Self::Foreign(what) => what.clone(),
-            Self::Data(what) => format!("is {what}, which netcl does not read. {}", super::left_out::ADVICE),
+            Self::Data(what) => format!("is {what}, which netcl does not read. {}", super::format::ADVICE),
         }
     }
 }
