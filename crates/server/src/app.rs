@@ -54,6 +54,8 @@ impl Default for ServeOptions {
 
 /// KiB that requests may take until they are answered; four of the largest bodies in any case.
 const MOST_MEMORY: usize = 1 << 20;
+/// Threads that render and encode at the same time, at most.
+pub const ASIDE: usize = 8;
 /// Grammars that are compiled at the same time, at most.
 const MOST_COMPILERS: usize = 4;
 /// Requests whose grammars wait to be compiled, at most.
@@ -106,7 +108,7 @@ impl App {
             since,
             draining,
             memory: Arc::new(Semaphore::new(MOST_MEMORY.max(most_body >> 8))),
-            threads: Arc::new(Semaphore::new(crate::ASIDE)),
+            threads: Arc::new(Semaphore::new(ASIDE)),
             compilers: Arc::new(Semaphore::new((processors / 2).clamp(1, MOST_COMPILERS))),
             grammars: Semaphore::new(MOST_GRAMMARS),
         }

@@ -41,15 +41,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// Threads that render and encode at the same time, at most.
-const ASIDE: usize = 8;
 /// Those that compile grammars, and wait for threads that end, besides.
 const MORE: usize = 8;
 /// How long threads that work for requests of clients that have left may take to end.
 const END: Duration = Duration::from_secs(1);
 
 fn runtime() -> Result<Runtime> {
-    let made = Builder::new_current_thread().enable_all().max_blocking_threads(ASIDE + MORE).build();
+    let made = Builder::new_current_thread().enable_all().max_blocking_threads(app::ASIDE + MORE).build();
     made.map_err(|e| Error::memory(format!("the server's runtime: {e}")))
 }
 
