@@ -112,10 +112,10 @@ impl Tokenizer {
     /// `Io` and `Format` with the path.
     pub fn text_of_dir(dir: &Path) -> Result<String> {
         let path = dir.join(FILE);
-        let text = fs::read_to_string(&path).map_err(|e| Error::io("reading", &path, &e))?;
+        let text = netcl_device::files::read_text(&path).map_err(|e| Error::io("reading", &path, &e))?;
         let wrong = |e: serde_json::Error| Error::format(format!("{}: {e}", path.display()));
         let mut json: Value = serde_json::from_str(&text).map_err(wrong)?;
-        let config = fs::read_to_string(dir.join(CONFIG_FILE)).ok();
+        let config = netcl_device::files::read_text(&dir.join(CONFIG_FILE)).ok();
         let config = config.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
         Ok(if added::settle(&mut json, &config) { json.to_string() } else { text })
     }
