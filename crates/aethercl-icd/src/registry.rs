@@ -197,9 +197,7 @@ mod tests {
         drop(thing);
         assert_eq!(release::<Thing>(handle), Ok(()));
         let dispatch = DISPATCH.load(Ordering::Acquire);
-        let kept = |face: &Box<Face>| {
-            (&raw const **face).addr() == handle.0 && face.dispatch == dispatch
-        };
+        let kept = |face: &Box<Face>| (&raw const **face).addr() == handle.0 && face.dispatch == dispatch;
         assert!(RELEASED.lock().unwrap_or_else(PoisonError::into_inner).iter().any(kept));
         assert_eq!(release::<Thing>(handle), Err(cl::INVALID_EVENT));
     }

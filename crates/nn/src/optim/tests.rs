@@ -129,7 +129,11 @@ fn a_parameter_that_is_written_between_steps_keeps_what_was_written() {
         kept.set_f32(&kept.to_vec().unwrap()).unwrap();
         train(&all, &mut optimizer, 1);
         train(&same, &mut other, 1);
-        assert!(written.to_vec().unwrap().iter().all(|v| (7.8..8.1).contains(v)), "{dtype}: {:?}", written.to_vec());
+        assert!(
+            written.to_vec().unwrap().iter().all(|v| (7.8..8.1).contains(v)),
+            "{dtype}: {:?}",
+            written.to_vec()
+        );
         for i in [0, 2] {
             let [a, b] = [&all, &same].map(|p| p.list()[i].to_bytes().unwrap());
             assert_eq!(a, b, "{dtype}, parameter {i}");
