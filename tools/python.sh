@@ -11,7 +11,7 @@ mkdir -p "$work"
 build=$work/build
 [ -x "$build/bin/maturin" ] || { "${pythons[0]}" -m venv "$build"; "$build/bin/pip" install --quiet "maturin>=1.9,<2"; }
 rm -f target/wheels/netcl-*.whl
-"$build/bin/maturin" build --release --quiet --manifest-path python/Cargo.toml --out target/wheels
+"$build/bin/maturin" build --release --locked --quiet --manifest-path python/Cargo.toml --out target/wheels
 wheel=$(ls target/wheels/netcl-*.whl)
 echo "$wheel: $(du -k "$wheel" | cut -f1) KiB"
 for python in "${pythons[@]}"; do

@@ -37,12 +37,15 @@ class Graph:
         self.optimizers: List[Any] = []
         # Modules that the function calls, those within them, and whether each was training.
         self.modules: Dict[int, Tuple[Any, bool]] = {}
+        self.arguments: Tuple[Any, ...] = ()
         self.first = function(*arguments)
         state.capturing.append(self)
         try:
             self._captured, self.results = Captured.capture(self.device, lambda: function(*arguments))
         finally:
             state.capturing.pop()
+        # The mode of a module that the function itself changes is the function's.
+        self.modules = {key: (module, mode) for key, (module, mode) in self.modules.items() if module.training == mode}
 
     def note_module(self, module: Any) -> None:
         """Remembers the mode of a module that is called during the capture."""
@@ -92,7 +95,8 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(a, Tensor):
             return (tuple(a.shape), a.dtype.name, a.device.name)
         if isinstance(a, (tuple, list)):
-            return (type(a), tuple(form(v) for v in a))
+            # A tensor within is not copied at each call, so another one is another argument.
+            return (type(a), tuple(id(v) if isinstance(v, Tensor) else form(v) for v in a))
         # 0.0 and -0.0 are equal, and a NaN is not equal to itself.
         return (type(a), repr(a) if isinstance(a, (float, complex)) else a)
 
@@ -103,6 +107,8 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
             if graph.modes_are_current():
                 return graph(*args)
         graph = Graph(function, *args)
+        # The ids in the key are those of these tensors as long as they live.
+        graph.arguments = args
         alike.append(graph)
         return graph.first
 

@@ -159,8 +159,7 @@ def cross_entropy(x, target, weight=None, ignore_index=-100, reduction="mean", l
 def nll_loss(x, target, weight=None, ignore_index=-100, reduction="mean"):
     need(weight is None, "weights of the classes")
     need(x.ndim > 1, "no batch")
-    need(ignore_index == -100, "an ignored class")
-    return ops.nll_loss(classes_last(x), target, ignore_index, reduction)
+    return ops.nll_loss(classes_last(x), target, reduction, ignore_index)
 
 
 def linear_cross_entropy(x, matrix, target, bias=None, **options):

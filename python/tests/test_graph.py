@@ -83,6 +83,12 @@ def test_equal_numbers_of_other_types_are_other_arguments():
     assert len(seen) == 10
 
 
+def test_another_tensor_within_a_tuple_is_another_argument():
+    f = nc.compile(lambda x, pair: x + pair[0])
+    x, a, b = nc.tensor([1.0]), nc.tensor([10.0]), nc.tensor([20.0])
+    assert [f(x, (t,)).item() for t in (a, b, a)] == [11, 21, 11]
+
+
 def test_a_graph_by_hand():
     x = nc.tensor([1.0, 2.0])
     graph = nc.Graph(lambda x: x.square().exp(), x)

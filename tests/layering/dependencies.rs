@@ -100,7 +100,7 @@ fn builds_take_the_locked_versions() {
     for path in scripts {
         for line in read(&path).lines().filter(|line| !line.trim_start().starts_with('#')) {
             let calls = |how: &&str| {
-                ["cargo ", "$cargo ", "$(CARGO) "].iter().any(|cargo| {
+                ["cargo ", "$cargo ", "$(CARGO) ", "maturin\" "].iter().any(|cargo| {
                     let call = format!("{cargo}{how} ");
                     line.contains(&call) && !line.contains(&format!("{call}--version"))
                 })

@@ -5,7 +5,7 @@
 //! [`Settings::builders`] build what the disk cache lacks. The job itself then finds it there.
 
 use crate::cache::DiskCache;
-use crate::order::{BUILT, Line, Order, entries};
+use crate::order::{BUILT, Line, Order, READY, entries};
 use crate::programs::Programs;
 use crate::vendors;
 use netcl_device::null::NullDriver;
@@ -153,7 +153,12 @@ fn feed(
             };
             let line = serde_json::to_string(&Line::from(order)).map_err(std::io::Error::other)?;
             writeln!(to, "{line}")?;
-            let answer = answers.next().ok_or_else(gone)??;
+            let answer = loop {
+                match answers.next().ok_or_else(gone)?? {
+                    line if line == READY => {}
+                    answer => break answer,
+                }
+            };
             // Nobody listens any more where the program ends.
             let _ = done.send(answer == BUILT);
         }
@@ -175,25 +180,31 @@ fn feed(
 pub fn serve(device: &Device) -> Result<()> {
     let programs = Programs::of(device);
     let broken = |e: &std::io::Error| Error::io("reading", Path::new("stdin"), e);
+    say(READY)?;
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|e| broken(&e))?;
         let line: Line = serde_json::from_str(&line).map_err(|e| Error::format(format!("an order: {e}")))?;
+        let every = line.entries;
         let order = line.order()?;
         let answer = match programs.build(device, &order) {
             Ok(program) => {
-                // Some drivers compile only here. An entry that cannot be made is an error of whoever launches it.
-                for entry in entries(&order.source) {
+                // An entry that cannot be made is an error at its launch.
+                for entry in entries(&order.source).into_iter().filter(|_| every) {
                     drop(device.driver().kernel(&program, &entry));
                 }
                 BUILT.to_owned()
             }
             Err(e) => e.message().lines().next().unwrap_or_default().to_owned(),
         };
-        let mut stdout = std::io::stdout();
-        let written = writeln!(stdout, "{answer}").and_then(|()| stdout.flush());
-        written.map_err(|e| Error::io("writing to", Path::new("stdout"), &e))?;
+        say(&answer)?;
     }
     Ok(())
+}
+
+fn say(line: &str) -> Result<()> {
+    let mut stdout = std::io::stdout();
+    let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+    written.map_err(|e| Error::io("writing to", Path::new("stdout"), &e))
 }
 
 #[cfg(test)]

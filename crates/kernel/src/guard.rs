@@ -3,12 +3,13 @@
 //!
 //! `netcl doctor` notes a driver whose self-test passed ([`DriverRecord`]). From then on builds run in this process alone.
 
-use crate::order::{BUILT, Line, Order};
+use crate::order::{BUILT, Line, Order, READY};
 use netcl_device::{Builders, Capabilities, Device, Error, Result, Settings, files};
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -33,30 +34,50 @@ pub(crate) fn wanted(device: &Device) -> bool {
 
 /// A process that builds, kept between builds.
 #[derive(Default)]
-pub(crate) struct Guard(Mutex<Option<Process>>);
+pub(crate) struct Guard {
+    process: Mutex<Option<Process>>,
+    /// No process starts here.
+    given_up: AtomicBool,
+}
 
 impl Guard {
-    /// Builds an order in the process, which is started where there is none.
+    /// Builds an order in the other process, which is started if it does not run. The compiler is blamed for an end of that process only if
+    /// a fresh one ends at the same order.
     pub fn build(&self, builders: &Builders, device: &str, order: &Order) -> Outcome {
-        let mut process = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if process.is_none() {
-            match Process::start(builders, device) {
-                Ok(started) => *process = Some(started),
-                Err(e) => {
-                    tracing::warn!("{device} builds without a process of its own: {e}");
+        if self.given_up.load(Ordering::Relaxed) {
+            return Outcome::Returned;
+        }
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fresh = false;
+        loop {
+            let mut running = match process.take() {
+                Some(running) => running,
+                None => match Process::start(builders, device) {
+                    Ok(started) => {
+                        fresh = true;
+                        started
+                    }
+                    Err(e) => {
+                        tracing::warn!(
+                            "{device}: kernels are built in this process, because no other one starts: {e}"
+                        );
+                        self.given_up.store(true, Ordering::Relaxed);
+                        return Outcome::Returned;
+                    }
+                },
+            };
+            match running.ask(order) {
+                Ok(answer) => {
+                    if answer != BUILT {
+                        tracing::debug!("{}: {answer}", order.kernel);
+                    }
+                    *process = Some(running);
                     return Outcome::Returned;
                 }
+                Err(_) if fresh => return running.end(),
+                // It may have ended since its last order: idle for long, or by somebody's signal.
+                Err(_) => {}
             }
-        }
-        let Some(running) = process.as_mut() else { return Outcome::Returned };
-        match running.ask(order) {
-            Ok(answer) => {
-                if answer != BUILT {
-                    tracing::debug!("{}: {answer}", order.kernel);
-                }
-                Outcome::Returned
-            }
-            Err(_) => process.take().map_or(Outcome::Returned, |ended| Outcome::Ended(ended.last_words())),
         }
     }
 }
@@ -73,6 +94,9 @@ impl Process {
     fn start(builders: &Builders, device: &str) -> std::io::Result<Self> {
         let mut command = Command::new(&builders.program);
         let command = command.args(&builders.arguments).arg(device);
+        // A signal of the terminal is for this process, which may finish its work before it ends.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(command, 0);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let gone = || std::io::Error::other("no pipe");
@@ -90,33 +114,64 @@ impl Process {
                 }
             }
         });
-        Ok(Self { child, to, from, errors, reader: Some(reader) })
+        let mut process = Self { child, to, from, errors, reader: Some(reader) };
+        // The device is open then; an end before that is not about a kernel.
+        match process.answer() {
+            Ok(line) if line == READY => Ok(process),
+            Ok(line) => Err(std::io::Error::other(line)),
+            Err(_) => Err(std::io::Error::other(process.last_words().1)),
+        }
     }
 
     fn ask(&mut self, order: &Order) -> std::io::Result<String> {
         let gone = || std::io::Error::other("the process ended");
         let to = self.to.as_mut().ok_or_else(gone)?;
-        let line = serde_json::to_string(&Line::from(order.clone())).map_err(std::io::Error::other)?;
+        let line = Line { entries: true, ..Line::from(order.clone()) };
+        let line = serde_json::to_string(&line).map_err(std::io::Error::other)?;
         writeln!(to, "{line}").and_then(|()| to.flush())?;
+        self.answer()
+    }
+
+    fn answer(&mut self) -> std::io::Result<String> {
         let mut answer = String::new();
         match self.from.read_line(&mut answer)? {
-            0 => Err(gone()),
+            0 => Err(std::io::Error::other("the process ended")),
             _ => Ok(answer.trim().to_owned()),
         }
     }
 
-    /// How the process ended and what it wrote last.
-    fn last_words(mut self) -> String {
+    /// The outcome of an order at which the process ended. A signal that somebody sent says nothing about the compiler.
+    fn end(self) -> Outcome {
+        let (sent, words) = self.last_words();
+        if sent { Outcome::Returned } else { Outcome::Ended(words) }
+    }
+
+    /// Whether somebody ended the process by a signal; how it ended and what it wrote last.
+    fn last_words(mut self) -> (bool, String) {
         self.to = None;
-        let status = self.child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
+        let status = self.child.wait();
+        let sent = status.as_ref().is_ok_and(was_stopped);
+        let status = status.map_or_else(|e| e.to_string(), |status| status.to_string());
         if let Some(reader) = self.reader.take() {
             // It ends with the pipe, and a panic there has nothing to say.
             let _ = reader.join();
         }
         let lines = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         let lines: Vec<&str> = lines.iter().map(String::as_str).filter(|line| !line.is_empty()).collect();
-        if lines.is_empty() { status } else { format!("{status}: {}", lines.join(" / ")) }
+        (sent, if lines.is_empty() { status } else { format!("{status}: {}", lines.join(" / ")) })
     }
+}
+
+/// Whether a process was ended by a signal that people and systems send: SIGHUP, SIGINT, SIGKILL, SIGTERM.
+#[cfg(unix)]
+fn was_stopped(status: &std::process::ExitStatus) -> bool {
+    std::os::unix::process::ExitStatusExt::signal(status)
+        .is_some_and(|signal| [1, 2, 9, 15].contains(&signal))
+}
+
+#[cfg(not(unix))]
+fn was_stopped(_: &std::process::ExitStatus) -> bool {
+    false
 }
 
 impl Drop for Process {
@@ -197,7 +252,7 @@ mod tests {
     }
 
     /// Ends as a compiler's crash ends it, at each text of the first variant.
-    const CRASHES: &str = "while read -r line; do case \"$line\" in *'// guard_fast'*) \
+    const CRASHES: &str = "echo ready; while read -r line; do case \"$line\" in *'// guard_fast'*) \
         echo 'unknown intrinsic' >&2; kill -SEGV $$;; *) echo built;; esac; done";
 
     #[test]
@@ -219,17 +274,38 @@ mod tests {
     #[test]
     fn a_driver_that_passed_its_self_test_builds_in_this_process() {
         let folder = tempfile::tempdir().unwrap();
-        let mut device = device(folder.path(), "exit 3");
+        let mut device = device(folder.path(), "echo ready; read -r line; exit 3");
         assert!(wanted(&device) && run(&device).is_err());
         let record = DriverRecord::of(device.settings(), device.capabilities());
         record.set(true).unwrap();
-        device = super::tests::device(folder.path(), "exit 3");
+        device = super::tests::device(folder.path(), "echo ready; read -r line; exit 3");
         Tuning::of(&device).quarantine().replace(Vec::new());
         assert!(!wanted(&device));
         run(&device).unwrap();
         record.set(false).unwrap();
         record.set(false).unwrap();
         assert!(wanted(&device));
+    }
+
+    /// The device does not open there, the process was idle for too long, or somebody stopped it: no kernel is blamed.
+    #[test]
+    fn ends_that_are_not_the_compilers_blame_no_kernel() {
+        let once = "read -r line; echo built; exit 0";
+        let killed = "read -r line; kill -KILL $$";
+        for script in [
+            "exit 1".to_owned(),
+            "echo no such device; exit 1".into(),
+            format!("echo ready; {once}"),
+            format!("echo ready; {killed}"),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let device = device(folder.path(), &script);
+            let x = device.allocate(64).unwrap();
+            for n in 0..3 {
+                FAST.launch("job").define("N", n).write(&x).groups(1).run().unwrap();
+            }
+            assert_eq!(Tuning::of(&device).quarantine().suspects(), [], "{script}");
+        }
     }
 
     #[test]

@@ -50,18 +50,21 @@ pub(crate) struct Line {
     source: String,
     options: String,
     reload: Option<String>,
+    /// Whether every entry is made as well: some drivers compile only then.
+    #[serde(default)]
+    pub entries: bool,
 }
 
 impl From<Order> for Line {
     fn from(order: Order) -> Self {
         let Order { kernel, source, options, reload } = order;
-        Self { kernel, source, options, reload: reload.map(|r| r.name.to_owned()) }
+        Self { kernel, source, options, reload: reload.map(|r| r.name.to_owned()), entries: false }
     }
 }
 
 impl Line {
     pub fn order(self) -> Result<Order> {
-        let Self { kernel, source, options, reload } = self;
+        let Self { kernel, source, options, reload, entries: _ } = self;
         let reload = match reload {
             None => None,
             Some(name) => Some(
@@ -73,6 +76,8 @@ impl Line {
     }
 }
 
+/// Line of a process that is ready for orders.
+pub(crate) const READY: &str = "ready";
 /// Answer to an order that was built.
 pub(crate) const BUILT: &str = "built";
 

@@ -176,6 +176,10 @@ impl Optimizer {
     pub fn params(&self) -> impl Iterator<Item = &Tensor> {
         self.params.iter()
     }
+    /// Says that nothing but steps and [`Optimizer::weights_changed`] changes parameters, as in a trainer: steps do not look for other writes.
+    pub fn owns_parameters(&mut self) {
+        self.update.owns_parameters();
+    }
     /// To be called after parameters were overwritten: copies them to the f32 master weights.
     pub fn weights_changed(&mut self) {
         self.update.take_master(true);

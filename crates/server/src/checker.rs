@@ -60,6 +60,11 @@ impl Patience {
         (Self { gone: Arc::clone(&gone), until: Instant::now() + PATIENCE }, Waiting(gone))
     }
 
+    /// Whether the request is waited for no longer.
+    pub fn is_over(&self) -> bool {
+        self.gone.load(Ordering::Relaxed) || Instant::now() >= self.until
+    }
+
     fn left(&self, param: &str) -> ApiResult<()> {
         if self.gone.load(Ordering::Relaxed) {
             return Err(ApiError::unavailable("The client has left", 1));

@@ -143,7 +143,8 @@ impl Compiler<'_> {
                 Ok(grammar)
             }
             Err(error) => {
-                if error.status == axum::http::StatusCode::BAD_REQUEST {
+                // A request without time left says nothing about the schema.
+                if error.status == axum::http::StatusCode::BAD_REQUEST && !self.patience.is_over() {
                     lock().refuse(hash, error.clone());
                 }
                 Err(error)

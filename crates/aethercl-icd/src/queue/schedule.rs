@@ -10,7 +10,7 @@ use aethercl::machine::Fence;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 type Work = Box<dyn FnOnce() -> Result<Times> + Send>;
 
@@ -46,10 +46,19 @@ struct Ready {
     changed: Condvar,
 }
 
-/// Commands that are ready to run.
+/// Commands of this process that are ready to run. A forked child begins with none: those of its parent are the parent's.
 fn ready() -> &'static Ready {
-    static READY: OnceLock<Ready> = OnceLock::new();
-    READY.get_or_init(Ready::default)
+    static READY: Mutex<Option<(u32, &'static Ready)>> = Mutex::new(None);
+    let process = std::process::id();
+    let mut ready = READY.lock().unwrap_or_else(PoisonError::into_inner);
+    match *ready {
+        Some((owner, ready)) if owner == process => ready,
+        _ => {
+            let made: &'static Ready = Box::leak(Box::default());
+            *ready = Some((process, made));
+            made
+        }
+    }
 }
 
 /// Starts the command thread if it is not running in this process: a forked child has no thread of its parent.

@@ -11,7 +11,7 @@ use crate::launch::{LaunchOptions, NdRange};
 use crate::memory::{Allocation, Saved};
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// Work-items for each thread: with fewer, saving memory for checks costs more than a thread saves.
@@ -159,22 +159,21 @@ fn processors() -> u64 {
 /// A forked child has the memory of its parent and none of its threads, so it makes a pool of its own. The parent's is never dropped: its
 /// threads cannot answer.
 fn pool() -> Option<&'static ThreadPool> {
-    static POOL: Mutex<Option<(u32, &'static ThreadPool)>> = Mutex::new(None);
+    static POOL: RwLock<Option<(u32, &'static ThreadPool)>> = RwLock::new(None);
     let process = std::process::id();
-    // Another thread of the parent may have held the lock at the fork, and nobody would release it: the caller then works alone.
-    let mut pool = match POOL.try_lock() {
-        Ok(pool) => pool,
-        Err(TryLockError::Poisoned(pool)) => pool.into_inner(),
-        Err(TryLockError::WouldBlock) => return None,
-    };
-    match *pool {
-        Some((owner, pool)) if owner == process => Some(pool),
-        _ => {
-            let made: &'static ThreadPool = Box::leak(Box::new(ThreadPoolBuilder::new().build().ok()?));
-            *pool = Some((process, made));
-            Some(made)
-        }
+    let own = |pool: &Option<(u32, &'static ThreadPool)>| pool.filter(|(owner, _)| *owner == process);
+    // Nobody waits: at the fork another thread may have held the lock, which is then never released. A launch that finds it taken, which
+    // is only while a pool is made, has one thread.
+    if let Some((_, pool)) = own(&*POOL.try_read().ok()?) {
+        return Some(pool);
     }
+    let mut pool = POOL.try_write().ok()?;
+    if let Some((_, pool)) = own(&pool) {
+        return Some(pool);
+    }
+    let made: &'static ThreadPool = Box::leak(Box::new(ThreadPoolBuilder::new().build().ok()?));
+    *pool = Some((process, made));
+    Some(made)
 }
 
 /// Threads of a launch.

@@ -26,6 +26,9 @@ pub struct OpenClDriver {
     host_copies: Mutex<Vec<(Event, Arc<SharedMemory>)>>,
 }
 
+/// Copies from and to host memory that may be under way before those that are done are looked for.
+const MOST_COPIES: usize = 16;
+
 /// Bytes that one command fills at most.
 const MOST_FILLED: usize = 1 << 30;
 
@@ -79,6 +82,18 @@ impl OpenClDriver {
     fn keep_until_done(&self, event: &Event, memory: &Arc<SharedMemory>) {
         let mut copies = self.host_copies.lock().unwrap_or_else(PoisonError::into_inner);
         copies.push((event.clone(), Arc::clone(memory)));
+        let many = copies.len() > MOST_COPIES;
+        drop(copies);
+        // Of copies that nobody waits for.
+        if many {
+            self.drop_done_copies();
+        }
+    }
+
+    /// Lets go of the host memory of a copy whose event has completed.
+    fn drop_copy(&self, event: &Event) {
+        let mut copies = self.host_copies.lock().unwrap_or_else(PoisonError::into_inner);
+        copies.retain(|(kept, _)| !kept.same(event));
     }
 
     /// Lets go of the host memory of copies that are done. An event without a state is taken for one that still runs.
@@ -337,7 +352,6 @@ impl Driver for OpenClDriver {
         to: (&Arc<SharedMemory>, usize),
         bytes: usize,
     ) -> Result<Event> {
-        self.drop_done_copies();
         let read = need(self.table().clEnqueueReadBuffer, "clEnqueueReadBuffer")?;
         let (q, memory, at) = (self.shared.queue(queue), cl_memory(from.0)?, to.0.address(to.1, bytes)?);
         let mut event = std::ptr::null_mut();
@@ -358,7 +372,6 @@ impl Driver for OpenClDriver {
         to: (&Memory, usize),
         bytes: usize,
     ) -> Result<Event> {
-        self.drop_done_copies();
         let write = need(self.table().clEnqueueWriteBuffer, "clEnqueueWriteBuffer")?;
         let (q, memory, at) = (self.shared.queue(queue), cl_memory(to.0)?, from.0.address(from.1, bytes)?);
         let mut event = std::ptr::null_mut();
@@ -545,13 +558,18 @@ impl Driver for OpenClDriver {
 
     fn wait(&self, event: &Event) -> Result<()> {
         let wait = need(self.table().clWaitForEvents, "clWaitForEvents")?;
-        let event = cl_event(event)?;
+        let cl = cl_event(event)?;
         // SAFETY: one live event.
-        check("clWaitForEvents", String::new, unsafe { wait(1, &raw const event) })
+        let outcome = check("clWaitForEvents", String::new, unsafe { wait(1, &raw const cl) });
+        self.drop_copy(event);
+        outcome
     }
 
     fn has_come(&self, event: &Event) -> Result<bool> {
         let status = self.status(event)?;
+        if status == 0 {
+            self.drop_copy(event);
+        }
         // A command that failed is reported as by a wait.
         if status < 0 { self.wait(event).map(|()| true) } else { Ok(status == 0) }
     }

@@ -10,6 +10,7 @@ mod space;
 mod store;
 
 pub use model::{Constant, Model};
+pub use proof::take_crash;
 pub use quarantine::{Quarantine, Suspect};
 pub use search::{Outcome, REPEATS, Trial, search};
 pub use space::{Recording, Tuning, combinations, covering};

@@ -4,9 +4,9 @@
 use super::{Suspect, Tuning};
 use crate::kernel::Kernel;
 use netcl_device::{Device, Error, Result};
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -105,25 +105,19 @@ impl Tuning {
         self.refresh();
     }
 
-    /// The same for one whose build ended the process that compiled it. Launches that were given it can be tried again with another variant,
-    /// which [`Tuning::take_crash`] tells, unless it was avoided before and is used for want of another one.
+    /// The same for one whose build ended the process that compiled it. The launch that was given it can be tried again with another variant,
+    /// which [`take_crash`] tells.
     pub(crate) fn retire_crashing(&self, device: &Device, kernel: &Kernel, why: &str) {
-        if !self.quarantine().allows(device, kernel) {
-            return;
+        CRASHED.set(Some(kernel.name));
+        if self.quarantine().allows(device, kernel) {
+            tracing::warn!(
+                "kernel {} on {} is not used from now on: {why}",
+                kernel.name,
+                device.capabilities().id
+            );
+            self.hold(kernel, why, 0);
+            self.refresh();
         }
-        tracing::warn!(
-            "kernel {} on {} is not used from now on: {why}",
-            kernel.name,
-            device.capabilities().id
-        );
-        self.hold(kernel, why, 0);
-        self.crashed.store(true, Ordering::Release);
-        self.refresh();
-    }
-
-    /// Whether a variant was retired because its build ended its process, since this was last asked.
-    pub fn take_crash(&self) -> bool {
-        self.crashed.swap(false, Ordering::AcqRel)
     }
 
     /// Number of consecutive processes that died during the self-test of this kernel text.
@@ -158,6 +152,17 @@ impl Tuning {
             tracing::warn!("{e}");
         }
     }
+}
+
+thread_local! {
+    /// The kernel of this thread's last build that ended its process.
+    static CRASHED: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// The kernel of this thread's last build that ended its process, once. Whoever asks before and after a launch knows whether it may be tried
+/// again with another variant.
+pub fn take_crash() -> Option<&'static str> {
+    CRASHED.take()
 }
 
 /// A thread's test of a kernel. Its end, also by a panic outside of the test, is told to the threads that wait for it.
@@ -206,7 +211,7 @@ mod tests {
     use super::*;
     use netcl_device::null::NullDriver;
     use netcl_device::{Capabilities, DeviceKind, Settings};
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     static KERNEL: Kernel = Kernel::new("proof_test", "__kernel void f(__global float *x) { x[0] = 1; }");
 

@@ -158,9 +158,12 @@ impl Quarantine {
         let Some(file) = &self.file else { return Ok(()) };
         let _lock = self.lock();
         let known = self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let on_disk = read(file);
         let mut all = self.suspects();
+        // A mark that is gone was taken away by the process whose test has ended well.
+        all.retain(|s| s.unfinished == 0 || on_disk.contains(s));
         let (tests, found): (Vec<_>, Vec<_>) =
-            read(file).into_iter().filter(|s| !all.contains(s)).partition(|s| s.unfinished > 0);
+            on_disk.into_iter().filter(|s| !all.contains(s)).partition(|s| s.unfinished > 0);
         all.extend(found.into_iter().filter(|s| !known.contains(s)));
         self.replace(all.clone());
         all.extend(tests.into_iter().filter(|s| s.is_under_way() || !known.contains(s)));

@@ -57,8 +57,6 @@ pub struct Tuning {
     pub(super) testing: Mutex<HashMap<usize, ThreadId>>,
     /// Signals the end of a test.
     pub(super) tested: Condvar,
-    /// Whether a build has ended its process, until somebody asks.
-    pub(super) crashed: AtomicBool,
 }
 
 impl Tuning {
@@ -79,7 +77,6 @@ impl Tuning {
             proofs: RwLock::default(),
             testing: Mutex::default(),
             tested: Condvar::new(),
-            crashed: AtomicBool::new(false),
         })
     }
 

@@ -20,7 +20,12 @@ pub(super) fn optimizer(
     let rule = Rule::AdamW { betas: config.betas, eps: config.eps };
     let groups = ParamGroup::gpt(&model.params().trained(), config.weight_decay);
     let mut optimizer = match parts {
-        Some(parts) => Optimizer::of_parts(rule, groups, config.dtype, parts)?,
+        Some(parts) => {
+            let mut optimizer = Optimizer::of_parts(rule, groups, config.dtype, parts)?;
+            // The parameters of other ranks are written after each step.
+            optimizer.owns_parameters();
+            optimizer
+        }
         None => Optimizer::for_storage(rule, groups, config.dtype)?,
     };
     optimizer.clip_grad_norm(config.clip);

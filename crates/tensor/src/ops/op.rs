@@ -7,7 +7,7 @@ use crate::suite::Sample;
 use crate::tape::Term;
 use crate::{Result, Tensor, tape};
 use netcl_device::ErrorKind;
-use netcl_kernel::tune::Tuning;
+use netcl_kernel::tune::take_crash;
 
 /// An operation of `N` tensors with one result: forward, gradient, f64 reference and samples in one place.
 pub trait Op<const N: usize>: Clone + Send + 'static {
@@ -63,14 +63,14 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
             return Ok(y);
         }
         let observed = observe::begin(name, || (kept(self.given(inputs)), self.attributes()));
-        let forward = || tape::eagerly(|| tape::no_grad(|| past_crashes(&inputs, || self.forward(inputs))));
+        let forward = || tape::eagerly(|| tape::no_grad(|| past_crashes(|| self.forward(inputs))));
         let (y, saved) = match inputs.first() {
             Some(x) => x.device().within((tape::current_layer(), name), forward)?,
             None => forward()?,
         };
         let y = tape::record(name, &inputs, y, move |inputs, dy| {
             let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
-            Ok(past_crashes(&refs, || self.backward(refs, &saved, dy))?.into())
+            Ok(past_crashes(|| self.backward(refs, &saved, dy))?.into())
         })?;
         observe::end(observed, std::slice::from_ref(&y));
         Ok(y)
@@ -124,7 +124,7 @@ pub trait MultiOp<const N: usize, const M: usize>: Clone + Send + 'static {
         let name = self.called();
         check::one_device(name, &inputs)?;
         let observed = observe::begin(name, || (kept(self.given(inputs)), self.attributes()));
-        let forward = || tape::eagerly(|| tape::no_grad(|| past_crashes(&inputs, || self.forward(inputs))));
+        let forward = || tape::eagerly(|| tape::no_grad(|| past_crashes(|| self.forward(inputs))));
         let (ys, saved) = match inputs.first() {
             Some(x) => x.device().within((tape::current_layer(), name), forward)?,
             None => forward()?,
@@ -132,7 +132,7 @@ pub trait MultiOp<const N: usize, const M: usize>: Clone + Send + 'static {
         let ys = tape::record_all(name, &inputs, ys, move |inputs, dys| {
             let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
             let dys: [Option<&Tensor>; M] = std::array::from_fn(|i| dys[i].as_ref());
-            Ok(past_crashes(&refs, || self.backward(refs, &saved, dys))?.into())
+            Ok(past_crashes(|| self.backward(refs, &saved, dys))?.into())
         })?;
         observe::end(observed, &ys);
         Ok(ys)
@@ -179,15 +179,19 @@ impl<O: Op<N>, const N: usize> MultiOp<N, 1> for O {
     }
 }
 
-/// Runs `f`, and again as long as a kernel's build ended the process of the driver's compiler and took that variant out of use: `f` then
-/// chooses another one. `f` makes its results anew each time.
-fn past_crashes<R>(inputs: &[&Tensor], f: impl Fn() -> Result<R>) -> Result<R> {
+/// Runs `f`, and again as long as a further kernel's build ended the process of the driver's compiler and took that variant out of use: `f`
+/// then chooses another one. `f` makes its results anew each time.
+fn past_crashes<R>(f: impl Fn() -> Result<R>) -> Result<R> {
+    let mut crashed: Vec<&'static str> = Vec::new();
     loop {
-        let crashed = || inputs.first().is_some_and(|x| Tuning::of(x.device()).take_crash());
         match f() {
-            Err(e) if e.kind() == ErrorKind::Build && crashed() => {
-                tracing::info!("trying another variant: {}", e.message());
-            }
+            Err(e) if e.kind() == ErrorKind::Build => match take_crash() {
+                Some(kernel) if !crashed.contains(&kernel) => {
+                    tracing::info!("trying another variant: {}", e.message());
+                    crashed.push(kernel);
+                }
+                _ => return Err(e),
+            },
             outcome => return outcome,
         }
     }

@@ -2,33 +2,37 @@
 
 use super::super::prelude::*;
 
-/// Elements of the buffer from the first to behind the last that a tensor has; nothing of an empty one.
-fn span(x: &Tensor) -> std::ops::Range<usize> {
-    let layout = x.layout();
-    if x.count() == 0 {
-        return layout.offset..layout.offset;
-    }
-    let last: usize = x.dims().iter().zip(&layout.strides).map(|(n, stride)| (n - 1) * stride).sum();
-    layout.offset..layout.offset + last + 1
+/// Whether two tensors are parts of one allocation, be it through windows of it.
+fn same_memory(x: &Tensor, y: &Tensor) -> bool {
+    x.storage().whole().same(y.storage().whole())
 }
 
-/// Whether two tensors of one buffer may have an element in common.
+/// Bytes of the allocation from the first element to the end of the last; an empty range for an empty tensor.
+fn span(x: &Tensor) -> std::ops::Range<usize> {
+    let (layout, size) = (x.layout(), x.dtype().size());
+    let start = x.storage().start() + layout.offset * size;
+    if x.count() == 0 {
+        return start..start;
+    }
+    let last: usize = x.dims().iter().zip(&layout.strides).map(|(n, stride)| (n - 1) * stride).sum();
+    start..start + (last + 1) * size
+}
+
+/// Whether two tensors may have an element in common.
 pub(super) fn overlap(x: &Tensor, y: &Tensor) -> bool {
-    let bytes = |t: &Tensor| {
-        let span = span(t);
-        span.start * t.dtype().size()..span.end * t.dtype().size()
-    };
-    let (a, b) = (bytes(x), bytes(y));
+    if !same_memory(x, y) {
+        return false;
+    }
+    let (a, b) = (span(x), span(y));
     !a.is_empty() && !b.is_empty() && a.start < b.end && b.start < a.end
 }
 
 /// Whether element i of x, broadcast to y's shape, is element i of y.
 fn same_place(x: &Tensor, y: &Tensor) -> bool {
-    let size = x.dtype().size();
     let seen = x.layout().expand(y.shape());
     let axes = || y.dims().iter().zip(&y.layout().strides);
-    size == y.dtype().size()
-        && x.layout().offset == y.layout().offset
+    x.dtype().size() == y.dtype().size()
+        && span(x).start == span(y).start
         && seen.is_some_and(|seen| axes().zip(&seen.strides).all(|((n, a), b)| *n == 1 || a == b))
 }
 
@@ -36,7 +40,7 @@ fn same_place(x: &Tensor, y: &Tensor) -> bool {
 pub(super) fn copies(inputs: &[&Tensor], y: &Tensor) -> Result<Vec<(usize, Tensor)>> {
     let mut out = Vec::new();
     for (i, x) in inputs.iter().enumerate() {
-        if !x.storage().same(y.storage()) || same_place(x, y) || !overlap(x, y) {
+        if !overlap(x, y) || same_place(x, y) {
             continue;
         }
         let copy = Tensor::empty(x.device(), x.shape(), x.dtype())?;
@@ -95,6 +99,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Windows are buffers over the memory of another one.
+    #[test]
+    fn windows_of_one_buffer_share_memory() {
+        let device = test_device().unwrap();
+        let x = numbers(&device);
+        let align = device.capabilities().base_align;
+        let window = |from: usize| {
+            let buffer = x.storage().window(from, 1024).unwrap();
+            Tensor::from_parts(buffer, Layout::contiguous([256].into()), DType::F32, None)
+        };
+        let (a, b, far) = (window(0), window(align.min(512)), window(8192));
+        assert!(overlap(&a, &b) && overlap(&a, &x) && !overlap(&a, &far) && same_place(&a, &a));
+        let expected: Vec<f32> = a.to_vec().unwrap().iter().map(|v| v + 1.0).collect();
+        map_into("x0 + 1.0f", &[&a], &[], &b).unwrap();
+        assert_eq!(b.to_vec().unwrap(), expected);
     }
 
     /// Types of other sizes over one buffer never lie in one place.

@@ -113,6 +113,8 @@ pub struct Update {
     plan: Option<Plan>,
     /// The sum of squares of all gradients, where others have some of them: one f32.
     squares: Option<Tensor>,
+    /// Whether master weights follow parameters that are written between steps.
+    follows: bool,
 }
 
 impl Update {
@@ -129,7 +131,7 @@ impl Update {
         let _tag = device.tag("optimizer");
         let arenas = Arena::over(&entries, rule.moments().len())?;
         let control = Control::new(&device, scale)?;
-        Ok(Self { rule, entries, arenas, control, max_norm: None, plan: None, squares: None })
+        Ok(Self { rule, entries, arenas, control, max_norm: None, plan: None, squares: None, follows: true })
     }
 
     /// The rule.
@@ -162,7 +164,7 @@ impl Update {
     /// Whatever the upload answers.
     pub fn set(&mut self, lr: f64, max_norm: Option<f64>) -> Result<()> {
         self.max_norm = max_norm;
-        self.arenas.iter_mut().try_for_each(|arena| arena.follow(&self.entries))?;
+        self.follow_parameters()?;
         self.control.set(lr, max_norm)
     }
 
@@ -285,14 +287,25 @@ impl Update {
         Ok(())
     }
 
+    fn follow_parameters(&mut self) -> Result<()> {
+        if !self.follows {
+            return Ok(());
+        }
+        self.arenas.iter_mut().try_for_each(|arena| arena.follow(&self.entries))
+    }
+
+    /// Says that nothing but steps and [`Update::take_master`] changes parameters: steps do not look for other writes. Ranks that exchange
+    /// parameters write them by the same commands as anybody.
+    pub fn owns_parameters(&mut self) {
+        self.follows = false;
+    }
+
     /// What outlives a step: master weights taken from the parameters, and the plan for these gradients. Made now even where the step
     /// is only captured: the next step finds it done, whether or not the captured one ever runs.
     fn ready(&mut self, device: &Device, grads: &[Tensor]) -> Result<Plan> {
         device.outside_capture(|| {
-            for arena in &mut self.arenas {
-                arena.follow(&self.entries)?;
-                arena.lead()?;
-            }
+            self.follow_parameters()?;
+            self.arenas.iter_mut().try_for_each(Arena::lead)?;
             Plan::renew(self.plan.take(), &self.entries, &self.arenas, grads)
         })
     }

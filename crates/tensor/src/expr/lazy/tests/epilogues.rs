@@ -21,6 +21,21 @@ fn devices() -> Vec<Device> {
     vec![own, sim("matmul_tile"), sim("matmul_tile_small")]
 }
 
+/// What the test device chooses by itself: a kernel without expressions where that is faster, and then one more for them.
+#[test]
+fn what_follows_a_product_of_any_kernel_agrees() {
+    let device = test_device().unwrap();
+    for sizes in [[12, 20, 64], [2, 700, 8]] {
+        let (e, l) = (leaves(&device, sizes, DType::F32), leaves(&device, sizes, DType::F32));
+        let product = |t: &[Tensor]| linear(&t[0], &t[1], Some(&t[2]));
+        let (y, plain) = counted(&device, || product(&e).unwrap());
+        let expected = TREES[2](&y, &e[3..]).unwrap();
+        let (got, launches) = counted(&device, || lazy(|| TREES[2](&product(&l)?, &l[3..])).unwrap());
+        assert!((plain..=plain + 1).contains(&launches), "{sizes:?}: {launches} for {plain}");
+        close(&got, &expected);
+    }
+}
+
 /// Launches that an expression may take beside its product: none, but for kernels of a vendor's GPU that take no expressions.
 pub(super) fn without_expressions(device: &Device) -> u64 {
     u64::from(!device.capabilities().is_cpu() && !device.capabilities().simulated)
