@@ -200,8 +200,7 @@ mod tests {
         let kept = |face: &Box<Face>| (&raw const **face).addr() == handle.0 && face.dispatch == dispatch;
         assert!(RELEASED.lock().unwrap_or_else(PoisonError::into_inner).iter().any(kept));
         assert_eq!(release::<Thing>(handle), Err(cl::INVALID_EVENT));
-    }
-        // One test, because the handles of many others push this one out.
+        // In this test too, because the handles of many others push this one out.
         for _ in 0..MOST_RELEASED + 10 {
             drop(Tag::default());
         }
