@@ -181,7 +181,7 @@ pub fn serve(device: &Device) -> Result<()> {
         let order = line.order()?;
         let answer = match programs.build(device, &order) {
             Ok(program) => {
-                // Some drivers compile only here. An entry that cannot be made is an error of whoever launches it.
+                // Some drivers compile only here. If an entry cannot be made, its launch reports the error.
                 for entry in entries(&order.source) {
                     drop(device.driver().kernel(&program, &entry));
                 }

@@ -36,14 +36,16 @@ pub(crate) fn wanted(device: &Device) -> bool {
 pub(crate) struct Guard(Mutex<Option<Process>>);
 
 impl Guard {
-    /// Builds an order in the process, which is started where there is none.
+    /// Builds an order in the separate process, and starts that process if it is not running.
     pub fn build(&self, builders: &Builders, device: &str, order: &Order) -> Outcome {
         let mut process = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if process.is_none() {
             match Process::start(builders, device) {
                 Ok(started) => *process = Some(started),
                 Err(e) => {
-                    tracing::warn!("{device} builds without a process of its own: {e}");
+                    tracing::warn!(
+                        "{device}: the build process did not start, kernels are built in this process: {e}"
+                    );
                     return Outcome::Returned;
                 }
             }

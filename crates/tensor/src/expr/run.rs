@@ -125,7 +125,7 @@ pub(super) fn run_into(
 ) -> Result<Vec<String>> {
     // Kernels declare that their results share no memory with what they read.
     if to.iter().any(|y| inputs.iter().any(|x| x.storage().same(y.storage()))) {
-        return Err(Error::internal("fuse: a result would lie where an input does"));
+        return Err(Error::internal("fuse: a result shares memory with an input"));
     }
     let dtypes: Vec<DType> = to.iter().map(Tensor::dtype).collect();
     let mut run = Run::new(nodes, device, (roots, &dtypes), inputs);

@@ -2,7 +2,7 @@
 
 use super::super::prelude::*;
 
-/// Elements of the buffer from the first to behind the last that a tensor has; nothing of an empty one.
+/// Range of the buffer from the first to the last element of a tensor; empty for an empty tensor.
 fn span(x: &Tensor) -> std::ops::Range<usize> {
     let layout = x.layout();
     if x.count() == 0 {
@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// Types of other sizes over one buffer never lie in one place.
+    /// Tensors of different sizes over one buffer never count as the same place.
     #[test]
     fn a_result_of_another_size_is_no_place_of_its_input() {
         let device = test_device().unwrap();
