@@ -159,7 +159,7 @@ def randn(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: boo
 
 
 def randint(low: int, high: int, shape: Shape, dtype: Any = None, device: Any = None, generator: Optional[Generator] = None) -> Tensor:
-    """Integers from ``low`` up to ``high`` without it, all equally likely."""
+    """Integers from ``low`` (inclusive) to ``high`` (exclusive), all equally likely."""
     if high <= low:
         raise ValueError(f"randint: from {low} to {high}, expected a range with a number in it")
     stored = int32 if dtype is None else to_dtype(dtype)

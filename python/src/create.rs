@@ -122,7 +122,7 @@ impl PyGenerator {
         });
         made.map(PyTensor::from)
     }
-    /// Integers from `low` up to `high` without it, as int32, or as uint32.
+    /// Integers from `low` (inclusive) to `high` (exclusive), as int32 or uint32.
     #[pyo3(signature = (shape, low, high, unsigned=false, device=None))]
     fn integers(
         &mut self,

@@ -33,7 +33,8 @@ const PLAIN_EVERY: Duration = Duration::from_secs(10);
 /// The text is read in windows of `--context` tokens that begin every `--stride` tokens; each token counts once, in the first window
 /// that has it. A smaller stride gives each token more text before it, a better score, and takes longer: with half the context,
 /// the default, every token behind the first window has half a context or more before it; with `--stride` as large as `--context`
-/// windows stand side by side, and the first token of each is not predicted. Without `--data` a run is measured as training measured it: the same windows of its validation part.
+/// windows do not overlap, and the first token of each is not predicted. Without `--data` a run is measured as in training: on the same
+/// windows of its validation part.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Run folder, checkpoint, or a folder in the Hugging Face layout: GPT-2, Llama, Mistral, Qwen, Gemma, Phi 3, OLMo 2 and others

@@ -47,7 +47,7 @@ pub struct Args {
     /// Encoding of text that is not UTF-8 and has no byte order mark, such as latin1, cp1251, utf-16le or shift_jis.
     #[arg(long, value_name = "NAME")]
     encoding: Option<String>,
-    /// Train on files of records (JSON Lines, tables) as plain text, with their markup; otherwise they are refused.
+    /// Train on files of records (JSON Lines, tables) as plain text, with their markup [default: refuse them].
     #[arg(long)]
     as_text: bool,
     /// Named starting point: of language models, or of classifiers of images (mnist-cnn, mnist-lenet, cifar10-resnet18, images-resnet18), of

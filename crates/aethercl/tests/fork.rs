@@ -48,5 +48,5 @@ fn a_child_of_a_process_that_used_the_simulator_computes() {
     };
     std::fs::remove_file(&answer).unwrap();
     assert_eq!(text, "4096");
-    assert_eq!(sum(&program, &memory, at), 4096.0, "the parent goes on with its own threads");
+    assert_eq!(sum(&program, &memory, at), 4096.0, "the parent keeps its own threads");
 }

@@ -23,7 +23,7 @@ pub fn plain_name(name: &str) -> Result<&str> {
 /// Bytes of a file that is read whole, at most: descriptions, vocabularies, templates.
 const MOST_WHOLE: u64 = 1 << 30;
 
-/// Refuses what is no regular file: a pipe waits for a writer, and a device may have no end.
+/// Refuses a path that is not a regular file: a pipe waits for a writer, and a device may never end.
 ///
 /// # Errors
 /// `InvalidInput` for a pipe, a socket or a device, and those of the system.
@@ -41,7 +41,7 @@ pub fn require_file(path: &Path) -> io::Result<()> {
 /// The bytes of a regular file of at most 1 GiB.
 ///
 /// # Errors
-/// `InvalidInput` for what is no file, `FileTooLarge` for a larger one, and those of the system.
+/// `InvalidInput` for a path that is not a regular file, `FileTooLarge` for a larger file, and those of the system.
 pub fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
     read_within(path, MOST_WHOLE)
 }

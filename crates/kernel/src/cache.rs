@@ -37,7 +37,7 @@ pub struct CacheEntry {
     hash: String,
 }
 
-/// What an entry's name is the hash of: all of its fields.
+/// The fields that identify an entry; its name is their hash.
 #[derive(Serialize)]
 struct Identity<'a> {
     format: u32,

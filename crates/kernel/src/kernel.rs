@@ -9,8 +9,8 @@ pub const PRELUDE: &str = concat!(crate::cl_file!("prelude.cl"), crate::cl_file!
 /// A tuned parameter: name and candidates, the default first. The candidate 0 of `VW` stands for the device's vector lanes.
 pub type Space = &'static [(&'static str, &'static [i64])];
 
-/// A second build of a program, from the text that a driver shows as the program's binary. Its functions are no data: `code` stands for them
-/// where the names of cached binaries are made.
+/// A second build of a program, from the source that a driver returns as the program's binary. The functions are not serialized: `code`
+/// replaces them in the names of cached binaries.
 #[derive(Clone, Copy, Serialize)]
 pub struct Reload {
     /// What it is called where it cannot be pointed at.

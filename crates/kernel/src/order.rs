@@ -1,4 +1,4 @@
-//! What a program is built from, here and in other processes.
+//! Input of a program build, in this process and in others.
 
 use crate::define::Value;
 use crate::kernel::{Kernel, PRELUDE, Reload};
@@ -8,7 +8,7 @@ use netcl_device::{Device, Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
-/// Options of every build. No `-cl-fast-relaxed-math`: it lets a compiler assume there are no NaNs, and NaNs must be found.
+/// Options of every build. No `-cl-fast-relaxed-math`: it lets a compiler assume that NaNs never occur, and NaNs must be found.
 /// `-w`: a driver may count its compiler's warnings on the program's stderr, where nobody sees what they say: loops not unrolled,
 /// and the calling convention of vectors wider than the processor's. `make compile-check` shows those that matter.
 const OPTIONS: &str = "-cl-std=CL1.2 -cl-mad-enable -w";
@@ -17,9 +17,9 @@ const OPTIONS: &str = "-cl-std=CL1.2 -cl-mad-enable -w";
 /// cache, so that a new field changes both.
 #[derive(Clone, Serialize)]
 pub struct Order {
-    /// Name of the kernel text.
+    /// Name of the kernel.
     pub kernel: String,
-    /// The assembled text.
+    /// The assembled source.
     pub source: String,
     /// Options of the build.
     pub options: String,

@@ -79,7 +79,7 @@ pub struct App {
     pub since: u64,
     /// Whether it is stopping.
     pub draining: AtomicBool,
-    /// What requests may take until they are answered, in KiB.
+    /// Memory that requests may take until they are answered, in KiB.
     pub memory: Arc<Semaphore>,
     /// A place for each thread that renders and encodes.
     pub threads: Arc<Semaphore>,

@@ -1,7 +1,7 @@
-//! Compiles the grammar of a request first in a process of its own, which has a budget of time and memory and can be killed.
+//! Compiles the grammar of a request first in a separate process, which has a budget of time and memory and can be killed.
 //!
-//! A schema of a few hundred bytes can take its compiler hours, all memory, or the whole stack. Only what a process has compiled within the budget is
-//! compiled in the server. The process knows no vocabulary: single bytes are its tokens.
+//! A schema of a few hundred bytes can take its compiler hours, all memory, or the whole stack. The server compiles only grammars that the
+//! process has compiled within the budget. The process does not know the vocabulary: its tokens are single bytes.
 
 use crate::error::{ApiError, ApiResult};
 use netcl::llm::grammar::Grammars;
@@ -33,11 +33,11 @@ const MARK: &str = "netcl-grammar ";
 pub struct Checker {
     /// Its path.
     pub program: PathBuf,
-    /// What it is called with.
+    /// Its command-line arguments.
     pub arguments: Vec<String>,
 }
 
-/// How long somebody waits for a request: until a time, and as long as the client is there.
+/// Time limit of a request: it ends at a deadline, or when the client disconnects.
 #[derive(Clone, Debug)]
 pub struct Patience {
     gone: Arc<AtomicBool>,

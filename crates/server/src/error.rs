@@ -168,7 +168,7 @@ impl ApiError {
         }
     }
 
-    /// Of a text that failed by itself: what the request's schema, biases and penalties leave no token for is the request's own fault.
+    /// The error of a single text that failed. If schema, biases and penalties leave no token to take, the request is invalid.
     pub fn of_text(error: &Error) -> Self {
         match error.kind() {
             ErrorKind::Format | ErrorKind::Unsupported => Self::invalid(error.message()),

@@ -123,9 +123,9 @@ fn local_name(app: &App, host: &str) -> ApiResult<()> {
 
 /// A body, and the memory that its request may take until it is answered.
 pub struct Held {
-    /// What was sent.
+    /// The bytes of the body.
     pub body: Vec<u8>,
-    /// Of the server's budget, in KiB.
+    /// Part of the server's budget, in KiB.
     pub memory: OwnedSemaphorePermit,
 }
 
@@ -136,7 +136,7 @@ const VALUE: usize = 96;
 /// Values of JSON that a body has at most: an embedding's 2048 texts of 500 ids each.
 const MOST_VALUES: usize = 1 << 20;
 
-/// Takes memory for so many bytes more than `held` has.
+/// Extends `held` until it covers `bytes`; the first `SMALL` bytes are free.
 fn take(app: &App, held: &mut OwnedSemaphorePermit, bytes: usize) -> ApiResult<()> {
     let wanted = (bytes.saturating_sub(SMALL) >> 10).saturating_sub(held.num_permits());
     let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
@@ -164,8 +164,8 @@ fn values(body: &[u8]) -> usize {
 /// The body of a request.
 ///
 /// # Errors
-/// 413 if it is larger than the server takes or has more values than it takes, 408 if it takes too long, 400 if it breaks off, 503 if others take
-/// the memory.
+/// 413 if the body exceeds the limit of bytes or of values, 408 if it takes too long, 400 if it is incomplete. 503 if other requests use
+/// all memory.
 pub async fn body(app: &App, request: Request) -> ApiResult<Held> {
     let (most, timeout) = (app.options.max_body, app.options.read_timeout);
     let none = || ApiError::unavailable("The server is stopping", 5);

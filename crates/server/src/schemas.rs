@@ -45,7 +45,7 @@ impl Entry {
 }
 
 impl Kept {
-    /// A grammar that is there, which is then the last to go.
+    /// Finds a cached grammar and marks it as the most recently used.
     fn find(&mut self, source: &str) -> Option<Grammar> {
         // A text has driven them to their bound, and no other one can follow them.
         self.grammars.retain(|entry| !entry.compiled.is_spent());
@@ -74,7 +74,7 @@ impl Kept {
 }
 
 impl Schemas {
-    /// The tokens are sorted with the first schema. What may be expensive goes through `checker` first.
+    /// The tokens are sorted with the first schema. Schemas that may be expensive go through `checker` first.
     pub fn new(tokenizer: Arc<Tokenizer>, checker: Option<Checker>) -> Self {
         Self { tokenizer, checker, grammars: OnceLock::new(), kept: Mutex::default() }
     }

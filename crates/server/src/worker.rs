@@ -170,8 +170,8 @@ impl<'a> Worker<'a> {
         Ok((Self { model, options, listeners, embeddings, status, metrics, sampled }, engine))
     }
 
-    /// Works until it is told to stop or nobody can tell it anything any more. A panic ends the texts that are there, and the next ones have a new
-    /// engine. Where there is none, the model is given up and loaded again with the next request.
+    /// Works until it receives a stop command or the channel closes. A panic ends the current texts, and the next ones get a new engine.
+    /// If no engine can be made, the model is dropped, and the next request loads it again.
     pub fn run(&mut self, engine: Engine<'a>, commands: &Receiver<Command>) {
         let _alive = Alive(Arc::clone(&self.status));
         let mut next = Some(engine);
@@ -331,7 +331,7 @@ impl<'a> Worker<'a> {
     }
 
     fn fail_all(&mut self, error: &Error) {
-        // What ends all texts is the fault of none.
+        // An error that ends all texts is not caused by one request.
         let error = &match error.kind() {
             ErrorKind::Format | ErrorKind::Unsupported => Error::internal(error.message()),
             _ => error.clone(),

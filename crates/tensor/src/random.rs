@@ -88,8 +88,8 @@ impl Generator {
         let (seed, offset, top) = (self.seed, self.reserve_elements(n), largest_below(low, high, DType::F32));
         (0..n as u64).map(|i| unit(element(seed, offset, i)).mul_add(high - low, low).min(top)).collect()
     }
-    /// `n` integers from `low` up to `high` without it, each from 64 random bits: any of them is drawn with the same probability to within
-    /// `(high - low) / 2⁶⁴`. None where the range is empty.
+    /// Draws `n` integers of the range `low..high`, each from 64 random bits. Their probabilities are equal to within
+    /// `(high - low) / 2⁶⁴`. Returns nothing if the range is empty.
     pub fn integers(&mut self, n: usize, low: i64, high: i64) -> Vec<i64> {
         let span = u128::try_from(i128::from(high) - i128::from(low)).unwrap_or(0);
         let (seed, offset) = (self.seed, self.reserve_elements(2 * n));

@@ -152,7 +152,7 @@ fn node(
     if looks_at(ys.first()) {
         ys.iter().try_for_each(|y| check_finite(("forward", op, LAYER.get()), y, inputs))?;
     }
-    // Integers and masks have no gradient: whatever is made of them begins anew, as in PyTorch.
+    // Integers and masks do not carry gradients: the gradient ends at them, as in PyTorch.
     if !records(inputs) || ys.iter().all(|y| !y.dtype().is_float()) {
         return Ok(None);
     }

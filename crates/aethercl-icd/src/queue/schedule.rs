@@ -61,7 +61,7 @@ fn ready() -> &'static Ready {
     }
 }
 
-/// Starts the command thread if it is not running in this process: a forked child has no thread of its parent.
+/// Starts the command thread if it is not running in this process: a forked child does not have its parent's threads.
 ///
 /// # Errors
 /// `CL_OUT_OF_RESOURCES` if no thread can be created; a later call tries again.

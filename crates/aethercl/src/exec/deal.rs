@@ -156,8 +156,8 @@ fn processors() -> u64 {
 
 /// The threads that launches of this process share; `None` where the system gives none.
 ///
-/// A forked child has the memory of its parent and none of its threads, so it makes a pool of its own. The parent's is never dropped: its
-/// threads cannot answer.
+/// A forked child has the memory of its parent but not the parent's threads, so it makes a separate pool. It never drops the parent's pool,
+/// whose threads cannot answer.
 fn pool() -> Option<&'static ThreadPool> {
     static POOL: RwLock<Option<(u32, &'static ThreadPool)>> = RwLock::new(None);
     let process = std::process::id();

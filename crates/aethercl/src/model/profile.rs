@@ -339,7 +339,7 @@ impl Profile {
     /// Whether the machine's tables have a size that can be.
     fn check_sizes(&self) -> Result<(), ProfileError> {
         let (c, m) = (&self.compute, &self.memory);
-        // The machine has a table entry for each of these, and no GPU has nearly so many.
+        // The machine has a table entry for each of these. Real GPUs stay far below these limits.
         let most = [
             ("compute.units", u64::from(c.units), 1 << 16),
             ("compute.simd_width", u64::from(c.simd_width), 1 << 10),

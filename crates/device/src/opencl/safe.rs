@@ -625,7 +625,7 @@ mod tests {
     use crate::Settings;
     use crate::driver::Access;
 
-    /// Copies are enqueued behind a long kernel; the host memory's last owner outside of the driver goes before they run.
+    /// Copies are enqueued after a long kernel. The last owner of the host memory outside of the driver is dropped before they run.
     #[test]
     fn host_memory_outlives_its_copies() {
         for device in devices(&Settings::default()).unwrap_or_default() {

@@ -73,8 +73,8 @@ impl Tuning {
 
     /// Takes the kernel's test on, or waits until another thread has ended it. The error is the answer where nothing is to be tested.
     ///
-    /// The test itself launches the kernel, so its own thread is told yes. A thread that is in the test of another kernel does not wait,
-    /// since two such threads could wait for each other: it is told no, and uses another variant.
+    /// The test itself launches the kernel, so the testing thread gets `true`. A thread that is testing another kernel does not wait, since
+    /// two such threads could deadlock. It gets `false` and uses another variant.
     fn begin_test(&self, key: usize) -> std::result::Result<Turn<'_>, bool> {
         let me = std::thread::current().id();
         let mut testing = self.testing.lock().unwrap_or_else(PoisonError::into_inner);

@@ -149,8 +149,8 @@ impl Quarantine {
         self.write(file)
     }
 
-    /// Writes the file, or removes it when there are no entries. Failures that other processes added since it was last read are kept, on
-    /// disk and from now on in memory; entries of tests under way are kept on disk.
+    /// Writes the file, or removes it if the list is empty. Failures that other processes added since the last read are kept on disk and
+    /// added to memory. Entries of running tests are kept on disk.
     ///
     /// # Errors
     /// `Io` with the path.

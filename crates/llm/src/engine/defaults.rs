@@ -70,7 +70,7 @@ fn ids(value: &Value) -> Option<Vec<u32>> {
     value.as_array()?.iter().map(id).collect()
 }
 
-/// The content of a file of a folder, `null` if there is none.
+/// The content of a file in a folder, `null` if the file does not exist.
 fn file(folder: &Path, name: &str) -> Result<Value> {
     let file = folder.join(name);
     let text = match netcl_device::files::read_text(&file) {

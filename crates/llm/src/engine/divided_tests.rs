@@ -207,7 +207,10 @@ fn an_engine_takes_no_more_than_it_may() {
         let (work, page) = (model.workspace(options), model.decoder().page_bytes(3, 32, options.cache));
         let with = |memory| model.engine(EngineOptions { memory: Some(memory), ..options }, Speculation::Off);
         let Err(error) = with(work + page - 1) else { panic!("{family}: an engine without a page") };
-        assert!(error.kind() == ErrorKind::Memory && error.message().contains("beside "), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Memory && error.message().contains(" reserved for prompts and steps"),
+            "{error}"
+        );
         device[0].release_cached_memory();
         device[0].reset_memory_peak();
         let (before, budget) = (device[0].memory().live as u64, work + 40 * page);

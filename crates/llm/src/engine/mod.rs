@@ -209,8 +209,8 @@ impl LoadedModel {
         (self.tokenizer.clone(), Arc::clone(&self.templates))
     }
 
-    /// Whether a token that begins a text stands before conversations whose template has none: as in llama.cpp for GGUF files, not as in transformers
-    /// for folders.
+    /// Whether the begin token is added to conversations whose template leaves it out. It is for GGUF files, as in llama.cpp, but not for
+    /// folders, as in transformers.
     pub fn begins_conversations(&self) -> bool {
         self.path.is_file()
     }

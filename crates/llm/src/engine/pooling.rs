@@ -50,7 +50,7 @@ impl Default for Pooling {
     }
 }
 
-/// The content of a file of a folder, `None` if there is none.
+/// The content of a file in a folder, `None` if the file does not exist.
 fn file(folder: &Path, name: &str) -> Result<Option<Value>> {
     let path = folder.join(name);
     let text = match std::fs::read_to_string(&path) {
@@ -62,7 +62,7 @@ fn file(folder: &Path, name: &str) -> Result<Option<Value>> {
 }
 
 impl Pooling {
-    /// What the files of a folder say. Without `modules.json` a vector is the mean, of length 1.
+    /// Reads the pooling configuration of a folder. Without `modules.json` a vector is the mean, normalized to length 1.
     ///
     /// # Errors
     /// `Io` or `Format` with the file; `Unsupported` with the module or the field that netcl does not follow.
@@ -90,7 +90,7 @@ impl Pooling {
             }
         }
         let Some(kind) = kind else {
-            return Err(place("modules.json", Error::unsupported("there is no module Pooling")));
+            return Err(place("modules.json", Error::unsupported("the module Pooling is missing")));
         };
         let bert = file(folder, "sentence_bert_config.json")?.unwrap_or_default();
         if bert["do_lower_case"] == true {
@@ -150,22 +150,22 @@ impl Kind {
                 KINDS.map(|(field, ..)| field).join(", ")
             ))),
             [(first, ..), (second, ..), ..] => Err(Error::unsupported(format!(
-                "{first} and {second} are both true: vectors of several modes behind each other are not supported"
+                "{first} and {second} are both true: concatenated vectors of several modes are not supported"
             ))),
         }
     }
 }
 
 impl LoadedModel {
-    /// The vector of a text: the states behind the last norm, pooled as the model's `modules.json` says. Without that file it is their mean, of
-    /// length 1.
+    /// The embedding of a text: the outputs of the last norm, pooled as the model's `modules.json` says. Without that file it is their
+    /// mean, normalized to length 1.
     ///
     /// # Errors
     /// `Unsupported` for a module that netcl does not follow; `Format` for no tokens, or more than `max_seq_length`; those of the device.
     pub fn embed(&self, ids: &[u32]) -> Result<Vec<f32>> {
         let pooling = self.pooling.as_ref().map_err(Clone::clone)?;
         if ids.is_empty() {
-            return Err(Error::format("an empty text has no embedding"));
+            return Err(Error::format("an empty text cannot be embedded"));
         }
         if let Some(longest) = pooling.longest.filter(|longest| ids.len() > *longest) {
             return Err(Error::format(format!(

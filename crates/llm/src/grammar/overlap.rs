@@ -74,7 +74,7 @@ fn overlap(set: &ExprSet, expr: ExprRef, known: &HashMap<u32, Overlap>, left: &m
             }
         }
     }
-    // Each byte of a literal is a set of its own, at most once.
+    // Each byte of a literal is a separate set, counted at most once.
     all.iter_mut().filter(|_| bytes).for_each(|all| *all = all.saturating_add(1));
     Some(all)
 }

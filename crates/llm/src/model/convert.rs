@@ -342,10 +342,9 @@ fn differences(own: &DecoderConfig, read: &DecoderConfig) -> String {
     match said.is_empty() {
         false => said.join("; "),
         true if kinds => {
-            "they have no key for its pattern of layers (which have rotary positions, a window or experts)"
-                .into()
+            "no key exists for its pattern of layers (rotary positions, window or experts per layer)".into()
         }
-        true => "it has a choice for which they have no key".into(),
+        true => "no key exists for one of its settings".into(),
     }
 }
 

@@ -376,7 +376,7 @@ fn what_does_not_fit_is_named() {
     let pattern = Source::open(&tiny("smollm3")).unwrap();
     let refused = message(quietly(&pattern, &path, Target::Gguf, "f32"));
     assert!(
-        refused.contains("GGUF files cannot describe this model: they have no key for its pattern of layers"),
+        refused.contains("GGUF files cannot describe this model: no key exists for its pattern of layers"),
         "{refused}"
     );
 }

@@ -57,7 +57,7 @@ pub fn vocabulary(folder: &Path, vocab: usize) -> Result<Vec<(String, Meta)>> {
     } else {
         special(&json, &settings, folder, &mut out)?;
         tracing::warn!(
-            "{}: ggml has no tokenizer of this kind: netcl reads the tokenizer.json that goes into the file, and llama.cpp cannot read text with it",
+            "{}: ggml does not support this tokenizer: netcl reads the tokenizer.json in the file, llama.cpp cannot tokenize with it",
             path.display()
         );
     }

@@ -11,7 +11,7 @@ pub(super) fn last(history: &[u32], n: i32) -> &[u32] {
     &history[history.len().saturating_sub(n)..]
 }
 
-/// How often each token is there.
+/// Counts the occurrences of each token.
 fn counts(ids: &[u32]) -> HashMap<u32, u32> {
     let mut counts: HashMap<u32, u32> = HashMap::new();
     ids.iter().for_each(|id| *counts.entry(*id).or_default() += 1);

@@ -122,7 +122,7 @@ pub struct Limits {
     pub suppressed: Vec<u32>,
     /// Tokens that are not taken first (`begin_suppress_tokens`).
     pub suppressed_first: Vec<u32>,
-    /// Sequences of two tokens or more of which the last one is not taken behind the others (`bad_words_ids`).
+    /// Forbidden sequences of two or more tokens: the last token is not taken after the others (`bad_words_ids`).
     pub bad_words: Vec<Vec<u32>>,
     /// No sequence of this many tokens comes a second time, those of the prompt included; 0 allows all (`no_repeat_ngram_size`).
     pub no_repeat: usize,
@@ -206,8 +206,8 @@ pub struct Sampling {
     pub frequency_penalty: f32,
     /// Subtracted once for a token that is there.
     pub presence_penalty: f32,
-    /// Whether frequency and presence count the tokens behind the prompt alone, all of them, as OpenAI and vLLM do. llama.cpp counts the last
-    /// `repeat_last_n` tokens, also those of the prompt.
+    /// Whether frequency and presence penalties count all tokens of the answer and none of the prompt, as in OpenAI and vLLM. llama.cpp
+    /// counts the last `repeat_last_n` tokens, including those of the prompt.
     pub answer_alone: bool,
     /// Penalty for going on with a repetition.
     pub dry: Dry,

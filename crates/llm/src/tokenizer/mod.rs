@@ -107,8 +107,8 @@ impl Tokenizer {
         folder::from_file(file)
     }
 
-    /// The tokenizer of a GGUF file. Where a whole `tokenizer.json` lies in it, that one encodes and decodes: ggml's keys leave out
-    /// normalizers, post-processors and how added tokens take white space. The ids that begin and end a text are then those of ggml's keys.
+    /// The tokenizer of a GGUF file. If the file contains a whole `tokenizer.json`, that one encodes and decodes: ggml's keys leave out
+    /// normalizers, post-processors and how added tokens take white space. The begin and end ids still come from ggml's keys.
     ///
     /// # Errors
     /// As [`from_vocab`](Self::from_vocab), with the file.

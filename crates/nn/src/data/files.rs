@@ -121,7 +121,7 @@ fn special(_: FileType) -> &'static str {
 }
 
 impl All {
-    /// Keeps one path of each file: one that was named where there is one, else the first.
+    /// Keeps one path of each file. A path that the user named is preferred to the first one.
     fn once(&mut self) {
         let mut seen = std::collections::HashMap::new();
         for (at, file) in self.files.iter().enumerate() {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// Names of fields that training data has, with the format that they mean. The first row of which all fields are there counts.
+/// Field names of training data and the format that they imply. The first row whose fields are all present applies.
 const KNOWN: [(&[&str], &str); 16] = [
     (&["messages"], "chat messages"),
     (&["conversations"], "ShareGPT conversations"),

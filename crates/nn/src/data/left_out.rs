@@ -88,7 +88,7 @@ impl LeftOut {
         }
         if !special.is_empty() {
             let all = special.iter().map(|(path, what)| format!("{} is {what}", path.display()));
-            tracing::warn!("{} left out that are no regular files: {}", count(special.len()), some(all));
+            tracing::warn!("{} left out, only regular files are read: {}", count(special.len()), some(all));
         }
         for (what, paths) in
             [("binary", &self.binary), ("empty", &self.empty), ("of no part of the data", &self.beside)]

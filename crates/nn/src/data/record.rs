@@ -218,10 +218,10 @@ impl DataRecord {
     }
 }
 
-/// Whether validation is by files of its own, when the run began and now.
+/// Checks that the validation part still has the same source as when the run began: separate files or the end of the text.
 ///
 /// # Errors
-/// `Format` where that has changed: the run would be validated on text that it has learned from.
+/// `Format` if the source has changed: the run would be validated on text that it was trained on.
 fn same_split(then: bool, now: bool) -> Result<()> {
     if then == now {
         return Ok(());

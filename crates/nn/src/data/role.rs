@@ -15,7 +15,7 @@ pub(super) enum Role {
 /// Words of names that say nothing about the part.
 const SILENT: [&str; 12] =
     ["txt", "text", "raw", "tokens", "tok", "md", "json", "jsonl", "csv", "tsv", "of", "data"];
-/// Endings of files that are data rather than program text.
+/// File name extensions of data rather than source code.
 const DATA: [&str; 16] = [
     "txt", "text", "raw", "tokens", "tok", "md", "rst", "html", "xml", "json", "jsonl", "ndjson", "csv",
     "tsv", "utf8", "dat",

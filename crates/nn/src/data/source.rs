@@ -32,7 +32,7 @@ pub enum Source {
 /// How files are read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reading {
-    /// Encoding of text that is not UTF-8 and has no byte order mark.
+    /// Encoding of text that is not UTF-8 and does not begin with a byte order mark.
     pub encoding: Option<TextEncoding>,
     /// Take text that consists of records (JSON Lines, tables) as plain text.
     pub as_text: bool,
@@ -125,8 +125,8 @@ impl Source {
         self.files().iter().map(|file| file.bytes).sum()
     }
 
-    /// Shards sorted by path. If some have `train` in their name, those of no part are left out; test shards are the validation part where there
-    /// is no other.
+    /// Sorts shards by path and divides them by name. If some names contain `train`, shards that belong to neither part are left out.
+    /// Without validation shards, test shards are the validation part.
     fn from_shards(shards: &[Found], others: &[Found]) -> Result<Self> {
         let role = |found: &Found| Role::of_shard(&found.path);
         let some_train = shards.iter().any(|shard| role(shard) == Some(Role::Train));

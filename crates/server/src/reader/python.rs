@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 /// Lists within each other at most.
 const DEEPEST: usize = 64;
 
-/// The value that a text is; none where it is no literal of Python.
+/// Parses a Python literal; `None` if the text is not one.
 pub fn literal(text: &str) -> Option<Value> {
     let (value, rest) = value(text.trim(), 0)?;
     rest.trim().is_empty().then_some(value)

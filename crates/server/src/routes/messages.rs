@@ -53,7 +53,7 @@ fn one(message: Value, place: &str) -> ApiResult<Value> {
     Ok(Value::Object(message))
 }
 
-/// Fields of an object that nobody reads are an error.
+/// Refuses unknown fields of an object.
 ///
 /// # Errors
 /// 400 naming the first one that is not among `known` and not `null`.

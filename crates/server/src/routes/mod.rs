@@ -175,8 +175,8 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Begins `texts` answers, `choices` for each job that `prepare` makes on a thread of its own. Grammars of requests are `bound` to be compiled
-    /// beforehand, few at a time, while the request takes no place of the model.
+    /// Begins `texts` answers, `choices` for each job that `prepare` makes on a separate thread. `bound` requests have grammars: those are
+    /// compiled first, a few at a time, before the request takes a place of the model.
     ///
     /// # Errors
     /// 404, 429 and 503 of the model, and those of `prepare`.

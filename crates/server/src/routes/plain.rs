@@ -24,7 +24,7 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 
 /// Bytes of a text that is tokenized at once.
 const MOST_CONTENT: usize = 4 << 20;
-/// The same where the text of each token is told as well.
+/// The same if the answer also contains the text of each token.
 const MOST_PIECES: usize = 1 << 20;
 /// Bytes of a text that is made of tokens at once.
 const MOST_TEXT: usize = 16 << 20;

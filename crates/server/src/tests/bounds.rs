@@ -59,7 +59,7 @@ fn many_values_are_refused_before_they_are_read() {
     assert_eq!(answer.error(), (413, Some("request_too_large".into()), None));
     let some = json!({ "tokens": vec![97; 1000] });
     assert_eq!(server.client.post("/detokenize", &some).ok()["content"].as_str().unwrap().len(), 1000);
-    // Commas within a text are none of them.
+    // Commas within a string do not count as values.
     let text = json!({ "content": ",".repeat(1 << 20) });
     server.client.post("/tokenize", &text).ok();
 }
@@ -74,7 +74,7 @@ fn idle_connections_make_room_for_requests() {
     }
     let answer = server.client.post("/v1/completions", &json!({ "prompt": "a", "max_tokens": 4 }));
     assert_eq!(answer.status, 200);
-    // An answer that is being written is no idle connection.
+    // A connection that is sending an answer is not idle.
     let body = json!({ "prompt": "a", "max_tokens": 200, "ignore_eos": true, "stream": true }).to_string();
     let stream = server.client.send("POST", "/v1/completions", body.as_bytes(), "");
     let more: Vec<_> = (0..12).map(|_| server.client.connect()).collect();

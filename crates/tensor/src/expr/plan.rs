@@ -147,7 +147,7 @@ fn first_those_that_give(nodes: &Nodes, jobs: &mut Vec<Job>, moved: &mut Vec<usi
     out
 }
 
-/// Adds an output to a kernel that walks over the same elements, or as a kernel of its own.
+/// Adds an output to a kernel that walks over the same elements, or as a separate kernel.
 fn add(nodes: &Nodes, jobs: &mut Vec<Job>, job: Job) {
     let alike = |other: &&mut Job| {
         let rows = (other.reduced, other.below, other.parts) == (job.reduced, job.below, job.parts);

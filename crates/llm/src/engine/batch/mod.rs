@@ -128,7 +128,7 @@ impl LoadedModel {
         let made = made.map(|engine| Engine { usual: self.usual_length(), ..engine });
         made.map_err(|error| match memory {
             Some(_) if error.kind() == ErrorKind::Memory => error.context(format!(
-                "beside {} that prompts and steps of {} work with",
+                "with {} reserved for prompts and steps of {}",
                 human(work),
                 counted(options.texts, "text")
             )),

@@ -129,7 +129,7 @@ impl Classifier {
         // Before memory is taken for what the files do not have.
         if wanted > held {
             return Err(Error::format(format!(
-                "{}: {} for images of {:?} and {} classes has {wanted} parameters, and the weights beside it have {held}",
+                "{}: {} for images of {:?} and {} classes has {wanted} parameters, but the weight files have {held}",
                 path.display(),
                 about.network,
                 about.size,

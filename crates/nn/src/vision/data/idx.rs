@@ -104,14 +104,14 @@ fn read_axes<const N: usize>(
     let Some(count) = count.filter(|count| *count <= MOST && *count <= length) else {
         let held = length.saturating_sub(4 * (1 + N as u64));
         return Err(wrong(format!(
-            "sizes {sizes:?}, but {held} bytes behind them, and at most {MOST} are read"
+            "sizes {sizes:?}, but {held} bytes follow them, and at most {MOST} are read"
         )));
     };
     let mut held = Vec::new();
     bytes.take(count + 1).read_to_end(&mut held).map_err(io)?;
     if held.len() as u64 != count {
         let more = if held.len() as u64 > count { "more than those" } else { "fewer" };
-        return Err(wrong(format!("sizes {sizes:?}, but {} bytes behind them, {more}", held.len())));
+        return Err(wrong(format!("sizes {sizes:?}, but {} bytes follow them, {more}", held.len())));
     }
     Ok((sizes, held))
 }

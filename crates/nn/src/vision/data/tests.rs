@@ -39,10 +39,10 @@ fn files_that_are_damaged_are_named() {
     let whole = idx(&[2, 2, 3], &[7; 12]);
     let cases: [(&[u8], &[u8], &str); 5] = [
         (&whole[..9], &idx(&[2], &[0, 1]), "its head is cut off"),
-        (&whole[..20], &idx(&[2], &[0, 1]), "but 4 bytes behind them"),
+        (&whole[..20], &idx(&[2], &[0, 1]), "but 4 bytes follow them"),
         (&whole, &idx(&[3], &[0, 1, 2]), "2 images"),
         (&idx(&[2], &[0, 1]), &idx(&[2], &[0, 1]), "expected 0x00000803"),
-        (&idx(&[u32::MAX, u32::MAX, u32::MAX], &[]), &idx(&[2], &[0, 1]), "0 bytes behind them"),
+        (&idx(&[u32::MAX, u32::MAX, u32::MAX], &[]), &idx(&[2], &[0, 1]), "0 bytes follow them"),
     ];
     for (images, labels, expected) in cases {
         let dir = tempfile::tempdir().unwrap();
@@ -98,7 +98,7 @@ fn pictures_are_classes_by_their_folders() {
     assert!(picture(&gray, [1, 2, 2]).unwrap_err().to_string().contains("gray.png"));
 }
 
-/// What a head says is checked before anything behind it is read.
+/// The header is checked before the data after it is read.
 #[test]
 fn a_compressed_file_of_any_length_is_read_as_far_as_its_head_says() {
     let dir = tempfile::tempdir().unwrap();
@@ -109,7 +109,7 @@ fn a_compressed_file_of_any_length_is_read_as_far_as_its_head_says() {
     write(dir.path(), "train-images-idx3-ubyte.gz", &gz.finish().unwrap());
     write(dir.path(), "train-labels-idx1-ubyte", &idx(&[1], &[1]));
     let error = Dataset::read(dir.path(), 0.1).unwrap_err();
-    assert!(error.message().contains("7 bytes behind them"), "{error}");
+    assert!(error.message().contains("7 bytes follow them"), "{error}");
     // More than a file of this length can stand for.
     let mut gz = GzEncoder::new(Vec::new(), Compression::best());
     gz.write_all(&idx(&[1 << 20, 1 << 6, 1 << 6], &[])).unwrap();

@@ -11,7 +11,7 @@
 #endif
 #define AT(i) (REVERSE ? n - 1 - (i) : (i))
 
-/* a + b. The rounding error of sums that are no numbers, or of infinities, is none. */
+/* a + b. The rounding error of a NaN or an infinite sum counts as 0. */
 static inline float2 added(float2 a, float2 b) {
   const float sum = a.x + b.x, of_b = sum - a.x;
   const float lost = (a.x - (sum - of_b)) + (b.x - of_b);

@@ -44,7 +44,7 @@ pub fn map_typed(
     Ok(y)
 }
 
-/// The same into an existing tensor of any layout that has no element twice. It may be an input or share memory with one, as with
+/// The same into an existing tensor of any layout without repeated elements. It may be an input or share memory with one, as with
 /// [`map_into`](super::map_into).
 pub fn map_typed_into(expression: &str, inputs: &[&Tensor], scalars: &[Number], y: &Tensor) -> Result<()> {
     if y.count() == 0 {
