@@ -165,7 +165,7 @@ pub fn take_crash() -> Option<&'static str> {
     CRASHED.take()
 }
 
-/// A thread's test of a kernel. Its end, also by a panic outside of the test, is told to the threads that wait for it.
+/// A thread's test of a kernel. Waiting threads are notified when it ends, even by a panic outside of the test.
 struct Turn<'a> {
     tuning: &'a Tuning,
     key: usize,
