@@ -126,7 +126,8 @@ impl Process {
     fn ask(&mut self, order: &Order) -> std::io::Result<String> {
         let gone = || std::io::Error::other("the process ended");
         let to = self.to.as_mut().ok_or_else(gone)?;
-        let line = Line { entries: true, ..Line::from(order.clone()) };
+        let mut line = Line::from(order.clone());
+        line.entries = true;
         let line = serde_json::to_string(&line).map_err(std::io::Error::other)?;
         writeln!(to, "{line}").and_then(|()| to.flush())?;
         self.answer()
