@@ -36,18 +36,9 @@ fn same_place(x: &Tensor, y: &Tensor) -> bool {
         && seen.is_some_and(|seen| axes().zip(&seen.strides).all(|((n, a), b)| *n == 1 || a == b))
 }
 
-/// Copies of the inputs that lie over y in another way, with their numbers: a kernel would overwrite their elements before it reads them.
-pub(super) fn copies(inputs: &[&Tensor], y: &Tensor) -> Result<Vec<(usize, Tensor)>> {
-    let mut out = Vec::new();
-    for (i, x) in inputs.iter().enumerate() {
-        if !overlap(x, y) || same_place(x, y) {
-            continue;
-        }
-        let copy = Tensor::empty(x.device(), x.shape(), x.dtype())?;
-        super::map_typed_into("x0", &[x], &[], &copy)?;
-        out.push((i, copy));
-    }
-    Ok(out)
+/// Whether a kernel would overwrite elements of x before it reads them: x shares memory with y and lies there in another way.
+pub(super) fn must_be_copied(x: &Tensor, y: &Tensor) -> bool {
+    overlap(x, y) && !same_place(x, y)
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ pub fn map_into(expression: &'static str, inputs: &[&Tensor], scalars: &[f32], y
         return Ok(());
     }
     // Inputs that the kernel would overwrite before it has read them are copied first.
-    let copies = alias::copies(inputs, y)?;
+    let copies = typed::copies(inputs, y)?;
     let apart: Vec<&Tensor>;
     let inputs: &[&Tensor] = if copies.is_empty() {
         inputs

@@ -1,6 +1,7 @@
 //! Element by element in each operand's own type: integers, masks, conversions, and writes to parts of tensors. Nothing is recorded.
 
 use super::super::prelude::*;
+use super::alias::must_be_copied;
 use super::{CPU_CHUNK, Plan};
 use netcl_kernel::Scalar;
 use netcl_kernel::generate::{Step, TYPED, TypedSpec, typed_defines};
@@ -44,6 +45,17 @@ pub fn map_typed(
     Ok(y)
 }
 
+/// Copies of the inputs that a kernel which writes y would overwrite, with their numbers.
+pub(super) fn copies(inputs: &[&Tensor], y: &Tensor) -> Result<Vec<(usize, Tensor)>> {
+    let taken = inputs.iter().enumerate().filter(|(_, x)| must_be_copied(x, y));
+    let copied = taken.map(|(i, x)| {
+        let copy = Tensor::empty(x.device(), x.shape(), x.dtype())?;
+        map_typed_into("x0", &[*x], &[], &copy)?;
+        Ok((i, copy))
+    });
+    copied.collect()
+}
+
 /// The same into an existing tensor of any layout without repeated elements. It may be an input or share memory with one, as with
 /// [`map_into`](super::map_into).
 pub fn map_typed_into(expression: &str, inputs: &[&Tensor], scalars: &[Number], y: &Tensor) -> Result<()> {
@@ -56,7 +68,7 @@ pub fn map_typed_into(expression: &str, inputs: &[&Tensor], scalars: &[Number], 
             "a write to a tensor that repeats elements; write to the one it is made of",
         ));
     }
-    let copies = super::alias::copies(inputs, y)?;
+    let copies = copies(inputs, y)?;
     let copy = |i| copies.iter().find(|(at, _)| *at == i).map(|(_, copy)| copy);
     let inputs: Vec<&Tensor> = inputs.iter().enumerate().map(|(i, x)| copy(i).unwrap_or(x)).collect();
     let mut strides = Vec::with_capacity(inputs.len() + 1);
