@@ -246,7 +246,7 @@ fn what_was_tuned_is_listed_as_json_also_where_nothing_was() {
     // One object in either case: a kernel a line, or that there is none.
     assert!(!lines.is_empty());
     let empty =
-        |line: &Value| line["device"] == device() && line["tuned"].as_array().is_some_and(Vec::is_empty);
+        |line: &Value| line["device"].is_string() && line["tuned"].as_array().is_some_and(Vec::is_empty);
     for line in &lines {
         let kernel = line["kernel"].is_string() && line["origin"].is_string();
         assert!(kernel || lines.len() == 1 && empty(line), "{line}");
