@@ -119,7 +119,9 @@ fn weights_that_were_overwritten_are_taken_over() {
 fn a_parameter_that_is_written_between_steps_keeps_what_was_written() {
     for dtype in [DType::F16, DType::Bf16] {
         let (all, same) = (params(dtype), params(dtype));
-        let (mut optimizer, mut other) = (make(&all, false), make(&same, false));
+        // Without clipping, whose norm one parameter would change for all.
+        let plain = |p: &Params| Optimizer::new(ADAMW, ParamGroup::gpt(p.list(), 0.1)).unwrap();
+        let (mut optimizer, mut other) = (plain(&all), plain(&same));
         train(&all, &mut optimizer, 2);
         train(&same, &mut other, 2);
         let written = &all.list()[1];
