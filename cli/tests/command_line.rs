@@ -243,7 +243,7 @@ fn what_was_tuned_is_listed_as_json_also_where_nothing_was() {
         run(netcl().env("NETCL_CACHE_DIR", &dir).args(["tune", "--list", "--json", "--device", &device()]));
     assert_eq!(code, 0, "{err}");
     let lines: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    // One object in either case: a kernel a line, or that there is none.
+    // A kernel per line, or one object with an empty list.
     assert!(!lines.is_empty());
     let empty =
         |line: &Value| line["device"].is_string() && line["tuned"].as_array().is_some_and(Vec::is_empty);
