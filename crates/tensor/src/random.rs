@@ -96,7 +96,7 @@ impl Generator {
         let count = if span == 0 { 0 } else { n as u64 };
         let one = |i: u64| {
             let [high, low] = [2 * i, 2 * i + 1].map(|word| u64::from(element(seed, offset, word)));
-            (u128::from(high << 32 | low) * span >> 64) as i128
+            ((u128::from(high << 32 | low) * span) >> 64) as i128
         };
         (0..count).map(|i| (i128::from(low) + one(i)) as i64).collect()
     }
