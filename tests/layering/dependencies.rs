@@ -105,7 +105,7 @@ fn builds_take_the_locked_versions() {
                     line.contains(&call) && !line.contains(&format!("{call}--version"))
                 })
             };
-            if builds.iter().any(|how| calls(&how)) && !line.contains("--locked") {
+            if builds.iter().any(calls) && !line.contains("--locked") {
                 wrong.push(format!("{}: {}", path.display(), line.trim()));
             }
         }

@@ -197,8 +197,8 @@ mod tests {
         drop(thing);
         assert_eq!(release::<Thing>(handle), Ok(()));
         let dispatch = DISPATCH.load(Ordering::Acquire);
-        let kept = |face: &Box<Face>| (&raw const **face).addr() == handle.0 && face.dispatch == dispatch;
-        assert!(RELEASED.lock().unwrap_or_else(PoisonError::into_inner).iter().any(kept));
+        let kept = |face: &Face| (&raw const *face).addr() == handle.0 && face.dispatch == dispatch;
+        assert!(RELEASED.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|face| kept(face)));
         assert_eq!(release::<Thing>(handle), Err(cl::INVALID_EVENT));
         // In this test too, because the handles of many others push this one out.
         for _ in 0..MOST_RELEASED + 10 {

@@ -1,6 +1,6 @@
 //! Forked processes: a child has none of its parent's threads.
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::exit, reason = "a test")]
 
 use aethercl::{Access, Arg, Includes, LaunchOptions, Memory, NdRange, Program, Source};
 use fork::{Fork, fork};
