@@ -316,11 +316,11 @@ class Tensor:
     def chunk(self, count: int, axis: int = 0) -> Tuple[Tensor, ...]:
         """`count` views of equal length along an axis."""
     def topk(self, k: int) -> Tuple[Tensor, Tensor]:
-        """The k largest elements of the last axis and their indices, u32, both `(.., k)`, largest first. Of equal elements the lowest index comes first; a NaN is larger than any number. No gradient."""
+        """The k largest elements of the last axis and their indices, u32, both `(.., k)`, largest first. Of equal elements the lowest index comes first; a NaN is larger than any number. The gradient of a value is that of its element."""
     def sort(self, axis: int = -1, descending: bool = False) -> Tuple[Tensor, Tensor]:
         """Elements of an axis in order, and their indices, u32. Equal elements keep their order, also where it is `descending`; a NaN is larger than any number."""
     def cumsum(self, axis: int = -1) -> Tensor:
-        """Sums of all elements of an axis up to and with each. They are f32, rounded once."""
+        """Sums of all elements of an axis up to and with each. Rounding errors are carried along, so the error does not grow with the length."""
     def gather(self, ids: Tensor, axis: int = -1) -> Tensor:
         """Elements of an axis by number: `y[.., m, ..] = x[.., ids[.., m, ..], ..]`. ids have as many axes as x, none but `axis` longer; a number outside of the axis gives NaN."""
     def scatter(self, ids: Tensor, source: Tensor, axis: int = -1) -> Tensor:
@@ -415,8 +415,8 @@ class Tensor:
         """Binary cross entropy of `sigmoid(x)` and targets from 0 to 1, by a formula that keeps its digits."""
     def kl_div(self, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
         """Kullback and Leibler's divergence of log-probabilities x from probabilities `target`; the mean is over all elements."""
-    def nll_loss(self, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
-        """Negative log-likelihood of log-probabilities `(.., V)` at class numbers `(..)`."""
+    def nll_loss(self, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean", ignore_index: Optional[int] = -100) -> Tensor:
+        """Negative log-likelihood of log-probabilities `(.., V)` at class numbers `(..)`. Rows whose class is `ignore_index` count for nothing."""
     # End of what is made.
 
 @final

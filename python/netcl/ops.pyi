@@ -152,11 +152,11 @@ def chunk(x: Tensor, count: int, axis: int = 0) -> Tuple[Tensor, ...]:
 def argmax(x: Tensor, axis: int = -1) -> Tensor:
     """Indices, u32, of the largest elements along an axis, which goes away. Of equal elements the lowest index; a NaN is larger than any number. No gradient."""
 def topk(x: Tensor, k: int) -> Tuple[Tensor, Tensor]:
-    """The k largest elements of the last axis and their indices, u32, both `(.., k)`, largest first. Of equal elements the lowest index comes first; a NaN is larger than any number. No gradient."""
+    """The k largest elements of the last axis and their indices, u32, both `(.., k)`, largest first. Of equal elements the lowest index comes first; a NaN is larger than any number. The gradient of a value is that of its element."""
 def sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tuple[Tensor, Tensor]:
     """Elements of an axis in order, and their indices, u32. Equal elements keep their order, also where it is `descending`; a NaN is larger than any number."""
 def cumsum(x: Tensor, axis: int = -1) -> Tensor:
-    """Sums of all elements of an axis up to and with each. They are f32, rounded once."""
+    """Sums of all elements of an axis up to and with each. Rounding errors are carried along, so the error does not grow with the length."""
 def gather(x: Tensor, ids: Tensor, axis: int = -1) -> Tensor:
     """Elements of an axis by number: `y[.., m, ..] = x[.., ids[.., m, ..], ..]`. ids have as many axes as x, none but `axis` longer; a number outside of the axis gives NaN."""
 def scatter(x: Tensor, ids: Tensor, source: Tensor, axis: int = -1) -> Tensor:
@@ -253,7 +253,7 @@ def bce_with_logits(x: Tensor, target: Tensor, reduction: Literal["mean", "sum",
     """Binary cross entropy of `sigmoid(x)` and targets from 0 to 1, by a formula that keeps its digits."""
 def kl_div(x: Tensor, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
     """Kullback and Leibler's divergence of log-probabilities x from probabilities `target`; the mean is over all elements."""
-def nll_loss(x: Tensor, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
-    """Negative log-likelihood of log-probabilities `(.., V)` at class numbers `(..)`."""
+def nll_loss(x: Tensor, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean", ignore_index: Optional[int] = -100) -> Tensor:
+    """Negative log-likelihood of log-probabilities `(.., V)` at class numbers `(..)`. Rows whose class is `ignore_index` count for nothing."""
 def einsum(tensors: Sequence[Tensor], formula: str) -> Tensor:
     """Tensors multiplied along axes of one letter, and summed over letters that the result has not: `bij,bjk->bik` is a product of matrices. `...` stands for any axes, which broadcast; a letter twice in one tensor is its diagonal."""
