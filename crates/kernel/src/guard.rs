@@ -141,7 +141,7 @@ impl Process {
         }
     }
 
-    /// The outcome of an order at which the process ended. A signal that somebody sent says nothing about the compiler.
+    /// The outcome of an order at which the process ended. A signal from outside says nothing about the compiler.
     fn end(self) -> Outcome {
         let (sent, words) = self.last_words();
         if sent { Outcome::Returned } else { Outcome::Ended(words) }

@@ -84,7 +84,7 @@ impl OpenClDriver {
         copies.push((event.clone(), Arc::clone(memory)));
         let many = copies.len() > MOST_COPIES;
         drop(copies);
-        // Of copies that nobody waits for.
+        // Frees the memory of copies that no caller waits for.
         if many {
             self.drop_done_copies();
         }

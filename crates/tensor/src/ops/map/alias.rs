@@ -36,7 +36,7 @@ fn same_place(x: &Tensor, y: &Tensor) -> bool {
         && seen.is_some_and(|seen| axes().zip(&seen.strides).all(|((n, a), b)| *n == 1 || a == b))
 }
 
-/// Whether a kernel would overwrite elements of x before it reads them: x shares memory with y and lies there in another way.
+/// Whether a kernel would overwrite elements of x before it reads them: x shares memory with y, with another layout.
 pub(super) fn must_be_copied(x: &Tensor, y: &Tensor) -> bool {
     overlap(x, y) && !same_place(x, y)
 }
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(b.to_vec().unwrap(), expected);
     }
 
-    /// Types of other sizes over one buffer never lie in one place.
+    /// Tensors of different element sizes over one buffer are never in one place.
     #[test]
     fn a_result_of_another_size_is_no_place_of_its_input() {
         let device = test_device().unwrap();

@@ -21,7 +21,7 @@ fn devices() -> Vec<Device> {
     vec![own, sim("matmul_tile"), sim("matmul_tile_small")]
 }
 
-/// What the test device chooses by itself: a kernel without expressions where that is faster, and then one more for them.
+/// The test device chooses by itself. If it takes a kernel without expressions, they are one more launch.
 #[test]
 fn what_follows_a_product_of_any_kernel_agrees() {
     let device = test_device().unwrap();
