@@ -35,12 +35,15 @@
 //!
 //! - A text is what it is alone, whatever other texts there are: it depends on its prompt, its sampler and the model. (Logits differ in their last bits
 //!   with the number of texts in a step, as they do between devices.)
-//! - Requests are let in by their order. Prompts take turns, a chunk each, or several short ones instead of one; then all texts that are read go on, in
-//!   runs of about 4 ms, of which one more may be enqueued already.
+//! - Requests are let in by turns: first the one with the fewest tokens so far, of equal ones the first, then the one that has waited longest. Prompts
+//!   take turns, a chunk each, or several short ones instead of one; then all texts that are read go on, in runs of about 4 ms, of which one more may be
+//!   enqueued already.
+//! - While requests wait, texts have time slices, of 8 to 32 tokens. At its end a text is paused: it keeps its pages and waits behind the others. Where
+//!   the next one lacks pages, slices are longer, and texts that are paused lose theirs.
 //! - All keys of a text are rotated by the same frequencies. A text that grows beyond the original context of LongRoPE is read again, once, as
 //!   `transformers` does.
-//! - If pages run out, the text that came last gives its own up and waits in front of all others; it is read again then, mostly from pages that still
-//!   hold it. A text that is alone and has no room ends with [`Finish::Context`]. Nothing is ever cut.
+//! - If pages run out, paused texts give theirs up, then the text that came last, which waits in front of all others. Both are read again, mostly from
+//!   pages that still hold them. A text that is alone and has no room ends with [`Finish::Context`]. Nothing is ever cut.
 //! - A full queue is an error of [`add`](Engine::add) (`Memory`; [`is_full`](Engine::is_full) says it beforehand: HTTP's 429), a prompt that is too long
 //!   another one (`Format`: 400). What goes wrong with one text is [`Event::Failed`]; an error of [`step`](Engine::step) is of the device, and the engine
 //!   is of no use any more.
@@ -49,6 +52,7 @@ mod costs;
 mod draft;
 mod pages;
 mod request;
+mod slices;
 mod steps;
 mod text;
 
@@ -85,9 +89,12 @@ pub struct Engine<'a> {
     pages: Allocator,
     drafts: Drafts<'a>,
     window: Option<usize>,
+    /// Requests that are not let in yet, and texts that are paused.
     waiting: VecDeque<Text<'a>>,
-    /// Texts that have pages, those that came first in front.
+    /// Texts that are read or continued, those that came first in front.
     active: Vec<Text<'a>>,
+    /// Texts that were let in so far.
+    admitted: usize,
     /// The text whose prompt was read last.
     turn: RequestId,
     next: u64,
@@ -175,6 +182,7 @@ impl<'a> Engine<'a> {
             window: decoder.longest_window(),
             waiting: VecDeque::new(),
             active: Vec::new(),
+            admitted: 0,
             turn: RequestId(0),
             next: 0,
             steps: 1,
@@ -302,7 +310,8 @@ impl<'a> Engine<'a> {
     pub fn cancel(&mut self, id: RequestId) -> Vec<Event> {
         let mut events = Vec::new();
         if let Some(at) = self.waiting.iter().position(|text| text.id == id) {
-            if let Some(text) = self.waiting.remove(at) {
+            if let Some(mut text) = self.waiting.remove(at) {
+                text.release(&mut self.pages);
                 self.drafts.forget(id.0);
                 text.close(Finish::Stopped, &mut events);
             }
@@ -322,33 +331,6 @@ impl<'a> Engine<'a> {
         self.read(&mut events)?;
         self.go_on(&mut events)?;
         Ok(events)
-    }
-
-    /// Lets requests in, in their order, as long as there are pages for what they and those before them have to read.
-    fn admit(&mut self) {
-        let page = self.pages.size();
-        while self.active.len() < self.options.texts {
-            let ready = self.waiting.iter().position(|text| !self.is_behind(text));
-            let Some((at, mut text)) = ready.and_then(|at| Some((at, self.waiting.remove(at)?))) else {
-                return;
-            };
-            let outstanding: usize =
-                self.active.iter().map(|text| text.lacks(self.to_read(text), page)).sum();
-            text.turn(self.cache.class_of_length(text.ids.len()), &mut self.pages);
-            text.find(&mut self.pages);
-            // One more for the first new token or for a copy.
-            let wanted = text.lacks(self.to_read(&text), page) + 1 + outstanding;
-            if wanted > self.pages.available() {
-                text.release(&mut self.pages);
-                if !self.active.is_empty() {
-                    self.waiting.insert(at, text);
-                    return;
-                }
-                // All pages are for this text, and copies would take some of them.
-                text.usage.reused = 0;
-            }
-            self.active.push(text);
-        }
     }
 
     /// Tokens of a text that need pages for its prompt at the same time.
@@ -431,7 +413,7 @@ impl<'a> Engine<'a> {
                 return Ok(true);
             }
             let Some(new) = self.pages.take() else {
-                if !self.preempt(id, events) {
+                if !self.reclaim() && !self.preempt(id, events) {
                     return Ok(false);
                 }
                 continue;
@@ -489,7 +471,8 @@ impl<'a> Engine<'a> {
     }
     #[cfg(test)]
     fn held(&self) -> Vec<u32> {
-        self.active.iter().flat_map(|text| text.pages.iter().flatten().copied()).collect()
+        let texts = self.active.iter().chain(&self.waiting);
+        texts.flat_map(|text| text.pages.iter().flatten().copied()).collect()
     }
 }
 
@@ -571,5 +554,7 @@ fn taken<'a>(devices: impl Iterator<Item = &'a Device>) -> u64 {
 
 #[cfg(test)]
 mod request_tests;
+#[cfg(test)]
+mod slice_tests;
 #[cfg(test)]
 mod tests;

@@ -177,7 +177,7 @@ impl Event {
 /// How busy an engine is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Requests that wait.
+    /// Requests that wait, and texts that are paused.
     pub waiting: usize,
     /// Texts whose prompt is being read.
     pub reading: usize,

@@ -86,7 +86,7 @@ impl<'a> Engine<'a> {
 
     /// Enqueues the run behind `run`, so that the device goes on while the host reads and hands out what that one samples. Not where another text
     /// is read, or one may not go on for long enough; what a text has sampled behind its end is dropped. Texts that wait now can only be let in when
-    /// one has ended: they come a run later.
+    /// one has ended or is paused: they come a run later.
     fn begin_behind(&mut self, run: &Run) -> Result<Option<Run>> {
         let read = self.active.iter().filter(|text| text.is_read()).count();
         let alone = read == self.active.len();

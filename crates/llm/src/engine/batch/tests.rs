@@ -31,7 +31,7 @@ pub(super) fn llama(device: &Device) -> Decoder {
     decoder(device, "llama", 3, |_| {})
 }
 
-const OPTIONS: EngineOptions = EngineOptions {
+pub(super) const OPTIONS: EngineOptions = EngineOptions {
     texts: 4,
     queue: 64,
     tokens: Some(160),
@@ -43,12 +43,12 @@ const OPTIONS: EngineOptions = EngineOptions {
     drafted: 3,
 };
 
-fn engine<'a>(decoder: &'a Decoder, options: EngineOptions) -> Engine<'a> {
+pub(super) fn engine<'a>(decoder: &'a Decoder, options: EngineOptions) -> Engine<'a> {
     Engine::new(decoder, None, vec![7], options, Speculation::Off).unwrap()
 }
 
 /// A prompt of `n` tokens; those of a multiple of three begin in the same way. Sampled greedily, on the device, or on the host with penalties.
-fn job(i: usize, n: usize, max: usize) -> Job {
+pub(super) fn job(i: usize, n: usize, max: usize) -> Job {
     let id = |at: usize| ((at * at + if at < 9 && i.is_multiple_of(3) { 0 } else { 3 * i }) % VOCAB) as u32;
     let sampling = match i % 4 {
         0 | 1 => Sampling::greedy(),
@@ -60,7 +60,7 @@ fn job(i: usize, n: usize, max: usize) -> Job {
 }
 
 /// The tokens behind a prompt, each from logits of a whole pass.
-fn alone(decoder: &Decoder, job: &Job) -> Vec<u32> {
+pub(super) fn alone(decoder: &Decoder, job: &Job) -> Vec<u32> {
     let (mut ids, mut sampler) = (job.prompt.clone(), job.sampler.clone());
     sampler.begin(&ids);
     for _ in 0..job.request.max.unwrap() {
@@ -73,13 +73,13 @@ fn alone(decoder: &Decoder, job: &Job) -> Vec<u32> {
 
 /// Tokens and ends, by request.
 #[derive(Default)]
-struct Heard {
-    tokens: BTreeMap<RequestId, Vec<u32>>,
-    done: BTreeMap<RequestId, (Finish, Usage)>,
+pub(super) struct Heard {
+    pub tokens: BTreeMap<RequestId, Vec<u32>>,
+    pub done: BTreeMap<RequestId, (Finish, Usage)>,
 }
 
 impl Heard {
-    fn hear(&mut self, events: Vec<Event>) {
+    pub fn hear(&mut self, events: Vec<Event>) {
         for event in events {
             match event {
                 Event::Token { id, token, .. } => {
@@ -94,12 +94,12 @@ impl Heard {
             }
         }
     }
-    fn of(&self, id: RequestId) -> &[u32] {
+    pub fn of(&self, id: RequestId) -> &[u32] {
         self.tokens.get(&id).map_or(&[], Vec::as_slice)
     }
 }
 
-fn run(engine: &mut Engine<'_>) -> Heard {
+pub(super) fn run(engine: &mut Engine<'_>) -> Heard {
     let mut heard = Heard::default();
     while !engine.is_idle() {
         heard.hear(engine.step().unwrap());
@@ -110,7 +110,7 @@ fn run(engine: &mut Engine<'_>) -> Heard {
 }
 
 /// Every job is as alone; what it took.
-fn as_alone(decoder: &Decoder, engine: &mut Engine<'_>, jobs: &[Job]) -> Vec<Usage> {
+pub(super) fn as_alone(decoder: &Decoder, engine: &mut Engine<'_>, jobs: &[Job]) -> Vec<Usage> {
     let ids: Vec<RequestId> = jobs.iter().map(|job| engine.add(job.clone()).unwrap()).collect();
     let heard = run(engine);
     for (i, (id, job)) in ids.iter().zip(jobs).enumerate() {

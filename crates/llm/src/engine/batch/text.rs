@@ -41,6 +41,8 @@ pub(super) struct Text<'a> {
     output: Option<Output<'a>>,
     /// Tokens that may still come.
     left: usize,
+    /// Tokens that it had made when it was let in last.
+    pub before: usize,
     pub usage: Usage,
     began: Instant,
     /// When the first token was there.
@@ -73,6 +75,7 @@ impl<'a> Text<'a> {
             rules,
             output,
             left: request.max.unwrap_or(usize::MAX),
+            before: 0,
             usage,
             began: Instant::now(),
             first: None,

@@ -1,0 +1,108 @@
+//! Who is let in, and for how long while others wait: time slices, which grow with what a text has made (a multilevel feedback queue, Corbató et al.
+//! 1962). A request that comes behind many long ones has its first tokens after a slice, and does not wait for their ends.
+
+use super::Engine;
+use super::text::Text;
+
+/// Tokens of a text's first slice.
+const SHORTEST: usize = 8;
+
+/// Tokens of a slice at most.
+const LONGEST: usize = 32;
+
+/// A text whose pages others need goes on until it has made this part of its length: reading it again takes little beside that.
+const WORTH_READING: usize = 4;
+
+impl<'a> Engine<'a> {
+    /// Lets requests in as long as there are places, and pages for what they and those before them have to read. Texts at the end of their slice make
+    /// room.
+    pub(super) fn admit(&mut self) {
+        while self.active.len() < self.options.texts || self.at_its_end(false).is_some() {
+            let next = self.next_waiting();
+            let Some((at, mut text)) = next.and_then(|at| Some((at, self.waiting.remove(at)?))) else {
+                return;
+            };
+            text.turn(self.cache.class_of_length(text.ids.len()), &mut self.pages);
+            let is_paused = !text.pages.is_empty();
+            if !is_paused {
+                text.find(&mut self.pages);
+            }
+            if !self.make_room(&text) {
+                if !is_paused {
+                    text.release(&mut self.pages);
+                }
+                if !self.active.is_empty() {
+                    self.waiting.insert(at, text);
+                    return;
+                }
+                // All pages are for this text, and copies would take some of them.
+                text.release(&mut self.pages);
+                text.usage.reused = 0;
+            }
+            text.before = text.usage.made;
+            self.admitted = self.admitted.wrapping_add(1);
+            self.active.push(text);
+        }
+    }
+
+    /// The text that is let in next: by turns the one with the fewest tokens so far, so that short answers come soon, and the one that has waited
+    /// longest, so that long ones come too.
+    fn next_waiting(&self) -> Option<usize> {
+        let mut ready = self.waiting.iter().enumerate().filter(|(_, text)| !self.is_behind(text));
+        let next = match self.admitted.is_multiple_of(2) {
+            true => ready.min_by_key(|(_, text)| text.usage.made),
+            false => ready.next(),
+        };
+        next.map(|(at, _)| at)
+    }
+
+    /// A place for a text, and pages for what it has to read. A text at the end of its slice is paused for that, and texts that are paused lose their
+    /// pages. False where that is not enough.
+    fn make_room(&mut self, text: &Text<'a>) -> bool {
+        let page = self.pages.size();
+        let outstanding: usize = self.active.iter().map(|own| own.lacks(self.to_read(own), page)).sum();
+        // One more for the first new token or for a copy.
+        let wanted = text.lacks(self.to_read(text), page) + 1 + outstanding;
+        let available = self.pages.available();
+        let within_reach = available + self.waiting.iter().map(|own| own.pages.len()).sum::<usize>();
+        if self.active.len() >= self.options.texts || wanted > within_reach {
+            let Some(at) = self.at_its_end(wanted > available) else { return false };
+            if wanted > within_reach + self.active[at].pages.len() {
+                return false;
+            }
+            let paused = self.active.remove(at);
+            self.waiting.push_back(paused);
+        }
+        while wanted > self.pages.available() {
+            if !self.reclaim() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The text that has made the most tokens since it was let in, of those at the end of their slice. One that is nearly done is not among them.
+    fn at_its_end(&self, pages_are_scarce: bool) -> Option<usize> {
+        let longest = self.longest();
+        let is_at_its_end = |text: &Text<'_>| {
+            let slice = match pages_are_scarce {
+                true => LONGEST.max(text.ids.len() / WORTH_READING),
+                false => text.before.clamp(SHORTEST, LONGEST),
+            };
+            text.is_read() && text.usage.made - text.before >= slice && text.left(longest) > SHORTEST
+        };
+        let texts = self.active.iter().enumerate().filter(|(_, text)| is_at_its_end(text));
+        // Of equal ones the first.
+        texts.rev().max_by_key(|(_, text)| text.usage.made - text.before).map(|(at, _)| at)
+    }
+
+    /// Takes the pages of the paused text that waits behind all others. False if no such text has any.
+    pub(super) fn reclaim(&mut self) -> bool {
+        let Some(text) = self.waiting.iter_mut().rev().find(|text| !text.pages.is_empty()) else {
+            return false;
+        };
+        text.release(&mut self.pages);
+        text.usage.preempted += 1;
+        true
+    }
+}
