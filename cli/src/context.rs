@@ -14,9 +14,6 @@ use std::time::Duration;
 /// How long the reading of data may take to notice that it should stop, before the process ends all the same.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Processes that build kernels at most: each takes memory of the host and of the device.
-const BUILDERS: usize = 12;
-
 /// Settings, terminal and signals of this process.
 pub struct Context {
     /// What the environment says.
@@ -213,11 +210,8 @@ impl Context {
     /// This program, started again, builds kernels for it: several at once for a job that compiles many, and first of all on a driver whose
     /// compiler may end the process that calls it.
     pub fn open_device_with(&self, name: &str, matmul_precision: MatmulPrecision) -> Result<Device> {
-        let builders = std::env::current_exe().ok().map(|program| Builders {
-            program,
-            arguments: vec!["build-kernels".into(), "--device".into()],
-            most: std::thread::available_parallelism().map_or(1, usize::from).min(BUILDERS),
-        });
+        let own = || std::env::current_exe().ok().map(Builders::program);
+        let builders = self.settings.builders.clone().or_else(own);
         Device::open(name, &Settings { matmul_precision, builders, ..self.settings.clone() })
     }
 

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import os as _os
+import sys as _sys
 
 from . import _methods, autograd, data, errors, functional, hybrid, nn, ops, optim, profiler, utils
 from ._create import (
@@ -47,6 +48,7 @@ from ._netcl import (
     after_fork_in_child as _after_fork_in_child,
     default_device,
     devices,
+    set_builder as _set_builder,
     set_default_device,
 )
 from ._opgraph import OpGraph
@@ -58,6 +60,9 @@ from .functions import cat, matmul, stack, where
 from ._kernel import Kernel, kernel
 
 _methods.attach()
+if _sys.executable:
+    # A compiler of kernels that crashes ends that process instead of this one.
+    _set_builder(_sys.executable, ["-c", "import sys; from netcl._netcl import serve_builds; serve_builds(sys.argv[1])"])
 if hasattr(_os, "register_at_fork"):
     _os.register_at_fork(after_in_child=_after_fork_in_child)
 

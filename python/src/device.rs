@@ -1,10 +1,12 @@
 //! Devices by name. One that was opened stays open: tensors of two calls are on the same one.
 
 use crate::edge::{raised, run, wait};
-use netcl::device::{at_least_one, list};
+use netcl::device::{Builders, at_least_one, list};
+use netcl::kernel::ahead;
 use netcl::prelude::{Device, Error, Result, Settings};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 /// What Python's users share: devices by the names they were asked for, and the one that is meant where none is named.
@@ -12,6 +14,9 @@ struct Open {
     devices: BTreeMap<String, Device>,
     default: Option<String>,
 }
+
+/// How another Python is started that builds kernels for this one.
+static BUILDER: Mutex<Option<Builders>> = Mutex::new(None);
 
 static OPEN: Mutex<Open> = Mutex::new(Open { devices: BTreeMap::new(), default: None });
 
@@ -24,12 +29,33 @@ pub fn by_name(name: Option<&str>) -> Result<Device> {
     if let Some(device) = open.devices.get(&name) {
         return Ok(device.clone());
     }
-    let device = Device::open(&name, &Settings::from_env())?;
+    let device = Device::open(&name, &settings())?;
     // `auto` and the name of what it found are one device.
     let id = device.capabilities().id.clone();
     let device = open.devices.entry(id).or_insert(device).clone();
     open.devices.insert(name, device.clone());
     Ok(device)
+}
+
+/// Settings of the environment. Another Python builds kernels first on a driver whose compiler may end the process that calls it.
+fn settings() -> Settings {
+    let mut settings = Settings::from_env();
+    if settings.builders.is_none() {
+        settings.builders = BUILDER.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    }
+    settings
+}
+
+/// Names the program with the arguments that builds kernels for this process: it calls [`serve_builds`] with the device that follows them.
+#[pyfunction]
+fn set_builder(program: PathBuf, arguments: Vec<std::ffi::OsString>) {
+    *BUILDER.lock().unwrap_or_else(PoisonError::into_inner) = Some(Builders::new(program, arguments));
+}
+
+/// Builds kernels for another process, which orders them on stdin, until that ends.
+#[pyfunction]
+fn serve_builds(py: Python<'_>, device: String) -> PyResult<()> {
+    run(py, move || ahead::serve(&Device::open(&device, &Settings::from_env())?))
 }
 
 /// A kernel's name, launches, seconds, bytes and floating-point operations.
@@ -196,6 +222,8 @@ fn missing(py: Python<'_>) -> PyResult<Option<String>> {
 
 pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(devices, m)?)?;
+    m.add_function(wrap_pyfunction!(set_builder, m)?)?;
+    m.add_function(wrap_pyfunction!(serve_builds, m)?)?;
     m.add_function(wrap_pyfunction!(set_default_device, m)?)?;
     m.add_function(wrap_pyfunction!(default_device, m)?)?;
     m.add_function(wrap_pyfunction!(missing, m)?)

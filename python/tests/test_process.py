@@ -1,6 +1,7 @@
 """The package within a process: threads, signals, forks, memory."""
 
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -28,6 +29,15 @@ def test_importing_loads_neither_opencl_nor_numpy():
     """
     done = python(code)
     assert done.returncode == 0, done.stderr
+
+
+def test_another_python_builds_kernels():
+    code = "import sys; from netcl._netcl import serve_builds; serve_builds(sys.argv[1])"
+    order = {"kernel": "k", "source": "__kernel void k(__global float *x) { x[0] = 1; }", "options": ""}
+    lines = json.dumps(order) + "\n" + json.dumps({**order, "source": "no kernel"}) + "\n"
+    done = subprocess.run([sys.executable, "-c", code, "sim"], input=lines, capture_output=True, text=True, timeout=120)
+    ready, built, failed = done.stdout.splitlines()
+    assert (ready, built) == ("ready", "built") and failed != "built", done
 
 
 def test_threads_share_a_device():

@@ -2,6 +2,7 @@
 
 use crate::{Error, Result};
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 /// Everything the environment decides. `docs/env-vars.md` lists the variables.
@@ -25,7 +26,8 @@ pub struct Settings {
     pub trust_kernels: bool,
     /// What the device computes means nothing, as on a [null driver](crate::null): a self-test launches its kernels and counts as passed.
     pub no_results: bool,
-    /// How to start processes that build kernels for this one.
+    /// How to start processes that build kernels for this one. `NETCL_BUILDER` names a program `netcl` for programs that cannot start
+    /// themselves so, such as those in C.
     pub builders: Option<Builders>,
     /// `NETCL_TRUST_DRIVER`: kernels are built in this process even on a driver that has not passed a self-test.
     pub trust_driver: bool,
@@ -62,6 +64,29 @@ pub struct Builders {
     pub arguments: Vec<std::ffi::OsString>,
     /// Processes at most.
     pub most: usize,
+}
+
+impl Builders {
+    /// Processes at most: each takes memory of the host and of the device.
+    const MOST: usize = 12;
+
+    /// The program `netcl` at this path.
+    pub fn program(program: PathBuf) -> Self {
+        Self::new(program, vec!["build-kernels".into(), "--device".into()])
+    }
+
+    /// A program with its arguments: as many processes as this machine has cores, at most 12.
+    pub fn new(program: PathBuf, arguments: Vec<std::ffi::OsString>) -> Self {
+        let most = std::thread::available_parallelism().map_or(1, usize::from).min(Self::MOST);
+        Self { program, arguments, most }
+    }
+
+    /// Starts a process for the device of this id. That process builds by itself.
+    pub fn command(&self, device: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).arg(device).env_remove("NETCL_BUILDER");
+        command
+    }
 }
 
 /// What a device may round the operands of f32 products to. Sums are f32 either way; f16 and bf16 are not concerned.
@@ -153,7 +178,7 @@ impl Settings {
             prefer: words("NETCL_PREFER"),
             trust_kernels: flag("NETCL_TRUST_KERNELS"),
             no_results: false,
-            builders: None,
+            builders: path("NETCL_BUILDER").map(Builders::program),
             trust_driver: flag("NETCL_TRUST_DRIVER"),
             build_options: std::env::var("NETCL_BUILD_OPTIONS").unwrap_or_default(),
             no_binary_cache: flag("NETCL_NO_CACHE"),

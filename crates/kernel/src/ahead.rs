@@ -11,11 +11,12 @@ use crate::vendors;
 use netcl_device::null::NullDriver;
 use netcl_device::{Builders, Device, Error, Result, Settings};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Device memory for each process beside this one: a driver's context takes some hundred megabytes of it.
 const MEMORY: u64 = 8 << 30;
@@ -140,8 +141,7 @@ fn feed(
     queue: &Mutex<Vec<Order>>,
     done: &Sender<bool>,
 ) -> std::io::Result<()> {
-    let mut command = Command::new(&builders.program);
-    let command = command.args(&builders.arguments).arg(device);
+    let mut command = builders.command(device);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let gone = || std::io::Error::other("no pipe");
     let (mut to, from) = (child.stdin.take().ok_or_else(gone)?, child.stdout.take().ok_or_else(gone)?);
@@ -173,7 +173,11 @@ fn feed(
     outcome
 }
 
-/// Builds what lines of stdin order, into the disk cache; answers each with a line. For the processes of [`Settings::builders`].
+/// Time without an order after which a process that builds ends: its context takes memory of the device. Whoever needs it again starts another.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Builds what lines of stdin order, into the disk cache; answers each with a line. Ends with its input, or a minute after its last order. For
+/// the processes of [`Settings::builders`].
 ///
 /// # Errors
 /// `Io` when stdin or stdout break, `Format` for a line that is no order.
@@ -181,7 +185,7 @@ pub fn serve(device: &Device) -> Result<()> {
     let programs = Programs::of(device);
     let broken = |e: &std::io::Error| Error::io("reading", Path::new("stdin"), e);
     say(READY)?;
-    for line in std::io::stdin().lock().lines() {
+    for line in until_idle(std::io::stdin(), IDLE) {
         let line = line.map_err(|e| broken(&e))?;
         let line: Line = serde_json::from_str(&line).map_err(|e| Error::format(format!("an order: {e}")))?;
         let every = line.entries;
@@ -201,6 +205,17 @@ pub fn serve(device: &Device) -> Result<()> {
     Ok(())
 }
 
+/// Lines of `input` until it ends, or until none has come for this long.
+fn until_idle(
+    input: impl Read + Send + 'static,
+    idle: Duration,
+) -> impl Iterator<Item = std::io::Result<String>> {
+    let (to, lines) = channel();
+    // It waits for a line of its input, so nobody can wait for it.
+    std::thread::spawn(move || BufReader::new(input).lines().try_for_each(|line| to.send(line)));
+    std::iter::from_fn(move || lines.recv_timeout(idle).ok())
+}
+
 fn say(line: &str) -> Result<()> {
     let mut stdout = std::io::stdout();
     let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
@@ -212,6 +227,19 @@ mod tests {
     use super::*;
     use crate::kernel::Kernel;
     use netcl_device::{Capabilities, DeviceKind};
+
+    #[test]
+    fn a_process_that_builds_ends_when_it_is_idle() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writeln!(writer, "first").unwrap();
+        let mut lines = until_idle(reader, Duration::from_millis(200));
+        assert_eq!(lines.next().unwrap().unwrap(), "first");
+        // The writer is still there.
+        assert!(lines.next().is_none());
+        drop(writer);
+        let both = until_idle(&b"a\nb"[..], Duration::from_secs(60)).collect::<std::io::Result<Vec<_>>>();
+        assert_eq!(both.unwrap(), ["a", "b"]);
+    }
 
     static KERNEL: Kernel = Kernel::new("ahead_test", "__kernel void k(__global float *x) { x[0] = N; }");
 

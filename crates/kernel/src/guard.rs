@@ -8,7 +8,7 @@ use netcl_device::{Builders, Capabilities, Device, Error, Result, Settings, file
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -92,11 +92,10 @@ struct Process {
 
 impl Process {
     fn start(builders: &Builders, device: &str) -> std::io::Result<Self> {
-        let mut command = Command::new(&builders.program);
-        let command = command.args(&builders.arguments).arg(device);
+        let mut command = builders.command(device);
         // A signal of the terminal is for this process, which may finish its work before it ends.
         #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(command, 0);
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let gone = || std::io::Error::other("no pipe");

@@ -30,7 +30,7 @@ pub struct Rounds {
 }
 
 /// Timed samples of each side in a round.
-const SAMPLES: usize = 3;
+pub const SAMPLES: usize = 3;
 /// Clocks, caches and allocators settle for this long first, milliseconds.
 const WARM_MS: f64 = 50.0;
 

@@ -72,6 +72,11 @@ fn measure(device: &Device, dtype: DType, job: &Job, rounds: &Rounds) -> Result<
 /// Rounds that medians are taken over at least, of three samples each.
 const LEAST_ROUNDS: usize = 2;
 
+/// The rounds asked for, or more: a median of fewer samples would be one of an outlier and its neighbor.
+fn rounds(asked: usize, sample_ms: f64) -> Rounds {
+    Rounds { count: asked.max(LEAST_ROUNDS), sample_ms }
+}
+
 /// The largest difference of two results, of the largest element.
 fn apart(a: &[f32], b: &[f32]) -> f32 {
     let largest = b.iter().fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()));
@@ -151,8 +156,7 @@ pub fn run(common: &Common, (other, sizes): (&str, &[String]), context: &Context
             device.capabilities().id
         ));
     }
-    // A median of fewer samples would be one of an outlier and its neighbor.
-    let rounds = Rounds { count: common.rounds.max(LEAST_ROUNDS), sample_ms: common.sample_ms };
+    let rounds = rounds(common.rounds, common.sample_ms);
     let mut table = table(&names);
     let bound = if common.dtype == DType::F32 { 1e-3 } else { 0.05 };
     let chosen: Vec<_> =
@@ -190,6 +194,7 @@ pub fn run(common: &Common, (other, sizes): (&str, &[String]), context: &Context
 
 #[cfg(test)]
 mod tests {
+    use super::super::measure::{SAMPLES, median};
     use super::*;
 
     #[test]
@@ -203,6 +208,15 @@ mod tests {
             assert!(apart(&a.result, &b.result) < 1e-4, "{}", job.op);
             assert!(a.alone > 0.0 && b.with_transfers > 0.0, "{}", job.op);
         }
+    }
+
+    #[test]
+    fn one_outlier_does_not_decide_a_comparison() {
+        let samples = rounds(1, 1.0).count * SAMPLES;
+        let mut times = vec![1.0; samples];
+        times[0] = 100.0;
+        assert_eq!(median(&mut times), 1.0);
+        assert_eq!([rounds(0, 1.0).count, rounds(5, 1.0).count], [LEAST_ROUNDS, 5]);
     }
 
     #[test]

@@ -205,3 +205,39 @@ fn kept(inputs: Vec<Option<&Tensor>>) -> Vec<Option<Tensor>> {
 pub(super) fn calls<O: MultiOp<N, M>, const N: usize, const M: usize>() -> Vec<Call> {
     O::calls()
 }
+
+#[cfg(all(test, unix))]
+#[allow(clippy::unwrap_used)] // helpers of tests
+mod tests {
+    use crate::ops::matmul::matmul;
+    use crate::ops::prelude::*;
+    use netcl_device::null::NullDriver;
+    use netcl_device::{Builders, Capabilities, DeviceKind, Settings};
+    use netcl_kernel::tune::Tuning;
+
+    /// Ends at each text of the variant of a matrix product that it was asked for first; builds everything else.
+    const CRASHES: &str = r#"echo ready; while read -r line; do
+        name=$(printf %s "$line" | sed -n 's/.*\/\/ \(matmul_[a-z0-9_]*\).*/\1/p')
+        [ -n "$name" ] && [ ! -e "$0" ] && echo "$name" > "$0"
+        [ -n "$name" ] && [ "$name" = "$(cat "$0")" ] && kill -SEGV $$
+        echo built; done"#;
+
+    #[test]
+    fn an_operation_takes_the_next_variant_where_the_compiler_crashes() {
+        let folder = tempfile::tempdir().unwrap();
+        let crashed = folder.path().join("crashed");
+        let arguments = vec!["-c".into(), CRASHES.into(), crashed.clone().into()];
+        let builders = Some(Builders::new("/bin/sh".into(), arguments));
+        let settings = Settings { cache_dir: Some(folder.path().into()), builders, ..Settings::default() };
+        // Enough for several variants.
+        let card = Capabilities { local_mem: 64 << 10, ..Capabilities::floor("odd:0", DeviceKind::Gpu) };
+        let device = Device::from_driver(Box::new(NullDriver::new(card)), settings);
+        let zeros = |shape: [usize; 2]| Tensor::zeros(&device, shape, DType::F32).unwrap();
+        // A thin product: its own kernel, and the tile that computes every product.
+        let (x, w) = (zeros([1, 256]), zeros([256, 256]));
+        matmul(&x, &w.parameter("w")).unwrap().backward_with(&x).unwrap();
+        let crashed = std::fs::read_to_string(&crashed).unwrap();
+        let suspects = Tuning::of(&device).quarantine().suspects();
+        assert_eq!(suspects.iter().map(|s| s.kernel.as_str()).collect::<Vec<_>>(), [crashed.trim()]);
+    }
+}

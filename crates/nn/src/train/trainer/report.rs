@@ -38,14 +38,18 @@ impl Trainer {
 
     /// The share of the device's peak. `None` if the peak was measured too low, as happens on a busy machine.
     fn peak_share(&mut self, flops: f64) -> Option<f64> {
-        let share = (self.peak_flops > 0.0).then(|| flops / self.peak_flops)?;
-        if share > 1.0 && self.step > SETTLED && self.spared.insert("a share of the peak") {
+        let share = share_of_peak(flops, self.peak_flops);
+        if share.is_none()
+            && self.peak_flops > 0.0
+            && self.step > SETTLED
+            && self.spared.insert("a share of the peak")
+        {
             tracing::info!(
                 "training is faster than the matrix product that stands for the device's peak: the machine was busy when that was measured, \
                  and no share of the peak is shown"
             );
         }
-        Some(share).filter(|share| *share <= 1.0)
+        share
     }
 
     /// Handles a failure to write metrics or the report: logged once; training continues.
@@ -128,5 +132,24 @@ impl Trainer {
             tables: &[("Model", model), ("Device", machine), ("Ranks", ranks), ("Configuration", settings)],
         };
         self.folder.report(&report).map(|_| ())
+    }
+}
+
+/// The share that `flops` are of the device's `peak`, operations a second. `None` where the peak is unknown, or below what training itself
+/// reached: it was measured on a busy machine.
+fn share_of_peak(flops: f64, peak: f64) -> Option<f64> {
+    (peak > 0.0).then(|| flops / peak).filter(|share| *share <= 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share_of_peak;
+
+    #[test]
+    fn training_is_never_above_the_peak() {
+        assert_eq!(share_of_peak(50.0, 200.0), Some(0.25));
+        assert_eq!(share_of_peak(143.0, 100.0), None);
+        assert_eq!(share_of_peak(50.0, 0.0), None);
+        assert_eq!(share_of_peak(f64::NAN, 100.0), None);
     }
 }
