@@ -231,6 +231,19 @@ fn another_tokenizer_leaves_nothing_of_the_first_in_the_checkpoint() {
     ] {
         std::fs::write(model.join(name), text).unwrap();
     }
+    // How vectors of texts are made says nothing about tokens.
+    let pooling = [
+        (
+            "modules.json",
+            r#"[{"path": "", "type": "x.Transformer"}, {"path": "1_Pooling", "type": "x.Pooling"}]"#,
+        ),
+        ("1_Pooling/config.json", r#"{"pooling_mode_lasttoken": true}"#),
+        ("sentence_bert_config.json", r#"{"max_seq_length": 9}"#),
+    ];
+    std::fs::create_dir(model.join("1_Pooling")).unwrap();
+    for (name, text) in pooling {
+        std::fs::write(model.join(name), text).unwrap();
+    }
     let config = std::fs::read_to_string(model.join("config.json")).unwrap();
     let mut config: Value = serde_json::from_str(&config).unwrap();
     config["eos_token_id"] = 2.into();
@@ -261,6 +274,9 @@ fn another_tokenizer_leaves_nothing_of_the_first_in_the_checkpoint() {
     assert!(
         !read("tokenizer_config.json").contains("</s>") && !read("tokenizer_config.json").contains("Llama")
     );
+    for (name, text) in pooling {
+        assert_eq!(read(name), text, "{name}");
+    }
     let config: Value = serde_json::from_str(&read("config.json")).unwrap();
     let generation: Value = serde_json::from_str(&read("generation_config.json")).unwrap();
     assert!(config["eos_token_id"] != 2 && generation["eos_token_id"] != 2, "{config} {generation}");

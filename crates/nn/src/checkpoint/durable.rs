@@ -57,6 +57,16 @@ pub(super) fn write(
     all().map_err(|e| Error::io("writing", path, &e))
 }
 
+/// Whether `name` is that of a checkpoint's file: a plain name, or one in a folder with a plain name, such as `1_Pooling/config.json`.
+///
+/// # Errors
+/// `Format` with the name.
+pub(super) fn name_of_file(name: &str) -> Result<&str> {
+    let parts = name.split_once('/').unwrap_or(("folder", name));
+    files::plain_name(parts.0).and(files::plain_name(parts.1)).map_err(|e| e.context(format!("{name:?}")))?;
+    Ok(name)
+}
+
 /// Syncs the folder `dir`, so that renames in it are durable.
 pub(super) fn sync_dir(dir: &Path) -> Result<()> {
     // Only Unix can open and sync folders.

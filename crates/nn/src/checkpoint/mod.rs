@@ -6,6 +6,7 @@
 //! ├── best → step-00000750
 //! └── step-00001000/
 //!     ├── config.json  generation_config.json  tokenizer.json  tokenizer_config.json
+//!     ├── modules.json  1_Pooling/config.json    of a model of sentence-transformers
 //!     ├── model.safetensors
 //!     ├── optimizer.safetensors    of a run whose state is divided: optimizer-00001-of-00002.safetensors, …, and optimizer.safetensors.index.json
 //!     ├── data.json                 names, sizes and checksums of the training files

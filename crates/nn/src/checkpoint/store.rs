@@ -1,9 +1,10 @@
 //! The folder of checkpoints: saving, pruning, and finding the newest intact one.
 
 use super::{Checkpoint, MODEL_FILE, Plan, STATE_FILE, State, durable, parts, tensors::write_planned};
-use netcl_device::files::{self, Lock, plain_name};
+use netcl_device::files::{self, Lock};
 use netcl_device::{Error, Result};
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     sync::atomic::AtomicU64,
@@ -198,16 +199,23 @@ fn write_all(dir: &Path, checkpoint: &Plan<'_>, written: &AtomicU64) -> Result<(
     fs::create_dir(dir).map_err(|e| Error::io("creating", dir, &e))?;
     let mut state = checkpoint.state.clone();
     state.files.clear();
+    let mut folders = BTreeSet::new();
     for (name, content) in &checkpoint.files {
         let taken = [MODEL_FILE, STATE_FILE].contains(&&**name) || parts::is_of_optimizer(name);
-        if plain_name(name).is_err() || taken {
+        if durable::name_of_file(name).is_err() || taken {
             return Err(Error::format(format!(
                 "checkpoint: {name:?} cannot be the name of an additional file"
             )));
         }
+        if let Some((folder, _)) = name.split_once('/') {
+            let folder = dir.join(folder);
+            fs::create_dir_all(&folder).map_err(|e| Error::io("creating", &folder, &e))?;
+            folders.insert(folder);
+        }
         let sum = durable::write(&dir.join(name), written, |file| file.write_all(content))?;
         state.files.insert(name.clone(), sum);
     }
+    folders.iter().try_for_each(|folder| durable::sync_dir(folder))?;
     let model = write_planned(&dir.join(MODEL_FILE), &checkpoint.model, written)?;
     state.files.insert(MODEL_FILE.into(), model);
     state.files.extend(parts::write(dir, &checkpoint.optimizer, checkpoint.optimizer_files, written)?);

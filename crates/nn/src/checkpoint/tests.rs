@@ -131,6 +131,27 @@ fn tensors_that_cannot_be_are_refused() {
     assert!(message.contains("x.safetensors: not a whole safetensors file"), "{message}");
 }
 
+/// Modules of `sentence-transformers` have folders of their own.
+#[test]
+fn files_in_a_folder_are_saved_and_verified() {
+    let (_dir, store) = store(2);
+    let mut whole = checkpoint(10, 2);
+    whole.files.push(("1_Pooling/config.json".into(), b"{}".to_vec()));
+    let path = store.save(&whole, false).unwrap();
+    let file = path.join("1_Pooling/config.json");
+    assert_eq!(fs::read(&file).unwrap(), b"{}");
+    assert_eq!(Checkpoint::load(&path).unwrap().file("1_Pooling/config.json").unwrap(), b"{}");
+    fs::write(&file, "[]").unwrap();
+    let message = State::verify(&path).unwrap_err().to_string();
+    assert!(message.contains("1_Pooling/config.json is damaged"), "{message}");
+    for name in ["../x", "a/b/c", "/x", "a/", "model.safetensors"] {
+        let mut wrong = checkpoint(20, 2);
+        wrong.files.push((name.into(), Vec::new()));
+        let message = store.save(&wrong, false).unwrap_err().to_string();
+        assert!(message.contains("cannot be the name"), "{name}: {message}");
+    }
+}
+
 #[test]
 fn pruning_keeps_the_newest_the_best_and_the_last() {
     let (_dir, store) = store(2);
@@ -404,7 +425,7 @@ fn a_state_that_names_files_outside_of_its_folder_is_refused() {
     fs::write(&outside, "secret").unwrap();
     let absolute = outside.to_string_lossy().into_owned();
     for (step, name) in
-        ["../../secret", &absolute, "../secret", "..", "sub/secret", ""].into_iter().enumerate()
+        ["../../secret", &absolute, "../secret", "..", "a/b/secret", "a/..", ""].into_iter().enumerate()
     {
         let path = store.save(&checkpoint(step as u64, 2), false).unwrap();
         with_entry(&path, name, b"secret");

@@ -3,8 +3,7 @@
 //! A file that is verified and then opened again may have been replaced, and a memory mapping shows later writes. Therefore each file is opened
 //! once and read from start to end, and the checksum is computed over the bytes that are returned.
 
-use super::{FileSum, TensorData};
-use netcl_device::files::plain_name;
+use super::{FileSum, TensorData, durable};
 use netcl_device::{Error, Result};
 use safetensors::tensor::{Metadata, TensorInfo};
 use std::fs::File;
@@ -28,7 +27,7 @@ pub(super) struct Verified<'a> {
 impl<'a> Verified<'a> {
     /// Opens a file of the checkpoint in `dir`. `Format` with its name if it is outside the folder, missing, or not of the recorded size.
     pub fn open(dir: &Path, name: &str, sum: &'a FileSum) -> Result<Self> {
-        let name = plain_name(name).map_err(|e| e.context(dir.join(super::STATE_FILE).display()))?;
+        let name = durable::name_of_file(name).map_err(|e| e.context(dir.join(super::STATE_FILE).display()))?;
         let path = dir.join(name);
         let wrong = |what: String| Error::format(format!("{} {what}", path.display()));
         // The type is checked before opening: opening a pipe would wait for a writer.

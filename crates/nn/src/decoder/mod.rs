@@ -22,6 +22,7 @@ mod part;
 mod read;
 mod rotary;
 mod shapes;
+mod sidecars;
 mod stage;
 mod stage_step;
 mod step;
@@ -45,6 +46,7 @@ pub use paged::{CacheType, Line, Paged, Pending, step_sizes};
 pub use part::decoder_of;
 pub use rotary::{Rotary, Scaling};
 pub use shapes::ParamShape;
+pub use sidecars::{MODULES, sidecars};
 pub use stage::Span;
 
 use crate::checkpoint::{Planned, TensorData, TensorView};

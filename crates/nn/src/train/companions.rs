@@ -1,10 +1,11 @@
-//! Companion files of a model that training does not change: sampling settings, special tokens, chat templates, older tokenizer formats. A run
-//! that starts from a model copies them into each checkpoint.
+//! Companion files of a model that training does not change: sampling settings, special tokens, chat templates, older tokenizer formats, the
+//! pooling of `sentence-transformers`. A run that starts from a model copies them into each checkpoint.
 
-use crate::decoder::ModelFolder;
+use crate::decoder::{ModelFolder, sidecars};
 use crate::tokenizer::Tokenizer;
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value, json};
+use std::path::Path;
 
 /// Names of companion files, as `transformers` writes them.
 const FILES: [&str; 8] = [
@@ -31,27 +32,39 @@ pub(super) struct Companions {
     pub(super) files: Vec<(String, Vec<u8>)>,
 }
 
+/// Those of the named files that are in a folder, with their content. Most of them are optional.
+fn read(folder: &Path, names: impl IntoIterator<Item: AsRef<str>>) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut files = Vec::new();
+    for name in names {
+        let name = name.as_ref();
+        let path = folder.join(name);
+        let Ok(facts) = std::fs::metadata(&path) else { continue };
+        if facts.is_file() && facts.len() <= LARGEST {
+            let content =
+                netcl_device::files::read_whole(&path).map_err(|e| Error::io("reading", &path, &e))?;
+            files.push((name.to_owned(), content));
+        }
+    }
+    Ok(files)
+}
+
+/// The files of `sentence-transformers`.
+fn pooling(folder: &ModelFolder) -> Result<Vec<(String, Vec<u8>)>> {
+    read(&folder.path, sidecars(&folder.path)?)
+}
+
 impl Companions {
     /// Those of the model folder that training starts from, or of a resumed checkpoint.
     pub(super) fn of_folder(folder: &ModelFolder) -> Result<Self> {
         let token = |name: &&str| Some((name.to_string(), folder.json.get(name)?.clone()));
         let tokens = TOKENS.iter().filter_map(token).collect();
-        let mut files = Vec::new();
-        for name in FILES {
-            let path = folder.path.join(name);
-            // Most of these files are optional.
-            let Ok(facts) = std::fs::metadata(&path) else { continue };
-            if facts.is_file() && facts.len() <= LARGEST {
-                let content =
-                    netcl_device::files::read_whole(&path).map_err(|e| Error::io("reading", &path, &e))?;
-                files.push((name.to_owned(), content));
-            }
-        }
+        let mut files = read(&folder.path, FILES)?;
+        files.extend(pooling(folder)?);
         Ok(Self { tokens, files })
     }
 
-    /// Those of the model that training starts from. With another tokenizer than its own none are: its files and the ids of its tokens say
-    /// nothing about that one.
+    /// Those of the model that training starts from. With another tokenizer than its own only the pooling is kept: the other files and the ids
+    /// of its tokens say nothing about that one.
     pub(super) fn of_start(folder: &ModelFolder, tokenizer: Option<&Tokenizer>) -> Result<Self> {
         let own = match folder.path.join(crate::tokenizer::FILE).exists() {
             true => Tokenizer::from_dir(&folder.path)?.files()?,
@@ -70,7 +83,12 @@ impl Companions {
                 text(&own) == text(&tokenizer.files()?)
             }
         };
-        if same { Self::of_folder(folder) } else { Ok(Self::of_tokenizer(tokenizer)) }
+        if same {
+            return Self::of_folder(folder);
+        }
+        let mut other = Self::of_tokenizer(tokenizer);
+        other.files.extend(pooling(folder)?);
+        Ok(other)
     }
 
     /// Those of a new model: none.
