@@ -29,6 +29,9 @@ pub fn model_folder(dir: &Path) -> Result<PathBuf> {
     if let Some(newest) = newest_checkpoint(&dir.join("checkpoints")).or_else(|| newest_checkpoint(dir)) {
         return Ok(newest);
     }
+    if dir.join(ADAPTER).exists() {
+        return Err(adapter_alone(dir));
+    }
     let (there, dir) = (dir.exists(), dir.display());
     Err(Error::format(match there {
         true => format!(
@@ -36,6 +39,21 @@ pub fn model_folder(dir: &Path) -> Result<PathBuf> {
         ),
         false => format!("{dir} holds no model: there is no such file or folder"),
     }))
+}
+
+/// The error for a folder of an adapter without its model.
+fn adapter_alone(dir: &Path) -> Error {
+    let text = netcl_device::files::read_text(&dir.join(ADAPTER)).unwrap_or_default();
+    let json: Value = serde_json::from_str(&text).unwrap_or_default();
+    let base = match json["base_model_name_or_path"].as_str() {
+        Some(base) if !base.is_empty() => format!("its base model is {base:?}"),
+        _ => format!("{ADAPTER} does not name its base model (base_model_name_or_path)"),
+    };
+    let dir = dir.display();
+    Error::format(format!(
+        "{dir} holds no model: {ADAPTER} is that of an adapter, and {base}. Give the base model's folder or GGUF file as the model, and add \
+         --lora {dir}; netcl quantize BASE OUT --type f32 --lora {dir} makes one model of both"
+    ))
 }
 
 /// A model folder with its parsed configuration.
