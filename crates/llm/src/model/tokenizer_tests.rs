@@ -2,7 +2,7 @@
 
 use super::tokens::{HUGGING_FACE, vocabulary};
 use crate::gguf::{Gguf, Meta, Plan};
-use crate::tokenizer::{Specials, Tokenizer};
+use crate::tokenizer::{Specials, TokenKind, Tokenizer};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -188,7 +188,40 @@ fn unigram() -> Value {
     })
 }
 
-/// Twenty tokenizers that ggml's keys can say, say in part, or cannot say.
+const WORDS: [&str; 26] = [
+    "the", "word", "hello", "Hello", "don", "t", "'", "##x", "x", "_", "##y", "a", "b", "1", "##2", "##3",
+    "##4", "1234", "!", "?", ".", "st", "##ra", "##ss", "##e", "\u{65e5}",
+];
+
+/// A vocabulary of words or their pieces.
+fn words(model: &str, change: impl FnOnce(&mut Value)) -> Value {
+    let names = ["<unk>", "<s>", "</s>", "<|end|>", "[MASK]", "<|im_start|>"];
+    let vocab: serde_json::Map<String, Value> =
+        names.iter().chain(&WORDS).enumerate().map(|(id, word)| ((*word).to_owned(), id.into())).collect();
+    let mut json = json!({
+        "version": "1.0", "added_tokens": added(0, &[]), "normalizer": null, "pre_tokenizer": { "type": "Whitespace" },
+        "post_processor": null, "decoder": null,
+        "model": { "type": model, "unk_token": "<unk>", "vocab": vocab },
+    });
+    change(&mut json);
+    json
+}
+
+/// WordPiece, as BERT has it.
+fn wordpiece(cleanup: bool) -> Value {
+    words("WordPiece", |json| {
+        json["normalizer"] = json!({
+            "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null, "lowercase": true,
+        });
+        json["pre_tokenizer"] = json!({ "type": "BertPreTokenizer" });
+        json["post_processor"] = ends(true, true);
+        json["decoder"] = json!({ "type": "WordPiece", "prefix": "##", "cleanup": cleanup });
+        json["model"]["continuing_subword_prefix"] = "##".into();
+        json["model"]["max_input_chars_per_word"] = 100.into();
+    })
+}
+
+/// Tokenizers that ggml's keys can say, say in part, or cannot say.
 fn all() -> Vec<(&'static str, Value)> {
     let flags =
         |flags: &'static [(&str, bool)]| move |json: &mut Value| json["added_tokens"] = added(0, flags);
@@ -236,6 +269,18 @@ fn all() -> Vec<(&'static str, Value)> {
             }),
         ),
         ("unigram", unigram()),
+        ("wordpiece", wordpiece(true)),
+        ("wordpiece as it is", wordpiece(false)),
+        ("words", words("WordLevel", |_| {})),
+        (
+            "words in lower case",
+            words("WordLevel", |json| {
+                json["normalizer"] = json!({ "type": "Lowercase" });
+                json["pre_tokenizer"] = json!({ "type": "WhitespaceSplit" });
+                json["post_processor"] = ends(true, false);
+                json["added_tokens"].as_array_mut().unwrap().remove(0);
+            }),
+        ),
     ]
 }
 
@@ -274,6 +319,7 @@ fn a_gguf_file_tokenizes_as_the_folder_it_was_made_of_and_back() {
             Tokenizer::from_gguf(&file).unwrap(),
             Tokenizer::from_folder(&back).unwrap(),
         ];
+        let mut decoded = 0;
         for text in &texts {
             let expected = |special| library.encode(text.as_str(), special).unwrap().get_ids().to_vec();
             let (plain, whole) = (expected(false), expected(true));
@@ -293,6 +339,12 @@ fn a_gguf_file_tokenizes_as_the_folder_it_was_made_of_and_back() {
                     all[0].decode_all(&ids).unwrap(),
                     "{name} from {from}"
                 );
+                if name.starts_with("word") && ids.iter().all(|id| tokenizer.kind(*id) != TokenKind::Control)
+                {
+                    decoded += 1;
+                    let expected = library.decode(&ids, false).unwrap();
+                    assert_eq!(tokenizer.decode_all(&ids).unwrap(), expected, "{name} from {from}: {text:?}");
+                }
                 let ordinary = tokenizer.encode(text, Specials::Plain).unwrap();
                 assert_eq!(
                     ordinary,
@@ -301,6 +353,7 @@ fn a_gguf_file_tokenizes_as_the_folder_it_was_made_of_and_back() {
                 );
             }
         }
+        assert!(!name.starts_with("word") || decoded >= 3 * 10, "{name}: {decoded} texts in three ways");
         assert_eq!((all[1].bos(), all[1].eos()), (all[0].bos(), all[0].eos()), "{name}");
     }
 }

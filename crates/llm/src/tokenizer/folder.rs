@@ -81,6 +81,7 @@ pub(super) fn from_file(parsed: files::Tokenizer) -> Result<Tokenizer> {
         };
         match kind {
             TokenKind::Normal => pieces.push(&writing.bytes(&token)),
+            TokenKind::Unknown if writing.spaces_words() => pieces.push(&writing.bytes(&token)),
             _ => pieces.push(token.as_bytes()),
         }
         kinds.push(kind);

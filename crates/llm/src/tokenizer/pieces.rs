@@ -4,6 +4,7 @@ use super::vocab::{TokenKind, Vocab};
 use super::{alphabet, pre::Alphabet, spm};
 use netcl_tensor::{Error, Result};
 use serde_json::Value;
+use tokenizers::decoders::wordpiece::cleanup;
 
 /// Bytes by id, in one block of memory.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +39,8 @@ pub(super) struct Writing {
     byte_tokens: bool,
     /// What marks a token that goes on with a word; the others begin with a space.
     continuing: Option<String>,
+    /// Spaces before punctuation and contractions are left out.
+    cleans: bool,
     /// The first space of a text is not its own.
     pub strips: bool,
 }
@@ -79,7 +82,10 @@ impl Writing {
             "Strip" if decoder["content"] == " " && decoder["stop"] == 0 => {
                 self.strips |= decoder["start"].as_u64() > Some(0);
             }
-            "WordPiece" => self.continuing = Some(text("prefix")),
+            "WordPiece" => {
+                self.continuing = Some(text("prefix"));
+                self.cleans = decoder["cleanup"] == true;
+            }
             _ => {
                 return Err(Error::unsupported(format!(
                     "tokenizer.json: decoder {kind:?} with these options is not known; known are ByteLevel, ByteFallback, \
@@ -88,6 +94,11 @@ impl Writing {
             }
         }
         Ok(())
+    }
+
+    /// Whether a token is a word, and words have spaces between them.
+    pub fn spaces_words(&self) -> bool {
+        self.continuing.is_some()
     }
 
     /// The bytes of `token`, a piece of text.
@@ -106,6 +117,9 @@ impl Writing {
                 Some(rest) if !prefix.is_empty() => rest.to_owned(),
                 _ => format!(" {text}"),
             };
+            if self.cleans {
+                text = cleanup(&text);
+            }
         }
         for (from, to) in self.replaced.iter().filter(|(from, _)| !from.is_empty()) {
             text = text.replace(from.as_str(), to);

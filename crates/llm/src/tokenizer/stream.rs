@@ -1,6 +1,6 @@
 //! Decoding while ids arrive.
 
-use super::Tokenizer;
+use super::{TokenKind, Tokenizer};
 use crate::utf8::Utf8Buffer;
 use netcl_tensor::Result;
 
@@ -33,12 +33,17 @@ impl<'a> Stream<'a> {
     /// `Format` for an id outside the vocabulary.
     pub fn push(&mut self, id: u32) -> Result<String> {
         let bytes = self.tokenizer.piece(id)?;
-        let special = self.tokenizer.kind(id).is_special();
+        let kind = self.tokenizer.kind(id);
+        let special = kind.is_special();
         if special && !self.control {
             return Ok(String::new());
         }
         let bytes = match bytes.strip_prefix(b" ") {
-            Some(rest) if self.strip && !special => rest,
+            // An unknown word has a space before it where the others have.
+            Some(rest) if self.strip && (!special || kind == TokenKind::Unknown) => {
+                self.strip = false;
+                rest
+            }
             _ => bytes,
         };
         self.strip &= special;
