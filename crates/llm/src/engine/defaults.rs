@@ -2,6 +2,7 @@
 
 use crate::gguf::Gguf;
 use crate::sampler::{Limits, Mirostat, Sampling, Step};
+use crate::tokenizer::{GENERATION, ends_of_config};
 use netcl_tensor::{Error, Result};
 use serde_json::Value;
 use std::path::Path;
@@ -90,9 +91,7 @@ pub(super) fn of_folder(folder: &Path) -> Result<Usual> {
     let json = file(folder, NAME)?;
     let (usual, left) =
         read(&json, || file(folder, "config.json")).map_err(|e| e.context(folder.join(NAME).display()))?;
-    for name in left {
-        tracing::warn!("{}: {name} is {}: netcl does not follow it", folder.join(NAME).display(), json[name]);
-    }
+    warn(&folder.join(NAME).display(), &json, &left);
     Ok(usual)
 }
 
@@ -116,10 +115,6 @@ fn limits(json: &Value, config: impl FnOnce() -> Result<Value>) -> Result<Limits
         Value::Null => Ok(Vec::new()),
         value => ids(value).ok_or_else(|| wrong(json, key, "a list of tokens")),
     };
-    let end = |json: &Value| match &json["eos_token_id"] {
-        Value::Number(id) => id.as_u64().and_then(|id| u32::try_from(id).ok()).into_iter().collect(),
-        other => ids(other).unwrap_or_default(),
-    };
     let mut limits = Limits {
         suppressed: list("suppress_tokens")?,
         suppressed_first: list("begin_suppress_tokens")?,
@@ -127,12 +122,12 @@ fn limits(json: &Value, config: impl FnOnce() -> Result<Value>) -> Result<Limits
         no_repeat: whole(json, "no_repeat_ngram_size")?.unwrap_or(0),
         least_new: whole(json, "min_new_tokens")?.unwrap_or(0),
         least_length: whole(json, "min_length")?.unwrap_or(0),
-        ends: end(json),
+        ends: ends_of_config(json),
     };
     if limits.ends.is_empty()
         && (limits.least_new.max(limits.least_length) > 0 || !json["bad_words_ids"].is_null())
     {
-        limits.ends = end(&config()?);
+        limits.ends = ends_of_config(&config()?);
     }
     let lists =
         |value: &Value| value.as_array().and_then(|all| all.iter().map(ids).collect::<Option<Vec<_>>>());
@@ -191,12 +186,12 @@ fn read(json: &Value, config: impl FnOnce() -> Result<Value>) -> Result<(Usual, 
     Ok((out, left.collect()))
 }
 
-/// What the keys `general.sampling.*` say.
+/// The usual way by the `generation_config.json` in a GGUF file and by the keys `general.sampling.*`, which count more.
 ///
 /// # Errors
 /// `Format` with file and key.
 pub(super) fn of_gguf(file: &Gguf) -> Result<Usual> {
-    let mut out = Sampling::default();
+    let Usual { sampling: mut out, max } = of_text(file)?;
     let name = |key: &str| format!("general.sampling.{key}");
     let number = |key: &str, to: &mut f32| -> Result<()> {
         if let Some(x) = file.number(&name(key))? {
@@ -227,12 +222,31 @@ pub(super) fn of_gguf(file: &Gguf) -> Result<Usual> {
         out.chain = Step::chain(steps).map_err(|e| e.context(file.path().display()))?;
     }
     out.validate().map_err(|e| e.context(file.path().display()))?;
-    Ok(Usual { sampling: out, max: None })
+    Ok(Usual { sampling: out, max })
+}
+
+/// The usual way by the `generation_config.json` in a GGUF file alone.
+fn of_text(file: &Gguf) -> Result<Usual> {
+    let Some(text) = file.text(GENERATION)? else { return Ok(Usual::default()) };
+    let place = |e: Error| e.context(GENERATION).context(file.path().display());
+    let json: Value = serde_json::from_str(text).map_err(|e| place(Error::format(e.to_string())))?;
+    let (usual, left) = read(&json, || Ok(Value::Null)).map_err(place)?;
+    warn(&file.path().display(), &json, &left);
+    Ok(usual)
+}
+
+fn warn(place: &dyn std::fmt::Display, json: &Value, left: &[&str]) {
+    for name in left {
+        tracing::warn!("{place}: {name} is {}: netcl does not follow it", json[name]);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gguf::{Meta, Plan};
+    use crate::model::{self, Mix, Options, Source, Target};
+    use crate::tokenizer::Tokenizer;
 
     fn of(text: &str) -> Result<Usual> {
         let dir = tempfile::tempdir().unwrap();
@@ -279,6 +293,70 @@ mod tests {
         assert_eq!((&limits.bad_words[..], &limits.ends[..]), (&[vec![1, 2]][..], &[7][..]));
         let ended = of(r#"{"eos_token_id": [7, 8], "bad_words_ids": [[6], [8]]}"#).unwrap();
         assert_eq!(ended.sampling.limits.suppressed, [6]);
+    }
+
+    /// A folder, the GGUF file that is made of it, and the folder that is made of the file: limits, sampling and ends.
+    #[test]
+    fn a_gguf_file_says_what_the_folder_said_that_it_was_made_of() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, file, back) =
+            (dir.path().join("in"), dir.path().join("m.gguf"), dir.path().join("back"));
+        let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+        std::fs::create_dir_all(&folder).unwrap();
+        let tiny = super::super::tests::tiny("llama");
+        std::fs::copy(tiny.join("model.safetensors"), folder.join("model.safetensors")).unwrap();
+        netcl_nn::tokenizer::Tokenizer::char_from_text(["abcdefghijklmnop"]).unwrap().save(&folder).unwrap();
+        let config = std::fs::read_to_string(tiny.join("config.json")).unwrap();
+        let mut config: Value = serde_json::from_str(&config).unwrap();
+        config["eos_token_id"] = serde_json::json!([1, 9]);
+        write("config.json", &config.to_string());
+        let convert = |from: &Path, to: &Path, target| {
+            let options = Options { mix: Mix::named("f32").unwrap(), importance: None };
+            model::convert(&Source::open(from).unwrap(), to, target, &options, &mut |_| Ok(())).unwrap();
+        };
+        for text in [
+            "{}",
+            r#"{"eos_token_id": 3}"#,
+            r#"{"do_sample": false, "temperature": 0.1, "top_k": 3, "max_new_tokens": 7}"#,
+            r#"{"temperature": 0.6, "top_k": 20, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.05, "typical_p": 0.7}"#,
+            r#"{"top_k": 0, "repetition_penalty": 1.0, "eos_token_id": [2, 5], "bad_words_ids": [[4], [5], [6, 7]], "num_beams": 3}"#,
+            r#"{"suppress_tokens": [3], "begin_suppress_tokens": [4], "no_repeat_ngram_size": 2, "min_new_tokens": 3, "min_length": 5}"#,
+            r#"{"top_k": 99999999999}"#,
+            r#"{"eos_token_id": [2, -1], "min_length": 4}"#,
+        ] {
+            write(NAME, text);
+            convert(&folder, &file, Target::Gguf);
+            convert(&file, &back, Target::Folder);
+            let expected = of_folder(&folder).unwrap();
+            assert_eq!(of_gguf(&Gguf::open(&file).unwrap()).unwrap(), expected, "{text}");
+            assert_eq!(of_folder(&back).unwrap(), expected, "{text}");
+            let stops = [
+                Tokenizer::from_folder(&folder).unwrap(),
+                Tokenizer::from_gguf(&Gguf::open(&file).unwrap()).unwrap(),
+                Tokenizer::from_folder(&back).unwrap(),
+            ]
+            .map(|tokenizer| tokenizer.stops().to_vec());
+            // The file names one end of a text in any case.
+            let rest = |stops: &[u32]| stops.iter().copied().filter(|id| *id != 1).collect::<Vec<_>>();
+            assert!(stops.iter().all(|found| rest(found) == rest(&stops[0])), "{text}: {stops:?}");
+        }
+        // llama.cpp's keys, which others edit, count more than the text.
+        let made = Gguf::open(&file).unwrap();
+        let mut plan = Plan::default();
+        for key in made.keys() {
+            let (name, kind, bytes) = key.unwrap();
+            plan.set(name, Meta::Raw(kind, bytes.into()));
+        }
+        plan.set("general.sampling.temp", Meta::F32(0.25));
+        plan.set("general.sampling.xtc_probability", Meta::F32(0.5));
+        let edited = dir.path().join("edited.gguf");
+        plan.write(&edited, |_, _| Ok(())).unwrap();
+        let found = of_gguf(&Gguf::open(&edited).unwrap()).unwrap().sampling;
+        assert_eq!((found.temperature, found.xtc_probability), (0.25, 0.5));
+        plan.set(GENERATION, Meta::Str("{".into()));
+        plan.write(&edited, |_, _| Ok(())).unwrap();
+        let error = of_gguf(&Gguf::open(&edited).unwrap()).unwrap_err();
+        assert!(error.message().contains("edited.gguf") && error.message().contains(GENERATION), "{error}");
     }
 
     #[test]

@@ -21,8 +21,8 @@ pub use netcl_nn::decoder::CacheType;
 pub use prompt::{Prompts, Talk, is_longer};
 pub use session::{CHUNK, Generated, Request, Session, Watch};
 
-use crate::model::Origin;
 use crate::model::adapter::{Adapters, Beside, open_all};
+use crate::model::{Origin, Pooling};
 use crate::sampler::Sampling;
 use crate::template::{Template, Templates};
 use crate::tokenizer::{HUGGING_FACE, TokenKind, Tokenizer};
@@ -31,7 +31,6 @@ use netcl_nn::decoder::{Decoder, DecoderConfig, ParamShape};
 use netcl_nn::model::Model as _;
 use netcl_tensor::quant::Activations;
 use netcl_tensor::{DType, Device, Error, Result};
-use pooling::Pooling;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weights::Weights;
@@ -123,7 +122,10 @@ impl LoadedModel {
         let (tokenizer, templates, Usual { sampling, max }) = companions(&weights)?;
         let pooling = match &weights {
             Weights::Folder { folder, .. } => Pooling::of_folder(&folder.path),
-            Weights::Gguf { .. } => Ok(Pooling::default()),
+            Weights::Gguf { source, .. } => match &source.origin {
+                Origin::Gguf(file) => Pooling::of_gguf(file, source.architecture.name),
+                Origin::Folder { .. } => Ok(Pooling::default()),
+            },
         };
         let shorter = DecoderConfig { context: division.context, ..needs.config().clone() };
         let blocks = weights.blocks(&spans, &quantised, options.activations, progress).map_err(place)?;

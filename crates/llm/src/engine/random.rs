@@ -74,7 +74,7 @@ impl LoadedModel {
             templates: Arc::new(Templates::default()),
             sampling: Sampling::default(),
             max: None,
-            pooling: Ok(super::pooling::Pooling::default()),
+            pooling: Ok(crate::model::Pooling::default()),
             path: "random weights".into(),
             trained_context,
             needs,

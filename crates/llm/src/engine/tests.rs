@@ -290,6 +290,22 @@ fn what_cannot_be_is_said() {
     assert!(said(&file, Options::default()).contains("not a GGUF file"));
     assert!(said(dir.path(), Options::default()).contains("a.gguf"));
     assert!(said(&dir.path().join("nothing"), Options::default()).contains("holds no model"));
+    // An adapter is not a model.
+    let adapter = dir.path().join("adapter");
+    std::fs::create_dir(&adapter).unwrap();
+    std::fs::write(adapter.join("adapter_model.safetensors"), "").unwrap();
+    for (config, part) in [
+        (r#"{"base_model_name_or_path": "org/base"}"#, "its base model is \"org/base\""),
+        ("{}", "base_model_name_or_path"),
+        ("", "base_model_name_or_path"),
+    ] {
+        std::fs::write(adapter.join("adapter_config.json"), config).unwrap();
+        let found = said(&adapter, Options::default());
+        assert!(
+            found.contains(part) && found.contains("add --lora") && found.contains("holds no model"),
+            "{found}"
+        );
+    }
     let weights = tiny("llama").join("model.safetensors");
     assert!(said(&weights, Options::default()).contains("name its folder"));
     let short = Options { context: Some(1 << 30), ..Options::default() };

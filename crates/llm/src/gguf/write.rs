@@ -14,6 +14,8 @@ use std::path::Path;
 pub enum Meta {
     /// A whole number; what most sizes are.
     U32(u32),
+    /// A whole number that may be below zero.
+    I32(i32),
     /// Single precision.
     F32(f32),
     /// True or false.
@@ -47,6 +49,7 @@ impl Meta {
     fn kind(&self) -> Kind {
         match self {
             Self::U32(_) => Kind::U32,
+            Self::I32(_) => Kind::I32,
             Self::F32(_) => Kind::F32,
             Self::Bool(_) => Kind::Bool,
             Self::Str(_) => Kind::String,
@@ -58,6 +61,7 @@ impl Meta {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
             Self::U32(n) => out.extend(n.to_le_bytes()),
+            Self::I32(n) => out.extend(n.to_le_bytes()),
             Self::F32(x) => out.extend(x.to_le_bytes()),
             Self::Bool(b) => out.push(u8::from(*b)),
             Self::Str(s) => text(out, s),

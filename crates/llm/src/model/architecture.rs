@@ -37,8 +37,8 @@ pub static ARCHITECTURES: &[Architecture] = &[
     row("starcoder2", &["starcoder2"], false),
 ];
 
-/// Keys of an architecture that say nothing about what is computed, or only what others say.
-const INERT: &[&str] = &["vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "attention.causal"];
+/// Keys of an architecture that say nothing about what is computed, or only what others say, or that are read elsewhere.
+const INERT: &[&str] = &["vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "pooling_type"];
 
 /// Whether attention and MLP read the same residual stream (GPT-NeoX).
 const PARALLEL: &str = "use_parallel_residual";
@@ -138,6 +138,12 @@ pub fn read_config(file: &Gguf) -> Result<DecoderConfig> {
     let architecture = Architecture::of_file(file)?;
     let place = |e: Error| e.context(file.path().display());
     let keys = Keys { file, prefix: architecture.name, read: Vec::new().into() };
+    if keys.flag("attention.causal")? == Some(false) {
+        let key = keys.name("attention.causal");
+        return Err(place(Error::unsupported(format!(
+            "{key} is false: tokens of this model look at later ones too, and those of netcl's decoders at earlier ones alone"
+        ))));
+    }
     let experts = keys.size("expert_count")?.filter(|n| *n > 0);
     let window = keys.size("attention.sliding_window")?.filter(|n| *n > 0);
     let family = match (architecture.families, experts, window) {

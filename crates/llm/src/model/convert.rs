@@ -1,21 +1,23 @@
 //! From one layout to another, quantising on the way: one tensor in memory at a time.
 
 use super::architecture::{read_config, rotary_tensors, write_config};
+use super::generation;
 use super::mix::Mix;
 use super::names::{Change, Placed};
+use super::pooling::Pooling;
 use super::source::{Origin, Source};
 use super::tokens::{HUGGING_FACE, TEMPLATE, vocabulary};
 use crate::gguf::{Gguf, Meta, Plan, Planned};
 use netcl_device::files::{beside, replace};
 use netcl_nn::checkpoint::{Bytes, FileDtype, MODEL_FILE, Planned as FilePlanned, write_planned};
-use netcl_nn::decoder::{DecoderConfig, FileFacts, LayerKind, Rotary, Scaling};
+use netcl_nn::decoder::{DecoderConfig, FileFacts, LayerKind, Rotary, Scaling, sidecars};
 use netcl_tensor::quant::{self, Format};
 use netcl_tensor::{DType, Error, Result};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 /// How much each column of a matrix matters, by GGUF's names: an importance matrix.
@@ -161,9 +163,11 @@ fn metadata(source: &Source, options: &Options<'_>) -> Result<Vec<(String, Meta)
             let name = name.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
             out.set("general.type", Meta::Str("model".into()));
             out.set("general.name", Meta::Str(name.unwrap_or_default()));
-            for (key, value) in vocabulary(&folder.path, source.config.vocab)? {
-                out.set(key, value);
-            }
+            let rest = vocabulary(&folder.path, source.config.vocab)?
+                .into_iter()
+                .chain(generation::keys(&folder.path)?)
+                .chain(Pooling::keys(&folder.path, source.architecture.name));
+            rest.for_each(|(key, value)| out.set(key, value));
         }
     }
     if let Some(rest) = norm_rests(source)? {
@@ -533,21 +537,26 @@ fn folder_config(source: &Source, dtype: FileDtype) -> Result<Value> {
     source.config.to_json(&FileFacts { dtype: Some(dtype), dropout: 0.0, tokens })
 }
 
+/// Writes a file into a folder, or into one within it.
+fn put_file(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+    let to = folder.join(name);
+    if let Some(parent) = to.parent() {
+        std::fs::create_dir_all(parent).map_err(|e| Error::io("creating", parent, &e))?;
+    }
+    replace(&to, bytes).map_err(|e| Error::io("writing", &to, &e))
+}
+
 /// Tokenizer and what belongs to it.
 fn companions(source: &Source, path: &Path) -> Result<()> {
-    let put = |name: &str, text: &str| {
-        let to: PathBuf = path.join(name);
-        replace(&to, text.as_bytes()).map_err(|e| Error::io("writing", &to, &e))
-    };
+    let put = |name: &str, text: &str| put_file(path, name, text.as_bytes());
     let file = match &source.origin {
         Origin::Folder { folder, .. } => {
-            for name in COMPANIONS {
-                let from = folder.path.join(name);
-                if from.exists() && from != path.join(name) {
+            for name in COMPANIONS.map(String::from).into_iter().chain(sidecars(&folder.path)?) {
+                let from = folder.path.join(&name);
+                if from.exists() && from != path.join(&name) {
                     let bytes = netcl_device::files::read_whole(&from)
                         .map_err(|e| Error::io("reading", &from, &e))?;
-                    let to = path.join(name);
-                    replace(&to, &bytes).map_err(|e| Error::io("writing", &to, &e))?;
+                    put_file(path, &name, &bytes)?;
                 }
             }
             return Ok(());
@@ -559,6 +568,12 @@ fn companions(source: &Source, path: &Path) -> Result<()> {
     }
     if let Some(text) = file.text(TEMPLATE)? {
         put("chat_template.jinja", text)?;
+    }
+    if let Some(json) = generation::file_of(file)? {
+        put_json(&path.join(generation::FILE), &json)?;
+    }
+    for (name, json) in Pooling::files_of(file, source.architecture.name, source.config.width) {
+        put(name, &format!("{json:#}\n"))?;
     }
     let tokens = file.texts("tokenizer.ggml.tokens").ok().flatten();
     let mut settings = json!({ "tokenizer_class": "PreTrainedTokenizerFast" });

@@ -3,9 +3,11 @@
 pub mod adapter;
 mod architecture;
 mod convert;
+mod generation;
 mod known;
 mod mix;
 mod names;
+mod pooling;
 mod probe;
 mod random;
 mod source;
@@ -20,5 +22,6 @@ pub use convert::{Importance, Options, Progress, Target, convert, planned};
 pub use known::{Known, known};
 pub use mix::{MIXES, Mix};
 pub use names::{Change, Placed};
+pub(crate) use pooling::Pooling;
 pub use random::RandomModel;
 pub use source::{Origin, Source, Stored};

@@ -127,6 +127,17 @@ impl Source {
     }
 
     fn of_gguf(file: Gguf) -> Result<Self> {
+        if file.text("general.type")? == Some("adapter") {
+            let path = file.path().display();
+            let base = match file.text("general.base_model.0.name")? {
+                Some(base) => format!(", {base:?},"),
+                None => String::new(),
+            };
+            return Err(Error::format(format!(
+                "{path} holds no model but an adapter: give its base model{base} as the model, and add --lora {path}; netcl \
+                 quantize BASE OUT --type f32 --lora {path} makes one model of both"
+            )));
+        }
         let config = read_config(&file)?;
         let architecture = Architecture::of_file(&file)?;
         let place = |e: Error| e.context(file.path().display());

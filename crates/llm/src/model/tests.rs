@@ -359,6 +359,11 @@ fn what_does_not_fit_is_named() {
             with(&|p| p.set("llama.rope.scaling.type", Meta::Str("dynamic".into()))),
             "llama.rope.scaling.type is dynamic with no factor",
         ),
+        (
+            with(&|p| p.set("llama.attention.causal", Meta::Bool(false))),
+            "llama.attention.causal is false: tokens of this model look at later ones too",
+        ),
+        (with(&|p| p.set("general.type", Meta::Str("adapter".into()))), "holds no model but an adapter"),
         (with(&|p| p.set("llama.attention.value_length", Meta::U32(4))), "m.gguf"),
         (
             with(&|p| p.tensors[5].name = "blk.0.extra.weight".into()),
@@ -373,6 +378,12 @@ fn what_does_not_fit_is_named() {
     ] {
         assert!(found.contains(part) && found.contains("m.gguf"), "{found} has not: {part}");
     }
+    // A key that says the usual, and one that is read where vectors of texts are made.
+    let mut usual = good;
+    usual.set("llama.attention.causal", Meta::Bool(true));
+    usual.set("llama.pooling_type", Meta::U32(3));
+    put(&usual, &path);
+    Source::open(&path).unwrap();
     let pattern = Source::open(&tiny("smollm3")).unwrap();
     let refused = message(quietly(&pattern, &path, Target::Gguf, "f32"));
     assert!(

@@ -262,11 +262,12 @@ fn sentence_scores(folder: &Path, tokens: &[String]) -> Result<Option<Vec<f32>>>
         return Ok(None);
     }
     let bytes = netcl_device::files::read_whole(&path).map_err(|e| Error::io("reading", &path, &e))?;
-    let pieces = sentence_pieces(&bytes);
+    // A damaged file is one of another vocabulary.
+    let Some(pieces) = sentence_pieces(&bytes) else { return Ok(None) };
     let mut scores = vec![0.0; tokens.len()];
     for (i, (piece, score)) in pieces.iter().enumerate() {
         match tokens.get(i) {
-            Some(token) if token == piece => scores[i] = *score,
+            Some(token) if token == piece && score.is_finite() => scores[i] = *score,
             _ => return Ok(None),
         }
     }
@@ -300,15 +301,17 @@ fn field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
     Some((key >> 3, value))
 }
 
-/// Pieces and scores: field 1 of the file has a text as its field 1 and a score as its field 2.
-fn sentence_pieces(mut bytes: &[u8]) -> Vec<(String, f32)> {
+/// Pieces and scores: field 1 of the file has a text as its field 1 and a score as its field 2. `None` if the bytes are not a protocol buffer.
+fn sentence_pieces(mut bytes: &[u8]) -> Option<Vec<(String, f32)>> {
     let mut out = Vec::new();
-    while let Some((number, mut piece)) = field(&mut bytes) {
+    while !bytes.is_empty() {
+        let (number, mut piece) = field(&mut bytes)?;
         if number != 1 {
             continue;
         }
         let (mut text, mut score) = (String::new(), 0.0);
-        while let Some((number, value)) = field(&mut piece) {
+        while !piece.is_empty() {
+            let (number, value) = field(&mut piece)?;
             match (number, value.try_into()) {
                 (1, _) => text = String::from_utf8_lossy(value).into_owned(),
                 (2, Ok(four)) => score = f32::from_le_bytes(four),
@@ -317,7 +320,7 @@ fn sentence_pieces(mut bytes: &[u8]) -> Vec<(String, f32)> {
         }
         out.push((text, score));
     }
-    out
+    Some(out)
 }
 
 /// Ids of special tokens, and whether the first is put before each text.

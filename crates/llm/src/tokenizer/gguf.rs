@@ -4,6 +4,8 @@ use super::vocab::{TokenKind, Vocab};
 use crate::gguf::{Gguf, Kind, Value};
 use netcl_tensor::Result;
 
+/// The key of a whole `generation_config.json`, which is netcl's own.
+pub const GENERATION: &str = "netcl.generation.json";
 /// The key of a whole `tokenizer.json`.
 pub const HUGGING_FACE: &str = "tokenizer.huggingface.json";
 

@@ -16,7 +16,8 @@ mod stop;
 mod stream;
 mod vocab;
 
-pub use gguf::HUGGING_FACE;
+pub use gguf::{GENERATION, HUGGING_FACE};
+pub(crate) use stop::of_config as ends_of_config;
 pub use stream::Stream;
 pub use vocab::{TokenKind, Vocab};
 
@@ -108,11 +109,25 @@ impl Tokenizer {
     }
 
     /// The tokenizer of a GGUF file. If the file contains a whole `tokenizer.json`, that one encodes and decodes: ggml's keys leave out
-    /// normalizers, post-processors and how added tokens take white space. The begin and end ids still come from ggml's keys.
+    /// normalizers, post-processors and how added tokens take white space. The begin and end ids still come from ggml's keys. If the file contains a
+    /// `generation_config.json` that names the ids at which generation ends, those count, as in the folder that it was made of.
     ///
     /// # Errors
     /// As [`from_vocab`](Self::from_vocab), with the file.
     pub fn from_gguf(file: &Gguf) -> Result<Self> {
+        let tokenizer = Self::encoder_of_gguf(file)?;
+        let Some(json) = file.text(GENERATION)? else { return Ok(tokenizer) };
+        let wrong = |e| Error::format(format!("{}: {GENERATION}: {e}", file.path().display()));
+        let ends = stop::of_config(&serde_json::from_str(json).map_err(wrong)?);
+        match ends.is_empty() {
+            true => Ok(tokenizer),
+            false => {
+                Ok(Self { stops: stop::sorted(ends.into_iter().chain(tokenizer.eos).collect()), ..tokenizer })
+            }
+        }
+    }
+
+    fn encoder_of_gguf(file: &Gguf) -> Result<Self> {
         let alone = file.text("tokenizer.ggml.model")? == Some("no_vocab");
         let by_keys = || {
             let vocab = Vocab::from_gguf(file)?;

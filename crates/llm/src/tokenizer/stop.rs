@@ -55,7 +55,7 @@ pub(super) fn of_vocab(vocab: &Vocab) -> Vec<u32> {
 }
 
 /// The ids of `eos_token_id` in a `config.json` or `generation_config.json`: a number or a list.
-pub(super) fn of_config(config: &Value) -> Vec<u32> {
+pub(crate) fn of_config(config: &Value) -> Vec<u32> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     match &config["eos_token_id"] {
         Value::Array(ids) => ids.iter().filter_map(id).collect(),

@@ -1,0 +1,117 @@
+//! How a folder says that its tokens are to be drawn, as keys of a GGUF file, and back: llama.cpp's keys for what they can say, and beside them the
+//! whole `generation_config.json`.
+
+use crate::gguf::{Gguf, Meta};
+use crate::tokenizer::{GENERATION, ends_of_config};
+use netcl_tensor::{Error, Result};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// The file.
+pub(super) const FILE: &str = "generation_config.json";
+/// Its fields that llama.cpp has keys for, and the ends of these.
+const SHARED: [(&str, &str); 5] = [
+    ("min_p", "min_p"),
+    ("repetition_penalty", "penalty_repeat"),
+    ("temperature", "temp"),
+    ("top_k", "top_k"),
+    ("top_p", "top_p"),
+];
+/// Ends of keys that the file has no field for.
+const ALONE: [&str; 6] =
+    ["mirostat", "mirostat_eta", "mirostat_tau", "sequence", "xtc_probability", "xtc_threshold"];
+
+fn key(end: &str) -> String {
+    format!("general.sampling.{end}")
+}
+
+/// The content of a file, empty if there is none or if it is no object.
+fn object(folder: &Path, name: &str) -> Result<Map<String, Value>> {
+    let path = folder.join(name);
+    if !path.exists() {
+        return Ok(Map::new());
+    }
+    let text = netcl_device::files::read_text(&path).map_err(|e| Error::io("reading", &path, &e))?;
+    match serde_json::from_str(&text) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Ok(Map::new()),
+        Err(e) => Err(Error::format(format!("{}: {e}", path.display()))),
+    }
+}
+
+/// The keys of what a folder says. Tokens that end a text are those of `config.json` where `generation_config.json` names none.
+///
+/// # Errors
+/// `Io` and `Format` with the path.
+pub(super) fn keys(folder: &Path) -> Result<Vec<(String, Meta)>> {
+    let mut said = object(folder, FILE)?;
+    if ends_of_config(&said.clone().into()).is_empty()
+        && let Some(ends) =
+            object(folder, "config.json")?.remove("eos_token_id").filter(|ends| !ends.is_null())
+    {
+        said.insert("eos_token_id".into(), ends);
+    }
+    if said.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut out = Vec::new();
+    // Without sampling the numbers have no effect in `transformers`, and llama.cpp would follow them.
+    if said.get("do_sample") != Some(&Value::Bool(false)) {
+        for (field, end) in SHARED {
+            let Some(number) = said.get(field).and_then(Value::as_f64) else { continue };
+            match said[field].as_u64().filter(|_| field == "top_k").map(i32::try_from) {
+                Some(Ok(k)) => out.push((key(end), Meta::I32(k))),
+                None if field != "top_k" => out.push((key(end), Meta::F32(number as f32))),
+                _ => {}
+            }
+            // `transformers` penalizes tokens of the whole text.
+            if field == "repetition_penalty" && number as f32 != 1.0 {
+                out.push((key("penalty_last_n"), Meta::I32(-1)));
+            }
+        }
+    }
+    out.push((GENERATION.into(), Meta::Str(Value::Object(said).to_string())));
+    Ok(out)
+}
+
+/// The `generation_config.json` of a GGUF file: the one in it, with what llama.cpp's keys say instead. Those that it has no field for are a warning.
+///
+/// # Errors
+/// `Format` with file and key.
+pub(super) fn file_of(file: &Gguf) -> Result<Option<Value>> {
+    let wrong = |e| Error::format(format!("{}: {GENERATION}: {e}", file.path().display()));
+    let text = file.text(GENERATION)?;
+    let whole: Value = text.map(serde_json::from_str).transpose().map_err(wrong)?.unwrap_or_default();
+    let mut said = whole.as_object().cloned().unwrap_or_default();
+    for (field, end) in SHARED {
+        let Some(number) = file.number(&key(end))? else { continue };
+        let value = match field {
+            // Below zero is all of them.
+            "top_k" => json!(number.max(0.0) as u64),
+            // The shortest number that is the same in single precision.
+            _ => serde_json::from_str(&(number as f32).to_string()).unwrap_or(json!(number)),
+        };
+        let same = said.get(field).and_then(Value::as_f64).is_some_and(|own| own as f32 == number as f32);
+        if !same {
+            said.insert(field.into(), value);
+            said.insert("do_sample".into(), true.into());
+        }
+    }
+    let range = file.number(&key("penalty_last_n"))?.filter(|n| *n >= 0.0);
+    let range =
+        range.filter(|_| said.get("repetition_penalty").and_then(Value::as_f64).is_some_and(|p| p != 1.0));
+    let mut lost: Vec<&str> = range.iter().map(|_| "penalty_last_n").collect();
+    for end in ALONE {
+        if file.get(&key(end))?.is_some() {
+            lost.push(end);
+        }
+    }
+    if !lost.is_empty() {
+        tracing::warn!(
+            "{}: {FILE} has no field for general.sampling.{}",
+            file.path().display(),
+            lost.join(", ")
+        );
+    }
+    Ok((!said.is_empty()).then_some(Value::Object(said)))
+}
