@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // a test
 
 mod damage;
+mod folders;
 mod others;
 mod readers;
 mod seeds;
@@ -30,7 +31,7 @@ const SHORT: u64 = 150;
 
 /// All readers.
 fn every() -> impl Iterator<Item = &'static Reader> {
-    readers::READERS.iter().chain(&OTHERS)
+    readers::READERS.iter().chain(&folders::FOLDERS).chain(&OTHERS)
 }
 
 /// What was found by one reader.
@@ -56,7 +57,11 @@ fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
-        std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+        let to = to.join(path.file_name().unwrap());
+        match path.is_dir() {
+            true => copy(&path, &to),
+            false => drop(std::fs::copy(&path, to).unwrap()),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 /// All of them.
-pub static OTHERS: [Reader; 8] = [
+pub static OTHERS: [Reader; 9] = [
     Reader {
         name: "idx",
         seeds: "idx",
@@ -22,6 +22,7 @@ pub static OTHERS: [Reader; 8] = [
     },
     Reader { name: "cifar", seeds: "cifar", files: &["data_batch_1.bin", "batches.meta.txt"], read: images },
     Reader { name: "picture", seeds: "picture", files: &["a.png"], read: of_picture },
+    Reader { name: "photograph", seeds: "photograph", files: &["a.jpg"], read: photograph },
     Reader {
         name: "classifier",
         seeds: "classifier",
@@ -45,6 +46,10 @@ fn images(folder: &Path) -> Result<()> {
 
 fn of_picture(folder: &Path) -> Result<()> {
     picture(&folder.join("a.png"), [3, 8, 8]).map(drop)
+}
+
+fn photograph(folder: &Path) -> Result<()> {
+    picture(&folder.join("a.jpg"), [3, 8, 8]).map(drop)
 }
 
 fn classifier(folder: &Path) -> Result<()> {
@@ -113,6 +118,8 @@ pub fn seeds(dir: &Path) -> Vec<(&'static str, PathBuf)> {
             ),
         ),
         ("picture", folder("picture", &[("a.png", png())])),
+        ("photograph", folder("photograph", &[("a.jpg", jpeg(false))])),
+        ("photograph", folder("photograph-progressive", &[("a.jpg", jpeg(true))])),
         ("classifier", of_classifier(dir)),
         ("profile", folder("profile", &[("device.toml", TEACHING.into())])),
         ("shard", folder("shard", &[("train.bin", headed)])),
@@ -184,4 +191,54 @@ fn png() -> Vec<u8> {
     let signature = [0x89, b'P', b'N', b'G', 13, 10, 26, 10];
     [&signature[..], &chunk(b"IHDR", &head), &chunk(b"IDAT", &stored(&rows, false)), &chunk(b"IEND", &[])]
         .concat()
+}
+
+/// A segment of a JPEG file.
+fn segment(kind: u8, data: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(data.len() + 2).unwrap();
+    [&[0xff, kind][..], &length.to_be_bytes(), data].concat()
+}
+
+/// Bits as bytes, the last one filled with ones; behind 255 stands a zero.
+fn packed(bits: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    for byte in bits.as_bytes().chunks(8) {
+        let value = (0..8).fold(0u8, |value, i| value << 1 | u8::from(byte.get(i) != Some(&b'0')));
+        out.push(value);
+        out.extend((value == 0xff).then_some(0));
+    }
+    out
+}
+
+/// 32 x 16 pixels in three components, the first one with four blocks for one of the others, in one scan or in several.
+fn jpeg(progressive: bool) -> Vec<u8> {
+    let components: &[[u8; 3]] = &[[1, 0x22, 0], [2, 0x11, 0], [3, 0x11, 0]];
+    // 00, 01 and 10 stand for the first three symbols, 110 for the fourth.
+    let table =
+        |class: u8, symbols: [u8; 4]| segment(0xc4, &[&[class, 0, 3, 1][..], &[0; 13], &symbols].concat());
+    let frame = [&[8, 0, 16, 0, 32, 3][..], &components.concat()].concat();
+    let mut out = [&[0xff, 0xd8][..], &segment(0xdb, &[&[0][..], &[3; 64]].concat())].concat();
+    out.extend(segment(if progressive { 0xc2 } else { 0xc0 }, &frame));
+    out.extend(table(0x00, [0, 1, 2, 3]));
+    out.extend(table(0x10, [0x00, 0x01, 0x11, 0xf0]));
+    let scan = |ids: &[u8], range: [u8; 3], bits: &str| {
+        let parts: Vec<u8> = ids.iter().flat_map(|id| [*id, 0]).collect();
+        let head = [&[ids.len() as u8][..], &parts, &range].concat();
+        [segment(0xda, &head), packed(bits)].concat()
+    };
+    // A difference of 5, of 0 or of -2; then a one behind no zero, a minus one behind one, and the end of the block.
+    let (first, rest) = (["110101", "00", "1001"], "0111000");
+    let blocks = |with: &str, count: usize| -> String {
+        (0..count).map(|i| format!("{}{with}", first[i % 3])).collect()
+    };
+    if progressive {
+        out.extend(scan(&[1, 2, 3], [0, 0, 0], &blocks("", 12)));
+        out.extend(scan(&[1], [1, 63, 0], &rest.repeat(8)));
+        out.extend(scan(&[2], [1, 63, 0], &rest.repeat(2)));
+        out.extend(scan(&[3], [1, 63, 0], &rest.repeat(2)));
+    } else {
+        out.extend(scan(&[1, 2, 3], [0, 63, 0], &blocks(rest, 12)));
+    }
+    out.extend([0xff, 0xd9]);
+    out
 }

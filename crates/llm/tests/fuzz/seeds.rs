@@ -87,7 +87,8 @@ pub fn all(dir: &Path) -> BTreeMap<&'static str, Vec<PathBuf>> {
     let at = folder(dir, "adapter-gguf", &[]);
     adapter_gguf(&at.join("adapter.gguf"));
     add("adapter", at);
-    for (kind, path) in of_others(dir).into_iter().chain(super::others::seeds(dir)) {
+    let others = super::others::seeds(dir).into_iter().chain(super::folders::seeds(dir));
+    for (kind, path) in of_others(dir).into_iter().chain(others) {
         add(kind, path);
     }
     all
