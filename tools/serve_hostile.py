@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
-"""Times of short completions alone, and while eight clients send hostile JSON schemas.
+"""Times of short completions alone and with hostile clients.
 
     netcl serve -m MODEL --port 8765 &
     python3 tools/serve_hostile.py 127.0.0.1:8765 1500
+    python3 tools/serve_hostile.py 127.0.0.1:8765 20 stalled
 
-Prints p50, p99 and the maximum of both series, and what became of the hostile requests.
+Without a word after the count, eight clients send hostile JSON schemas. With `stalled`, each request is sent right after those of 40 clients
+that ask for long streamed answers and read nothing. Prints p50, p99 and the maximum of both series, and what became of the hostile requests.
 """
 
 import http.client
 import json
 import random
+import socket
 import sys
 import threading
 import time
 
 ATTACKERS = 8
+STALLED = 40
 
 
 def post(host, path, body, timeout=60):
@@ -27,14 +31,19 @@ def post(host, path, body, timeout=60):
     return answer.status, time.perf_counter() - begun
 
 
-def series(host, count):
-    times = []
-    for _ in range(count):
-        status, seconds = post(host, "/v1/completions", {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0})
-        assert status == 200, status
-        times.append(seconds)
-    times.sort()
+def short(host):
+    status, seconds = post(host, "/v1/completions", {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0})
+    assert status == 200, status
+    return seconds
+
+
+def spread(times):
+    times = sorted(times)
     return times[len(times) // 2], times[int(len(times) * 0.99)], times[-1]
+
+
+def series(host, count):
+    return spread([short(host) for _ in range(count)])
 
 
 def hostile(i):
@@ -84,8 +93,37 @@ def attack(host, worker, stop, counts):
         i += ATTACKERS
 
 
+def stall(host):
+    """A client that asks for a long answer and reads nothing of it."""
+    body = json.dumps({"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "stream": True})
+    name, port = host.rsplit(":", 1)
+    connection = socket.create_connection((name, int(port)))
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.sendall((head + body).encode())
+    return connection
+
+
+def behind_stalled(host):
+    """Seconds of a short request after those of stalled readers, and of another one after it."""
+    connections = [stall(host) for _ in range(STALLED)]
+    # The server has read all of their requests.
+    time.sleep(0.1)
+    first, second = short(host), short(host)
+    for connection in connections:
+        connection.close()
+    # Their texts have ended.
+    short(host)
+    return first, second
+
+
 def main():
     host, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 150
+    if sys.argv[3:] == ["stalled"]:
+        print("alone             p50 %.4f  p99 %.4f  max %.4f s" % series(host, count))
+        times = [behind_stalled(host) for _ in range(count)]
+        for name, column in zip(["first after them ", "second after them"], zip(*times)):
+            print(name, "p50 %.4f  p99 %.4f  max %.4f s" % spread(column))
+        return
     print("alone         p50 %.4f  p99 %.4f  max %.4f s" % series(host, count))
     stop, counts = threading.Event(), {}
     threads = [threading.Thread(target=attack, args=(host, worker, stop, counts)) for worker in range(ATTACKERS)]

@@ -104,9 +104,10 @@ impl ApiError {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
     }
 
-    /// 408: the body did not come.
-    pub fn slow_body(seconds: u64) -> Self {
-        let message = format!("The body of the request did not arrive within {seconds} s");
+    /// 408: the body did not come, or too slowly.
+    pub fn slow_body(bytes: usize, seconds: f64) -> Self {
+        let message =
+            format!("The body of the request is late: {bytes} bytes of it came within {seconds:.1} s");
         Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message)
     }
 

@@ -2,6 +2,7 @@
 
 use crate::app::App;
 use crate::error::{ApiError, ApiResult, Failure};
+use crate::seats::{Receiving, Seat};
 use crate::wishes::name;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, Version, header};
@@ -9,8 +10,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout_at;
 
 /// The header with a request's name, in both directions.
 const NAME: &str = "x-request-id";
@@ -18,6 +20,10 @@ const NAME: &str = "x-request-id";
 const LONGEST_NAME: usize = 128;
 /// A body that is too large is read up to so many times the limit, so that its sender gets to reading why it is refused.
 const PATIENCE: usize = 4;
+/// How long a body may arrive at any rate.
+const ANY_RATE: Duration = Duration::from_secs(10);
+/// Bytes a second that a body has to come with on average behind that.
+const LEAST_RATE: f64 = 1000.0;
 /// Addresses that need no key: whether the server lives, and the pages, which ask for it.
 const OPEN: [&str; 4] = ["/health", "/ready", "/", "/device"];
 
@@ -164,35 +170,36 @@ fn values(body: &[u8]) -> usize {
 /// The body of a request.
 ///
 /// # Errors
-/// 413 if the body exceeds the limit of bytes or of values, 408 if it takes too long, 400 if it is incomplete. 503 if other requests use
-/// all memory.
+/// 413 if the body exceeds the limit of bytes or of values, 408 if it takes too long or comes too slowly, 400 if it is incomplete. 503 if other
+/// requests use all memory.
 pub async fn body(app: &App, request: Request) -> ApiResult<Held> {
     let (most, timeout) = (app.options.max_body, app.options.read_timeout);
     let none = || ApiError::unavailable("The server is stopping", 5);
     let mut held = Arc::clone(&app.memory).try_acquire_many_owned(0).map_err(|_| none())?;
-    let read = async {
-        let mut stream = request.into_body().into_data_stream();
-        let (mut body, mut total) = (Vec::new(), 0);
-        while let Some(part) = stream.next().await {
-            let part =
-                part.map_err(|e| ApiError::invalid(format!("The body of the request broke off: {e}")))?;
-            total += part.len();
-            if total <= most {
-                take(app, &mut held, 2 * total)?;
-                body.extend_from_slice(&part);
-            } else {
-                body = Vec::new();
-            }
-            if total > most.saturating_mul(PATIENCE) {
-                break;
-            }
+    let _receiving = request.extensions().get::<Arc<Seat>>().map(Receiving::begin);
+    let (mut stream, began) = (request.into_body().into_data_stream(), tokio::time::Instant::now());
+    let (mut body, mut total) = (Vec::new(), 0);
+    loop {
+        let longest = timeout.min(ANY_RATE + Duration::from_secs_f64(total as f64 / LEAST_RATE));
+        let Ok(part) = timeout_at(began + longest, stream.next()).await else {
+            return Err(ApiError::slow_body(total, longest.as_secs_f64()));
+        };
+        let Some(part) = part else { break };
+        let part = part.map_err(|e| ApiError::invalid(format!("The body of the request broke off: {e}")))?;
+        total += part.len();
+        if total <= most {
+            take(app, &mut held, 2 * total)?;
+            body.extend_from_slice(&part);
+        } else {
+            body = Vec::new();
         }
-        if total > most { Err(ApiError::large_body(most)) } else { Ok(body) }
-    };
-    let body = match tokio::time::timeout(timeout, read).await {
-        Ok(body) => body?,
-        Err(_) => return Err(ApiError::slow_body(timeout.as_secs())),
-    };
+        if total > most.saturating_mul(PATIENCE) {
+            break;
+        }
+    }
+    if total > most {
+        return Err(ApiError::large_body(most));
+    }
     let count = values(&body);
     if count > MOST_VALUES {
         return Err(ApiError::many_values(count, MOST_VALUES));

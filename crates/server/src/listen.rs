@@ -8,6 +8,8 @@ use crate::seats::{Busy, Seats};
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use axum::middleware::from_fn_with_state;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -115,7 +117,7 @@ pub async fn answer(app: &Arc<App>, listener: TcpListener, stop: impl Future<Out
             }
         };
         let place = loop {
-            // Whoever only holds a connection open makes room for one that comes.
+            // Whoever only holds a connection open, or sends a body slowly, makes room for one that comes.
             if places.available_permits() == 0 {
                 seats.make_room();
             }
@@ -131,7 +133,8 @@ pub async fn answer(app: &Arc<App>, listener: TcpListener, stop: impl Future<Out
         number += 1;
         let taken = seats.take(number);
         let (seat, own) = (taken.seat(), TowerToHyperService::new(router.clone()));
-        let service = service_fn(move |request| {
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(Arc::clone(&seat));
             let (busy, answer) = (Busy::begin(&seat), own.call(request));
             async move { answer.await.map(|response| busy.during(response)) }
         });
@@ -142,7 +145,7 @@ pub async fn answer(app: &Arc<App>, listener: TcpListener, stop: impl Future<Out
                 ended = connection => if let Err(error) = ended {
                     tracing::debug!("a connection ended: {error}");
                 },
-                () = taken.closed() => tracing::debug!("an idle connection made room"),
+                () = taken.closed() => tracing::debug!("a connection made room for another one"),
             }
         });
     }

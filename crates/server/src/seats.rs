@@ -1,4 +1,5 @@
-//! Connections that are open. Where all places are taken, the one that has been idle longest makes room for the next.
+//! Connections that are open. Where all places are taken, the one that has been idle longest makes room for the next, or the one that has been sending
+//! a body longest.
 
 use axum::body::{Body, Bytes};
 use axum::response::Response;
@@ -10,6 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::sync::Notify;
+
+/// Milliseconds that a connection may be idle, or send a body, before it can make room: the request of a new one is still to be read.
+const UNDISTURBED: u64 = 500;
+/// The time of what has not begun.
+const NEVER: u64 = u64::MAX;
 
 /// All of them.
 #[derive(Clone)]
@@ -25,8 +31,19 @@ pub struct Seat {
     busy: AtomicU64,
     /// Milliseconds from the beginning of the server to its last request's end.
     idle_since: AtomicU64,
+    /// The same until a body began that is still arriving.
+    receives_since: AtomicU64,
     close: Notify,
     seats: Seats,
+}
+
+impl Seat {
+    /// Since when it only takes a place, if it may be disturbed; idle ones are before others.
+    fn wastes_since(&self, now: u64) -> Option<(bool, u64)> {
+        let is_busy = self.busy.load(Ordering::SeqCst) > 0;
+        let since = if is_busy { &self.receives_since } else { &self.idle_since }.load(Ordering::SeqCst);
+        (since.saturating_add(UNDISTURBED) <= now).then_some((is_busy, since))
+    }
 }
 
 impl Seats {
@@ -46,6 +63,7 @@ impl Seats {
             number,
             busy: AtomicU64::new(0),
             idle_since,
+            receives_since: AtomicU64::new(NEVER),
             close: Notify::new(),
             seats: self.clone(),
         });
@@ -53,12 +71,12 @@ impl Seats {
         Taken(seat)
     }
 
-    /// Closes the connection that has been idle longest. False if all are busy.
+    /// Closes the connection that has been idle longest, or else the one that has been sending a body longest. False if all are busy otherwise.
     pub fn make_room(&self) -> bool {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        let idle = all.values().filter(|seat| seat.busy.load(Ordering::SeqCst) == 0);
-        let oldest = idle.min_by_key(|seat| (seat.idle_since.load(Ordering::SeqCst), seat.number));
-        let Some(number) = oldest.map(|seat| seat.number) else { return false };
+        let now = self.now();
+        let oldest = all.values().filter_map(|seat| Some((seat.wastes_since(now)?, seat.number))).min();
+        let Some((_, number)) = oldest else { return false };
         // It is not chosen twice.
         all.remove(&number).inspect(|seat| seat.close.notify_one());
         true
@@ -107,6 +125,23 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.0.idle_since.store(self.0.seats.now(), Ordering::SeqCst);
         self.0.busy.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A request whose body is arriving.
+pub struct Receiving(Arc<Seat>);
+
+impl Receiving {
+    /// From now on, until this is dropped.
+    pub fn begin(seat: &Arc<Seat>) -> Self {
+        seat.receives_since.store(seat.seats.now(), Ordering::SeqCst);
+        Self(Arc::clone(seat))
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        self.0.receives_since.store(NEVER, Ordering::SeqCst);
     }
 }
 

@@ -109,7 +109,7 @@ fn a_request_that_leaves_no_token_is_at_fault_itself() {
 fn a_defect_ends_the_answers_and_not_the_model() {
     let server = Server::new();
     let model = crate::runtime().unwrap().block_on(server.app.models.get(None)).unwrap();
-    let body = json!({ "prompt": "a", "max_tokens": 250, "ignore_eos": true, "n": 4 }).to_string();
+    let body = json!({ "prompt": "a", "max_tokens": 250, "ignore_eos": true, "n": 16 }).to_string();
     for _ in 0..2 {
         let running = server.client.send("POST", "/v1/completions", body.as_bytes(), "");
         server.wait("the answers", |data| data["engine"]["running"].as_u64() > Some(0));

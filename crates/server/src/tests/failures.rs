@@ -111,6 +111,44 @@ fn a_device_that_fails_ends_texts_with_an_error_and_the_next_ones_are_right() {
     assert!(!line.ends_with(" 0"), "{line}");
 }
 
+/// After a defect, or an error of the device, a model needs a new engine. If that fails too, the next request loads the model again.
+#[test]
+fn a_model_that_finds_no_engine_is_given_up_and_loaded_again() {
+    let (device, plan) = faulty();
+    let server = Server::with(Setup { device, ..Setup::default() });
+    let body = json!({ "prompt": "a", "max_tokens": 40, "seed": 1, "ignore_eos": true });
+    let text = || server.client.post("/v1/completions", &body).ok()["choices"][0]["text"].clone();
+    let expected = text();
+    let several = json!({ "prompt": "a", "max_tokens": 250, "ignore_eos": true, "n": 4 });
+    for has_defect in [true, false] {
+        let runtime = crate::runtime().unwrap();
+        let model = runtime.block_on(server.app.models.get(None)).unwrap();
+        is_free(&server, 20);
+        // Nothing works from the first call on, or from one in the midst of texts.
+        plan.arm(if has_defect { 1 } else { 20 });
+        plan.lasting(1 << 40);
+        if has_defect {
+            model.inject_panic();
+        } else {
+            let ended = server.client.post("/v1/completions", &several);
+            assert!(ended.error().0 == 500 && ended.body.contains("injected"), "{ended:?}");
+        }
+        server.wait("its end", |_| !model.is_alive());
+        // Requests of the old model are refused: try again.
+        let lost = runtime.block_on(model.embed(vec![vec![1]])).unwrap_err();
+        assert!(lost.status == 503 && lost.retry_after.is_some(), "{lost:?}");
+        // While the device fails, the model cannot be loaded, and the server says so.
+        let failed = server.client.post("/v1/completions", &body);
+        assert!(failed.error().0 == 500 && failed.body.contains("cannot be loaded"), "{failed:?}");
+        plan.arm(0);
+        assert_eq!(text(), expected);
+        let next = runtime.block_on(server.app.models.get(None)).unwrap();
+        assert!(next.is_alive() && !Arc::ptr_eq(&next, &model));
+        drop((next, model));
+        is_free(&server, 20);
+    }
+}
+
 #[test]
 fn a_thousand_clients_vanish_and_no_place_is_lost() {
     let server = Server::with(Setup { parallel: 4, queue: 40, ..Setup::default() });

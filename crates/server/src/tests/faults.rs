@@ -1,6 +1,6 @@
 //! Clients that vanish, dawdle or lie, full queues, and devices that fail.
 
-use super::client::read;
+use super::client::{Answer, read};
 use super::{Server, Setup};
 use crate::app::ServeOptions;
 use serde_json::{Value, json};
@@ -104,6 +104,73 @@ fn a_slow_reader_holds_nobody() {
             .sum();
         assert!(done && tokens == 250, "{tokens}");
     }
+}
+
+/// The answers fit into socket buffers, so the server cannot see that their clients do not read.
+#[test]
+fn stalled_readers_do_not_delay_the_next_request() {
+    let server = Server::with(Setup { parallel: 4, queue: 60, ..Setup::default() });
+    let body = long(true).to_string();
+    let stalled: Vec<_> =
+        (0..40).map(|_| server.client.send("POST", "/v1/completions", body.as_bytes(), "")).collect();
+    server.wait("their requests", |data| {
+        let count = |key: &str| data["engine"][key].as_u64().unwrap_or_default();
+        count("running") + count("waiting") >= 36
+    });
+    let made = || server.client.get("/device/data").ok()["tokens"]["generated_total"].as_u64().unwrap();
+    let before = made();
+    server.client.post("/v1/completions", &json!({ "prompt": "b", "max_tokens": 5 })).ok();
+    let meanwhile = made() - before;
+    assert!(meanwhile < 40 * 250 / 4, "{meanwhile} of {} tokens came before its end", 40 * 250);
+    drop(stalled);
+}
+
+/// Sends the head of a request, and its body a byte at a time until the server does not want more. The answer.
+fn dripped(server: &Server) -> Answer {
+    let stream = server.client.connect();
+    let mut out = stream.try_clone().unwrap();
+    out.write_all(server.client.head("POST", "/v1/completions", 1 << 20, "").as_bytes()).unwrap();
+    std::thread::spawn(move || {
+        while out.write_all(b" ").is_ok() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    read(stream)
+}
+
+/// Long before the time is over that a large body has.
+#[test]
+fn a_body_that_comes_a_byte_at_a_time_is_late() {
+    let options =
+        ServeOptions { port: 0, read_timeout: Duration::from_secs(3600), ..ServeOptions::default() };
+    let server = Server::with(Setup { options, ..Setup::default() });
+    let late = dripped(&server);
+    assert!(late.error().0 == 408 && late.body.contains("is late"), "{late:?}");
+}
+
+#[test]
+fn slow_bodies_make_room_for_requests() {
+    let options = ServeOptions {
+        port: 0,
+        connections: 4,
+        read_timeout: Duration::from_secs(3600),
+        ..ServeOptions::default()
+    };
+    let server = Server::with(Setup { options, ..Setup::default() });
+    let slow = || {
+        let mut stream = server.client.connect();
+        stream.write_all(server.client.head("POST", "/v1/completions", 100, "").as_bytes()).unwrap();
+        stream
+    };
+    let first: Vec<_> = (0..4).map(|_| slow()).collect();
+    server.client.get("/health").ok();
+    // A connection that is sending an answer is not closed for others.
+    let answer = server.client.send("POST", "/v1/completions", long(true).to_string().as_bytes(), "");
+    let more: Vec<_> = (0..4).map(|_| slow()).collect();
+    assert!(read(answer).events().1, "the answer was cut");
+    let mut oldest = first.into_iter().next().unwrap();
+    assert_eq!(oldest.read(&mut [0; 16]).unwrap(), 0, "the one that was slow for the longest time was kept");
+    drop(more);
 }
 
 #[test]
