@@ -1,5 +1,5 @@
-//! How a folder says that its tokens are to be drawn, as keys of a GGUF file, and back: llama.cpp's keys for what they can say, and beside them the
-//! whole `generation_config.json`.
+//! The generation settings of a folder as keys of a GGUF file, and back: llama.cpp's keys for the fields that they cover, and the whole
+//! `generation_config.json`.
 
 use crate::gguf::{Gguf, Meta};
 use crate::tokenizer::{GENERATION, ends_of_config};
@@ -17,7 +17,7 @@ const SHARED: [(&str, &str); 5] = [
     ("top_k", "top_k"),
     ("top_p", "top_p"),
 ];
-/// Ends of keys that the file has no field for.
+/// Ends of keys without a field in the file.
 const ALONE: [&str; 6] =
     ["mirostat", "mirostat_eta", "mirostat_tau", "sequence", "xtc_probability", "xtc_threshold"];
 
@@ -25,7 +25,7 @@ fn key(end: &str) -> String {
     format!("general.sampling.{end}")
 }
 
-/// The content of a file, empty if there is none or if it is no object.
+/// The content of a file, empty if it is missing or not an object.
 fn object(folder: &Path, name: &str) -> Result<Map<String, Value>> {
     let path = folder.join(name);
     if !path.exists() {
@@ -74,7 +74,7 @@ pub(super) fn keys(folder: &Path) -> Result<Vec<(String, Meta)>> {
     Ok(out)
 }
 
-/// The `generation_config.json` of a GGUF file: the one in it, with what llama.cpp's keys say instead. Those that it has no field for are a warning.
+/// The `generation_config.json` of a GGUF file: the one in it, changed by llama.cpp's keys. Keys without a field are a warning.
 ///
 /// # Errors
 /// `Format` with file and key.

@@ -33,9 +33,9 @@ const KINDS: [(&str, &str, Kind, Option<u32>); 6] = [
     ("pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", Kind::RootMean, None),
     ("pooling_mode_weightedmean_tokens", "weightedmean", Kind::Weighted, None),
 ];
-/// The key of llama.cpp's number, behind the architecture.
+/// The key of llama.cpp's number, after the architecture's name.
 const TYPE: &str = "pooling_type";
-/// Own keys: the name of a kind that has no number, whether vectors have length 1, the longest text, and why there are no vectors.
+/// Own keys: the name of a kind without a number, whether vectors have length 1, the longest text, and why there are no vectors.
 const MODE: &str = "netcl.pooling.mode";
 const NORMALIZE: &str = "netcl.pooling.normalize";
 const LONGEST: &str = "netcl.pooling.max_seq_length";
@@ -117,7 +117,7 @@ impl Pooling {
         Ok(Self { kind, normalized, longest })
     }
 
-    /// Reads the keys of a GGUF file: llama.cpp's `{architecture}.pooling_type`, and own ones for what it has no number for. Without them a vector is
+    /// Reads the keys of a GGUF file: llama.cpp's `{architecture}.pooling_type`, and own keys for the other kinds. Without them a vector is
     /// the mean, normalized to length 1; llama.cpp normalizes as well.
     ///
     /// # Errors
@@ -357,7 +357,7 @@ mod tests {
         let (_dir, file) = gguf(&[]);
         assert_eq!(Pooling::of_gguf(&file, "qwen3").unwrap(), Pooling::default());
         assert!(Pooling::files_of(&file, "qwen3", 24).is_empty());
-        // What the folder cannot do the file cannot.
+        // A file cannot do more than its folder.
         let dense = folder(&[("modules.json", modules(&["Dense"])), ("1_Pooling/config.json", json!({}))]);
         let expected = Pooling::of_folder(dense.path()).unwrap_err();
         let (_dir, file) = gguf(&Pooling::keys(dense.path(), "qwen3"));

@@ -1,5 +1,4 @@
-//! Readers of what lies beside a model's weights: SentencePiece's own file, how tokens are drawn, how vectors of texts are made; and of the state of
-//! a checkpoint.
+//! Readers of the files next to a model's weights: SentencePiece's own file, generation settings, pooling; and of the state of a checkpoint.
 
 use super::readers::Reader;
 use super::seeds::decoder;
@@ -73,7 +72,7 @@ fn generation(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A folder that makes vectors becomes a GGUF file that does. Of no tokens none does, and says so behind what its files say: nothing is computed.
+/// A folder that makes vectors becomes a GGUF file that does. The text is empty, which is refused after the files are read: nothing is computed.
 fn pooling(folder: &Path) -> Result<()> {
     let refused = |path: &Path| Ok::<_, Error>(opened(path)?.embed(&[]).unwrap_err());
     let is_read = |error: &Error| error.message() == "an empty text cannot be embedded";
@@ -103,7 +102,7 @@ pub fn seeds(dir: &Path) -> Vec<(&'static str, PathBuf)> {
     vec![("model", model_folder(&dir.join("model"))), ("state", checkpoint(&dir.join("checkpoints")))]
 }
 
-/// A tiny model with all that may lie beside it.
+/// A tiny model with all files that may be next to it.
 fn model_folder(at: &Path) -> PathBuf {
     std::fs::create_dir_all(at.join("1_Pooling")).unwrap();
     for file in ["config.json", "model.safetensors"] {

@@ -1,4 +1,4 @@
-//! Files of `sentence-transformers` beside a model. They say how the states of a text become its vector.
+//! Files of `sentence-transformers` next to a model. They say how the states of a text become its vector.
 
 use netcl_device::files::{plain_name, read_text};
 use netcl_tensor::{Error, Result};
@@ -7,11 +7,11 @@ use std::path::Path;
 
 /// The list of modules, the model first.
 pub const MODULES: &str = "modules.json";
-/// Files beside it.
+/// Settings next to it.
 const SETTINGS: [&str; 2] = ["config_sentence_transformers.json", "sentence_bert_config.json"];
 
 /// Names of these files in `folder`; those of a module's own folder have its name before theirs, such as `1_Pooling/config.json`. Without
-/// `modules.json` there are none.
+/// `modules.json` the list is empty.
 ///
 /// # Errors
 /// `Io` and `Format` with the path.
@@ -28,7 +28,7 @@ pub fn sidecars(folder: &Path) -> Result<Vec<String>> {
         [MODULES].into_iter().chain(SETTINGS).filter(there).map(Into::into).collect();
     for module in modules.as_array().into_iter().flatten() {
         let kind = module["type"].as_str().unwrap_or_default();
-        // The model itself has no folder, and a path out of this one is nobody's module.
+        // The model's own module needs no folder, and paths that leave this folder are ignored.
         let own =
             module["path"].as_str().filter(|own| plain_name(own).is_ok() && !kind.ends_with("Transformer"));
         let Some(own) = own.filter(|own| folder.join(own).is_dir()) else { continue };
