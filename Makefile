@@ -23,7 +23,7 @@
 # make mutants        fifty defects planted in the kernels, ten of them in variants and tuned values that are not the default,
 #                     and how many of them are found
 # make aethercl       AetherCL as an OpenCL driver: library, loader's file and the program that runs others on it, in target/aethercl
-# make capi           libnetcl for C: header, libraries, pkg-config file and CMake package in target/capi; its programs, also under valgrind
+# make capi           libnetcl for C: headers, libraries, pkg-config file and CMake package in target/capi; its programs, also under valgrind
 #                     and from Python where those are (NETCL_PYTHON names a Python that has NumPy)
 # make serve-check    `netcl serve` asked by openai, ollama, litellm, instructor and headless Chromium (pip installs them in target; CHROMIUM
 #                     names a browser, without it playwright fetches one; MODEL a model with a chat template)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds libnetcl and proves it: header, libraries, pkg-config file and CMake package below target/capi, examples, then the C programs on the test
+# Builds libnetcl and proves it: headers, libraries, pkg-config file and CMake package below target/capi, examples, then the C programs on the test
 # device and the simulated GPU, under valgrind where that is installed, and through Python where one has NumPy.
 #
 #     tools/capi.sh                # PREFIX: where it goes (target/capi); NETCL_TEST_DEVICE: the device (auto); NETCL_PYTHON: a Python with NumPy
@@ -13,10 +13,10 @@ mkdir -p "$prefix"/{include,lib/pkgconfig,lib/cmake/netcl,bin}
 
 built=${BUILT:-target/release}
 if [ -z "${BUILT:-}" ]; then
-  NETCL_WRITE_HEADER=1 $cargo test --locked --quiet --package netcl-capi --test header
+  NETCL_WRITE_HEADER=1 $cargo test --locked --quiet --package netcl-capi --test header made::
   $cargo rustc --locked --release --package netcl-capi --lib --crate-type cdylib,staticlib
 fi
-cp capi/include/netcl.h "$prefix/include/"
+cp capi/include/*.h "$prefix/include/"
 cp "$built/libnetcl_c.so" "$prefix/lib/libnetcl.so.0"
 cp "$built/libnetcl_c.a" "$prefix/lib/libnetcl.a"
 ln -sf libnetcl.so.0 "$prefix/lib/libnetcl.so"
@@ -32,7 +32,11 @@ for source in capi/tests/*.c capi/examples/*.c; do
 done
 # Without the shared library, and as C++.
 ${CC:-cc} -std=gnu11 -o "$prefix/bin/multiply_static" capi/examples/multiply.c -I"$prefix/include" "$prefix/lib/libnetcl.a" -lm -ldl -lpthread
-if command -v "${CXX:-c++}" > /dev/null; then echo '#include <netcl.h>' | "${CXX:-c++}" -x c++ -Wall -Wextra -Werror -fsyntax-only -I"$prefix/include" -; fi
+if command -v "${CXX:-c++}" > /dev/null; then
+  for header in capi/include/*.h; do
+    echo "#include <${header##*/}>" | "${CXX:-c++}" -x c++ -Wall -Wextra -Werror -fsyntax-only -I"$prefix/include" -
+  done
+fi
 if command -v cmake > /dev/null; then
   work=$(mktemp -d)
   printf 'cmake_minimum_required(VERSION 3.10)\nproject(p C)\nfind_package(netcl REQUIRED)\nadd_executable(p %s)\ntarget_link_libraries(p netcl::netcl)\nadd_executable(s %s)\ntarget_link_libraries(s netcl::static)\n' \

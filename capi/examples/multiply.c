@@ -1,5 +1,5 @@
 // The driver's functions: two matrices go to the GPU, their product comes back, with its gradient.
-#include <netcl.h>
+#include <netcl_driver.h>
 #include <stdio.h>
 
 int main(void) {

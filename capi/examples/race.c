@@ -1,5 +1,5 @@
 // The simulated GPU: a kernel that races is run, and the race is found; then a correct one is counted.
-#include <netcl.h>
+#include <aethercl.h>
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-//! libnetcl: netcl and AetherCL for programs in C. `include/netcl.h` has every function, docs/c.md the guide.
+//! libnetcl: netcl and AetherCL for programs in C. the headers in `include` have every function, docs/c.md the guide.
 //!
 //! Every function goes through [`edge`], looks its handles up in tables ([`handles`]) and its pointers at through [`pointers`].
 #![allow(unsafe_code)] // what C calls, and what C points to

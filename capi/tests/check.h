@@ -2,8 +2,10 @@
 #ifndef CHECK_H
 #define CHECK_H
 
+#include <aethercl.h>
 #include <math.h>
 #include <netcl.h>
+#include <netcl_driver.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

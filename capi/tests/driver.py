@@ -220,10 +220,10 @@ def simulated(dtype, m, k, n):
     # Once more, with a callback.
     there, later = threading.Event(), np.empty((m, n), dtype)
     callback = c.CFUNCTYPE(None, c.c_int, c.c_void_p)(lambda status, user: there.set() if status == 0 and user == 7 else None)
-    read = lib.simulated_kernel_read_async
+    read = lib.netcl_simulated_read_async
     assert read(0, c.c_ulonglong(result), c.c_size_t(later.nbytes), c.c_void_p(later.ctypes.data), callback, c.c_void_p(7)) == 1
     assert there.wait(60) and np.array_equal(later, out)
-    lib.simulated_finish(0)
+    lib.netcl_simulated_finish(0)
     for address, x in ((result, out), (at[0], a), (at[1], b)):
         lib.simulated_kernel_free(0, address, x.nbytes)
     assert lib.simulated_kernel_read(0, result, 8, out.ctypes.data) == 0
@@ -248,5 +248,5 @@ for dtype in (np.float64, np.float32):
     simulated(dtype, 5, 4, 6)
     simulated(dtype, 17, 9, 1)
 lib.shutdown_driver()
-lib.simulated_shutdown()
+lib.netcl_simulated_shutdown()
 print(f"driver.py on {device}: {len(set(tested))} functions, {len(tested)} calls agree with NumPy {np.__version__}")

@@ -144,6 +144,6 @@ int main(int count, char **arguments) {
   CHECK(refused > calls / 4 && fine > calls / 50);
   for (int i = 0; i < KEPT; i++) free_gpu_memory(0, handles[i]), netcl_tensor_free(handles[i]);
   netcl_device_close(device), aethercl_close(gpu), aethercl_program_free(program);
-  simulated_shutdown(), shutdown_driver();
+  netcl_simulated_shutdown(), shutdown_driver();
   return finish("misuse");
 }

@@ -22,7 +22,7 @@ int main(void) {
   for (int i = 0; i < M; i++)
     for (int j = 0; j < N; j++)
       for (int k = 0; k < K; k++) expected[i * N + j] += a[i * K + k] * b[k * N + j];
-  CHECK(simulated_set_log(2, hear, NULL) == NETCL_STATUS_OK);
+  CHECK(netcl_simulated_set_log(2, hear, NULL) == NETCL_STATUS_OK);
   unsigned long long at_a = simulated_kernel_allocate(0, sizeof a), at_b = simulated_kernel_allocate(0, sizeof b);
   CHECK(at_a && at_b && at_a != at_b);
   simulated_kernel_write(0, at_a, sizeof a, a);
@@ -36,20 +36,20 @@ int main(void) {
   // Asynchronously, several at a time.
   int user = 42;
   double later[4][M * N];
-  for (int i = 0; i < 4; i++) CHECK(simulated_kernel_read_async(0, at_c, sizeof c, later[i], done, &user) == 1);
-  simulated_finish(0);
+  for (int i = 0; i < 4; i++) CHECK(netcl_simulated_read_async(0, at_c, sizeof c, later[i], done, &user) == 1);
+  netcl_simulated_finish(0);
   CHECK(atomic_load(&called) == 4);
   for (int i = 0; i < 4; i++) CHECK(memcmp(later[i], c, sizeof c) == 0);
   // Floats, by a command; a copy; a fill.
   float f[4] = {1, 2, 3, 4}, g[4];
   unsigned long long at_f = simulated_kernel_allocate(0, 16), at_g = simulated_kernel_allocate(0, 16);
   simulated_kernel_write(0, at_f, 16, f);
-  simulated_command product = {.operation = SIMULATED_MATRIX_MULTIPLY, .element = 4, .a = at_f, .b = at_f, .c = at_g, .m = 2, .n = 2, .k = 2};
+  netcl_simulated_command product = {.operation = NETCL_SIMULATED_MATRIX_MULTIPLY, .element = 4, .a = at_f, .b = at_f, .c = at_g, .m = 2, .n = 2, .k = 2};
   CHECK(submit_command(0, &product) == 1 && simulated_kernel_read(0, at_g, 16, g) == 1);
   CHECK(g[0] == 7 && g[1] == 10 && g[2] == 15 && g[3] == 22);
-  simulated_command copy = {.operation = SIMULATED_COPY, .a = at_f, .c = at_g, .bytes = 16};
+  netcl_simulated_command copy = {.operation = NETCL_SIMULATED_COPY, .a = at_f, .c = at_g, .bytes = 16};
   CHECK(submit_command(0, &copy) == 1 && simulated_kernel_read(0, at_g, 16, g) == 1 && memcmp(f, g, 16) == 0);
-  simulated_command fill = {.operation = SIMULATED_FILL, .element = 0, .c = at_g, .bytes = 8};
+  netcl_simulated_command fill = {.operation = NETCL_SIMULATED_FILL, .element = 0, .c = at_g, .bytes = 8};
   CHECK(submit_command(0, &fill) == 1 && simulated_kernel_read(0, at_g, 16, g) == 1 && g[0] == 0 && g[1] == 0 && g[2] == 3);
   // What cannot be.
   CHECK(simulated_matrix_multiply(0, at_a, at_b, sizeof a, sizeof b, of_b, of_a) == 0);
@@ -59,14 +59,14 @@ int main(void) {
   product.operation = 9;
   CHECK(submit_command(0, &product) == 0 && submit_command(0, NULL) == 0);
   CHECK(simulated_kernel_read(0, at_c, 1 << 20, c) == 0);
-  CHECK(simulated_kernel_read_async(0, at_c + 8, sizeof c, c, done, &user) == 0);
+  CHECK(netcl_simulated_read_async(0, at_c + 8, sizeof c, c, done, &user) == 0);
   CHECK(simulated_kernel_allocate(0, (size_t)1 << 60) == 0);
   simulated_kernel_free(0, at_c, sizeof c);
   CHECK(simulated_kernel_read(0, at_c, 8, c) == 0);
   simulated_kernel_free(0, at_c, sizeof c);
   CHECK(strstr(netcl_last_error(), "simulated_kernel_free"));
-  simulated_shutdown();
+  netcl_simulated_shutdown();
   CHECK(simulated_kernel_read(0, at_a, 8, c) == 0);
-  simulated_shutdown();
+  netcl_simulated_shutdown();
   return finish("simulated");
 }

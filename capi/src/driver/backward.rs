@@ -164,7 +164,6 @@ fn product([a, b, dc, da, db]: [*mut c_void; 5], [of_a, of_b, of_c]: [&[usize]; 
 }
 
 /// Gradients of C = A · B with A (B, M, K), B (K, N): dA = dC · Bᵀ and dB = Aᵀ · dC, summed over the batch. Either may be NULL.
-#[allow(non_snake_case)] // the names of the header
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_matmul_backward_on_gpu(
     _gpu_index: c_int,
@@ -173,13 +172,13 @@ pub extern "C" fn execute_matmul_backward_on_gpu(
     buffer_dc: *mut c_void,
     buffer_da: *mut c_void,
     buffer_db: *mut c_void,
-    B: c_int,
-    M: c_int,
-    N: c_int,
-    K: c_int,
+    dim_b: c_int,
+    dim_m: c_int,
+    dim_n: c_int,
+    dim_k: c_int,
 ) -> c_int {
     flag("execute_matmul_backward_on_gpu", || {
-        let [b, m, n, k] = four([B, M, N, K])?;
+        let [b, m, n, k] = four([dim_b, dim_m, dim_n, dim_k])?;
         let rows = b.saturating_mul(m);
         let buffers = [buffer_a, buffer_b, buffer_dc, buffer_da, buffer_db];
         product(buffers, [&[rows, k], &[k, n], &[rows, n]])
@@ -187,7 +186,6 @@ pub extern "C" fn execute_matmul_backward_on_gpu(
 }
 
 /// Gradients of C[b] = A[b] · B[b]: dA[b] = dC[b] · B[b]ᵀ and dB[b] = A[b]ᵀ · dC[b]. Either may be NULL.
-#[allow(non_snake_case)] // the names of the header
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_matmul_batched_backward_on_gpu(
     _gpu_index: c_int,
@@ -196,13 +194,13 @@ pub extern "C" fn execute_matmul_batched_backward_on_gpu(
     buffer_dc: *mut c_void,
     buffer_da: *mut c_void,
     buffer_db: *mut c_void,
-    B: c_int,
-    M: c_int,
-    N: c_int,
-    K: c_int,
+    dim_b: c_int,
+    dim_m: c_int,
+    dim_n: c_int,
+    dim_k: c_int,
 ) -> c_int {
     flag("execute_matmul_batched_backward_on_gpu", || {
-        let [b, m, n, k] = four([B, M, N, K])?;
+        let [b, m, n, k] = four([dim_b, dim_m, dim_n, dim_k])?;
         let buffers = [buffer_a, buffer_b, buffer_dc, buffer_da, buffer_db];
         product(buffers, [&[b, m, k], &[b, k, n], &[b, m, n]])
     })

@@ -57,40 +57,38 @@ fn product([a, b, c]: [*mut c_void; 3], [of_a, of_b, of_c]: [&[usize]; 3]) -> Re
 }
 
 /// C = A · B with A (B, M, K), B (K, N), C (B, M, N); B of 1 for matrices.
-#[allow(non_snake_case)] // the names of the header
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_matmul_on_gpu(
     _gpu_index: c_int,
     buffer_a: *mut c_void,
     buffer_b: *mut c_void,
     buffer_c: *mut c_void,
-    B: c_int,
-    M: c_int,
-    N: c_int,
-    K: c_int,
+    dim_b: c_int,
+    dim_m: c_int,
+    dim_n: c_int,
+    dim_k: c_int,
 ) -> c_int {
     flag("execute_matmul_on_gpu", || {
-        let [b, m, n, k] = four([B, M, N, K])?;
+        let [b, m, n, k] = four([dim_b, dim_m, dim_n, dim_k])?;
         let rows = b.saturating_mul(m);
         product([buffer_a, buffer_b, buffer_c], [&[rows, k], &[k, n], &[rows, n]])
     })
 }
 
 /// C[b] = A[b] · B[b] with A (B, M, K), B (B, K, N), C (B, M, N).
-#[allow(non_snake_case)] // the names of the header
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_matmul_batched_on_gpu(
     _gpu_index: c_int,
     buffer_a: *mut c_void,
     buffer_b: *mut c_void,
     buffer_c: *mut c_void,
-    B: c_int,
-    M: c_int,
-    N: c_int,
-    K: c_int,
+    dim_b: c_int,
+    dim_m: c_int,
+    dim_n: c_int,
+    dim_k: c_int,
 ) -> c_int {
     flag("execute_matmul_batched_on_gpu", || {
-        let [b, m, n, k] = four([B, M, N, K])?;
+        let [b, m, n, k] = four([dim_b, dim_m, dim_n, dim_k])?;
         product([buffer_a, buffer_b, buffer_c], [&[b, m, k], &[b, k, n], &[b, m, n]])
     })
 }
@@ -110,18 +108,17 @@ pub extern "C" fn execute_softmax_on_gpu(
 }
 
 /// Logarithm of the softmax over the last axis of (B, S, V). Does not wait; what follows on this GPU sees the result.
-#[allow(non_snake_case)] // the names of the header
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_log_softmax_stable_gpu(
     _gpu_index: c_int,
     input_logits: *mut c_void,
     output_log_probs: *mut c_void,
-    B: c_int,
-    S: c_int,
-    V: c_int,
+    dim_b: c_int,
+    dim_s: c_int,
+    dim_v: c_int,
 ) -> c_int {
     flag("execute_log_softmax_stable_gpu", || {
-        unary((input_logits, output_log_probs), &[B, S, V], false, |x| Ok(x.log_softmax(-1)?))
+        unary((input_logits, output_log_probs), &[dim_b, dim_s, dim_v], false, |x| Ok(x.log_softmax(-1)?))
     })
 }
 
@@ -167,34 +164,34 @@ pub extern "C" fn execute_mul_on_gpu(
 }
 
 /// C[b, m, n] = A[b, m, n] + B[n]: a bias.
-#[allow(non_snake_case)] // the names of the header
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_broadcast_add_gpu(
     _gpu_index: c_int,
     a: *mut c_void,
     b: *mut c_void,
     c: *mut c_void,
-    B: c_int,
-    M: c_int,
-    N: c_int,
+    dim_b: c_int,
+    dim_m: c_int,
+    dim_n: c_int,
 ) -> c_int {
-    flag("execute_broadcast_add_gpu", || binary([a, b, c], [&[B, M, N], &[N]], |a, b| Ok(a.add(b)?)))
+    flag("execute_broadcast_add_gpu", || {
+        binary([a, b, c], [&[dim_b, dim_m, dim_n], &[dim_n]], |a, b| Ok(a.add(b)?))
+    })
 }
 
 /// output[b, s, e] = input[b, s, e] + pe[s, e]: positions.
-#[allow(non_snake_case)] // the names of the header
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_add_broadcast_pe_gpu(
     _gpu_index: c_int,
     input: *mut c_void,
     pe_slice: *mut c_void,
     output: *mut c_void,
-    B: c_int,
-    S: c_int,
-    E: c_int,
+    dim_b: c_int,
+    dim_s: c_int,
+    dim_e: c_int,
 ) -> c_int {
     flag("execute_add_broadcast_pe_gpu", || {
-        binary([input, pe_slice, output], [&[B, S, E], &[S, E]], |a, b| Ok(a.add(b)?))
+        binary([input, pe_slice, output], [&[dim_b, dim_s, dim_e], &[dim_s, dim_e]], |a, b| Ok(a.add(b)?))
     })
 }
 
@@ -251,20 +248,19 @@ pub extern "C" fn execute_transpose_batched_gpu(
     })
 }
 
-/// The two axes in the middle exchanged: (B, D1, D2, D3) to (B, D2, D1, D3).
-#[allow(non_snake_case)] // the names of the header
+/// The two axes in the middle exchanged: (B, d1, d2, d3) to (B, d2, d1, d3).
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_transpose_12_batched_gpu(
     _gpu_index: c_int,
     buffer_in: *mut c_void,
     buffer_out: *mut c_void,
-    B: c_int,
-    D1: c_int,
-    D2: c_int,
-    D3: c_int,
+    dim_b: c_int,
+    d1: c_int,
+    d2: c_int,
+    d3: c_int,
 ) -> c_int {
     flag("execute_transpose_12_batched_gpu", || {
-        unary((buffer_in, buffer_out), &[B, D1, D2, D3], true, |x| Ok(x.permute(&[0, 2, 1, 3])?))
+        unary((buffer_in, buffer_out), &[dim_b, d1, d2, d3], true, |x| Ok(x.permute(&[0, 2, 1, 3])?))
     })
 }
 
@@ -300,18 +296,17 @@ pub extern "C" fn execute_embedding_lookup_gpu(
 }
 
 /// out[n] = the sum of in[b, m, n] over b and m: the gradient of a bias.
-#[allow(non_snake_case)] // the names of the header
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_reduce_sum_gpu(
     _gpu_index: c_int,
     r#in: *mut c_void,
     out: *mut c_void,
-    B: c_int,
-    M: c_int,
-    N: c_int,
+    dim_b: c_int,
+    dim_m: c_int,
+    dim_n: c_int,
 ) -> c_int {
     flag("execute_reduce_sum_gpu", || {
-        let [b, m, n, _] = four([B, M, N, 0])?;
+        let [b, m, n, _] = four([dim_b, dim_m, dim_n, 0])?;
         let views = Views::of("in", r#in)?;
         let x = views.floats("in", r#in, &[b.saturating_mul(m), n])?;
         let y = views.floats("out", out, &[n])?;

@@ -17,7 +17,6 @@ const MOST: usize = 1 << 24;
 /// Of each of the B · S rows of log_probs (B, S, V): loss_per_sample (B, S) = -log_probs[target], and grad_input (B, S, V) = exp(log_probs) less
 /// 1 at the target. target_indices (B, S) is int32; one that is no class, as for padding, has loss and gradient 0. Does not wait; what follows on
 /// this GPU sees the results.
-#[allow(non_snake_case)] // the names of the header
 #[unsafe(no_mangle)]
 pub extern "C" fn execute_cross_entropy_loss_grad_gpu(
     _gpu_index: c_int,
@@ -25,12 +24,12 @@ pub extern "C" fn execute_cross_entropy_loss_grad_gpu(
     target_indices: *mut c_void,
     grad_input: *mut c_void,
     loss_per_sample: *mut c_void,
-    B: c_int,
-    S: c_int,
-    V: c_int,
+    dim_b: c_int,
+    dim_s: c_int,
+    dim_v: c_int,
 ) -> c_int {
     flag("execute_cross_entropy_loss_grad_gpu", || {
-        let [b, s, v, _] = four([B, S, V, 0])?;
+        let [b, s, v, _] = four([dim_b, dim_s, dim_v, 0])?;
         let n = b.saturating_mul(s);
         if v > MOST {
             let message = format!("{v} classes, at most {MOST} are possible");

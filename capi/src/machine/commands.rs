@@ -1,8 +1,8 @@
 //! A machine, its memory, and commands that move bytes.
 
 use super::state::{
-    Later, MACHINES, Machine, TraceSink, User, aethercl_fence, aethercl_machine, level, lock, narrator,
-    profile, tell,
+    Later, MACHINES, Machine, User, aethercl_fence, aethercl_machine, aethercl_trace_callback, level, lock,
+    narrator, profile, tell,
 };
 use crate::edge::edge;
 use crate::pointers;
@@ -23,7 +23,7 @@ pub struct aethercl_options {
     /// What is told in words: 0 nothing, 1 a line a command, 2 each step, 3 also registers and what each compute unit does.
     pub trace_level: c_int,
     /// Takes each line of that; NULL for standard error. It may not call the machine.
-    pub trace: TraceSink,
+    pub trace: aethercl_trace_callback,
     /// Given to `trace`.
     pub trace_user: *mut c_void,
     /// Other than 0: keeps a timeline, which `aethercl_timeline` writes.
@@ -168,13 +168,14 @@ pub unsafe extern "C" fn aethercl_write(
 }
 
 /// Called when a read-back is done: `status` says how it went.
-pub type ReadBack = Option<unsafe extern "C" fn(status: NetclStatus, user: *mut c_void)>;
+#[allow(non_camel_case_types)] // its name in C
+pub type aethercl_read_callback = Option<unsafe extern "C" fn(status: NetclStatus, user: *mut c_void)>;
 
 /// Where a read-back goes.
 struct Destination {
     to: *mut u8,
     bytes: usize,
-    callback: ReadBack,
+    callback: aethercl_read_callback,
     user: User,
 }
 
@@ -203,7 +204,7 @@ pub unsafe fn read_back(
     queue: usize,
     (address, bytes): (u64, usize),
     to: *mut c_void,
-    (callback, user): (ReadBack, *mut c_void),
+    (callback, user): (aethercl_read_callback, *mut c_void),
 ) -> Result<Fence> {
     machine.check_range(address, bytes)?;
     if bytes > 0 && to.is_null() {
@@ -233,7 +234,7 @@ pub unsafe extern "C" fn aethercl_read(
     address: u64,
     destination: *mut c_void,
     bytes: usize,
-    callback: ReadBack,
+    callback: aethercl_read_callback,
     user: *mut c_void,
     fence: *mut aethercl_fence,
 ) -> NetclStatus {

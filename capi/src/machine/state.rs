@@ -19,7 +19,8 @@ pub static MACHINES: Table<Arc<Machine>> = Table::new("machine", 0xa1);
 pub struct aethercl_machine(());
 
 /// Takes a line of the trace.
-pub type TraceSink = Option<unsafe extern "C" fn(line: *const c_char, user: *mut c_void)>;
+#[allow(non_camel_case_types)] // its name in C
+pub type aethercl_trace_callback = Option<unsafe extern "C" fn(line: *const c_char, user: *mut c_void)>;
 
 /// What a program gives to be called with.
 #[derive(Clone, Copy)]
@@ -75,7 +76,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A listener for lines of the trace; without a sink they go to standard error.
-pub fn narrator(level: TraceLevel, sink: TraceSink, user: User) -> Narrator {
+pub fn narrator(level: TraceLevel, sink: aethercl_trace_callback, user: User) -> Narrator {
     let tell: Sink = Box::new(move |line: &str| {
         let user = user;
         match (sink, CString::new(line.replace('\0', " "))) {

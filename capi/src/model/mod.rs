@@ -118,7 +118,8 @@ pub struct netcl_generation {
 }
 
 /// Called with text as it becomes final, in whole characters; other than 0 stops.
-pub type Said = Option<unsafe extern "C" fn(text: *const c_char, user: *mut c_void) -> c_int>;
+#[allow(non_camel_case_types)] // its name in C
+pub type netcl_text_callback = Option<unsafe extern "C" fn(text: *const c_char, user: *mut c_void) -> c_int>;
 
 /// What came of it.
 #[repr(C)]
@@ -182,7 +183,7 @@ pub unsafe extern "C" fn netcl_generate(
     model: *mut netcl_model,
     prompt: *const c_char,
     options: *const netcl_generation,
-    said: Said,
+    said: netcl_text_callback,
     user: *mut c_void,
     generated: *mut netcl_generated,
 ) -> NetclStatus {

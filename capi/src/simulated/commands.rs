@@ -14,18 +14,18 @@ use std::sync::Arc;
 const TILE: u64 = 8;
 
 /// `c` (m, n) = `a` (m, k) · `b` (k, n) of elements of `element` bytes: 4 for float, 8 for double.
-pub const SIMULATED_MATRIX_MULTIPLY: c_int = 1;
+pub const NETCL_SIMULATED_MATRIX_MULTIPLY: c_int = 1;
 /// `bytes` bytes from `a` to `c`.
-pub const SIMULATED_COPY: c_int = 2;
+pub const NETCL_SIMULATED_COPY: c_int = 2;
 /// `bytes` bytes at `c` become the byte `element`.
-pub const SIMULATED_FILL: c_int = 3;
+pub const NETCL_SIMULATED_FILL: c_int = 3;
 
 /// What the simulated GPU is to do. Fields that the operation does not name are not looked at.
 #[repr(C)]
 #[allow(non_camel_case_types)] // its name in C
 #[derive(Clone, Copy, Debug, Default)]
-pub struct simulated_command {
-    /// `SIMULATED_MATRIX_MULTIPLY`, `SIMULATED_COPY` or `SIMULATED_FILL`.
+pub struct netcl_simulated_command {
+    /// `NETCL_SIMULATED_MATRIX_MULTIPLY`, `NETCL_SIMULATED_COPY` or `NETCL_SIMULATED_FILL`.
     pub operation: c_int,
     /// Bytes of an element, or the byte of a fill.
     pub element: c_int,
@@ -50,7 +50,7 @@ pub struct simulated_command {
 /// # Safety
 /// `command` points to a command.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn submit_command(gpu_index: c_int, command: *const simulated_command) -> c_int {
+pub unsafe extern "C" fn submit_command(gpu_index: c_int, command: *const netcl_simulated_command) -> c_int {
     flag("submit_command", || {
         // SAFETY: as this function's caller vouches.
         let given = unsafe { pointers::slice("command", command, 1) }?;
@@ -59,23 +59,23 @@ pub unsafe extern "C" fn submit_command(gpu_index: c_int, command: *const simula
     })
 }
 
-fn submit(machine: &Machine, command: &simulated_command) -> Result<()> {
+fn submit(machine: &Machine, command: &netcl_simulated_command) -> Result<()> {
     let bytes = |what: &str, n: u64| {
         usize::try_from(n).map_err(|_| Failure::argument(format!("{what} of {n} bytes")))
     };
     let fence = match command.operation {
-        SIMULATED_MATRIX_MULTIPLY => {
+        NETCL_SIMULATED_MATRIX_MULTIPLY => {
             let work = product(machine, command)?;
             machine.with(|gpu| gpu.launch(QUEUE, Arc::new(work), Some(machine.keeper())))?
         }
-        SIMULATED_COPY => {
+        NETCL_SIMULATED_COPY => {
             let n = bytes("a copy", command.bytes)?;
             machine.check_range(command.a, n)?;
             machine.check_range(command.c, n)?;
             let packet = Packet::Copy { to: command.c, from: command.a, bytes: command.bytes };
             machine.with(|gpu| gpu.submit(QUEUE, packet, None))?
         }
-        SIMULATED_FILL => {
+        NETCL_SIMULATED_FILL => {
             machine.check_range(command.c, bytes("a fill", command.bytes)?)?;
             let byte = u8::try_from(command.element).map_err(|_| {
                 Failure::argument(format!("a fill with {}, which is no byte", command.element))
@@ -90,8 +90,8 @@ fn submit(machine: &Machine, command: &simulated_command) -> Result<()> {
 }
 
 /// The launch of a matrix product.
-fn product(machine: &Machine, command: &simulated_command) -> Result<KernelLaunch> {
-    let simulated_command { a, b, c, m, n, k, element, .. } = *command;
+fn product(machine: &Machine, command: &netcl_simulated_command) -> Result<KernelLaunch> {
+    let netcl_simulated_command { a, b, c, m, n, k, element, .. } = *command;
     let kernel = match element {
         4 => "matrix_multiply_f32",
         8 => "matrix_multiply_f64",
@@ -165,8 +165,8 @@ pub unsafe extern "C" fn simulated_matrix_multiply(
         });
         let machine = machine()?;
         let c = machine.with(|gpu| gpu.allocate(m * n * element, "product"))?;
-        let command = simulated_command {
-            operation: SIMULATED_MATRIX_MULTIPLY,
+        let command = netcl_simulated_command {
+            operation: NETCL_SIMULATED_MATRIX_MULTIPLY,
             element: element as c_int,
             a: address_a,
             b: address_b,

@@ -1,6 +1,6 @@
-//! The machine behind the `simulated_…` functions: there from the first call on, until `simulated_shutdown`.
+//! The machine behind the `simulated_…` functions: there from the first call on, until `netcl_simulated_shutdown`.
 
-use crate::machine::state::{Machine, TraceSink, User, level, lock, narrator, profile};
+use crate::machine::state::{Machine, User, aethercl_trace_callback, level, lock, narrator, profile};
 use crate::status::{Failure, NetclStatus, Result};
 use aethercl::machine::{Narrator, Options, TraceLevel};
 use aethercl::{Checks, Program};
@@ -8,14 +8,14 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// The machine's only queue.
-pub const QUEUE: usize = 0;
+pub(super) const QUEUE: usize = 0;
 
 /// The machine, what it tells to whom, and read-backs that are under way.
 #[derive(Default)]
 struct State {
     machine: Option<Arc<Machine>>,
     program: Option<Arc<Program>>,
-    told: Option<(TraceLevel, TraceSink, Listener)>,
+    told: Option<(TraceLevel, aethercl_trace_callback, Listener)>,
     under_way: usize,
 }
 
@@ -62,7 +62,7 @@ pub fn program() -> Result<Arc<Program>> {
 }
 
 /// Tells what happens from now on.
-pub fn tell(number: c_int, sink: TraceSink, user: *mut c_void) -> Result<()> {
+pub fn tell(number: c_int, sink: aethercl_trace_callback, user: *mut c_void) -> Result<()> {
     let level = level(number)?;
     let mut state = lock(&STATE);
     state.told = Some((level, sink, Listener(user)));

@@ -2,11 +2,19 @@
 
 use super::machine::{QUEUE, finish, machine, run_beside, say, shutdown, tell};
 use crate::edge::{edge, flag, value};
-use crate::machine::state::TraceSink;
-use crate::machine::{commands::ReadBack, commands::read_back};
+use crate::machine::commands::read_back;
 use crate::pointers;
 use crate::status::{Failure, NetclStatus};
-use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+
+/// Takes a line of the trace.
+#[allow(non_camel_case_types)] // its name in C
+pub type netcl_simulated_trace_callback =
+    Option<unsafe extern "C" fn(line: *const c_char, user: *mut c_void)>;
+
+/// Called when a read-back is done: `status` says how it went.
+#[allow(non_camel_case_types)] // its name in C
+pub type netcl_simulated_read_callback = Option<unsafe extern "C" fn(status: NetclStatus, user: *mut c_void)>;
 
 /// Compute units where no GPU is initialised.
 const UNITS: c_uint = 16;
@@ -85,19 +93,19 @@ pub unsafe extern "C" fn simulated_kernel_read(
 /// # Safety
 /// `destination` has room for `size` bytes until `callback` is called.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn simulated_kernel_read_async(
+pub unsafe extern "C" fn netcl_simulated_read_async(
     gpu_index: c_int,
     address: c_ulonglong,
     size: usize,
     destination: *mut c_void,
-    callback: ReadBack,
+    callback: netcl_simulated_read_callback,
     user: *mut c_void,
 ) -> c_int {
-    flag("simulated_kernel_read_async", || {
+    flag("netcl_simulated_read_async", || {
         let machine = machine()?;
         say(|| {
             format!(
-                "simulated_kernel_read_async: GPU {gpu_index}, {size} bytes from {address:#x}, with a callback"
+                "netcl_simulated_read_async: GPU {gpu_index}, {size} bytes from {address:#x}, with a callback"
             )
         });
         // SAFETY: as this function's caller vouches.
@@ -107,10 +115,10 @@ pub unsafe extern "C" fn simulated_kernel_read_async(
     })
 }
 
-/// Waits until every read-back of `simulated_kernel_read_async` is done and its callback has returned. Not from a callback.
+/// Waits until every read-back of `netcl_simulated_read_async` is done and its callback has returned. Not from a callback.
 #[unsafe(no_mangle)]
-pub extern "C" fn simulated_finish(_gpu_index: c_int) {
-    edge("simulated_finish", || {
+pub extern "C" fn netcl_simulated_finish(_gpu_index: c_int) {
+    edge("netcl_simulated_finish", || {
         finish();
         Ok(())
     });
@@ -118,8 +126,8 @@ pub extern "C" fn simulated_finish(_gpu_index: c_int) {
 
 /// Takes the simulated GPU away, with all its memory; the next call has a new one.
 #[unsafe(no_mangle)]
-pub extern "C" fn simulated_shutdown() {
-    edge("simulated_shutdown", || {
+pub extern "C" fn netcl_simulated_shutdown() {
+    edge("netcl_simulated_shutdown", || {
         shutdown();
         Ok(())
     });
@@ -131,8 +139,12 @@ pub extern "C" fn simulated_shutdown() {
 /// # Safety
 /// `sink` takes a text and `user` from any thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn simulated_set_log(level: c_int, sink: TraceSink, user: *mut c_void) -> NetclStatus {
-    edge("simulated_set_log", || tell(level, sink, user))
+pub unsafe extern "C" fn netcl_simulated_set_log(
+    level: c_int,
+    sink: netcl_simulated_trace_callback,
+    user: *mut c_void,
+) -> NetclStatus {
+    edge("netcl_simulated_set_log", || tell(level, sink, user))
 }
 
 /// Compute units of the GPU that `initialize_gpu` opened under this index, or 16 where none is open.

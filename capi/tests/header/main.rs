@@ -1,0 +1,68 @@
+//! The headers in capi/include: what the sources say, which names they declare, and that they compile next to other programs' names.
+//! `NETCL_WRITE_HEADER=1`, as `make capi` sets it, writes them anew.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)] // a test
+
+mod hostile;
+mod made;
+mod names;
+
+use std::path::{Path, PathBuf};
+
+/// A header and what it is made of.
+struct Header {
+    name: &'static str,
+    /// The name that guards against a second inclusion.
+    guard: &'static str,
+    /// Headers that it includes.
+    includes: &'static [&'static str],
+    /// Files and folders of capi/src.
+    sources: &'static [&'static str],
+    /// Begins of the names that it declares.
+    prefixes: &'static [&'static str],
+    /// Its first lines.
+    about: &'static str,
+}
+
+const HEADERS: [Header; 3] = [
+    Header {
+        name: "netcl.h",
+        guard: "NETCL_H",
+        includes: &["<stddef.h>", "<stdint.h>"],
+        sources: &["edge.rs", "model", "status.rs", "tensor"],
+        prefixes: &["netcl_", "NETCL_"],
+        about: "\
+// libnetcl: tensors and language models, for programs in C and in every language that calls C.
+// netcl_driver.h has the driver's functions, aethercl.h the simulated GPU. Both include this file.",
+    },
+    Header {
+        name: "netcl_driver.h",
+        guard: "NETCL_DRIVER_H",
+        includes: &["\"netcl.h\""],
+        sources: &["driver", "simulated"],
+        prefixes: &["netcl_driver_", "netcl_simulated_", "NETCL_SIMULATED_"],
+        about: "\
+// libnetcl: the driver. Buffers are handles, and each operation is one function. The simulated GPU has addresses.",
+    },
+    Header {
+        name: "aethercl.h",
+        guard: "AETHERCL_H",
+        includes: &["\"netcl.h\""],
+        sources: &["machine"],
+        prefixes: &["aethercl_", "AETHERCL_"],
+        about: "\
+// libnetcl: AetherCL, the simulated GPU: memory, queues, doorbells, registers, kernels, findings and counters.",
+    },
+];
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn include() -> PathBuf {
+    here().join("include")
+}
+
+fn read(name: &str) -> String {
+    let path = include().join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
