@@ -95,6 +95,8 @@ pub struct Engine<'a> {
     active: Vec<Text<'a>>,
     /// Texts that were let in so far.
     admitted: usize,
+    /// Whether the text that waits to be let in lacks pages.
+    lacks_pages: bool,
     /// The text whose prompt was read last.
     turn: RequestId,
     next: u64,
@@ -183,6 +185,7 @@ impl<'a> Engine<'a> {
             waiting: VecDeque::new(),
             active: Vec::new(),
             admitted: 0,
+            lacks_pages: false,
             turn: RequestId(0),
             next: 0,
             steps: 1,

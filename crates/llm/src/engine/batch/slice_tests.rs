@@ -57,6 +57,21 @@ fn texts_are_paused_only_while_others_wait() {
     assert_eq!(engine.admitted, 4);
 }
 
+/// Texts of equal state are paused together: all of them take as many steps as they would one group after the other.
+#[test]
+fn a_pause_loses_no_step() {
+    let decoder = llama(&quickly_built().unwrap());
+    let options = EngineOptions { chunk: 64, share: false, ..roomy(4) };
+    let (mut engine, mut heard) = (engine(&decoder, options), Heard::default());
+    (0..8).for_each(|_| _ = engine.add(job(1, 5, LONG)).unwrap());
+    while !engine.is_idle() {
+        step(&mut engine, &mut heard);
+    }
+    assert!(engine.admitted > 8);
+    // The first token of each is the prompt's.
+    assert_eq!(engine.cache.steps(4), 2 * (LONG - 1));
+}
+
 /// With pages for all, and with so few that paused texts lose theirs.
 #[test]
 fn paused_texts_are_as_alone() {

@@ -17,7 +17,8 @@ impl<'a> Engine<'a> {
     /// Lets requests in as long as there are places, and pages for what they and those before them have to read. Texts at the end of their slice make
     /// room.
     pub(super) fn admit(&mut self) {
-        while self.active.len() < self.options.texts || self.at_its_end(false).is_some() {
+        self.lacks_pages = false;
+        while self.active.len() < self.options.texts || self.at_its_end(false, 0).is_some() {
             let next = self.next_waiting();
             let Some((at, mut text)) = next.and_then(|at| Some((at, self.waiting.remove(at)?))) else {
                 return;
@@ -66,7 +67,8 @@ impl<'a> Engine<'a> {
         let available = self.pages.available();
         let within_reach = available + self.waiting.iter().map(|own| own.pages.len()).sum::<usize>();
         if self.active.len() >= self.options.texts || wanted > within_reach {
-            let Some(at) = self.at_its_end(wanted > available) else { return false };
+            self.lacks_pages = wanted > available;
+            let Some(at) = self.at_its_end(self.lacks_pages, 0) else { return false };
             if wanted > within_reach + self.active[at].pages.len() {
                 return false;
             }
@@ -81,15 +83,23 @@ impl<'a> Engine<'a> {
         true
     }
 
-    /// The text that has made the most tokens since it was let in, of those at the end of their slice. One that is nearly done is not among them.
-    fn at_its_end(&self, pages_are_scarce: bool) -> Option<usize> {
+    /// Whether a text will be paused after so many further steps: what was enqueued for it after them would be lost.
+    pub(super) fn pauses_after(&self, steps: usize) -> bool {
+        !self.waiting.is_empty() && self.at_its_end(self.lacks_pages, steps).is_some()
+    }
+
+    /// The text that will have made the most tokens since it was let in, of those at the end of their slice after so many steps. One that is nearly done
+    /// is not among them.
+    fn at_its_end(&self, pages_are_scarce: bool, steps: usize) -> Option<usize> {
         let longest = self.longest();
         let is_at_its_end = |text: &Text<'_>| {
             let slice = match pages_are_scarce {
                 true => LONGEST.max(text.ids.len() / WORTH_READING),
                 false => text.before.clamp(SHORTEST, LONGEST),
             };
-            text.is_read() && text.usage.made - text.before >= slice && text.left(longest) > SHORTEST
+            text.is_read()
+                && text.usage.made - text.before + steps >= slice
+                && text.left(longest) > SHORTEST + steps
         };
         let texts = self.active.iter().enumerate().filter(|(_, text)| is_at_its_end(text));
         // Of equal ones the first.

@@ -84,12 +84,12 @@ impl<'a> Engine<'a> {
         self.enqueue(plan, None, events)
     }
 
-    /// Enqueues the run behind `run`, so that the device goes on while the host reads and hands out what that one samples. Not where another text
-    /// is read, or one may not go on for long enough; what a text has sampled behind its end is dropped. Texts that wait now can only be let in when
-    /// one has ended or is paused: they come a run later.
+    /// Enqueues the run behind `run`, so that the device goes on while the host reads and hands out what that one samples. Not where another text is
+    /// read or one is paused next, or one may not go on for long enough; what a text has sampled behind its end is dropped. Texts that wait now can only
+    /// be let in when one has ended or is paused: they come a run later.
     fn begin_behind(&mut self, run: &Run) -> Result<Option<Run>> {
         let read = self.active.iter().filter(|text| text.is_read()).count();
-        let alone = read == self.active.len();
+        let alone = read == self.active.len() && !self.pauses_after(run.steps);
         if !alone || run.tokens > 1 || self.drafts.tokens() > 0 || !self.cache.queues_behind() {
             return Ok(None);
         }
