@@ -127,9 +127,9 @@ fn every_defect_of_the_example_is_found() {
         assert!(out.contains(word) && out.contains('^') && out.contains("defects.cl:"), "{kernel}: {out}");
         all.push("--json");
         let (code, out, _) = sim(&["check"], "defects.cl", &all);
-        let findings: Value = serde_json::from_str(&out).unwrap();
-        let first = &findings[0];
-        assert!(code == 7 && first["line"].as_u64().unwrap() > 1 && first["kernel"] == kernel, "{findings}");
+        let report: Value = serde_json::from_str(&out).unwrap();
+        let first = &report["findings"][0];
+        assert!(code == 7 && first["line"].as_u64().unwrap() > 1 && first["kernel"] == kernel, "{report}");
     }
     let (code, out, _) = sim(&["check"], "matmul.cl", &MATMUL);
     assert!(code == 0 && out.contains("nothing found"), "{out}");

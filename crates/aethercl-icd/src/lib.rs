@@ -23,4 +23,3 @@ mod registry;
 mod report;
 mod sampler;
 mod settings;
-pub mod summary;

@@ -4,28 +4,16 @@ use crate::calls;
 use crate::raw;
 use crate::registry;
 use crate::settings::{say, settings};
-use crate::summary::{KernelRow, Summary, TransferRow};
 use aethercl::machine::Completion;
-use aethercl::report::{self, Report};
-use std::collections::BTreeMap;
+use aethercl::report::{Report, Summary};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-static REPORT: Mutex<Summary> = Mutex::new(Summary {
-    kernels: Vec::new(),
-    transfers: Vec::new(),
-    findings: Vec::new(),
-    failures: Vec::new(),
-    leaked: BTreeMap::new(),
-    report: None,
-});
+static REPORT: Mutex<Summary> = Mutex::new(Summary::new());
 
 fn report() -> MutexGuard<'static, Summary> {
     REPORT.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// Maximum number of failures, and of findings, that are kept.
-const KEPT: usize = 1000;
 
 /// Returns the name of every device, and its data for the page unless the device is still busy.
 pub type Journals = fn() -> Vec<(String, Option<aethercl::report::Device>)>;
@@ -70,72 +58,31 @@ fn detailed(summary: &Summary) -> Report {
             None => say(&format!("{name} is still at work: the report lacks it")),
         }
     }
-    out.findings.clone_from(&summary.findings);
-    out.failures.clone_from(&summary.failures);
-    out.leaked.clone_from(&summary.leaked);
+    summary.copy_to(&mut out);
     out
 }
 
 /// Records a successful launch.
 pub fn launch(device: &str, name: &str, done: &Completion) {
-    let mut report = report();
-    let at = report.kernels.iter().position(|k| k.device == device && k.kernel == name);
-    let at = at.unwrap_or_else(|| {
-        let (device, kernel) = (device.to_string(), name.to_string());
-        report.kernels.push(KernelRow { device, kernel, ..KernelRow::default() });
-        report.kernels.len() - 1
-    });
-    let ns = done.end_ns.saturating_sub(done.start_ns);
-    let row = &mut report.kernels[at];
-    row.launches += 1;
-    row.ns += ns;
-    let estimate = done.outcome.as_ref().ok().and_then(|o| o.estimate.clone());
-    if let Some(estimate) = estimate.filter(|_| ns >= row.longest_ns) {
-        (row.longest_ns, row.bound) = (ns, estimate.bound().to_string());
-    }
+    report().launch(device, name, done);
 }
 
 /// Records a successful transfer.
 pub fn transfer(device: &str, kind: &str, bytes: usize, ns: u64) {
-    let mut report = report();
-    let at = report.transfers.iter().position(|t| t.device == device && t.kind == kind);
-    let at = at.unwrap_or_else(|| {
-        let (device, kind) = (device.to_string(), kind.to_string());
-        report.transfers.push(TransferRow { device, kind, ..TransferRow::default() });
-        report.transfers.len() - 1
-    });
-    let row = &mut report.transfers[at];
-    row.count += 1;
-    row.bytes += bytes as u64;
-    row.ns += ns;
+    report().transfer(device, kind, bytes as u64, ns);
 }
 
 /// Records findings of a launch; new ones are printed at once if no report was requested.
 pub fn findings(found: &[aethercl::Finding]) {
     let mut report = report();
-    for finding in found {
-        let same = |f: &&mut report::Finding| {
-            f.kind == finding.kind.name()
-                && f.kernel == finding.kernel
-                && (&f.file, f.line, f.column) == (&finding.file, finding.line, finding.column)
-                && f.object == finding.object
-        };
-        if let Some(known) = report.findings.iter_mut().find(same) {
-            known.count += finding.count;
-            continue;
-        }
-        if report.findings.len() < KEPT {
-            report.findings.push(report::finding(finding));
-            tell(&finding.to_string());
-        }
+    for finding in report.found(found) {
+        tell(&finding.to_string());
     }
 }
 
 /// Records a failed command; it is printed at once if no report was requested.
 pub fn failure(why: &str) {
-    let mut report = report();
-    if report.failures.len() < KEPT {
-        report.failures.push(why.to_string());
+    if report().failed(why) {
         tell(why);
     }
 }

@@ -12,6 +12,7 @@ mod session;
 mod times;
 
 use crate::out;
+use aethercl::Checks;
 use aethercl::machine::{Narrator, Options, TraceLevel};
 use netcl::device::{check_writable, counted};
 use netcl::prelude::*;
@@ -42,7 +43,7 @@ struct RunArgs {
     #[command(flatten)]
     launch: LaunchArgs,
     /// Checks by name, separated by commas; all, none
-    #[arg(long, default_value = "bounds")]
+    #[arg(long, default_value = Checks::DEFAULT)]
     check: String,
     /// Write a page that any browser opens from disk: timeline, what bounds the kernel, figures by source line, memory
     #[arg(long, value_name = "FILE.html")]
@@ -103,8 +104,7 @@ fn check(a: &CheckArgs) -> Result<()> {
     if a.launch.global.is_none() && a.launch.args.is_empty() {
         let kernels = session.program.kernels().len();
         if a.launch.json {
-            out::json(&Vec::<report::FindingReport>::new())?;
-            return Ok(());
+            return out::json(&report::Report::default());
         }
         return out::result(&format!(
             "{} builds; {}. With --global and --arg one of them also runs under the checks",
@@ -114,7 +114,7 @@ fn check(a: &CheckArgs) -> Result<()> {
     }
     let report = session.run(0, &Files::default())?;
     if a.launch.json {
-        out::json(&report.findings)?;
+        out::json(&report)?;
     } else {
         out::result(&report.text(false))?;
     }

@@ -1,7 +1,6 @@
 //! `netcl sim run --html`.
 
-use aethercl::Finding;
-use aethercl::report::{self, Device};
+use aethercl::report::{self, Device, Summary};
 use netcl::prelude::*;
 use std::path::Path;
 
@@ -9,13 +8,10 @@ use std::path::Path;
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn write(path: &Path, title: &str, device: Device, findings: &[Finding]) -> Result<()> {
-    let report = report::Report {
-        title: title.into(),
-        devices: vec![device],
-        findings: findings.iter().map(report::finding).collect(),
-        ..report::Report::default()
-    };
+pub fn write(path: &Path, title: &str, device: Device, summary: &Summary) -> Result<()> {
+    let mut report =
+        report::Report { title: title.into(), devices: vec![device], ..report::Report::default() };
+    summary.copy_to(&mut report);
     let json = serde_json::to_string(&report).map_err(|e| Error::format(e.to_string()))?;
     std::fs::write(path, report::page(&json)).map_err(|e| Error::io("writing", path, &e))
 }

@@ -3,64 +3,30 @@
 use super::arg::KernelArg;
 use super::number::Number;
 use crate::out;
-use aethercl::Finding;
 use aethercl::counters::Counters;
 use aethercl::machine::{Completion, Outcome, human_ns};
 use aethercl::model::{Bound, Profile};
+use aethercl::report::{self, Summary};
 use netcl::device::counted;
 use netcl::prelude::*;
 use serde::Serialize;
 
-/// Exit code where a kernel ran and the checks found something.
-const FINDINGS: u8 = 7;
-
-/// A run of one kernel.
-#[derive(Serialize)]
+/// A run of one kernel: the summary of `aethercl run`, buffers and figures of the launch.
+#[derive(Default, Serialize)]
 pub struct Report {
+    #[serde(skip_serializing_if = "String::is_empty")]
     kernel: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     profile: String,
-    pub findings: Vec<FindingReport>,
+    /// What `aethercl run` reports too.
+    #[serde(flatten)]
+    pub summary: Summary,
     pub buffers: Vec<BufferReport>,
     printed: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<TimeReport>,
     #[serde(skip)]
-    shown: Vec<String>,
-    #[serde(skip)]
     counters: Option<Counters>,
-}
-
-/// One finding.
-#[derive(Serialize)]
-pub struct FindingReport {
-    check: String,
-    kernel: String,
-    file: String,
-    line: u32,
-    column: u32,
-    message: String,
-    /// Buffer or variable, and the byte in it.
-    object: String,
-    offset: i64,
-    /// How often it happened there.
-    count: u64,
-    /// What usually helps.
-    hint: &'static str,
-    /// What memory held and what was to be stored, the first time.
-    values: Vec<String>,
-    /// Who did what, the first time.
-    items: Vec<ItemReport>,
-    /// As it is printed for people.
-    text: String,
-}
-
-/// A work-item of a finding.
-#[derive(Serialize)]
-struct ItemReport {
-    global: [u64; 3],
-    local: [u64; 3],
-    group: [u64; 3],
-    did: &'static str,
 }
 
 /// What the model says.
@@ -131,29 +97,35 @@ impl Report {
             coalescing: c.coalescing(),
             bank_conflicts: c.bank_conflicts(),
         });
+        let mut summary = Summary::default();
+        match &completion.outcome {
+            Ok(_) => summary.launch(&profile.name, kernel, completion),
+            Err(why) => _ = summary.failed(&why.to_string()),
+        }
+        summary.found(&outcome.done.findings);
         Self {
             kernel: kernel.into(),
             profile: profile.name.clone(),
-            findings: outcome.done.findings.iter().map(FindingReport::new).collect(),
+            summary,
             buffers: Vec::new(),
             printed: outcome.done.printed.clone(),
             time,
-            shown: outcome.done.findings.iter().map(ToString::to_string).collect(),
             counters,
         }
     }
 
     /// For people; without `all` only what was found.
     pub fn text(&self, all: bool) -> String {
-        let mut lines: Vec<String> = self.shown.clone();
+        let found = report::findings(&self.summary);
+        let mut lines: Vec<String> = Vec::new();
+        if !found.is_empty() {
+            lines.push(found.trim_end().into());
+        }
         if !self.printed.is_empty() {
             lines.push(self.printed.trim_end().into());
         }
         if !all {
-            lines.push(match self.findings.len() {
-                0 => format!("{}: nothing found", self.kernel),
-                n => format!("{}: {}", self.kernel, counted(n, "finding")),
-            });
+            lines.push(format!("{}: {}", self.kernel, self.summary.verdict()));
             return lines.join("\n");
         }
         lines.extend(self.buffers.iter().map(BufferReport::text));
@@ -163,41 +135,18 @@ impl Report {
         lines.join("\n")
     }
 
-    /// An error with an exit code of its own where something was found.
+    /// An error with the exit code of the summary if the launch failed or something was found.
     pub fn verdict(&self) -> Result<()> {
-        match self.findings.len() {
+        match self.summary.exit_code() {
             0 => Ok(()),
-            n => Err({
-                out::end_with(FINDINGS);
-                Error::launch(format!("{} in kernel {}", counted(n, "finding"), self.kernel))
-            }),
+            code => {
+                out::end_with(code);
+                Err(Error::launch(match self.summary.failures.first() {
+                    Some(why) => why.clone(),
+                    None => format!("{} in kernel {}", self.summary.verdict(), self.kernel),
+                }))
+            }
         }
-    }
-}
-
-impl FindingReport {
-    fn new(f: &Finding) -> Self {
-        Self {
-            check: f.kind.name().into(),
-            kernel: f.kernel.clone(),
-            file: f.file.clone(),
-            line: f.line,
-            column: f.column,
-            object: f.object.clone(),
-            offset: f.offset,
-            count: f.count,
-            message: f.message.clone(),
-            hint: f.kind.hint(),
-            values: f.values.clone(),
-            items: f.items.iter().map(ItemReport::new).collect(),
-            text: f.to_string(),
-        }
-    }
-}
-
-impl ItemReport {
-    fn new(item: &aethercl::Item) -> Self {
-        Self { global: item.global, local: item.local, group: item.group, did: item.did }
     }
 }
 
@@ -246,5 +195,15 @@ impl TimeReport {
                 counters.local_requests, self.bank_conflicts, counters.local_bytes
             ),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_launch_has_the_exit_code_of_its_kind() {
+        assert_eq!(report::FAILED, Error::launch("why").kind().exit_code());
     }
 }

@@ -6,7 +6,7 @@ use super::number::Number;
 use super::report::{BufferReport, Report};
 use super::{fit, npy, page};
 use crate::out;
-use aethercl::machine::{Binding, Completion, Gpu, GpuError, KernelLaunch, Options};
+use aethercl::machine::{Binding, Completion, Fence, Gpu, GpuError, KernelLaunch, Options};
 use aethercl::model::Profile;
 use aethercl::{
     Access, ArgInfo, ArgKind, Checks, Includes, KernelInfo, LaunchOptions, NdRange, Program, Source,
@@ -94,6 +94,8 @@ pub struct Session<'a> {
     pub build: (String, String),
     gpu: Gpu,
     checks: Checks,
+    /// Buffers that were filled: their fences and bytes.
+    filled: Vec<(Fence, u64)>,
 }
 
 /// A launch that ended.
@@ -134,7 +136,14 @@ impl<'a> Session<'a> {
             out::note(warnings);
         }
         let gpu = Gpu::new(profile, options);
-        Ok(Self { args, program: Arc::new(program), build: (text, flags.trim().into()), gpu, checks })
+        Ok(Self {
+            args,
+            program: Arc::new(program),
+            build: (text, flags.trim().into()),
+            gpu,
+            checks,
+            filled: Vec::new(),
+        })
     }
 
     fn kernel(&self) -> Result<&KernelInfo> {
@@ -204,7 +213,12 @@ impl<'a> Session<'a> {
         };
         let work = KernelLaunch::new(&self.program, &kernel.name, bindings.clone(), range, options);
         let fence = self.gpu.launch(queue, Arc::new(work), None).map_err(failed)?;
-        let done = self.gpu.wait(fence).map_err(failed)?;
+        let done = self.gpu.wait(fence).unwrap_or_else(|why| Completion {
+            queued_ns: 0,
+            start_ns: 0,
+            end_ns: 0,
+            outcome: Err(why),
+        });
         Ok(Launched { kernel, range, bindings, done, queue })
     }
 
@@ -216,8 +230,12 @@ impl<'a> Session<'a> {
         let files = self.files(&self.kernel()?.clone(), to.out)?;
         let Launched { kernel, bindings, done, queue, .. } = self.launch(None, to.html.is_some())?;
         let failed = |e: GpuError| Error::launch(e.to_string());
+        let device = self.gpu.profile().name.clone();
         let mut report = Report::new(&kernel.name, self.gpu.profile(), &done);
-        for (i, (binding, arg)) in bindings.iter().zip(&self.args.args).enumerate() {
+        self.report_fills(&mut report);
+        // What a failed launch left in its buffers is no result.
+        let results = if done.outcome.is_ok() { bindings.as_slice() } else { &[] };
+        for (i, (binding, arg)) in results.iter().zip(&self.args.args).enumerate() {
             let info = &kernel.args[i];
             let file = files.iter().find(|(index, _)| *index == i).map(|(_, path)| *path);
             let (address, bytes, access) = match binding {
@@ -227,8 +245,9 @@ impl<'a> Session<'a> {
             };
             if bytes > 0 && (file.is_some() || (show > 0 && access == Access::Write)) {
                 let fence = self.gpu.read(queue, address, bytes, None).map_err(failed)?;
-                let Completion { outcome, .. } = self.gpu.wait(fence).map_err(failed)?;
-                let data = outcome.map_err(failed)?.data;
+                let read = self.gpu.wait(fence).map_err(failed)?;
+                let data = read.outcome.map_err(failed)?.data;
+                report.summary.transfer(&device, "read", bytes, read.end_ns.saturating_sub(read.start_ns));
                 if let Some(path) = file {
                     write_buffer(path, arg, &data)?;
                 }
@@ -237,9 +256,9 @@ impl<'a> Session<'a> {
                 }
             }
         }
-        if let (Some(path), Some(device)) = (to.html, self.gpu.journal()) {
-            let findings = done.outcome.as_ref().map(|o| o.done.findings.as_slice()).unwrap_or_default();
-            page::write(path, &format!("netcl sim run {}", self.args.file.display()), device, findings)?;
+        if let (Some(path), Some(journal)) = (to.html, self.gpu.journal()) {
+            let title = format!("netcl sim run {}", self.args.file.display());
+            page::write(path, &title, journal, &report.summary)?;
             out::note(&format!("the page is in {}", path.display()));
         }
         if let (Some(path), Some(timeline)) = (to.trace, self.gpu.timeline()) {
@@ -247,6 +266,22 @@ impl<'a> Session<'a> {
             out::note(&format!("timeline in {}; ui.perfetto.dev opens it", path.display()));
         }
         Ok(report)
+    }
+
+    /// Adds the transfers that filled the buffers.
+    fn report_fills(&mut self, report: &mut Report) {
+        let device = self.gpu.profile().name.clone();
+        for (fence, bytes) in std::mem::take(&mut self.filled) {
+            match self.gpu.wait(fence) {
+                Ok(write) => {
+                    let ns = write.end_ns.saturating_sub(write.start_ns);
+                    report.summary.transfer(&device, "write", bytes, ns);
+                }
+                // A device that was lost in the launch has nothing more to tell.
+                Err(GpuError::Lost) if !report.summary.failures.is_empty() => {}
+                Err(why) => _ = report.summary.failed(&format!("write of {bytes} bytes: {why}")),
+            }
+        }
     }
 
     /// Sizes as given; a group as the kernel requires it, else as large as fits.
@@ -362,7 +397,9 @@ impl<'a> Session<'a> {
             _ => Error::io("filling buffer", Path::new(name), &e),
         })?;
         if let Some(data) = data {
-            self.gpu.write(queue, address, data, None).map_err(failed)?;
+            let bytes = data.len() as u64;
+            let fence = self.gpu.write(queue, address, data, None).map_err(failed)?;
+            self.filled.push((fence, bytes));
         }
         Ok(address)
     }

@@ -15,6 +15,9 @@ const NAMES: [(&str, Switch); 6] = [
 ];
 
 impl Checks {
+    /// The list of a run that names no checks.
+    pub const DEFAULT: &str = "bounds";
+
     /// The checks that a list names, separated by commas; `all` for every one, nothing or `none` for none.
     ///
     /// # Errors

@@ -378,6 +378,28 @@ pub struct Finding {
     pub offset: i64,
     /// How often, in all launches.
     pub count: u64,
+    /// The usual remedy.
+    #[serde(default)]
+    pub hint: String,
+    /// The values of the first time: what memory held, what was to be stored.
+    #[serde(default)]
+    pub values: Vec<String>,
+    /// The work-items of the first time.
+    #[serde(default)]
+    pub items: Vec<WorkItem>,
     /// All of it as text.
     pub text: String,
+}
+
+/// A work-item of a finding.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkItem {
+    /// Its global id.
+    pub global: [u64; 3],
+    /// Its local id.
+    pub local: [u64; 3],
+    /// Its group.
+    pub group: [u64; 3],
+    /// What it did, where a finding has several: `read`, `written`.
+    pub did: String,
 }

@@ -1,6 +1,6 @@
 //! From counters and the model to the report's figures.
 
-use super::data::{Ceilings, Figures, Finding, Launch, Limit, Part};
+use super::data::{Ceilings, Figures, Finding, Launch, Limit, Part, WorkItem};
 use crate::counters::{Counters, Tally};
 use crate::model::{Bound, Estimate, Occupancy, Profile};
 
@@ -97,6 +97,13 @@ pub fn finding(f: &crate::Finding) -> Finding {
         object: f.object.clone(),
         offset: f.offset,
         count: f.count,
+        hint: f.kind.hint().into(),
+        values: f.values.clone(),
+        items: f
+            .items
+            .iter()
+            .map(|i| WorkItem { global: i.global, local: i.local, group: i.group, did: i.did.into() })
+            .collect(),
         text: f.to_string(),
     }
 }

@@ -1,9 +1,9 @@
 //! `aethercl compare`: one program on several profiles, also on changed ones.
 
-use super::start::{How, start};
+use super::start::{Failure, How, start};
 use aethercl::machine::human_ns;
 use aethercl::model::Profile;
-use aethercl_icd::summary::Summary;
+use aethercl::report::Summary;
 use std::fmt::Write;
 use std::process::ExitStatus;
 
@@ -29,7 +29,7 @@ pub struct Compare {
 
 impl Compare {
     /// The table, and the exit status of the first run that failed.
-    pub fn run(&self) -> Result<(String, Option<ExitStatus>), String> {
+    pub fn run(&self) -> Result<(String, Option<ExitStatus>), Failure> {
         let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
         // Value of `AETHERCL_PROFILES`, and heading of the column.
         let mut devices: Vec<(String, String)> = Vec::new();
@@ -39,7 +39,12 @@ impl Compare {
                 None if name.ends_with(".toml") => {
                     std::fs::read_to_string(name).map_err(|e| format!("{name}: {e}"))?
                 }
-                None => return Err(Profile::named(name).err().map_or_else(String::new, |e| e.to_string())),
+                None => {
+                    return Err(Profile::named(name)
+                        .err()
+                        .map_or_else(String::new, |e| e.to_string())
+                        .into());
+                }
             };
             devices.push((name.into(), Profile::parse(&text).map_err(|e| e.to_string())?.name));
             if !self.set.is_empty() {
@@ -116,7 +121,7 @@ fn table(columns: &[(String, Summary)], top: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aethercl_icd::summary::KernelRow;
+    use aethercl::report::KernelRow;
 
     #[test]
     fn devices_stand_side_by_side() {

@@ -1,12 +1,12 @@
 //! `aethercl run PROGRAM …`: runs an OpenCL program on simulated GPUs and prints a report at its end.
 
 mod compare;
-mod show;
 mod start;
 
-use aethercl_icd::summary::Summary;
+use aethercl::Checks;
+use aethercl::report::{self, Summary};
 use clap::{Parser, Subcommand};
-use start::{How, start};
+use start::{Failure, How, start};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
@@ -23,7 +23,7 @@ struct Arguments {
 enum What {
     /// Runs a program on simulated GPUs; findings, kernels by modelled time and transfers come last, on standard error.
     ///
-    /// The exit code is the program's own. Where that is 0: 3 with findings, 4 where a kernel or transfer failed.
+    /// The exit code is the program's own. Where that is 0: 7 with findings, 6 where a kernel or transfer failed.
     Run(Run),
     /// Runs a program on several simulated GPUs, one after the other, and shows its kernels' modelled times side by side.
     ///
@@ -33,8 +33,8 @@ enum What {
 
 #[derive(clap::Args)]
 struct Run {
-    /// What is looked for in every launch: bounds, uninitialized, races, barriers, division, contract, all, none.
-    #[arg(long, default_value = "none")]
+    /// Checks by name, separated by commas: bounds, uninitialized, races, barriers, division, contract; all, none.
+    #[arg(long, default_value = Checks::DEFAULT)]
     check: String,
     /// Devices, separated by commas: h200, h100, rx7900xtx, arc-a770, adreno-750, teaching, or files that end in .toml.
     #[arg(long)]
@@ -57,12 +57,10 @@ struct Run {
     program: Vec<String>,
 }
 
-/// Exit code if the program succeeded and checks found something.
-const FOUND: u8 = 3;
-/// Exit code if the program succeeded and a command failed.
-const FAILED: u8 = 4;
 /// Exit code if the program cannot be started, as shells use it.
 const NOT_STARTED: u8 = 127;
+/// Exit code of other errors.
+const ERROR: u8 = 1;
 
 fn main() -> ExitCode {
     let ended = match Arguments::parse().command {
@@ -74,9 +72,13 @@ fn main() -> ExitCode {
     };
     match ended {
         Ok(code) => ExitCode::from(code),
-        Err(why) => {
+        Err(failure) => {
+            let (why, code) = match failure {
+                Failure::NotStarted(why) => (why, NOT_STARTED),
+                Failure::Other(why) => (why, ERROR),
+            };
             say(&format!("error: {why}\n"));
-            ExitCode::from(NOT_STARTED)
+            ExitCode::from(code)
         }
     }
 }
@@ -87,7 +89,7 @@ fn say(text: &str) {
 }
 
 impl Run {
-    fn run(&self) -> Result<u8, String> {
+    fn run(&self) -> Result<u8, Failure> {
         let profile = self.profile.as_deref();
         let detail = self.json.is_some() || self.html.is_some();
         let how = How { check: &self.check, profiles: profile, timeout: self.timeout, silent: false, detail };
@@ -103,10 +105,10 @@ impl Run {
     }
 
     fn show(&self, summary: &Summary) -> Result<(), String> {
-        say(&show::text(summary, self.top));
-        if let (Some(path), Some(report)) = (&self.html, &summary.report) {
-            let json = serde_json::to_string(report).map_err(|e| e.to_string())?;
-            let page = aethercl::report::page(&json);
+        say(&report::text(summary, self.top));
+        if let (Some(path), Some(data)) = (&self.html, &summary.report) {
+            let json = serde_json::to_string(data).map_err(|e| e.to_string())?;
+            let page = report::page(&json);
             std::fs::write(path, page).map_err(|e| format!("{}: {e}", path.display()))?;
             say(&format!("the page is in {}\n", path.display()));
         }
@@ -124,8 +126,7 @@ impl Run {
 
 fn code(status: ExitStatus, summary: Option<&Summary>) -> u8 {
     match status.code() {
-        Some(0) if summary.is_some_and(|s| !s.failures.is_empty()) => FAILED,
-        Some(0) if summary.is_some_and(|s| !s.findings.is_empty()) => FOUND,
+        Some(0) => summary.map_or(0, Summary::exit_code),
         Some(code) => u8::try_from(code & 0xff).unwrap_or(1),
         None => 128 + signal(status),
     }

@@ -1,6 +1,6 @@
 //! Starts a program with environment variables that make it load the driver, and reads the reports that the driver wrote.
 
-use aethercl_icd::summary::Summary;
+use aethercl::report::Summary;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -20,10 +20,24 @@ pub struct How<'a> {
     pub detail: bool,
 }
 
+/// Why there is no report.
+pub enum Failure {
+    /// The program cannot be started.
+    NotStarted(String),
+    /// Settings, files and folders.
+    Other(String),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self::Other(why)
+    }
+}
+
 /// Runs a program to its end; returns its exit status and the merged reports, if it used the driver.
-pub fn start(program: &[String], how: How<'_>) -> Result<(ExitStatus, Option<Summary>), String> {
+pub fn start(program: &[String], how: How<'_>) -> Result<(ExitStatus, Option<Summary>), Failure> {
     let How { check, profiles, timeout, silent, detail } = how;
-    aethercl::Checks::parse(check)?;
+    aethercl::Checks::parse(check).map_err(|e| format!("--check: {e}"))?;
     let library = library()?;
     let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
     let vendors = folder.path().join("vendors");
@@ -50,7 +64,7 @@ pub fn start(program: &[String], how: How<'_>) -> Result<(ExitStatus, Option<Sum
     if let Some(seconds) = timeout {
         command.env("AETHERCL_TIMEOUT", seconds.to_string());
     }
-    let status = command.status().map_err(|e| format!("{}: {e}", program[0]))?;
+    let status = command.status().map_err(|e| Failure::NotStarted(format!("{}: {e}", program[0])))?;
     Ok((status, collect(folder.path())?))
 }
 
