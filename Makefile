@@ -75,7 +75,7 @@ compile-check:
 	tools/compile_check.sh
 
 intel:
-	tools/intel.sh $(CARGO) nextest run --locked --package netcl-tensor --package netcl-nn
+	tools/intel.sh $(CARGO) nextest run --locked --package netcl-tensor --package netcl-model --package netcl-train
 
 large:
 	CL_CONFIG_CPU_FORCE_GLOBAL_MEM_SIZE=20GB CL_CONFIG_CPU_FORCE_MAX_MEM_ALLOC_SIZE=8GB tools/intel.sh \
@@ -94,7 +94,7 @@ collectives: build
 	  $$launcher -n 2 $(NETCL) doctor --mpi --in-a-row 10000 --vector 4294967316 || exit 1; done
 
 sim:
-	NETCL_TEST_DEVICE=sim NETCL_SIM_CHECK=all $(CARGO) test --locked --package netcl-tensor --package netcl-nn --lib --tests
+	NETCL_TEST_DEVICE=sim NETCL_SIM_CHECK=all $(CARGO) test --locked --package netcl-tensor --package netcl-model --package netcl-train --lib --tests
 
 mnist:
 	$(CARGO) test --locked --release --package netcl-cli --test images -- --ignored --nocapture
@@ -122,8 +122,8 @@ trees:
 
 fuzz:
 	AETHERCL_FUZZ_SECONDS=$(SECONDS) $(CARGO) test --locked --release --package aethercl --test fuzz -- --ignored --nocapture
-	$(CARGO) test --locked --release --package netcl-llm --test fuzz --no-run
-	ulimit -v 6000000; NETCL_FUZZ_SECONDS=$(SECONDS) $(CARGO) test --locked --release --package netcl-llm --test fuzz -- --ignored --nocapture
+	$(CARGO) test --locked --release --package netcl --test fuzz --no-run
+	ulimit -v 6000000; NETCL_FUZZ_SECONDS=$(SECONDS) $(CARGO) test --locked --release --package netcl --test fuzz -- --ignored --nocapture
 
 peers:
 	$(CARGO) test --locked --package netcl-llm --lib -- --nocapture peer_tests the_python_package

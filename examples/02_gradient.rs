@@ -2,8 +2,8 @@
 //!
 //!     cargo run --example 02_gradient
 
-use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
 use netcl::prelude::*;
+use netcl::train::optim::{Optimizer, ParamGroup, Rule};
 
 /// The program.
 pub fn main() -> Result<()> {

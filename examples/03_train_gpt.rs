@@ -2,13 +2,13 @@
 //!
 //!     cargo run --release --example 03_train_gpt
 
-use netcl::nn::decoder::{Decoder, DecoderConfig, Sizes};
-use netcl::nn::generate::{Generation, Sampling};
-use netcl::nn::layers::Mode;
-use netcl::nn::model::Model;
-use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
-use netcl::nn::tokenizer::Tokenizer;
+use netcl::model::decoder::{Decoder, DecoderConfig, Sizes};
+use netcl::model::generate::{Generation, Sampling};
+use netcl::model::layers::Mode;
+use netcl::model::model::Model;
+use netcl::model::tokenizer::Tokenizer;
 use netcl::prelude::*;
+use netcl::train::optim::{Optimizer, ParamGroup, Rule};
 
 const STEPS: usize = 60;
 const B: usize = 8;

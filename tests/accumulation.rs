@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-use netcl::nn::checkpoint::read_tensors;
-use netcl::nn::config::{GraphMode, TrainConfig};
-use netcl::nn::train::{Observer, Outcome, Silent, Trainer};
+use netcl::model::checkpoint::read_tensors;
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
+use netcl::train::config::{GraphMode, TrainConfig};
+use netcl::train::{Observer, Outcome, Silent, Trainer};
 use std::path::Path;
 
 fn config(dir: &Path, graph: GraphMode, micros: u32) -> TrainConfig {
@@ -172,7 +172,7 @@ fn a_run_with_accumulation_that_is_resumed_is_the_same() {
 struct FromFirstStep(Device);
 
 impl Observer for FromFirstStep {
-    fn started(&mut self, _: &netcl::nn::train::RunInfo) {
+    fn started(&mut self, _: &netcl::train::RunInfo) {
         self.0.finish().unwrap();
         self.0.reset_memory_peak();
     }

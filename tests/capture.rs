@@ -4,13 +4,13 @@
 
 use netcl::device::fault::{FaultDriver, Plan as Faults};
 use netcl::device::open_driver;
-use netcl::nn::config::GraphMode;
-use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
-use netcl::nn::train::Stepper;
 use netcl::prelude::*;
 use netcl::tensor::graph::{Graph, Plan, Trace};
 use netcl::tensor::suite::test_device;
 use netcl::tensor::unfused;
+use netcl::train::Stepper;
+use netcl::train::config::GraphMode;
+use netcl::train::optim::{Optimizer, ParamGroup, Rule};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 

@@ -3,16 +3,16 @@
 
 use netcl::device::SimSettings;
 use netcl::dist::{Group, local};
-use netcl::nn::checkpoint::{MODEL_FILE, read_tensors};
-use netcl::nn::config::GraphMode;
-use netcl::nn::run::RunFolder;
-use netcl::nn::train::Shares;
-use netcl::nn::vision::classifier::{
-    ClassifierConfig, Diagnostics, Failed, Next, Outcome, Progress, resume, train, train_among,
-};
-use netcl::nn::vision::data::{Dataset, Images};
+use netcl::model::checkpoint::{MODEL_FILE, read_tensors};
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
+use netcl::train::Shares;
+use netcl::train::config::GraphMode;
+use netcl::train::images::classifier::{
+    ClassifierConfig, Diagnostics, Failed, Next, Outcome, Progress, resume, train, train_among,
+};
+use netcl::train::images::data::{Dataset, Images};
+use netcl::train::run::RunFolder;
 use std::path::Path;
 use std::time::Duration;
 

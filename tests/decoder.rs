@@ -2,11 +2,11 @@
 //! `tools/golden_decoder.py` wrote the folders and says what is in them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
-use netcl::nn::checkpoint::{FileDtype, TensorData, read_tensors, write_tensors};
-use netcl::nn::decoder::{Decoder, DecoderConfig, FAMILIES, ModelFolder, Scaling};
-use netcl::nn::generate::{Generation, Sampling};
-use netcl::nn::layers::Mode;
-use netcl::nn::model::Model;
+use netcl::model::checkpoint::{FileDtype, TensorData, read_tensors, write_tensors};
+use netcl::model::decoder::{Decoder, DecoderConfig, FAMILIES, ModelFolder, Scaling};
+use netcl::model::generate::{Generation, Sampling};
+use netcl::model::layers::Mode;
+use netcl::model::model::Model;
 use netcl::prelude::*;
 use netcl::tensor::suite::quickly_built;
 use std::path::{Path, PathBuf};

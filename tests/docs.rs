@@ -34,7 +34,7 @@ fn every_kind_of_error_is_documented_with_its_exit_code() {
 
 #[test]
 fn the_table_of_what_a_resume_may_change_is_the_codes() {
-    use netcl::nn::{config, vision::classifier};
+    use netcl::train::{config, images::classifier};
     let text = read("docs/guide.md");
     let (of_texts, of_classifiers) = text.split_at(text.find("| setting of classifiers |").unwrap());
     resume_table(of_texts, &config::RESUME);
@@ -42,8 +42,8 @@ fn the_table_of_what_a_resume_may_change_is_the_codes() {
 }
 
 /// The rows of a table of settings are those of `rules`.
-fn resume_table(text: &str, rules: &[(&str, netcl::nn::config::Change)]) {
-    use netcl::nn::config::Change;
+fn resume_table(text: &str, rules: &[(&str, netcl::train::config::Change)]) {
+    use netcl::train::config::Change;
     let of = |part: &str| -> BTreeSet<String> {
         let found = rows(text).into_iter().filter(|r| r.len() == 2 && r[1].starts_with(part));
         found

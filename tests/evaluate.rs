@@ -1,14 +1,14 @@
 //! Evaluation of a text against exact numbers and against the logits of every window.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
-use netcl::nn::data::{Scored, Strided, Tokens};
-use netcl::nn::decoder::Decoder;
-use netcl::nn::evaluate::{Score, evaluate};
-use netcl::nn::layers::Mode;
-use netcl::nn::model::Model;
-use netcl::nn::tokenizer::Tokenizer;
+use netcl::model::decoder::Decoder;
+use netcl::model::layers::Mode;
+use netcl::model::model::Model;
+use netcl::model::tokenizer::Tokenizer;
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
+use netcl::train::data::{Scored, Strided, Tokens};
+use netcl::train::evaluate::{Score, evaluate};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -150,6 +150,7 @@ fn tokens_tell_the_bytes_of_their_text() {
     }
     let lengths = bpe.byte_lengths().unwrap();
     assert_eq!(lengths.of([400_000].into_iter()), None);
-    let scored = Scored::from(netcl::nn::data::Batch { x: vec![1, 2], y: vec![2, 3], rows: 1, context: 2 });
+    let scored =
+        Scored::from(netcl::train::data::Batch { x: vec![1, 2], y: vec![2, 3], rows: 1, context: 2 });
     assert_eq!((scored.targets(), scored.ids().collect::<Vec<_>>()), (2, vec![2, 3]));
 }

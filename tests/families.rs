@@ -4,15 +4,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
-use netcl::nn::checkpoint::read_tensors;
-use netcl::nn::config::{GraphMode, Overlay, TrainConfig};
-use netcl::nn::decoder::{Decoder, DecoderConfig};
-use netcl::nn::layers::Mode;
-use netcl::nn::model::Model;
-use netcl::nn::tokenizer::Tokenizer;
-use netcl::nn::train::{Silent, Trainer};
+use netcl::model::checkpoint::read_tensors;
+use netcl::model::decoder::{Decoder, DecoderConfig};
+use netcl::model::layers::Mode;
+use netcl::model::model::Model;
+use netcl::model::tokenizer::Tokenizer;
 use netcl::prelude::*;
 use netcl::tensor::suite::quickly_built;
+use netcl::train::config::{GraphMode, Overlay, TrainConfig};
+use netcl::train::{Silent, Trainer};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

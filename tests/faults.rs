@@ -4,12 +4,12 @@
 
 use netcl::device::fault::{FaultDriver, Plan};
 use netcl::device::open_driver;
-use netcl::nn::decoder::{Decoder, DecoderConfig, Sizes};
-use netcl::nn::layers::Mode;
-use netcl::nn::model::Model;
-use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
+use netcl::model::decoder::{Decoder, DecoderConfig, Sizes};
+use netcl::model::layers::Mode;
+use netcl::model::model::Model;
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
+use netcl::train::optim::{Optimizer, ParamGroup, Rule};
 use std::sync::Arc;
 
 /// The test device behind a driver that can be told to fail.

@@ -2,13 +2,13 @@
 //! back into `transformers`. `tools/golden_gpt.py` wrote the files and says what is in them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
-use netcl::nn::checkpoint::{FileDtype, TensorData, read_tensors, write_tensors};
-use netcl::nn::decoder::{Decoder, DecoderConfig, FileFacts, Sizes};
-use netcl::nn::layers::Mode;
-use netcl::nn::model::Model;
-use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
+use netcl::model::checkpoint::{FileDtype, TensorData, read_tensors, write_tensors};
+use netcl::model::decoder::{Decoder, DecoderConfig, FileFacts, Sizes};
+use netcl::model::layers::Mode;
+use netcl::model::model::Model;
 use netcl::prelude::*;
 use netcl::tensor::suite::quickly_built;
+use netcl::train::optim::{Optimizer, ParamGroup, Rule};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

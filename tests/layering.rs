@@ -11,14 +11,15 @@ use std::process::Command;
 
 /// A crate may use what stands to its left and nothing else. The shells at the end use nothing of each other, except that
 /// the command line starts the server.
-const LINE: [&str; 8] = [
+const LINE: [&str; 9] = [
     "aethercl",
     "netcl-device",
     "netcl-kernel",
     "netcl-tensor",
     "netcl-dist",
-    "netcl-nn",
+    "netcl-model",
     "netcl-llm",
+    "netcl-train",
     "netcl",
 ];
 const SHELLS: [&str; 5] = ["netcl-server", "netcl-cli", "netcl-python", "netcl-capi", "aethercl-icd"];

@@ -3,12 +3,13 @@
 
 use netcl::device::SimSettings;
 use netcl::dist::{Link, slowed};
-use netcl::nn::config::{GraphMode, Schedule, TrainConfig};
-use netcl::nn::decoder::DecoderConfig;
-use netcl::nn::run::RunFolder;
-use netcl::nn::train::{MemoryPlan, Observer, Shares, Silent, Trainer};
+use netcl::model::decoder::DecoderConfig;
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
+use netcl::train::config::{GraphMode, TrainConfig};
+use netcl::train::run::RunFolder;
+use netcl::train::schedule::Schedule;
+use netcl::train::{MemoryPlan, Observer, Shares, Silent, Trainer};
 use std::path::Path;
 use std::time::Duration;
 
@@ -187,7 +188,7 @@ fn a_run_goes_on_with_other_ranks() {
     let stopped = on(3, |rank| {
         struct Until(u64);
         impl Observer for Until {
-            fn step(&mut self, _: &netcl::nn::run::StepMetrics) {
+            fn step(&mut self, _: &netcl::train::run::StepMetrics) {
                 self.0 -= 1;
             }
             fn should_stop(&mut self) -> bool {
@@ -324,7 +325,7 @@ fn the_op_that_makes_the_first_nan_is_named_with_its_rank() {
 fn a_rank_that_hangs_is_named_with_its_device() {
     struct Hangs<'a>(&'a std::sync::Barrier);
     impl Observer for Hangs<'_> {
-        fn step(&mut self, metrics: &netcl::nn::run::StepMetrics) {
+        fn step(&mut self, metrics: &netcl::train::run::StepMetrics) {
             if metrics.step == 12 {
                 self.0.wait();
             }
@@ -360,7 +361,7 @@ fn a_rank_that_hangs_is_named_with_its_device() {
 struct Timed(Vec<f64>);
 
 impl Observer for Timed {
-    fn step(&mut self, metrics: &netcl::nn::run::StepMetrics) {
+    fn step(&mut self, metrics: &netcl::train::run::StepMetrics) {
         self.0.push(metrics.elapsed);
     }
     fn should_stop(&mut self) -> bool {
@@ -400,7 +401,7 @@ fn measured(config: &TrainConfig, n: usize, link: Option<Link>) -> (f64, Decoder
 #[test]
 #[ignore = "measures time"]
 fn the_model_of_step_time_beside_measured_steps() {
-    use netcl::nn::scaling::{Compute, Machine, Planned, Strategy};
+    use netcl::train::scaling::{Compute, Machine, Planned, Strategy};
     let dir = tempfile::tempdir().unwrap();
     let base =
         TrainConfig { layers: 4, heads: 4, width: 128, context: 64, batch: 8, ..config(dir.path(), 40) };

@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // helpers of tests
 
 use netcl::dist::Group;
-use netcl::nn::checkpoint::read_tensors;
-use netcl::nn::config::{GraphMode, Recompute, Schedule, TrainConfig};
-use netcl::nn::train::{Shares, Silent, Trainer};
+use netcl::model::checkpoint::read_tensors;
+use netcl::model::layers::Recompute;
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
+use netcl::train::config::{GraphMode, TrainConfig};
+use netcl::train::schedule::Schedule;
+use netcl::train::{Shares, Silent, Trainer};
 use std::path::Path;
 
 mod ranks;

@@ -4,11 +4,10 @@
 
 use netcl::device::fault::{FaultDriver, Plan as Faults};
 use netcl::device::open_driver;
-use netcl::nn::config::{GraphMode, Recompute, TrainConfig};
-use netcl::nn::decoder::{Decoder, DecoderConfig, Sizes};
-use netcl::nn::layers::Mode;
-use netcl::nn::model::Model;
-use netcl::nn::train::{Silent, Trainer};
+use netcl::model::decoder::{Decoder, DecoderConfig, Sizes};
+use netcl::model::layers::Mode;
+use netcl::model::layers::Recompute;
+use netcl::model::model::Model;
 use netcl::prelude::*;
 use netcl::tensor::graph::{Between, Graph, Plan, Trace};
 use netcl::tensor::ops::attention::{AttentionOptions, attention};
@@ -16,6 +15,8 @@ use netcl::tensor::ops::dropout::masked;
 use netcl::tensor::random::{DropMask, counter, set_counter};
 use netcl::tensor::suite::test_device;
 use netcl::tensor::unfused;
+use netcl::train::config::{GraphMode, TrainConfig};
+use netcl::train::{Silent, Trainer};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -98,7 +99,7 @@ fn samples_between_replayed_steps_change_nothing() {
 /// Asks at each checkpoint which step the metrics end with.
 struct AtCheckpoints(std::path::PathBuf, usize);
 
-impl netcl::nn::train::Observer for AtCheckpoints {
+impl netcl::train::Observer for AtCheckpoints {
     fn saved(&mut self, step: u64, _path: &Path) {
         let lines = std::fs::read_to_string(self.0.join("metrics.jsonl")).unwrap();
         let last: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
@@ -201,7 +202,7 @@ fn recomputing_saves_memory() {
 
 struct StopAfter(u64);
 
-impl netcl::nn::train::Observer for StopAfter {
+impl netcl::train::Observer for StopAfter {
     fn should_stop(&mut self) -> bool {
         self.0 -= 1;
         self.0 == 0

@@ -2,11 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-use netcl::nn::decoder::{Decoder, DecoderConfig, Sizes};
-use netcl::nn::generate::{Generation, Sampling};
-use netcl::nn::layers::Mode;
-use netcl::nn::model::Model;
-use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
+use netcl::model::decoder::{Decoder, DecoderConfig, Sizes};
+use netcl::model::generate::{Generation, Sampling};
+use netcl::model::layers::Mode;
+use netcl::model::model::Model;
 use netcl::prelude::*;
 use netcl::tensor::ops::attention::{AttentionOptions, attention};
 use netcl::tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
@@ -14,6 +13,7 @@ use netcl::tensor::ops::embedding::embedding;
 use netcl::tensor::ops::layer_norm::layer_norm;
 use netcl::tensor::ops::matmul::{linear, matmul};
 use netcl::tensor::suite::test_device;
+use netcl::train::optim::{Optimizer, ParamGroup, Rule};
 
 fn tensor(device: &Device, shape: &[usize], data: &[f32]) -> Tensor {
     Tensor::from_f32(device, shape, data, DType::F32).unwrap()

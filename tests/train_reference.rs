@@ -2,14 +2,14 @@
 //! gradients and final weights step by step, all within 1e-4 of those in f64. What is recorded lies beside the repository.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
-use netcl::nn::checkpoint::{TensorData, read_tensors};
-use netcl::nn::decoder::{Decoder, DecoderConfig};
-use netcl::nn::layers::Mode;
-use netcl::nn::model::Model;
-use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
-use netcl::nn::schedule::{LearningRate, Schedule};
+use netcl::model::checkpoint::{TensorData, read_tensors};
+use netcl::model::decoder::{Decoder, DecoderConfig};
+use netcl::model::layers::Mode;
+use netcl::model::model::Model;
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
+use netcl::train::optim::{Optimizer, ParamGroup, Rule};
+use netcl::train::schedule::{LearningRate, Schedule};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 

@@ -2,15 +2,15 @@
 //! `netcl`'s networks by name: their parameters have the names and shapes of torchvision's.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
-use netcl::nn::checkpoint::{TensorData, read_tensors};
-use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
-use netcl::nn::params::Params;
-use netcl::nn::vision::{Sequential, models};
+use netcl::model::checkpoint::{TensorData, read_tensors};
+use netcl::model::params::Params;
+use netcl::model::vision::{Sequential, models};
 use netcl::tensor::ops::conv::Conv2dOptions;
 use netcl::tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl::tensor::ops::pool::Windows;
 use netcl::tensor::suite::test_device;
 use netcl::tensor::{DType, Tensor};
+use netcl::train::optim::{Optimizer, ParamGroup, Rule};
 use std::collections::BTreeMap;
 use std::path::Path;
 

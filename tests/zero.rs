@@ -2,11 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use netcl::dist::Group;
-use netcl::nn::checkpoint::{Checkpoint, OPTIMIZER_INDEX};
-use netcl::nn::config::{Recompute, TrainConfig};
-use netcl::nn::train::Observer;
+use netcl::model::checkpoint::{Checkpoint, OPTIMIZER_INDEX};
+use netcl::model::layers::Recompute;
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
+use netcl::train::Observer;
+use netcl::train::config::TrainConfig;
 use std::path::Path;
 
 mod ranks;
@@ -36,7 +37,7 @@ impl Ended {
 fn among(n: usize, config: &TrainConfig, out: &Path, (resume, until): (bool, u64)) -> Vec<Ended> {
     struct Until(u64);
     impl Observer for Until {
-        fn step(&mut self, metrics: &netcl::nn::run::StepMetrics) {
+        fn step(&mut self, metrics: &netcl::train::run::StepMetrics) {
             self.0 = self.0.saturating_sub(u64::from(metrics.step > 0));
         }
         fn should_stop(&mut self) -> bool {

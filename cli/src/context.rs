@@ -1,8 +1,8 @@
 //! What every command needs of its surroundings: settings, terminal, signals.
 
 use netcl::device::Builders;
-use netcl::nn::data::TokenCache;
 use netcl::prelude::*;
+use netcl::train::data::TokenCache;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::io::IsTerminal;

@@ -3,8 +3,8 @@
 use crate::table::Table;
 use netcl::device::KernelTime;
 use netcl::kernel::ceiling::{self, Ceilings};
-use netcl::nn::train::{Profile, matmul_peak};
 use netcl::prelude::*;
+use netcl::train::{Profile, matmul_peak};
 use serde_json::{Value, json};
 
 /// Kernels of some steps beside what the device can do.

@@ -7,10 +7,10 @@ use crate::shell;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use netcl::device::{counted, human};
 use netcl::kernel::ceiling::Ceilings;
-use netcl::nn::evaluate::Score;
-use netcl::nn::run::StepMetrics;
-use netcl::nn::train::{Observer, Outcome, Profile, RankTimes, RunInfo, Saving, Trainer};
 use netcl::prelude::*;
+use netcl::train::evaluate::Score;
+use netcl::train::run::StepMetrics;
+use netcl::train::{Observer, Outcome, Profile, RankTimes, RunInfo, Saving, Trainer};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

@@ -4,7 +4,7 @@ use crate::context::{Context, Reading};
 use crate::out;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use netcl::device::human;
-use netcl::nn::data::{Progress, Stage};
+use netcl::train::data::{Progress, Stage};
 use std::time::{Duration, Instant};
 
 /// What takes less is not worth a bar.

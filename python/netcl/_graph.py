@@ -11,8 +11,34 @@ from .autograd import is_grad_enabled
 from .errors import FormatError
 
 
+def _is_input(a: Any) -> bool:
+    return isinstance(a, Tensor)
+
+
+def _is_nested_input(a: Any) -> bool:
+    # One within a list that needs a gradient may be a parameter, which the function must see itself.
+    return isinstance(a, Tensor) and not a.requires_grad
+
+
+def _mapped(args: Sequence[Any], change: Callable[[Tensor], Any]) -> Tuple[Any, ...]:
+    """The arguments with ``change`` of each input tensor in its place, also within tuples, lists and dicts."""
+
+    def inner(a: Any) -> Any:
+        if _is_nested_input(a):
+            return change(a)
+        if isinstance(a, dict):
+            return {key: inner(v) for key, v in a.items()}
+        if isinstance(a, tuple) and hasattr(a, "_fields"):
+            return type(a)(*map(inner, a))
+        return type(a)(map(inner, a)) if type(a) in (tuple, list) else a
+
+    return tuple(change(a) if _is_input(a) else inner(a) for a in args)
+
+
 def _tensors(args: Sequence[Any]) -> List[Tensor]:
-    return [a for a in args if isinstance(a, Tensor)]
+    found: List[Tensor] = []
+    _mapped(args, found.append)
+    return found
 
 
 class Graph:
@@ -33,7 +59,7 @@ class Graph:
         self.inputs = [uninitialised(t.shape, t.dtype, self.device) for t in given]
         self._copy(given)
         places = iter(self.inputs)
-        arguments = [next(places) if isinstance(a, Tensor) else a for a in examples]
+        arguments = _mapped(examples, lambda _: next(places))
         self.optimizers: List[Any] = []
         # Modules that the function calls, those within them, and whether each was training.
         self.modules: Dict[int, Tuple[Any, bool]] = {}
@@ -88,21 +114,25 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as graphs: one for each combination of shapes, dtypes and other arguments. ``Graph`` says what that asks of it; the first call runs it
     and captures it, later ones replay. Parameters of a model may be overwritten in between, but not exchanged for others. Another graph is made where a module that
     the function calls has changed between ``train()`` and ``eval()``, under ``no_grad``, and for an argument of another type: ``2``, ``2.0`` and ``True`` differ.
+    Tensors within tuples, lists and dicts are inputs as well, except for those that need gradients: another one is another argument.
     """
     graphs: Dict[Any, List[Graph]] = {}
 
-    def form(a: Any) -> Any:
-        if isinstance(a, Tensor):
+    def form(a: Any, top: bool = False) -> Any:
+        if _is_input(a) if top else _is_nested_input(a):
             return (tuple(a.shape), a.dtype.name, a.device.name)
+        if isinstance(a, Tensor):
+            return id(a)
+        if isinstance(a, dict):
+            return (type(a), tuple((key, form(v)) for key, v in a.items()))
         if isinstance(a, (tuple, list)):
-            # A tensor within is not copied at each call, so another one is another argument.
-            return (type(a), tuple(id(v) if isinstance(v, Tensor) else form(v) for v in a))
+            return (type(a), tuple(map(form, a)))
         # 0.0 and -0.0 are equal, and a NaN is not equal to itself.
         return (type(a), repr(a) if isinstance(a, (float, complex)) else a)
 
     @functools.wraps(function)
     def compiled(*args: Any) -> Any:
-        alike = graphs.setdefault((is_grad_enabled(), form(args)), [])
+        alike = graphs.setdefault((is_grad_enabled(), tuple(form(a, top=True) for a in args)), [])
         for graph in alike:
             if graph.modes_are_current():
                 return graph(*args)

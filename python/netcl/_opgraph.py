@@ -54,6 +54,9 @@ class _Recording:
     def __exit__(self, *_: Any) -> None:
         state.capturing.pop()
 
+    def note_module(self, module: Module) -> None:
+        """A graph of operations is made once, in the mode that its module has then."""
+
 
 @contextlib.contextmanager
 def _named(module: Module, prefix: str = "") -> Iterator[None]:

@@ -1,7 +1,7 @@
 //! Tensors in files: safetensors.
 
 use crate::edge::{raised, run};
-use netcl::nn::checkpoint::{FileDtype, TensorData, TensorView, read_tensors, write_tensors};
+use netcl::model::checkpoint::{FileDtype, TensorData, TensorView, read_tensors, write_tensors};
 use netcl::prelude::Error;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyBytesMethods};

@@ -4,13 +4,13 @@ use crate::device::by_name;
 use crate::edge::{keep_exception, raised, run};
 use crate::files::{Stored, stored};
 use crate::tensor::PyTensor;
-use netcl::nn::checkpoint::Planned;
-use netcl::nn::config::{Overlay, TrainConfig};
-use netcl::nn::data::Progress;
-use netcl::nn::evaluate::Score;
-use netcl::nn::run::{RunFolder, StepMetrics};
-use netcl::nn::train::{Observer, Outcome, RunInfo, Trainer};
+use netcl::model::checkpoint::Planned;
 use netcl::prelude::{Device, Error, Result};
+use netcl::train::config::{Overlay, TrainConfig};
+use netcl::train::data::Progress;
+use netcl::train::evaluate::Score;
+use netcl::train::run::{RunFolder, StepMetrics};
+use netcl::train::{Observer, Outcome, RunInfo, Trainer};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -247,7 +247,7 @@ impl PyTraining {
 /// Names of the presets.
 #[pyfunction]
 fn presets() -> Vec<&'static str> {
-    netcl::nn::config::PRESETS.to_vec()
+    netcl::train::config::PRESETS.to_vec()
 }
 
 /// What a run would be set to: all settings as JSON, from those that are given.

@@ -129,7 +129,7 @@ def test_many_steps_keep_memory_flat():
     gc.collect()
     device.synchronize()
     after = device.memory()
-    assert after[0] == live and after[3] == buffers and after[1] <= reserved
+    assert after[0] <= live and after[3] <= buffers and after[1] <= reserved
 
 
 @pytest.mark.parametrize("variables", [{}, {"OCL_ICD_VENDORS": os.devnull}, {"NETCL_OPENCL_LIBRARY": os.devnull}], ids=str)

@@ -2,12 +2,12 @@
 #![allow(dead_code)] // each test uses a part
 
 use netcl::dist::{Group, local};
-use netcl::nn::checkpoint::read_tensors;
-use netcl::nn::config::TrainConfig;
-use netcl::nn::run::RunFolder;
-use netcl::nn::train::{Silent, Trainer};
+use netcl::model::checkpoint::read_tensors;
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
+use netcl::train::config::TrainConfig;
+use netcl::train::run::RunFolder;
+use netcl::train::{Silent, Trainer};
 use std::path::Path;
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use netcl::llm::LoadedModel;
 use netcl::llm::engine::{Options, Request, Watch};
 use netcl::llm::sampler::{Finish, Sampler, StopTexts};
 use netcl::llm::tokenizer::Specials;
-use netcl::nn::model::Model as _;
+use netcl::model::model::Model as _;
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;

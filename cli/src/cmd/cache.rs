@@ -5,8 +5,8 @@ use crate::out;
 use crate::table::Table;
 use netcl::device::{counted, human};
 use netcl::kernel::DiskCache;
-use netcl::nn::data::TokenCache;
 use netcl::prelude::*;
+use netcl::train::data::TokenCache;
 
 /// Show or empty the caches of compiled kernels and of tokens of text
 #[derive(clap::Args)]

@@ -3,8 +3,8 @@
 use crate::context::Context;
 use crate::out;
 use clap::Args as ClapArgs;
-use netcl::nn::vision::classifier::Classifier;
 use netcl::prelude::*;
+use netcl::train::images::classifier::Classifier;
 use std::path::PathBuf;
 
 /// Say what class pictures are of, by a network trained with `netcl train --preset mnist-cnn` or another preset for images

@@ -1,7 +1,7 @@
 //! Defaults in the help of `netcl train`. They are those of a preset, so clap cannot know them: they are put into the help's text.
 
 use clap::Command;
-use netcl::nn::config::{PRESETS, TrainConfig, usual_preset};
+use netcl::train::config::{PRESETS, TrainConfig, usual_preset};
 use std::ffi::OsString;
 
 /// The preset whose defaults are shown: the one that is named on the command line, else the one taken where none is.

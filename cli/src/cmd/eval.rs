@@ -10,16 +10,17 @@ use crate::table::Table;
 use netcl::device::counted;
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::Options;
-use netcl::nn::config::{DTYPES, MatmulPrecision, Overlay, TrainConfig, storage_type};
-use netcl::nn::data::{
+use netcl::model::decoder::{Decoder, DecoderConfig, broken_weights, model_folder};
+use netcl::model::folder::model_from_dir;
+use netcl::model::model::Model;
+use netcl::model::tokenizer::Tokenizer;
+use netcl::prelude::*;
+use netcl::train::config::{DTYPES, MatmulPrecision, Overlay, TrainConfig, storage_type};
+use netcl::train::data::{
     DATA_FILE, Eval, Reading, Scored, Source, Strided, TextEncoding, TokenCache, Tokens, Watch,
 };
-use netcl::nn::decoder::{Decoder, DecoderConfig, broken_weights, model_folder};
-use netcl::nn::evaluate::{Score, evaluate};
-use netcl::nn::model::Model;
-use netcl::nn::tokenizer::Tokenizer;
-use netcl::nn::train::{model_from_dir, open_inputs};
-use netcl::prelude::*;
+use netcl::train::evaluate::{Score, evaluate};
+use netcl::train::open_inputs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -186,7 +187,7 @@ fn on_several(
     let options = Options { dtype: args.dtype, context: Some(window), layers, ..Options::default() };
     let model = shown(context, |bar| LoadedModel::open(&args.model, devices, options, bar))?;
     let path = model_folder(&args.model)?;
-    let tokenizer = match path.join(netcl::nn::tokenizer::FILE).exists() {
+    let tokenizer = match path.join(netcl::model::tokenizer::FILE).exists() {
         true => Some(Tokenizer::from_dir(&path)?),
         false => None,
     };

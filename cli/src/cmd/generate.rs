@@ -10,7 +10,7 @@ use netcl::device::counted;
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::{Generated, Job, Loading, Request, Watch};
 use netcl::llm::sampler::{Finish, Sampler, StopTexts};
-use netcl::nn::model::Model as _;
+use netcl::model::model::Model as _;
 use netcl::prelude::*;
 use std::io::Read;
 use std::path::{Path, PathBuf};

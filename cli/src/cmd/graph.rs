@@ -3,9 +3,9 @@
 use crate::context::Context;
 use crate::out;
 use clap::{Args as ClapArgs, Subcommand};
-use netcl::nn::vision::classifier::Classifier;
 use netcl::prelude::*;
 use netcl::tensor::opgraph::OpGraph;
+use netcl::train::images::classifier::Classifier;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 

@@ -9,7 +9,7 @@ use netcl::llm::engine::{self, Division, Fit, Needs, Options};
 use netcl::llm::gguf::Gguf;
 use netcl::llm::model::adapter::{About, Adapter};
 use netcl::llm::model::{Origin, Source};
-use netcl::nn::decoder::DecoderConfig;
+use netcl::model::decoder::DecoderConfig;
 use netcl::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

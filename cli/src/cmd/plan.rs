@@ -5,10 +5,10 @@ use crate::out;
 use crate::reading::ReadingBar;
 use crate::table::Table;
 use netcl::device::human;
-use netcl::nn::config::TrainConfig;
-use netcl::nn::decoder::DecoderConfig;
-use netcl::nn::train::{MemoryPlan, open_inputs};
+use netcl::model::decoder::DecoderConfig;
 use netcl::prelude::*;
+use netcl::train::config::TrainConfig;
+use netcl::train::{MemoryPlan, open_inputs};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -35,7 +35,7 @@ pub fn show(config: &TrainConfig, device: &Device, context: &Context, json: bool
     let inputs = open_inputs(config, None, None, &mut |p| reading.show(p))?;
     drop(reading);
     let tokens =
-        [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, netcl::nn::data::Tokens::len)];
+        [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, netcl::train::data::Tokens::len)];
     let capabilities = device.capabilities();
     let shape = match &config.init {
         Some(dir) => DecoderConfig::of_folder(Path::new(dir))?,

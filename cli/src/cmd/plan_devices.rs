@@ -9,9 +9,10 @@ use crate::table::Table;
 use clap::builder::PossibleValuesParser;
 use netcl::device::human;
 use netcl::dist::Link;
-use netcl::nn::config::{DTYPES, Recompute, TrainConfig, models, storage_type};
-use netcl::nn::scaling::{Compute, H200, Machine, Plan, Planned, Strategy};
+use netcl::model::layers::Recompute;
 use netcl::prelude::*;
+use netcl::train::config::{DTYPES, TrainConfig, models, storage_type};
+use netcl::train::scaling::{Compute, H200, Machine, Plan, Planned, Strategy};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -153,7 +154,7 @@ fn config(args: &Args) -> Result<TrainConfig> {
 /// Constants of the devices, what one takes, and where that is from.
 fn constants(
     args: &Args,
-    (config, model): (&TrainConfig, &netcl::nn::decoder::DecoderConfig),
+    (config, model): (&TrainConfig, &netcl::model::decoder::DecoderConfig),
     context: &Context,
 ) -> Result<(Machine, Compute, String)> {
     let narrow = config.dtype != DType::F32;

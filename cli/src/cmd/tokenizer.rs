@@ -4,10 +4,10 @@ use crate::context::Context;
 use crate::out;
 use crate::reading::ReadingBar;
 use netcl::device::check_writable;
-use netcl::nn::data::{Reading, Source, TextEncoding};
-use netcl::nn::decoder::model_folder;
-use netcl::nn::tokenizer::Tokenizer;
+use netcl::model::decoder::model_folder;
+use netcl::model::tokenizer::Tokenizer;
 use netcl::prelude::*;
+use netcl::train::data::{Reading, Source, TextEncoding};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -76,7 +76,7 @@ struct Named {
 impl Named {
     fn open(&self) -> Result<Tokenizer> {
         if self.tokenizer.is_dir() {
-            let own = self.tokenizer.join(netcl::nn::tokenizer::FILE).exists();
+            let own = self.tokenizer.join(netcl::model::tokenizer::FILE).exists();
             // A run has it in its checkpoint.
             let folder = if own { None } else { model_folder(&self.tokenizer).ok() };
             Tokenizer::from_dir(folder.as_deref().unwrap_or(&self.tokenizer))
@@ -121,13 +121,13 @@ fn train(
         return Err(Error::format(format!(
             "--out {} names a file, expected a folder: the tokenizer is written into it as {}",
             folder.display(),
-            netcl::nn::tokenizer::FILE
+            netcl::model::tokenizer::FILE
         )));
     }
     // Before the work, and without making the folder for a tokenizer that may never be.
     let absolute = std::path::absolute(folder).map_err(|e| Error::io("finding", folder, &e))?;
     let there = absolute.ancestors().find(|path| path.exists()).unwrap_or(folder);
-    check_writable(&there.join(netcl::nn::tokenizer::FILE))?;
+    check_writable(&there.join(netcl::model::tokenizer::FILE))?;
     let mut bar = ReadingBar::new(context);
     let source = Source::open_with(data, how, &mut |p| bar.show(p))?;
     if source.files().is_empty() {
@@ -142,7 +142,7 @@ fn train(
     std::fs::create_dir_all(folder).map_err(|e| Error::io("creating", folder, &e))?;
     tokenizer.save(folder)?;
     out::note(&format!("{} tokens from {bytes} bytes of text", tokenizer.vocab_size()));
-    out::result(&folder.join(netcl::nn::tokenizer::FILE).display().to_string())
+    out::result(&folder.join(netcl::model::tokenizer::FILE).display().to_string())
 }
 
 fn parse(text: &str) -> Result<Vec<u32>> {

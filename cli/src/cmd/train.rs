@@ -10,14 +10,15 @@ use clap::Args as ClapArgs;
 use clap::builder::PossibleValuesParser;
 use netcl::device::check_writable;
 use netcl::dist::launched;
-use netcl::nn::config::{
-    DTYPES, GraphMode, Overlay, PRESETS, Recompute, SETTINGS_COPY, SIMULATED, Schedule, TrainConfig,
-    storage_type,
-};
-use netcl::nn::run::RunFolder;
-use netcl::nn::train::{ProfileSettings, Shares, Silent, Trainer};
-use netcl::nn::vision::classifier::{self, ClassifierConfig, Diagnostics};
+use netcl::model::layers::Recompute;
 use netcl::prelude::*;
+use netcl::train::config::{
+    DTYPES, GraphMode, Overlay, PRESETS, SETTINGS_COPY, SIMULATED, TrainConfig, storage_type,
+};
+use netcl::train::images::classifier::{self, ClassifierConfig, Diagnostics};
+use netcl::train::run::RunFolder;
+use netcl::train::schedule::Schedule;
+use netcl::train::{ProfileSettings, Shares, Silent, Trainer};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -466,7 +467,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     };
     let goes_on = args.goes_on();
     let mut reading = ReadingBar::new(context);
-    let mut watch = |p: &netcl::nn::data::Progress| reading.show(p);
+    let mut watch = |p: &netcl::train::data::Progress| reading.show(p);
     let mut trainer = match goes_on {
         Some(dir) => Trainer::resume_watched(&device, config, dir, &mut watch)?,
         None => {

@@ -7,10 +7,10 @@ use crate::ranks::{Failed, finish};
 use crate::reading::ReadingBar;
 use netcl::device::list;
 use netcl::dist::{Group, Launcher, Mpi, local};
-use netcl::nn::config::TrainConfig;
-use netcl::nn::run::{Claim, RunFolder, StepMetrics};
-use netcl::nn::train::{Observer, PATIENCE, ProfileSettings, Shares, Silent, Trainer};
 use netcl::prelude::*;
+use netcl::train::config::TrainConfig;
+use netcl::train::run::{Claim, RunFolder, StepMetrics};
+use netcl::train::{Observer, PATIENCE, ProfileSettings, Shares, Silent, Trainer};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -213,7 +213,7 @@ fn start(
     let (claim, path) = group.all_succeed(folder((args.resume, args.out), &config.preset, group, context))?;
     let path = all_have(group, &path)?;
     let mut reading = ReadingBar::new(context);
-    let mut watch = |p: &netcl::nn::data::Progress| match group.leads() {
+    let mut watch = |p: &netcl::train::data::Progress| match group.leads() {
         true => reading.show(p),
         false => !context.interrupted(),
     };

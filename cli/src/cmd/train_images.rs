@@ -9,15 +9,15 @@ use indicatif::ProgressBar;
 use netcl::device::counted;
 use netcl::dist::{Group, Launcher, launched};
 use netcl::kernel::ceiling::Ceilings;
-use netcl::nn::config::Overlay;
-use netcl::nn::run::{Claim, RunFolder};
-use netcl::nn::train::Shares;
-use netcl::nn::vision::classifier::{
+use netcl::prelude::*;
+use netcl::train::Shares;
+use netcl::train::config::Overlay;
+use netcl::train::images::classifier::{
     self, Classifier, ClassifierConfig, Description, Diagnostics, Epoch, Next, Outcome, PRESETS, Progress,
     resume, train, train_among as train_ranks,
 };
-use netcl::nn::vision::data::Dataset;
-use netcl::prelude::*;
+use netcl::train::images::data::Dataset;
+use netcl::train::run::{Claim, RunFolder};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

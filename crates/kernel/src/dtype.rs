@@ -1,6 +1,6 @@
 //! Storage types, for all crates. Arithmetic of floats is always f32; integers are indices, counts and masks.
 //!
-//! What others call them stands where they are met: safetensors' names in `netcl_nn::checkpoint`, codes of tensor maps in
+//! What others call them stands where they are met: safetensors' names in `netcl_model::checkpoint`, codes of tensor maps in
 //! [`vendors::nvidia`](crate::vendors::nvidia).
 
 use half::{bf16, f16};

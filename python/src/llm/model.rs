@@ -10,7 +10,7 @@ use netcl::llm::LoadedModel;
 use netcl::llm::engine::{Job, Request};
 use netcl::llm::sampler::StopTexts;
 use netcl::llm::tokenizer::Specials;
-use netcl::nn::model::Model as _;
+use netcl::model::model::Model as _;
 use netcl::prelude::{Error, Result};
 use netcl::tensor::quant::Activations;
 use pyo3::exceptions::PyTypeError;

@@ -9,7 +9,7 @@ use netcl::llm::engine::{
     Session, Speculation, Watch,
 };
 use netcl::llm::sampler::{Finish, Sampler};
-use netcl::nn::layers::Mode;
+use netcl::model::layers::Mode;
 use netcl::prelude::{DType, Device, Error, Result, Tensor, no_grad};
 use netcl::tensor::quant::Activations;
 use std::path::PathBuf;

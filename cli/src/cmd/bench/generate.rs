@@ -7,10 +7,10 @@ use super::{Bench, Common, Line};
 use crate::cmd::ModelSize;
 use crate::out;
 use clap::builder::PossibleValuesParser;
-use netcl::nn::config::{TrainConfig, models};
-use netcl::nn::decoder::{Decoder, DecoderConfig, FileFacts};
-use netcl::nn::generate::{Generation, Sampling};
+use netcl::model::decoder::{Decoder, DecoderConfig, FileFacts};
+use netcl::model::generate::{Generation, Sampling};
 use netcl::prelude::*;
+use netcl::train::config::{TrainConfig, models};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 

@@ -3,8 +3,8 @@
 use super::line::Printer;
 use crate::out;
 use crate::profile::{self, Costs};
-use netcl::nn::run::{HostSpan, trace_json, write_trace};
 use netcl::prelude::*;
+use netcl::train::run::{HostSpan, trace_json, write_trace};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -1,6 +1,6 @@
 //! Texts side by side in pages of one cache, as the engine runs them.
 
-use netcl::nn::decoder::{CacheType, Decoder, Line, Paged};
+use netcl::model::decoder::{CacheType, Decoder, Line, Paged};
 use netcl::prelude::*;
 use netcl::tensor::ops::choose::Rules;
 

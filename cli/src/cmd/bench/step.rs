@@ -1,9 +1,9 @@
 //! What the benchmarks of continued texts share: a check of the cached step, and the memory that it reads.
 
 use super::measure::median;
-use netcl::nn::decoder::{Decoder, DecoderConfig, ParamShape, Positions};
-use netcl::nn::layers::Mode;
-use netcl::nn::model::Model;
+use netcl::model::decoder::{Decoder, DecoderConfig, ParamShape, Positions};
+use netcl::model::layers::Mode;
+use netcl::model::model::Model;
 use netcl::prelude::*;
 use netcl::tensor::quant::{Activations, Blocks};
 use std::time::Instant;
@@ -124,7 +124,7 @@ pub fn read_speed(device: &Device) -> Result<f64> {
 mod tests {
     use super::*;
     use crate::cmd::bench::tests;
-    use netcl::nn::config::TrainConfig;
+    use netcl::train::config::TrainConfig;
 
     #[test]
     fn a_step_is_checked_and_a_wrong_kernel_is_found() {

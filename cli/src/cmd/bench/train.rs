@@ -9,13 +9,14 @@ use crate::named::named;
 use crate::out;
 use clap::builder::PossibleValuesParser;
 use netcl::device::human;
-use netcl::nn::config::{GraphMode, Recompute, TrainConfig, models, padded_vocab};
-use netcl::nn::decoder::{Decoder, DecoderConfig, FileFacts};
-use netcl::nn::layers::Mode;
-use netcl::nn::model::Model;
-use netcl::nn::optim::{LossScale, Optimizer, ParamGroup, Rule};
-use netcl::nn::train::{MemoryPlan, Stepper};
+use netcl::model::decoder::{Decoder, DecoderConfig, FileFacts};
+use netcl::model::layers::Mode;
+use netcl::model::layers::Recompute;
+use netcl::model::model::Model;
 use netcl::prelude::*;
+use netcl::train::config::{GraphMode, TrainConfig, models, padded_vocab};
+use netcl::train::optim::{LossScale, Optimizer, ParamGroup, Rule};
+use netcl::train::{MemoryPlan, Stepper};
 use serde_json::json;
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -397,7 +398,7 @@ mod tests {
     use super::*;
     use crate::cmd::bench::tests;
     use clap::Parser;
-    use netcl::nn::decoder::Sizes;
+    use netcl::model::decoder::Sizes;
 
     #[derive(clap::Parser)]
     struct Line {

@@ -3,9 +3,9 @@
 
 use super::{Args, train_images};
 use clap::{Arg, Args as _, Command, Parser};
-use netcl::nn::config::Overlay;
-use netcl::nn::vision::classifier::ClassifierConfig;
 use netcl::prelude::*;
+use netcl::train::config::Overlay;
+use netcl::train::images::classifier::ClassifierConfig;
 use std::path::Path;
 
 #[derive(Parser)]

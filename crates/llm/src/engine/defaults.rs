@@ -305,7 +305,10 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let tiny = super::super::tests::tiny("llama");
         std::fs::copy(tiny.join("model.safetensors"), folder.join("model.safetensors")).unwrap();
-        netcl_nn::tokenizer::Tokenizer::char_from_text(["abcdefghijklmnop"]).unwrap().save(&folder).unwrap();
+        netcl_model::tokenizer::Tokenizer::char_from_text(["abcdefghijklmnop"])
+            .unwrap()
+            .save(&folder)
+            .unwrap();
         let config = std::fs::read_to_string(tiny.join("config.json")).unwrap();
         let mut config: Value = serde_json::from_str(&config).unwrap();
         config["eos_token_id"] = serde_json::json!([1, 9]);

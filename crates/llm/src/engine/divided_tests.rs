@@ -6,7 +6,7 @@ use super::*;
 use crate::model::{Mix, RandomModel};
 use crate::sampler::{Sampler, Sampling};
 use netcl_device::{ErrorKind, Settings};
-use netcl_nn::decoder::Sizes;
+use netcl_model::decoder::Sizes;
 
 fn divided(path: &Path, devices: &[Device], layers: &[usize], options: Options<'_>) -> Result<LoadedModel> {
     LoadedModel::open(path, devices, Options { layers: Some(layers), ..options }, &mut |_| Ok(()))

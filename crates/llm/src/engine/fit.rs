@@ -2,7 +2,7 @@
 
 use super::needs::Needs;
 use netcl_device::{Capabilities, available_memory, counted, human};
-use netcl_nn::decoder::Span;
+use netcl_model::decoder::Span;
 use netcl_tensor::ops::decode_step::Text;
 use netcl_tensor::{DType, Device, Error, Result};
 use std::ops::Range;

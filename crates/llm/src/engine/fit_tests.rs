@@ -1,6 +1,6 @@
 use super::*;
 use netcl_device::ErrorKind;
-use netcl_nn::decoder::{DecoderConfig, Sizes};
+use netcl_model::decoder::{DecoderConfig, Sizes};
 use std::collections::HashMap;
 
 /// Eight layers of about 1.3 MB in f32.

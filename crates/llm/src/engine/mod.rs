@@ -17,7 +17,7 @@ pub use batch::{
 pub use chat::{Conversation, Role};
 pub use fit::{Division, Fit, Place, available};
 pub use needs::Needs;
-pub use netcl_nn::decoder::CacheType;
+pub use netcl_model::decoder::CacheType;
 pub use prompt::{Prompts, Talk, is_longer};
 pub use session::{CHUNK, Generated, Request, Session, Watch};
 
@@ -27,8 +27,8 @@ use crate::sampler::Sampling;
 use crate::template::{Template, Templates};
 use crate::tokenizer::{HUGGING_FACE, TokenKind, Tokenizer};
 use defaults::Usual;
-use netcl_nn::decoder::{Decoder, DecoderConfig, ParamShape};
-use netcl_nn::model::Model as _;
+use netcl_model::decoder::{Decoder, DecoderConfig, ParamShape};
+use netcl_model::model::Model as _;
 use netcl_tensor::quant::Activations;
 use netcl_tensor::{DType, Device, Error, Result};
 use std::path::{Path, PathBuf};
@@ -321,7 +321,7 @@ fn companions(weights: &Weights) -> Result<(Option<Tokenizer>, Templates, Usual)
         }
         Weights::Folder { folder, .. } => {
             let path = &folder.path;
-            let there = path.join(netcl_nn::tokenizer::FILE).exists();
+            let there = path.join(netcl_model::tokenizer::FILE).exists();
             let tokenizer = if there { Some(Tokenizer::from_folder(path)?) } else { None };
             Ok((tokenizer, Templates::from_folder(path)?, defaults::of_folder(path)?))
         }

@@ -2,7 +2,7 @@
 
 use super::session::CHUNK;
 use netcl_device::size_class;
-use netcl_nn::decoder::{DecoderConfig, ParamShape, step_sizes};
+use netcl_model::decoder::{DecoderConfig, ParamShape, step_sizes};
 use netcl_tensor::DType;
 use std::collections::HashMap;
 use std::ops::Range;

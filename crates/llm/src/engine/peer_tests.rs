@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::{Mix, Options as Writing, Source, Target, convert};
-use netcl_nn::model::Continuation;
+use netcl_model::model::Continuation;
 use serde_json::Value;
 use std::process::Command;
 

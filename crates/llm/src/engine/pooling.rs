@@ -1,8 +1,8 @@
 //! Vectors of whole texts.
 
 use super::LoadedModel;
-use netcl_nn::layers::Mode;
-use netcl_nn::model::Model as _;
+use netcl_model::layers::Mode;
+use netcl_model::model::Model as _;
 use netcl_tensor::{Error, Result, Tensor, no_grad};
 
 impl LoadedModel {

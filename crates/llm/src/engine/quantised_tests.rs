@@ -5,7 +5,7 @@ use super::*;
 use crate::model::{Mix, RandomModel};
 use crate::tokenizer::Specials;
 use netcl_device::Settings;
-use netcl_nn::decoder::Sizes;
+use netcl_model::decoder::Sizes;
 use netcl_tensor::quant::Activations;
 use serde_json::Value;
 use std::collections::BTreeSet;

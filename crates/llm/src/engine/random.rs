@@ -6,7 +6,7 @@ use super::{LoadedModel, Loading, Options, divided};
 use crate::model::RandomModel;
 use crate::sampler::Sampling;
 use crate::template::Templates;
-use netcl_nn::decoder::{Decoder, DecoderConfig};
+use netcl_model::decoder::{Decoder, DecoderConfig};
 use netcl_tensor::quant::{Activations, Blocks};
 use netcl_tensor::{DType, Device, Error, Result};
 use std::collections::hash_map::Entry;
@@ -111,8 +111,8 @@ fn blocks_of(
 mod tests {
     use super::*;
     use crate::model::Mix;
-    use netcl_nn::decoder::Sizes;
-    use netcl_nn::model::Model as _;
+    use netcl_model::decoder::Sizes;
+    use netcl_model::model::Model as _;
 
     /// Types and bytes of what lies on the device.
     fn held(model: &LoadedModel) -> Vec<String> {

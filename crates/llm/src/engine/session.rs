@@ -3,7 +3,7 @@
 use super::LoadedModel;
 use crate::sampler::{Finish, Output, Sampler, StopTexts};
 use crate::tokenizer::Tokenizer;
-use netcl_nn::model::{Choice, Continuation, Model as _};
+use netcl_model::model::{Choice, Continuation, Model as _};
 use netcl_tensor::ops::choose::{Chooser, Rules};
 use netcl_tensor::{Error, Result};
 use std::sync::Arc;

@@ -455,7 +455,7 @@ fn a_cache_in_8_bits_moves_logits_little() {
     let mut exact = model.decoder().continuation().unwrap();
     let expected: Vec<f64> = exact.logits_after(&ids).unwrap().iter().map(|v| f64::from(*v)).collect();
     let of = |kind| {
-        let cache = netcl_nn::decoder::Paged::new(model.decoder(), 8, 16, kind, None).unwrap();
+        let cache = netcl_model::decoder::Paged::new(model.decoder(), 8, 16, kind, None).unwrap();
         // In two parts, so that the second reads what was stored.
         let (first, second) = ids.split_at(ids.len() / 2);
         cache.read(first, 0, &[5, 2], ids.len()).unwrap();

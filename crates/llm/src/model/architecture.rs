@@ -1,7 +1,7 @@
 //! Architectures as GGUF names them: one row of data each, and the way from metadata to a [`DecoderConfig`] and back.
 
 use crate::gguf::{Gguf, Meta};
-use netcl_nn::decoder::{DecoderConfig, Family, LayerKind, Positions, Rotary, Scaling, Sizes};
+use netcl_model::decoder::{DecoderConfig, Family, LayerKind, Positions, Rotary, Scaling, Sizes};
 use netcl_tensor::{Error, Result};
 
 /// A row: what GGUF files call an architecture, and what tells their tensors from Hugging Face's.
@@ -9,7 +9,7 @@ use netcl_tensor::{Error, Result};
 pub struct Architecture {
     /// `general.architecture`, and the first word of its keys.
     pub name: &'static str,
-    /// The families of `netcl_nn::decoder` whose models are written as this one. The first is what a file is read as, unless it has
+    /// The families of `netcl_model::decoder` whose models are written as this one. The first is what a file is read as, unless it has
     /// experts or windows that only another one has.
     pub families: &'static [&'static str],
     /// Heads of queries and keys are rotated in neighbouring pairs, not in halves, so that their rows stand in another order.
@@ -233,8 +233,8 @@ fn read_norms_and_biases(keys: &Keys<'_>, out: &mut DecoderConfig) -> Result<()>
 
 fn epsilon_key(config: &DecoderConfig) -> &'static str {
     match config.norm.kind {
-        netcl_nn::decoder::NormKind::Layer => "attention.layer_norm_epsilon",
-        netcl_nn::decoder::NormKind::Rms => "attention.layer_norm_rms_epsilon",
+        netcl_model::decoder::NormKind::Layer => "attention.layer_norm_epsilon",
+        netcl_model::decoder::NormKind::Rms => "attention.layer_norm_rms_epsilon",
     }
 }
 

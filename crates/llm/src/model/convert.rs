@@ -9,8 +9,8 @@ use super::source::{Origin, Source};
 use super::tokens::{HUGGING_FACE, TEMPLATE, vocabulary};
 use crate::gguf::{Gguf, Meta, Plan, Planned};
 use netcl_device::files::{beside, replace};
-use netcl_nn::checkpoint::{Bytes, FileDtype, MODEL_FILE, Planned as FilePlanned, write_planned};
-use netcl_nn::decoder::{DecoderConfig, FileFacts, LayerKind, Rotary, Scaling, sidecars};
+use netcl_model::checkpoint::{Bytes, FileDtype, MODEL_FILE, Planned as FilePlanned, write_planned};
+use netcl_model::decoder::{DecoderConfig, FileFacts, LayerKind, Rotary, Scaling, sidecars};
 use netcl_tensor::quant::{self, Format};
 use netcl_tensor::{DType, Error, Result};
 use serde_json::{Map, Value, json};
@@ -382,7 +382,7 @@ fn comparable(config: &DecoderConfig) -> DecoderConfig {
     };
     let rotary = |r: &Rotary| Rotary { dims: r.dims, base: digits(r.base), scaling: scaling(&r.scaling) };
     let mut out = config.clone();
-    if let Some(first) = netcl_nn::decoder::FAMILIES.first() {
+    if let Some(first) = netcl_model::decoder::FAMILIES.first() {
         // Names of files alone.
         out.family = &first.family;
     }

@@ -1,6 +1,6 @@
 //! Shapes of well-known models, for benchmarks without their files.
 
-use netcl_nn::decoder::{DecoderConfig, Sizes};
+use netcl_model::decoder::{DecoderConfig, Sizes};
 use netcl_tensor::{Error, Result};
 
 /// A shape: sizes and family.

@@ -2,7 +2,7 @@
 
 use super::names::Placed;
 use super::source::Source;
-use netcl_nn::decoder::DecoderConfig;
+use netcl_model::decoder::DecoderConfig;
 use netcl_tensor::quant::{
     BF16, F16, F32, Format, IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K,
     Q8_0, TQ1_0, TQ2_0,

@@ -1,8 +1,8 @@
 //! Tensors under GGUF's names and under Hugging Face's, and what their elements have to go through on the way. All of it follows from the
-//! names of the family ([`netcl_nn::decoder::Names`]) and a short list that every architecture shares.
+//! names of the family ([`netcl_model::decoder::Names`]) and a short list that every architecture shares.
 
 use super::architecture::Architecture;
-use netcl_nn::decoder::{DecoderConfig, Placement};
+use netcl_model::decoder::{DecoderConfig, Placement};
 use netcl_tensor::{Error, Result};
 
 /// What tells a tensor of a GGUF file from that of Hugging Face's.

@@ -2,7 +2,7 @@
 
 use crate::gguf::{Gguf, Meta};
 use netcl_device::files::plain_name;
-use netcl_nn::decoder::MODULES;
+use netcl_model::decoder::MODULES;
 use netcl_tensor::{Error, Result};
 use serde_json::{Value, json};
 use std::path::Path;

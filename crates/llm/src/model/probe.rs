@@ -2,7 +2,7 @@
 
 use crate::gguf::Meta;
 use crate::tokenizer::{Specials, TokenKind, Tokenizer, Vocab};
-use netcl_nn::tokenizer as files;
+use netcl_model::tokenizer as files;
 use netcl_tensor::Result;
 use serde_json::Value;
 

@@ -4,8 +4,8 @@ use super::architecture::{Architecture, rotary_tensors, write_config};
 use super::mix::Mix;
 use super::names::{Change, Placed, placed};
 use crate::gguf::{Meta, Plan, Planned};
-use netcl_nn::decoder::DecoderConfig;
-use netcl_nn::params::Init;
+use netcl_model::decoder::DecoderConfig;
+use netcl_model::params::Init;
 use netcl_tensor::quant::{self, Format};
 use netcl_tensor::random::Generator;
 use netcl_tensor::{Error, Result};
@@ -153,7 +153,7 @@ fn pool(format: &'static Format, std: f32) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
     use crate::model::{MIXES, Source};
-    use netcl_nn::decoder::Sizes;
+    use netcl_model::decoder::Sizes;
 
     #[test]
     fn a_written_model_is_read_as_what_it_is() {

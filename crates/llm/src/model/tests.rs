@@ -1,6 +1,6 @@
 use super::*;
 use crate::gguf::{Gguf, Meta, Plan, Planned};
-use netcl_nn::checkpoint::{FileDtype, TensorData, read_tensors, write_tensors};
+use netcl_model::checkpoint::{FileDtype, TensorData, read_tensors, write_tensors};
 use netcl_tensor::quant::{self, F32, Format};
 use netcl_tensor::{Error, Result};
 use std::collections::BTreeMap;

@@ -86,7 +86,7 @@ fn ends(before: bool, after: bool) -> Value {
 /// Byte-level pairs, with the added tokens before the bytes.
 fn bytes(change: impl FnOnce(&mut Value)) -> Value {
     let trained =
-        netcl_nn::tokenizer::Tokenizer::train_bpe(["the word Hello don't 1234 the word the Hello"], 280)
+        netcl_model::tokenizer::Tokenizer::train_bpe(["the word Hello don't 1234 the word the Hello"], 280)
             .unwrap();
     let mut json: Value = serde_json::from_slice(&trained.files().unwrap()[0].1).unwrap();
     let shift = |id: u64| id + 6;

@@ -4,7 +4,7 @@
 use super::probe::lost;
 use crate::gguf::Meta;
 use crate::tokenizer::{Tokenizer, pre};
-use netcl_nn::tokenizer as files;
+use netcl_model::tokenizer as files;
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};
 use std::path::Path;

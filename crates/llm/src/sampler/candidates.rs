@@ -1,7 +1,7 @@
 //! The tokens that may come next, and the filters that leave fewer of them.
 
 use super::options::Sampling;
-use netcl_nn::ranks::Ranks;
+use netcl_model::ranks::Ranks;
 
 /// Tokens by their logits.
 #[derive(Clone, Debug)]

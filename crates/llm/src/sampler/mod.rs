@@ -13,7 +13,7 @@ use crate::grammar::Grammar;
 use crate::tokenizer::Tokenizer;
 use candidates::Candidates;
 use history::Breakers;
-use netcl_nn::model::check_token;
+use netcl_model::model::check_token;
 use netcl_tensor::ops::choose::{Rule, Rules};
 use netcl_tensor::{Error, Result, random};
 

@@ -3,7 +3,7 @@
 use super::pieces::{Pieces, Writing};
 use super::{Ends, FromFile, Source, Tokenizer, stop};
 use crate::tokenizer::vocab::TokenKind;
-use netcl_nn::tokenizer as files;
+use netcl_model::tokenizer as files;
 use netcl_tensor::{Error, Result};
 use serde_json::Value;
 use std::collections::HashMap;

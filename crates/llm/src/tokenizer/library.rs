@@ -1,7 +1,7 @@
 //! WordPiece and unigram vocabularies, through the `tokenizers` library.
 
 use super::vocab::{TokenKind, Vocab, wrong};
-use netcl_nn::tokenizer::by_library;
+use netcl_model::tokenizer::by_library;
 use netcl_tensor::{Error, Result};
 use std::collections::HashMap;
 use tokenizers::models::{unigram::Unigram, wordpiece::WordPiece};

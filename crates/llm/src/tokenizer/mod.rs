@@ -23,7 +23,7 @@ pub use vocab::{TokenKind, Vocab};
 
 use crate::gguf::Gguf;
 use aho_corasick::{AhoCorasick, MatchKind};
-use netcl_nn::tokenizer as files;
+use netcl_model::tokenizer as files;
 use netcl_tensor::{Error, Result};
 use pieces::Pieces;
 use std::collections::HashMap;

@@ -2,8 +2,8 @@
 //! A proposed token is kept if it is the one that the text's sampler takes at its place, so a text is the same with and without proposals, greedy or
 //! drawn from a seed.
 
-use netcl_nn::decoder::Decoder;
-use netcl_nn::model::{Choice, Continuation, Model as _};
+use netcl_model::decoder::Decoder;
+use netcl_model::model::{Choice, Continuation, Model as _};
 use netcl_tensor::ops::choose::{Chooser, Rules};
 use netcl_tensor::ops::decode_attention::MOST_TOKENS;
 use netcl_tensor::{Error, Result};

@@ -3,7 +3,7 @@
 use crate::engine::Request;
 use crate::engine::session::CHUNK;
 use crate::sampler::{Finish, Sampler};
-use netcl_nn::decoder::CacheType;
+use netcl_model::decoder::CacheType;
 use netcl_tensor::Error;
 use std::time::Duration;
 

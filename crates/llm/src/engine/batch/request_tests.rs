@@ -7,7 +7,7 @@ use crate::engine::{CacheType, Request};
 use crate::grammar::Grammars;
 use crate::sampler::{Dry, Mirostat, Sampling, StopTexts};
 use crate::tokenizer::{TokenKind, Tokenizer, Vocab};
-use netcl_nn::layers::Mode;
+use netcl_model::layers::Mode;
 use netcl_tensor::suite::quickly_built;
 use netcl_tensor::{Tensor, no_grad};
 

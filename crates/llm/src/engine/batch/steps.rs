@@ -3,7 +3,7 @@
 use super::text::{Taken, Text};
 use super::{Engine, Event, RequestId, sample};
 use crate::sampler::Finish;
-use netcl_nn::decoder::{Line, Pending};
+use netcl_model::decoder::{Line, Pending};
 use netcl_tensor::Result;
 use netcl_tensor::ops::choose::Rules;
 use std::time::Instant;

@@ -4,7 +4,7 @@ use super::pages::Allocator;
 use super::request::{Event, Job, Logprobs, RequestId, Usage};
 use crate::sampler::{Finish, Output, Sampler};
 use crate::tokenizer::Tokenizer;
-use netcl_nn::model::check_token;
+use netcl_model::model::check_token;
 use netcl_tensor::ops::choose::Rules;
 use netcl_tensor::{Error, Result};
 use std::time::Instant;

@@ -3,7 +3,7 @@
 use super::{Adapter, Entry, Naming, Part};
 use crate::model::architecture::Architecture;
 use crate::model::names::{Change, Placed, placed};
-use netcl_nn::decoder::{DecoderConfig, ParamShape};
+use netcl_model::decoder::{DecoderConfig, ParamShape};
 use netcl_tensor::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;

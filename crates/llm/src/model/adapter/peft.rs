@@ -1,7 +1,7 @@
 //! Adapters as Hugging Face's PEFT saves them: `adapter_config.json` and `adapter_model.safetensors`.
 
 use super::{Adapter, Entry, Naming, Part};
-use netcl_nn::checkpoint::{TensorData, read_tensors};
+use netcl_model::checkpoint::{TensorData, read_tensors};
 use netcl_tensor::{Error, Result};
 use regex_automata::meta::Regex;
 use serde_json::{Map, Value};

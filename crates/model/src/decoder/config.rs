@@ -1,0 +1,385 @@
+//! Description of a decoder-only transformer as data.
+
+use super::activation::Activation;
+use super::family::Family;
+use super::fields::MAX_SIZE;
+use super::rotary::Rotary;
+use netcl_device::{available_memory, human};
+use netcl_tensor::ops::route::MOST_EXPERTS;
+use netcl_tensor::{DType, Device, Error, Result};
+
+/// Largest head size: attention kernels keep a row of a head in registers or local memory.
+pub const MAX_HEAD: usize = 256;
+
+/// All options in which decoder families differ. Sizes: B sequences of T tokens, width C, heads H, key and value heads KH,
+/// head size D, vocabulary V.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecoderConfig {
+    /// Family: names of tensors in files and of fields in `config.json`.
+    pub family: &'static Family,
+    /// Vocabulary V.
+    pub vocab: usize,
+    /// Width C of the residual stream.
+    pub width: usize,
+    /// Context length.
+    pub context: usize,
+    /// Normalisation.
+    pub norm: NormConfig,
+    /// Position of the norms in a block.
+    pub placement: Placement,
+    /// Parallel attention and MLP: both read the same x, and both results are added to it (GPT-NeoX, GPT-J).
+    pub parallel: bool,
+    /// Attention.
+    pub attention: AttentionConfig,
+    /// MLP (feed-forward part).
+    pub mlp: MlpConfig,
+    /// Position encoding.
+    pub positions: Positions,
+    /// Sets of rotary frequencies; each layer uses one of them or none.
+    pub rotary: Vec<Rotary>,
+    /// Number of blocks.
+    pub layers: usize,
+    /// Kinds of layers: layer i has kind `i % kinds.len()`.
+    pub kinds: Vec<LayerKind>,
+    /// Factor of the token embeddings (Gemma: √C).
+    pub embedding_scale: f32,
+    /// Factor of the outputs added to the residual stream (Granite).
+    pub residual_scale: f32,
+    /// Factor of the logits.
+    pub logits_scale: f32,
+    /// A logit s becomes `cap * tanh(s / cap)` (Gemma 2).
+    pub logits_softcap: Option<f32>,
+    /// Whether the output head is tied to the token embedding.
+    pub tied: bool,
+}
+
+/// Normalisation over the width.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NormConfig {
+    /// Kind.
+    pub kind: NormKind,
+    /// ε, added to the variance.
+    pub eps: f32,
+    /// Whether a layer norm has a bias.
+    pub bias: bool,
+    /// Whether the stored weight is an offset from 1 (Gemma).
+    pub unit_offset: bool,
+}
+
+/// Kinds of normalisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormKind {
+    /// Layer normalisation (Ba et al. 2016).
+    Layer,
+    /// Root mean square (Zhang and Sennrich 2019).
+    Rms,
+}
+
+/// Position of the norms in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Before each part: `x + part(norm(x))`.
+    Pre,
+    /// After each part: `x + norm(part(x))` (OLMo 2).
+    Post,
+    /// Both: `x + norm(part(norm(x)))` (Gemma 2 and 3).
+    Both,
+}
+
+/// Self-attention.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionConfig {
+    /// Query heads H.
+    pub heads: usize,
+    /// Key and value heads KH; divides H.
+    pub kv_heads: usize,
+    /// Head size D.
+    pub size: usize,
+    /// Whether the projections of queries, keys and values have biases.
+    pub qkv_bias: bool,
+    /// Whether the output projection has a bias.
+    pub out_bias: bool,
+    /// Normalisation of queries and keys before the rotary embedding.
+    pub qk_norm: QkNorm,
+    /// Factor of the scores; 1/√D when `None`.
+    pub scale: Option<f32>,
+    /// Whether scores are divided by the layer number, from 1 (GPT-2's `scale_attn_by_inverse_layer_idx`).
+    pub scale_by_layer: bool,
+    /// A score s becomes `cap * tanh(s / cap)`.
+    pub softcap: Option<f32>,
+}
+
+/// Normalisation of queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QkNorm {
+    /// None.
+    None,
+    /// For each head separately (Qwen 3, Gemma 3).
+    Head,
+    /// All heads together (OLMo 2).
+    Full,
+}
+
+/// MLP (feed-forward part).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MlpConfig {
+    /// Width of its hidden layer.
+    pub hidden: usize,
+    /// Activation function.
+    pub activation: Activation,
+    /// Gated: `down(act(gate x) * up x)` (Shazeer 2020) instead of `down(act(up x))`.
+    pub gated: bool,
+    /// Whether the maps have biases.
+    pub bias: bool,
+    /// Mixture of experts in sparse layers.
+    pub moe: Option<MoeConfig>,
+}
+
+/// A sparse mixture of experts (Shazeer et al. 2017): gated MLPs of which a router chooses a few for each token. They use the activation of the
+/// dense MLP and have no biases.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MoeConfig {
+    /// Number of experts E.
+    pub experts: usize,
+    /// Experts per token.
+    pub top_k: usize,
+    /// Width of an expert's hidden layer.
+    pub hidden: usize,
+    /// Whether the weights of the chosen experts are normalised to sum 1.
+    pub renormalise: bool,
+    /// Whether training adds the balance loss (Fedus et al. 2021) of all routers (`output_router_logits`).
+    pub balance: bool,
+    /// Factor of the balance loss (`router_aux_loss_coef`).
+    pub balance_factor: f32,
+}
+
+/// Position encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Positions {
+    /// A trained table (context, C), added to the embeddings.
+    Learned,
+    /// Sines and cosines (Vaswani et al. 2017), added to the embeddings.
+    Sinusoidal,
+    /// Rotary embeddings in layers with a set of frequencies, none in others.
+    Rotary,
+}
+
+/// Options that may differ between layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayerKind {
+    /// Sliding window: number of keys that a query attends to, including its own position; `None`: all.
+    pub window: Option<usize>,
+    /// Index of the set of rotary frequencies; `None`: no rotary embedding in this layer.
+    pub rotary: Option<usize>,
+    /// Whether the layer has the mixture of experts instead of the MLP.
+    pub sparse: bool,
+}
+
+/// Sizes of a decoder. Everything else is given by the family.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sizes {
+    /// Number of blocks.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads; default: number of query heads.
+    pub kv_heads: Option<usize>,
+    /// Head size; default: `width / heads`.
+    pub head_size: Option<usize>,
+    /// Width of the residual stream.
+    pub width: usize,
+    /// Width of the MLP's hidden layer; default: four times the width, or for gated MLPs 8/3 of it rounded up to a multiple of 64.
+    pub mlp: Option<usize>,
+    /// Context length.
+    pub context: usize,
+    /// Vocabulary.
+    pub vocab: usize,
+    /// Base of the rotary frequencies; default by family.
+    pub rope_theta: Option<f64>,
+    /// Whether the output head is tied; default by family.
+    pub tied: Option<bool>,
+}
+
+impl Default for Sizes {
+    /// A small model with a vocabulary of bytes.
+    fn default() -> Self {
+        let (kv_heads, head_size, mlp, rope_theta, tied) = (None, None, None, None, None);
+        Self {
+            layers: 2,
+            heads: 2,
+            kv_heads,
+            head_size,
+            width: 64,
+            mlp,
+            context: 64,
+            vocab: 256,
+            rope_theta,
+            tied,
+        }
+    }
+}
+
+/// The shortest list whose repetition begins with `kinds`.
+fn shortest_period(mut kinds: Vec<LayerKind>) -> Vec<LayerKind> {
+    let n = kinds.len();
+    let repeats = |p: &usize| (*p..n).all(|i| kinds[i] == kinds[i - p]);
+    let period = (1..n).find(repeats).unwrap_or(n);
+    kinds.truncate(period);
+    kinds
+}
+
+impl DecoderConfig {
+    /// The configuration with biases in all linear maps and layer norms, or in none.
+    #[must_use]
+    pub fn with_biases(mut self, bias: bool) -> Self {
+        self.norm.bias = bias && self.norm.kind == NormKind::Layer;
+        (self.attention.qkv_bias, self.attention.out_bias, self.mlp.bias) = (bias, bias, bias);
+        self
+    }
+
+    /// Kind of layer `i`.
+    pub fn kind(&self, i: usize) -> LayerKind {
+        self.kinds.get(i % self.kinds.len().max(1)).copied().unwrap_or_default()
+    }
+
+    /// Sets the kinds of all layers, stored as the shortest period.
+    #[must_use]
+    pub fn with_kinds(mut self, kinds: Vec<LayerKind>) -> Self {
+        self.kinds = shortest_period(kinds.into_iter().take(self.layers).collect());
+        self
+    }
+
+    /// # Errors
+    /// `Shape` with the name of an invalid or inconsistent size.
+    pub fn check(&self) -> Result<()> {
+        let AttentionConfig { heads, kv_heads, size, .. } = self.attention;
+        let sizes = [
+            ("number of layers", self.layers),
+            ("vocabulary", self.vocab),
+            ("width", self.width),
+            ("context", self.context),
+            ("number of heads", heads),
+            ("number of key and value heads", kv_heads),
+            ("head size", size),
+            ("width of the MLP", self.mlp.hidden),
+        ];
+        if let Some((name, size)) = sizes.iter().find(|(_, n)| !(1..=MAX_SIZE).contains(n)) {
+            return Err(Error::shape(format!("the {name} is {size}, expected 1 to {MAX_SIZE}")));
+        }
+        if size > MAX_HEAD {
+            return Err(Error::shape(format!("heads are {size} wide, {MAX_HEAD} at most is supported")));
+        }
+        if !heads.is_multiple_of(kv_heads) {
+            return Err(Error::shape(format!(
+                "{heads} query heads are no multiple of {kv_heads} key and value heads"
+            )));
+        }
+        if !(self.norm.eps > 0.0 && self.norm.eps.is_finite()) {
+            let eps = self.norm.eps;
+            return Err(Error::shape(format!("the norms' epsilon is {eps}, expected a number above 0")));
+        }
+        if self.mlp.gated && self.mlp.activation.gate().is_none() {
+            return Err(Error::unsupported("a gated MLP with tanh; SiLU, GELU and ReLU are supported"));
+        }
+        self.check_experts()?;
+        for (i, layer) in self.kinds.iter().enumerate() {
+            let Some(set) = layer.rotary else { continue };
+            let dims = self.rotary.get(set).map_or(0, |rotary| rotary.dims);
+            if dims == 0 || dims % 2 == 1 || dims > size {
+                return Err(Error::shape(format!(
+                    "layer {i} turns {dims} elements of heads of {size}, expected an even number up to {size}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_experts(&self) -> Result<()> {
+        let Some(moe) = &self.mlp.moe else {
+            return match self.kinds.iter().any(|kind| kind.sparse) {
+                true => Err(Error::shape("sparse layers without experts, expected a mixture of them")),
+                false => Ok(()),
+            };
+        };
+        let sizes = [
+            ("number of experts", moe.experts, MOST_EXPERTS),
+            ("number of experts a token", moe.top_k, moe.experts),
+            ("width of an expert's MLP", moe.hidden, MAX_SIZE),
+        ];
+        if let Some((name, size, most)) = sizes.iter().find(|(_, n, most)| !(1..=*most).contains(n)) {
+            return Err(Error::shape(format!("the {name} is {size}, expected 1 to {most}")));
+        }
+        if !self.mlp.gated || self.mlp.bias || self.parallel || self.family.names.experts.is_none() {
+            return Err(Error::unsupported(format!(
+                "experts in a {} model of this kind; supported are gated ones without biases, in blocks whose parts follow one another, \
+                 in families that have them",
+                self.family.model_type
+            )));
+        }
+        if !moe.balance_factor.is_finite() {
+            return Err(Error::shape(format!("the balance loss has the factor {}", moe.balance_factor)));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// `Memory` with needed and available memory, if the weights alone do not fit.
+    pub(super) fn check_memory(&self, device: &Device, dtype: DType) -> Result<()> {
+        let capabilities = device.capabilities();
+        let on_host = capabilities.is_cpu() || capabilities.simulated;
+        let host = available_memory().filter(|_| on_host).unwrap_or(u64::MAX);
+        let available = capabilities.global_mem.min(host);
+        let count = self.parameters();
+        let bytes = (count as u64).saturating_mul(dtype.size() as u64);
+        if bytes <= available {
+            return Ok(());
+        }
+        Err(Error::memory(format!(
+            "{count} parameters in {dtype} take {}, {} has {} available; nothing was allocated. Take fewer layers, a smaller width or \
+             vocabulary, or a narrower type",
+            human(bytes),
+            capabilities.id,
+            human(available)
+        )))
+    }
+
+    /// Sum over all layers of a function of their kind; saturating.
+    pub fn over_layers(&self, of: impl Fn(usize) -> usize) -> usize {
+        let period = self.kinds.len().clamp(1, self.layers.max(1));
+        let sum = |n: usize| (0..n).fold(0usize, |sum, i| sum.saturating_add(of(i)));
+        let (whole, rest) = (self.layers / period, self.layers % period);
+        sum(period).saturating_mul(whole).saturating_add(sum(rest))
+    }
+
+    /// Weights used per token in the matrix products of a block of this kind; of experts only the chosen ones.
+    pub(super) fn block_weights(&self, kind: LayerKind) -> f64 {
+        let a = &self.attention;
+        let (c, mlp) = (self.width as f64, self.mlp.hidden as f64);
+        let projections = c * ((2 * a.heads + 2 * a.kv_heads) as f64 * a.size as f64);
+        let maps = if self.mlp.gated { 3.0 } else { 2.0 };
+        projections
+            + match self.mlp.moe.filter(|_| kind.sparse) {
+                Some(moe) => c * (moe.experts as f64 + maps * moe.top_k as f64 * moe.hidden as f64),
+                None => maps * c * mlp,
+            }
+    }
+
+    /// Floating-point operations of one training step on `tokens` tokens in sequences of `t`: 6 per weight of a matrix product, and
+    /// attention's products counted causal (half of all pairs) and within windows.
+    pub fn flops(&self, tokens: usize, t: usize) -> f64 {
+        let period = self.kinds.len().max(1);
+        let layer = (0..period).map(|i| self.layer_flops(i, t)).sum::<f64>() / period as f64;
+        tokens as f64 * (self.layers as f64 * layer + 6.0 * self.vocab as f64 * self.width as f64)
+    }
+
+    /// Those of layer `i` for one token.
+    pub fn layer_flops(&self, i: usize, t: usize) -> f64 {
+        let (a, kind) = (&self.attention, self.kind(i));
+        // A query at position i sees min(i + 1, window) keys; of all of them half, by the usual count.
+        let seen = match kind.window.filter(|w| *w < t) {
+            Some(w) => w as f64 * (1.0 - 0.5 * w as f64 / t as f64),
+            None => t as f64 / 2.0,
+        };
+        6.0 * self.block_weights(kind) + 12.0 * seen * (a.heads * a.size) as f64
+    }
+}

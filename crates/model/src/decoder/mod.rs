@@ -1,0 +1,537 @@
+//! Decoder-only transformers of many families: one model, described by data ([`DecoderConfig`]), which selects norms, positions, attention and
+//! MLP. A family is a row of [`FAMILIES`] with the names in its files.
+
+mod activation;
+mod ahead;
+mod angles;
+mod batch;
+mod block;
+mod config;
+mod continued;
+mod defaults;
+mod families;
+mod family;
+mod fields;
+mod files;
+mod folder;
+mod freeze;
+mod known;
+mod mixture;
+mod paged;
+mod part;
+mod read;
+mod rotary;
+mod shapes;
+mod sidecars;
+mod stage;
+mod stage_step;
+mod step;
+mod store;
+mod weight;
+mod whole;
+mod wrapper;
+mod write;
+
+pub use activation::Activation;
+pub use batch::{Batch, Queued};
+pub use config::{
+    AttentionConfig, DecoderConfig, LayerKind, MlpConfig, MoeConfig, NormConfig, NormKind, Placement,
+    Positions, QkNorm, Sizes,
+};
+pub use families::{FAMILIES, FileFacts, Row};
+pub use family::{ExpertNames, Family, Names};
+pub use folder::{ModelFolder, broken_weights, model_folder};
+pub use freeze::Freeze;
+pub use paged::{CacheType, Line, Paged, Pending, step_sizes};
+pub use part::decoder_of;
+pub use rotary::{Rotary, Scaling};
+pub use shapes::ParamShape;
+pub use sidecars::{MODULES, sidecars};
+pub use stage::Span;
+
+use crate::checkpoint::{Planned, TensorData, TensorView};
+use crate::layers::Mode;
+use crate::layers::Recompute;
+use crate::model::{Continuation, Model};
+use crate::params::Params;
+use block::{Angles, Block, Pass, Past};
+use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
+use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_entropy};
+use netcl_tensor::quant::Blocks;
+use netcl_tensor::tape::{checkpoint, checkpoint_all, layer};
+use netcl_tensor::{DType, Device, Error, Result, Tensor, no_grad};
+use stage::{Stage, carried};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A decoder on a device, or with its layers divided among several ([`Span`]); then it can be used for inference only.
+pub struct Decoder {
+    config: Arc<DecoderConfig>,
+    /// Of all stages that are here.
+    params: Params,
+    shapes: Vec<ParamShape>,
+    stages: Vec<Stage>,
+}
+
+/// Key/value cache of texts that are generated.
+pub struct Cache {
+    /// For each layer (B, S, 2 KH, D), keys before values.
+    layers: Vec<Tensor>,
+    length: usize,
+    /// The least length of a text with the rotary angles of the keys.
+    class: usize,
+}
+
+impl Cache {
+    /// Before tokens of texts of `length` tokens are added: their rotary angles have to be those of the cached keys.
+    fn turn(&mut self, config: &DecoderConfig, length: usize) -> Result<()> {
+        let class = *step::lengths(&config.rotary, length).start();
+        if self.length > 0 && class != self.class {
+            return Err(Error::shape(format!(
+                "decoder: a text of {length} tokens has other rotary angles than the {} in the cache (LongRoPE); read it from its beginning",
+                self.length
+            )));
+        }
+        self.class = class;
+        Ok(())
+    }
+    /// Number of texts.
+    pub fn batch(&self) -> usize {
+        self.layers.first().map_or(1, |rows| rows.dims()[0])
+    }
+    /// Number of cached tokens.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+    /// Capacity in tokens.
+    pub fn room(&self) -> usize {
+        self.layers.iter().map(|rows| rows.dims()[1]).min().unwrap_or(usize::MAX)
+    }
+
+    /// Truncates the cache to the first `length` tokens.
+    pub fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+}
+
+impl Decoder {
+    /// A new model with weights drawn from a normal distribution with standard deviation 0.02, and 0.02 / sqrt(2 layers) for output projections
+    /// into the residual stream (GPT-2).
+    ///
+    /// # Errors
+    /// `Shape` for inconsistent sizes; `Memory` if the device cannot hold the weights, before anything is allocated.
+    pub fn new(device: &Device, config: DecoderConfig, dtype: DType, seed: u64) -> Result<Self> {
+        Self::partly_frozen(device, config, dtype, Some(seed), &Freeze::default())
+    }
+
+    /// The same; parameters that match `freeze` get no gradient. Without a seed all are zero, to be loaded afterwards.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); `Format` for a pattern that matches nothing or a part of a packed parameter.
+    pub fn partly_frozen(
+        device: &Device,
+        config: DecoderConfig,
+        dtype: DType,
+        seed: Option<u64>,
+        freeze: &Freeze,
+    ) -> Result<Self> {
+        config.check().and_then(|()| config.check_memory(device, dtype)).map_err(|e| e.context("decoder"))?;
+        let span = Span { device: device.clone(), layers: 0..config.layers };
+        Self::made(&[span], config, dtype, seed, freeze, BTreeMap::new())
+    }
+
+    /// A model in which quantised blocks replace some matrices, by parameter name. It can be used for inference only: not trained, not saved.
+    /// The other parameters are drawn from `seed`; without one they are zero, to be loaded afterwards.
+    ///
+    /// # Errors
+    /// `Shape` if blocks do not have their parameter's shape; `Format` for a name that is not a replaceable matrix; `Memory`.
+    pub fn with_blocks(
+        device: &Device,
+        config: DecoderConfig,
+        dtype: DType,
+        seed: Option<u64>,
+        blocks: BTreeMap<String, Vec<Blocks>>,
+    ) -> Result<Self> {
+        let span = Span { device: device.clone(), layers: 0..config.layers };
+        Self::divided(&[span], config, dtype, seed, blocks)
+    }
+
+    /// The same with its layers on several devices, which may be the same one several times. The embedding is on the first, the head on the last; if
+    /// they are tied, the last one has a copy. Blocks are on the device of their layer.
+    ///
+    /// # Errors
+    /// As [`with_blocks`](Self::with_blocks); `Shape` for spans that are not all layers in order.
+    pub fn divided(
+        spans: &[Span],
+        config: DecoderConfig,
+        dtype: DType,
+        seed: Option<u64>,
+        blocks: BTreeMap<String, Vec<Blocks>>,
+    ) -> Result<Self> {
+        config.check().map_err(|e| e.context("decoder"))?;
+        Span::check(spans, &config)?;
+        for (name, parts) in &blocks {
+            let mut all = spans.iter().flat_map(|span| shapes::of_layers(&config, span.layers.clone()));
+            let shape = all.find(|shape| shape.name == *name && shape.takes_blocks(&config));
+            let shape = shape.ok_or_else(|| {
+                Error::format(format!(
+                    "decoder: blocks for {name}, which is neither a map's matrix nor the embedding"
+                ))
+            })?;
+            let rows: usize = parts.iter().map(|part| part.dims()[0]).sum();
+            let (columns, above) = shape.dims.split_last().unwrap_or((&0, &[]));
+            let wide = parts.iter().all(|part| part.dims()[1] == *columns);
+            if !wide || rows != above.iter().product::<usize>() || shape.of_experts() && parts.len() > 1 {
+                return Err(Error::shape(format!("decoder: blocks {parts:?} for {name} {:?}", shape.dims)));
+            }
+        }
+        Self::made(spans, config, dtype, seed, &Freeze::default(), blocks)
+    }
+
+    /// Puts a product of two small matrices, a (r, in) and b (out, r), beside quantised blocks: `y = x wᵀ + x aᵀ bᵀ` (LoRA, Hu et al. 2021). `name` is
+    /// that of the parameter, or that of the head, also where it is the embedding. A step is several launches then.
+    ///
+    /// # Errors
+    /// `Shape` for other sizes; `Format` where there are no blocks of that name; `Memory`.
+    pub fn add_low_rank(&mut self, name: &str, rank: usize, a: &[f32], b: &[f32]) -> Result<()> {
+        let added = self.stages.iter_mut().find_map(|stage| stage.add_low_rank(name, rank, [a, b]));
+        added.unwrap_or_else(|| Err(Error::format(format!("decoder: no blocks of {name}"))))
+    }
+
+    fn made(
+        spans: &[Span],
+        config: DecoderConfig,
+        dtype: DType,
+        seed: Option<u64>,
+        freeze: &Freeze,
+        mut blocks: BTreeMap<String, Vec<Blocks>>,
+    ) -> Result<Self> {
+        let config = Arc::new(config);
+        let lists: Vec<Vec<ParamShape>> =
+            spans.iter().map(|span| shapes::of_layers(&config, span.layers.clone()).collect()).collect();
+        let mut frozen = part::frozen(&config, &lists.concat(), freeze)?.into_iter();
+        let (mut shapes, mut parts, mut stages) = (Vec::new(), Vec::new(), Vec::new());
+        for (span, list) in spans.iter().zip(lists) {
+            let mut own = BTreeMap::new();
+            let mut dense = Vec::new();
+            for (shape, frozen) in list.into_iter().zip(frozen.by_ref()) {
+                match blocks.remove_entry(&shape.name) {
+                    Some((name, parts)) => drop(own.insert(name, parts)),
+                    None => dense.push((shape, frozen)),
+                }
+            }
+            let (mut params, ()) = Params::build(&span.device, dtype, seed, |params| {
+                dense.iter().try_for_each(|(shape, frozen)| {
+                    let dims = shape.dims.as_slice();
+                    match frozen {
+                        true => params.make_frozen(&shape.name, dims, shape.init),
+                        false => params.make(&shape.name, dims, shape.init),
+                    }
+                    .map(drop)
+                })
+            })?;
+            params.hold(own);
+            stages.push(Stage::new(&params, &config, span)?);
+            shapes.extend(dense.into_iter().map(|(shape, _)| shape));
+            parts.push(params);
+        }
+        let params = Params::joined(parts).ok_or_else(|| Error::internal("decoder: no stages"))?;
+        let decoder = Self { config, params, shapes, stages };
+        decoder.copy_embedding()?;
+        Ok(decoder)
+    }
+
+    /// Gives the head of a tied model on another device the embedding's first values.
+    fn copy_embedding(&self) -> Result<()> {
+        if !self.first()?.is_first() {
+            return Ok(());
+        }
+        let mut all = self.shapes.iter().zip(self.params.list());
+        let Some((shape, copy)) = all.find(|(shape, _)| shape.is_copy(&self.config)) else { return Ok(()) };
+        match self.shapes.iter().zip(self.params.list()).next() {
+            Some((first, table)) if first.pieces == shape.pieces => stage::carry(table, copy),
+            _ => Err(Error::format(format!(
+                "decoder: blocks for the embedding and none for its copy {}",
+                shape.name
+            ))),
+        }
+    }
+
+    /// The devices with the layers that each has.
+    pub fn spans(&self) -> impl Iterator<Item = &Span> {
+        self.stages.iter().map(|stage| &stage.span)
+    }
+
+    /// The parameters in memory, in order: those of the configuration without those that are quantised blocks, and the copy of a tied embedding.
+    pub fn shapes(&self) -> &[ParamShape] {
+        &self.shapes
+    }
+
+    /// The device of the head, where tokens are sampled; [`Params::device`] is that of the embedding.
+    pub fn last_device(&self) -> &Device {
+        self.stages.last().map_or_else(|| self.params.device(), Stage::device)
+    }
+
+    /// Waits for all its devices.
+    ///
+    /// # Errors
+    /// Those of the devices.
+    pub fn finish(&self) -> Result<()> {
+        self.stages.iter().try_for_each(|stage| stage.device().finish())
+    }
+
+    fn first(&self) -> Result<&Stage> {
+        self.stages.first().ok_or_else(|| Error::internal("decoder: no stages"))
+    }
+
+    fn last(&self) -> Result<&Stage> {
+        self.stages.last().ok_or_else(|| Error::internal("decoder: no stages"))
+    }
+
+    /// ids `(B, T)` → input of the output head `(B, T, C)`, and the logits of all routers, (B, T, E) each.
+    fn hidden(&self, ids: &Tensor, mode: Mode<'_>) -> Result<(Tensor, Vec<Tensor>)> {
+        let (x, routers) = self.blocks(&self.entered(ids, mode)?, mode)?;
+        Ok((self.last()?.normed(&x)?, routers))
+    }
+
+    /// x `(B, T, C)` before the first block → behind the last one, and the logits of all routers.
+    fn blocks(&self, x: &Tensor, mode: Mode<'_>) -> Result<(Tensor, Vec<Tensor>)> {
+        let [_, t, _] = x.dims3()?;
+        let (mut x, mut routers) = (x.clone(), Vec::new());
+        for stage in &self.stages {
+            x = carried(&x, stage.device())?;
+            let angles = stage.angles(0..t, t)?;
+            for (i, block) in stage.span.layers.clone().zip(&stage.blocks) {
+                let number = u32::try_from(i + 1).unwrap_or(u32::MAX);
+                let (y, logits) = layer(number, || run(block, &x, mode, &angles))?;
+                x = y;
+                routers.extend(logits);
+            }
+        }
+        Ok((x, routers))
+    }
+
+    /// Input of the output head `(B, T, C)` and targets `(B, T)` → mean cross entropy, a scalar.
+    fn cross_entropy(&self, x: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        let (stage, targets) = (self.last()?, carried(targets, self.last_device())?);
+        match self.config.logits_softcap {
+            Some(_) => cross_entropy(&stage.logits(x)?, &targets, CrossEntropy::default()),
+            // All logits at once would be the largest tensor of a step.
+            None => {
+                let head = stage.exit()?.head.rows(x.dtype())?;
+                linear_cross_entropy(&stage.scaled(x)?, &head, &targets, LinearCrossEntropy::default())
+            }
+        }
+    }
+
+    /// ids `(B, T)` → hidden states behind the last norm `(B, T, C)`, which the output head reads.
+    ///
+    /// # Errors
+    /// As [`Model::forward`].
+    pub fn features(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
+        Ok(self.hidden(ids, mode)?.0)
+    }
+
+    /// ids `(B, T)` behind `start` tokens of a text of `length` tokens, whose keys and values are in `layers`, or in `pages` of them → what the last norm
+    /// takes (B, T, C).
+    fn passed(
+        &self,
+        ids: &Tensor,
+        (start, length): (usize, usize),
+        layers: &[Tensor],
+        pages: Option<&[u32]>,
+    ) -> Result<Tensor> {
+        let (mut x, end) = self.first()?.embedded(ids, start)?;
+        for stage in &self.stages {
+            x = carried(&x, stage.device())?;
+            let table = |pages: &[u32]| Tensor::from_u32(stage.device(), [pages.len()], pages);
+            let table = pages.map(table).transpose()?;
+            let past = Some(Past { layers, start, pages: table.as_ref() });
+            let angles = stage.angles(start..end, length)?;
+            x = stage.forward(&x, &Pass { mode: Mode::eval(), angles, past })?;
+        }
+        Ok(x)
+    }
+
+    /// A tensor for each layer, on its device.
+    fn for_each_layer(&self, make: impl Fn(&Device) -> Result<Tensor>) -> Result<Vec<Tensor>> {
+        let mut all = Vec::with_capacity(self.config.layers);
+        for stage in &self.stages {
+            let device = stage.device();
+            let _tag = device.tag("key/value cache");
+            for _ in &stage.blocks {
+                all.push(make(device)?);
+            }
+        }
+        Ok(all)
+    }
+
+    fn check_room(&self, tokens: usize) -> Result<()> {
+        if tokens <= self.config.context {
+            return Ok(());
+        }
+        Err(Error::shape(format!(
+            "decoder: a cache of {tokens} tokens, the context is {}",
+            self.config.context
+        )))
+    }
+
+    /// An empty cache for `batch` texts of up to `tokens` tokens.
+    ///
+    /// # Errors
+    /// `Shape` if `tokens` is above the context, `Memory` if a device has not enough.
+    pub fn cache(&self, batch: usize, tokens: usize) -> Result<Cache> {
+        self.check_room(tokens)?;
+        let a = self.config.attention;
+        let shape = [batch, tokens, 2 * a.kv_heads, a.size];
+        let layers = self.for_each_layer(|device| Tensor::zeros(device, shape, self.params.dtype()))?;
+        Ok(Cache { layers, length: 0, class: 0 })
+    }
+
+    /// Gives `cache` capacity for `tokens` tokens, layer by layer: of one alone there are two copies at a time.
+    fn enlarge(&self, cache: &mut Cache, tokens: usize) -> Result<()> {
+        self.check_room(tokens)?;
+        let length = cache.length;
+        for rows in &mut cache.layers {
+            let [batch, _, heads, size] = rows.dims4()?;
+            let _tag = rows.device().tag("key/value cache");
+            let larger = Tensor::zeros(rows.device(), [batch, tokens, heads, size], rows.dtype())?;
+            if length > 0 {
+                larger.write_slice(1, 0, &rows.slice(1, 0..length)?)?;
+            }
+            *rows = larger;
+        }
+        Ok(())
+    }
+
+    /// ids `(B, T)` of the next tokens → logits `(B, V)` after the last of them. Keys and values of earlier tokens are read from `cache`, and the
+    /// new ones are added to it.
+    ///
+    /// # Errors
+    /// `Shape` if the cache is too small or for another number of texts, or if the text grows beyond LongRoPE's original context, so that all
+    /// keys have other angles; it is unchanged then.
+    pub fn next_logits(&self, ids: &Tensor, cache: &mut Cache) -> Result<Tensor> {
+        let [_, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
+        let x = self.fill(ids, cache, cache.length.saturating_add(t))?;
+        no_grad(|| {
+            let [b, _, c] = x.dims3()?;
+            let (stage, last) = (self.last()?, x.slice(1, t - 1..t)?.reshape([b, c])?);
+            stage.logits(&stage.normed(&last)?)
+        })
+    }
+
+    /// The same without logits → what the last norm takes (B, T, C). Rotary angles are those of texts of `length` tokens, which these are a part of.
+    ///
+    /// # Errors
+    /// As [`next_logits`](Self::next_logits).
+    fn fill(&self, ids: &Tensor, cache: &mut Cache, length: usize) -> Result<Tensor> {
+        let [b, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
+        let room = match cache.layers.is_empty() {
+            true => [b, usize::MAX],
+            false => [cache.batch(), cache.room()],
+        };
+        if t == 0 || room[0] != b || cache.length.saturating_add(t) > room[1] {
+            return Err(Error::shape(format!(
+                "decoder: ids {} behind {} tokens in a cache for {} texts of {} tokens",
+                ids.shape(),
+                cache.length,
+                room[0],
+                room[1]
+            )));
+        }
+        let end = cache.length + t;
+        let length = length.clamp(end, self.config.context.max(end));
+        cache.turn(&self.config, length)?;
+        let x = no_grad(|| self.passed(ids, (cache.length, length), &cache.layers, None))?;
+        cache.length = end;
+        Ok(x)
+    }
+
+    /// The weights as in the family's `model.safetensors`.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn tensors(&self) -> Result<Vec<TensorData>> {
+        self.state().iter().map(Planned::take).collect()
+    }
+
+    /// Loads weights by name, with or without the family's prefix.
+    ///
+    /// # Errors
+    /// As [`Model::load_state`].
+    pub fn load_tensors(&self, tensors: &[TensorData]) -> Result<()> {
+        self.load_state(&tensors.iter().map(TensorData::view).collect::<Vec<_>>())
+    }
+}
+
+impl Model for Decoder {
+    fn config(&self) -> &DecoderConfig {
+        &self.config
+    }
+    fn params(&self) -> &Params {
+        &self.params
+    }
+    fn tied_embedding(&self) -> Option<&Tensor> {
+        let [stage] = self.stages.as_slice() else { return None };
+        let table = stage.tied_table()?;
+        self.params.list().iter().find(|param| param.name() == table.name() && param.requires_grad())
+    }
+    fn forward(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
+        self.last()?.logits(&self.hidden(ids, mode)?.0)
+    }
+    fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
+        let (x, routers) = self.hidden(ids, mode)?;
+        let loss = self.cross_entropy(&x, targets)?;
+        match mixture::balance(&self.config, &routers)? {
+            Some(balance) => loss.add(&balance),
+            None => Ok(loss),
+        }
+    }
+    fn state(&self) -> Vec<Planned<'static>> {
+        files::state(self)
+    }
+    fn load_state(&self, tensors: &[TensorView<'_>]) -> Result<()> {
+        files::load(self, tensors)
+    }
+    fn continuation(&self) -> Result<Box<dyn Continuation + '_>> {
+        Ok(Box::new(continued::Text::new(self)))
+    }
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        Some(self)
+    }
+}
+
+/// Runs a block; with recomputation only its input is kept for the backward pass. Also returns the router's logits of a mixture of experts.
+fn run(block: &Block, x: &Tensor, mode: Mode<'_>, angles: &[Angles]) -> Result<(Tensor, Option<Tensor>)> {
+    if mode.recompute < Recompute::Block {
+        return block.forward(x, &Pass { mode, angles: angles.to_vec(), past: None });
+    }
+    let sparse = block.is_sparse();
+    let (block, counter, angles) = (block.clone(), mode.counter.cloned(), angles.to_vec());
+    let Mode { dropout, seed, pass, rows_before, .. } = mode;
+    let again = move |x: &Tensor| {
+        // Within the block activations are kept during its own backward pass.
+        let mode = Mode { dropout, seed, pass, rows_before, counter: counter.as_ref(), ..Mode::eval() };
+        block.forward(x, &Pass { mode, angles: angles.clone(), past: None })
+    };
+    if !sparse {
+        return checkpoint("decoder_block", x, move |x| Ok(again(x)?.0)).map(|y| (y, None));
+    }
+    let both = move |x: &Tensor| match again(x)? {
+        (y, Some(logits)) => Ok([y, logits]),
+        (_, None) => Err(Error::internal("decoder: a mixture of experts without its router's logits")),
+    };
+    let [y, logits] = checkpoint_all("decoder_block", x, both)?;
+    Ok((y, Some(logits)))
+}
+
+#[cfg(test)]
+mod ahead_tests;
+#[cfg(test)]
+mod divided_tests;
+#[cfg(test)]
+mod gpt2_tests;
+#[cfg(test)]
+mod paged_tests;
+#[cfg(test)]
+mod tests;

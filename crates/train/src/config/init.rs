@@ -1,0 +1,85 @@
+//! Training that starts from a model (`--init`): settings taken from its folder, and which settings may still be given.
+
+use super::{Overlay, TrainConfig};
+use netcl_device::{Error, Result};
+use netcl_model::decoder::DecoderConfig;
+use std::path::Path;
+
+/// The sizes of the model as settings: key and value.
+fn sizes(own: &DecoderConfig) -> [(&'static str, usize); 7] {
+    let a = &own.attention;
+    [
+        ("layers", own.layers),
+        ("heads", a.heads),
+        ("kv_heads", a.kv_heads),
+        ("head_size", a.size),
+        ("width", own.width),
+        ("mlp", own.mlp.hidden),
+        ("vocab", own.vocab),
+    ]
+}
+
+/// # Errors
+/// `Format` for the first setting that contradicts the model in the folder.
+pub(super) fn check(own: &DecoderConfig, dir: &str, given: &[&Overlay]) -> Result<()> {
+    let refuse = |key: &str, given: &dyn std::fmt::Display, own: &dyn std::fmt::Display| {
+        let flag = key.replace('_', "-");
+        Err(Error::format(format!(
+            "--{flag} {given}: the model of --init {dir} has {own}, and training keeps its shape; leave --{flag} out"
+        )))
+    };
+    for overlay in given {
+        let said = [
+            overlay.layers,
+            overlay.heads,
+            overlay.kv_heads,
+            overlay.head_size,
+            overlay.width,
+            overlay.mlp,
+            overlay.vocab,
+        ];
+        for ((key, own), said) in sizes(own).into_iter().zip(said) {
+            if let Some(said) = said.filter(|said| *said != own) {
+                return refuse(key, &said, &own);
+            }
+        }
+        if let Some(family) = overlay.family.as_ref().filter(|name| *name != own.family.model_type) {
+            return refuse("family", family, &own.family.model_type);
+        }
+        if let Some(tied) = overlay.tied.filter(|tied| *tied != own.tied) {
+            return refuse("tied", &tied, &own.tied);
+        }
+        if let Some(context) = overlay.context.filter(|context| *context > own.context) {
+            return Err(Error::format(format!(
+                "--context {context}: the model of --init {dir} takes {} tokens at most",
+                own.context
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Takes the sizes from the model, and its tokenizer unless another one is given.
+pub(super) fn take(
+    own: &DecoderConfig,
+    dir: &str,
+    context: Option<usize>,
+    config: &mut TrainConfig,
+) -> Result<()> {
+    let a = &own.attention;
+    config.family = own.family.model_type.into();
+    (config.layers, config.heads, config.width) = (own.layers, a.heads, own.width);
+    (config.kv_heads, config.head_size, config.mlp) = (Some(a.kv_heads), Some(a.size), Some(own.mlp.hidden));
+    (config.vocab, config.tied, config.rope_theta) = (Some(own.vocab), Some(own.tied), None);
+    config.bias = own.norm.bias;
+    config.context = context.unwrap_or(config.context).min(own.context);
+    if config.tokenizer == "char" {
+        let tokenizer =
+            netcl_model::decoder::model_folder(Path::new(dir))?.join(netcl_model::tokenizer::FILE);
+        let text = tokenizer.to_str().map(Into::into);
+        config.tokenizer = text.ok_or_else(|| {
+            Error::format(format!("{}: the path is not UTF-8, as config.toml is", tokenizer.display()))
+        })?;
+    }
+    Ok(())
+}

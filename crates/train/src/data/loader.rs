@@ -1,0 +1,241 @@
+//! Batches as a function of the position in the run: no other state, so a run can be resumed at any position.
+
+use super::{Tokens, random};
+use netcl_device::{Error, Result};
+use netcl_model::checkpoint::Position;
+use std::ops::Range;
+
+/// Inputs and targets of one forward pass, row-major `(rows, context)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Token ids.
+    pub x: Vec<u32>,
+    /// Targets: the id that follows each of `x`.
+    pub y: Vec<u32>,
+    /// Number of windows (rows).
+    pub rows: usize,
+    /// Length of a window in tokens.
+    pub context: usize,
+}
+
+/// Random windows of the training tokens, as in nanoGPT.
+#[derive(Clone, Debug)]
+pub struct Loader {
+    windows: Windows,
+    /// The rows of a batch that are loaded, of all that it has.
+    rows: Range<usize>,
+    grad_accum: u32,
+}
+
+impl Loader {
+    /// Batches of `batch` windows of `context` tokens, `grad_accum` batches per step. `Format` if a number is 0 or there are fewer tokens than a
+    /// window needs.
+    pub fn new(tokens: Tokens, vocab: usize, batch: usize, context: usize, grad_accum: u32) -> Result<Self> {
+        if batch == 0 || grad_accum == 0 {
+            return Err(Error::format("--batch and --grad-accum must be at least 1"));
+        }
+        Ok(Self { windows: Windows::new(tokens, vocab, context)?, rows: 0..batch, grad_accum })
+    }
+
+    /// The same batches, of which only these rows are loaded: a rank's share of each.
+    #[must_use]
+    pub fn part(self, rows: Range<usize>) -> Self {
+        Self { rows, ..self }
+    }
+
+    /// The batch at a position; deterministic. `Format` for an id outside `vocab`.
+    pub fn batch(&self, at: Position) -> Result<Batch> {
+        let span = (self.windows.tokens.len() - self.windows.context) as u64;
+        let start = |row| random::below(at.seed, [at.step, at.micro.into(), row as u64], span) as usize;
+        self.windows.batch(self.rows.clone().map(start))
+    }
+
+    /// The position after `at`.
+    pub fn next(&self, at: Position) -> Position {
+        if at.micro + 1 < self.grad_accum {
+            return Position { micro: at.micro + 1, ..at };
+        }
+        Position { step: at.step + 1, micro: 0, ..at }
+    }
+}
+
+/// Batches for evaluation: the same at each evaluation, so that losses are comparable.
+#[derive(Clone, Debug)]
+pub struct Eval {
+    windows: Windows,
+    starts: Vec<usize>,
+    batch: usize,
+}
+
+impl Eval {
+    /// Without `limit`, all non-overlapping windows of `context` tokens; an incomplete window at the end is left out, and the last batch may have
+    /// fewer rows. With `limit`, at most that many batches, of random windows.
+    pub fn new(
+        tokens: Tokens,
+        vocab: usize,
+        batch: usize,
+        context: usize,
+        limit: Option<usize>,
+        seed: u64,
+    ) -> Result<Self> {
+        if batch == 0 || limit == Some(0) {
+            return Err(Error::format("--batch and --eval-batches must be at least 1"));
+        }
+        let windows = Windows::new(tokens, vocab, context)?;
+        let span = windows.tokens.len() - context;
+        let whole = span.div_ceil(context);
+        let starts = match limit {
+            Some(limit) if limit.saturating_mul(batch) < whole => {
+                // A separate random stream: no training step has this number.
+                let start = |row| random::below(seed, [u64::MAX, 0, row as u64], span as u64) as usize;
+                (0..limit * batch).map(start).collect()
+            }
+            // The last window needs its target too: it starts below `span` and ends at `start + context + 1`.
+            _ => (0..span).step_by(context).filter(|start| start + context < windows.tokens.len()).collect(),
+        };
+        Ok(Self { windows, starts, batch })
+    }
+
+    /// The same windows in batches of another size.
+    ///
+    /// # Errors
+    /// `Format` for 0.
+    pub fn in_batches_of(self, batch: usize) -> Result<Self> {
+        if batch == 0 {
+            return Err(Error::format("--batch must be at least 1"));
+        }
+        Ok(Self { batch, ..self })
+    }
+
+    /// Number of batches, at least one.
+    pub fn len(&self) -> usize {
+        self.starts.len().div_ceil(self.batch)
+    }
+
+    /// Always false: there is at least one batch.
+    pub fn is_empty(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    /// Every batch in order.
+    pub fn batches(&self) -> impl Iterator<Item = Result<Batch>> + '_ {
+        self.starts.chunks(self.batch).map(|starts| self.windows.batch(starts.iter().copied()))
+    }
+}
+
+/// Windows of tokens with the token that follows each.
+#[derive(Clone, Debug)]
+struct Windows {
+    tokens: Tokens,
+    vocab: usize,
+    context: usize,
+}
+
+impl Windows {
+    fn new(tokens: Tokens, vocab: usize, context: usize) -> Result<Self> {
+        if context == 0 {
+            return Err(Error::format("--context must be at least 1"));
+        }
+        if tokens.len() <= context {
+            return Err(Error::format(format!(
+                "{} tokens do not hold a context of {context} and the token after it; lower --context",
+                tokens.len()
+            )));
+        }
+        Ok(Self { tokens, vocab, context })
+    }
+
+    fn batch(&self, starts: impl ExactSizeIterator<Item = usize>) -> Result<Batch> {
+        let (rows, context) = (starts.len(), self.context);
+        let (mut x, mut y) = (Vec::with_capacity(rows * context), Vec::with_capacity(rows * context));
+        let mut window = vec![0; context + 1];
+        for start in starts {
+            self.tokens.read(start, &mut window)?;
+            // Shards may be too large to be checked beforehand, and an id out of range would read out of bounds on the device.
+            if let Some(bad) = window.iter().position(|&id| id as usize >= self.vocab) {
+                return Err(self.tokens.unknown(start + bad, window[bad], self.vocab));
+            }
+            x.extend(&window[..context]);
+            y.extend(&window[1..]);
+        }
+        Ok(Batch { x, y, rows, context })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counting(len: u32) -> Tokens {
+        Tokens::from((0..len).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn batches_depend_on_the_position_alone() {
+        let loader = Loader::new(counting(1000), 1000, 4, 16, 3).unwrap();
+        let mut at = Position { seed: 5, step: 0, micro: 0 };
+        let mut all = Vec::new();
+        for _ in 0..12 {
+            let batch = loader.batch(at).unwrap();
+            assert_eq!((batch.rows, batch.context, batch.x.len(), batch.y.len()), (4, 16, 64, 64));
+            assert!(batch.x.iter().zip(&batch.y).all(|(x, y)| x + 1 == *y));
+            all.push(batch);
+            at = loader.next(at);
+        }
+        assert_eq!(at, Position { seed: 5, step: 4, micro: 0 });
+        assert_eq!(loader.batch(Position { seed: 5, step: 2, micro: 1 }).unwrap(), all[7]);
+        assert_ne!(loader.batch(Position { seed: 6, step: 0, micro: 0 }).unwrap(), all[0]);
+        assert!((1..12).all(|i| all[..i].iter().all(|b| *b != all[i])));
+    }
+
+    #[test]
+    fn every_window_can_be_drawn() {
+        let loader = Loader::new(counting(20), 20, 64, 16, 1).unwrap();
+        let batch = loader.batch(Position::default()).unwrap();
+        let starts: std::collections::BTreeSet<_> = batch.x.chunks(16).map(|row| row[0]).collect();
+        assert_eq!(starts.into_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert!(Loader::new(counting(17), 20, 1, 16, 1).unwrap().batch(Position::default()).is_ok());
+    }
+
+    #[test]
+    fn evaluation_covers_the_tokens_once() {
+        let eval = Eval::new(counting(50), 50, 2, 16, None, 0).unwrap();
+        let batches: Vec<_> = eval.batches().map(Result::unwrap).collect();
+        assert_eq!((eval.len(), eval.is_empty(), batches.len(), batches[1].rows), (2, false, 2, 1));
+        let x: Vec<_> = batches.iter().flat_map(|b| b.x.clone()).collect();
+        assert_eq!(x, (0..48).collect::<Vec<_>>());
+        // 49 tokens have three windows, 48 have not.
+        assert_eq!(Eval::new(counting(49), 50, 1, 16, None, 0).unwrap().len(), 3);
+        assert_eq!(Eval::new(counting(48), 50, 1, 16, None, 0).unwrap().len(), 2);
+        assert_eq!(Eval::new(counting(17), 50, 4, 16, None, 0).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn evaluation_can_be_capped() {
+        let new = |limit, seed| Eval::new(counting(500), 500, 2, 16, limit, seed).unwrap();
+        let all = |eval: &Eval| eval.batches().map(Result::unwrap).collect::<Vec<_>>();
+        let capped = new(Some(3), 1);
+        assert_eq!((capped.len(), all(&capped)), (3, all(&new(Some(3), 1))));
+        assert_ne!(all(&capped), all(&new(Some(3), 2)));
+        assert_eq!(all(&new(Some(100), 1)), all(&new(None, 1)));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let message = |result: Result<Batch>| result.unwrap_err().to_string();
+        let loader = Loader::new(counting(17), 9, 1, 16, 1).unwrap();
+        assert!(
+            message(loader.batch(Position::default())).contains("token 9 is 9, but the vocabulary has 9")
+        );
+        for (batch, context, accum, part) in [
+            (0, 1, 1, "--batch"),
+            (1, 0, 1, "--context"),
+            (1, 1, 0, "--grad-accum"),
+            (1, 17, 1, "17 tokens do not hold"),
+        ] {
+            let message = Loader::new(counting(17), 99, batch, context, accum).unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+        assert!(Eval::new(counting(17), 99, 1, 4, Some(0), 0).is_err());
+    }
+}

@@ -1,0 +1,42 @@
+//! Training data: from `--data` to batches of token ids.
+//!
+//! [`Source::open`] finds the files, [`Source::into_corpus`] encodes text ([`TokenCache`] caches the tokens), [`split`] splits off the validation
+//! part, [`Loader`] computes the batch of a position (the position is the only state), [`Prefetch`] computes batches ahead.
+
+mod corpus;
+mod encoding;
+mod files;
+mod foreign;
+mod format;
+mod id_file;
+mod left_out;
+mod loader;
+mod pieces;
+mod prefetch;
+mod progress;
+pub(crate) mod random;
+mod record;
+mod role;
+mod shard;
+mod source;
+mod split;
+mod strided;
+mod text;
+mod token_cache;
+mod tokens;
+
+pub use corpus::Corpus;
+pub use encoding::TextEncoding;
+pub use loader::{Batch, Eval, Loader};
+pub use netcl_model::checkpoint::Position;
+pub use prefetch::Prefetch;
+pub(crate) use prefetch::ahead;
+pub use progress::{Progress, Stage, Watch};
+pub(crate) use progress::{Watcher, done};
+pub use record::{DATA_FILE, DataRecord};
+pub use source::{Reading, Source};
+pub use split::{Splits, split};
+pub use strided::{Scored, Strided};
+pub use text::TextFile;
+pub use token_cache::{TokenCache, TokenEntry};
+pub use tokens::Tokens;

@@ -1,0 +1,117 @@
+//! Evaluation of a model on a text (loss, perplexity, bits per byte), for validation during training and for `netcl eval`.
+
+use crate::data::Scored;
+use netcl_model::layers::Mode;
+use netcl_model::model::Model;
+use netcl_model::tokenizer::ByteLengths;
+use netcl_tensor::{DType, Result, Tensor, no_grad};
+use std::collections::VecDeque;
+
+/// Batches enqueued on the device before the first result is read.
+const AHEAD: usize = 4;
+/// Targets with this id are ignored by [`Model::loss`].
+const IGNORED: i32 = -100;
+
+/// The result of an evaluation.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Score {
+    /// Sum of the negative log-likelihoods of the target tokens, in nats.
+    pub nll: f64,
+    /// Number of target tokens.
+    pub tokens: u64,
+    /// Number of windows evaluated.
+    pub windows: u64,
+    /// UTF-8 bytes of the target tokens' text, if the tokenizer allows to count them.
+    pub bytes: Option<u64>,
+}
+
+impl Score {
+    /// Mean negative log-likelihood, in nats per token.
+    pub fn loss(&self) -> f64 {
+        self.nll / self.tokens as f64
+    }
+    /// Perplexity: exp of the loss.
+    pub fn perplexity(&self) -> f64 {
+        self.loss().exp()
+    }
+    /// Bits per byte of text, which allows to compare models with different tokenizers.
+    pub fn bits_per_byte(&self) -> Option<f64> {
+        self.bytes.filter(|bytes| *bytes > 0).map(|bytes| self.nll / std::f64::consts::LN_2 / bytes as f64)
+    }
+}
+
+/// A batch whose loss was enqueued and not read yet.
+struct Pending {
+    loss: Tensor,
+    tokens: u64,
+    windows: u64,
+    bytes: Option<u64>,
+}
+
+/// Evaluates `model` on windows of a text. `lengths` are the byte lengths of the tokenizer's tokens. `watch` is called after each batch with
+/// the score so far; if it returns false, the evaluation ends with that score.
+///
+/// # Errors
+/// Errors of the data and of the device.
+pub fn evaluate(
+    model: &dyn Model,
+    windows: impl Iterator<Item = Result<Scored>>,
+    lengths: Option<&ByteLengths>,
+    watch: &mut dyn FnMut(&Score) -> bool,
+) -> Result<Score> {
+    let mut score = Score { bytes: lengths.map(|_| 0), ..Score::default() };
+    let mut pending: VecDeque<Pending> = VecDeque::new();
+    let read = |score: &mut Score, pending: Pending| -> Result<()> {
+        score.nll += f64::from(pending.loss.item()?) * pending.tokens as f64;
+        score.tokens += pending.tokens;
+        score.windows += pending.windows;
+        score.bytes = score.bytes.zip(pending.bytes).map(|(all, bytes)| all + bytes);
+        Ok(())
+    };
+    no_grad(|| {
+        for scored in windows {
+            pending.push_back(enqueue(model, &scored?, lengths)?);
+            if pending.len() > AHEAD
+                && let Some(first) = pending.pop_front()
+            {
+                read(&mut score, first)?;
+                if !watch(&score) {
+                    return Ok(score);
+                }
+            }
+        }
+        while let Some(first) = pending.pop_front() {
+            read(&mut score, first)?;
+            if !watch(&score) {
+                break;
+            }
+        }
+        Ok(score)
+    })
+}
+
+fn enqueue(model: &dyn Model, scored: &Scored, lengths: Option<&ByteLengths>) -> Result<Pending> {
+    let (device, batch) = (model.params().device(), &scored.batch);
+    let shape = [batch.rows, batch.context];
+    let x = Tensor::from_u32(device, shape, &batch.x)?;
+    let tokens = scored.targets();
+    let y = if tokens == batch.y.len() {
+        Tensor::from_u32(device, shape, &batch.y)?
+    } else {
+        let rows = batch.y.chunks(batch.context).zip(&scored.counted);
+        let target = |(at, id): (usize, &u32), counted: &std::ops::Range<usize>| match counted.contains(&at) {
+            true => (*id).cast_signed(),
+            false => IGNORED,
+        };
+        let targets =
+            rows.flat_map(|(row, counted)| row.iter().enumerate().map(move |id| target(id, counted)));
+        let bytes: Vec<u8> = targets.flat_map(i32::to_le_bytes).collect();
+        Tensor::from_bytes(device, shape, &bytes, DType::I32)?
+    };
+    Ok(Pending {
+        loss: model.loss(&x, &y, Mode::eval())?,
+        tokens: tokens as u64,
+        windows: batch.rows as u64,
+        bytes: lengths.and_then(|lengths| lengths.of(scored.ids())),
+    })
+}

@@ -1,0 +1,155 @@
+//! What ranks add up within a pass: the statistics of batch normalisation over all images (`--sync-batch-norm`).
+//!
+//! Tensors lie in buffers of their own from the first pass on, the same in every pass. So a captured pass writes to them and reads them, and its
+//! replay stops behind each write while the ranks sum what is there.
+
+use crate::train::{Reducer, Stepper};
+use netcl_device::{Error, Result};
+use netcl_model::layers::Ranks;
+use netcl_tensor::{DType, Device, Shape, Tensor};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// This rank's end.
+pub(super) struct Statistics {
+    reducer: Arc<Reducer>,
+    device: Device,
+    place: (usize, usize),
+    shares: Tensor,
+    share: f64,
+    calls: Mutex<Calls>,
+}
+
+/// Ranks that have these parts of the images, f32 (ranks, 1, 1).
+fn column(device: &Device, shares: &[f64]) -> Result<Tensor> {
+    let rounded: Vec<f32> = shares.iter().map(|share| *share as f32).collect();
+    Tensor::from_f32(device, [shares.len(), 1, 1], &rounded, DType::F32)
+}
+
+#[derive(Default)]
+struct Calls {
+    /// Those of this pass so far.
+    made: usize,
+    /// What each of a pass's calls sums.
+    buffers: Vec<Tensor>,
+    /// Whether this pass is made without the other ranks.
+    alone: bool,
+    /// How long this rank has waited for others.
+    waited: Duration,
+}
+
+impl Statistics {
+    /// For ranks that have these parts of the images.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn new(reducer: &Arc<Reducer>, device: &Device, rank: usize, shares: &[f64]) -> Result<Self> {
+        Ok(Self {
+            reducer: reducer.clone(),
+            device: device.clone(),
+            place: (rank, shares.len()),
+            shares: column(device, shares)?,
+            share: shares.get(rank).copied().unwrap_or(1.0),
+            calls: Mutex::default(),
+        })
+    }
+
+    /// The same buffers for ranks that have other parts of the images from now on.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn with_shares(&self, shares: &[f64]) -> Result<Self> {
+        let new = Self::new(&self.reducer, &self.device, self.place.0, shares)?;
+        new.calls().buffers.clone_from(&self.calls().buffers);
+        Ok(new)
+    }
+
+    /// Makes a pass without the other ranks: it takes the memory, and computes what is of no use.
+    pub fn alone<T>(&self, pass: impl FnOnce() -> T) -> T {
+        self.calls().alone = true;
+        let made = pass();
+        self.calls().alone = false;
+        made
+    }
+
+    /// How long this rank has waited for others since the last call.
+    pub fn take_waited(&self) -> Duration {
+        std::mem::take(&mut self.calls().waited)
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A pass begins, forward and backward.
+    pub fn begin(&self) {
+        self.calls().made = 0;
+    }
+
+    /// Where a captured pass is done with writing each buffer: numbers of the commands behind.
+    ///
+    /// # Errors
+    /// `Internal` where the pass leaves one alone.
+    pub fn stops(&self, stepper: &Stepper) -> Result<Vec<usize>> {
+        let behind = |x: &Tensor| stepper.last_write(x).map(|at| at + 1);
+        let all: Option<Vec<usize>> = self.calls().buffers.iter().map(behind).collect();
+        all.filter(|all| all.is_sorted())
+            .ok_or_else(|| Error::internal("a captured pass makes its statistics in another order"))
+    }
+
+    /// Sums what a captured pass has written for call `i`.
+    ///
+    /// # Errors
+    /// Those of the ranks and the device.
+    pub fn exchange(&self, i: usize) -> Result<()> {
+        let buffer = self.calls().buffers.get(i).cloned();
+        buffer.map_or(Ok(()), |x| self.summed(x))
+    }
+
+    fn summed(&self, x: Tensor) -> Result<()> {
+        let waited = self.reducer.exchange(x)?;
+        self.calls().waited += waited;
+        Ok(())
+    }
+
+    /// The buffer of the next call.
+    fn next(&self, shape: &Shape) -> Result<Tensor> {
+        let mut calls = self.calls();
+        let at = calls.made;
+        calls.made += 1;
+        match calls.buffers.get(at) {
+            Some(buffer) if buffer.shape() == shape => Ok(buffer.clone()),
+            None if !self.device.is_capturing() => {
+                let _tag = self.device.tag("statistics of all ranks");
+                let buffer = Tensor::zeros(&self.device, shape.clone(), DType::F32)?;
+                calls.buffers.push(buffer.clone());
+                Ok(buffer)
+            }
+            _ => Err(Error::unsupported("capture: a pass has other statistics than the one before")),
+        }
+    }
+}
+
+impl Ranks for Statistics {
+    fn place(&self) -> (usize, usize) {
+        self.place
+    }
+
+    fn shares(&self) -> &Tensor {
+        &self.shares
+    }
+
+    fn share(&self) -> f64 {
+        self.share
+    }
+
+    fn sum(&self, shape: &Shape, write: &dyn Fn(&Tensor) -> Result<()>) -> Result<Tensor> {
+        let x = self.next(shape)?;
+        write(&x)?;
+        let alone = self.calls().alone;
+        if !alone && !self.device.is_capturing() {
+            self.summed(x.clone())?;
+        }
+        Ok(x)
+    }
+}

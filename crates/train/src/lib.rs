@@ -1,0 +1,18 @@
+//! Training of models: data, optimizers, configuration, the training loop, distributed training, the run folder and its reports.
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod data;
+pub mod evaluate;
+pub mod images;
+pub mod optim;
+pub mod run;
+pub mod scaling;
+pub mod schedule;
+mod train;
+
+pub use train::{
+    Inputs, MemoryPlan, Observer, Outcome, PATIENCE, Profile, ProfileSettings, RankStage, RankTimes, RunInfo,
+    Saving, Sharding, Shares, Silent, Stepper, Trainer, Unit, divided_layers, matmul_peak, open_inputs,
+    stage_flops,
+};

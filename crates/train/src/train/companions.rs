@@ -1,0 +1,104 @@
+//! Companion files of a model that training does not change: sampling settings, special tokens, chat templates, older tokenizer formats, the
+//! pooling of `sentence-transformers`. A run that starts from a model copies them into each checkpoint.
+
+use netcl_model::decoder::{ModelFolder, sidecars};
+use netcl_model::tokenizer::Tokenizer;
+use netcl_tensor::{Error, Result};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// Names of companion files, as `transformers` writes them.
+const FILES: [&str; 8] = [
+    "added_tokens.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+];
+/// Fields of `config.json` that name tokens.
+const TOKENS: [&str; 4] = ["bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"];
+/// Larger files are not copied.
+const LARGEST: u64 = 64 << 20;
+
+/// Companion files and token fields of a model.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Companions {
+    /// Fields of `config.json` that name tokens.
+    pub(super) tokens: Map<String, Value>,
+    /// Name and content of each file.
+    pub(super) files: Vec<(String, Vec<u8>)>,
+}
+
+/// Those of the named files that are in a folder, with their content. Most of them are optional.
+fn read(folder: &Path, names: impl IntoIterator<Item: AsRef<str>>) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut files = Vec::new();
+    for name in names {
+        let name = name.as_ref();
+        let path = folder.join(name);
+        let Ok(facts) = std::fs::metadata(&path) else { continue };
+        if facts.is_file() && facts.len() <= LARGEST {
+            let content =
+                netcl_device::files::read_whole(&path).map_err(|e| Error::io("reading", &path, &e))?;
+            files.push((name.to_owned(), content));
+        }
+    }
+    Ok(files)
+}
+
+/// The files of `sentence-transformers`.
+fn pooling(folder: &ModelFolder) -> Result<Vec<(String, Vec<u8>)>> {
+    read(&folder.path, sidecars(&folder.path)?)
+}
+
+impl Companions {
+    /// Those of the model folder that training starts from, or of a resumed checkpoint.
+    pub(super) fn of_folder(folder: &ModelFolder) -> Result<Self> {
+        let token = |name: &&str| Some((name.to_string(), folder.json.get(name)?.clone()));
+        let tokens = TOKENS.iter().filter_map(token).collect();
+        let mut files = read(&folder.path, FILES)?;
+        files.extend(pooling(folder)?);
+        Ok(Self { tokens, files })
+    }
+
+    /// Those of the model that training starts from. With another tokenizer than its own only the pooling is kept: the other files and the ids
+    /// of its tokens say nothing about that one.
+    pub(super) fn of_start(folder: &ModelFolder, tokenizer: Option<&Tokenizer>) -> Result<Self> {
+        let own = match folder.path.join(netcl_model::tokenizer::FILE).exists() {
+            true => Tokenizer::from_dir(&folder.path)?.files()?,
+            false => Vec::new(),
+        };
+        // Without a tokenizer data are tokens already, and those are the model's.
+        let same = match tokenizer {
+            None => true,
+            Some(tokenizer) => {
+                let text = |files: &[(String, Vec<u8>)]| {
+                    files
+                        .iter()
+                        .find(|(name, _)| name == netcl_model::tokenizer::FILE)
+                        .map(|(_, text)| text.clone())
+                };
+                text(&own) == text(&tokenizer.files()?)
+            }
+        };
+        if same {
+            return Self::of_folder(folder);
+        }
+        let mut other = Self::of_tokenizer(tokenizer);
+        other.files.extend(pooling(folder)?);
+        Ok(other)
+    }
+
+    /// Those of a new model: none.
+    pub(super) fn of_tokenizer(tokenizer: Option<&Tokenizer>) -> Self {
+        let eos = tokenizer.and_then(Tokenizer::eos);
+        let tokens = ["bos_token_id", "eos_token_id"].map(|name| (name.to_owned(), json!(eos)));
+        let generation = json!({
+            "bos_token_id": eos, "eos_token_id": eos, "do_sample": true, "temperature": 0.8, "top_k": 200,
+        });
+        let text = format!("{generation:#}").into_bytes();
+        Self { tokens: tokens.into_iter().collect(), files: vec![("generation_config.json".into(), text)] }
+    }
+}

@@ -1,0 +1,67 @@
+//! Validation loss and samples during training, without recording gradients.
+
+use super::parallel::Parallel;
+use super::pipeline::{Piped, Served, follow};
+use super::trainer::Trainer;
+use crate::data::Scored;
+use crate::evaluate::{Score, evaluate};
+use netcl_model::generate::{Generation, Sampling};
+use netcl_model::model::Model;
+use netcl_model::tokenizer::Tokenizer;
+use netcl_tensor::Result;
+
+/// Length of a sample in tokens.
+const SAMPLE_TOKENS: usize = 200;
+
+impl Trainer {
+    /// Evaluates the model on the validation batches. `None` without validation data.
+    pub(super) fn evaluate(&self) -> Result<Option<Score>> {
+        let Some(eval) = &self.eval else { return Ok(None) };
+        let lengths = self.lengths.as_ref();
+        let Some(parallel) = &self.parallel else {
+            let batches = eval.batches().map(|batch| batch.map(Scored::from));
+            return evaluate(&*self.model, batches, lengths, &mut |_| true).map(Some);
+        };
+        let batches = parallel.part_of(eval).map(|batch| batch.map(Scored::from));
+        let own = match parallel.pipe() {
+            None => evaluate(&*self.model, batches, lengths, &mut |_| true)?,
+            Some(pipe) => {
+                let score = evaluate(&Piped::new(&*self.model, pipe)?, batches, lengths, &mut |_| true)?;
+                // The last stage has the loss, and counts for all.
+                let none = Score { bytes: score.bytes.map(|_| 0), ..Score::default() };
+                if pipe.is_last() { score } else { none }
+            }
+        };
+        parallel.total(&own).map(Some)
+    }
+
+    /// Whether this rank has a part in samples: the first one, and of a pipeline the stages behind it.
+    pub(super) fn samples(&self) -> bool {
+        let pipe = self.parallel.as_ref().and_then(Parallel::pipe);
+        !self.folder.follows() || pipe.is_some_and(|pipe| pipe.replica() == 0)
+    }
+
+    /// A text sampled from the model; empty without a tokenizer, and at the stages of a pipeline behind the first.
+    pub(super) fn sample(&self) -> Result<Option<String>> {
+        let Some(tokenizer) = &self.tokenizer else { return Ok(None) };
+        let Some(pipe) = self.parallel.as_ref().and_then(Parallel::pipe) else {
+            return self.sampled(&*self.model, tokenizer);
+        };
+        if pipe.stage() > 0 {
+            return follow(&*self.model, pipe).map(|()| None);
+        }
+        let text = self.sampled(&Piped::new(&*self.model, pipe)?, tokenizer);
+        Served::end(pipe)?;
+        text
+    }
+
+    fn sampled(&self, model: &dyn Model, tokenizer: &Tokenizer) -> Result<Option<String>> {
+        let sampling = Sampling { seed: self.config.seed, ..Sampling::default() };
+        let mut ids = self.prompt.clone();
+        let drawn = Generation::new(model, &self.prompt, sampling)?.within(tokenizer)?;
+        for id in drawn.up_to(SAMPLE_TOKENS) {
+            ids.push(id?);
+        }
+        tokenizer.decode(&ids).map(Some)
+    }
+}

@@ -1,0 +1,175 @@
+//! Explanation of a training step's device memory: which buffers are in use at the peak, by purpose, operation and layer.
+
+use super::memory::Kept;
+use super::trainer::Trainer;
+use netcl_device::human;
+use netcl_model::params::Params;
+use netcl_tensor::graph::{LiveRange, Plan};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// Number of groups listed of each kind; the others are summed.
+const SHOWN: usize = 8;
+
+/// Purpose of a buffer, in the order in which they are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// Activations: computed by the forward pass and used by the backward pass.
+    Activation,
+    /// Gradients of parameters, in use from the backward pass to the update.
+    ParameterGradient,
+    /// Gradients of activations, during the backward pass.
+    Gradient,
+    /// Partial sums and tables of the optimizer.
+    Update,
+}
+
+impl Kind {
+    fn of(range: &LiveRange, plan: &Plan) -> Self {
+        let last = range.commands.and_then(|(_, last)| plan.names.get(last));
+        match range.tag {
+            "activations" => Self::Activation,
+            "optimizer" => Self::Update,
+            _ if last.is_some_and(|name| name.starts_with("optimizer")) => Self::ParameterGradient,
+            _ => Self::Gradient,
+        }
+    }
+    fn title(self) -> &'static str {
+        match self {
+            Self::Activation => "activations: results of the forward pass that the backward pass needs",
+            Self::ParameterGradient => "gradients of the parameters, which wait for the update",
+            Self::Gradient => "gradients of activations and workspace of the kernels",
+            Self::Update => "workspace of the update",
+        }
+    }
+}
+
+impl Trainer {
+    /// Text with the memory of parameters, moments, and the buffers of a step as the memory plan placed them; `None` before a step was captured.
+    pub fn explain_memory(&self) -> Option<String> {
+        let micros = self.sums.is_some().then_some(self.config.grad_accum);
+        let text = |plan| explained(plan, self.model.params(), micros);
+        if let Some(plan) = self.slots.plan() {
+            let at_a_time = format!(
+                "  a stage of a pipeline has {} at a time, each with such buffers\n",
+                netcl_tensor::counted(self.slots.len() as u64, "batch")
+            );
+            return Some(text(plan) + &at_a_time);
+        }
+        Some(text(self.stepper.plan()?) + &self.savings())
+    }
+
+    /// Why [`explain_memory`](Self::explain_memory) says nothing, `None` where it does: settings of the run, what a capture failed with, or a run that
+    /// ended before.
+    pub fn why_memory_is_not_explained(&self) -> Option<String> {
+        let why = self.stepper.why_no_plan().filter(|_| self.slots.plan().is_none())?;
+        let flag =
+            "with --detect-anomaly no step is captured, and it is the captured step whose memory is planned";
+        Some(if self.detect_anomaly { flag.into() } else { why })
+    }
+
+    /// Whether steps run as they are called until the end of the run: its settings say so, or capturing one has failed.
+    pub fn is_eager(&self) -> bool {
+        self.stepper.is_eager()
+    }
+
+    /// Hint how much memory recomputation would save.
+    fn savings(&self) -> String {
+        let (c, m) = (&self.config, self.model.config());
+        let kept = Kept::of(m, c.dropout > 0.0);
+        let rows = c.batch * c.context * self.model.params().dtype().size();
+        let mut out = String::from("  against keeping everything, --recompute saves about\n");
+        for (name, bytes) in [
+            ("gelu: the results of the MLPs' activations", rows * kept.activations),
+            ("norm: the results of the norms of a layer", rows * kept.norms),
+            (
+                "block: everything within a layer but its input",
+                rows * (kept.all() / m.layers.max(1)).saturating_sub(m.width) * m.layers.saturating_sub(1),
+            ),
+        ] {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "{:>12}  {name}", human(bytes as u64));
+        }
+        out
+    }
+}
+
+/// Text with the memory of parameters, moments, and the buffers of a step as `plan` placed them; of a step of so many batches if their gradients
+/// are added up.
+pub(crate) fn explained(plan: &Plan, params: &Params, micros: Option<u32>) -> String {
+    let stats = params.device().memory();
+    let tagged = |tag: &str| stats.by_tag.iter().find(|(t, _)| *t == tag).map_or(0, |(_, n)| *n);
+    let mut out = String::from("memory of training\n");
+    let mut line = |bytes: usize, text: &str| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{:>12}  {text}", human(bytes as u64));
+    };
+    line(tagged("parameters"), &format!("{} parameters in {}", params.count(), params.dtype()));
+    line(
+        tagged("optimizer"),
+        "what AdamW keeps for each: two averages, and f32 weights where storage is narrower",
+    );
+    if let Some(micros) = micros {
+        line(
+            tagged("gradients"),
+            &format!("gradients of the parameters, added up over the {micros} batches of a step"),
+        );
+    }
+    line(tagged("inputs"), "batches on their way");
+    let of = if micros.is_some() { "batch" } else { "step" };
+    line(
+        plan.bytes,
+        &format!("buffers of a {of}, all in one place planned before, because most live only for a while:"),
+    );
+    let (_, at) = plan.peak;
+    let name = plan.names.get(at).copied().unwrap_or("");
+    let peak = format!(
+        "are in use at once at the most, before command {} of {} ({name}):",
+        at + 1,
+        plan.names.len()
+    );
+    line(plan.peak.0, &peak);
+    out.push_str(&at_peak(plan, at));
+    out
+}
+
+/// The buffers in use at one command, grouped by purpose, operation and layer.
+fn at_peak(plan: &Plan, at: usize) -> String {
+    let mut groups: BTreeMap<Kind, BTreeMap<&str, (usize, Vec<u32>)>> = BTreeMap::new();
+    for range in plan.assignments.iter().map(|u| &u.range) {
+        if range.commands.is_none_or(|(first, last)| at < first || at > last) {
+            continue;
+        }
+        let op = if range.op.is_empty() { range.made_by } else { range.op };
+        let group = groups.entry(Kind::of(range, plan)).or_default().entry(op).or_default();
+        group.0 += range.bytes;
+        if range.layer > 0 && !group.1.contains(&range.layer) {
+            group.1.push(range.layer);
+        }
+    }
+    let mut out = String::new();
+    for (kind, ops) in groups {
+        let total: usize = ops.values().map(|(bytes, _)| bytes).sum();
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "  {:>12}  {}", human(total as u64), kind.title());
+        let mut ops: Vec<_> = ops.into_iter().collect();
+        ops.sort_by_key(|(_, (bytes, _))| std::cmp::Reverse(*bytes));
+        for (op, (bytes, layers)) in ops.iter().take(SHOWN) {
+            let _ = writeln!(out, "      {:>12}  {op}{}", human(*bytes as u64), of_layers(layers));
+        }
+        let rest: usize = ops.iter().skip(SHOWN).map(|(_, (bytes, _))| bytes).sum();
+        if rest > 0 {
+            let _ = writeln!(out, "      {:>12}  others", human(rest as u64));
+        }
+    }
+    out
+}
+
+/// ` (layers 1 to 6)`.
+fn of_layers(layers: &[u32]) -> String {
+    match (layers.iter().min(), layers.iter().max()) {
+        (Some(a), Some(b)) if a == b => format!(" (layer {a})"),
+        (Some(a), Some(b)) => format!(" (layers {a} to {b})"),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,61 @@
+//! The training loop: data in, run folder out.
+//!
+//! ```text
+//! prefetch → upload → forward, backward (× grad_accum) → clip → update → next step
+//!                                          └ loss and norm are read while the next step runs
+//! ```
+//!
+//! A step with one batch is captured as one graph. With `grad_accum` above 1, forward and backward of one micro-batch are one graph, replayed
+//! for each micro-batch, and the update is another: neither memory nor capture time grow with the number of micro-batches, and the observer
+//! can stop the run between two of them.
+//!
+//! All random numbers of a step are functions of (seed, step), so a resumed run is bit-identical to an uninterrupted one.
+
+mod ahead;
+mod balance;
+mod companions;
+mod divided;
+mod evaluate;
+mod explain;
+mod gathered;
+mod inputs;
+mod losses;
+mod memory;
+#[cfg(test)]
+mod mutation_tests;
+mod observer;
+mod parallel;
+mod passes;
+mod peak;
+mod pipeline;
+mod profiling;
+mod reducer;
+mod resume;
+mod rows;
+mod shares;
+mod stepper;
+mod sums;
+mod told;
+mod trainer;
+mod uploads;
+mod watchdog;
+mod zero;
+
+pub(crate) use balance::Balance;
+pub(crate) use explain::explained;
+pub use inputs::{Inputs, open_inputs};
+pub(crate) use losses::Losses;
+pub use memory::MemoryPlan;
+pub use observer::{Observer, Profile, RunInfo, Saving, Silent};
+pub use peak::measure as matmul_peak;
+pub(crate) use pipeline::plan_of_stage;
+pub use pipeline::{divided as divided_layers, stage_flops};
+pub use profiling::ProfileSettings;
+pub(crate) use profiling::Profiling;
+pub(crate) use reducer::Reducer;
+pub use shares::Shares;
+pub use stepper::Stepper;
+pub(crate) use sums::{BUCKET, FIRST_BUCKET, Sums, exchange_fits, is_apart};
+pub use told::{RankStage, RankTimes, Unit};
+pub use trainer::{Outcome, Sharding, Trainer};
+pub use watchdog::LONG as PATIENCE;

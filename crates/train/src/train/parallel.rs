@@ -1,0 +1,445 @@
+//! Data-parallel training: every rank has the whole model and computes its rows of each batch; gradients are summed before the update, each
+//! buffer of them as soon as the backward pass is done with it.
+//!
+//! The batch of the configuration is that of all ranks, so a run is the same for any number of them, but for the order of sums. A rank's
+//! loss counts by its share of the rows, so shares may differ. Ranks make the same update from the same sums; they need not exchange
+//! weights after the first step.
+
+use super::balance::Balance;
+use super::reducer::{Arrived, Reducer, RowsOfAll};
+use super::rows::Rows;
+use crate::config::TrainConfig;
+use crate::data::Eval;
+use crate::evaluate::Score;
+use crate::train::peak;
+use crate::train::pipeline::Pipe;
+use crate::train::shares::Shares;
+use crate::train::told::Unit;
+use netcl_device::driver::Event;
+use netcl_dist::{Group, Span};
+use netcl_model::decoder::{Decoder, DecoderConfig, decoder_of};
+use netcl_model::model::Model;
+use netcl_tensor::ops::embedding::{add_rows, embedding};
+use netcl_tensor::{Device, Error, Result, Tensor, no_grad};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
+
+/// A rank's part of a run.
+pub(super) struct Parallel {
+    group: Group,
+    /// The ranks that have the same parameters: of a pipeline those with the same stage, else all.
+    replicas: Group,
+    /// This rank's stage, if the layers are divided.
+    pipe: Option<Pipe>,
+    /// Rows of each replica of the model, and what ranks have told each other.
+    pub(super) balance: Balance,
+    /// Made with the first reduction, because it needs the device.
+    reducer: Option<Arc<Reducer>>,
+    /// The rows of a tied table that this rank's tokens of a step reach.
+    pub(super) rows: Option<Rows>,
+    /// Those of all ranks, to come.
+    rows_of_all: Option<RowsOfAll>,
+    /// Whether all ranks are on one machine.
+    pub(super) one_machine: bool,
+}
+
+impl Parallel {
+    /// The part of this rank of `group` in batches of `config`.
+    ///
+    /// # Errors
+    /// `Format` for fewer rows than replicas of the model, or ranks that are no whole number of pipelines.
+    pub fn new(group: &Group, config: &TrainConfig) -> Result<Self> {
+        let (ranks, stages, batch) = (group.size(), config.pipeline.max(1), config.batch);
+        if !ranks.is_multiple_of(stages) {
+            return Err(Error::format(format!(
+                "--pipeline {stages} for {}: it takes a device for each stage, so {stages} or a multiple of that. A run that was begun with \
+                 another number of stages goes on with any: --pipeline 1 is without",
+                netcl_tensor::counted(ranks as u64, "rank")
+            )));
+        }
+        let size = ranks / stages;
+        if batch < size {
+            let of = if stages > 1 { "pipelines" } else { "ranks" };
+            return Err(Error::format(format!(
+                "--batch {batch} for {size} {of}: the batch is that of all of them, so it must be at least {size}"
+            )));
+        }
+        Ok(Self {
+            group: group.clone(),
+            replicas: group.clone(),
+            pipe: None,
+            balance: Balance::new(group, batch, stages),
+            reducer: None,
+            rows: None,
+            rows_of_all: None,
+            one_machine: false,
+        })
+    }
+
+    /// Divides the layers among the ranks, if `config` says so. All ranks call it, before models are made.
+    ///
+    /// # Errors
+    /// `Format` where ranks have other numbers of stages; those of the group and the device.
+    pub fn divide_layers(&mut self, config: &TrainConfig, device: &Device) -> Result<()> {
+        self.group.agree(&[("--pipeline", config.pipeline.to_string())])?;
+        if config.pipeline < 2 {
+            return Ok(());
+        }
+        let speeds = stage_speeds(&self.group, config, device)?;
+        let (pipe, replicas) = Pipe::split(&self.group, speeds)?;
+        (self.pipe, self.replicas) = (Some(pipe), replicas);
+        let (stages, micros) = (config.pipeline, config.grad_accum as usize);
+        if micros < stages && self.group.leads() {
+            tracing::warn!(
+                "--pipeline {stages} with --grad-accum {micros}: a step has fewer micro-batches than stages, so devices wait {:.0} % of the \
+                 time; {} or more fill the pipeline",
+                100.0 * (stages - 1) as f64 / (micros + stages - 1) as f64,
+                4 * stages
+            );
+        }
+        Ok(())
+    }
+
+    /// This rank's stage, if the layers are divided.
+    pub fn pipe(&self) -> Option<&Pipe> {
+        self.pipe.as_ref()
+    }
+
+    /// The same, to exchange rows.
+    pub fn pipe_mut(&mut self) -> Option<&mut Pipe> {
+        self.pipe.as_mut()
+    }
+
+    /// Gives the last stage's copy of a tied embedding the values of the first one's.
+    ///
+    /// # Errors
+    /// Those of the group and the device.
+    pub fn copy_tied(&self, model: &dyn Model) -> Result<()> {
+        let table = decoder_of(model).and_then(Decoder::tied_table);
+        match self.pipe.as_ref().zip(table) {
+            Some((pipe, table)) => pipe.copy_tied(table),
+            None => Ok(()),
+        }
+    }
+
+    /// Where devices or drivers of several kinds update the same parameters, and may round differently, gives all ranks with the same ones the
+    /// values that the first of them has.
+    ///
+    /// # Errors
+    /// Those of the group and the device.
+    pub fn take_first(&self, tensors: impl Iterator<Item = Tensor>) -> Result<()> {
+        self.balance.take_first(&self.replicas, tensors)
+    }
+
+    /// All ranks of the run.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Number of this rank's replica of the model.
+    fn replica(&self) -> usize {
+        self.replicas.rank()
+    }
+
+    /// The settings of this rank's part of a step.
+    pub fn local(&self, config: &TrainConfig) -> TrainConfig {
+        TrainConfig { batch: self.rows().len(), ..config.clone() }
+    }
+
+    /// This rank's rows of a batch.
+    pub fn rows(&self) -> Range<usize> {
+        self.balance.rows()
+    }
+
+    /// Divides the batch. All ranks call it, before the first step.
+    ///
+    /// # Errors
+    /// `Format` for another number of weights than ranks, or ones that are not positive.
+    pub fn divide(&mut self, shares: &Shares) -> Result<()> {
+        if *shares == Shares::BySpeed && self.pipe.is_some() {
+            return Err(Error::unsupported(
+                "--shares speed with --pipeline: the layers are divided by speed, and rows equally; or give a number for each pipeline",
+            ));
+        }
+        self.balance.divide(shares)
+    }
+
+    /// This rank's share of the mean over a batch.
+    pub fn share(&self) -> f32 {
+        self.rows().len() as f32 / self.balance.batch() as f32
+    }
+
+    /// Checks that all ranks run the same run, and gives all of them the weights of rank 0.
+    ///
+    /// # Errors
+    /// `Format` with what differs; those of the group and the device.
+    pub fn begin(
+        &mut self,
+        config: &TrainConfig,
+        data: &[u8],
+        step: u64,
+        (model, weights): (&DecoderConfig, &[Tensor]),
+    ) -> Result<()> {
+        // Each rank has a device of its own, and only the first has a folder.
+        let same = TrainConfig { device: String::new(), ..config.clone() }.to_toml()?;
+        self.group.agree(&[
+            ("the version of netcl", env!("CARGO_PKG_VERSION").into()),
+            ("the configuration", same),
+            ("the data", String::from_utf8_lossy(data).into_owned()),
+            ("the step to go on from", step.to_string()),
+        ])?;
+        let stages = self.pipe.as_ref().map_or_else(|| Ok(Vec::new()), |pipe| pipe.all_stages(model))?;
+        let row_tokens = config.tokens_a_step() / config.batch.max(1) as u64;
+        if let Some(first) = weights.first() {
+            self.balance.meet(first.device(), &stages, (row_tokens, Unit::Tokens))?;
+        }
+        weights.iter().try_for_each(|weight| self.replicas.broadcast_tensor(weight, 0))
+    }
+
+    /// The devices, for people: `2 ranks (0 nvidia:0, 1 nvidia:1)`.
+    pub fn devices(&self) -> String {
+        let stages =
+            self.pipe.as_ref().map_or_else(String::new, |p| format!(", a pipeline of {}", p.stages()));
+        format!("{} ranks ({}){stages}", self.group.size(), self.balance.devices())
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> usize {
+        self.group.size()
+    }
+
+    /// Makes an error of one rank everyone's.
+    ///
+    /// # Errors
+    /// What failed, with the rank's number; those of the group.
+    pub fn all_succeed<T>(&self, own: Result<T>) -> Result<T> {
+        self.group.all_succeed(own)
+    }
+
+    /// The sum of all ranks' values; 0 if one of them is.
+    ///
+    /// # Errors
+    /// Those of the group.
+    pub fn total_of(&self, own: f64) -> Result<f64> {
+        let all = self.group.all_gather(&[own])?;
+        Ok(if all.contains(&0.0) { 0.0 } else { all.iter().sum() })
+    }
+
+    /// Begins the reduction of a buffer of gradients, which are there once `ready` has come, beside what the device does.
+    ///
+    /// # Errors
+    /// Those of the group and the device, when the first reduction is prepared.
+    pub fn begin_reduction(&mut self, bucket: &Tensor, ready: Event) -> Result<()> {
+        self.reducer(bucket.device())?.sum(bucket.clone(), ready)
+    }
+
+    /// Begins to ask which rows of the tied table `table` any rank's tokens of this step reach.
+    ///
+    /// # Errors
+    /// As [`Parallel::begin_reduction`].
+    pub fn begin_rows(&mut self, table: &Tensor) -> Result<()> {
+        let Some(own) = self.rows.as_ref().map(|rows| rows.bits().to_vec()) else { return Ok(()) };
+        self.rows_of_all = Some(self.reducer(table.device())?.rows(own)?);
+        Ok(())
+    }
+
+    /// Begins the reduction of the rows that were asked for of the gradient `later`; returns their numbers, and where their sums will be.
+    fn begin_reduction_of_rows(&mut self, later: &Tensor) -> Result<Option<[Tensor; 2]>> {
+        let Some(answer) = self.rows_of_all.take() else { return Ok(None) };
+        let numbers = answer.wait()?;
+        let device = later.device();
+        let _tag = device.tag("gradients");
+        let numbers = Tensor::from_u32(device, [numbers.len()], &numbers)?;
+        let sums = no_grad(|| embedding(later, &numbers))?;
+        let ready = device.mark()?;
+        device.flush()?;
+        self.reducer(device)?.join_so_far()?;
+        self.begin_reduction(&sums, ready)?;
+        Ok(Some([numbers, sums]))
+    }
+
+    /// The same where this rank needs the sums of its part alone; `bounds` are those of all ranks' parts.
+    ///
+    /// # Errors
+    /// As [`Parallel::begin_reduction`].
+    pub fn begin_scatter(&mut self, bucket: &Tensor, bounds: &Arc<Vec<usize>>, ready: Event) -> Result<()> {
+        self.reducer(bucket.device())?.scatter(bucket.clone(), bounds.clone(), ready)
+    }
+
+    /// Begins to give all ranks the parameters that this one has updated, which are there once `ready` has come, and to get those of the others.
+    /// Until all have arrived nothing else may be exchanged but by the same thread.
+    ///
+    /// # Errors
+    /// As [`Parallel::begin_reduction`].
+    pub fn begin_gather(
+        &mut self,
+        device: &Device,
+        parts: &Arc<Vec<Vec<Span>>>,
+        ready: Event,
+    ) -> Result<Receiver<Result<Arrived>>> {
+        self.reducer(device)?.gather(parts.clone(), ready)
+    }
+
+    /// The sum of all ranks' values, in the order of ranks: the same bits at each.
+    ///
+    /// # Errors
+    /// Those of the group.
+    pub fn sum_of(&self, own: f64) -> Result<f64> {
+        Ok(self.group.all_gather(&[own])?.iter().sum())
+    }
+
+    /// Number of ranks, and this one.
+    pub fn place(&self) -> (usize, usize) {
+        (self.group.size(), self.group.rank())
+    }
+
+    /// Waits until the device's queue can go on behind the reductions that were begun; `loss` is then the sum of all ranks', and known is whether
+    /// one of them was asked to stop or to save. Of `apart`, a tied table and its embedding's gradient, the rows that were asked for are summed
+    /// and added to the table's gradient.
+    ///
+    /// # Errors
+    /// Those of the group and the device.
+    pub fn finish_reductions(
+        &mut self,
+        loss: &Tensor,
+        asked: [bool; 2],
+        apart: Option<(&Tensor, &Tensor)>,
+    ) -> Result<()> {
+        let device = loss.device();
+        let passed = device.mark()?;
+        device.flush()?;
+        let rows = match apart {
+            Some((table, later)) => self.begin_reduction_of_rows(later)?.zip(table.grad()),
+            None => None,
+        };
+        // From here on this rank waits for what the others and the link still have to do.
+        device.wait(&passed)?;
+        let begun = Instant::now();
+        let own = self.reducer(device)?.finish(loss.clone(), passed)?;
+        if let Some(([numbers, sums], gradient)) = rows {
+            add_rows(&gradient, &numbers, &sums)?;
+        }
+        // Of a pipeline also what stages have waited for each other; its bubble is that.
+        let waited = self.pipe.as_mut().map_or_else(Default::default, Pipe::take_waited) + begun.elapsed();
+        let sum = self.balance.exchange(own, waited, asked)?;
+        loss.set_f32(&[sum])
+    }
+
+    /// The thread that exchanges beside the device's queue.
+    ///
+    /// # Errors
+    /// As [`Parallel::begin_reduction`].
+    pub fn reducer(&mut self, device: &Device) -> Result<&Arc<Reducer>> {
+        match &mut self.reducer {
+            Some(reducer) => Ok(reducer),
+            none => Ok(none.insert(Arc::new(Reducer::start(&self.replicas, device)?))),
+        }
+    }
+
+    /// This rank's share of the validation batches; the windows are those of a run with one rank.
+    pub fn part_of<'a>(&self, eval: &'a Eval) -> impl Iterator<Item = Result<crate::data::Batch>> + 'a {
+        eval.batches().skip(self.replica()).step_by(self.replicas.size())
+    }
+
+    /// Rows of a validation batch.
+    pub fn eval_rows(&self) -> usize {
+        (self.balance.batch() / self.replicas.size()).max(1)
+    }
+
+    /// The score of all ranks' parts.
+    ///
+    /// # Errors
+    /// Those of the group.
+    pub fn total(&self, own: &Score) -> Result<Score> {
+        let numbers = [own.nll.to_bits(), own.tokens, own.windows, own.bytes.unwrap_or(0)];
+        let all = self.group.all_gather(&numbers)?;
+        let sum = |i: usize| all.chunks_exact(numbers.len()).map(|rank| rank[i]).sum::<u64>();
+        let nll = all.chunks_exact(numbers.len()).map(|rank| f64::from_bits(rank[0])).sum();
+        Ok(Score { nll, tokens: sum(1), windows: sum(2), bytes: own.bytes.map(|_| sum(3)) })
+    }
+}
+
+/// The speed of the devices of each stage, that of the slowest replica; 1 for all where the devices are of one kind.
+fn stage_speeds(group: &Group, config: &TrainConfig, device: &Device) -> Result<Vec<f64>> {
+    let stages = config.pipeline;
+    let kinds = group.all_gather_bytes(device.capabilities().name.as_bytes())?;
+    if kinds.iter().all(|kind| *kind == kinds[0]) {
+        return Ok(vec![1.0; stages]);
+    }
+    // Not finer than an eighth: measurements differ from run to run, and the division should not.
+    let measured = group.all_succeed(peak::measure(device, config.dtype))?;
+    let all = group.all_gather(&[measured.max(1.0)])?;
+    let fastest = all.iter().copied().fold(1.0, f64::max);
+    let share = |speed: f64| ((8.0 * speed / fastest).round() / 8.0).max(0.125);
+    let slowest =
+        |stage: usize| all.iter().skip(stage).step_by(stages).copied().fold(f64::INFINITY, f64::min);
+    Ok((0..stages).map(|stage| share(slowest(stage))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netcl_dist::local;
+    use std::time::Duration;
+
+    /// Rows that one has no memory for go to the others; what failed for another reason, or has no room at all, is an error of all.
+    #[test]
+    fn rows_go_where_memory_is() {
+        let short = || Error::memory("3 rows fit");
+        let divided = |rooms: [usize; 3], failed: [Option<Error>; 3]| -> Vec<Result<Option<String>>> {
+            let failed = failed.map(std::sync::Mutex::new);
+            std::thread::scope(|scope| {
+                let start = |rank: Group| {
+                    let failed = failed[rank.rank()].lock().unwrap().take();
+                    scope.spawn(move || {
+                        let config = TrainConfig { batch: 24, ..TrainConfig::preset("char-cpu").unwrap() };
+                        let mut parallel = Parallel::new(&rank, &config).unwrap();
+                        parallel.balance.has_room_for(rooms[rank.rank()]);
+                        let made = parallel.balance.make_room(failed.map_or(Ok(()), Err))?;
+                        Ok(made.is_none().then(|| parallel.balance.words()))
+                    })
+                };
+                let threads: Vec<_> = local(3, Duration::from_secs(60)).into_iter().map(start).collect();
+                threads.into_iter().map(|t| t.join().unwrap()).collect()
+            })
+        };
+        for parts in divided([24, 3, 11], [None, Some(short()), None]) {
+            assert_eq!(parts.unwrap(), Some("11, 3, 10".to_owned()));
+        }
+        for whole in divided([24, 24, 24], [None, None, None]) {
+            assert_eq!(whole.unwrap(), None);
+        }
+        for (rooms, other) in
+            [([9, 3, 11], None), ([24, 0, 24], None), ([24, 3, 24], Some(Error::format("no such file")))]
+        {
+            for error in divided(rooms, [other.clone(), Some(short()), None]) {
+                error.unwrap_err();
+            }
+        }
+    }
+
+    /// Files of the same name may have other contents on another machine.
+    #[test]
+    fn ranks_that_read_other_data_are_told_apart() {
+        let ranks = local(2, Duration::from_secs(60));
+        let found: Vec<Error> = std::thread::scope(|scope| {
+            let begin = |rank: Group| {
+                scope.spawn(move || {
+                    let config = TrainConfig::preset("char-cpu").unwrap();
+                    let data = format!("{{\"files\": [{}]}}", rank.rank());
+                    let mut parallel = Parallel::new(&rank, &config).unwrap();
+                    let model = config.decoder(64).unwrap();
+                    parallel.begin(&config, data.as_bytes(), 0, (&model, &[])).unwrap_err()
+                })
+            };
+            let threads: Vec<_> = ranks.into_iter().map(begin).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        for error in found {
+            let text = error.to_string();
+            assert!(text.contains("the data is {\"files\": [0]} at rank 0"), "{text}");
+        }
+    }
+}

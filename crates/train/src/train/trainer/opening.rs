@@ -1,0 +1,425 @@
+//! Creation of a run, alone or as one of several ranks, and continuation from a checkpoint.
+
+use super::Trainer;
+use super::sharded::Zero;
+use super::writing::Writing;
+use crate::config::{Overlay, TrainConfig};
+use crate::data::{DATA_FILE, DataRecord, Eval, Loader, Position, Splits, TokenCache, Watch};
+use crate::optim::Optimizer;
+use crate::run::{Claim, RunFolder, SpeedWindow, StepMetrics};
+use crate::train::companions::Companions;
+use crate::train::losses::Losses;
+use crate::train::parallel::Parallel;
+use crate::train::passes::optimizer;
+use crate::train::pipeline::{Pipe, Slots, plan_of_stage};
+use crate::train::rows::Rows;
+use crate::train::stepper::Stepper;
+use crate::train::sums::is_apart;
+use crate::train::zero::Shards;
+use crate::train::{MemoryPlan, open_inputs};
+use netcl_dist::Group;
+use netcl_model::checkpoint::Checkpoint;
+use netcl_model::decoder::{Decoder, DecoderConfig, Freeze, ModelFolder, Span};
+use netcl_model::model::Model;
+use netcl_model::tokenizer::Tokenizer;
+use netcl_tensor::random::counter;
+use netcl_tensor::{DType, Device, Error, Result};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Components of a run except its folder.
+struct Parts {
+    model: Box<dyn Model>,
+    companions: Companions,
+    optimizer: Optimizer,
+    shards: Option<Shards>,
+    loader: Loader,
+    eval: Option<Eval>,
+    tokenizer: Option<Tokenizer>,
+    prompt: Vec<u32>,
+    opening: Option<String>,
+    record: DataRecord,
+    tokens: [usize; 2],
+}
+
+impl Parts {
+    /// Opens the data and creates the model; tokenizer and vocabulary are taken from the checkpoint `from` if it has them.
+    fn build(
+        device: &Device,
+        config: &TrainConfig,
+        from: Option<&(Checkpoint, PathBuf)>,
+        watch: &mut Watch<'_>,
+        parallel: Option<&Parallel>,
+    ) -> Result<Self> {
+        config.validate()?;
+        if parallel.is_none() && config.pipeline > 1 {
+            let stages = config.pipeline;
+            return Err(Error::format(format!(
+                "--pipeline {stages} on one device: name a device for each stage with --devices, or start {stages} processes with mpirun; \
+                 --pipeline 1 trains the whole model on one"
+            )));
+        }
+        // The model of the checkpoint, the one to start from, or a new one with the vocabulary of the data.
+        let folder = match (from, &config.init) {
+            (Some((_, path)), _) => Some(ModelFolder::open(path)?),
+            (None, Some(dir)) => Some(ModelFolder::open(Path::new(dir)).map_err(|e| e.context("--init"))?),
+            (None, None) => None,
+        };
+        let shape = |vocab| match &folder {
+            Some(folder) => Ok(folder.config.clone()),
+            None => config.decoder(vocab),
+        };
+        // Checked once before the data is read, which may take long, and once with the vocabulary that results from it.
+        let plan = |model: &DecoderConfig| check_memory(device, config, model, parallel);
+        let vocab = folder.as_ref().map(|folder| folder.config.vocab).or(config.vocab);
+        plan(&shape(vocab.unwrap_or(1))?)?;
+        let kept = kept_tokenizer(from)?;
+        let cache = TokenCache::of(device.settings());
+        let config_of_data = TrainConfig { vocab, ..config.clone() };
+        let inputs = open_inputs(&config_of_data, kept, cache.as_ref(), watch)?;
+        let shape = shape(inputs.vocab)?;
+        plan(&shape)?;
+        let local = parallel.map_or_else(|| config.clone(), |p| p.local(config));
+        crate::train::ahead::compile(device, &local, &shape, parallel.is_some(), watch)?;
+        let init = folder.as_ref().filter(|_| from.is_none());
+        // A resumed run's weights come from its checkpoint.
+        let seed = from.is_none().then_some(config.seed);
+        let model = model_of(device, config, (init, seed), shape, parallel.and_then(Parallel::pipe))?;
+        let companions = match &folder {
+            Some(folder) if from.is_none() => Companions::of_start(folder, inputs.tokenizer.as_ref())?,
+            Some(folder) => Companions::of_folder(folder)?,
+            None => Companions::of_tokenizer(inputs.tokenizer.as_ref()),
+        };
+        let shards = shards(&*model, config, parallel)?;
+        let optimizer = optimizer(&*model, config, shards.as_ref().map(Shards::parts))?;
+        let tokens =
+            [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, crate::data::Tokens::len)];
+        let (prompt, opening) = (inputs.prompt()?, inputs.opening());
+        let (loader, eval) = batches(inputs.splits, inputs.vocab, config, parallel)?;
+        Ok(Self {
+            model,
+            companions,
+            optimizer,
+            shards,
+            loader,
+            eval,
+            tokenizer: inputs.tokenizer,
+            prompt,
+            opening,
+            record: inputs.record,
+            tokens,
+        })
+    }
+}
+
+/// The model on this rank's device, of a pipeline its stage: that of `init`, or a new one, with zeros for weights without a seed.
+fn model_of(
+    device: &Device,
+    config: &TrainConfig,
+    (init, seed): (Option<&ModelFolder>, Option<u64>),
+    shape: DecoderConfig,
+    pipe: Option<&Pipe>,
+) -> Result<Box<dyn Model>> {
+    let (dtype, freeze) = (config.dtype, Freeze::new(&config.freeze)?);
+    let span = pipe.map(|pipe| stage_span(pipe, &shape, device)).transpose()?;
+    let model = match (init, &span) {
+        (Some(folder), None) => folder.decoder(device, Some(dtype), &freeze),
+        (Some(folder), Some(span)) => folder.part(span, dtype, &freeze),
+        (None, None) => Decoder::partly_frozen(device, shape, dtype, seed, &freeze),
+        (None, Some(span)) => Decoder::part(span, shape, dtype, seed, &freeze),
+    };
+    let model = model.map_err(|e| if init.is_some() { e.context("--init") } else { e })?;
+    if pipe.is_some() && model.params().trained().is_empty() {
+        return Err(Error::unsupported(
+            "--freeze leaves a stage of --pipeline nothing to train: freeze less, or take fewer stages",
+        ));
+    }
+    Ok(Box::new(model))
+}
+
+/// Checks that there is memory for a run, of several ranks for this one's rows; they learn of how many rows there would be.
+fn check_memory(
+    device: &Device,
+    config: &TrainConfig,
+    model: &DecoderConfig,
+    parallel: Option<&Parallel>,
+) -> Result<()> {
+    let Some(parallel) = parallel else { return plan_of(config, model, device, None)?.check(device) };
+    let plan =
+        |batch: usize| plan_of(&TrainConfig { batch, ..config.clone() }, model, device, Some(parallel));
+    // The more rows, the more memory.
+    let (mut fits, mut lacks) = (0, config.batch.saturating_add(1));
+    while lacks - fits > 1 {
+        let rows = fits + (lacks - fits) / 2;
+        let room = plan(rows).is_ok_and(|plan| plan.has_room(device));
+        *(if room { &mut fits } else { &mut lacks }) = rows;
+    }
+    parallel.balance.has_room_for(fits);
+    plan(parallel.rows().len())?.check(device)
+}
+
+/// The model of the newest checkpoint of a run, if there is one that can be read.
+fn model_of_run(out: &Path, config: &TrainConfig) -> Option<DecoderConfig> {
+    let store = netcl_model::checkpoint::Store::new(out.join("checkpoints"), config.keep);
+    let latest = store.latest().ok().flatten()?;
+    Some(ModelFolder::open(&latest.path).ok()?.config)
+}
+
+/// The memory that a run with this part of the batch takes on its device: of a pipeline that of its stage.
+pub(super) fn plan_of(
+    local: &TrainConfig,
+    model: &DecoderConfig,
+    device: &Device,
+    parallel: Option<&Parallel>,
+) -> Result<MemoryPlan> {
+    let capabilities = device.capabilities();
+    if let Some(pipe) = parallel.and_then(Parallel::pipe) {
+        let layers = pipe.own_layers(model)?;
+        return Ok(plan_of_stage(local, model, capabilities, (&layers, pipe.stage(), pipe.stages())));
+    }
+    let plan = MemoryPlan::of(local, model, capabilities);
+    let Some(parallel) = parallel.filter(|parallel| parallel.size() > 1) else { return Ok(plan) };
+    let plan = plan.among(parallel.size(), local.zero, parallel.one_machine);
+    let twice = if local.zero == 0 { table_apart(model, local.dtype) } else { 0 };
+    Ok(MemoryPlan { gradients: plan.gradients.saturating_add(twice), ..plan })
+}
+
+/// Bytes of a tied table whose embedding's gradient has an accumulator of its own.
+fn table_apart(model: &DecoderConfig, dtype: DType) -> u64 {
+    let count = model.vocab.saturating_mul(model.width);
+    let apart = model.tied && is_apart(count, dtype);
+    if apart { (count as u64).saturating_mul(dtype.size() as u64) } else { 0 }
+}
+
+/// How state is divided, if it is.
+fn shards(model: &dyn Model, config: &TrainConfig, parallel: Option<&Parallel>) -> Result<Option<Shards>> {
+    let parallel = parallel.filter(|p| config.zero > 0 && p.size() > 1);
+    parallel.map(|p| Shards::new(&model.params().trained(), p.place(), config.zero)).transpose()
+}
+
+/// The checkpoint's tokenizer, if it has one.
+fn kept_tokenizer(from: Option<&(Checkpoint, PathBuf)>) -> Result<Option<Tokenizer>> {
+    let path = from.map(|(_, path)| path).filter(|path| path.join(netcl_model::tokenizer::FILE).exists());
+    path.map(|path| Tokenizer::from_dir(path)).transpose()
+}
+
+/// The layers of this rank's stage, on its device.
+fn stage_span(pipe: &Pipe, model: &DecoderConfig, device: &Device) -> Result<Span> {
+    if model.mlp.moe.is_some_and(|moe| moe.balance) {
+        return Err(Error::unsupported(
+            "--pipeline for a mixture of experts with a balance loss, which is one of the routers of all layers together",
+        ));
+    }
+    Ok(Span { device: device.clone(), layers: pipe.own_layers(model)? })
+}
+
+/// What is trained and evaluated on: of several ranks this one's part.
+fn batches(
+    splits: Splits,
+    vocab: usize,
+    config: &TrainConfig,
+    parallel: Option<&Parallel>,
+) -> Result<(Loader, Option<Eval>)> {
+    let limit = Some(config.eval_batches);
+    let eval = splits.val.map(|val| Eval::new(val, vocab, config.batch, config.context, limit, config.seed));
+    let eval = eval.transpose()?;
+    let loader = Loader::new(splits.train, vocab, config.batch, config.context, config.grad_accum)?;
+    let Some(parallel) = parallel else { return Ok((loader, eval)) };
+    let eval = eval.map(|eval| eval.in_batches_of(parallel.eval_rows())).transpose()?;
+    Ok((loader.part(parallel.rows()), eval))
+}
+
+impl Trainer {
+    /// A new run in the folder `out`, which must not contain a run.
+    pub fn create(device: &Device, config: TrainConfig, out: &Path) -> Result<Self> {
+        Self::create_in(device, config, RunFolder::claim(out)?, &mut |_| true)
+    }
+
+    /// A new run in a claimed folder. If it cannot start, the folder is removed. `watch` receives the progress of reading the data and can stop
+    /// it.
+    pub fn create_in(
+        device: &Device,
+        config: TrainConfig,
+        claim: Claim,
+        watch: &mut Watch<'_>,
+    ) -> Result<Self> {
+        let config = config.with_absolute_paths()?;
+        let parts = Parts::build(device, &config, None, watch, None)?;
+        crate::data::done(watch)?;
+        let folder = RunFolder::create(claim, &config)?;
+        Self::assemble(device, config, parts, (folder, Vec::new()))
+    }
+
+    /// This rank of a run of all ranks of `group`, each with a device of its own. `config` is that of the whole run: its batch is divided
+    /// among the ranks. Rank 0 gives the folder it has claimed, whose `path` all of them name; it alone writes there. `resume` goes on with
+    /// the run in it, which every rank has to be able to read.
+    ///
+    /// # Errors
+    /// As [`Trainer::create_in`] and [`Trainer::resume`], at every rank what failed at one; `Format` where the ranks do not agree about the run.
+    pub fn create_among(
+        group: &Group,
+        device: &Device,
+        config: TrainConfig,
+        (claim, path, resume): (Option<Claim>, &Path, bool),
+        watch: &mut Watch<'_>,
+    ) -> Result<Self> {
+        let mut parallel = group.all_succeed(Parallel::new(group, &config))?;
+        parallel.one_machine = group.is_on_one_machine()?;
+        parallel.divide_layers(&config, device)?;
+        let mut trainer = if resume {
+            let model = model_of_run(path, &config);
+            loop {
+                let room =
+                    model.as_ref().map_or(Ok(()), |m| check_memory(device, &config, m, Some(&parallel)));
+                if parallel.balance.make_room(room)?.is_some() {
+                    break;
+                }
+            }
+            let made = Self::reopened(device, config, (claim, path), watch, Some(&parallel));
+            let trainer = group.all_succeed(made)?;
+            let weights = (trainer.model.config(), trainer.model.params().list());
+            parallel.begin(&trainer.config, &trainer.data, trainer.step, weights)?;
+            trainer
+        } else {
+            let config = group.all_succeed(config.with_absolute_paths())?;
+            let parts = loop {
+                let made = Parts::build(device, &config, None, watch, Some(&parallel));
+                if let Some(parts) = parallel.balance.make_room(made)? {
+                    break parts;
+                }
+            };
+            let weights = (parts.model.config(), parts.model.params().list());
+            parallel.begin(&config, &parts.record.to_json()?, 0, weights)?;
+            parallel.copy_tied(&*parts.model)?;
+            // Nothing is written before all ranks have begun.
+            let folder = match claim {
+                Some(claim) => RunFolder::create(claim, &config),
+                None => Ok(RunFolder::follow(path)),
+            };
+            Self::assemble(device, config, parts, (group.all_succeed(folder)?, Vec::new()))?
+        };
+        parallel.rows = trainer.model.tied_embedding().map(|table| Rows::new(table.dims()[0]));
+        trainer.parallel = Some(parallel);
+        Ok(trainer)
+    }
+
+    /// Resumes the run in `out` from its newest intact checkpoint, or from the beginning if it has none. Damaged checkpoints are skipped with a
+    /// warning. Everything is restored and checked first; the folder is changed only after the first step, so that a run which cannot be
+    /// resumed stays unchanged.
+    ///
+    /// # Errors
+    /// `Format` if `out` is not a run folder, all checkpoints are damaged, or `config` changes a setting that must not change
+    /// ([`RESUME`](crate::config::RESUME)); `Io` if another process has locked the folder.
+    pub fn resume(device: &Device, config: TrainConfig, out: &Path) -> Result<Self> {
+        Self::resume_watched(device, config, out, &mut |_| true)
+    }
+
+    /// The same; `watch` receives the progress of reading the data and can stop it.
+    pub fn resume_watched(
+        device: &Device,
+        config: TrainConfig,
+        out: &Path,
+        watch: &mut Watch<'_>,
+    ) -> Result<Self> {
+        let claim = RunFolder::reopen(out)?;
+        Self::reopened(device, config, (Some(claim), out), watch, None)
+    }
+
+    /// A run that goes on, written by this process if it has the claim.
+    fn reopened(
+        device: &Device,
+        config: TrainConfig,
+        (claim, out): (Option<Claim>, &Path),
+        watch: &mut Watch<'_>,
+        parallel: Option<&Parallel>,
+    ) -> Result<Self> {
+        let config = config.with_absolute_paths()?;
+        config.validate()?;
+        let stored = TrainConfig::of_run(out, &Overlay::default())?;
+        let store = netcl_model::checkpoint::Store::new(out.join("checkpoints"), config.keep);
+        let latest = store.latest()?;
+        for warning in latest.iter().flat_map(|l| &l.warnings) {
+            tracing::warn!("a damaged checkpoint is passed over: {warning}");
+        }
+        let step = latest.as_ref().map_or(0, |l| l.state.step);
+        let mut changes = stored.with_absolute_paths()?.changes(&config, step)?;
+        let from = latest.map(|l| Checkpoint::load(&l.path).map(|c| (c, l.path))).transpose()?;
+        let parts = Parts::build(device, &config, from.as_ref(), watch, parallel)?;
+        let written = from.as_ref().and_then(|(c, _)| c.file(DATA_FILE).ok());
+        if let Some(written) = written.filter(|_| step < config.steps) {
+            changes.data_since(parts.record.since(written)?);
+        }
+        let best_step = from.as_ref().and_then(|(c, _)| c.state.best_step);
+        let folder = match claim {
+            Some(claim) => RunFolder::resume(claim, &config, step, best_step)?,
+            None => (RunFolder::follow(out), Vec::new()),
+        };
+        let mut trainer = Self::assemble(device, config, parts, folder)?;
+        if let Some((checkpoint, path)) = &from {
+            trainer.restore(checkpoint).map_err(|e| e.context(path.display()))?;
+        }
+        if changes.data {
+            // Losses on different validation data are not comparable.
+            trainer.best = None;
+            changes.notes.push("the validation data changes with it: the best loss is counted anew".into());
+        }
+        changes.notes.iter().for_each(|note| tracing::info!("changed with step {}: {note}", step + 1));
+        if let Some(rate) = changes.rate.filter(|_| !trainer.is_finished()) {
+            tracing::warn!("{rate}");
+        }
+        Ok(trainer)
+    }
+
+    fn assemble(
+        device: &Device,
+        config: TrainConfig,
+        parts: Parts,
+        (folder, history): (RunFolder, Vec<StepMetrics>),
+    ) -> Result<Self> {
+        let position = Position { seed: config.seed, ..Position::default() };
+        let last = history.last();
+        let (elapsed, trained) = last.map_or((0.0, 0), |m| (m.elapsed, m.tokens));
+        Ok(Self {
+            model: parts.model,
+            companions: parts.companions,
+            optimizer: parts.optimizer,
+            zero: parts.shards.map(|shards| Zero::new(shards, device, &config)).transpose()?,
+            rate: config.learning_rate(),
+            loader: parts.loader,
+            eval: parts.eval,
+            lengths: parts.tokenizer.as_ref().and_then(Tokenizer::byte_lengths),
+            tokenizer: parts.tokenizer,
+            prompt: parts.prompt,
+            opening: parts.opening,
+            elapsed,
+            trained,
+            folder,
+            history,
+            kernels: Vec::new(),
+            step: 0,
+            saved_step: 0,
+            position,
+            val_loss: None,
+            best: None,
+            last_done: Instant::now(),
+            speed: SpeedWindow::new(elapsed, 0),
+            peak_flops: 0.0,
+            spared: BTreeSet::new(),
+            detect_anomaly: false,
+            stepper: Stepper::new(device, config.graph),
+            update: Stepper::without_plan(device, config.graph),
+            sums: None,
+            slots: Slots::default(),
+            draws: counter(device, 0)?,
+            losses: Losses::new(device)?,
+            profiling: None,
+            writing: Writing::default(),
+            data: parts.record.to_json()?,
+            tokens: parts.tokens,
+            parallel: None,
+            failed_together: false,
+            config,
+        })
+    }
+}

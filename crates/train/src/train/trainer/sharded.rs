@@ -1,0 +1,199 @@
+//! The update of a rank that has a part of the optimizer's state, and what is known of it.
+
+use super::Trainer;
+use crate::config::TrainConfig;
+use crate::train::divided::Divided;
+use crate::train::gathered::{Piece, gather};
+use crate::train::reducer::{Arrived, ended};
+use crate::train::stepper::Stepper;
+use crate::train::sums::Sums;
+use crate::train::zero::Shards;
+use netcl_device::human;
+use netcl_model::checkpoint::{Bytes, FileDtype, Planned, TensorData};
+use netcl_tensor::{Device, Result, Tensor};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
+
+/// State that is divided among ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharding {
+    /// The stage of ZeRO: 1 divides the optimizer's state, 2 gradients as well.
+    pub stage: u8,
+    /// Bytes of the optimizer's state that this rank has.
+    pub state: usize,
+    /// Number of ranks.
+    pub ranks: usize,
+}
+
+impl Sharding {
+    /// For people: `ZeRO-1: 12.3 MiB of optimizer state at each of 2 ranks`.
+    pub fn line(&self) -> String {
+        let Self { stage, state, ranks } = self;
+        format!("ZeRO-{stage}: {} of optimizer state at each of {ranks} ranks", human(*state as u64))
+    }
+}
+
+/// A rank's part of a run whose state is divided.
+pub(in crate::train) struct Zero {
+    shards: Shards,
+    /// Gradients, where they are divided as well.
+    divided: Option<Divided>,
+    /// Executes the sums of squares.
+    measure: Stepper,
+    /// Parameters of the others on their way.
+    arriving: Option<Arriving>,
+    /// Where the captured pass first uses parameters, and the bytes that it needs there: [`Shards::uses`].
+    uses: Option<Arc<(Vec<usize>, Vec<usize>)>>,
+}
+
+/// Parameters of other ranks on their way to this one's device.
+pub(in crate::train) struct Arriving {
+    told: Receiver<Result<Arrived>>,
+    device: Device,
+    uses: Arc<(Vec<usize>, Vec<usize>)>,
+    /// Bytes at the begin of every rank's part behind which the device's queue already is.
+    bytes: usize,
+}
+
+impl Arriving {
+    /// Commands before which [`Arriving::need`] is to be called.
+    pub fn uses(&self) -> &[usize] {
+        &self.uses.0
+    }
+
+    /// What the device does next comes after the parameters that command `uses()[i]` uses.
+    ///
+    /// # Errors
+    /// Those of the exchange and the device.
+    pub fn need(&mut self, i: usize) -> Result<()> {
+        self.wait(self.uses.1[i])
+    }
+
+    fn wait(&mut self, bytes: usize) -> Result<()> {
+        let mut last = None;
+        while self.bytes < bytes {
+            let told = match self.told.try_recv() {
+                Ok(told) => told,
+                Err(_) => {
+                    // What was enqueued so far runs while the host waits.
+                    self.device.flush()?;
+                    self.told.recv().unwrap_or_else(|_| Err(ended()))
+                }
+            };
+            let Arrived { bytes, there } = told?;
+            self.bytes = bytes;
+            // They come one after the other.
+            last = there.or(last);
+        }
+        last.map_or(Ok(()), |there| self.device.wait_for(&there))
+    }
+}
+
+impl Zero {
+    /// A part that has not begun.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn new(shards: Shards, device: &Device, config: &TrainConfig) -> Result<Self> {
+        let divided = (config.zero > 1).then(|| Divided::new(device, &shards)).transpose()?;
+        let measure = Stepper::without_plan(device, config.graph);
+        Ok(Self { shards, divided, measure, arriving: None, uses: None })
+    }
+
+    /// Parameters on their way, for a pass that waits for them where it uses them; `None` where none are.
+    pub fn take_arriving(&mut self, stepper: &Stepper) -> Option<Arriving> {
+        let arriving = self.arriving.take()?;
+        let uses =
+            self.uses.get_or_insert_with(|| Arc::new(self.shards.uses(|param| stepper.first_use(param))));
+        Some(Arriving { uses: uses.clone(), ..arriving })
+    }
+
+    /// Gives back what [`Zero::take_arriving`] gave.
+    pub fn return_arriving(&mut self, arriving: Arriving) {
+        self.arriving = Some(arriving);
+    }
+
+    /// Gradients that are divided.
+    pub fn divided(&self) -> Option<&Divided> {
+        self.divided.as_ref()
+    }
+
+    /// As [`Sums::begin`] for what this rank updates.
+    ///
+    /// # Errors
+    /// As [`Shards::attach`].
+    pub fn begin(&self, sums: &Sums) -> Result<()> {
+        match &self.divided {
+            Some(divided) => {
+                divided.begin();
+                divided.attach(&self.shards)
+            }
+            None => self.shards.attach(sums),
+        }
+    }
+
+    /// Where the ranks' parts of a buffer of gradients begin and end.
+    pub fn bounds(&self, bucket: usize) -> &Arc<Vec<usize>> {
+        self.shards.bounds(bucket)
+    }
+}
+
+impl Trainer {
+    /// How the state of the run is divided among ranks; `None` where each has all of it.
+    pub fn sharding(&self) -> Option<Sharding> {
+        let (parallel, _) = self.parallel.as_ref().zip(self.zero.as_ref())?;
+        Some(Sharding { stage: self.config.zero, state: self.optimizer_bytes(), ranks: parallel.size() })
+    }
+
+    /// Bytes of moments and master weights on this rank's device.
+    pub fn optimizer_bytes(&self) -> usize {
+        self.optimizer.state_bytes()
+    }
+
+    /// Updates this rank's part of the parameters from the sums of its gradients, and begins to exchange parts with the others.
+    pub(super) fn update_part(&mut self, loss: &Tensor) -> Result<()> {
+        let (Some(zero), Some(parallel)) = (&mut self.zero, &mut self.parallel) else { return Ok(()) };
+        let begun = Instant::now();
+        let optimizer = &mut self.optimizer;
+        zero.divided.as_ref().map_or(Ok(()), Divided::finish)?;
+        zero.measure.run(|| optimizer.measure().map(|()| loss.clone()))?;
+        let squares = parallel.sum_of(optimizer.squares()?)?;
+        optimizer.set_squares(squares)?;
+        self.update.run(|| optimizer.apply_measured().map(|()| loss.clone()))?;
+        let device = loss.device();
+        let ready = device.mark()?;
+        device.flush()?;
+        let told = parallel.begin_gather(device, zero.shards.spans(), ready)?;
+        let (device, uses) = (device.clone(), Arc::default());
+        zero.arriving = Some(Arriving { told, device, uses, bytes: 0 });
+        self.host_did("update of a part", begun);
+        Ok(())
+    }
+
+    /// Before parameters are used: waits until what the device does next comes after the updates of all ranks.
+    pub(super) fn settle_parameters(&mut self) -> Result<()> {
+        let Some(mut arriving) = self.zero.as_mut().and_then(|zero| zero.arriving.take()) else {
+            return Ok(());
+        };
+        let begun = Instant::now();
+        arriving.wait(usize::MAX)?;
+        self.host_did("all_gather", begun);
+        Ok(())
+    }
+
+    /// The state of an optimizer that is divided, at rank 0, from all ranks' parts; `None` at the others. All ranks call it.
+    pub(super) fn gathered_state(&self) -> Result<Option<Vec<TensorData>>> {
+        let Some((_, parallel)) = self.zero.as_ref().zip(self.parallel.as_ref()) else { return Ok(None) };
+        let parts = self.optimizer.state_parts()?.into_iter().map(|part| {
+            let (first, tensor) = (part.first, part.tensor);
+            let elements = first..first + tensor.count();
+            let bytes = Bytes::Later(Box::new(move || tensor.to_bytes()));
+            Piece::new(part.name, FileDtype::F32, part.shape, elements, bytes)
+        });
+        let pieces: Vec<Piece<'_>> = parts.collect();
+        let Some(mut all) = gather(parallel.group(), &pieces)? else { return Ok(None) };
+        all.extend(self.optimizer.planned_counters()?.iter().map(Planned::take).collect::<Result<Vec<_>>>()?);
+        Ok(Some(all))
+    }
+}

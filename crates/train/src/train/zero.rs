@@ -1,0 +1,326 @@
+//! State of the optimizer, and gradients, divided among ranks (ZeRO stages 1 and 2: Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory
+//! Optimizations Toward Training Trillion Parameter Models", 2020).
+//!
+//! Of every buffer of gradients each rank has a part of about the same number of elements. It gets the sums of that part, updates the
+//! parameters there, and gives them to all others.
+
+use super::sums::{Sums, divide};
+use crate::optim::Part;
+use netcl_dist::Span;
+use netcl_model::params::ALIGN;
+use netcl_tensor::ops::optimizer::LANES;
+use netcl_tensor::{DType, Error, Result, Tensor};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes of a buffer that gradients go through where none stays: so many, or a part of all gradients, and at least as many as are worth an
+/// exchange of their own.
+const MOST: usize = 25 << 20;
+const LEAST: usize = 64 << 10;
+const PARTS: usize = 16;
+
+/// Elements of a parameter whose gradients lie together.
+pub(super) struct Piece {
+    pub param: Tensor,
+    pub range: Range<usize>,
+    /// Where the first of their gradients lies, in elements.
+    pub at: usize,
+}
+
+/// Gradients that are exchanged together.
+pub(super) struct Cell {
+    /// In the order of the parameters.
+    pub params: Vec<Piece>,
+    /// Elements, with those between parameters.
+    pub count: usize,
+}
+
+/// Elements of a buffer that gradients of so many elements of `width` bytes go through, where none stays.
+pub(super) fn cell(elements: usize, width: usize) -> usize {
+    let bytes = (elements / PARTS).saturating_mul(width).clamp(LEAST, MOST);
+    (bytes / width / ALIGN).max(1) * ALIGN
+}
+
+/// How the trained parameters are divided.
+pub(super) struct Shards {
+    rank: usize,
+    cells: Arc<Vec<Cell>>,
+    /// Of each cell: where the ranks' parts begin and end, in elements.
+    bounds: Vec<Arc<Vec<usize>>>,
+    /// This rank's parts, and where their gradients lie: the number of the cell and the first element in it.
+    own: Vec<(Part, usize, usize)>,
+    /// The parameters of each rank, in the memory of this rank's device: those of the last cell first, which the next step uses first.
+    spans: Arc<Vec<Vec<Span>>>,
+    /// Of each cell: so many bytes at the begin of all ranks' spans bring its parameters.
+    needs: Vec<usize>,
+}
+
+impl Shards {
+    /// The part of `rank` of `size`; at stage 1 of the buffers in which gradients stay, at stage 2 of those that they go through.
+    ///
+    /// # Errors
+    /// `Format` where a rank would have nothing; `Unsupported` at stage 2 for parameters of several types; those of views.
+    pub fn new(trained: &[Tensor], (size, rank): (usize, usize), stage: u8) -> Result<Self> {
+        let cells = if stage > 1 { through(trained)? } else { staying(trained) };
+        let mut held = vec![0; size];
+        let bounds: Vec<_> = cells.iter().map(|cell| Arc::new(cut(cell, &mut held))).collect();
+        if held.contains(&0) {
+            let count: usize = held.iter().sum();
+            return Err(Error::format(format!(
+                "--zero: {count} parameters cannot be divided among {size} ranks in parts of {LANES}"
+            )));
+        }
+        let mut own = Vec::new();
+        for (number, (cell, bounds)) in cells.iter().zip(&bounds).enumerate() {
+            for (param, at, range) in within(cell, bounds[rank]..bounds[rank + 1]) {
+                own.push((Part::new(param, range)?, number, at));
+            }
+        }
+        let (mut spans, mut needs) = (vec![Vec::new(); size], vec![0; cells.len()]);
+        let mut bytes = vec![0; size];
+        for (number, (cell, bounds)) in cells.iter().zip(&bounds).enumerate().rev() {
+            for (other, pair) in bounds.windows(2).enumerate() {
+                for (param, _, range) in within(cell, pair[0]..pair[1]) {
+                    let span = span(param, &range);
+                    bytes[other] += span.bytes;
+                    join(&mut spans[other], span);
+                }
+            }
+            needs[number] = bytes.iter().copied().max().unwrap_or(0);
+        }
+        Ok(Self { rank, cells: Arc::new(cells), bounds, own, spans: Arc::new(spans), needs })
+    }
+
+    /// Where a step first uses parameters of each cell, by [`Stepper::first_use`](super::stepper::Stepper::first_use), in rising order, and how
+    /// many bytes at the begin of all ranks' [`Shards::spans`] it needs there.
+    pub fn uses(&self, first_use: impl Fn(&Tensor) -> Option<usize>) -> (Vec<usize>, Vec<usize>) {
+        let first = |cell: &Cell| cell.params.iter().filter_map(|piece| first_use(&piece.param)).min();
+        let cells = self.cells.iter().zip(&self.needs);
+        let mut uses: Vec<(usize, usize)> =
+            cells.filter_map(|(cell, need)| Some((first(cell)?, *need))).collect();
+        uses.sort_unstable();
+        uses.into_iter().unzip()
+    }
+
+    /// The rank whose part it is.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// What this rank updates.
+    pub fn parts(&self) -> Vec<Part> {
+        self.own.iter().map(|(part, ..)| part.clone()).collect()
+    }
+
+    /// Gradients that are exchanged together.
+    pub fn cells(&self) -> &Arc<Vec<Cell>> {
+        &self.cells
+    }
+
+    /// Where the parts of cell `i` begin and end.
+    pub fn bounds(&self, i: usize) -> &Arc<Vec<usize>> {
+        &self.bounds[i]
+    }
+
+    /// The parameters of each rank.
+    pub fn spans(&self) -> &Arc<Vec<Vec<Span>>> {
+        &self.spans
+    }
+
+    /// Makes this rank's parts of accumulated gradients those of what it updates.
+    ///
+    /// # Errors
+    /// `Unsupported` for other buffers than were planned: a parameter has no gradient, or one of another type.
+    pub fn attach(&self, sums: &Sums) -> Result<()> {
+        let place = |piece: &Piece| (piece.param.name().unwrap_or_default().to_owned(), piece.at);
+        let places = self.cells.iter().map(|cell| cell.params.iter().map(place).collect::<Vec<_>>());
+        if !places.eq(sums.places().iter().cloned()) {
+            return Err(Error::unsupported(
+                "--zero: a trained parameter has no gradient, or one of another type than its own; leave it out with --freeze",
+            ));
+        }
+        self.own.iter().try_for_each(|(part, bucket, at)| {
+            let gradients = &sums.buckets()[*bucket];
+            part.view.set_grad(Some(gradients.slice(0, *at..at + part.range.len())?));
+            Ok(())
+        })
+    }
+
+    /// This rank's parts, and where their gradients lie: the number of the cell and the first element in it.
+    pub fn own(&self) -> &[(Part, usize, usize)] {
+        &self.own
+    }
+}
+
+/// The buffers in which gradients stay.
+fn staying(trained: &[Tensor]) -> Vec<Cell> {
+    let separate = trained.first().is_some_and(|param| param.device().settings().exact_memory);
+    let buckets = divide(trained.iter().rev().map(|param| (param, param.dtype())), separate);
+    let piece = |(param, at): (Tensor, usize)| Piece { range: 0..param.count(), param, at };
+    let cell = |bucket: super::sums::Bucket| Cell {
+        params: bucket.params.into_iter().map(piece).collect(),
+        count: bucket.count,
+    };
+    buckets.into_iter().map(cell).collect()
+}
+
+/// Cells of equal size, the last parameters first: a large parameter lies in several.
+fn through(trained: &[Tensor]) -> Result<Vec<Cell>> {
+    let dtype = trained.first().map_or(DType::F32, Tensor::dtype);
+    if let Some(other) = trained.iter().find(|param| param.dtype() != dtype) {
+        return Err(Error::unsupported(format!(
+            "--zero 2: parameters are of the types {dtype} and {}; take --zero 1",
+            other.dtype()
+        )));
+    }
+    let places = trained.iter().scan(0, |end, param| {
+        let at = *end;
+        *end += param.count().next_multiple_of(ALIGN);
+        Some((param, at))
+    });
+    let places: Vec<(&Tensor, usize)> = places.collect();
+    let total: usize = trained.iter().map(|param| param.count().next_multiple_of(ALIGN)).sum();
+    let size = cell(total, dtype.size());
+    let ends = (0..total.div_ceil(size)).map(|i| total - i * size);
+    let one = |end: usize| {
+        let begin = end.saturating_sub(size);
+        let piece = |(param, at): &(&Tensor, usize)| {
+            let (from, to) = (begin.max(*at), end.min(at + param.count()));
+            let param = (*param).clone();
+            (from < to).then(|| Piece { param, range: from - at..to - at, at: from - begin })
+        };
+        Cell { params: places.iter().filter_map(piece).collect(), count: end - begin }
+    };
+    Ok(ends.map(one).collect())
+}
+
+/// Bounds of the ranks' parts of a cell, at vectors of parameters; `held` counts the elements of each rank so far, which keeps them even.
+fn cut(cell: &Cell, held: &mut [usize]) -> Vec<usize> {
+    let count: usize = cell.params.iter().map(|piece| piece.range.len()).sum();
+    let all = held.iter().sum::<usize>() + count;
+    let (mut bounds, mut given) = (vec![0], 0);
+    let size = held.len();
+    for (rank, held) in held.iter_mut().enumerate() {
+        let wanted = (all / size).saturating_sub(*held);
+        let end = if rank + 1 == size { count } else { near(cell, (given + wanted).min(count)).max(given) };
+        *held += end - given;
+        given = end;
+        bounds.push(if rank + 1 == size { cell.count } else { place(cell, end) });
+    }
+    bounds
+}
+
+/// The number of elements nearest to `count` at which a vector of a parameter ends.
+fn near(cell: &Cell, count: usize) -> usize {
+    let mut before = 0;
+    for piece in &cell.params {
+        let n = piece.range.len();
+        if count < before + n {
+            let vectors = (count - before + LANES / 2) / LANES;
+            return before + (vectors * LANES).min(n);
+        }
+        before += n;
+    }
+    before
+}
+
+/// Where the element lies of which so many are before it: at the begin of its parameter's place, if it is the first one of that.
+fn place(cell: &Cell, count: usize) -> usize {
+    let mut before = 0;
+    for piece in &cell.params {
+        if count < before + piece.range.len() {
+            return piece.at + count - before;
+        }
+        before += piece.range.len();
+    }
+    cell.count
+}
+
+/// The elements of parameters that lie in a range of a cell: of each the first one's place, and which they are.
+fn within(cell: &Cell, range: Range<usize>) -> impl Iterator<Item = (&Tensor, usize, Range<usize>)> {
+    cell.params.iter().filter_map(move |Piece { param, range: all, at }| {
+        let (from, to) = (range.start.max(*at), range.end.min(at + all.len()));
+        (from < to).then(|| (param, from, from - at + all.start..to - at + all.start))
+    })
+}
+
+fn span(param: &Tensor, range: &Range<usize>) -> Span {
+    let (buffer, size) = (param.storage(), param.dtype().size());
+    let start = buffer.start() + (param.layout().offset + range.start) * size;
+    Span { buffer: buffer.whole().clone(), start, bytes: range.len() * size }
+}
+
+/// Adds a span; one that goes on where the last one ends makes that longer.
+fn join(spans: &mut Vec<Span>, span: Span) {
+    match spans.last_mut() {
+        Some(last) if last.buffer.same(&span.buffer) && last.start + last.bytes == span.start => {
+            last.bytes += span.bytes;
+        }
+        _ => spans.push(span),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netcl_model::params::{Init, Params};
+    use netcl_tensor::suite::test_device;
+
+    /// The bytes that a use of a cell waits for have its parameters, of every rank; the first cell to be used waits for the fewest.
+    fn brought_in_time(shards: &Shards) {
+        let (uses, needs) =
+            shards.uses(|param| param.name().map(|name| name.trim_start_matches('w').parse().unwrap()));
+        assert!(uses.is_sorted() && needs.is_sorted() && uses.len() == shards.cells.len());
+        for (cell, (bounds, need)) in shards.cells.iter().zip(shards.bounds.iter().zip(&shards.needs)) {
+            for (rank, pair) in bounds.windows(2).enumerate() {
+                for (param, _, range) in within(cell, pair[0]..pair[1]) {
+                    let (wanted, mut before) = (span(param, &range), 0);
+                    let place = shards.spans[rank].iter().find_map(|span| {
+                        let begin = before;
+                        before += span.bytes;
+                        let inside = span.start <= wanted.start
+                            && wanted.start + wanted.bytes <= span.start + span.bytes
+                            && span.buffer.same(&wanted.buffer);
+                        inside.then(|| begin + wanted.start - span.start)
+                    });
+                    assert!(place.unwrap() + wanted.bytes <= *need, "{:?} of rank {rank}", param.name());
+                }
+            }
+        }
+    }
+
+    /// Every element belongs to one rank, parts begin at whole vectors, and no rank has more than another by more than some vectors.
+    #[test]
+    fn parameters_are_divided_evenly() {
+        let device = test_device().unwrap();
+        let sizes = [5, 100_000, 300, 3_000_001, 70_000, 300_000, 17, 256];
+        let make = |params: &mut Params| {
+            let one = |(i, n): (usize, &usize)| params.make(&format!("w{i}"), [*n], Init::Zeros);
+            sizes.iter().enumerate().map(one).collect::<Result<Vec<_>>>()
+        };
+        let (_params, trained) = Params::build(&device, DType::Bf16, None, make).unwrap();
+        for (size, stage) in (1..=9).flat_map(|size| [(size, 1), (size, 2)]) {
+            let mut seen: Vec<Vec<u8>> = sizes.iter().map(|n| vec![0; *n]).collect();
+            let mut held = Vec::new();
+            for rank in 0..size {
+                let shards = Shards::new(&trained, (size, rank), stage).unwrap();
+                let parts = shards.parts();
+                for Part { param, range, .. } in &parts {
+                    let i = trained.iter().position(|other| other.name() == param.name()).unwrap();
+                    assert!(range.start.is_multiple_of(LANES));
+                    seen[i][range.clone()].iter_mut().for_each(|n| *n += 1);
+                }
+                let count: usize = parts.iter().map(|part| part.range.len()).sum();
+                let bytes: Vec<usize> =
+                    shards.spans.iter().map(|of| of.iter().map(|s| s.bytes).sum()).collect();
+                assert_eq!(bytes[rank], 2 * count);
+                held.push(count);
+                brought_in_time(&shards);
+            }
+            assert!(seen.iter().flatten().all(|n| *n == 1), "{size} ranks");
+            let most = held.iter().max().unwrap() - held.iter().min().unwrap();
+            assert!(most <= 4 * LANES, "{size} ranks: {held:?}");
+        }
+        assert!(Shards::new(&trained[..1], (2, 0), 1).is_err());
+    }
+}
