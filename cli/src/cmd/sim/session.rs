@@ -233,7 +233,7 @@ impl<'a> Session<'a> {
         let device = self.gpu.profile().name.clone();
         let mut report = Report::new(&kernel.name, self.gpu.profile(), &done);
         self.report_fills(&mut report);
-        // What a failed launch left in its buffers is no result.
+        // The buffers of a failed launch hold no results.
         let results = if done.outcome.is_ok() { bindings.as_slice() } else { &[] };
         for (i, (binding, arg)) in results.iter().zip(&self.args.args).enumerate() {
             let info = &kernel.args[i];

@@ -1,7 +1,7 @@
 //! Events: status of a command, who waits for it, callbacks and profiling times.
 
 use super::Queue;
-use super::schedule::{self, Command};
+use super::callbacks;
 use crate::answer::Room;
 use crate::cl;
 use crate::cl::{Code, Result};
@@ -26,13 +26,16 @@ pub struct Event {
     changed: Condvar,
 }
 
+/// Tells a command that an event has finished, and whether that event failed.
+pub(super) type Waiter = Box<dyn FnOnce(bool) + Send>;
+
 /// Status of the command, and who has to be told when it changes.
 struct State {
     /// `CL_QUEUED` … `CL_COMPLETE`, or an error.
     status: i32,
     times: Times,
     /// Commands that wait for this event; the flag says whether the event is in their wait list (else they wait because of queue order).
-    waiters: Vec<(Arc<Command>, bool)>,
+    waiters: Vec<(Waiter, bool)>,
     callbacks: Vec<(i32, EventNotify, usize)>,
 }
 
@@ -89,11 +92,11 @@ impl Event {
     }
 
     /// Registers a command that waits for this event; false if the event has already finished.
-    pub(super) fn hold(&self, command: &Arc<Command>, listed: bool) -> bool {
+    pub(super) fn hold(&self, waiter: Waiter, listed: bool) -> bool {
         let mut state = self.state();
         let open = state.status > 0;
         if open {
-            state.waiters.push((Arc::clone(command), listed));
+            state.waiters.push((waiter, listed));
         }
         open
     }
@@ -117,8 +120,8 @@ impl Event {
             queue.leave(self);
         }
         self.changed.notify_all();
-        for (command, listed) in waiters {
-            command.let_go(listed && status < 0);
+        for (waiter, listed) in waiters {
+            waiter(listed && status < 0);
         }
     }
 
@@ -131,7 +134,12 @@ impl Event {
         state.callbacks = later;
         for (wanted, function, data) in due {
             let told = if status < 0 { status } else { wanted };
-            schedule::call_back(Arc::clone(self), function, told, data);
+            let event = Arc::clone(self);
+            callbacks::send(move || {
+                if let Some(function) = function {
+                    function(event.tag().handle(), told, data);
+                }
+            });
         }
     }
 
@@ -225,7 +233,7 @@ pub fn set_event_callback(handle: Handle, status: i32, function: EventNotify, da
     if function.is_none() || !known {
         return Err(cl::INVALID_VALUE);
     }
-    schedule::start_callbacks()?;
+    callbacks::start()?;
     let mut state = event.state();
     state.callbacks.push((status, function, data));
     event.call(&mut state);

@@ -4,6 +4,7 @@
 //! command of its queue (in-order) or the last barrier (out-of-order). One thread executes ready commands of all queues in the order in which
 //! they were enqueued; each kernel uses all cores.
 
+mod callbacks;
 mod event;
 mod schedule;
 

@@ -1,15 +1,12 @@
-//! The scheduler: one thread executes ready commands in the order in which they were enqueued, another one runs callbacks.
+//! The scheduler: one thread executes ready commands in the order in which they were enqueued.
 
 use super::event::Event;
 use crate::cl;
 use crate::cl::Result;
 use crate::device::Times;
-use crate::raw::EventNotify;
-use crate::registry::Object;
 use aethercl::machine::Fence;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 type Work = Box<dyn FnOnce() -> Result<Times> + Send>;
@@ -29,7 +26,7 @@ impl Job {
 }
 
 /// A command that has not started.
-pub struct Command {
+struct Command {
     event: Arc<Event>,
     number: u64,
     /// Number of unfinished events that it waits for, plus 1 while it is being enqueued.
@@ -109,7 +106,8 @@ pub fn submit(
         before: Mutex::new(listed.iter().chain(&placed).cloned().collect()),
     });
     for (before, listed) in listed.iter().map(|e| (e, true)).chain(placed.iter().map(|e| (e, false))) {
-        if !before.hold(&command, listed) {
+        let waiting = Arc::clone(&command);
+        if !before.hold(Box::new(move |failed| waiting.let_go(failed)), listed) {
             command.let_go(listed && before.status() < 0);
         }
     }
@@ -118,7 +116,7 @@ pub fn submit(
 
 impl Command {
     /// One of the events that it waits for has finished.
-    pub fn let_go(self: &Arc<Self>, failed: bool) {
+    fn let_go(self: &Arc<Self>, failed: bool) {
         if failed {
             self.failed.store(true, Ordering::Relaxed);
         }
@@ -167,41 +165,5 @@ impl Command {
         queue.device.asked(event.queued);
         queue.device.order(queue.number, &fences, moment)?;
         Ok(Times { queued: event.queued, ..job()? })
-    }
-}
-
-type Call = (Arc<Event>, EventNotify, i32, usize);
-
-/// Where callbacks are sent to, and the process that the receiving thread is in.
-static CALLS: Mutex<Option<(u32, Sender<Call>)>> = Mutex::new(None);
-
-/// Starts the callback thread if it is not running.
-///
-/// # Errors
-/// `CL_OUT_OF_RESOURCES` where the system gives no thread; a later call tries again.
-pub fn start_callbacks() -> Result<()> {
-    let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
-    let process = std::process::id();
-    if calls.as_ref().is_none_or(|(owner, _)| *owner != process) {
-        let (sender, receiver) = channel::<Call>();
-        let run = move || {
-            for (event, function, status, data) in receiver {
-                if let Some(function) = function {
-                    function(event.tag().handle(), status, data);
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("aethercl-callbacks".into());
-        thread.spawn(run).map_err(|_| cl::OUT_OF_RESOURCES)?;
-        *calls = Some((process, sender));
-    }
-    Ok(())
-}
-
-/// Queues a callback for the callback thread, which [`start_callbacks`] has started.
-pub fn call_back(event: Arc<Event>, function: EventNotify, status: i32, data: usize) {
-    if let Some((_, calls)) = &*CALLS.lock().unwrap_or_else(PoisonError::into_inner) {
-        // The receiver lives as long as the process, so this cannot fail.
-        let _ = calls.send((event, function, status, data));
     }
 }
