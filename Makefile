@@ -83,10 +83,10 @@ large:
 	NETCL_SIM_MEMORY=19500000000 NETCL_TEST_DEVICE=sim:h200 $(CARGO) test --locked --package netcl-tensor --test large -- --ignored --nocapture
 
 kills:
-	$(CARGO) test --locked --package netcl-cli --test mpi_faults -- --ignored --nocapture
+	$(CARGO) test --locked --package netcl-cli --test program mpi_faults -- --ignored --nocapture
 
 step-times:
-	$(CARGO) test --locked --package netcl --test parallel -- --ignored --nocapture
+	$(CARGO) test --locked --package netcl --test engine parallel -- --ignored --nocapture
 
 collectives: build
 	$(CARGO) test --locked --release --package netcl-dist --test collectives -- --ignored --nocapture
@@ -97,7 +97,7 @@ sim:
 	NETCL_TEST_DEVICE=sim NETCL_SIM_CHECK=all $(CARGO) test --locked --package netcl-tensor --package netcl-model --package netcl-train --lib --tests
 
 mnist:
-	$(CARGO) test --locked --release --package netcl-cli --test images -- --ignored --nocapture
+	$(CARGO) test --locked --release --package netcl-cli --test program images -- --ignored --nocapture
 
 candidates:
 	$(CARGO) test --locked --package netcl-tensor --test variants -- --ignored --nocapture

@@ -10,7 +10,7 @@ use netcl::tensor::suite::test_device;
 use netcl::tensor::unfused;
 use netcl::train::Stepper;
 use netcl::train::config::GraphMode;
-use netcl::train::optim::{Optimizer, ParamGroup, Rule};
+use netcl::train::optim::{AdamW, Optimizer, ParamGroup};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ fn an_optimizer_survives_a_capture_that_failed() {
     let train = |fail: bool| {
         let data: Vec<f32> = (0..300).map(|i| (i as f32).sin()).collect();
         let w = Tensor::from_f32(&device, [300], &data, DType::Bf16).unwrap().parameter("w");
-        let rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
+        let rule = Arc::new(AdamW { betas: [0.9, 0.95], eps: 1e-8 });
         let mut optimizer =
             Optimizer::new(rule, vec![ParamGroup::new(std::slice::from_ref(&w), 0.1)]).unwrap();
         optimizer.set_rate(1e-2).unwrap();

@@ -9,7 +9,7 @@ use netcl::model::layers::Mode;
 use netcl::model::model::Model;
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
-use netcl::train::optim::{Optimizer, ParamGroup, Rule};
+use netcl::train::optim::{AdamW, Optimizer, ParamGroup};
 use std::sync::Arc;
 
 /// The test device behind a driver that can be told to fail.
@@ -22,7 +22,7 @@ fn faulty() -> (Device, Arc<Plan>) {
 }
 
 fn adam(gpt: &Decoder) -> Result<Optimizer> {
-    let rule = Rule::AdamW { betas: [0.9, 0.999], eps: 1e-8 };
+    let rule = Arc::new(AdamW { betas: [0.9, 0.999], eps: 1e-8 });
     Optimizer::new(rule, ParamGroup::gpt(gpt.params().list(), 0.1))
 }
 

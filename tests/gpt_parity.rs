@@ -8,9 +8,10 @@ use netcl::model::layers::Mode;
 use netcl::model::model::Model;
 use netcl::prelude::*;
 use netcl::tensor::suite::quickly_built;
-use netcl::train::optim::{Optimizer, ParamGroup, Rule};
+use netcl::train::optim::{AdamW, Optimizer, ParamGroup};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 const LR: f64 = 1e-3;
 const STEPS: usize = 10;
@@ -96,7 +97,7 @@ fn logits_loss_and_every_gradient() {
 fn ten_updates(device: &Device, expected: &Expected, dtype: DType) -> (Vec<f32>, Vec<f32>, Decoder) {
     let (tokens, targets) = (expected.ids(device, "tokens"), expected.ids(device, "targets"));
     let gpt = load(device, "model", dtype);
-    let rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
+    let rule = Arc::new(AdamW { betas: [0.9, 0.95], eps: 1e-8 });
     let mut optimizer = Optimizer::new(rule, ParamGroup::gpt(gpt.params().list(), 0.1)).unwrap();
     optimizer.clip_grad_norm(1.0);
     optimizer.load_master(&read_tensors(&folder().join("model/model.safetensors")).unwrap()).unwrap();

@@ -13,7 +13,7 @@ use netcl::train::{MemoryPlan, Observer, Shares, Silent, Trainer};
 use std::path::Path;
 use std::time::Duration;
 
-mod ranks;
+use crate::ranks;
 use ranks::{alone, lines, on, opened, tiny as config, weights};
 
 fn device(name: Option<&str>) -> Device {

@@ -11,7 +11,7 @@ use netcl::train::schedule::Schedule;
 use netcl::train::{Shares, Silent, Trainer};
 use std::path::Path;
 
-mod ranks;
+use crate::ranks;
 use ranks::{alone, lines, on, tiny};
 
 fn config(dir: &Path, steps: u64) -> TrainConfig {

@@ -13,7 +13,8 @@ use netcl::tensor::ops::embedding::embedding;
 use netcl::tensor::ops::layer_norm::layer_norm;
 use netcl::tensor::ops::matmul::{linear, matmul};
 use netcl::tensor::suite::test_device;
-use netcl::train::optim::{Optimizer, ParamGroup, Rule};
+use netcl::train::optim::{AdamW, Optimizer, ParamGroup};
+use std::sync::Arc;
 
 fn tensor(device: &Device, shape: &[usize], data: &[f32]) -> Tensor {
     Tensor::from_f32(device, shape, data, DType::F32).unwrap()
@@ -35,7 +36,7 @@ fn tiny_gpt(device: &Device) -> Decoder {
 }
 
 fn adam(gpt: &Decoder) -> Result<Optimizer> {
-    let rule = Rule::AdamW { betas: [0.9, 0.999], eps: 1e-8 };
+    let rule = Arc::new(AdamW { betas: [0.9, 0.999], eps: 1e-8 });
     Optimizer::new(rule, ParamGroup::gpt(gpt.params().list(), 0.1))
 }
 

@@ -8,10 +8,11 @@ use netcl::model::layers::Mode;
 use netcl::model::model::Model;
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
-use netcl::train::optim::{Optimizer, ParamGroup, Rule};
+use netcl::train::optim::{AdamW, Optimizer, ParamGroup};
 use netcl::train::schedule::{LearningRate, Schedule};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const BOUND: f64 = 1e-4;
 
@@ -87,10 +88,10 @@ impl Record {
 fn optimizer(record: &Record, model: &Decoder) -> Optimizer {
     let adam = &record.run["adamw"];
     let number = |key: &str| adam[key].as_f64().unwrap();
-    let rule = Rule::AdamW {
+    let rule = Arc::new(AdamW {
         betas: [adam["betas"][0].as_f64().unwrap(), adam["betas"][1].as_f64().unwrap()],
         eps: number("eps"),
-    };
+    });
     let groups = ParamGroup::gpt(model.params().list(), number("weight_decay"));
     let mut optimizer = Optimizer::new(rule, groups).unwrap();
     optimizer.clip_grad_norm(record.run["grad_clip_global_norm"].as_f64().unwrap_or(0.0));

@@ -10,9 +10,10 @@ use netcl::tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl::tensor::ops::pool::Windows;
 use netcl::tensor::suite::test_device;
 use netcl::tensor::{DType, Tensor};
-use netcl::train::optim::{Optimizer, ParamGroup, Rule};
+use netcl::train::optim::{Optimizer, ParamGroup, Sgd};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 const STEPS: usize = 20;
 const BATCH: usize = 8;
@@ -85,7 +86,7 @@ fn twenty_steps_of_a_residual_network_are_those_of_pytorch() {
     for parameter in params.list() {
         parameter.set_f32(&start(parameter)).unwrap();
     }
-    let rule = Rule::Sgd { momentum: 0.9, dampening: 0.0, nesterov: false };
+    let rule = Arc::new(Sgd { momentum: 0.9, dampening: 0.0, nesterov: false });
     let mut optimizer = Optimizer::new(rule, vec![ParamGroup::new(&params.trained(), 0.0)]).unwrap();
     let mut losses = Vec::new();
     for step in 0..STEPS {

@@ -10,7 +10,7 @@ use netcl::train::Observer;
 use netcl::train::config::TrainConfig;
 use std::path::Path;
 
-mod ranks;
+use crate::ranks;
 use ranks::{alone, lines, on, opened, tiny, weights};
 
 fn config(dir: &Path, steps: u64, zero: u8) -> TrainConfig {

@@ -11,46 +11,6 @@ pub fn program() -> String {
         .map_or_else(|| "netcl".into(), |name| quote(&name))
 }
 
-/// The words of a line as a shell takes them apart: blanks between them; quotes and backslashes as in POSIX. Nothing is expanded.
-///
-/// # Errors
-/// A quote that does not end.
-pub fn words(line: &str) -> Result<Vec<String>, &'static str> {
-    let (mut words, mut word) = (Vec::new(), None::<String>);
-    let mut rest = line.chars();
-    while let Some(c) = rest.next() {
-        match c {
-            c if c.is_whitespace() => words.extend(word.take()),
-            '\'' => {
-                let word = word.get_or_insert_default();
-                loop {
-                    match rest.next().ok_or("a ' that does not end")? {
-                        '\'' => break,
-                        c => word.push(c),
-                    }
-                }
-            }
-            '"' => {
-                let word = word.get_or_insert_default();
-                loop {
-                    match rest.next().ok_or("a \" that does not end")? {
-                        '"' => break,
-                        '\\' => match rest.next().ok_or("a \" that does not end")? {
-                            c @ ('"' | '\\' | '$' | '`') => word.push(c),
-                            c => word.extend(['\\', c]),
-                        },
-                        c => word.push(c),
-                    }
-                }
-            }
-            '\\' => word.get_or_insert_default().push(rest.next().ok_or("a \\ at the end")?),
-            c => word.get_or_insert_default().push(c),
-        }
-    }
-    words.extend(word);
-    Ok(words)
-}
-
 /// Text without anything that a terminal obeys: control characters but for line ends and tabs, and marks that turn the direction of
 /// the text around, are shown by their numbers.
 pub fn printable(text: &str) -> Cow<'_, str> {
@@ -68,19 +28,6 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_are_taken_apart_as_a_shell_does() {
-        for (line, expected) in [
-            ("", &[][..]),
-            ("  a  b ", &["a", "b"]),
-            (r#"-D "T=unsigned int" 'a b'c"#, &["-D", "T=unsigned int", "a bc"]),
-            (r#"a\ b "\"\n" ''"#, &["a b", "\"\\n", ""]),
-        ] {
-            assert_eq!(words(line).unwrap(), expected, "{line}");
-        }
-        assert!(words("'a").is_err() && words("\"a").is_err() && words("a\\").is_err());
-    }
 
     #[test]
     fn control_characters_of_a_text_do_not_reach_the_terminal() {

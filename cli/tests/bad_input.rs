@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-mod common;
+use crate::common;
 
 use common::{device, folder, netcl, texts, tiny_run, write_text};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! What people type: spellings, suggestions, defaults, hints that can be pasted, signals, completions and manual.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-mod common;
+use crate::common;
 
 use common::{device, folder, netcl, texts, tiny_run, write_text};
 use serde_json::Value;

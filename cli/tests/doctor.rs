@@ -1,7 +1,7 @@
 //! The processes that `netcl doctor` shares its work out over.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
-mod common;
+use crate::common;
 
 use common::{folder, netcl, texts};
 use netcl::kernel::tune::{Quarantine, Suspect};

@@ -1,7 +1,7 @@
 //! `netcl bench … --errors`: errors against f64, ours alone and beside a peer; `--against`: one device beside another.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-mod common;
+use crate::common;
 
 use common::{device, netcl, texts};
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! `netcl eval`: the same numbers as training's own evaluation, texts of one's own, and what it refuses.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-mod common;
+use crate::common;
 
 use common::{device, folder, netcl, texts, tiny_run, write_text};
 use serde_json::Value;

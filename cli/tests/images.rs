@@ -1,9 +1,7 @@
 //! Classifiers of images: trained on small sets drawn here, in each format, and asked for pictures; MNIST where it is at hand.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // tests
 
-mod common;
-#[path = "common/mpi.rs"]
-mod launch;
+use crate::{common, launch};
 
 use common::{device, folder, netcl};
 use launch::{each, words};

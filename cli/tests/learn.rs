@@ -1,7 +1,7 @@
 //! `netcl learn` from outside: every step of every ladder is right at odd sizes, and says why where it cannot run.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-mod common;
+use crate::common;
 
 use common::{device, netcl, texts};
 use serde_json::Value;

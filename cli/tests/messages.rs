@@ -1,7 +1,7 @@
 //! What the program says when something is wrong: no prefix twice, no "1 findings", no "please report" for what is not netcl's fault.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-mod common;
+use crate::common;
 
 use common::{folder, netcl, texts};
 use std::path::Path;

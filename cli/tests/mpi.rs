@@ -1,9 +1,7 @@
 //! Runs of several processes under the MPI launchers that are installed. Where there is none, a line says so.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // helpers of tests
 
-mod common;
-#[path = "common/mpi.rs"]
-mod launch;
+use crate::{common, launch};
 
 use common::{device, folder, texts, tiny_run, write_text};
 use launch::{each, each_of, losses, ok, words};

@@ -2,9 +2,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // helpers of tests
 
-mod common;
-#[path = "common/mpi.rs"]
-mod launch;
+use crate::{common, launch};
 
 use common::{device, folder, netcl, texts, tiny_run, write_text};
 use launch::{LAUNCHERS, Running, each, each_of, losses, ok, ranks_below, words};

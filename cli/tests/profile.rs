@@ -1,7 +1,7 @@
 //! `--profile`: the table and the trace tell the same, and everything in the trace is on one clock.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-mod common;
+use crate::common;
 
 use common::{device, folder, netcl, texts, tiny_run, write_text};
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! The program from outside: what goes to which stream, exit codes, and every command that needs no training.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-mod common;
+use crate::common;
 
 use common::{device, folder, netcl, texts, tiny_run, write_text};
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! `netcl models info` and `netcl quantize`.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-mod common;
+use crate::common;
 
 use common::{folder, netcl, texts};
 use serde_json::Value;

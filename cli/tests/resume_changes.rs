@@ -1,7 +1,7 @@
 //! What `--resume` may change, what it refuses, and that a run folder is whole afterwards.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-mod common;
+use crate::common;
 
 use common::{device, folder, netcl, texts, tiny_run, write_text};
 use std::collections::BTreeMap;

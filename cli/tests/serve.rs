@@ -2,7 +2,7 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // helpers of tests
 
-mod common;
+use crate::common;
 
 use common::{device, netcl, texts};
 use std::io::{BufRead, BufReader, Read, Write};

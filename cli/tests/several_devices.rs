@@ -1,7 +1,7 @@
 //! Runs on several devices of one process, of unlike vendors, and plans for more of them.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // helpers of tests
 
-mod common;
+use crate::common;
 
 use common::{device, folder, netcl, texts, tiny_run, write_text};
 use serde_json::Value;

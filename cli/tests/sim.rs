@@ -1,7 +1,7 @@
 //! `netcl sim` from outside: results, findings, exit codes, JSON, timeline.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-mod common;
+use crate::common;
 
 use common::{folder, netcl, texts};
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! `netcl sim run`: every kind of `--arg`, and what is said about those that do not fit.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-mod common;
+use crate::common;
 
 use common::{folder, netcl, texts};
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! `netcl sim check` finds each kind of defect, with its place, line and caret; `netcl train --device sim` chooses its preset.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-mod common;
+use crate::common;
 
 use common::{folder, netcl, texts, write_text};
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! `netcl sim` and `aethercl` agree: the same kernel has the same exit code, default checks and findings in both.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // a test
 
-mod common;
+use crate::common;
 
 use common::{folder, netcl};
 use serde_json::Value;

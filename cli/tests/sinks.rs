@@ -1,7 +1,7 @@
 //! What only tells of a run does not end it, and tells the truth: samples, metrics, report, speeds.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-mod common;
+use crate::common;
 
 use common::{device, folder, netcl, texts, tiny_run, write_text};
 use serde_json::Value;

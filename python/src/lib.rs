@@ -22,6 +22,7 @@ mod index;
 mod kernel;
 mod lazy;
 mod llm;
+mod memory;
 mod names;
 mod operators;
 mod opgraph;
@@ -50,6 +51,7 @@ fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     decoder::add(m)?;
     trainer::add(m)?;
     scope::add(m)?;
+    memory::add(m)?;
     lazy::add(m)?;
     llm::add(m)?;
     edge::add(m)

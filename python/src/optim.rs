@@ -3,8 +3,10 @@
 use crate::edge::{raised, run, wait};
 use crate::files::{Stored, from_stored, stored};
 use crate::tensor::PyTensor;
-use netcl::prelude::{Error, Optimizer, ParamGroup, Result, Rule, Tensor};
+use netcl::prelude::{Optimizer, ParamGroup, Tensor};
+use netcl::train::optim::by_name;
 use pyo3::prelude::*;
+use std::collections::BTreeMap;
 
 /// A group as Python gives it: parameters with their names, weight decay, factor on the learning rate.
 type Group = (Vec<(String, Py<PyTensor>)>, f64, f64);
@@ -13,28 +15,12 @@ type Group = (Vec<(String, Py<PyTensor>)>, f64, f64);
 #[pyclass(name = "Update", module = "netcl")]
 pub struct PyUpdate(Optimizer);
 
-fn rule(name: &str, betas: [f64; 2], eps: f64, momentum: (f64, f64, bool)) -> Result<Rule> {
-    let (momentum, dampening, nesterov) = momentum;
-    match name {
-        "adamw" => Ok(Rule::AdamW { betas, eps }),
-        "adam" => Ok(Rule::Adam { betas, eps }),
-        "sgd" => Ok(Rule::Sgd { momentum, dampening, nesterov }),
-        _ => Err(Error::format(format!("optimizer: no rule {name:?}, expected adamw, adam or sgd"))),
-    }
-}
-
 #[pymethods]
 impl PyUpdate {
     #[new]
-    fn new(
-        py: Python<'_>,
-        name: &str,
-        groups: Vec<Group>,
-        betas: [f64; 2],
-        eps: f64,
-        momentum: (f64, f64, bool),
-    ) -> PyResult<Self> {
-        let rule = rule(name, betas, eps, momentum).map_err(|e| raised(py, &e))?;
+    fn new(py: Python<'_>, name: &str, groups: Vec<Group>, hyper: BTreeMap<String, f64>) -> PyResult<Self> {
+        let hyper: Vec<(&str, f64)> = hyper.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let rule = by_name(name, &hyper).map_err(|e| raised(py, &e))?;
         let mut all = Vec::with_capacity(groups.len());
         for (params, weight_decay, lr_scale) in groups {
             let params = params.into_iter().map(|(name, param)| {

@@ -1,7 +1,6 @@
 //! Memory that is freed where a block of Python ends, also where names still refer to it.
 
 use crate::edge::run;
-use crate::tensor::PyTensor;
 use netcl::device::{Buffer, WeakBuffer};
 use netcl::prelude::Tensor;
 use netcl::tensor::Lazy;
@@ -94,32 +93,22 @@ fn exit_scope(py: Python<'_>, depth: usize) -> PyResult<usize> {
     settled.map(|()| freed)
 }
 
-/// The tensor outlives the innermost scope; the next one around it frees it.
-#[pyfunction]
-fn keep_in_scope(tensor: PyRef<'_, PyTensor>) {
+/// A tensor outlives the innermost scope; the next one around it frees it.
+pub fn keep(tensor: &Tensor) {
     SCOPES.with_borrow_mut(|scopes| {
         let Some((frame, outer)) = scopes.split_last_mut() else { return };
-        let buffer = tensor.inner.storage().whole();
+        let buffer = tensor.storage().whole();
         if buffer.number() < frame.first {
             return;
         }
         frame.kept.push(buffer.weak());
         if let Some(outer) = outer.last_mut() {
-            outer.note(&tensor.inner);
+            outer.note(tensor);
         }
     });
 }
 
-/// Frees a tensor's memory, and with it that of its views, although names refer to it. Whether it could.
-#[pyfunction]
-fn free_memory(py: Python<'_>, tensor: PyRef<'_, PyTensor>) -> PyResult<bool> {
-    run(py, Lazy::settle)?;
-    Ok(tensor.inner.storage().release())
-}
-
 pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(enter_scope, m)?)?;
-    m.add_function(wrap_pyfunction!(exit_scope, m)?)?;
-    m.add_function(wrap_pyfunction!(keep_in_scope, m)?)?;
-    m.add_function(wrap_pyfunction!(free_memory, m)?)
+    m.add_function(wrap_pyfunction!(exit_scope, m)?)
 }

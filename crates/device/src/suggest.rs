@@ -1,11 +1,13 @@
 //! "Did you mean …?": the name that was probably meant.
 
+use strsim::osa_distance;
+
 /// The known name that is nearest to `name`: one that differs in few letters for its length, else the only one that begins with it.
 /// Capitals do not count.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
     let known: Vec<(usize, &str)> =
-        known.into_iter().map(|known| (distance(&name, &known.to_lowercase()), known)).collect();
+        known.into_iter().map(|known| (osa_distance(&name, &known.to_lowercase()), known)).collect();
     let (edits, near) = known.iter().copied().min_by_key(|(edits, _)| *edits)?;
     if edits <= 1.max(name.chars().count() / 3) {
         return Some(near);
@@ -18,24 +20,6 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 /// `; did you mean …?` to go behind a message, or nothing.
 pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(name, known).map_or_else(String::new, |near| format!("; did you mean {near}?"))
-}
-
-/// Letters put in, left out, changed, or two swapped: the fewest that make `b` of `a`. By rows.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<_>, Vec<_>) = (a.chars().collect(), b.chars().collect());
-    let mut before = vec![0; b.len() + 1];
-    let mut row: Vec<_> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut next = vec![i + 1; b.len() + 1];
-        for (j, y) in b.iter().enumerate() {
-            next[j + 1] = (row[j] + usize::from(x != y)).min(row[j + 1] + 1).min(next[j] + 1);
-            if i > 0 && j > 0 && *x == b[j - 1] && a[i - 1] == *y {
-                next[j + 1] = next[j + 1].min(before[j - 1] + 1);
-            }
-        }
-        before = std::mem::replace(&mut row, next);
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ impl Answer {
             Part::Content(text) => self.content.push_str(text),
             Part::Reasoning(text) => self.reasoning.push_str(text),
             Part::CallBegin { name } => {
-                let id = crate::wishes::name("call_");
+                let id = crate::names::name("call_");
                 self.calls.push(Call { id, name: name.clone(), arguments: String::new() });
             }
             Part::CallArguments(text) => {

@@ -2,8 +2,8 @@
 
 use crate::app::App;
 use crate::error::{ApiError, ApiResult, Failure};
+use crate::names::name;
 use crate::seats::{Receiving, Seat};
-use crate::wishes::name;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, Version, header};
 use axum::middleware::Next;

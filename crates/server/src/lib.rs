@@ -18,6 +18,8 @@ mod listen;
 mod logprobs;
 mod metrics;
 mod model;
+mod names;
+mod piece;
 mod profile;
 mod reader;
 mod registry;

@@ -1,6 +1,6 @@
 //! How likely tokens were, in the forms of OpenAI's two interfaces.
 
-use crate::worker::Token;
+use crate::piece::Token;
 use netcl::llm::Tokenizer;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;

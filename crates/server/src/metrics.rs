@@ -1,6 +1,6 @@
 //! What is counted: for Prometheus, and for the page about the device.
 
-use crate::worker::{End, Piece};
+use crate::piece::{End, Piece};
 use netcl::llm::engine::StepCost;
 use netcl::llm::sampler::Finish;
 use prometheus_client::encoding::text::encode;
@@ -294,7 +294,7 @@ mod tests {
     fn what_is_counted_is_told() {
         let metrics = Metrics::new();
         let (model, began) = (metrics.of("a"), Instant::now());
-        let token = || crate::worker::Token { id: 1, logprobs: None };
+        let token = || crate::piece::Token { id: 1, logprobs: None };
         let mut last = None;
         let piece = Piece { choice: 0, tokens: vec![token()], text: String::new(), end: None };
         model.count(&piece, began, &mut last, began + Duration::from_millis(20));

@@ -2,7 +2,7 @@
 
 use crate::error::{ApiError, ApiResult};
 use crate::model::Running;
-use crate::worker::{End, Piece};
+use crate::piece::{End, Piece};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;

@@ -3,13 +3,11 @@
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, wrong};
 use crate::model::{Loaded, TextParts};
+use crate::names::fresh;
 use netcl::llm::engine::{Job, Request};
 use netcl::llm::grammar::Grammar;
 use netcl::llm::sampler::{Sampler, Sampling, StopTexts};
-use netcl::tensor::random;
 use serde_json::Value;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Stop texts at most.
 const MOST_STOPS: usize = 16;
@@ -174,21 +172,6 @@ fn biases(fields: &mut Fields) -> ApiResult<Vec<(u32, f32)>> {
     biases.rest().into_iter().map(one).collect()
 }
 
-/// A number that no other request has.
-pub fn fresh() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    static SEED: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
-    // The standard library's hasher has keys that differ from process to process.
-    let seed = *SEED.get_or_init(|| RandomState::new().hash_one(std::process::id()));
-    let [a, b, ..] = random::draw(seed, 1, NEXT.fetch_add(1, Ordering::Relaxed));
-    u64::from(a) << 32 | u64::from(b)
-}
-
-/// A name such as `chatcmpl-0123456789abcdef`.
-pub fn name(prefix: &str) -> String {
-    format!("{prefix}{:016x}{:08x}", fresh(), fresh() >> 32)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,7 +199,7 @@ mod tests {
         ] {
             assert!(Wishes::take(&mut Fields::of_body(wrong.as_bytes()).unwrap()).is_err(), "{wrong}");
         }
-        let names: std::collections::HashSet<String> = (0..1000).map(|_| name("x-")).collect();
+        let names: std::collections::HashSet<String> = (0..1000).map(|_| crate::names::name("x-")).collect();
         assert_eq!(names.len(), 1000);
     }
 }

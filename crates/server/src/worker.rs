@@ -2,13 +2,14 @@
 //! asked for them. With nothing to do it waits for a command; it never waits for a reader.
 
 use crate::metrics::OfModel;
+use crate::piece::{End, Piece, Token};
 use crate::profile::{Kernels, Sampled};
 use netcl::device::{Error, ErrorKind, Result, guarded};
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::{
-    Engine, EngineOptions, Event, Job, Load, Logprobs, Request, RequestId, Speculation, StepCost, Usage,
+    Engine, EngineOptions, Event, Job, Load, Request, RequestId, Speculation, StepCost,
 };
-use netcl::llm::sampler::{Finish, Sampler};
+use netcl::llm::sampler::Sampler;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -55,37 +56,6 @@ pub struct Asked {
     pub tell: mpsc::Sender<Piece>,
     /// As many places as there are choices.
     pub places: OwnedSemaphorePermit,
-}
-
-/// A token with what is known of it.
-#[derive(Clone, Debug)]
-pub struct Token {
-    /// Its id.
-    pub id: u32,
-    /// How likely it was, if that was asked for.
-    pub logprobs: Option<Logprobs>,
-}
-
-/// What a step gave to a text.
-#[derive(Debug)]
-pub struct Piece {
-    /// Which text of the request.
-    pub choice: usize,
-    /// New tokens.
-    pub tokens: Vec<Token>,
-    /// Text that is final.
-    pub text: String,
-    /// Set with the last piece.
-    pub end: Option<End>,
-}
-
-/// How a text ended.
-#[derive(Debug)]
-pub enum End {
-    /// As it should.
-    Done(Finish, Usage),
-    /// With an error.
-    Failed(Error),
 }
 
 /// What others see of a worker.

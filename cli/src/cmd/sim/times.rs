@@ -5,7 +5,6 @@ use super::content::content;
 use super::session::{LaunchArgs, Launched, Session};
 use crate::cmd::bench::measure::median;
 use crate::out;
-use crate::shell;
 use crate::table::Table;
 use aethercl::machine::{Binding, Options};
 use aethercl::model::spearman;
@@ -143,7 +142,7 @@ fn parse(path: &Path, text: &str, profile: &str) -> Result<Vec<Line>> {
                 why.trim_end()
             ))
         };
-        let mut words = shell::words(line).map_err(wrong)?;
+        let mut words = shell_words::split(line).map_err(|e| wrong(&e.to_string()))?;
         words.extend(["--profile".to_string(), profile.to_string()]);
         lines.push(Line::try_parse_from(words).map_err(|e| wrong(&e.to_string()))?);
     }

@@ -12,12 +12,12 @@ use crate::fields::Fields;
 use crate::forms::Calls;
 use crate::logprobs::Words;
 use crate::model::{Loaded, TextParts};
+use crate::piece::{End, Piece, Token};
 use crate::reader::Reader;
 use crate::schemas::Format;
 use crate::stream::{Event, Framing, Totals, Wire, collect, finish_reason, respond};
 use crate::tools::{Tools, choice};
 use crate::wishes::{MOST_LOGPROBS, Wishes};
-use crate::worker::{End, Piece, Token};
 use axum::http::StatusCode;
 use axum::response::Response;
 use netcl::device::ErrorKind;
@@ -251,7 +251,7 @@ fn delta(part: Part, calls: &mut usize) -> Option<Value> {
         Part::Content(text) => json!({ "content": text }),
         Part::Reasoning(text) => json!({ "reasoning_content": text }),
         Part::CallBegin { name } => {
-            let (index, id) = (*calls, crate::wishes::name("call_"));
+            let (index, id) = (*calls, crate::names::name("call_"));
             *calls += 1;
             let function = json!({ "name": name, "arguments": "" });
             json!({ "tool_calls": [{ "index": index, "id": id, "type": "function", "function": function }] })

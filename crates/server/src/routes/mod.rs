@@ -16,7 +16,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::fields::Fields;
 use crate::guard::{Held, RequestName, body};
 use crate::model::{Loaded, Running};
-use crate::wishes::name;
+use crate::names::name;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};

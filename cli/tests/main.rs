@@ -1,0 +1,29 @@
+//! The program as its users run it. One test binary: linking one takes a second, and there are two dozen files.
+
+mod common;
+#[path = "common/mpi.rs"]
+mod launch;
+
+mod bad_input;
+mod command_line;
+mod doctor;
+mod errors;
+mod evaluate;
+mod images;
+mod learn;
+mod messages;
+mod mpi;
+mod mpi_faults;
+mod profile;
+mod program;
+mod quantize;
+mod resume;
+mod resume_changes;
+mod run_models;
+mod serve;
+mod several_devices;
+mod sim;
+mod sim_args;
+mod sim_checks;
+mod sim_programs;
+mod sinks;

@@ -1,0 +1,21 @@
+//! The engine as its users call it. One test binary: each links all crates.
+
+mod ranks;
+
+mod accumulation;
+mod capture;
+mod classifier_ranks;
+mod decoder;
+mod evaluate;
+mod examples;
+mod families;
+mod faults;
+mod gpt_parity;
+mod mixture;
+mod parallel;
+mod pipeline;
+mod replay;
+mod tiny;
+mod train_reference;
+mod vision;
+mod zero;
