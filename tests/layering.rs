@@ -6,6 +6,7 @@ mod circles;
 #[path = "layering/dependencies.rs"]
 mod dependencies;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -154,6 +155,52 @@ fn unsafe_stands_only_where_it_must() {
         }
     }
     assert!(wrong.is_empty(), "unsafe outside of {UNSAFE:?}:\n{}", wrong.join("\n"));
+}
+
+/// What the documents say of `unsafe` and of global state is what the sources have.
+#[test]
+fn the_documents_name_every_place_of_unsafe_and_of_global_state() {
+    let (architecture, contributing) =
+        (read(Path::new("ARCHITECTURE.md")), read(Path::new("CONTRIBUTING.md")));
+    for place in UNSAFE {
+        let short =
+            place.trim_end_matches("/src/").trim_end_matches('/').replace("crates/aethercl-icd/src/", "");
+        let short =
+            short.rsplit_once("/src/").filter(|(_, file)| file.ends_with(".rs")).map_or(&*short, |(_, f)| f);
+        for (name, text) in [("ARCHITECTURE.md", &architecture), ("CONTRIBUTING.md", &contributing)] {
+            assert!(text.contains(short), "{name} does not say that unsafe stands in {place}");
+        }
+    }
+    let begin = architecture.find("## Global state").unwrap();
+    let section = &architecture[begin..];
+    let section = &section[..section[3..].find("\n## ").map_or(section.len(), |end| end + 3)];
+    let listed: BTreeSet<&str> = section
+        .lines()
+        .filter_map(|line| line.strip_prefix("| [")?.split_once(']'))
+        .map(|(path, _)| path)
+        .collect();
+    let shared = |line: &str| {
+        let line = line.trim_start().trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+        let of = line.strip_prefix("static ").and_then(|rest| rest.split_once(": ")).map_or("", |(_, of)| of);
+        let of = of.split(" = ").next().unwrap_or_default();
+        ["Mutex", "Lock", "Atomic", "OnceCell", "Cell<"].iter().any(|kind| of.contains(kind))
+    };
+    let source = |path: &PathBuf| {
+        let tests = path.iter().any(|part| part == "tests");
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        !tests && path.iter().any(|part| part == "src") && !name.ends_with("tests")
+    };
+    let mut found = BTreeSet::new();
+    for path in files(&["rs"]).into_iter().filter(source) {
+        if circles::without_tests(&read(&path)).lines().any(shared) {
+            found.insert(path.display().to_string());
+        }
+    }
+    let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
+    assert_eq!(
+        listed, found,
+        "ARCHITECTURE.md, Global state: left what it lists, right what the sources have"
+    );
 }
 
 #[test]
