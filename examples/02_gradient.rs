@@ -3,7 +3,8 @@
 //!     cargo run --example 02_gradient
 
 use netcl::prelude::*;
-use netcl::train::optim::{Optimizer, ParamGroup, Rule};
+use netcl::train::optim::{AdamW, Optimizer, ParamGroup};
+use std::sync::Arc;
 
 /// The program.
 pub fn main() -> Result<()> {
@@ -29,7 +30,7 @@ pub fn main() -> Result<()> {
         p.set_grad(None);
     }
 
-    let rule = Rule::AdamW { betas: [0.9, 0.999], eps: 1e-8 };
+    let rule = Arc::new(AdamW { betas: [0.9, 0.999], eps: 1e-8 });
     let mut optimizer = Optimizer::new(rule, vec![ParamGroup::new(&[a.clone(), b.clone()], 0.0)])?;
     for step in 0..200 {
         let loss = loss()?;

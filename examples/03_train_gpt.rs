@@ -8,7 +8,8 @@ use netcl::model::layers::Mode;
 use netcl::model::model::Model;
 use netcl::model::tokenizer::Tokenizer;
 use netcl::prelude::*;
-use netcl::train::optim::{Optimizer, ParamGroup, Rule};
+use netcl::train::optim::{AdamW, Optimizer, ParamGroup};
+use std::sync::Arc;
 
 const STEPS: usize = 60;
 const B: usize = 8;
@@ -34,7 +35,7 @@ pub fn main() -> Result<()> {
     )?;
     let gpt = Decoder::new(&device, config.clone(), DType::F32, 1)?;
     show(&format!("{} parameters on {}", config.parameters(), device.capabilities().name));
-    let rule = Rule::AdamW { betas: [0.9, 0.99], eps: 1e-8 };
+    let rule = Arc::new(AdamW { betas: [0.9, 0.99], eps: 1e-8 });
     let mut optimizer = Optimizer::new(rule, ParamGroup::gpt(gpt.params().list(), 0.1))?;
     optimizer.clip_grad_norm(1.0);
 

@@ -20,7 +20,7 @@ pub mod prelude {
     pub use netcl_model::params::{Init, Params};
     pub use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
     pub use netcl_tensor::{DType, Shape, Tensor, no_grad};
-    pub use netcl_train::optim::{Optimizer, ParamGroup, Rule};
+    pub use netcl_train::optim::{Adam, AdamW, Lion, Optimizer, ParamGroup, Rule, Sgd};
 }
 
 /// The guide's examples, run as documentation tests.

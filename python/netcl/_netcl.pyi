@@ -425,9 +425,7 @@ class Update:
         cls,
         name: str,
         groups: List[Tuple[List[Tuple[str, Tensor]], float, float]],
-        betas: List[float],
-        eps: float,
-        momentum: Tuple[float, float, bool],
+        hyper: Dict[str, float],
     ) -> Update: ...
     def clip_grad_norm(self, max_norm: float) -> None: ...
     def step(self, lr: float) -> None: ...

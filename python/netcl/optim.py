@@ -33,11 +33,11 @@ def _groups(params: Params, weight_decay: float) -> List[Dict[str, Any]]:
 class Optimizer:
     """Parameters, or pairs of name and parameter (``model.named_parameters()``, which makes states readable), or groups of them as dictionaries."""
 
-    def __init__(self, rule: str, params: Params, lr: float, weight_decay: float, betas: Tuple[float, float], eps: float, momentum: Tuple[float, float, bool]) -> None:
+    def __init__(self, rule: str, params: Params, lr: float, weight_decay: float, hyper: Dict[str, float]) -> None:
         groups = _groups(params, weight_decay)
         self.lr = lr
         self.params = [p for g in groups for _, p in g["params"]]
-        self._update = Update(rule, [(g["params"], g["weight_decay"], g["lr_scale"]) for g in groups], list(betas), eps, momentum)
+        self._update = Update(rule, [(g["params"], g["weight_decay"], g["lr_scale"]) for g in groups], hyper)
 
     def step(self) -> None:
         """One step with the learning rate ``lr``. Every parameter has a gradient; one without is an error that names it, and nothing is changed."""
@@ -83,21 +83,28 @@ class AdamW(Optimizer):
     """Adam with weight decay apart from the gradient (Loshchilov and Hutter 2019)."""
 
     def __init__(self, params: Params, lr: float = 1e-3, betas: Tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2) -> None:
-        super().__init__("adamw", params, lr, weight_decay, betas, eps, (0.0, 0.0, False))
+        super().__init__("adamw", params, lr, weight_decay, {"beta1": betas[0], "beta2": betas[1], "eps": eps})
 
 
 class Adam(Optimizer):
     """Adam (Kingma and Ba 2015); weight decay is added to the gradient."""
 
     def __init__(self, params: Params, lr: float = 1e-3, betas: Tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0) -> None:
-        super().__init__("adam", params, lr, weight_decay, betas, eps, (0.0, 0.0, False))
+        super().__init__("adam", params, lr, weight_decay, {"beta1": betas[0], "beta2": betas[1], "eps": eps})
+
+
+class Lion(Optimizer):
+    """Steps of one size by the sign of an average (Chen et al. 2023, arXiv:2302.06675); weight decay is apart from the gradient."""
+
+    def __init__(self, params: Params, lr: float = 1e-4, betas: Tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0) -> None:
+        super().__init__("lion", params, lr, weight_decay, {"beta1": betas[0], "beta2": betas[1]})
 
 
 class SGD(Optimizer):
     """Gradient descent; weight decay is added to the gradient."""
 
     def __init__(self, params: Params, lr: float = 1e-2, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False) -> None:
-        super().__init__("sgd", params, lr, weight_decay, (0.0, 0.0), 0.0, (momentum, dampening, nesterov))
+        super().__init__("sgd", params, lr, weight_decay, {"momentum": momentum, "dampening": dampening, "nesterov": float(nesterov)})
 
 
 class Schedule:
@@ -160,4 +167,4 @@ def clip_grad_norm_(params: Iterable[Tensor], max_norm: float) -> float:
     return norm
 
 
-__all__ = ["Adam", "AdamW", "Optimizer", "SGD", "Schedule", "clip_grad_norm_", "cosine", "linear"]
+__all__ = ["Adam", "AdamW", "Lion", "Optimizer", "SGD", "Schedule", "clip_grad_norm_", "cosine", "linear"]

@@ -147,6 +147,10 @@ def reference_steps(rule, w, gradients, lr, decay):
             m = g if t == 1 else 0.9 * m + g
             w = w - lr * m
             continue
+        if rule == "lion":
+            w = w - lr * (np.sign(0.9 * m + 0.1 * g) + decay * w)
+            m = 0.99 * m + 0.01 * g
+            continue
         if rule == "adam":
             g = g + decay * w
         else:
@@ -156,13 +160,14 @@ def reference_steps(rule, w, gradients, lr, decay):
     return w
 
 
-@pytest.mark.parametrize("rule", ["adamw", "adam", "sgd"])
+@pytest.mark.parametrize("rule", ["adamw", "adam", "lion", "sgd"])
 def test_optimizers_follow_their_formulas_and_go_on_to_the_bit(rule):
     start = normal(5, 3)
     gradients = [normal(5, 3, seed=i + 1) for i in range(5)]
     make = {
         "adamw": lambda p: optim.AdamW(p, lr=0.1, weight_decay=0.01),
         "adam": lambda p: optim.Adam(p, lr=0.1, weight_decay=0.01),
+        "lion": lambda p: optim.Lion(p, lr=0.1, weight_decay=0.01),
         "sgd": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
     }[rule]
     w = nn.Parameter(nc.tensor(start))

@@ -1,15 +1,16 @@
 //! Optimizer steps against PyTorch's, their state, and what they say about mistakes.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests, which clippy takes for production code
 
-use netcl_tensor::ops::optimizer::{Counters, Entry, LossScale, Rule, Update};
+use netcl_tensor::ops::optimizer::{Adam, AdamW, Counters, Entry, LossScale, Rule, Sgd, Update};
 use netcl_tensor::suite::{Input, test_device};
 use netcl_tensor::{DType, Device, Tensor};
 use safetensors::SafeTensors;
 use serde_json::Value;
 use std::path::Path;
+use std::sync::Arc;
 
-const ADAMW: Rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
-const SGD: Rule = Rule::Sgd { momentum: 0.0, dampening: 0.0, nesterov: false };
+const ADAMW: AdamW = AdamW { betas: [0.9, 0.95], eps: 1e-8 };
+const SGD: Sgd = Sgd { momentum: 0.0, dampening: 0.0, nesterov: false };
 
 struct Goldens(Vec<u8>);
 
@@ -49,17 +50,17 @@ fn wide(values: &[f32]) -> impl Iterator<Item = f64> {
     values.iter().map(|v| f64::from(*v))
 }
 
-fn rule_of(case: &Value) -> Rule {
+fn rule_of(case: &Value) -> Arc<dyn Rule> {
     let number = |key: &str| case[key].as_f64().unwrap_or(0.0);
     let betas = [0, 1].map(|i| case["betas"][i].as_f64().unwrap_or(0.0));
     match case["optimizer"].as_str().unwrap() {
-        "AdamW" => Rule::AdamW { betas, eps: number("eps") },
-        "Adam" => Rule::Adam { betas, eps: number("eps") },
-        _ => Rule::Sgd {
+        "AdamW" => Arc::new(AdamW { betas, eps: number("eps") }),
+        "Adam" => Arc::new(Adam { betas, eps: number("eps") }),
+        _ => Arc::new(Sgd {
             momentum: number("momentum"),
             dampening: number("dampening"),
             nesterov: case["nesterov"].as_bool().unwrap_or(false),
-        },
+        }),
     }
 }
 
@@ -98,7 +99,7 @@ fn clipping_is_that_of_pytorch() {
                 param
             })
             .collect();
-        let mut update = Update::new(SGD, entries(&params, 0.0), None).unwrap();
+        let mut update = Update::new(Arc::new(SGD), entries(&params, 0.0), None).unwrap();
         update.step(1.0, case["max_norm"].as_f64()).unwrap();
         let norm = goldens.get(&format!("{name}.out")).1;
         close(&name, &[update.report().unwrap().read().unwrap().norm], wide(&norm), 1e-6);
@@ -143,8 +144,12 @@ fn give_grads(params: &[Tensor], step: u64) {
 fn run(device: &Device, dtype: DType, steps: u64, take_over: Option<u64>) -> (Vec<Vec<u8>>, Counters) {
     let params = parameters(device, dtype);
     let new = || {
-        Update::new(ADAMW, entries(&params, 0.1), Some(LossScale { initial: 8.0, growth_interval: 2 }))
-            .unwrap()
+        Update::new(
+            Arc::new(ADAMW),
+            entries(&params, 0.1),
+            Some(LossScale { initial: 8.0, growth_interval: 2 }),
+        )
+        .unwrap()
     };
     let mut update = new();
     let bytes = |update: &Update| -> Vec<Vec<u8>> {
@@ -184,7 +189,7 @@ fn gradients_that_are_not_finite_skip_the_step_and_halve_the_scale() {
     let device = test_device().unwrap();
     let param = Tensor::from_f32(&device, [3], &[1.0, 2.0, 3.0], DType::F16).unwrap().parameter("w");
     let scale = Some(LossScale { initial: 1024.0, growth_interval: 2 });
-    let mut update = Update::new(ADAMW, entries(std::slice::from_ref(&param), 0.0), scale).unwrap();
+    let mut update = Update::new(Arc::new(ADAMW), entries(std::slice::from_ref(&param), 0.0), scale).unwrap();
     let mut reports = Vec::new();
     let before = param.to_bytes().unwrap();
     for bad in [true, false, false, false] {
@@ -213,7 +218,7 @@ fn mistakes_are_named() {
     let make = |name: &str| Tensor::ones(&device, [2, 3], DType::F32).unwrap().parameter(name);
     let params = [make("wte.weight"), make("h.0.ln_1.bias")];
     params[0].set_grad(Some(Tensor::ones(&device, [2, 3], DType::F32).unwrap()));
-    let mut update = Update::new(ADAMW, entries(&params, 0.1), None).unwrap();
+    let mut update = Update::new(Arc::new(ADAMW), entries(&params, 0.1), None).unwrap();
     let e = update.step(0.1, None).unwrap_err();
     assert!(e.message().contains("h.0.ln_1.bias [2, 3] has no gradient"), "{e}");
     params[1].set_grad(Some(Tensor::ones(&device, [3, 2], DType::F32).unwrap()));
@@ -221,7 +226,7 @@ fn mistakes_are_named() {
     assert!(e.message().contains("h.0.ln_1.bias has shape [3, 2], expected [2, 3]"), "{e}");
     assert_eq!(params[0].to_vec().unwrap(), [1.0; 6]);
     assert!(update.report().is_err());
-    let failed = |entries| Update::new(ADAMW, entries, None).err().unwrap().message().to_owned();
+    let failed = |entries| Update::new(Arc::new(ADAMW), entries, None).err().unwrap().message().to_owned();
     let twice = failed(entries(&[params[0].clone(), params[0].clone()], 0.0));
     assert!(twice.contains("wte.weight and wte.weight are the same memory"), "{twice}");
     assert!(failed(Vec::new()).contains("no parameters"));

@@ -1,12 +1,13 @@
-//! Optimizers over parameter groups: AdamW, Adam, SGD.
+//! Optimizers over parameter groups.
 //!
 //! A step updates all parameters in a handful of launches and returns at once: clipping, loss scaling and the decision to skip
-//! are made on the device. See [`netcl_tensor::ops::optimizer`] for the formulas.
+//! are made on the device. [`KINDS`] lists the optimizers; [`by_name`] makes one from what settings say.
 //!
 //! ```no_run
-//! # use netcl_train::optim::{Optimizer, ParamGroup, Rule};
+//! # use netcl_train::optim::{AdamW, Optimizer, ParamGroup};
+//! # use std::sync::Arc;
 //! # fn train(params: &[netcl_tensor::Tensor], loss: netcl_tensor::Tensor) -> netcl_tensor::Result<()> {
-//! let rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
+//! let rule = Arc::new(AdamW { betas: [0.9, 0.95], eps: 1e-8 });
 //! let mut optimizer = Optimizer::new(rule, ParamGroup::gpt(params, 0.1))?;
 //! optimizer.clip_grad_norm(1.0);
 //! optimizer.zero_grad();
@@ -23,15 +24,26 @@ mod parts;
 pub use parts::{Part, StatePart};
 
 use netcl_model::checkpoint::{Bytes, FileDtype, Planned, TensorData};
+pub use netcl_tensor::ops::optimizer::{
+    Adam, AdamW, Hyper, KINDS, Kind, Lion, LossScale, Report, Rule, Sgd, Step, StepInfo,
+};
 use netcl_tensor::ops::optimizer::{Counters, Entry, Total, Update};
-pub use netcl_tensor::ops::optimizer::{LossScale, Report, Rule, StepInfo};
 use netcl_tensor::{DType, Error, Result, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 const MASTER: &str = ".master";
 const STEP: &str = "step";
 const LOSS_SCALE: &str = "loss_scale";
 const GOOD_STEPS: &str = "good_steps";
+
+/// The optimizer of this name with these hyperparameters, and defaults for others.
+///
+/// # Errors
+/// `Format` for a name or a hyperparameter that there is not, with those that there are, and for a value out of its bounds.
+pub fn by_name(name: &str, hyper: &[(&str, f64)]) -> Result<Arc<dyn Rule>> {
+    Kind::named(name)?.with(hyper)
+}
 
 /// Parameters with the same weight decay and learning rate factor.
 #[derive(Clone, Debug)]
@@ -71,23 +83,24 @@ impl Optimizer {
     /// An optimizer for the parameters of all groups. Create it after weights were loaded, or call [`Optimizer::weights_changed`] afterwards.
     ///
     /// # Errors
-    /// `Shape` for parameters without a name, with the same name, or that share memory; `Memory`.
-    pub fn new(rule: Rule, groups: Vec<ParamGroup>) -> Result<Self> {
+    /// `Shape` for parameters without a name, with the same name, or that share memory; `Format` for a hyperparameter out of its bounds;
+    /// `Memory`.
+    pub fn new(rule: Arc<dyn Rule>, groups: Vec<ParamGroup>) -> Result<Self> {
         Self::make(rule, groups, None)
     }
     /// The same with dynamic loss scaling, for f16: use [`Optimizer::backward`].
-    pub fn with_loss_scale(rule: Rule, groups: Vec<ParamGroup>, scale: LossScale) -> Result<Self> {
+    pub fn with_loss_scale(rule: Arc<dyn Rule>, groups: Vec<ParamGroup>, scale: LossScale) -> Result<Self> {
         Self::make(rule, groups, Some(scale))
     }
     /// The optimizer for parameters stored as `dtype`: with dynamic loss scaling for f16, whose gradients would underflow, without for others.
     ///
     /// # Errors
     /// As [`Optimizer::new`].
-    pub fn for_storage(rule: Rule, groups: Vec<ParamGroup>, dtype: DType) -> Result<Self> {
+    pub fn for_storage(rule: Arc<dyn Rule>, groups: Vec<ParamGroup>, dtype: DType) -> Result<Self> {
         Self::make(rule, groups, (dtype == DType::F16).then(LossScale::default))
     }
 
-    fn make(rule: Rule, groups: Vec<ParamGroup>, scale: Option<LossScale>) -> Result<Self> {
+    fn make(rule: Arc<dyn Rule>, groups: Vec<ParamGroup>, scale: Option<LossScale>) -> Result<Self> {
         let entries = Self::entries(groups)?;
         let params = entries.iter().map(|e| e.param.clone()).collect();
         let (parts, scaling) = (None, scale.is_some());
@@ -162,6 +175,10 @@ impl Optimizer {
     /// Counts a step that was enqueued; the next [`Optimizer::report`] belongs to it.
     pub fn count(&self) {
         self.update.count();
+    }
+    /// How parameters follow their gradients.
+    pub fn rule(&self) -> &dyn Rule {
+        self.update.rule()
     }
     /// Drops the gradients.
     pub fn zero_grad(&self) {
@@ -310,7 +327,7 @@ impl Optimizer {
     /// What is kept for each element of a parameter, by the names of checkpoints.
     fn kinds(&self, param: &Tensor) -> impl Iterator<Item = &'static str> {
         let master = (param.dtype() != DType::F32).then_some(&MASTER[1..]);
-        self.update.rule().moments().iter().copied().chain(master)
+        self.update.rule().state().iter().copied().chain(master)
     }
 }
 

@@ -15,11 +15,12 @@ use netcl::model::layers::Recompute;
 use netcl::model::model::Model;
 use netcl::prelude::*;
 use netcl::train::config::{GraphMode, TrainConfig, models, padded_vocab};
-use netcl::train::optim::{LossScale, Optimizer, ParamGroup, Rule};
+use netcl::train::optim::{AdamW, LossScale, Optimizer, ParamGroup};
 use netcl::train::{MemoryPlan, Stepper};
 use serde_json::json;
 use std::cell::Cell;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Flags of `bench train`.
@@ -241,7 +242,7 @@ impl Steps {
         (graph, recompute): (GraphMode, Recompute),
     ) -> Result<Self> {
         let model = Decoder::new(device, config.clone(), dtype, 1)?;
-        let rule = Rule::AdamW { betas: [0.9, 0.99], eps: 1e-8 };
+        let rule = Arc::new(AdamW { betas: [0.9, 0.99], eps: 1e-8 });
         let groups = ParamGroup::gpt(model.params().list(), 0.1);
         let mut optimizer = match dtype {
             DType::F16 => Optimizer::with_loss_scale(rule, groups, LossScale::default())?,

@@ -14,9 +14,10 @@ use netcl::tensor::Generator;
 use netcl::tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl::train::Stepper;
 use netcl::train::config::GraphMode;
-use netcl::train::optim::{Optimizer, ParamGroup, Rule};
+use netcl::train::optim::{AdamW, Optimizer, ParamGroup};
 use serde_json::json;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Flags of `bench vision`.
 #[derive(clap::Args)]
@@ -142,7 +143,7 @@ impl Steps {
         super::fits(device, &format!("a batch of {network}"), &[&dims, &dims, &dims, &dims], dtype)?;
         let described = models::of(network, [args.channels, args.size, args.size], args.classes)?;
         let (params, network) = Params::build(device, dtype, Some(1), |params| described.build(params, ""))?;
-        let rule = Rule::AdamW { betas: [0.9, 0.99], eps: 1e-8 };
+        let rule = Arc::new(AdamW { betas: [0.9, 0.99], eps: 1e-8 });
         let optimizer = Optimizer::for_storage(rule, ParamGroup::gpt(&params.trained(), 0.05), dtype)?;
         let mut from = Generator::new(1);
         let mut batch = || -> Result<(Tensor, Tensor)> {

@@ -8,9 +8,10 @@ use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl_tensor::ops::dropout::dropout;
 use netcl_tensor::ops::embedding::embedding;
 use netcl_tensor::ops::layer_norm::layer_norm;
-use netcl_tensor::ops::optimizer::{Entry, Rule, Update};
+use netcl_tensor::ops::optimizer::{AdamW, Entry, Update};
 use netcl_tensor::ops::rms_norm::rms_norm;
 use netcl_tensor::{DType, Device, Generator, Result, Tensor};
+use std::sync::Arc;
 
 type Family = fn(&Device) -> Result<Vec<Case>>;
 
@@ -254,7 +255,7 @@ fn steps(device: &Device) -> Result<Vec<Case>> {
         param.set_grad(Some(random(device, &[2048, 2048], DType::F32)?));
         entries.push(Entry { param, weight_decay: 0.1, lr_scale: 1.0 });
     }
-    let rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
+    let rule = Arc::new(AdamW { betas: [0.9, 0.95], eps: 1e-8 });
     let update = std::cell::RefCell::new(Update::new(rule, entries, None)?);
     let case = Case::new("adamw", move || update.borrow_mut().step(1e-4, Some(1.0)));
     Ok(vec![case.sweep(&["optimizer"])])

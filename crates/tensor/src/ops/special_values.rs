@@ -423,11 +423,12 @@ impl Case<'_> {
         self.compare_tensor("result", "out.0", &y.unwrap());
     }
     fn optimizer(&mut self) {
-        use optimizer::{Entry, Rule, Update};
+        use optimizer::{AdamW, Entry, Rule, Sgd, Update};
+        use std::sync::Arc;
         let beta = |i: usize| self.attributes["betas"][i].as_f64().unwrap();
-        let rule = match self.text("rule") {
-            "AdamW" => Rule::AdamW { betas: [beta(0), beta(1)], eps: f64::from(self.number("eps")) },
-            _ => Rule::Sgd { momentum: 0.9, dampening: 0.0, nesterov: false },
+        let rule: Arc<dyn Rule> = match self.text("rule") {
+            "AdamW" => Arc::new(AdamW { betas: [beta(0), beta(1)], eps: f64::from(self.number("eps")) }),
+            _ => Arc::new(Sgd { momentum: 0.9, dampening: 0.0, nesterov: false }),
         };
         let (start, _) = self.input(0);
         let param = self.place(&start, DType::F32).parameter("p");

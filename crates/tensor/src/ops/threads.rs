@@ -8,12 +8,13 @@ use super::embedding::embedding;
 use super::feed_forward::feed_forward;
 use super::layer_norm::layer_norm;
 use super::matmul::linear;
-use super::optimizer::{Entry, Rule, Update};
+use super::optimizer::{AdamW, Entry, Update};
 use super::rms_norm::rms_norm;
 use crate::random::Generator;
 use crate::{DType, Device, Tensor};
 use netcl_device::Settings;
 use std::process::Command;
+use std::sync::Arc;
 
 /// Set in the processes that compute: where the fingerprints go.
 const RESULTS: &str = "THREADS_RESULTS";
@@ -68,7 +69,7 @@ fn training(device: &Device) -> Vec<String> {
         .map(|(i, s)| random(device, s, 20 + i).mul_scalar(0.1).unwrap().parameter("p"))
         .collect();
     let entry = |p: &Tensor| Entry { param: p.clone(), weight_decay: 0.1, lr_scale: 1.0 };
-    let rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
+    let rule = Arc::new(AdamW { betas: [0.9, 0.95], eps: 1e-8 });
     let mut update = Update::new(rule, params.iter().map(entry).collect(), None).unwrap();
     let ids: Vec<i32> = (0..2048).map(|i| i * 31 % 65).collect();
     let (ids, targets) =

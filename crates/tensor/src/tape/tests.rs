@@ -10,10 +10,11 @@ use crate::ops::join::cat;
 use crate::ops::layer_norm::layer_norm;
 use crate::ops::map::map_into;
 use crate::ops::matmul::{linear, matmul};
-use crate::ops::optimizer::{Entry, Rule, Update};
+use crate::ops::optimizer::{Entry, Sgd, Update};
 use crate::ops::rms_norm::rms_norm;
 use crate::suite::test_device;
 use crate::{DType, Device, Error, Result, Tensor};
+use std::sync::Arc;
 
 mod threads;
 
@@ -116,7 +117,7 @@ fn every_way_to_write_is_noticed() {
             "an optimizer",
             Box::new(|x| {
                 x.set_grad(Some(other.clone()));
-                let rule = Rule::Sgd { momentum: 0.0, dampening: 0.0, nesterov: false };
+                let rule = Arc::new(Sgd { momentum: 0.0, dampening: 0.0, nesterov: false });
                 let entry = Entry { param: x.clone(), weight_decay: 0.0, lr_scale: 1.0 };
                 Update::new(rule, vec![entry], None)?.step(0.1, None)
             }),
@@ -216,7 +217,7 @@ fn an_update_of_neighbours_in_an_arena_is_no_false_alarm() {
     let arena = Tensor::zeros(&device, [1024], DType::F32).unwrap();
     let part = |i: usize| arena.window(i * 256, [200]).unwrap().parameter(&format!("p{i}"));
     let [a, b, c] = [0, 1, 2].map(part);
-    let rule = Rule::Sgd { momentum: 0.0, dampening: 0.0, nesterov: false };
+    let rule = Arc::new(Sgd { momentum: 0.0, dampening: 0.0, nesterov: false });
     let entry = |p: &Tensor| Entry { param: p.clone(), weight_decay: 0.0, lr_scale: 1.0 };
     let mut update = Update::new(rule, vec![entry(&a), entry(&c)], None).unwrap();
     let loss = |p: &Tensor| p.add_scalar(1.0).unwrap().mul(p).unwrap().sum(&[], false).unwrap();

@@ -13,12 +13,13 @@ use netcl_tensor::ops::embedding::embedding;
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::layer_norm::layer_norm;
 use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_entropy};
-use netcl_tensor::ops::optimizer::{Entry, Rule, Update};
+use netcl_tensor::ops::optimizer::{Entry, Sgd, Update};
 use netcl_tensor::ops::residual_norm::{residual_layer_norm, residual_rms_norm};
 use netcl_tensor::ops::rms_norm::rms_norm;
 use netcl_tensor::suite::test_device;
 use netcl_tensor::{DType, Device, ErrorKind, Generator, Result, Tensor};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// What is said of a wrong shape and of a wrong type, or why every shape or type is right.
 enum Said {
@@ -173,7 +174,7 @@ fn step(param: Tensor, grad: Tensor) -> Result<Tensor> {
     let param = param.parameter("w");
     param.set_grad(Some(grad));
     let entry = Entry { param: param.clone(), weight_decay: 0.0, lr_scale: 1.0 };
-    let rule = Rule::Sgd { momentum: 0.0, dampening: 0.0, nesterov: false };
+    let rule = Arc::new(Sgd { momentum: 0.0, dampening: 0.0, nesterov: false });
     Update::new(rule, vec![entry], None)?.step(0.1, None)?;
     Ok(param)
 }

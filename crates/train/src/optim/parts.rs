@@ -4,6 +4,7 @@ use super::{Entry, Optimizer, ParamGroup, Rule};
 use netcl_tensor::ops::optimizer::{LossScale, Update};
 use netcl_tensor::{DType, Error, Result, Tensor};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Consecutive elements of a parameter.
 #[derive(Clone, Debug)]
@@ -48,7 +49,12 @@ impl Optimizer {
     ///
     /// # Errors
     /// As [`Optimizer::new`]; `Shape` for a part of a parameter that is in no group, and without parts.
-    pub fn of_parts(rule: Rule, groups: Vec<ParamGroup>, dtype: DType, parts: Vec<Part>) -> Result<Self> {
+    pub fn of_parts(
+        rule: Arc<dyn Rule>,
+        groups: Vec<ParamGroup>,
+        dtype: DType,
+        parts: Vec<Part>,
+    ) -> Result<Self> {
         let all = Self::entries(groups)?;
         let entry = |part: &Part| {
             let whole = all.iter().find(|e| e.param.name() == part.param.name());

@@ -3,8 +3,8 @@ use netcl_model::params::{Init, Params};
 use netcl_tensor::suite::test_device;
 use netcl_tensor::{DType, ErrorKind};
 
-const ADAMW: Rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
-const SGD: Rule = Rule::Sgd { momentum: 0.9, dampening: 0.0, nesterov: false };
+const ADAMW: AdamW = AdamW { betas: [0.9, 0.95], eps: 1e-8 };
+const SGD: Sgd = Sgd { momentum: 0.9, dampening: 0.0, nesterov: false };
 
 /// A matrix, a bias of an odd size, and a parameter that did not fit into their arena.
 fn params(dtype: DType) -> Params {
@@ -36,8 +36,8 @@ fn make(params: &Params, scale: bool) -> Optimizer {
     let groups = ParamGroup::gpt(params.list(), 0.1);
     let scaling = LossScale { initial: 64.0, growth_interval: 3 };
     let mut optimizer = match scale {
-        true => Optimizer::with_loss_scale(ADAMW, groups, scaling).unwrap(),
-        false => Optimizer::new(ADAMW, groups).unwrap(),
+        true => Optimizer::with_loss_scale(Arc::new(ADAMW), groups, scaling).unwrap(),
+        false => Optimizer::new(Arc::new(ADAMW), groups).unwrap(),
     };
     optimizer.clip_grad_norm(1.0);
     optimizer
@@ -74,7 +74,7 @@ fn state_has_the_names_of_checkpoints() {
     let names = |o: &Optimizer| {
         o.state_dict().unwrap().into_iter().map(|t| (t.name, t.dtype, t.shape)).collect::<Vec<_>>()
     };
-    let sgd = Optimizer::new(SGD, vec![ParamGroup::new(&all.list()[..1], 0.0)]).unwrap();
+    let sgd = Optimizer::new(Arc::new(SGD), vec![ParamGroup::new(&all.list()[..1], 0.0)]).unwrap();
     let expected = [
         ("step".to_owned(), FileDtype::I64, vec![]),
         ("c_fc.weight.momentum_buffer".to_owned(), FileDtype::F32, vec![5, 7]),
@@ -90,7 +90,7 @@ fn state_has_the_names_of_checkpoints() {
 fn matrices_decay_and_vectors_do_not() {
     let all = params(DType::F32);
     let before: Vec<Vec<f32>> = all.list().iter().map(|p| p.to_vec().unwrap()).collect();
-    let mut optimizer = Optimizer::new(ADAMW, ParamGroup::gpt(all.list(), 0.5)).unwrap();
+    let mut optimizer = Optimizer::new(Arc::new(ADAMW), ParamGroup::gpt(all.list(), 0.5)).unwrap();
     for p in all.list() {
         p.set_grad(Some(Tensor::zeros(p.device(), p.shape(), p.dtype()).unwrap()));
     }
@@ -120,7 +120,7 @@ fn a_parameter_that_is_written_between_steps_keeps_what_was_written() {
     for dtype in [DType::F16, DType::Bf16] {
         let (all, same) = (params(dtype), params(dtype));
         // Without clipping, whose norm one parameter would change for all.
-        let plain = |p: &Params| Optimizer::new(ADAMW, ParamGroup::gpt(p.list(), 0.1)).unwrap();
+        let plain = |p: &Params| Optimizer::new(Arc::new(ADAMW), ParamGroup::gpt(p.list(), 0.1)).unwrap();
         let (mut optimizer, mut other) = (plain(&all), plain(&same));
         train(&all, &mut optimizer, 2);
         train(&same, &mut other, 2);
@@ -146,7 +146,7 @@ fn a_parameter_that_is_written_between_steps_keeps_what_was_written() {
 #[test]
 fn master_weights_keep_the_digits_of_a_wider_file() {
     let all = params(DType::Bf16);
-    let plain = Rule::Sgd { momentum: 0.0, dampening: 0.0, nesterov: false };
+    let plain = Arc::new(Sgd { momentum: 0.0, dampening: 0.0, nesterov: false });
     let mut optimizer = Optimizer::new(plain, vec![ParamGroup::new(all.list(), 0.0)]).unwrap();
     // Between 1 and its neighbour in bf16, 1 + 2^-7: no step of 2^-9 leaves 1, one of them leaves 1 + 2^-9.
     let wide = 1.0 + 2f32.powi(-9);
@@ -198,10 +198,10 @@ fn mistakes_are_named() {
         "lm_head.exp_avg belongs to no",
     );
     let unnamed = Tensor::ones(all.device(), [2], DType::F32).unwrap();
-    let e = Optimizer::new(SGD, vec![ParamGroup::new(&[unnamed], 0.0)]).err().unwrap();
+    let e = Optimizer::new(Arc::new(SGD), vec![ParamGroup::new(&[unnamed], 0.0)]).err().unwrap();
     assert!(e.message().contains("has no name"), "{e}");
     let twice = [all.list()[0].clone(), all.list()[0].clone()];
-    let e = Optimizer::new(SGD, vec![ParamGroup::new(&twice, 0.0)]).err().unwrap();
+    let e = Optimizer::new(Arc::new(SGD), vec![ParamGroup::new(&twice, 0.0)]).err().unwrap();
     assert!(e.message().contains("two parameters are called c_fc.weight"), "{e}");
 }
 
@@ -218,9 +218,9 @@ fn halves_that_exchange_their_norm_have_the_bits_of_the_whole() {
                 Part::new(param, if second { middle..end } else { 0..middle }).unwrap()
             };
             let parts = params.list().iter().map(half).filter(|part| !part.range.is_empty()).collect();
-            Optimizer::of_parts(ADAMW, groups(params), dtype, parts).unwrap()
+            Optimizer::of_parts(Arc::new(ADAMW), groups(params), dtype, parts).unwrap()
         };
-        let mut one = Optimizer::for_storage(ADAMW, groups(&whole), dtype).unwrap();
+        let mut one = Optimizer::for_storage(Arc::new(ADAMW), groups(&whole), dtype).unwrap();
         let mut halves = [part(&left, false), part(&right, true)];
         one.clip_grad_norm(0.0);
         halves.iter_mut().for_each(|half| half.clip_grad_norm(0.0));

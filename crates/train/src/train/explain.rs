@@ -1,7 +1,9 @@
 //! Explanation of a training step's device memory: which buffers are in use at the peak, by purpose, operation and layer.
 
 use super::memory::Kept;
+use super::rule::rule;
 use super::trainer::Trainer;
+use crate::optim::Rule;
 use netcl_device::human;
 use netcl_model::params::Params;
 use netcl_tensor::graph::{LiveRange, Plan};
@@ -48,7 +50,7 @@ impl Trainer {
     /// Text with the memory of parameters, moments, and the buffers of a step as the memory plan placed them; `None` before a step was captured.
     pub fn explain_memory(&self) -> Option<String> {
         let micros = self.sums.is_some().then_some(self.config.grad_accum);
-        let text = |plan| explained(plan, self.model.params(), micros);
+        let text = |plan| explained(plan, self.model.params(), &*rule(&self.config), micros);
         if let Some(plan) = self.slots.plan() {
             let at_a_time = format!(
                 "  a stage of a pipeline has {} at a time, each with such buffers\n",
@@ -96,7 +98,7 @@ impl Trainer {
 
 /// Text with the memory of parameters, moments, and the buffers of a step as `plan` placed them; of a step of so many batches if their gradients
 /// are added up.
-pub(crate) fn explained(plan: &Plan, params: &Params, micros: Option<u32>) -> String {
+pub(crate) fn explained(plan: &Plan, params: &Params, rule: &dyn Rule, micros: Option<u32>) -> String {
     let stats = params.device().memory();
     let tagged = |tag: &str| stats.by_tag.iter().find(|(t, _)| *t == tag).map_or(0, |(_, n)| *n);
     let mut out = String::from("memory of training\n");
@@ -107,7 +109,11 @@ pub(crate) fn explained(plan: &Plan, params: &Params, micros: Option<u32>) -> St
     line(tagged("parameters"), &format!("{} parameters in {}", params.count(), params.dtype()));
     line(
         tagged("optimizer"),
-        "what AdamW keeps for each: two averages, and f32 weights where storage is narrower",
+        &format!(
+            "what {} keeps for each: {}f32 weights where storage is narrower",
+            rule.kind().title,
+            rule.state().iter().map(|name| format!("{name}, ")).collect::<String>()
+        ),
     );
     if let Some(micros) = micros {
         line(

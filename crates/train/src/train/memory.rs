@@ -1,6 +1,7 @@
 //! Memory estimate of a training run, computed from its settings before anything is allocated.
 
 use super::divided;
+use super::rule::rule;
 use super::uploads::{PREFETCH, Uploads};
 use crate::config::TrainConfig;
 use netcl_device::{Capabilities, available_memory, human};
@@ -8,7 +9,7 @@ use netcl_dist::RelaySettings;
 use netcl_model::decoder::{DecoderConfig, Freeze, LayerKind, Placement, QkNorm};
 use netcl_model::layers::Recompute;
 use netcl_tensor::ops::linear_cross_entropy::LinearCrossEntropy;
-use netcl_tensor::{DType, Device, Error, Result};
+use netcl_tensor::{Device, Error, Result};
 
 /// Activations that blocks keep for the backward pass, in elements per token, by origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +96,7 @@ pub struct MemoryPlan {
     pub trained: u64,
     /// Gradients of the trained weights, in the storage type.
     pub gradients: u64,
-    /// AdamW's two moments, and f32 master weights if the storage type is narrower.
+    /// The optimizer's state, and f32 master weights if the storage type is narrower.
     pub optimizer: u64,
     /// Estimate of the activations kept for the backward pass and of temporary buffers of kernels.
     pub activations: u64,
@@ -136,11 +137,10 @@ impl MemoryPlan {
         let dtype = config.dtype;
         let count = model.parameters() as u64;
         let frozen = Freeze::new(&config.freeze).map_or(0, |freeze| freeze.elements(model)) as u64;
-        let (narrow, averages) = (dtype != DType::F32, 2);
         let of_trained = |bytes: u64| count.saturating_sub(frozen).saturating_mul(bytes);
         let batch = product(&[config.batch, config.context, 2 * 4]);
         let parameters = count.saturating_mul(dtype.size() as u64);
-        let optimizer = of_trained(4 * (averages + u64::from(narrow)));
+        let optimizer = of_trained(rule(config).bytes(dtype) as u64);
         Self {
             count,
             parameters,
@@ -350,6 +350,7 @@ fn activations(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capab
 mod tests {
     use super::*;
     use netcl_device::DeviceKind;
+    use netcl_tensor::DType;
 
     fn plan(change: impl FnOnce(&mut TrainConfig)) -> MemoryPlan {
         let mut config = TrainConfig::preset("char-cpu").unwrap();

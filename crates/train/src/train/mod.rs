@@ -32,6 +32,7 @@ mod profiling;
 mod reducer;
 mod resume;
 mod rows;
+mod rule;
 mod shares;
 mod stepper;
 mod sums;

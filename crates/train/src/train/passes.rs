@@ -1,23 +1,24 @@
 //! Forward and backward pass of a step, and the optimizer of a run.
 
 use super::divided::Divided;
+use super::rule::rule;
 use super::sums::Sums;
 use super::uploads::Inputs;
 use crate::config::TrainConfig;
-use crate::optim::{self, Optimizer, ParamGroup, Rule};
+use crate::optim::{self, Optimizer, ParamGroup};
 use netcl_model::layers::Mode;
 use netcl_model::model::Model;
 use netcl_tensor::tape::{accumulate_in_place, give_gradients, later_gradients_apart, replace_in_place};
 use netcl_tensor::{Result, Tensor};
 
-/// AdamW as usual for GPTs: weight decay for matrices only, gradient clipping, and loss scaling for f16.
+/// The optimizer as usual for GPTs: weight decay for matrices only, gradient clipping, and loss scaling for f16.
 /// Of several parts of the parameters, that of one rank.
 pub(super) fn optimizer(
     model: &dyn Model,
     config: &TrainConfig,
     parts: Option<Vec<optim::Part>>,
 ) -> Result<Optimizer> {
-    let rule = Rule::AdamW { betas: config.betas, eps: config.eps };
+    let rule = rule(config);
     let groups = ParamGroup::gpt(&model.params().trained(), config.weight_decay);
     let mut optimizer = match parts {
         Some(parts) => {

@@ -5,7 +5,7 @@
 //! parameters there, and gives them to all others.
 
 use super::sums::{Sums, divide};
-use crate::optim::Part;
+use crate::optim::{Part, Rule};
 use netcl_dist::Span;
 use netcl_model::params::ALIGN;
 use netcl_tensor::ops::optimizer::LANES;
@@ -59,15 +59,24 @@ impl Shards {
     /// The part of `rank` of `size`; at stage 1 of the buffers in which gradients stay, at stage 2 of those that they go through.
     ///
     /// # Errors
-    /// `Format` where a rank would have nothing; `Unsupported` at stage 2 for parameters of several types; those of views.
-    pub fn new(trained: &[Tensor], (size, rank): (usize, usize), stage: u8) -> Result<Self> {
+    /// `Format` where a rank would have nothing; `Unsupported` at stage 2 for parameters of several types and for an optimizer that needs
+    /// whole matrices; those of views.
+    pub fn new(trained: &[Tensor], (size, rank): (usize, usize), stage: u8, rule: &dyn Rule) -> Result<Self> {
+        let whole = rule.needs_whole_matrices();
+        if whole && stage > 1 {
+            return Err(Error::unsupported(format!(
+                "--zero {stage}: {} needs whole matrices, and gradients of parts do not stay together; take --zero 1",
+                rule.kind().title
+            )));
+        }
         let cells = if stage > 1 { through(trained)? } else { staying(trained) };
         let mut held = vec![0; size];
-        let bounds: Vec<_> = cells.iter().map(|cell| Arc::new(cut(cell, &mut held))).collect();
+        let bounds: Vec<_> = cells.iter().map(|cell| Arc::new(cut(cell, &mut held, whole))).collect();
         if held.contains(&0) {
             let count: usize = held.iter().sum();
+            let parts = if whole { "whole tensors".into() } else { format!("parts of {LANES}") };
             return Err(Error::format(format!(
-                "--zero: {count} parameters cannot be divided among {size} ranks in parts of {LANES}"
+                "--zero: {count} parameters cannot be divided among {size} ranks in {parts}"
             )));
         }
         let mut own = Vec::new();
@@ -194,15 +203,16 @@ fn through(trained: &[Tensor]) -> Result<Vec<Cell>> {
     Ok(ends.map(one).collect())
 }
 
-/// Bounds of the ranks' parts of a cell, at vectors of parameters; `held` counts the elements of each rank so far, which keeps them even.
-fn cut(cell: &Cell, held: &mut [usize]) -> Vec<usize> {
+/// Bounds of the ranks' parts of a cell, at vectors of parameters or between `whole` parameters; `held` counts the elements of each rank so far, which keeps them even.
+fn cut(cell: &Cell, held: &mut [usize], whole: bool) -> Vec<usize> {
     let count: usize = cell.params.iter().map(|piece| piece.range.len()).sum();
     let all = held.iter().sum::<usize>() + count;
     let (mut bounds, mut given) = (vec![0], 0);
     let size = held.len();
     for (rank, held) in held.iter_mut().enumerate() {
         let wanted = (all / size).saturating_sub(*held);
-        let end = if rank + 1 == size { count } else { near(cell, (given + wanted).min(count)).max(given) };
+        let wanted = (given + wanted).min(count);
+        let end = if rank + 1 == size { count } else { near(cell, wanted, whole).max(given) };
         *held += end - given;
         given = end;
         bounds.push(if rank + 1 == size { cell.count } else { place(cell, end) });
@@ -210,14 +220,15 @@ fn cut(cell: &Cell, held: &mut [usize]) -> Vec<usize> {
     bounds
 }
 
-/// The number of elements nearest to `count` at which a vector of a parameter ends.
-fn near(cell: &Cell, count: usize) -> usize {
+/// The number of elements nearest to `count` at which a vector of a parameter ends, or a `whole` parameter.
+fn near(cell: &Cell, count: usize, whole: bool) -> usize {
     let mut before = 0;
     for piece in &cell.params {
         let n = piece.range.len();
         if count < before + n {
-            let vectors = (count - before + LANES / 2) / LANES;
-            return before + (vectors * LANES).min(n);
+            let unit = if whole { n } else { LANES };
+            let units = (count - before + unit / 2) / unit;
+            return before + (units * unit).min(n);
         }
         before += n;
     }
@@ -263,6 +274,7 @@ fn join(spans: &mut Vec<Span>, span: Span) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::optim::{AdamW, Kind, Step};
     use netcl_model::params::{Init, Params};
     use netcl_tensor::suite::test_device;
 
@@ -303,7 +315,7 @@ mod tests {
             let mut seen: Vec<Vec<u8>> = sizes.iter().map(|n| vec![0; *n]).collect();
             let mut held = Vec::new();
             for rank in 0..size {
-                let shards = Shards::new(&trained, (size, rank), stage).unwrap();
+                let shards = Shards::new(&trained, (size, rank), stage, &ADAMW).unwrap();
                 let parts = shards.parts();
                 for Part { param, range, .. } in &parts {
                     let i = trained.iter().position(|other| other.name() == param.name()).unwrap();
@@ -321,6 +333,54 @@ mod tests {
             let most = held.iter().max().unwrap() - held.iter().min().unwrap();
             assert!(most <= 4 * LANES, "{size} ranks: {held:?}");
         }
-        assert!(Shards::new(&trained[..1], (2, 0), 1).is_err());
+        assert!(Shards::new(&trained[..1], (2, 0), 1, &ADAMW).is_err());
+    }
+
+    const ADAMW: AdamW = AdamW { betas: [0.9, 0.95], eps: 1e-8 };
+
+    /// As AdamW, of whole matrices.
+    #[derive(Debug)]
+    struct Whole;
+
+    impl Rule for Whole {
+        fn kind(&self) -> &'static Kind {
+            ADAMW.kind()
+        }
+        fn values(&self) -> Vec<f64> {
+            ADAMW.values()
+        }
+        fn state(&self) -> &'static [&'static str] {
+            ADAMW.state()
+        }
+        fn needs_whole_matrices(&self) -> bool {
+            true
+        }
+        fn scalars(&self) -> [f64; 4] {
+            ADAMW.scalars()
+        }
+        fn reference(&self, p: &mut f64, state: &mut [f64], step: &Step) {
+            ADAMW.reference(p, state, step);
+        }
+    }
+
+    #[test]
+    fn an_optimizer_of_whole_matrices_gets_no_parts_of_them() {
+        let device = test_device().unwrap();
+        let make = |params: &mut Params| {
+            let one = |i: usize| params.make(&format!("w{i}"), [100 + i, 300], Init::Zeros);
+            (0..7).map(one).collect::<Result<Vec<_>>>()
+        };
+        let (_params, trained) = Params::build(&device, DType::Bf16, None, make).unwrap();
+        let mut seen = 0;
+        for rank in 0..3 {
+            let parts = Shards::new(&trained, (3, rank), 1, &Whole).unwrap().parts();
+            assert!(parts.iter().all(|part| part.range == (0..part.param.count())), "rank {rank}");
+            assert!((2..=3).contains(&parts.len()), "rank {rank}");
+            seen += parts.len();
+        }
+        assert_eq!(seen, 7);
+        let error = |size, stage| Shards::new(&trained, (size, 0), stage, &Whole).err().unwrap().to_string();
+        assert!(error(3, 2).contains("AdamW needs whole matrices"));
+        assert!(error(8, 1).contains("whole tensors"));
     }
 }

@@ -1,4 +1,4 @@
-//! AdamW, Adam and SGD over all parameters at once, with the gradients' norm, clipping and loss scaling on the device.
+//! Optimizers over all parameters at once, with the gradients' norm, clipping and loss scaling on the device.
 //!
 //! Not an op of the tape: a step changes parameters in place. Parameters that are parts of one buffer are updated by one
 //! launch for every 32 of them; moments and f32 master weights of f16 and bf16 parameters are flat buffers beside it. What
@@ -7,6 +7,7 @@
 mod arena;
 mod control;
 mod plan;
+mod rules;
 mod suite;
 
 use super::prelude::*;
@@ -15,9 +16,13 @@ use control::Control;
 pub use control::{Counters, LossScale, Report, StepInfo};
 use netcl_kernel::Launch;
 use plan::{Batch, Plan};
+pub use rules::{Adam, AdamW, Hyper, KINDS, Kind, Lion, Rule, Sgd, Step};
+use std::sync::Arc;
 pub use suite::ENTRY;
 
 static KERNEL: Kernel = Kernel::new("optimizer", cl_file!("optimizer.cl"))
+    .include(&[cl_file!("common.cl")])
+    .generate(rules::texts)
     .tune(&[("WG", &[256]), ("VW", &[4, 1]), ("CHUNK", &[16_384, 4096])])
     .tune_cpu(&[("WG", &[1]), ("VW", &[0]), ("CHUNK", &[8192, 32_768])]);
 
@@ -25,68 +30,6 @@ static KERNEL: Kernel = Kernel::new("optimizer", cl_file!("optimizer.cl"))
 const SLOTS: usize = 32;
 /// Elements that every vector width of the kernel divides: where all parts of parameters begin at such, whole vectors are moved.
 pub const LANES: usize = 16;
-
-/// How parameters follow their gradients.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rule {
-    /// Kingma and Ba (2015) with weight decay decoupled from the gradient (Loshchilov and Hutter 2019).
-    AdamW {
-        /// Averages of the gradient and of its square.
-        betas: [f64; 2],
-        /// Added to the root in the denominator.
-        eps: f64,
-    },
-    /// Kingma and Ba (2015); weight decay is added to the gradient.
-    Adam {
-        /// Averages of the gradient and of its square.
-        betas: [f64; 2],
-        /// Added to the root in the denominator.
-        eps: f64,
-    },
-    /// Gradient descent; weight decay is added to the gradient. Formulas are PyTorch's.
-    Sgd {
-        /// Share of the last direction that is kept; 0 keeps no buffer.
-        momentum: f64,
-        /// Share of the gradient that does not enter the direction.
-        dampening: f64,
-        /// Looks ahead along the direction (Sutskever et al. 2013).
-        nesterov: bool,
-    },
-}
-
-impl Rule {
-    /// What is kept for each parameter, by the names that checkpoints use.
-    pub fn moments(&self) -> &'static [&'static str] {
-        match self {
-            Self::AdamW { .. } | Self::Adam { .. } => &["exp_avg", "exp_avg_sq"],
-            Self::Sgd { momentum, .. } if *momentum != 0.0 => &["momentum_buffer"],
-            Self::Sgd { .. } => &[],
-        }
-    }
-    fn betas(&self) -> [f64; 2] {
-        match self {
-            Self::AdamW { betas, .. } | Self::Adam { betas, .. } => *betas,
-            Self::Sgd { .. } => [0.0; 2],
-        }
-    }
-    /// Arguments h0 … h3 of the kernel. Differences from 1 are taken in f64.
-    fn scalars(&self) -> [f64; 4] {
-        match self {
-            Self::AdamW { betas: [b1, b2], eps } | Self::Adam { betas: [b1, b2], eps } => {
-                [1.0 - b1, *b2, 1.0 - b2, *eps]
-            }
-            Self::Sgd { momentum, dampening, .. } => [*momentum, 1.0 - dampening, 0.0, 0.0],
-        }
-    }
-    fn define<'a>(&self, launch: Launch<'a>) -> Launch<'a> {
-        let (rule, momentum, nesterov) = match self {
-            Self::AdamW { .. } => (0, false, false),
-            Self::Adam { .. } => (1, false, false),
-            Self::Sgd { momentum, nesterov, .. } => (2, *momentum != 0.0, *nesterov),
-        };
-        launch.define("RULE", rule).define("MOMENTUM", momentum).define("NESTEROV", nesterov)
-    }
-}
 
 /// A parameter and what is particular to it.
 #[derive(Clone, Debug)]
@@ -104,7 +47,7 @@ pub type Total<'a> = dyn FnMut(&[f64]) -> Result<f64> + 'a;
 
 /// Parameters with their moments, and the step over all of them.
 pub struct Update {
-    rule: Rule,
+    rule: Arc<dyn Rule>,
     entries: Vec<Entry>,
     arenas: Vec<Arena>,
     control: Control,
@@ -122,21 +65,23 @@ impl Update {
     /// has written since, before the next step.
     ///
     /// # Errors
-    /// `Shape` or `DType` for a parameter that is not contiguous floats or occurs twice; `Memory`.
-    pub fn new(rule: Rule, entries: Vec<Entry>, scale: Option<LossScale>) -> Result<Self> {
+    /// `Shape` or `DType` for a parameter that is not contiguous floats or occurs twice; `Format` for a hyperparameter out of its bounds;
+    /// `Memory`.
+    pub fn new(rule: Arc<dyn Rule>, entries: Vec<Entry>, scale: Option<LossScale>) -> Result<Self> {
         let Some(first) = entries.first() else {
             return Err(Error::shape("optimizer: there are no parameters to update"));
         };
+        rule.kind().check(&rule.values())?;
         let device = first.param.device().clone();
         let _tag = device.tag("optimizer");
-        let arenas = Arena::over(&entries, rule.moments().len())?;
+        let arenas = Arena::over(&entries, rule.state().len())?;
         let control = Control::new(&device, scale)?;
         Ok(Self { rule, entries, arenas, control, max_norm: None, plan: None, squares: None, follows: true })
     }
 
     /// The rule.
-    pub fn rule(&self) -> Rule {
-        self.rule
+    pub fn rule(&self) -> &dyn Rule {
+        &*self.rule
     }
     /// The parameters, in the order they were given.
     pub fn entries(&self) -> &[Entry] {
@@ -352,7 +297,7 @@ impl Update {
     pub fn state(&self, i: usize) -> Result<Vec<(&'static str, Tensor)>> {
         let arena = self.arenas.iter().find(|a| a.members.contains(&i));
         let arena = arena.ok_or_else(|| Error::internal(format!("optimizer: no parameter {i}")))?;
-        arena.state(&self.entries[i].param, self.rule.moments())
+        arena.state(&self.entries[i].param, self.rule.state())
     }
     /// Bytes of moments and master weights.
     pub fn state_bytes(&self) -> usize {
@@ -370,7 +315,10 @@ impl Update {
     fn launch(&self, entry: &'static str, plan: &Plan, batch: &Batch) -> Launch<'static> {
         let launch = KERNEL.launch(entry).define("CHUNK", plan.chunk).define("GTYPE", batch.dtype.code());
         let launch = launch.define("ALIGNED", batch.aligned);
-        self.rule.define(launch.define("DTYPE", self.arenas[batch.arena].dtype.code()))
+        let launch = launch.define("DTYPE", self.arenas[batch.arena].dtype.code());
+        let launch = launch.define("RULE", rules::number(self.rule.kind()));
+        let launch = launch.define("STATES", self.rule.state().len());
+        self.rule.defines().into_iter().fold(launch, |launch, (name, on)| launch.define(name, on))
     }
 
     fn norm(&self, plan: &Plan, batch: &Batch, grads: &[Tensor]) -> Result<()> {
@@ -380,7 +328,7 @@ impl Update {
     }
 
     fn prepare(&self, plan: &Plan, batch: &Batch, (squares, parts): (&Tensor, usize)) -> Result<()> {
-        let [log1, log2] = self.rule.betas().map(|b| b.ln() as f32);
+        let [log1, log2] = self.rule.averages().map(|b| b.ln() as f32);
         let launch = self.launch("optimizer_prepare", plan, batch).groups(1).write(&self.control.memory);
         launch.read(squares).scalar(parts).scalar(log1).scalar(log2).scalar(self.control.growth()).run()
     }

@@ -1,10 +1,10 @@
-/* optimizer: one step of AdamW, Adam or SGD over many parameters at once, the norm of all gradients, and what steps share.
+/* optimizer: one step of an optimizer over many parameters at once, the norm of all gradients, and what steps share.
  *
  * p            parameters, T: windows of one buffer. master: the same in float where T is narrower; it leads, p is its rounding.
- * m, v         moments, float.
+ * m, v, w      state of the optimizer, float.
  * table        one row of ROW ulongs a parameter: START its first element in p, GRAD the first element of its gradient in
  *              the gradient's buffer, LENGTH elements, FIRST number of its first work-group, STATE its first element in
- *              master, m and v, HYPER weight decay and learning-rate factor (two floats).
+ *              master and state, HYPER weight decay and learning-rate factor (two floats).
  * g0 … g31     gradients, G: that of row `first` + k is gk. Arguments from `count` on repeat the last and are not read.
  * control      uints that outlive a step, floats by their bits: see CONTROL below. The host writes LR and MAX_NORM.
  *
@@ -14,24 +14,15 @@
  *                    clip / scale, bias corrections 1 / (1 - beta^t) as -1 / expm1(t log beta), which keeps the digits that
  *                    1 - 0.999f loses. growth > 0: loss scaling; a norm that is not finite skips the step and halves the
  *                    scale, `growth` good steps in a row double it.
- * optimizer_update   g = coefficient * gradient, then by RULE, with lr and decay of the row:
- *                    0 AdamW  m += (1 - b1) (g - m), v = b2 v + (1 - b2) g^2, p -= lr decay p,
- *                             p -= lr m c1 / (sqrt(v) c2 + eps); c1, c2 the bias corrections of m and sqrt(v).
- *                    1 Adam   the same with g += decay p instead of the decayed p.
- *                    2 SGD    g += decay p; with MOMENTUM: m = momentum m + damp g (g at the first step), and g = m, or
- *                             g += momentum m with NESTEROV; p -= lr g.
- * Defines: RULE, MOMENTUM, NESTEROV, DTYPE of p, GTYPE of gradients, ALIGNED: START, STATE and GRAD of all rows are
- * multiples of VW, so that GPUs move whole vectors; vload promises no alignment and is taken apart there. Tuned: WG (1 on CPUs), VW, CHUNK (a multiple of WG VW).
+ * optimizer_update   g = coefficient * gradient, then `advance` of the optimizer's text in rules/, with lr and decay of the row.
+ * Defines: RULE (the optimizer's text), STATES (its arrays of state, 0 … 3), DTYPE of p, GTYPE of gradients, ALIGNED: START, STATE
+ * and GRAD of all rows are multiples of VW, so that GPUs move whole vectors; vload promises no alignment and is taken apart there.
+ * Tuned: WG (1 on CPUs), VW, CHUNK (a multiple of WG VW).
  *
- * Design: all parameters in one launch by a table of chunks, as Apex's multi_tensor_apply; AdamW (Loshchilov and Hutter 2017,
- * arXiv:1711.05101), loss scaling (Micikevicius et al. 2017, arXiv:1710.03740).
- * Ceiling: each parameter's state read and written once: 28 bytes in f32. H200, GPT-2 in bf16: 0.96 ms for 124 million.
+ * Design: all parameters in one launch by a table of chunks, as Apex's multi_tensor_apply; loss scaling (Micikevicius et
+ * al. 2017, arXiv:1710.03740).
+ * Ceiling: each parameter's state read and written once: with AdamW 28 bytes in f32. H200, GPT-2 in bf16: 0.96 ms for 124 million.
  */
-#ifndef RULE
-#define RULE 0
-#define MOMENTUM 0
-#define NESTEROV 0
-#endif
 #ifndef GTYPE
 #define GTYPE DTYPE
 #endif
@@ -190,39 +181,6 @@ __kernel void optimizer_prepare(__global uint *restrict control, __global const 
   control[ATTEMPT] = attempt + 1;
 }
 
-/* What an element's step takes besides its own values. */
-typedef struct {
-  float c, lr, decay, c1, c2, h0, h1, h2, h3;
-  bool start;
-} Common;
-
-/* The parameter after its step; moments are updated in place. h0 … h3: 1 - b1, b2, 1 - b2, eps; SGD: momentum, damp. */
-static inline FV advance(FV p, FV g, FV *m, FV *v, Common s) {
-  g *= s.c;
-#if RULE != 0
-  /* Without decay an infinite parameter has no part in it: 0 times infinity is NaN. */
-  if (s.decay != 0.0f) g = fma((FV)(s.decay), p, g);
-#endif
-#if RULE == 2
-#if MOMENTUM
-  *m = s.start ? g : fma((FV)(s.h0), *m, s.h1 * g);
-#if NESTEROV
-  g = fma((FV)(s.h0), *m, g);
-#else
-  g = *m;
-#endif
-#endif
-  return fma((FV)(-s.lr), g, p);
-#else
-  *m = fma((FV)(s.h0), g - *m, *m);
-  *v = fma((FV)(s.h1), *v, s.h2 * g * g);
-#if RULE == 0
-  p = fma((FV)(-s.lr * s.decay), p, p);
-#endif
-  return fma((FV)(-s.lr), s.c1 * *m / fma(sqrt(*v), (FV)(s.c2), (FV)(s.h3)), p);
-#endif
-}
-
 /* Arguments that a variant has. */
 #if DTYPE == 0
 #define LEAD(p) (p)
@@ -231,43 +189,44 @@ static inline FV advance(FV p, FV g, FV *m, FV *v, Common s) {
 #define LEAD(p) master
 #define MASTER_ARGUMENT __global float *restrict master,
 #endif
-#if RULE == 2 && !MOMENTUM
-#define M_ARGUMENT
-#define IF_M(x)
+#if STATES == 0
+#define EACH_STATE(X)
+#elif STATES == 1
+#define EACH_STATE(X) X(m)
+#elif STATES == 2
+#define EACH_STATE(X) X(m) X(v)
 #else
-#define M_ARGUMENT __global float *restrict m,
-#define IF_M(x) x
+#define EACH_STATE(X) X(m) X(v) X(w)
 #endif
-#if RULE == 2
-#define V_ARGUMENT
-#define IF_V(x)
-#else
-#define V_ARGUMENT __global float *restrict v,
-#define IF_V(x) x
-#endif
+#define STATE_ARGUMENT(s) __global float *restrict s,
+#define STATE_SHIFT(s) s += row[STATE];
+#define STATE_LOAD(s) FV s##i = LDF(s, i);
+#define STATE_LOAD_ONE(s) FV s##i = (FV)(s[k]);
+#define STATE_ADDRESS(s) &s##i,
+#define STATE_STORE(s) STF(s, i, s##i);
+#define STATE_STORE_ONE(s) s[k] = FIRST_LANE(s##i);
 
-__kernel void optimizer_update(__global T *restrict p, MASTER_ARGUMENT M_ARGUMENT V_ARGUMENT
+__kernel void optimizer_update(__global T *restrict p, MASTER_ARGUMENT EACH_STATE(STATE_ARGUMENT)
                                __global const uint *restrict control, float h0, float h1, float h2, float h3,
                                __global const ulong *restrict table, uint first, uint count EACH32(GRADIENT)) {
   if (control[SKIP]) return;
   FIND_GROUP
   const float2 hyper = as_float2(row[HYPER]);
-  const Common s = {as_float(control[COEFFICIENT]), as_float(control[LR]) * hyper.y, hyper.x,
-                    as_float(control[CORRECT1]), as_float(control[CORRECT2]), h0, h1, h2, h3, control[STEP] == 1};
+  const float coefficient = as_float(control[COEFFICIENT]);
+  const Common s = {as_float(control[LR]) * hyper.y, hyper.x, as_float(control[CORRECT1]), as_float(control[CORRECT2]),
+                    h0, h1, h2, h3, control[STEP] == 1};
   p += row[START];
 #if DTYPE != 0
   master += row[STATE];
 #endif
-  IF_M(m += row[STATE];)
-  IF_V(v += row[STATE];)
+  EACH_STATE(STATE_SHIFT)
   ulong i = begin + get_local_id(0) * VW;
   for (; i + VW <= end; i += WG * VW) {
-    FV mi = (FV)(0.0f), vi = (FV)(0.0f);
-    IF_M(mi = LDF(m, i);)
-    IF_V(vi = LDF(v, i);)
-    const FV y = advance(LDF(LEAD(p), i), LDGV(g, i), &mi, &vi, s);
-    IF_M(STF(m, i, mi);)
-    IF_V(STF(v, i, vi);)
+    EACH_STATE(STATE_LOAD)
+    FV gi = LDGV(g, i);
+    gi *= coefficient;
+    const FV y = advance(LDF(LEAD(p), i), gi, EACH_STATE(STATE_ADDRESS) s);
+    EACH_STATE(STATE_STORE)
 #if DTYPE != 0
     STF(master, i, y);
 #endif
@@ -275,12 +234,11 @@ __kernel void optimizer_update(__global T *restrict p, MASTER_ARGUMENT M_ARGUMEN
   }
   /* The end of a parameter: one lane at a time through the same vector arithmetic. */
   for (ulong k = i; k < end && k < i + VW; k++) {
-    FV mi = (FV)(0.0f), vi = (FV)(0.0f);
-    IF_M(mi = (FV)(m[k]);)
-    IF_V(vi = (FV)(v[k]);)
-    const float y = FIRST_LANE(advance((FV)(LEAD(p)[k]), (FV)(LDG(g, k)), &mi, &vi, s));
-    IF_M(m[k] = FIRST_LANE(mi);)
-    IF_V(v[k] = FIRST_LANE(vi);)
+    EACH_STATE(STATE_LOAD_ONE)
+    FV gi = (FV)(LDG(g, k));
+    gi *= coefficient;
+    const float y = FIRST_LANE(advance((FV)(LEAD(p)[k]), gi, EACH_STATE(STATE_ADDRESS) s));
+    EACH_STATE(STATE_STORE_ONE)
 #if DTYPE != 0
     master[k] = y;
 #endif

@@ -2,10 +2,11 @@
 
 #[cfg(test)]
 use super::Plan;
-use super::{Entry, Rule, Update};
+use super::{Entry, KINDS, Rule, Step, Update};
 use crate::ops::OpEntry;
 use crate::ops::prelude::*;
 use crate::suite::{Case, Depth};
+use std::sync::Arc;
 
 /// Its line of [`OPS`](crate::ops::OPS). There is nothing to measure alone: it moves memory. Nor is there a call: what it steps is an
 /// object with a state, [`Update`].
@@ -17,24 +18,21 @@ pub const ENTRY: OpEntry = OpEntry {
     calls: Vec::new,
 };
 
-const ADAMW: Rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
-const NESTEROV: Rule = Rule::Sgd { momentum: 0.9, dampening: 0.3, nesterov: true };
-
 /// Storage types differ in loads and stores alone, and each rule costs a CPU driver a second to compile.
-fn rules(dtype: DType) -> Vec<Rule> {
-    let adam = Rule::Adam { betas: [0.9, 0.999], eps: 1e-8 };
-    let sgd = |momentum| Rule::Sgd { momentum, dampening: 0.0, nesterov: false };
+fn rules(dtype: DType) -> Vec<Arc<dyn Rule>> {
+    let mut all: Vec<_> = KINDS.iter().flat_map(|kind| (kind.cases)()).collect();
+    let last = all.len() - 1;
     match dtype {
-        DType::F32 => vec![ADAMW, adam, sgd(0.0), sgd(0.9), NESTEROV],
-        DType::F16 => vec![ADAMW],
-        _ => vec![ADAMW, NESTEROV],
+        DType::F32 => all,
+        DType::F16 => vec![all.swap_remove(0)],
+        _ => vec![all.swap_remove(last), all.swap_remove(0)],
     }
 }
 
 fn each_rule(dtype: DType) -> Result<Vec<Case>> {
-    let case = |rule: Rule| {
+    let case = |rule: Arc<dyn Rule>| {
         Case::new(&format!("optimizer {rule:?} {dtype}"), dtype, move |device, depth| {
-            three_steps(device, dtype, rule, Gradients::Anywhere, depth != Depth::Launches)
+            three_steps(device, dtype, &rule, Gradients::Anywhere, depth != Depth::Launches)
         })
     };
     Ok(rules(dtype).into_iter().map(case).collect())
@@ -49,10 +47,17 @@ enum Gradients {
     Anywhere,
 }
 
-fn three_steps(device: &Device, dtype: DType, rule: Rule, place: Gradients, compare: bool) -> Result<()> {
+fn three_steps(
+    device: &Device,
+    dtype: DType,
+    rule: &Arc<dyn Rule>,
+    place: Gradients,
+    compare: bool,
+) -> Result<()> {
     let params = parameters(device, dtype)?;
-    let mut update = Update::new(rule, entries(&params), None)?;
-    let mut references = params.iter().map(Reference::of).collect::<Result<Vec<_>>>()?;
+    let mut update = Update::new(Arc::clone(rule), entries(&params), None)?;
+    let mut references =
+        params.iter().map(|param| Reference::of(param, &**rule)).collect::<Result<Vec<_>>>()?;
     for (step, limit) in (0..3).zip([1.0, 1e9, 10.0]) {
         let grads = give_grads(&params, step, place)?;
         let lr = 0.01 / (step + 1) as f64;
@@ -66,8 +71,16 @@ fn three_steps(device: &Device, dtype: DType, rule: Rule, place: Gradients, comp
         let clip = (limit / (norm + 1e-6)).min(1.0);
         for (i, reference) in references.iter_mut().enumerate() {
             let entry = &update.entries()[i];
-            let clipped: Vec<f64> = grads[i].iter().map(|g| g * clip).collect();
-            reference.step(rule, step as i32 + 1, &clipped, lr * entry.lr_scale, entry.weight_decay);
+            for (at, g) in grads[i].iter().enumerate() {
+                let (lr, decay) = (lr * entry.lr_scale, entry.weight_decay);
+                let step = Step { number: step as i32 + 1, gradient: g * clip, lr, decay };
+                let Reference { p, state } = reference;
+                rule.reference(
+                    &mut p[at],
+                    &mut state[at * rule.state().len()..][..rule.state().len()],
+                    &step,
+                );
+            }
             let what = format!("parameter {i} after step {step}");
             let state = update.state(i)?;
             let lead = state.iter().find(|(name, _)| *name == "master").map_or(&params[i], |(_, t)| t);
@@ -157,36 +170,14 @@ fn give_grads(params: &[Tensor], step: u64, place: Gradients) -> Result<Vec<Vec<
 /// One parameter in f64.
 struct Reference {
     p: Vec<f64>,
-    m: Vec<f64>,
-    v: Vec<f64>,
+    /// Element by element.
+    state: Vec<f64>,
 }
 
 impl Reference {
-    fn of(param: &Tensor) -> Result<Self> {
+    fn of(param: &Tensor, rule: &dyn Rule) -> Result<Self> {
         let p: Vec<f64> = param.to_vec()?.iter().map(|v| f64::from(*v)).collect();
-        Ok(Self { m: vec![0.0; p.len()], v: vec![0.0; p.len()], p })
-    }
-
-    fn step(&mut self, rule: Rule, t: i32, grads: &[f64], lr: f64, decay: f64) {
-        for (i, g) in grads.iter().enumerate() {
-            let (p, m, v) = (&mut self.p[i], &mut self.m[i], &mut self.v[i]);
-            match rule {
-                Rule::AdamW { betas: [b1, b2], eps } | Rule::Adam { betas: [b1, b2], eps } => {
-                    let decoupled = matches!(rule, Rule::AdamW { .. });
-                    let g = if decoupled { *g } else { g + decay * *p };
-                    *p *= if decoupled { 1.0 - lr * decay } else { 1.0 };
-                    *m = b1 * *m + (1.0 - b1) * g;
-                    *v = b2 * *v + (1.0 - b2) * g * g;
-                    *p -= lr * (*m / (1.0 - b1.powi(t))) / ((*v / (1.0 - b2.powi(t))).sqrt() + eps);
-                }
-                Rule::Sgd { momentum, dampening, nesterov } => {
-                    let g = g + decay * *p;
-                    *m = if t == 1 { g } else { momentum * *m + (1.0 - dampening) * g };
-                    let direction = if nesterov { g + momentum * *m } else { *m };
-                    *p -= lr * if momentum == 0.0 { g } else { direction };
-                }
-            }
-        }
+        Ok(Self { state: vec![0.0; p.len() * rule.state().len()], p })
     }
 }
 
@@ -197,13 +188,13 @@ mod tests {
     /// What GPUs run: groups of several items, with and without whole vectors.
     #[test]
     fn groups_follow_f64() {
-        let device = crate::suite::test_device().unwrap();
+        let (device, adamw) = (crate::suite::test_device().unwrap(), rules(DType::F16).remove(0));
         let params = [("WG", 64), ("VW", 4), ("CHUNK", 4096)].map(|(name, value)| (name.to_owned(), value));
         Tuning::of(&device).try_out("optimizer", 0, Some(params.into()));
         for dtype in DType::FLOATS {
-            three_steps(&device, dtype, ADAMW, Gradients::Aligned, true).unwrap();
+            three_steps(&device, dtype, &adamw, Gradients::Aligned, true).unwrap();
         }
-        three_steps(&device, DType::Bf16, ADAMW, Gradients::Anywhere, true).unwrap();
+        three_steps(&device, DType::Bf16, &adamw, Gradients::Anywhere, true).unwrap();
     }
 
     /// Windows of one buffer are one arena: a launch for every 32 of them.
@@ -213,7 +204,7 @@ mod tests {
         let arena = Tensor::zeros(&device, [40 * 256], DType::F32).unwrap();
         let make = |i: usize| arena.window(i * 256, [200]).unwrap().parameter(&format!("p{i}"));
         let params: Vec<Tensor> = (0..40).map(make).collect();
-        let update = Update::new(ADAMW, entries(&params), None).unwrap();
+        let update = Update::new(rules(DType::F16).remove(0), entries(&params), None).unwrap();
         assert_eq!(update.arenas.len(), 1);
         let grads = vec![arena.slice(0, 0..200).unwrap(); 40];
         let plan = Plan::renew(None, &update.entries, &update.arenas, &grads).unwrap();

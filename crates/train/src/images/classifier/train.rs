@@ -12,7 +12,7 @@ use super::report;
 use super::{Classifier, ClassifierConfig, Description};
 use crate::config::Changes;
 use crate::data::ahead;
-use crate::optim::{Optimizer, ParamGroup, Rule};
+use crate::optim::{AdamW, Optimizer, ParamGroup};
 use crate::run::{Claim, Recorded, RunFolder};
 use crate::schedule::LearningRate;
 use crate::train::{Losses, Profile, Stepper, explained};
@@ -23,6 +23,7 @@ use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl_tensor::{Device, Tensor, detect_anomaly, no_grad};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -241,7 +242,7 @@ impl<'a> Run<'a> {
         let about = Description::of(config, images);
         let [c, h, w] = about.size;
         let classifier = Classifier::new(device, about, config.dtype, config.seed)?;
-        let rule = Rule::AdamW { betas: config.betas, eps: 1e-8 };
+        let rule = Arc::new(AdamW { betas: config.betas, eps: 1e-8 });
         let groups = ParamGroup::gpt(&classifier.params.trained(), config.weight_decay);
         let optimizer = Optimizer::for_storage(rule, groups, config.dtype)?;
         let (scaling, images_of) = (&classifier.scaling, &images.train);
@@ -659,7 +660,12 @@ impl<'a> Run<'a> {
     /// Says once where the memory of a step goes, when one was captured.
     fn explain(&mut self, watch: &mut Watch<'_>) {
         if let (false, Some(plan)) = (self.looking.explained, self.stepper.plan()) {
-            watch(Progress::MemoryExplained(&explained(plan, &self.classifier.params, None)));
+            watch(Progress::MemoryExplained(&explained(
+                plan,
+                &self.classifier.params,
+                self.optimizer.rule(),
+                None,
+            )));
             self.looking.explained = true;
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::config::{GraphMode, TrainConfig};
 use crate::train::memory::{MemoryPlan, kept_bytes};
+use crate::train::rule::rule;
 use netcl_device::Capabilities;
 use netcl_model::decoder::{DecoderConfig, Freeze};
 use std::ops::Range;
@@ -36,8 +37,7 @@ pub fn plan_of_stage(
     let freeze = Freeze::new(&config.freeze).unwrap_or_default();
     let (all, trained) = (count(None), count(None).saturating_sub(count(Some(&freeze))));
     let size = config.dtype.size() as u64;
-    // Two moments, and master weights of 16-bit parameters.
-    let state = if size < 4 { 12 } else { 8 };
+    let state = rule(config).bytes(config.dtype) as u64;
     let whole = MemoryPlan::of(config, model, capabilities);
     // Captured passes have their buffers to themselves; those that run as they are called share what lives within a pass.
     let another = if config.graph == GraphMode::Off { kept } else { plan.activations };

@@ -13,6 +13,7 @@ use crate::train::parallel::Parallel;
 use crate::train::passes::optimizer;
 use crate::train::pipeline::{Pipe, Slots, plan_of_stage};
 use crate::train::rows::Rows;
+use crate::train::rule::rule;
 use crate::train::stepper::Stepper;
 use crate::train::sums::is_apart;
 use crate::train::zero::Shards;
@@ -195,7 +196,9 @@ fn table_apart(model: &DecoderConfig, dtype: DType) -> u64 {
 /// How state is divided, if it is.
 fn shards(model: &dyn Model, config: &TrainConfig, parallel: Option<&Parallel>) -> Result<Option<Shards>> {
     let parallel = parallel.filter(|p| config.zero > 0 && p.size() > 1);
-    parallel.map(|p| Shards::new(&model.params().trained(), p.place(), config.zero)).transpose()
+    let shards =
+        |p: &Parallel| Shards::new(&model.params().trained(), p.place(), config.zero, &*rule(config));
+    parallel.map(shards).transpose()
 }
 
 /// The checkpoint's tokenizer, if it has one.

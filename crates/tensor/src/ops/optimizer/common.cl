@@ -1,0 +1,18 @@
+/* What optimizers' texts use. RULE: the number of the text; STATES: arrays of state that it has. */
+#ifndef RULE
+#define RULE 0
+#define STATES 2
+#endif
+
+/* What an element's step takes besides its own values: learning rate, weight decay, bias corrections, hyperparameters, and whether
+ * it is the first step. */
+typedef struct {
+  float lr, decay, c1, c2, h0, h1, h2, h3;
+  bool start;
+} Common;
+
+/* The gradient with weight decay. Without decay an infinite parameter has no part in it: 0 times infinity is NaN. */
+static inline FV decayed(FV g, FV p, Common s) {
+  if (s.decay != 0.0f) g = fma((FV)(s.decay), p, g);
+  return g;
+}

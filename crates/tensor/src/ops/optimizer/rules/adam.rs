@@ -1,0 +1,50 @@
+//! Adam.
+
+use super::{Hyper, Kind, Rule, Step};
+use netcl_kernel::cl_file;
+use std::sync::Arc;
+
+pub(super) static KIND: Kind = Kind {
+    name: "adam",
+    title: "Adam",
+    hyper: &[Hyper::share("beta1", 0.9), Hyper::share("beta2", 0.999), Hyper::from_zero("eps", 1e-8)],
+    make: |values| Arc::new(Adam { betas: [values[0], values[1]], eps: values[2] }),
+    text: cl_file!("adam.cl"),
+    cases: || vec![Arc::new(Adam { betas: [0.9, 0.999], eps: 1e-8 })],
+};
+
+/// Kingma and Ba (2015); weight decay is added to the gradient.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adam {
+    /// Averages of the gradient and of its square.
+    pub betas: [f64; 2],
+    /// Added to the root in the denominator.
+    pub eps: f64,
+}
+
+impl Rule for Adam {
+    fn kind(&self) -> &'static Kind {
+        &KIND
+    }
+    fn values(&self) -> Vec<f64> {
+        vec![self.betas[0], self.betas[1], self.eps]
+    }
+    fn state(&self) -> &'static [&'static str] {
+        &["exp_avg", "exp_avg_sq"]
+    }
+    fn averages(&self) -> [f64; 2] {
+        self.betas
+    }
+    fn scalars(&self) -> [f64; 4] {
+        let [b1, b2] = self.betas;
+        [1.0 - b1, b2, 1.0 - b2, self.eps]
+    }
+    fn reference(&self, p: &mut f64, state: &mut [f64], step: &Step) {
+        let ([b1, b2], [m, v]) = (self.betas, state) else { return };
+        let g = step.gradient + step.decay * *p;
+        *m = b1 * *m + (1.0 - b1) * g;
+        *v = b2 * *v + (1.0 - b2) * g * g;
+        let (m, v) = (*m / (1.0 - b1.powi(step.number)), *v / (1.0 - b2.powi(step.number)));
+        *p -= step.lr * m / (v.sqrt() + self.eps);
+    }
+}
