@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 /// The test device behind a driver that can be told to fail.
 fn faulty() -> (Device, Arc<Plan>) {
-    let settings = Settings::from_env();
+    // Every build is made many times.
+    let settings = Settings { build_options: "-cl-opt-disable".into(), ..Settings::from_env() };
     let id = test_device().unwrap().capabilities().id.clone();
     let plan = Arc::new(Plan::default());
     let inner = open_driver(&id, &settings).unwrap();

@@ -157,7 +157,7 @@ fn unsafe_stands_only_where_it_must() {
     assert!(wrong.is_empty(), "unsafe outside of {UNSAFE:?}:\n{}", wrong.join("\n"));
 }
 
-/// What the documents say of `unsafe` and of global state is what the sources have.
+/// The documents list the places of `unsafe` and of global state that the sources have.
 #[test]
 fn the_documents_name_every_place_of_unsafe_and_of_global_state() {
     let (architecture, contributing) =
@@ -168,7 +168,7 @@ fn the_documents_name_every_place_of_unsafe_and_of_global_state() {
         let short =
             short.rsplit_once("/src/").filter(|(_, file)| file.ends_with(".rs")).map_or(&*short, |(_, f)| f);
         for (name, text) in [("ARCHITECTURE.md", &architecture), ("CONTRIBUTING.md", &contributing)] {
-            assert!(text.contains(short), "{name} does not say that unsafe stands in {place}");
+            assert!(text.contains(short), "{name} does not list {place} as a place of unsafe code");
         }
     }
     let begin = architecture.find("## Global state").unwrap();

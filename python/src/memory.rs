@@ -1,4 +1,4 @@
-//! What Python says of a tensor's memory: that it outlives a scope, or that it is free.
+//! Functions for a tensor's memory: keep it beyond a scope, or free it.
 
 use crate::edge::run;
 use crate::scope;

@@ -1,4 +1,4 @@
-//! Models: layers, decoders, networks for images, tokenizers, checkpoints. What running a model needs; training stands on it.
+//! Models: layers, decoders, networks for images, tokenizers, checkpoints. Everything that running a model needs; no data sets and no optimizers.
 #![forbid(unsafe_code)]
 
 pub mod checkpoint;

@@ -1,4 +1,4 @@
-//! What a worker tells those who read a text.
+//! Messages of a worker to the readers of a text.
 
 use netcl::device::Error;
 use netcl::llm::engine::{Logprobs, Usage};
@@ -13,7 +13,7 @@ pub struct Token {
     pub logprobs: Option<Logprobs>,
 }
 
-/// What a step gave to a text.
+/// New tokens of a text after a step.
 #[derive(Debug)]
 pub struct Piece {
     /// Which text of the request.

@@ -144,7 +144,7 @@ impl Pooling {
                 known.map(|(_, _, kind, _)| *kind).ok_or_else(|| {
                     let what = match number {
                         0 => "none: it has a vector for each token and none for a text",
-                        4 => "rank: it compares two texts and has no vector for one",
+                        4 => "rank: it compares two texts and gives no vector of one text",
                         _ => "unknown",
                     };
                     let known = "supported are 1 (mean), 2 (first token) and 3 (last token)";

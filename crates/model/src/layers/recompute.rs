@@ -1,4 +1,4 @@
-//! What a backward pass computes again instead of keeping it.
+//! Recomputation: activations that a backward pass computes again instead of keeping them.
 
 use crate::names::{by_name, name_of};
 use netcl_device::{Error, Result};

@@ -4,7 +4,7 @@
 #define STATES 2
 #endif
 
-/* What an element's step takes besides its own values: learning rate, weight decay, bias corrections, hyperparameters, and whether
+/* Values that all elements of a step share: learning rate, weight decay, bias corrections, hyperparameters, and whether
  * it is the first step. */
 typedef struct {
   float lr, decay, c1, c2, h0, h1, h2, h3;

@@ -1,6 +1,6 @@
 //! The optimizers: what one says about itself, and the list of all.
 //!
-//! To add one, write its file and its OpenCL text beside it, and name it in [`KINDS`].
+//! To add one, write its file and its OpenCL text next to it, and name it in [`KINDS`].
 
 mod adam;
 mod adamw;
@@ -58,7 +58,7 @@ pub trait Rule: Debug + Send + Sync {
     fn reference(&self, p: &mut f64, state: &mut [f64], step: &Step);
 }
 
-/// What an element's step takes besides its own values.
+/// Values that all elements of a step share.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     /// Its number, from 1 on.
@@ -83,7 +83,7 @@ pub struct Kind {
     pub make: fn(&[f64]) -> Arc<dyn Rule>,
     /// OpenCL text of `advance`.
     pub(super) text: &'static str,
-    /// What the self-test runs it with.
+    /// The cases of the self-test.
     pub(super) cases: fn() -> Vec<Arc<dyn Rule>>,
 }
 
