@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# A Python with the clients that `netcl serve` is tested by, in target/serve-python; prints its path:
+# A Python for the tests, in target/serve-python: clients of `netcl serve`, pytest and NumPy for the Python package; prints its path:
 #
-#     tools/serve_python.sh [all]     # without `all` the official `openai` client alone, which takes some seconds
+#     tools/serve_python.sh [all]     # without `all` of the clients the official `openai` alone; some seconds
 #
 # Where pip reaches nothing, as offline, or takes longer than the tests may wait for it, it says so and exits 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=$(realpath -m "${CARGO_TARGET_DIR:-target}")/serve-python
-packages=(openai)
+packages=(openai pytest numpy)
 [ "${1:-}" = all ] && packages+=(ollama litellm instructor jsonschema playwright)
 has() { "$venv/bin/python" - "$@" <<<'import importlib.util, sys; sys.exit(any(importlib.util.find_spec(p) is None for p in sys.argv[1:]))'; }
 if ! { [ -x "$venv/bin/python" ] && has "${packages[@]}"; } 2>/dev/null; then
   { [ -x "$venv/bin/pip" ] || timeout 20 python3 -m venv "$venv"; } >&2 ||
     { echo "tools/serve_python.sh: python3 makes no virtual environment here" >&2; exit 1; }
-  timeout "$([ ${#packages[@]} = 1 ] && echo 35 || echo 600)" "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 1 --timeout 10 "${packages[@]}" >&2 ||
+  timeout "$([ "${1:-}" != all ] && echo 60 || echo 600)" "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 1 --timeout 10 "${packages[@]}" >&2 ||
     { echo "tools/serve_python.sh: pip does not install ${packages[*]} here" >&2; exit 1; }
 fi
 echo "$venv/bin/python"

@@ -1,0 +1,105 @@
+//! The tests of the Python package, on the module of this build: a process of pytest for each file. `make python` also builds the wheel and checks
+//! types.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // tests
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        match path.is_dir() {
+            true if path.ends_with("__pycache__") => {}
+            true => copy(&path, &target),
+            false => drop(fs::copy(&path, &target).unwrap()),
+        }
+    }
+}
+
+/// The module beside the folder of test programs.
+fn module() -> PathBuf {
+    let name = format!("{}_netcl{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    let test = std::env::current_exe().unwrap();
+    test.ancestors().skip(1).map(|folder| folder.join(&name)).find(|path| path.is_file()).unwrap()
+}
+
+/// A Python with pytest and NumPy.
+fn python() -> Option<String> {
+    let named = ["NETCL_CLIENTS", "NETCL_PYTHON"].iter().find_map(|name| std::env::var(name).ok());
+    let python = named.unwrap_or_else(|| "python3".into());
+    let has = Command::new(&python).args(["-c", "import numpy, pytest"]).output();
+    has.is_ok_and(|out| out.status.success()).then_some(python)
+}
+
+fn run(file: &str) {
+    let Some(python) = python() else {
+        eprintln!(
+            "skipped: no Python with pytest and numpy; NETCL_CLIENTS=$(tools/serve_python.sh) names one"
+        );
+        return;
+    };
+    let (folder, package) = (tempfile::tempdir().unwrap(), Path::new(env!("CARGO_MANIFEST_DIR")));
+    copy(&package.join("netcl"), &folder.path().join("netcl"));
+    fs::copy(module(), folder.path().join("netcl/_netcl.abi3.so")).unwrap();
+    let done = Command::new(python)
+        .args(["-m", "pytest", "--quiet", "--no-header", "-p", "no:cacheprovider"])
+        .arg(package.join("tests").join(file))
+        .env("PYTHONPATH", folder.path())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    // All of the file was skipped, as it is without PyTorch.
+    if done.status.code() == Some(5) {
+        eprintln!("skipped: {}", String::from_utf8_lossy(&done.stdout));
+        return;
+    }
+    assert!(
+        done.status.success(),
+        "{}\n{}",
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr)
+    );
+}
+
+macro_rules! files {
+    ($($name:ident),+ $(,)?) => {
+        const FILES: &[&str] = &[$(concat!(stringify!($name), ".py")),+];
+        $(#[test] fn $name() { run(concat!(stringify!($name), ".py")); })+
+    };
+}
+
+files!(
+    test_compat_ocl_llm,
+    test_compat_plan,
+    test_decoder,
+    test_docs,
+    test_fuse,
+    test_graph,
+    test_hybrid,
+    test_integers,
+    test_kernel,
+    test_llm,
+    test_nn,
+    test_opgraph,
+    test_opinfo,
+    test_ops,
+    test_process,
+    test_tensor,
+    test_trainer,
+);
+
+#[test]
+fn every_file_of_tests_is_run() {
+    let mut found: Vec<String> = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("test_") && name.ends_with(".py"))
+        .collect();
+    found.sort();
+    assert_eq!(found, FILES);
+}
