@@ -33,36 +33,13 @@ fn every_kind_of_error_is_documented_with_its_exit_code() {
 }
 
 #[test]
-fn the_table_of_what_a_resume_may_change_is_the_codes() {
-    use netcl::train::{config, images::classifier};
-    let text = read("docs/guide.md");
-    let (of_texts, of_classifiers) = text.split_at(text.find("| setting of classifiers |").unwrap());
-    resume_table(of_texts, &config::RESUME);
-    resume_table(of_classifiers, &classifier::RESUME);
-}
-
-/// The rows of a table of settings are those of `rules`.
-fn resume_table(text: &str, rules: &[(&str, netcl::train::config::Change)]) {
-    use netcl::train::config::Change;
-    let of = |part: &str| -> BTreeSet<String> {
-        let found = rows(text).into_iter().filter(|r| r.len() == 2 && r[1].starts_with(part));
-        found
-            .flat_map(|r| r[0].split(", ").map(|key| key.trim_matches('`').to_owned()).collect::<Vec<_>>())
-            .collect()
-    };
-    for (change, part) in [
-        (Change::Fixed, "refused by name"),
-        (Change::Added, "may be added to"),
-        (Change::Rate, "from the next step on; what happens to the learning rate"),
-    ] {
-        let keys: BTreeSet<String> =
-            rules.iter().filter(|(_, c)| *c == change).map(|(key, _)| (*key).to_owned()).collect();
-        assert_eq!(of(part), keys, "docs/guide.md and RESUME differ on {change:?}");
+fn the_reference_of_settings_is_their_table() {
+    let written = netcl::train::config::reference();
+    if read("docs/settings.md") != written {
+        let path = root().join("target/settings.md");
+        std::fs::write(&path, written).unwrap();
+        panic!("docs/settings.md is not the table of settings; cp target/settings.md docs/settings.md");
     }
-    let all: BTreeSet<String> = rules.iter().map(|(key, _)| (*key).to_owned()).collect();
-    let listed: BTreeSet<String> =
-        ["refused by name", "may be added to", "from the next step on"].into_iter().flat_map(of).collect();
-    assert_eq!(listed, all, "docs/guide.md and RESUME differ");
 }
 
 /// Names like NETCL_… in a text.

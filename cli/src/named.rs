@@ -28,6 +28,11 @@ pub fn named_by<T, const N: usize>(names: &[(&'static str, T); N], parse: fn(&st
     Named { names: names.iter().map(|(name, _)| *name).collect(), parse }
 }
 
+/// The same for names alone, which a function refuses.
+pub fn checked(names: &[&'static str], refuse: fn(&str) -> Result<()>) -> Named<()> {
+    Named { names: names.to_vec(), parse: refuse }
+}
+
 impl<T> TypedValueParser for Named<T>
 where
     T: Clone + Send + Sync + 'static,

@@ -1,7 +1,7 @@
 //! Defaults in the help of `netcl train`. They are those of a preset, so clap cannot know them: they are put into the help's text.
 
 use clap::Command;
-use netcl::train::config::{PRESETS, TrainConfig, usual_preset};
+use netcl::train::config::{PRESETS, TrainConfig, setting, usual_preset};
 use std::ffi::OsString;
 
 /// The preset whose defaults are shown: the one that is named on the command line, else the one taken where none is.
@@ -22,30 +22,18 @@ pub fn show(command: Command, preset: &str) -> Command {
     let Ok(config) = TrainConfig::preset(preset) else { return command };
     let Ok(table) = toml::Table::try_from(&config) else { return command };
     let command = command.mut_args(|arg| {
-        let id = arg.get_id().as_str().to_owned();
-        let value = match (id.as_str(), table.get(&id)) {
-            ("data", _) => return arg,
-            ("preset", _) => usual_preset(preset == usual_preset(true, false), false).to_owned(),
-            ("vocab", None) => "the tokenizer's, from 1024 on rounded up to a multiple of 64".to_owned(),
-            (_, Some(value)) => text(value),
-            (_, None) => return arg,
+        let Some(setting) = setting(arg.get_id().as_str()) else { return arg };
+        let default = match setting.name {
+            "preset" => Some(usual_preset(preset == usual_preset(true, false), false).to_owned()),
+            name => setting.default_text(table.get(name)),
         };
-        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-        arg.help(format!("{help} [default: {value}]"))
+        let Some(default) = default else { return arg };
+        arg.help(format!("{} [default: {default}]", setting.help))
     });
     command.after_help(format!(
         "Defaults are those of the preset {preset}; `netcl train --preset NAME --help` shows those of another one. Where none is named, training \
          from --init takes the preset finetune, and a simulated device takes demo-tiny."
     ))
-}
-
-/// A value as one writes it behind its flag.
-fn text(value: &toml::Value) -> String {
-    match value {
-        toml::Value::String(text) => text.clone(),
-        toml::Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(","),
-        other => other.to_string(),
-    }
 }
 
 #[cfg(test)]

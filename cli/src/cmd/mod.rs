@@ -27,6 +27,7 @@ mod tokenizer;
 mod train;
 mod train_among;
 mod train_images;
+mod train_settings;
 mod tune;
 
 use crate::context::Context;

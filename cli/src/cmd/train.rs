@@ -1,23 +1,18 @@
 //! `netcl train`: trains a language model on text or token shards.
 
-use super::{ModelSize, plan, train_among, train_images};
+use super::train_settings::Settings;
+use super::{plan, train_among, train_images};
 use crate::context::Context;
-use crate::named::{named, named_by};
 use crate::profile;
 use crate::progress::{Progress, already_finished};
 use crate::reading::ReadingBar;
 use clap::Args as ClapArgs;
-use clap::builder::PossibleValuesParser;
 use netcl::device::check_writable;
 use netcl::dist::launched;
-use netcl::model::layers::Recompute;
 use netcl::prelude::*;
-use netcl::train::config::{
-    DTYPES, GraphMode, Overlay, PRESETS, SETTINGS_COPY, SIMULATED, TrainConfig, storage_type,
-};
-use netcl::train::images::classifier::{self, ClassifierConfig, Diagnostics};
+use netcl::train::config::{SETTINGS_COPY, SIMULATED, TrainConfig};
+use netcl::train::images::classifier::{ClassifierConfig, Diagnostics};
 use netcl::train::run::RunFolder;
-use netcl::train::schedule::Schedule;
 use netcl::train::{ProfileSettings, Shares, Silent, Trainer};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,95 +30,60 @@ fn shares(text: &str) -> std::result::Result<Shares, String> {
         .ok_or_else(|| "expected equal, speed, or a number for each device such as 3,1".into())
 }
 
-/// Heading of the flags that come after those of model, recipe and pace.
+/// Headings of the flags that are not settings.
 const RUN: &str = "Run";
+const DEVICE: &str = "Device";
+const DIAGNOSTICS: &str = "Diagnostics";
 
 /// Train or fine-tune a language model on text or token shards.
 #[derive(ClapArgs, Debug, Default)]
 #[command(args_override_self = true)]
 pub struct Args {
-    /// Text files, folders, globs, or token shards (*.bin, *.npy); files and folders named train and val are the two parts. Without it, the sources and docs of the folder netcl runs in.
-    #[arg(long, value_name = "PATH", num_args = 1..)]
-    data: Vec<String>,
-    /// Encoding of text that is not UTF-8 and has no byte order mark, such as latin1, cp1251, utf-16le or shift_jis.
-    #[arg(long, value_name = "NAME")]
-    encoding: Option<String>,
-    /// Train on files of records (JSON Lines, tables) as plain text, with their markup [default: refuse them].
-    #[arg(long)]
-    as_text: bool,
-    /// Named starting point: of language models, or of classifiers of images (mnist-cnn, mnist-lenet, cifar10-resnet18, images-resnet18), of
-    /// which --data is one folder of IDX files, CIFAR binaries or a folder of pictures for each class.
-    #[arg(long, value_parser = PossibleValuesParser::new(PRESETS.into_iter().chain(classifier::PRESETS)))]
-    preset: Option<String>,
-    /// TOML file with settings; flags win over it.
+    /// TOML file with settings; flags override it.
     #[arg(long, value_name = "FILE.toml")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    model: ModelArgs,
-    #[command(flatten)]
-    recipe: RecipeArgs,
-    #[command(flatten)]
-    pace: PaceArgs,
-    /// Storage of weights and activations, by any name such as bfloat16 or half. Arithmetic is f32.
-    #[arg(long, value_parser = named_by(&DTYPES, storage_type), help_heading = RUN)]
-    dtype: Option<DType>,
-    /// Products of f32: highest, or high, which rounds their operands to tf32 where tensor cores take that.
-    #[arg(long, value_name = "PRECISION", value_parser = named(&MatmulPrecision::NAMES), help_heading = RUN)]
-    matmul_precision: Option<MatmulPrecision>,
-    /// Device: auto, <platform>:<index> such as pocl:0 or nvidia:0, an index of `netcl devices`, or sim.
-    #[arg(long, visible_alias = "gpu-id", value_name = "DEVICE", help_heading = RUN)]
-    device: Option<String>,
+    settings: Settings,
+    /// Passes over the images, for presets of images.
+    #[arg(long, help_heading = RUN)]
+    epochs: Option<u64>,
     /// Train on all of these devices at once, of any vendors; --batch is divided among them. Under mpirun or srun, those of each machine.
-    #[arg(long, value_name = "DEVICE,…", value_delimiter = ',', conflicts_with = "device", help_heading = RUN)]
+    #[arg(long, value_name = "DEVICE,…", value_delimiter = ',', conflicts_with = "device", help_heading = DEVICE)]
     devices: Vec<String>,
-    /// Run folder; without it, runs/<preset>-<n>.
+    /// Run folder [default: runs/<preset>-<n>].
     #[arg(long, visible_alias = "save-dir", value_name = "DIR", help_heading = RUN)]
     out: Option<PathBuf>,
-    /// Go on with the run in this folder.
+    /// Resume the run in this folder.
     #[arg(long, visible_alias = "load-checkpoint", value_name = "DIR", conflicts_with_all = ["out", "preset", "config"], help_heading = RUN)]
     resume: Option<PathBuf>,
     /// Go on with the run in --out if there is one, with as many devices as there are now; else begin it. The same command starts it and,
     /// after an end of any kind, starts it again.
     #[arg(long, requires = "out", conflicts_with = "resume", help_heading = RUN)]
     elastic: bool,
-    /// Divide the layers among so many devices, which work on micro-batches one after the other (see --grad-accum); with more devices, as
-    /// many copies of the whole model share each batch.
-    #[arg(long, value_name = "STAGES", help_heading = RUN)]
-    pipeline: Option<usize>,
     /// On several devices: end the run when one gives no sign of life for so long while steps go. Without it, after twenty times what a step
     /// takes, and at least 20 seconds.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), help_heading = RUN)]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), help_heading = DEVICE)]
     watchdog: Option<u32>,
     /// On several devices: how batches are divided among them: equal, speed (measured in the first steps, corrected later), or numbers such as
     /// 3,1. Without it equally among devices of one kind, else by speed, which makes the bits of a run depend on times.
-    #[arg(long, value_name = "SHARES", value_parser = shares, help_heading = RUN)]
+    #[arg(long, value_name = "SHARES", value_parser = shares, help_heading = DEVICE)]
     shares: Option<Shares>,
-    /// On several devices: what they divide among them beside the batch: 0 nothing, 1 the optimizer's state (ZeRO-1), 2 gradients as well
-    /// (ZeRO-2). Less memory of each device for models of many parameters; the same results but for rounding.
-    #[arg(long, value_name = "STAGE", value_parser = clap::value_parser!(u8).range(0..=2), help_heading = RUN)]
-    zero: Option<u8>,
-    /// Capture a training step once and replay it: on, off, or auto, which is on where it works. The same bits either way.
-    #[arg(long, value_name = "MODE", value_parser = named(&GraphMode::NAMES), help_heading = RUN)]
-    graph: Option<GraphMode>,
-    /// What the backward pass computes again instead of keeping it: none, gelu, norm (with gelu) or block. Less memory, more time.
-    #[arg(long, value_name = "WHAT", value_parser = named(&Recompute::NAMES), help_heading = RUN)]
-    recompute: Option<Recompute>,
     /// Say where the memory of a training step goes, as soon as one is captured.
-    #[arg(long, help_heading = RUN)]
+    #[arg(long, help_heading = DIAGNOSTICS)]
     explain_memory: bool,
     /// Time every kernel of some steps after warm-up, print where the time goes, and write a trace that ui.perfetto.dev opens:
     /// FILE, or trace.json in the run folder. Those steps are slower than the others.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = RUN)]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = DIAGNOSTICS)]
     profile: Option<Option<PathBuf>>,
     /// How many steps --profile takes, from the third on; 10 without it.
-    #[arg(long, value_name = "N", requires = "profile", value_parser = clap::value_parser!(u64).range(1..), help_heading = RUN)]
+    #[arg(long, value_name = "N", requires = "profile", value_parser = clap::value_parser!(u64).range(1..), help_heading = DIAGNOSTICS)]
     profile_steps: Option<u64>,
     /// Check every op's result and stop at the first NaN or infinity, naming op and tensor. Slow.
-    #[arg(long, help_heading = RUN)]
+    #[arg(long, help_heading = DIAGNOSTICS)]
     detect_anomaly: bool,
     /// Of images on several devices: batch normalisation takes the images of all of them, as PyTorch's SyncBatchNorm does, and the run is that
     /// of one device. Without it each device normalises its own, which is faster.
-    #[arg(long, help_heading = RUN)]
+    #[arg(long, help_heading = DEVICE)]
     sync_batch_norm: bool,
     /// Print configuration, parameters, memory and steps of the run, and do not begin it. Reads the data, writes nothing.
     #[arg(long, help_heading = RUN)]
@@ -133,123 +93,10 @@ pub struct Args {
     json: bool,
 }
 
-/// The model.
-#[derive(ClapArgs, Debug, Default)]
-#[command(next_help_heading = "Model")]
-struct ModelArgs {
-    /// Start from the weights of this model: a folder in the Hugging Face layout, or of a run. Its shape and tokenizer are taken over;
-    /// data and schedule are new.
-    #[arg(long, value_name = "DIR")]
-    init: Option<PathBuf>,
-    /// Leave parameters of these names as they are (repeatable), such as 'model.layers.0.*' or '*embed_tokens*'.
-    #[arg(long, value_name = "PATTERN")]
-    freeze: Vec<String>,
-    /// Family of decoders: gpt2, llama, mistral, qwen2, qwen3, gemma2 and others, by the model_type of their config.json.
-    #[arg(long)]
-    family: Option<String>,
-    #[command(flatten)]
-    size: ModelSize,
-    /// Key and value heads; they divide the heads.
-    #[arg(long)]
-    kv_heads: Option<usize>,
-    /// Width of a head; the width by the heads without it.
-    #[arg(long)]
-    head_size: Option<usize>,
-    /// Width of the MLP's hidden layer; as the family has it without.
-    #[arg(long)]
-    mlp: Option<usize>,
-    /// Base of the rotary frequencies; the family's without it.
-    #[arg(long)]
-    rope_theta: Option<f64>,
-    /// Whether the head is the token table; as the family has it without.
-    #[arg(long, value_name = "BOOL")]
-    tied: Option<bool>,
-    /// `char`, or a tokenizer.json.
-    #[arg(long, value_name = "char|FILE")]
-    tokenizer: Option<String>,
-    /// Size of the vocabulary; at least the tokenizer's. Ids beyond the tokenizer's are never drawn.
-    #[arg(long)]
-    vocab: Option<usize>,
-    /// Dropout probability.
-    #[arg(long)]
-    dropout: Option<f64>,
-}
-
-/// Optimizer and schedule.
-#[derive(ClapArgs, Debug, Default)]
-#[command(next_help_heading = "Recipe")]
-struct RecipeArgs {
-    /// Sequences a batch.
-    #[arg(long, visible_alias = "batch-size")]
-    batch: Option<usize>,
-    /// Batches whose gradients are added up for one step.
-    #[arg(long)]
-    grad_accum: Option<u32>,
-    /// Passes over the images, for presets of images.
-    #[arg(long)]
-    epochs: Option<u64>,
-    /// Optimizer steps in all.
-    #[arg(long, visible_alias = "max-iters")]
-    steps: Option<u64>,
-    /// Highest learning rate.
-    #[arg(long, visible_alias = "learning-rate")]
-    lr: Option<f64>,
-    /// Lowest learning rate, reached at the last step.
-    #[arg(long)]
-    min_lr: Option<f64>,
-    /// Steps until the highest learning rate.
-    #[arg(long, visible_alias = "warmup-iters")]
-    warmup: Option<u64>,
-    /// What the learning rate does after warm-up.
-    #[arg(long, value_parser = named(&Schedule::NAMES))]
-    schedule: Option<Schedule>,
-    /// Decoupled weight decay of matrices.
-    #[arg(long)]
-    weight_decay: Option<f64>,
-    /// The two betas of AdamW: 0.9,0.95 or 0.9 0.95.
-    #[arg(long, num_args = 1..=2, value_names = ["BETA1,BETA2"], value_delimiter = ',')]
-    betas: Option<Vec<f64>>,
-    /// Largest norm of all gradients together; 0 does not clip.
-    #[arg(long)]
-    clip: Option<f64>,
-    /// Seed of weights, data order, dropout and samples.
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Part of the data kept for validation.
-    #[arg(long, value_name = "FRACTION")]
-    val_split: Option<f64>,
-}
-
-/// How often what happens.
-#[derive(ClapArgs, Debug, Default)]
-#[command(next_help_heading = "Pace")]
-struct PaceArgs {
-    /// Steps between validation losses; 0 never.
-    #[arg(long)]
-    eval_every: Option<u64>,
-    /// Batches a validation loss is taken over.
-    #[arg(long)]
-    eval_batches: Option<usize>,
-    /// Steps between samples; 0 never.
-    #[arg(long)]
-    sample_every: Option<u64>,
-    /// Steps between checkpoints; 0 only the best and the last.
-    #[arg(long)]
-    checkpoint_every: Option<u64>,
-    /// Checkpoints kept beside the best and the last.
-    #[arg(long)]
-    keep: Option<usize>,
-}
-
 impl Args {
     /// What a parser of single flags cannot see. `None` where all is well.
     pub fn mistake(&self) -> Option<String> {
-        let betas = self.recipe.betas.as_deref().filter(|betas| betas.len() != 2)?;
-        Some(format!(
-            "--betas takes two numbers, such as 0.9,0.95; there {} {}",
-            if betas.len() == 1 { "is" } else { "are" },
-            betas.len()
-        ))
+        self.settings.mistake.clone()
     }
 
     /// The same for several devices at once.
@@ -273,7 +120,7 @@ impl Args {
             Some(dir) => ClassifierConfig::of_run(dir)?.map(|kept| (dir, kept)),
             None => None,
         };
-        let (epochs, preset) = (self.recipe.epochs, self.preset.as_deref().unwrap_or_default());
+        let (epochs, preset) = (self.epochs, self.settings.overlay.preset.as_deref().unwrap_or_default());
         if kept.is_none() && !train_images::is_for_images(preset) {
             let misplaced = "--epochs is for presets of images; language models take --steps";
             epochs.map_or(Ok(()), |_| Err(Error::format(misplaced)))?;
@@ -292,7 +139,7 @@ impl Args {
         let diagnostics =
             Diagnostics { detect_anomaly: self.detect_anomaly, profile: self.profile_settings() };
         Ok(Some(train_images::Request {
-            overlay: self.overlay(),
+            overlay: self.settings.overlay.clone(),
             epochs,
             sync_batch_norm: self.sync_batch_norm,
             out: self.out.as_ref(),
@@ -317,56 +164,6 @@ impl Args {
         self.resume.as_deref().or_else(|| self.out.as_deref().filter(begun))
     }
 
-    fn overlay(&self) -> Overlay {
-        let (m, r, p) = (&self.model, &self.recipe, &self.pace);
-        Overlay {
-            preset: self.preset.clone(),
-            init: m.init.as_ref().map(|dir| dir.display().to_string()),
-            freeze: (!m.freeze.is_empty()).then(|| m.freeze.clone()),
-            family: m.family.clone(),
-            kv_heads: m.kv_heads,
-            head_size: m.head_size,
-            mlp: m.mlp,
-            rope_theta: m.rope_theta,
-            tied: m.tied,
-            layers: m.size.layers,
-            heads: m.size.heads,
-            width: m.size.width,
-            context: m.size.context,
-            tokenizer: m.tokenizer.clone(),
-            vocab: m.vocab,
-            dropout: m.dropout,
-            data: (!self.data.is_empty()).then(|| self.data.clone()),
-            encoding: self.encoding.clone(),
-            as_text: self.as_text.then_some(true),
-            batch: r.batch,
-            grad_accum: r.grad_accum,
-            steps: r.steps,
-            lr: r.lr,
-            min_lr: r.min_lr,
-            warmup: r.warmup,
-            schedule: r.schedule,
-            weight_decay: r.weight_decay,
-            betas: r.betas.as_ref().and_then(|b| <[f64; 2]>::try_from(b.as_slice()).ok()),
-            clip: r.clip,
-            seed: r.seed,
-            val_split: r.val_split,
-            eval_every: p.eval_every,
-            eval_batches: p.eval_batches,
-            sample_every: p.sample_every,
-            checkpoint_every: p.checkpoint_every,
-            keep: p.keep,
-            dtype: self.dtype,
-            matmul_precision: self.matmul_precision,
-            device: self.device.clone(),
-            graph: self.graph,
-            recompute: self.recompute,
-            zero: self.zero,
-            pipeline: self.pipeline,
-            ..Overlay::default()
-        }
-    }
-
     /// The settings of the run, on a simulated device or on a real one.
     fn config(&self, simulated: bool) -> Result<TrainConfig> {
         let kept = self.goes_on();
@@ -374,7 +171,7 @@ impl Args {
         if let Some(dir) = kept.filter(|dir| !there(dir)) {
             return Err(Error::format(format!("{} is no run folder: it has no config.toml", dir.display())));
         }
-        let mut overlay = self.overlay();
+        let mut overlay = self.settings.overlay.clone();
         if self.elastic && kept.is_some() {
             // The run has the settings of its preset and of --config already.
             overlay.preset = None;

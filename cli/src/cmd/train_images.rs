@@ -11,7 +11,7 @@ use netcl::dist::{Group, Launcher, launched};
 use netcl::kernel::ceiling::Ceilings;
 use netcl::prelude::*;
 use netcl::train::Shares;
-use netcl::train::config::Overlay;
+use netcl::train::config::{Overlay, SETTINGS, Setting, Task};
 use netcl::train::images::classifier::{
     self, Classifier, ClassifierConfig, Description, Diagnostics, Epoch, Next, Outcome, PRESETS, Progress,
     resume, train, train_among as train_ranks,
@@ -22,22 +22,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Settings of `netcl train` that classifiers have as well.
-const SHARED: [&str; 14] = [
-    "preset",
-    "data",
-    "batch",
-    "lr",
-    "min_lr",
-    "weight_decay",
-    "betas",
-    "seed",
-    "val_split",
-    "checkpoint_every",
-    "keep",
-    "dtype",
-    "graph",
-    "device",
-];
+fn shared() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().filter(|setting| setting.resume(Task::Images).is_some())
+}
 
 /// Flags of `netcl train` beside settings that classifiers have as well.
 const FLAGS: [&str; 13] = [
@@ -79,9 +66,8 @@ pub struct Request<'a> {
 
 /// The error of a flag that is not for classifiers.
 pub fn misplaced(flag: &str, preset: &str) -> Error {
-    let settings = SHARED.iter().map(|key| key.replace('_', "-"));
     let taken: Vec<String> =
-        settings.chain(FLAGS.map(String::from)).map(|flag| format!("--{flag}")).collect();
+        shared().map(Setting::flag).chain(FLAGS.map(String::from)).map(|flag| format!("--{flag}")).collect();
     let (last, others) = taken.split_last().map_or(("", [].as_slice()), |(last, others)| (last, others));
     Error::format(format!(
         "--{flag} is for language models, and the preset {preset} is for images; it takes {} and {last}",
@@ -103,7 +89,7 @@ pub fn config(request: &Request<'_>) -> Result<ClassifierConfig> {
     };
     let given =
         toml::Table::try_from(overlay).map_err(|e| Error::internal(format!("settings as a table: {e}")))?;
-    if let Some(other) = given.keys().find(|key| !SHARED.contains(&key.as_str())) {
+    if let Some(other) = given.keys().find(|key| !shared().any(|setting| setting.name == **key)) {
         return Err(misplaced(&other.replace('_', "-"), preset));
     }
     let base = match &request.kept {

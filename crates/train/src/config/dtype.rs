@@ -1,7 +1,7 @@
 //! Storage type of weights and activations: a floating-point type, by any name that [`DType::parse`] accepts.
 
-use super::by_name;
 use netcl_device::Result;
+use netcl_model::names::by_name;
 use netcl_tensor::DType;
 use serde::{Deserialize, Deserializer, de::Error as _};
 

@@ -4,197 +4,42 @@
 
 mod dtype;
 mod file;
+mod graph_mode;
 mod init;
 mod paths;
 mod presets;
+mod reference;
 mod resume;
+mod setting;
 mod stored;
+mod table;
 mod validate;
+mod value;
 
 pub(crate) use dtype::one as float_type;
 pub use dtype::{DTYPES, storage_type};
+pub use graph_mode::GraphMode;
 pub(crate) use netcl_device::nearest;
 pub use presets::{PRESETS, SIMULATED, models, usual as usual_preset};
-pub use resume::{Change, Changes, RESUME};
+pub use reference::reference;
+pub use resume::{Changes, resume_rules};
 pub(crate) use resume::{Differences, rate_change};
+pub use setting::{Change, Check, Group, Setting, Task};
 pub use stored::SETTINGS_COPY;
+pub use table::{Overlay, SETTINGS, TrainConfig, setting};
+pub use value::{Given, Kind, Value};
 
-use crate::schedule::{LearningRate, Schedule};
+use crate::schedule::LearningRate;
+#[cfg(test)]
+use crate::schedule::Schedule;
 pub use netcl_device::MatmulPrecision;
 use netcl_device::{Error, Result};
 use netcl_model::decoder::{DecoderConfig, Sizes};
+#[cfg(test)]
 use netcl_model::layers::Recompute;
-use netcl_model::names::{by_name, name_of};
+#[cfg(test)]
 use netcl_tensor::DType;
-use serde::{Deserialize, Serialize};
-use std::{fmt, path::Path, str::FromStr};
-
-/// Settings of a training run. Each field corresponds to the flag of the same name.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TrainConfig {
-    /// Preset of the settings that were not given.
-    pub preset: String,
-    /// Model folder to start from, with its tokenizer; if absent, weights are initialised randomly.
-    #[serde(default)]
-    pub init: Option<String>,
-    /// Decoder family, by its `model_type`.
-    #[serde(default = "gpt2")]
-    pub family: String,
-    /// Number of transformer blocks.
-    pub layers: usize,
-    /// Number of attention heads; must divide `width` unless `head_size` is given.
-    pub heads: usize,
-    /// Number of key/value heads; default: number of heads.
-    #[serde(default)]
-    pub kv_heads: Option<usize>,
-    /// Head size; default: `width / heads`.
-    #[serde(default)]
-    pub head_size: Option<usize>,
-    /// Width of the residual stream.
-    pub width: usize,
-    /// Width of the MLP's hidden layer; default by family.
-    #[serde(default)]
-    pub mlp: Option<usize>,
-    /// Base of the rotary frequencies.
-    #[serde(default)]
-    pub rope_theta: Option<f64>,
-    /// Whether the output head is tied to the token embedding.
-    #[serde(default)]
-    pub tied: Option<bool>,
-    /// Patterns (`*`, `?`) of parameters that are frozen.
-    #[serde(default)]
-    pub freeze: Vec<String>,
-    /// Context length in tokens.
-    pub context: usize,
-    /// Vocabulary size; default: that of the tokenizer, padded by [`padded_vocab`].
-    #[serde(default)]
-    pub vocab: Option<usize>,
-    /// Dropout probability during training.
-    pub dropout: f64,
-    /// Whether linear and norm layers of GPT-2 have biases; fixed for other families.
-    pub bias: bool,
-    /// Training data: files, folders, patterns; default: the sources of the repository.
-    pub data: Vec<String>,
-    /// Encoding of text that is not UTF-8 and has no byte order mark.
-    #[serde(default)]
-    pub encoding: Option<String>,
-    /// Whether files of records (JSON Lines, tables) are trained on as plain text. Absent in files of earlier versions.
-    #[serde(default)]
-    pub as_text: bool,
-    /// Tokenizer: `char`, or the path of a `tokenizer.json`.
-    pub tokenizer: String,
-    /// Fraction of the tokens used for validation.
-    pub val_split: f64,
-    /// Highest learning rate.
-    pub lr: f64,
-    /// Learning rate at the end of the decay.
-    pub min_lr: f64,
-    /// Warm-up steps.
-    pub warmup: u64,
-    /// Schedule after the warm-up.
-    pub schedule: Schedule,
-    /// AdamW's weight decay, for matrices and embeddings.
-    pub weight_decay: f64,
-    /// AdamW's β₁ and β₂.
-    pub betas: [f64; 2],
-    /// AdamW's ε.
-    pub eps: f64,
-    /// Maximum global gradient norm (clipping); 0 disables clipping.
-    pub clip: f64,
-    /// Batch size: windows per forward pass.
-    pub batch: usize,
-    /// Gradient accumulation: forward passes per optimizer step.
-    pub grad_accum: u32,
-    /// Number of optimizer steps.
-    pub steps: u64,
-    /// Seed of initial weights, data order, dropout and samples.
-    pub seed: u64,
-    /// Steps between evaluations; 0: only after the last step.
-    pub eval_every: u64,
-    /// Batches per evaluation; 0: the whole validation part.
-    pub eval_batches: usize,
-    /// Steps between samples; 0: only after the last step.
-    pub sample_every: u64,
-    /// Steps between checkpoints; 0: only after the last step.
-    pub checkpoint_every: u64,
-    /// Number of checkpoints kept besides the best one.
-    pub keep: usize,
-    /// Storage type of weights and activations.
-    #[serde(deserialize_with = "dtype::one")]
-    pub dtype: DType,
-    /// Precision of f32 matrix products.
-    #[serde(default)]
-    pub matmul_precision: MatmulPrecision,
-    /// Device: `auto`, `sim`, `pocl:0`, or an index.
-    pub device: String,
-    /// Whether steps are captured as a graph and replayed. Absent in files of earlier versions.
-    #[serde(default)]
-    pub graph: GraphMode,
-    /// Activations that the backward pass recomputes.
-    #[serde(default)]
-    pub recompute: Recompute,
-    /// What several ranks divide among them: 0 nothing, 1 the optimizer's state, 2 gradients as well (stages of ZeRO).
-    #[serde(default)]
-    pub zero: u8,
-    /// Stages of the pipeline: consecutive layers, each on a device of its own. 1: every device has the whole model. Absent in files of
-    /// earlier versions.
-    #[serde(default = "one")]
-    pub pipeline: usize,
-}
-
-/// Partial settings, from a file or from flags.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[allow(missing_docs)] // the fields of TrainConfig
-pub struct Overlay {
-    pub preset: Option<String>,
-    pub init: Option<String>,
-    pub family: Option<String>,
-    pub layers: Option<usize>,
-    pub heads: Option<usize>,
-    pub kv_heads: Option<usize>,
-    pub head_size: Option<usize>,
-    pub width: Option<usize>,
-    pub mlp: Option<usize>,
-    pub rope_theta: Option<f64>,
-    pub tied: Option<bool>,
-    pub freeze: Option<Vec<String>>,
-    pub context: Option<usize>,
-    pub vocab: Option<usize>,
-    pub dropout: Option<f64>,
-    pub bias: Option<bool>,
-    pub data: Option<Vec<String>>,
-    pub encoding: Option<String>,
-    pub as_text: Option<bool>,
-    pub tokenizer: Option<String>,
-    pub val_split: Option<f64>,
-    pub lr: Option<f64>,
-    pub min_lr: Option<f64>,
-    pub warmup: Option<u64>,
-    pub schedule: Option<Schedule>,
-    pub weight_decay: Option<f64>,
-    pub betas: Option<[f64; 2]>,
-    pub eps: Option<f64>,
-    pub clip: Option<f64>,
-    pub batch: Option<usize>,
-    pub grad_accum: Option<u32>,
-    pub steps: Option<u64>,
-    pub seed: Option<u64>,
-    pub eval_every: Option<u64>,
-    pub eval_batches: Option<usize>,
-    pub sample_every: Option<u64>,
-    pub checkpoint_every: Option<u64>,
-    pub keep: Option<usize>,
-    #[serde(default, deserialize_with = "dtype::maybe")]
-    pub dtype: Option<DType>,
-    pub matmul_precision: Option<MatmulPrecision>,
-    pub device: Option<String>,
-    pub graph: Option<GraphMode>,
-    pub recompute: Option<Recompute>,
-    pub zero: Option<u8>,
-    pub pipeline: Option<usize>,
-}
+use std::path::Path;
 
 /// Vocabularies are padded to a multiple of this, so that matrix kernels compute the logits in whole blocks.
 pub const VOCAB_MULTIPLE: usize = 64;
@@ -284,60 +129,6 @@ impl TrainConfig {
         }
         config.validate()?;
         Ok(config)
-    }
-}
-
-/// Family of files without one.
-fn gpt2() -> String {
-    "gpt2".into()
-}
-
-/// Stages of a run of files without their number.
-fn one() -> usize {
-    1
-}
-
-impl Overlay {
-    /// `base` overridden by the settings present here.
-    pub fn over(&self, base: TrainConfig) -> Result<TrainConfig> {
-        let table = |e: toml::ser::Error| Error::internal(format!("settings as a table: {e}"));
-        if let Some(message) = validate::too_large(self) {
-            return Err(Error::format(message));
-        }
-        let mut all = toml::Table::try_from(base).map_err(table)?;
-        all.extend(toml::Table::try_from(self).map_err(table)?);
-        all.try_into().map_err(|e| Error::internal(format!("settings from a table: {e}")))
-    }
-}
-
-/// Whether training steps are captured as a graph and replayed. The results are bit-identical.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum GraphMode {
-    /// If possible; otherwise a warning.
-    #[default]
-    Auto,
-    /// Always; an error if it is not possible.
-    On,
-    /// Never.
-    Off,
-}
-
-impl GraphMode {
-    /// All values, with their names.
-    pub const NAMES: [(&str, Self); 3] = [("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)];
-}
-
-impl FromStr for GraphMode {
-    type Err = Error;
-    fn from_str(name: &str) -> Result<Self> {
-        by_name("graph", name, &Self::NAMES)
-    }
-}
-
-impl fmt::Display for GraphMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(name_of(*self, &Self::NAMES))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Presets: named default configurations.
 
-use super::{DType, GraphMode, MatmulPrecision, Recompute, Schedule, TrainConfig};
+use super::TrainConfig;
+use netcl_tensor::DType;
 
 /// Names of the presets, the default first.
 pub const PRESETS: [&str; 12] = [
@@ -60,53 +61,8 @@ pub(super) fn of(name: &str) -> Option<TrainConfig> {
 
 /// nanoGPT's recipe for a character model of Shakespeare on a GPU: 10.6 M parameters, validation loss about 1.47.
 fn char() -> TrainConfig {
-    TrainConfig {
-        preset: String::new(),
-        init: None,
-        family: "gpt2".into(),
-        layers: 6,
-        heads: 6,
-        kv_heads: None,
-        head_size: None,
-        width: 384,
-        mlp: None,
-        rope_theta: None,
-        tied: None,
-        freeze: Vec::new(),
-        context: 256,
-        vocab: None,
-        dropout: 0.2,
-        bias: false,
-        data: Vec::new(),
-        encoding: None,
-        as_text: false,
-        tokenizer: "char".into(),
-        val_split: 0.1,
-        lr: 1e-3,
-        min_lr: 1e-4,
-        warmup: 100,
-        schedule: Schedule::Cosine,
-        weight_decay: 0.1,
-        betas: [0.9, 0.99],
-        eps: 1e-8,
-        clip: 1.0,
-        batch: 64,
-        grad_accum: 1,
-        steps: 5000,
-        seed: 1337,
-        eval_every: 250,
-        eval_batches: 200,
-        sample_every: 500,
-        checkpoint_every: 500,
-        keep: 2,
-        dtype: DType::F32,
-        matmul_precision: MatmulPrecision::Highest,
-        device: "auto".into(),
-        graph: GraphMode::Auto,
-        recompute: Recompute::None,
-        zero: 0,
-        pipeline: 1,
-    }
+    // The defaults of the table.
+    TrainConfig::base()
 }
 
 /// nanoGPT's recipe for the same data on a CPU: 0.8 M parameters, validation loss about 1.88.

@@ -1,70 +1,16 @@
-//! Table of the settings that a resumed run may change. `docs/guide.md` has the same table.
+//! What a resumed run may change, by the table of settings.
 
-use super::TrainConfig;
+use super::setting::{Change, Task};
+use super::value::flag;
+use super::{SETTINGS, TrainConfig};
 use netcl_device::{Error, Result, quote_path};
 use std::path::Path;
 
-/// Handling of a setting that differs from the stored one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Applies from the next step on.
-    Free,
-    /// The same; a resulting jump of the learning rate is reported.
-    Rate,
-    /// Entries may be added.
-    Added,
-    /// Rejected, because it would be a different run.
-    Fixed,
+/// Keys of the settings of a task, with what a resumed run may do with them, in the order of reports.
+pub fn resume_rules(task: Task) -> Vec<(&'static str, Change)> {
+    let of = |change: Change| SETTINGS.iter().filter(move |row| row.resume(task) == Some(change));
+    Change::ALL.into_iter().flat_map(|change| of(change).map(move |row| (row.name, change))).collect()
 }
-
-/// All keys of `config.toml`.
-pub const RESUME: [(&str, Change); 45] = [
-    ("preset", Change::Fixed),
-    ("init", Change::Fixed),
-    ("family", Change::Fixed),
-    ("kv_heads", Change::Fixed),
-    ("head_size", Change::Fixed),
-    ("mlp", Change::Fixed),
-    ("rope_theta", Change::Fixed),
-    ("tied", Change::Fixed),
-    ("freeze", Change::Fixed),
-    ("layers", Change::Fixed),
-    ("heads", Change::Fixed),
-    ("width", Change::Fixed),
-    ("context", Change::Fixed),
-    ("vocab", Change::Fixed),
-    ("bias", Change::Fixed),
-    ("dtype", Change::Fixed),
-    ("tokenizer", Change::Fixed),
-    ("encoding", Change::Fixed),
-    ("val_split", Change::Fixed),
-    ("seed", Change::Fixed),
-    ("data", Change::Added),
-    ("as_text", Change::Free),
-    ("steps", Change::Rate),
-    ("lr", Change::Rate),
-    ("min_lr", Change::Rate),
-    ("warmup", Change::Rate),
-    ("schedule", Change::Rate),
-    ("weight_decay", Change::Free),
-    ("betas", Change::Free),
-    ("eps", Change::Free),
-    ("clip", Change::Free),
-    ("dropout", Change::Free),
-    ("batch", Change::Free),
-    ("grad_accum", Change::Free),
-    ("eval_every", Change::Free),
-    ("eval_batches", Change::Free),
-    ("sample_every", Change::Free),
-    ("checkpoint_every", Change::Free),
-    ("keep", Change::Free),
-    ("matmul_precision", Change::Free),
-    ("device", Change::Free),
-    ("graph", Change::Free),
-    ("recompute", Change::Free),
-    ("zero", Change::Free),
-    ("pipeline", Change::Free),
-];
 
 /// Descriptions of the changes, and whether the data changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,7 +64,7 @@ impl Differences {
                 continue;
             }
             let word = |value: Option<&toml::Value>| value.map_or("unset".into(), ToString::to_string);
-            let (old, new, flag) = (word(old), word(new), key.replace('_', "-"));
+            let (old, new, flag) = (word(old), word(new), flag(key));
             match change {
                 Change::Fixed => found.refused.push(format!("--{flag} {new}, the run has {old}")),
                 Change::Added => found.added = true,
@@ -150,7 +96,7 @@ impl TrainConfig {
             }
             _ => false,
         };
-        let found = Differences::between(&stored, &given, &RESUME, same);
+        let found = Differences::between(&stored, &given, &resume_rules(Task::Text), same);
         if let Some(old) = self.data.iter().find(|old| left_out(old, &asked.data)) {
             let all: Vec<_> =
                 self.data.iter().chain(&asked.data).map(|data| quote_path(data.as_ref())).collect();
@@ -234,18 +180,8 @@ fn same_path(a: &str, b: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{DType, file};
     use crate::schedule::Schedule;
-
-    #[test]
-    fn the_table_has_every_key_once() {
-        let mut listed: Vec<_> = RESUME.iter().map(|(key, _)| *key).collect();
-        let mut keys: Vec<_> =
-            file::GROUPS.iter().flat_map(|(_, keys)| keys.iter().copied()).chain(["preset"]).collect();
-        listed.sort_unstable();
-        keys.sort_unstable();
-        assert_eq!(listed, keys);
-    }
+    use netcl_tensor::DType;
 
     #[test]
     fn what_a_run_keeps_is_refused_by_name_with_both_values() {

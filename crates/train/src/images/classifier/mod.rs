@@ -22,7 +22,7 @@ pub use diagnostics::Diagnostics;
 pub use outcome::{Epoch, Next, Outcome};
 pub use pictures::Picture;
 pub use ranks::{Failed, Rank, train_among};
-pub use resume::RESUME;
+pub use resume::resume_rules;
 pub use train::{Progress, resume, train};
 
 use super::data;

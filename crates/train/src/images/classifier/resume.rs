@@ -1,34 +1,29 @@
-//! Table of the settings that a resumed run of a classifier may change. `docs/guide.md` has the same table.
+//! What a resumed run of a classifier may change, by the table of settings.
 
 use super::ClassifierConfig;
-use crate::config::{Change, Changes, Differences, rate_change};
+use crate::config::{self, Change, Changes, Differences, Task, rate_change};
 use crate::schedule::{LearningRate, Schedule};
 use netcl_device::{Error, Result};
 
-/// All keys of a classifier's `config.toml`. Images may lie elsewhere, but have to be the same.
-pub const RESUME: [(&str, Change); 21] = [
-    ("preset", Change::Fixed),
+/// Settings that classifiers alone have.
+const OWN: [(&str, Change); 7] = [
     ("network", Change::Fixed),
-    ("batch", Change::Fixed),
-    ("seed", Change::Fixed),
-    ("test_part", Change::Fixed),
-    ("dtype", Change::Fixed),
     ("epochs", Change::Rate),
-    ("lr", Change::Rate),
-    ("min_lr", Change::Rate),
-    ("data", Change::Free),
-    ("weight_decay", Change::Free),
-    ("betas", Change::Free),
     ("label_smoothing", Change::Free),
     ("sync_batch_norm", Change::Free),
     ("mixup", Change::Free),
     ("shift", Change::Free),
     ("mirror", Change::Free),
-    ("checkpoint_every", Change::Free),
-    ("keep", Change::Free),
-    ("graph", Change::Free),
-    ("device", Change::Free),
 ];
+
+/// All keys of a classifier's `config.toml`, in the order of reports. Images may lie elsewhere, but have to be the same.
+pub fn resume_rules() -> Vec<(&'static str, Change)> {
+    let shared = config::resume_rules(Task::Images).into_iter();
+    let shared = shared.map(|(key, change)| (if key == "val_split" { "test_part" } else { key }, change));
+    let mut rules: Vec<_> = OWN.into_iter().chain(shared).collect();
+    rules.sort_by_key(|(_, change)| Change::ALL.iter().position(|other| other == change));
+    rules
+}
 
 impl ClassifierConfig {
     /// The learning rates of a run whose epochs have so many steps: a warm-up of a twentieth of all steps, then a cosine.
@@ -46,7 +41,7 @@ impl ClassifierConfig {
         let table = |config: &Self| {
             toml::Table::try_from(config).map_err(|e| Error::internal(format!("settings as a table: {e}")))
         };
-        let found = Differences::between(&table(self)?, &table(asked)?, &RESUME, |_| false);
+        let found = Differences::between(&table(self)?, &table(asked)?, &resume_rules(), |_| false);
         if !found.refused.is_empty() {
             return Err(Error::format(format!(
                 "a resumed run keeps its network, batch, split and seed: {}. Leave that out, or start another run with --out",
@@ -75,7 +70,7 @@ mod tests {
     fn the_table_has_every_key_once() {
         let config = ClassifierConfig::preset("mnist-cnn").unwrap();
         let table = toml::Table::try_from(&config).unwrap();
-        let mut listed: Vec<_> = RESUME.iter().map(|(key, _)| *key).collect();
+        let mut listed: Vec<_> = resume_rules().into_iter().map(|(key, _)| key).collect();
         listed.sort_unstable();
         let mut keys: Vec<_> = table.keys().map(String::as_str).collect();
         keys.sort_unstable();

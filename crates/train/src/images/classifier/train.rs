@@ -100,7 +100,7 @@ pub fn train(
 ///
 /// # Errors
 /// `Format` if `dir` is no run of a classifier, all checkpoints are damaged or of other images, or `config` changes a setting that must not change
-/// ([`RESUME`](super::RESUME)); `Io` if another process has locked the folder; as [`train`].
+/// ([`resume_rules`](super::resume_rules)); `Io` if another process has locked the folder; as [`train`].
 pub fn resume(
     device: &Device,
     config: &ClassifierConfig,

@@ -313,7 +313,7 @@ impl Trainer {
     ///
     /// # Errors
     /// `Format` if `out` is not a run folder, all checkpoints are damaged, or `config` changes a setting that must not change
-    /// ([`RESUME`](crate::config::RESUME)); `Io` if another process has locked the folder.
+    /// ([`resume_rules`](crate::config::resume_rules)); `Io` if another process has locked the folder.
     pub fn resume(device: &Device, config: TrainConfig, out: &Path) -> Result<Self> {
         Self::resume_watched(device, config, out, &mut |_| true)
     }

@@ -1,0 +1,87 @@
+//! The flags of `netcl train` that are settings of the run: those of the table of settings.
+
+use crate::named::checked;
+use clap::builder::{PossibleValuesParser, ValueParser};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use netcl::train::config::{Check, Kind, Overlay, PRESETS, SETTINGS, Setting};
+use netcl::train::images::classifier;
+
+/// Settings given as flags.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The settings.
+    pub overlay: Overlay,
+    /// What a parser of single values cannot see.
+    pub mistake: Option<String>,
+}
+
+/// The flag of a setting.
+fn arg(setting: &'static Setting) -> Arg {
+    let value = setting.value_name.map_or_else(|| setting.name.to_uppercase(), Into::into);
+    let arg = Arg::new(setting.name)
+        .long(setting.flag())
+        .help(setting.help)
+        .visible_aliases(setting.aliases)
+        .value_name(value)
+        .action(match setting.kind {
+            _ if setting.switch => ArgAction::SetTrue,
+            Kind::List | Kind::Pair => ArgAction::Append,
+            _ => ArgAction::Set,
+        });
+    let arg = setting.group.heading().map_or_else(|| arg.clone(), |name| arg.clone().help_heading(name));
+    if setting.switch {
+        return arg;
+    }
+    let arg = if setting.several { arg.num_args(1..) } else { arg };
+    match setting.kind {
+        Kind::Pair => arg.num_args(1..=2).value_delimiter(',').value_parser(value_parser!(f64)),
+        _ => arg.value_parser(parser(setting)),
+    }
+}
+
+fn parser(setting: &'static Setting) -> ValueParser {
+    match (setting.kind, setting.check) {
+        _ if setting.name == "preset" => {
+            PossibleValuesParser::new(PRESETS.into_iter().chain(classifier::PRESETS)).into()
+        }
+        (Kind::Whole(_), Check::Between(low, high)) => value_parser!(u64).range(low..=high).into(),
+        (Kind::Whole(largest), _) => value_parser!(u64).range(0..=largest).into(),
+        (Kind::Real | Kind::Pair, _) => value_parser!(f64).into(),
+        (Kind::Bool, _) => value_parser!(bool).into(),
+        (Kind::Text | Kind::List, _) => value_parser!(std::ffi::OsString).into(),
+        (Kind::Names(names), _) => checked(names, setting.parse).into(),
+    }
+}
+
+impl clap::FromArgMatches for Settings {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut settings = Self::default();
+        settings.update_from_arg_matches(matches)?;
+        Ok(settings)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        let given = |row: &&Setting| matches.value_source(row.name) == Some(ValueSource::CommandLine);
+        for row in SETTINGS.iter().filter(given) {
+            let words: Vec<_> = matches.get_raw(row.name).into_iter().flatten().collect();
+            let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+            let words: Vec<&str> =
+                if row.switch { vec!["true"] } else { words.iter().map(|w| &**w).collect() };
+            if let Err(e) = self.overlay.set(row.name, &words) {
+                self.mistake = Some(format!("--{} takes {}", row.flag(), e.message()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl clap::Args for Settings {
+    fn augment_args(command: Command) -> Command {
+        SETTINGS.iter().fold(command, |command, setting| command.arg(arg(setting)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}

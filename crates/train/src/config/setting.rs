@@ -1,0 +1,233 @@
+//! What is known of a setting besides its value: a row of the [table](super::SETTINGS).
+
+use super::value::{Kind, flag};
+use netcl_device::Result;
+
+/// A row of the table of settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Key in `config.toml`.
+    pub name: &'static str,
+    /// Form of its values.
+    pub kind: Kind,
+    /// Help of the flag.
+    pub help: &'static str,
+    /// Group in the help, in `config.toml` and in the reference.
+    pub group: Group,
+    /// Name of the value in the help; default: the key in capitals.
+    pub value_name: Option<&'static str>,
+    /// Other spellings of the flag.
+    pub aliases: &'static [&'static str],
+    /// Names that other programs use for the key; they are suggested.
+    pub synonyms: &'static [&'static str],
+    /// Values that are valid, whatever the other settings are.
+    pub check: Check,
+    /// What applies where there is no value.
+    pub unset: Option<&'static str>,
+    /// Whether the flag alone means `true`.
+    pub switch: bool,
+    /// Whether the flag takes several values at once.
+    pub several: bool,
+    /// Whether a resumed language model may change it.
+    pub text: Change,
+    /// Whether a resumed classifier of images may change it; `None` if classifiers do not have it.
+    pub images: Option<Change>,
+    /// Refuses a word that is no value.
+    pub parse: fn(&str) -> Result<()>,
+}
+
+impl Setting {
+    /// A setting of language models. The table fills in name, type and help.
+    pub(super) const fn new(group: Group, text: Change) -> Self {
+        Self {
+            name: "",
+            kind: Kind::Text,
+            help: "",
+            group,
+            value_name: None,
+            aliases: &[],
+            synonyms: &[],
+            check: Check::Any,
+            unset: None,
+            switch: false,
+            several: false,
+            text,
+            images: None,
+            parse: |_| Ok(()),
+        }
+    }
+
+    /// A setting of classifiers as well.
+    pub(super) const fn images(self, change: Change) -> Self {
+        Self { images: Some(change), ..self }
+    }
+
+    pub(super) const fn value(self, name: &'static str) -> Self {
+        Self { value_name: Some(name), ..self }
+    }
+
+    pub(super) const fn alias(self, aliases: &'static [&'static str]) -> Self {
+        Self { aliases, ..self }
+    }
+
+    pub(super) const fn also(self, synonyms: &'static [&'static str]) -> Self {
+        Self { synonyms, ..self }
+    }
+
+    pub(super) const fn check(self, check: Check) -> Self {
+        Self { check, ..self }
+    }
+
+    pub(super) const fn unset(self, text: &'static str) -> Self {
+        Self { unset: Some(text), ..self }
+    }
+
+    pub(super) const fn switch(self) -> Self {
+        Self { switch: true, ..self }
+    }
+
+    pub(super) const fn several(self) -> Self {
+        Self { several: true, ..self }
+    }
+
+    /// The flag, without its two dashes.
+    pub fn flag(&self) -> String {
+        flag(self.name)
+    }
+
+    /// The default as one writes it behind the flag, of what the file has for it; `None` if there is nothing to say.
+    pub fn default_text(&self, value: Option<&toml::Value>) -> Option<String> {
+        let value = value.filter(|_| !self.switch).map(written).filter(|text| !text.is_empty());
+        value.or_else(|| self.unset.map(Into::into))
+    }
+
+    /// Whether a resumed run of this task may change it; `None` if the task does not have it.
+    pub fn resume(&self, task: Task) -> Option<Change> {
+        match task {
+            Task::Text => Some(self.text),
+            Task::Images => self.images,
+        }
+    }
+}
+
+/// A value as one writes it behind its flag.
+fn written(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Float(small) if *small != 0.0 && small.abs() < 1e-4 => format!("{small:e}"),
+        toml::Value::Array(values) => values.iter().map(written).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
+    }
+}
+
+/// What is trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// A language model.
+    Text,
+    /// A classifier of images.
+    Images,
+}
+
+/// Group of settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// What the other settings come from.
+    General,
+    /// The model.
+    Model,
+    /// Data and tokenizer.
+    Data,
+    /// Optimizer and schedule.
+    Optimizer,
+    /// Batches, steps and what happens every few of them.
+    Run,
+    /// Devices, types and memory.
+    Device,
+}
+
+impl Group {
+    /// All groups, in the order of `config.toml`.
+    pub const ALL: [Self; 6] =
+        [Self::General, Self::Model, Self::Data, Self::Optimizer, Self::Run, Self::Device];
+
+    /// Heading in the help; the first group has none.
+    pub const fn heading(self) -> Option<&'static str> {
+        match self {
+            Self::General => None,
+            Self::Model => Some("Model"),
+            Self::Data => Some("Data"),
+            Self::Optimizer => Some("Optimizer"),
+            Self::Run => Some("Run"),
+            Self::Device => Some("Device"),
+        }
+    }
+}
+
+/// Handling of a setting that differs from the stored one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Applies from the next step on.
+    Free,
+    /// The same; a resulting jump of the learning rate is reported.
+    Rate,
+    /// Entries may be added.
+    Added,
+    /// Rejected, because it would be a different run.
+    Fixed,
+}
+
+impl Change {
+    /// All of them, in the order in which they are reported.
+    pub const ALL: [Self; 4] = [Self::Fixed, Self::Added, Self::Rate, Self::Free];
+}
+
+/// Values that are valid.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Check {
+    /// All of the type.
+    Any,
+    /// Integers from 1.
+    AtLeastOne,
+    /// 0 to below 1.
+    Fraction,
+    /// Finite numbers above 0.
+    AboveZero,
+    /// Finite numbers from 0.
+    FromZero,
+    /// Integers from the first to the last.
+    Between(u64, u64),
+    /// Text with at least one character.
+    NotEmpty,
+}
+
+impl Check {
+    /// Why the value of a flag, its `numbers` or its `text`, is not valid.
+    pub(crate) fn refusal(self, flag: &str, numbers: &[f64], text: Option<&str>) -> Option<String> {
+        let valid = |number: &f64| match self {
+            Self::Any | Self::NotEmpty => true,
+            Self::AtLeastOne => *number >= 1.0,
+            Self::Fraction => (0.0..1.0).contains(number),
+            Self::AboveZero => *number > 0.0 && number.is_finite(),
+            Self::FromZero => *number >= 0.0 && number.is_finite(),
+            Self::Between(low, high) => (low as f64..=high as f64).contains(number),
+        };
+        if self == Self::NotEmpty {
+            return text.is_some_and(str::is_empty).then(|| format!("--{flag} is empty"));
+        }
+        if numbers.iter().all(valid) {
+            return None;
+        }
+        let both = if numbers.len() > 1 { "both " } else { "" };
+        let given = numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        Some(match self {
+            Self::AtLeastOne => format!("--{flag} is {given}; it must be at least 1"),
+            Self::Fraction => format!("--{flag} {given} must {both}be at least 0 and below 1"),
+            Self::AboveZero => format!("--{flag} {given} must {both}be above 0"),
+            Self::Between(low, high) => format!("--{flag} {given} must {both}be from {low} to {high}"),
+            Self::FromZero | Self::Any | Self::NotEmpty => {
+                format!("--{flag} {given} must {both}be at least 0")
+            }
+        })
+    }
+}

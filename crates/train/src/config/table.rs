@@ -1,0 +1,239 @@
+//! The table of settings. Fields, `config.toml`, flags, help, ranges, rules of `--resume` and `docs/settings.md` follow from a row.
+//!
+//! A row has the key (the flag is the same with dashes), the type, the default (presets override it), the help, the group, whether a
+//! resumed run may change it, and what differs from the usual.
+
+use super::dtype;
+use super::graph_mode::GraphMode;
+use super::setting::Change::{Added, Fixed, Free, Rate};
+use super::setting::Check::{AboveZero, AtLeastOne, Between, Fraction, FromZero, NotEmpty};
+use super::setting::Group::{Data, Device, General, Model, Optimizer, Run};
+use super::setting::Setting;
+use super::value::{Given, Value, too_large};
+use crate::schedule::Schedule;
+use netcl_device::{Error, MatmulPrecision, Result};
+use netcl_model::layers::Recompute;
+use netcl_tensor::DType;
+use serde::{Deserialize, Serialize};
+
+macro_rules! settings {
+    ($($(#[$read:meta])* $name:ident: $type:ty = $default:expr, $help:literal, $row:expr;)*) => {
+        /// Settings of a training run. Each field corresponds to the flag of the same name.
+        #[derive(Clone, Debug, PartialEq, Serialize)]
+        pub struct TrainConfig {
+            $(#[doc = $help] pub $name: $type,)*
+        }
+
+        /// Partial settings, from a file or from flags.
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct Overlay {
+            $(#[doc = $help] $(#[$read])* pub $name: Option<<$type as Value>::Given>,)*
+        }
+
+        /// All settings, in the order of `config.toml`.
+        pub static SETTINGS: &[Setting] = &[$(Setting {
+            name: stringify!($name),
+            kind: <<$type as Value>::Given as Given>::KIND,
+            help: $help,
+            parse: |word| <<$type as Value>::Given as Given>::parse(&[word]).map(drop),
+            ..$row
+        },)*];
+
+        impl TrainConfig {
+            /// The defaults that presets start from.
+            pub(super) fn base() -> Self {
+                Self { $($name: $default,)* }
+            }
+
+            /// The first setting that is not valid by itself.
+            pub(super) fn out_of_range(&self) -> Option<String> {
+                let mut rows = SETTINGS.iter();
+                $(if let (Some(row), Some(value)) = (rows.next(), self.$name.given())
+                    && let Some(refusal) = row.check.refusal(&row.flag(), &value.numbers(), value.text())
+                {
+                    return Some(refusal);
+                })*
+                None
+            }
+        }
+
+        impl Overlay {
+            /// Sets what the words behind a flag stand for.
+            ///
+            /// # Errors
+            /// `Format` for words that are no value of the setting, or a name that is no setting.
+            pub fn set(&mut self, name: &str, words: &[&str]) -> Result<()> {
+                match name {
+                    $(stringify!($name) => self.$name = Some(Given::parse(words)?),)*
+                    _ => return Err(Error::format(format!("there is no setting `{name}`"))),
+                }
+                Ok(())
+            }
+
+            /// `base` overridden by the settings present here.
+            pub fn over(&self, base: TrainConfig) -> Result<TrainConfig> {
+                if let Some(message) = too_large(self) {
+                    return Err(Error::format(message));
+                }
+                Ok(TrainConfig { $($name: base.$name.or(self.$name.clone()),)* })
+            }
+        }
+    };
+}
+
+/// Largest head size: attention kernels keep a row of a head in registers or local memory.
+pub(super) const MAX_HEAD: u64 = 256;
+
+settings! {
+    preset: String = String::new(),
+        "Model and recipe to start from; presets of images train a classifier",
+        Setting::new(General, Fixed).images(Fixed).unset("demo");
+
+    init: Option<String> = None,
+        "Start from the weights, shape and tokenizer of this model: a Hugging Face folder, or one of a run",
+        Setting::new(Model, Fixed).value("DIR").also(&["init_from", "pretrained", "from_pretrained", "model_name_or_path"]);
+    family: String = "gpt2".into(),
+        "Decoder family, by the model_type of its config.json: gpt2, llama, mistral, qwen2, qwen3, gemma2, …",
+        Setting::new(Model, Fixed).also(&["model_type", "architecture", "arch"]);
+    layers: usize = 6,
+        "Number of transformer blocks",
+        Setting::new(Model, Fixed).check(AtLeastOne).also(&["n_layer", "n_layers", "num_layers", "num_hidden_layers", "depth"]);
+    heads: usize = 6,
+        "Number of attention heads; must divide --width unless --head-size is given",
+        Setting::new(Model, Fixed).check(AtLeastOne).also(&["n_head", "n_heads", "num_heads", "num_attention_heads"]);
+    kv_heads: Option<usize> = None,
+        "Number of key/value heads; must divide --heads",
+        Setting::new(Model, Fixed).unset("number of heads").also(&["n_kv_head", "n_kv_heads", "num_key_value_heads", "n_head_kv"]);
+    head_size: Option<usize> = None,
+        "Head size",
+        Setting::new(Model, Fixed).check(Between(1, MAX_HEAD)).unset("width / heads").also(&["head_dim", "d_head"]);
+    width: usize = 384,
+        "Width of the residual stream",
+        Setting::new(Model, Fixed).check(AtLeastOne).also(&["n_embd", "d_model", "hidden_size", "dim", "embed_dim"]);
+    mlp: Option<usize> = None,
+        "Width of the MLP's hidden layer",
+        Setting::new(Model, Fixed).check(AtLeastOne).unset("by family")
+            .also(&["n_inner", "intermediate_size", "d_ff", "hidden_dim", "ffn_dim", "mlp_width"]);
+    context: usize = 256,
+        "Context length in tokens",
+        Setting::new(Model, Fixed).check(AtLeastOne).alias(&["block-size"])
+            .also(&["block_size", "n_ctx", "n_positions", "seq_len", "sequence_length", "max_seq_len"]);
+    vocab: Option<usize> = None,
+        "Vocabulary size; at least the tokenizer's. Padding ids are never sampled",
+        Setting::new(Model, Fixed).check(AtLeastOne).unset("the tokenizer's, from 1024 on rounded up to a multiple of 64")
+            .also(&["vocab_size"]);
+    rope_theta: Option<f64> = None,
+        "Base of the rotary frequencies",
+        Setting::new(Model, Fixed).unset("by family");
+    tied: Option<bool> = None,
+        "Tie the output head to the token embedding",
+        Setting::new(Model, Fixed).value("BOOL").unset("by family");
+    dropout: f64 = 0.2,
+        "Dropout probability",
+        Setting::new(Model, Free).check(Fraction);
+    bias: bool = false,
+        "Give linear and norm layers of GPT-2 biases; fixed in other families",
+        Setting::new(Model, Fixed).value("BOOL");
+    freeze: Vec<String> = Vec::new(),
+        "Freeze parameters of these names (repeatable), such as 'model.layers.0.*' or '*embed_tokens*'",
+        Setting::new(Model, Fixed).value("PATTERN");
+
+    data: Vec<String> = Vec::new(),
+        "Text files, folders, globs, or token shards (*.bin, *.npy); train and val in a name mark the two parts. \
+         Presets of images: one folder of IDX files, CIFAR binaries or a folder of pictures for each class",
+        Setting::new(Data, Added).images(Free).value("PATH").several().unset("the sources and docs in this folder");
+    encoding: Option<String> = None,
+        "Encoding of text that is not UTF-8 and has no byte order mark: latin1, cp1251, utf-16le, shift_jis, …",
+        Setting::new(Data, Fixed).value("NAME");
+    as_text: bool = false,
+        "Train on files of records (JSON Lines, tables) as plain text, with their markup",
+        Setting::new(Data, Free).switch().unset("refuse them");
+    tokenizer: String = "char".into(),
+        "Tokenizer: char, or a tokenizer.json",
+        Setting::new(Data, Fixed).value("char|FILE").check(NotEmpty);
+    val_split: f64 = 0.1,
+        "Fraction of the data used for validation",
+        Setting::new(Data, Fixed).images(Fixed).value("FRACTION").check(Fraction);
+
+    lr: f64 = 1e-3,
+        "Highest learning rate",
+        Setting::new(Optimizer, Rate).images(Rate).alias(&["learning-rate"]).check(AboveZero).also(&["learning_rate"]);
+    min_lr: f64 = 1e-4,
+        "Lowest learning rate, reached at the last step",
+        Setting::new(Optimizer, Rate).images(Rate).check(FromZero).also(&["min_learning_rate"]);
+    warmup: u64 = 100,
+        "Warm-up steps, until the highest learning rate",
+        Setting::new(Optimizer, Rate).alias(&["warmup-iters"]).also(&["warmup_iters", "warmup_steps"]);
+    schedule: Schedule = Schedule::Cosine,
+        "Learning rate schedule after the warm-up",
+        Setting::new(Optimizer, Rate).also(&["lr_schedule", "scheduler"]);
+    weight_decay: f64 = 0.1,
+        "Decoupled weight decay of matrices and embeddings",
+        Setting::new(Optimizer, Free).images(Free).check(FromZero);
+    betas: [f64; 2] = [0.9, 0.99],
+        "AdamW's β₁ and β₂: 0.9,0.95 or 0.9 0.95",
+        Setting::new(Optimizer, Free).images(Free).value("BETA1,BETA2").check(Fraction);
+    eps: f64 = 1e-8,
+        "AdamW's ε",
+        Setting::new(Optimizer, Free).check(AboveZero);
+    clip: f64 = 1.0,
+        "Maximum global gradient norm (clipping); 0 disables clipping",
+        Setting::new(Optimizer, Free).check(FromZero).also(&["grad_clip", "max_norm", "max_grad_norm"]);
+
+    batch: usize = 64,
+        "Batch size: sequences or images per forward pass",
+        Setting::new(Run, Free).images(Fixed).alias(&["batch-size"]).check(AtLeastOne).also(&["batch_size", "train_batch_size"]);
+    grad_accum: u32 = 1,
+        "Gradient accumulation: forward passes per optimizer step",
+        Setting::new(Run, Free).check(AtLeastOne).also(&["gradient_accumulation_steps", "accumulate"]);
+    steps: u64 = 5000,
+        "Number of optimizer steps",
+        Setting::new(Run, Rate).alias(&["max-iters"]).check(AtLeastOne).also(&["max_iters", "max_steps", "iters", "iterations"]);
+    seed: u64 = 1337,
+        "Seed of initial weights, data order, dropout and samples",
+        Setting::new(Run, Fixed).images(Fixed);
+    eval_every: u64 = 250,
+        "Steps between evaluations; 0: never",
+        Setting::new(Run, Free).also(&["eval_interval"]);
+    eval_batches: usize = 200,
+        "Batches per evaluation",
+        Setting::new(Run, Free).also(&["eval_iters"]);
+    sample_every: u64 = 500,
+        "Steps between samples; 0: never",
+        Setting::new(Run, Free);
+    checkpoint_every: u64 = 500,
+        "Steps between checkpoints; 0: only the best and the last",
+        Setting::new(Run, Free).images(Free);
+    keep: usize = 2,
+        "Number of newest checkpoints kept besides the best one",
+        Setting::new(Run, Free).images(Free).check(AtLeastOne);
+
+    #[serde(default, deserialize_with = "dtype::maybe")]
+    dtype: DType = DType::F32,
+        "Storage type of weights and activations, also as bfloat16, half, …; arithmetic is f32",
+        Setting::new(Device, Fixed).images(Fixed);
+    matmul_precision: MatmulPrecision = MatmulPrecision::Highest,
+        "Precision of f32 matrix products; high rounds operands to tf32 where tensor cores take that",
+        Setting::new(Device, Free).value("PRECISION");
+    device: String = "auto".into(),
+        "Device: auto, <platform>:<index> such as pocl:0 or nvidia:0, an index of `netcl devices`, or sim",
+        Setting::new(Device, Free).images(Free).alias(&["gpu-id"]).value("DEVICE").check(NotEmpty);
+    graph: GraphMode = GraphMode::Auto,
+        "Capture a training step once and replay it; auto: where it is possible. The same bits either way",
+        Setting::new(Device, Free).images(Free).value("MODE");
+    recompute: Recompute = Recompute::None,
+        "Activations that the backward pass recomputes; norm includes gelu. Less memory, more time",
+        Setting::new(Device, Free).value("WHAT");
+    zero: u8 = 0,
+        "Several devices also divide: 0 nothing, 1 the optimizer's state (ZeRO-1), 2 gradients as well (ZeRO-2)",
+        Setting::new(Device, Free).value("STAGE").check(Between(0, 2));
+    pipeline: usize = 1,
+        "Pipeline stages: groups of layers, each on a device of its own (see --grad-accum); more devices hold copies",
+        Setting::new(Device, Free).value("STAGES").check(AtLeastOne);
+}
+
+/// The setting with this key.
+pub fn setting(name: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.name == name)
+}
