@@ -34,7 +34,7 @@ fn every_kind_of_error_is_documented_with_its_exit_code() {
 
 #[test]
 fn the_reference_of_settings_is_their_table() {
-    let written = netcl::train::config::reference();
+    let written = netcl::train::settings::reference();
     if read("docs/settings.md") != written {
         let path = root().join("target/settings.md");
         std::fs::write(&path, written).unwrap();

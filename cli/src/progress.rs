@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 use netcl::device::{counted, human};
 use netcl::kernel::ceiling::Ceilings;
 use netcl::prelude::*;
+use netcl::train::config::TrainConfig;
 use netcl::train::evaluate::Score;
 use netcl::train::run::StepMetrics;
 use netcl::train::{Observer, Outcome, Profile, RankTimes, RunInfo, Saving, Trainer};
@@ -64,11 +65,13 @@ pub struct Progress<'a> {
     saving: Option<(Saving, Instant)>,
     /// What a profile's kernels are compared with.
     ceilings: Option<Ceilings>,
+    /// Steps between lines where there is no terminal.
+    log_every: Option<u64>,
 }
 
 impl<'a> Progress<'a> {
-    /// `json` prints the summary as JSON; `explain_memory` shows where a step's memory goes.
-    pub fn new(context: &'a Context, json: bool, explain_memory: bool) -> Self {
+    /// Of a run with these settings. `json` prints the summary as JSON; `explain_memory` shows where a step's memory goes.
+    pub fn new(context: &'a Context, config: &TrainConfig, json: bool, explain_memory: bool) -> Self {
         let now = Instant::now();
         Self {
             context,
@@ -85,6 +88,7 @@ impl<'a> Progress<'a> {
             explain_memory,
             saving: None,
             ceilings: None,
+            log_every: config.log_every,
         }
     }
 
@@ -276,7 +280,11 @@ impl Observer for Progress<'_> {
             }
             None => {
                 let steps = self.info.as_ref().map_or(0, |i| i.steps);
-                if self.last.is_none() || m.step == steps || self.printed.elapsed() >= PLAIN_EVERY {
+                let due = match self.log_every {
+                    Some(every) => m.step.is_multiple_of(every),
+                    None => self.printed.elapsed() >= PLAIN_EVERY,
+                };
+                if self.last.is_none() || m.step == steps || due {
                     self.printed = Instant::now();
                     out::note(&format!("step {}/{steps}  {line}", m.step));
                 }

@@ -188,6 +188,22 @@ fn a_prompt_comes_from_standard_input_and_the_hints_run_when_pasted() {
 }
 
 #[test]
+fn progress_lines_come_every_so_many_steps() {
+    let dir = folder("log-every");
+    let (data, out) = (dir.join("text.txt"), dir.join("run"));
+    write_text(&data);
+    let args = with(&tiny_run(&data, &out, 7), "--log-every 3");
+    let (code, _, err) = run(netcl().args(&args));
+    let shown: Vec<&str> = err
+        .lines()
+        .filter_map(|line| line.strip_prefix("step ")?.split_once("/7  "))
+        .map(|(n, _)| n)
+        .collect();
+    assert_eq!((code, shown), (0, vec!["1", "3", "6", "7"]), "{err}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
 fn a_dry_run_shows_the_run_and_writes_nothing() {
     let dir = folder("dry");
     let (data, out) = (dir.join("text.txt"), dir.join("run"));

@@ -44,9 +44,6 @@ pub struct Args {
     config: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
-    /// Passes over the images, for presets of images.
-    #[arg(long, help_heading = RUN)]
-    epochs: Option<u64>,
     /// Train on all of these devices at once, of any vendors; --batch is divided among them. Under mpirun or srun, those of each machine.
     #[arg(long, value_name = "DEVICE,…", value_delimiter = ',', conflicts_with = "device", help_heading = DEVICE)]
     devices: Vec<String>,
@@ -81,10 +78,6 @@ pub struct Args {
     /// Check every op's result and stop at the first NaN or infinity, naming op and tensor. Slow.
     #[arg(long, help_heading = DIAGNOSTICS)]
     detect_anomaly: bool,
-    /// Of images on several devices: batch normalisation takes the images of all of them, as PyTorch's SyncBatchNorm does, and the run is that
-    /// of one device. Without it each device normalises its own, which is faster.
-    #[arg(long, help_heading = DEVICE)]
-    sync_batch_norm: bool,
     /// Print configuration, parameters, memory and steps of the run, and do not begin it. Reads the data, writes nothing.
     #[arg(long, help_heading = RUN)]
     dry_run: bool,
@@ -120,15 +113,11 @@ impl Args {
             Some(dir) => ClassifierConfig::of_run(dir)?.map(|kept| (dir, kept)),
             None => None,
         };
-        let (epochs, preset) = (self.epochs, self.settings.overlay.preset.as_deref().unwrap_or_default());
+        let preset = self.settings.overlay.preset.as_deref().unwrap_or_default();
         if kept.is_none() && !train_images::is_for_images(preset) {
-            let misplaced = "--epochs is for presets of images; language models take --steps";
-            epochs.map_or(Ok(()), |_| Err(Error::format(misplaced)))?;
-            return match self.sync_batch_norm {
-                true => Err(Error::format(
-                    "--sync-batch-norm is for presets of images; language models have none",
-                )),
-                false => Ok(None),
+            return match self.settings.images.keys().next() {
+                Some(key) => Err(train_images::only_images(key)),
+                None => Ok(None),
             };
         }
         let preset = kept.as_ref().map_or(preset, |(_, kept)| &kept.preset);
@@ -140,8 +129,7 @@ impl Args {
             Diagnostics { detect_anomaly: self.detect_anomaly, profile: self.profile_settings() };
         Ok(Some(train_images::Request {
             overlay: self.settings.overlay.clone(),
-            epochs,
-            sync_batch_norm: self.sync_batch_norm,
+            own: self.settings.images.clone(),
             out: self.out.as_ref(),
             kept,
             dry_run: self.dry_run,
@@ -285,7 +273,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     if let Some(profile) = args.profile_settings() {
         trainer.profile(profile)?;
     }
-    let mut progress = Progress::new(context, args.json, args.explain_memory);
+    let mut progress = Progress::new(context, trainer.config(), args.json, args.explain_memory);
     progress.compare_with(ceilings);
     progress.explain_nothing(&trainer, false);
     // Of a run that goes on nothing is lost until here, and a signal ends at once.

@@ -180,7 +180,7 @@ fn train(
     if let Some(profile) = &args.profile {
         trainer.profile(profile.clone()).map_err(Failed::Own)?;
     }
-    let mut progress = Progress::new(context, args.json, args.explain_memory);
+    let mut progress = Progress::new(context, trainer.config(), args.json, args.explain_memory);
     progress.explain_nothing(&trainer, false);
     let outcome = trainer.run(&mut progress).inspect_err(|_| progress.failed());
     let outcome = outcome.map_err(|e| failed(&trainer, e))?;

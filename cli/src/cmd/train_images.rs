@@ -11,25 +11,30 @@ use netcl::dist::{Group, Launcher, launched};
 use netcl::kernel::ceiling::Ceilings;
 use netcl::prelude::*;
 use netcl::train::Shares;
-use netcl::train::config::{Overlay, SETTINGS, Setting, Task};
+use netcl::train::config::{Overlay, Setting, Task};
 use netcl::train::images::classifier::{
     self, Classifier, ClassifierConfig, Description, Diagnostics, Epoch, Next, Outcome, PRESETS, Progress,
     resume, train, train_among as train_ranks,
 };
 use netcl::train::images::data::Dataset;
 use netcl::train::run::{Claim, RunFolder};
+use netcl::train::settings;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Settings of `netcl train` that classifiers have as well.
+/// Settings of `netcl train` that classifiers have.
 fn shared() -> impl Iterator<Item = &'static Setting> {
-    SETTINGS.iter().filter(|setting| setting.resume(Task::Images).is_some())
+    settings::all().filter(|row| row.is_flag && row.resume(Task::Images).is_some())
+}
+
+/// The error of a setting that is for classifiers alone.
+pub fn only_images(key: &str) -> Error {
+    let instead = if key == "epochs" { "take --steps" } else { "have none" };
+    Error::format(format!("--{} is for presets of images; language models {instead}", key.replace('_', "-")))
 }
 
 /// Flags of `netcl train` beside settings that classifiers have as well.
-const FLAGS: [&str; 13] = [
-    "epochs",
-    "sync-batch-norm",
+const FLAGS: [&str; 11] = [
     "out",
     "resume",
     "elastic",
@@ -47,9 +52,8 @@ const FLAGS: [&str; 13] = [
 #[derive(Debug)]
 pub struct Request<'a> {
     pub overlay: Overlay,
-    pub epochs: Option<u64>,
-    /// Batch normalisation over the images of all devices; a run that goes on has what it had.
-    pub sync_batch_norm: bool,
+    /// Settings that classifiers alone have.
+    pub own: toml::Table,
     pub out: Option<&'a PathBuf>,
     /// The run to go on with, and its settings.
     pub kept: Option<(&'a Path, ClassifierConfig)>,
@@ -96,35 +100,15 @@ pub fn config(request: &Request<'_>) -> Result<ClassifierConfig> {
         Some((_, kept)) => kept.clone(),
         None => ClassifierConfig::preset(preset)?,
     };
-    let data = match (overlay.data.as_deref(), &request.kept) {
-        (Some([data]), _) => data.clone(),
-        (None, Some((_, kept))) => kept.data.clone(),
-        _ => {
-            return Err(Error::format(format!(
-                "the preset {preset} takes one folder of images: --data DIR, with IDX files, CIFAR binaries or a folder of pictures for each class"
-            )));
-        }
-    };
-    let lr = overlay.lr.unwrap_or(base.lr);
-    let config = ClassifierConfig {
-        data,
-        preset: overlay.preset.clone().unwrap_or_else(|| base.preset.clone()),
-        epochs: request.epochs.unwrap_or(base.epochs),
-        batch: overlay.batch.unwrap_or(base.batch),
-        lr,
-        min_lr: overlay.min_lr.unwrap_or(base.min_lr.min(lr)),
-        weight_decay: overlay.weight_decay.unwrap_or(base.weight_decay),
-        betas: overlay.betas.unwrap_or(base.betas),
-        seed: overlay.seed.unwrap_or(base.seed),
-        test_part: overlay.val_split.unwrap_or(base.test_part),
-        checkpoint_every: overlay.checkpoint_every.unwrap_or(base.checkpoint_every),
-        keep: overlay.keep.unwrap_or(base.keep),
-        dtype: overlay.dtype.unwrap_or(base.dtype),
-        graph: overlay.graph.unwrap_or(base.graph),
-        device: overlay.device.clone().unwrap_or_else(|| base.device.clone()),
-        sync_batch_norm: request.sync_batch_norm || base.sync_batch_norm,
-        ..base
-    };
+    if !matches!((overlay.data.as_deref(), &request.kept), (Some([_]), _) | (None, Some(_))) {
+        return Err(Error::format(format!(
+            "the preset {preset} takes one folder of images: --data DIR, with IDX files, CIFAR binaries or a folder of pictures for each class"
+        )));
+    }
+    let mut config = base.overridden(overlay, request.own.clone())?;
+    if overlay.min_lr.is_none() {
+        config.min_lr = config.min_lr.min(config.lr);
+    }
     config.validate()?;
     Ok(config)
 }

@@ -4,14 +4,17 @@ use crate::named::checked;
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use netcl::train::config::{Check, Kind, Overlay, PRESETS, SETTINGS, Setting};
+use netcl::train::config::{Check, Kind, Overlay, PRESETS, Setting, Task};
 use netcl::train::images::classifier;
+use netcl::train::settings;
 
 /// Settings given as flags.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The settings.
+    /// Settings of language models, and of classifiers where they have the same.
     pub overlay: Overlay,
+    /// Settings that classifiers alone have.
+    pub images: toml::Table,
     /// What a parser of single values cannot see.
     pub mistake: Option<String>,
 }
@@ -46,12 +49,28 @@ fn parser(setting: &'static Setting) -> ValueParser {
             PossibleValuesParser::new(PRESETS.into_iter().chain(classifier::PRESETS)).into()
         }
         (Kind::Whole(_), Check::Between(low, high)) => value_parser!(u64).range(low..=high).into(),
-        (Kind::Whole(largest), _) => value_parser!(u64).range(0..=largest).into(),
+        (Kind::Whole(largest), _) => {
+            // What only a table holds has the integers of TOML.
+            let largest = if setting.text.is_some() { largest } else { largest.min(i64::MAX as u64) };
+            value_parser!(u64).range(0..=largest).into()
+        }
         (Kind::Real | Kind::Pair, _) => value_parser!(f64).into(),
-        (Kind::Bool, _) => value_parser!(bool).into(),
-        (Kind::Text | Kind::List, _) => value_parser!(std::ffi::OsString).into(),
+        (Kind::Bool, _) => value_parser!(bool),
+        (Kind::Text | Kind::List, _) => value_parser!(std::ffi::OsString),
         (Kind::Names(names), _) => checked(names, setting.parse).into(),
     }
+}
+
+/// What was given for a setting, as its file has it.
+fn typed(row: &Setting, matches: &ArgMatches) -> Option<toml::Value> {
+    Some(match row.kind {
+        Kind::Whole(_) => toml::Value::Integer(i64::try_from(*matches.get_one::<u64>(row.name)?).ok()?),
+        Kind::Real => toml::Value::Float(*matches.get_one::<f64>(row.name)?),
+        Kind::Bool => toml::Value::Boolean(*matches.get_one::<bool>(row.name)?),
+        Kind::Text | Kind::List | Kind::Pair | Kind::Names(_) => {
+            toml::Value::String(matches.get_raw(row.name)?.next_back()?.to_string_lossy().into_owned())
+        }
+    })
 }
 
 impl clap::FromArgMatches for Settings {
@@ -62,12 +81,16 @@ impl clap::FromArgMatches for Settings {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        let given = |row: &&Setting| matches.value_source(row.name) == Some(ValueSource::CommandLine);
-        for row in SETTINGS.iter().filter(given) {
+        let given = |row: &Setting| matches.value_source(row.name) == Some(ValueSource::CommandLine);
+        for row in settings::all().filter(|row| row.is_flag && given(row)) {
+            if row.resume(Task::Text).is_none() {
+                self.images.extend(typed(row, matches).map(|value| (row.name.to_owned(), value)));
+                continue;
+            }
             let words: Vec<_> = matches.get_raw(row.name).into_iter().flatten().collect();
             let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
             let words: Vec<&str> =
-                if row.switch { vec!["true"] } else { words.iter().map(|w| &**w).collect() };
+                if row.switch { vec!["true"] } else { words.iter().map(|word| &**word).collect() };
             if let Err(e) = self.overlay.set(row.name, &words) {
                 self.mistake = Some(format!("--{} takes {}", row.flag(), e.message()));
             }
@@ -78,7 +101,7 @@ impl clap::FromArgMatches for Settings {
 
 impl clap::Args for Settings {
     fn augment_args(command: Command) -> Command {
-        SETTINGS.iter().fold(command, |command, setting| command.arg(arg(setting)))
+        settings::all().filter(|row| row.is_flag).fold(command, |command, row| command.arg(arg(row)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {

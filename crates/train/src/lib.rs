@@ -9,6 +9,7 @@ pub mod optim;
 pub mod run;
 pub mod scaling;
 pub mod schedule;
+pub mod settings;
 mod train;
 
 pub use train::{

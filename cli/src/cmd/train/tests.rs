@@ -21,7 +21,7 @@ fn asked(line: &[&str]) -> Option<Result<String>> {
         let mut request = request.unwrap();
         let config = train_images::config(&request)?;
         // What counts of these is what became of them.
-        (request.overlay, request.epochs) = (Overlay::default(), None);
+        (request.overlay, request.own) = (Overlay::default(), toml::Table::new());
         Ok(format!("{config:?} {request:?}"))
     }))
 }

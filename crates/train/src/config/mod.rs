@@ -8,7 +8,6 @@ mod graph_mode;
 mod init;
 mod paths;
 mod presets;
-mod reference;
 mod resume;
 mod setting;
 mod stored;
@@ -21,12 +20,12 @@ pub use dtype::{DTYPES, storage_type};
 pub use graph_mode::GraphMode;
 pub(crate) use netcl_device::nearest;
 pub use presets::{PRESETS, SIMULATED, models, usual as usual_preset};
-pub use reference::reference;
 pub use resume::{Changes, resume_rules};
 pub(crate) use resume::{Differences, rate_change};
 pub use setting::{Change, Check, Group, Setting, Task};
 pub use stored::SETTINGS_COPY;
 pub use table::{Overlay, SETTINGS, TrainConfig, setting};
+pub(crate) use value::too_large;
 pub use value::{Given, Kind, Value};
 
 use crate::schedule::LearningRate;
@@ -120,6 +119,18 @@ impl TrainConfig {
             let own = DecoderConfig::of_folder(Path::new(&dir))?;
             init::check(&own, &dir, &[&file, flags])?;
             init::take(&own, &dir, flags.context.or(file.context), &mut config)?;
+        }
+        if flags.bias == Some(true) && config.family != "gpt2" {
+            return Err(Error::format(format!(
+                "--bias true is for --family gpt2; the biases of {} are fixed. Leave --bias out",
+                config.family
+            )));
+        }
+        if let (Some(given), Some(dir)) = (flags.bias.filter(|given| *given != config.bias), &config.init) {
+            return Err(Error::format(format!(
+                "--bias {given}: the model of --init {dir} has {}, and training keeps its shape; leave --bias out",
+                config.bias
+            )));
         }
         if flags.min_lr.or(file.min_lr).is_none() && config.lr < preset.lr {
             config.min_lr = preset.min_lr / preset.lr * config.lr;

@@ -28,8 +28,10 @@ pub struct Setting {
     pub switch: bool,
     /// Whether the flag takes several values at once.
     pub several: bool,
-    /// Whether a resumed language model may change it.
-    pub text: Change,
+    /// Whether it is a flag; else it follows from the preset, or the file alone has it.
+    pub is_flag: bool,
+    /// Whether a resumed language model may change it; `None` if language models do not have it.
+    pub text: Option<Change>,
     /// Whether a resumed classifier of images may change it; `None` if classifiers do not have it.
     pub images: Option<Change>,
     /// Refuses a word that is no value.
@@ -38,7 +40,12 @@ pub struct Setting {
 
 impl Setting {
     /// A setting of language models. The table fills in name, type and help.
-    pub(super) const fn new(group: Group, text: Change) -> Self {
+    pub(crate) const fn new(group: Group, text: Change) -> Self {
+        Self { text: Some(text), images: None, ..Self::of_images(group, text) }
+    }
+
+    /// A setting of classifiers alone.
+    pub(crate) const fn of_images(group: Group, images: Change) -> Self {
         Self {
             name: "",
             kind: Kind::Text,
@@ -51,43 +58,48 @@ impl Setting {
             unset: None,
             switch: false,
             several: false,
-            text,
-            images: None,
+            is_flag: true,
+            text: None,
+            images: Some(images),
             parse: |_| Ok(()),
         }
     }
 
     /// A setting of classifiers as well.
-    pub(super) const fn images(self, change: Change) -> Self {
+    pub(crate) const fn images(self, change: Change) -> Self {
         Self { images: Some(change), ..self }
     }
 
-    pub(super) const fn value(self, name: &'static str) -> Self {
+    pub(crate) const fn value(self, name: &'static str) -> Self {
         Self { value_name: Some(name), ..self }
     }
 
-    pub(super) const fn alias(self, aliases: &'static [&'static str]) -> Self {
+    pub(crate) const fn alias(self, aliases: &'static [&'static str]) -> Self {
         Self { aliases, ..self }
     }
 
-    pub(super) const fn also(self, synonyms: &'static [&'static str]) -> Self {
+    pub(crate) const fn also(self, synonyms: &'static [&'static str]) -> Self {
         Self { synonyms, ..self }
     }
 
-    pub(super) const fn check(self, check: Check) -> Self {
+    pub(crate) const fn check(self, check: Check) -> Self {
         Self { check, ..self }
     }
 
-    pub(super) const fn unset(self, text: &'static str) -> Self {
+    pub(crate) const fn unset(self, text: &'static str) -> Self {
         Self { unset: Some(text), ..self }
     }
 
-    pub(super) const fn switch(self) -> Self {
+    pub(crate) const fn switch(self) -> Self {
         Self { switch: true, ..self }
     }
 
-    pub(super) const fn several(self) -> Self {
+    pub(crate) const fn several(self) -> Self {
         Self { several: true, ..self }
+    }
+
+    pub(crate) const fn without_flag(self) -> Self {
+        Self { is_flag: false, ..self }
     }
 
     /// The flag, without its two dashes.
@@ -104,7 +116,7 @@ impl Setting {
     /// Whether a resumed run of this task may change it; `None` if the task does not have it.
     pub fn resume(&self, task: Task) -> Option<Change> {
         match task {
-            Task::Text => Some(self.text),
+            Task::Text => self.text,
             Task::Images => self.images,
         }
     }

@@ -42,7 +42,7 @@ macro_rules! settings {
 
         impl TrainConfig {
             /// The defaults that presets start from.
-            pub(super) fn base() -> Self {
+            pub(crate) fn base() -> Self {
                 Self { $($name: $default,)* }
             }
 
@@ -205,6 +205,9 @@ settings! {
     checkpoint_every: u64 = 500,
         "Steps between checkpoints; 0: only the best and the last",
         Setting::new(Run, Free).images(Free);
+    log_every: Option<u64> = None,
+        "Steps between progress lines where stderr is not a terminal",
+        Setting::new(Run, Free).value("N").check(AtLeastOne).unset("about every 10 seconds").also(&["log_interval", "logging_steps"]);
     keep: usize = 2,
         "Number of newest checkpoints kept besides the best one",
         Setting::new(Run, Free).images(Free).check(AtLeastOne);

@@ -41,6 +41,7 @@ fn the_file_has_every_key_once() {
         mlp: Some(16),
         rope_theta: Some(1e4),
         tied: Some(true),
+        log_every: Some(5),
         ..preset
     };
     let table = toml::Table::try_from(config).unwrap();
@@ -247,4 +248,59 @@ fn a_presets_vocabulary_is_that_of_its_tokenizer() {
     assert_eq!([1024, 1025, 4096, 5000].map(padded_vocab), [1024, 1088, 4096, 5056]);
     let flags = Overlay { preset: Some("gpt2-124m".into()), vocab: Some(50_257), ..Overlay::default() };
     assert_eq!(TrainConfig::resolve(None, &flags).unwrap().vocab, Some(50_257));
+}
+
+#[test]
+fn words_of_a_flag_set_what_the_file_would() {
+    let config =
+        TrainConfig { data: vec!["a b".into(), "c".into()], ..TrainConfig::preset("gpt2-124m").unwrap() };
+    let table = toml::Table::try_from(&config).unwrap();
+    let mut given = Overlay::default();
+    for (key, value) in &table {
+        let words: Vec<String> = match value {
+            toml::Value::Array(values) => {
+                values.iter().map(|v| v.as_str().map_or(v.to_string(), Into::into)).collect()
+            }
+            value => vec![value.as_str().map_or(value.to_string(), Into::into)],
+        };
+        given.set(key, &words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+    }
+    assert_eq!(given.over(TrainConfig::preset("char").unwrap()).unwrap(), config);
+    for (name, words, part) in [
+        ("betas", &["0.9"][..], "two numbers, such as 0.9,0.95; there is 1"),
+        ("steps", &["-1"], "expected a whole number of at least 0, found -1"),
+        ("schedule", &["cosin"], "did you mean cosine?"),
+        ("nothing", &["1"], "there is no setting `nothing`"),
+    ] {
+        let message = given.set(name, words).unwrap_err().to_string();
+        assert!(message.contains(part), "{message} has not: {part}");
+    }
+}
+
+#[test]
+fn biases_are_given_where_the_family_has_the_choice() {
+    let with = |family: &str, bias: bool| {
+        let flags = Overlay { family: Some(family.into()), bias: Some(bias), ..Overlay::default() };
+        TrainConfig::resolve(None, &flags)
+    };
+    assert!(with("gpt2", true).unwrap().bias && !with("llama", false).unwrap().bias);
+    let message = with("llama", true).unwrap_err().to_string();
+    assert!(message.contains("--bias true is for --family gpt2; the biases of llama are fixed"), "{message}");
+}
+
+#[test]
+fn names_of_settings_are_unique() {
+    let mut names: Vec<String> = SETTINGS
+        .iter()
+        .flat_map(|row| {
+            let synonyms = row.synonyms.iter().map(|name| name.replace('_', "-"));
+            // An alias of the flag may be suggested for the key as well.
+            let aliases = row.aliases.iter().filter(|a| !row.synonyms.contains(&&*a.replace('-', "_")));
+            synonyms.chain(aliases.map(|a| (*a).to_owned())).chain([row.flag()]).collect::<Vec<_>>()
+        })
+        .collect();
+    names.sort();
+    let double: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+    assert!(double.is_empty(), "{double:?}");
+    assert!(SETTINGS.iter().all(|row| !row.help.is_empty() && !row.help.ends_with('.')));
 }

@@ -232,7 +232,7 @@ pub(super) fn flag(key: &str) -> String {
 }
 
 /// The first number of `settings` that exceeds the signed integers of TOML.
-pub(super) fn too_large(settings: &impl serde::Serialize) -> Option<String> {
+pub(crate) fn too_large(settings: &impl serde::Serialize) -> Option<String> {
     let values = serde_json::to_value(settings).ok()?;
     let limit = i64::MAX;
     let large =

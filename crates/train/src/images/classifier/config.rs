@@ -1,6 +1,7 @@
 //! Settings of training a classifier, and their presets.
 
-use crate::config::{GraphMode, SETTINGS_COPY, float_type};
+use super::settings::SETTINGS;
+use crate::config::{self, GraphMode, Overlay, SETTINGS_COPY, Setting, float_type, too_large};
 use crate::run::RunSettings;
 use netcl_device::{Error, Result};
 use netcl_model::vision::models;
@@ -205,33 +206,70 @@ impl ClassifierConfig {
         (images / self.batch.min(images).max(1)) as u64
     }
 
+    /// These settings, overridden by what is given: of settings that language models have too, and of those that classifiers alone have.
+    ///
+    /// # Errors
+    /// `Format` for more than one folder of data, or a number that no file can hold.
+    pub fn overridden(&self, shared: &Overlay, own: toml::Table) -> Result<Self> {
+        if let Some(message) = too_large(shared) {
+            return Err(Error::format(message));
+        }
+        let wrong = |e: toml::ser::Error| Error::internal(format!("settings as a table: {e}"));
+        let mut given = toml::Table::try_from(shared).map_err(wrong)?;
+        if let Some(data) = &shared.data {
+            let [data] = data.as_slice() else {
+                return Err(Error::format("--data takes one folder of images"));
+            };
+            given.insert("data".into(), data.as_str().into());
+        }
+        let mut all = toml::Table::try_from(self).map_err(wrong)?;
+        all.extend(given.into_iter().map(|(key, value)| (own_key(&key).to_owned(), value)));
+        all.extend(own);
+        all.try_into().map_err(|e| Error::internal(format!("settings from a table: {e}")))
+    }
+
     /// # Errors
     /// `Format` with what is out of range.
     pub fn validate(&self) -> Result<()> {
-        let part = |v: f64| (0.0..1.0).contains(&v);
-        let wrong = if self.epochs == 0 || self.batch == 0 {
-            Some("--epochs and --batch are at least 1".to_owned())
-        } else if !(self.lr > 0.0 && self.lr.is_finite() && self.min_lr >= 0.0 && self.min_lr <= self.lr) {
-            Some(format!(
-                "--lr {} and --min-lr {}, expected a positive rate and one below it",
-                self.lr, self.min_lr
-            ))
-        } else if !(part(self.test_part) && self.test_part > 0.0) {
-            Some(format!("--val-split {} is no fraction between 0 and 1", self.test_part))
-        } else if !part(self.label_smoothing) || !self.betas.iter().all(|b| part(*b)) {
-            Some(format!(
-                "label smoothing {} and betas {:?}, expected fractions below 1",
-                self.label_smoothing, self.betas
-            ))
-        } else if !(0.0..=1.0).contains(&self.mixup) {
-            Some(format!("mixup {}, expected 0 to 1", self.mixup))
-        } else if !self.weight_decay.is_finite() || self.weight_decay < 0.0 {
-            Some(format!("--weight-decay {}, expected 0 or more", self.weight_decay))
-        } else if !models::MODELS.contains(&self.network.as_str()) {
-            Some(format!("there is no network `{}`; there are {}", self.network, models::MODELS.join(", ")))
-        } else {
-            None
+        if let Some(message) = too_large(self) {
+            return Err(Error::format(message));
+        }
+        let table =
+            toml::Table::try_from(self).map_err(|e| Error::internal(format!("settings as a table: {e}")))?;
+        let refusal = |row: &Setting| {
+            let value = table.get(own_key(row.name)).filter(|_| row.images.is_some())?;
+            row.check.refusal(&row.flag(), &numbers(value), value.as_str())
         };
+        let wrong = SETTINGS.iter().chain(config::SETTINGS).find_map(refusal);
+        let wrong = wrong.or_else(|| {
+            if self.min_lr > self.lr {
+                Some(format!("--min-lr {} is above --lr {}", self.min_lr, self.lr))
+            } else if self.test_part <= 0.0 {
+                Some(format!("--val-split {} must be above 0", self.test_part))
+            } else if !(0.0..=1.0).contains(&self.mixup) {
+                Some(format!("mixup {}, expected 0 to 1", self.mixup))
+            } else if !models::MODELS.contains(&self.network.as_str()) {
+                let all = models::MODELS.join(", ");
+                Some(format!("there is no network `{}`; there are {all}", self.network))
+            } else {
+                None
+            }
+        });
         wrong.map_or(Ok(()), |message| Err(Error::format(message)))
+    }
+}
+
+/// The key of a classifier's `config.toml` for a setting.
+pub(super) fn own_key(name: &str) -> &str {
+    if name == "val_split" { "test_part" } else { name }
+}
+
+/// The numbers of a value.
+fn numbers(value: &toml::Value) -> Vec<f64> {
+    match value {
+        toml::Value::Integer(n) => vec![*n as f64],
+        toml::Value::Float(n) => vec![*n],
+        toml::Value::Array(values) => values.iter().flat_map(numbers).collect(),
+        _ => Vec::new(),
     }
 }

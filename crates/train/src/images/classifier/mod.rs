@@ -13,6 +13,7 @@ mod pictures;
 mod ranks;
 mod report;
 mod resume;
+mod settings;
 mod statistics;
 mod train;
 
@@ -23,6 +24,7 @@ pub use outcome::{Epoch, Next, Outcome};
 pub use pictures::Picture;
 pub use ranks::{Failed, Rank, train_among};
 pub use resume::resume_rules;
+pub use settings::SETTINGS;
 pub use train::{Progress, resume, train};
 
 use super::data;

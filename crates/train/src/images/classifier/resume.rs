@@ -1,26 +1,16 @@
 //! What a resumed run of a classifier may change, by the table of settings.
 
-use super::ClassifierConfig;
+use super::config::own_key;
+use super::{ClassifierConfig, SETTINGS};
 use crate::config::{self, Change, Changes, Differences, Task, rate_change};
 use crate::schedule::{LearningRate, Schedule};
 use netcl_device::{Error, Result};
 
-/// Settings that classifiers alone have.
-const OWN: [(&str, Change); 7] = [
-    ("network", Change::Fixed),
-    ("epochs", Change::Rate),
-    ("label_smoothing", Change::Free),
-    ("sync_batch_norm", Change::Free),
-    ("mixup", Change::Free),
-    ("shift", Change::Free),
-    ("mirror", Change::Free),
-];
-
 /// All keys of a classifier's `config.toml`, in the order of reports. Images may lie elsewhere, but have to be the same.
 pub fn resume_rules() -> Vec<(&'static str, Change)> {
-    let shared = config::resume_rules(Task::Images).into_iter();
-    let shared = shared.map(|(key, change)| (if key == "val_split" { "test_part" } else { key }, change));
-    let mut rules: Vec<_> = OWN.into_iter().chain(shared).collect();
+    let all = SETTINGS.iter().chain(config::SETTINGS);
+    let mut rules: Vec<_> =
+        all.filter_map(|row| Some((own_key(row.name), row.resume(Task::Images)?))).collect();
     rules.sort_by_key(|(_, change)| Change::ALL.iter().position(|other| other == change));
     rules
 }

@@ -1,16 +1,24 @@
-//! The reference of all settings, from their table.
+//! The settings of all tasks, and their reference.
 
-use super::{Change, Group, Kind, SETTINGS, Setting, TrainConfig};
+use crate::config::{Change, Group, Kind, SETTINGS, Setting, TrainConfig};
+use crate::images::classifier;
 
 const HEAD: &str = "# Settings of training
 
-This page follows from the table of settings ([table.rs](../crates/train/src/config/table.rs)); a test compares both. Each setting is a flag of
-`netcl train` and, with `_` instead of `-`, a key of `config.toml` and of Python's `Trainer`. Defaults are those that presets start from;
-`netcl train --preset NAME --help` has those of a preset. Aliases are in parentheses.
-The last two columns say whether `--resume` may change the setting, of language models and of classifiers of images:
+This page follows from the table of settings ([table.rs](../crates/train/src/config/table.rs), and
+[settings.rs](../crates/train/src/images/classifier/settings.rs) for what classifiers of images alone have); a test compares them. Each setting is a
+flag of `netcl train` and, with `_` instead of `-`, a key of `config.toml` and of Python's `Trainer`; names without dashes are keys alone.
+A classifier's `config.toml` has `--val-split` as `test_part`.
+Defaults are those that presets of language models start from; `netcl train --preset NAME --help` has those of a preset. Aliases are in parentheses.
+The last two columns say whether `--resume` may change the setting, of language models and of classifiers:
 from the next step on (yes), with a report about the learning rate (rate), by adding entries (add), or not at all (no);
-a dash marks settings that classifiers do not have.
+a dash marks settings that the task does not have.
 ";
+
+/// The settings of all tasks: those of language models first, with what classifiers share, then those of classifiers alone.
+pub fn all() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().chain(classifier::SETTINGS)
+}
 
 /// The text of `docs/settings.md`.
 pub fn reference() -> String {
@@ -21,7 +29,7 @@ pub fn reference() -> String {
             text += &format!("\n## {heading}\n");
         }
         text += "\n| flag | value | default | meaning | resume | images |\n| --- | --- | --- | --- | --- | --- |\n";
-        let rows = SETTINGS.iter().filter(|row| row.group == group);
+        let rows = all().filter(|row| row.group == group);
         text.extend(rows.map(|row| line(row, defaults.get(row.name))));
     }
     text
@@ -41,7 +49,7 @@ fn line(row: &Setting, default: Option<&toml::Value>) -> String {
         Kind::Names(names) => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
     };
     let default = row.default_text(default).unwrap_or_default();
-    let resume = [Some(row.text), row.images].map(|change| match change {
+    let resume = [row.text, row.images].map(|change| match change {
         Some(Change::Free) => "yes",
         Some(Change::Rate) => "rate",
         Some(Change::Added) => "add",
@@ -49,8 +57,8 @@ fn line(row: &Setting, default: Option<&toml::Value>) -> String {
         None => "–",
     });
     format!(
-        "| `--{}`{aliases} | {value} | {default} | {} | {} |\n",
-        row.flag(),
+        "| `{}`{aliases} | {value} | {default} | {} | {} |\n",
+        if row.is_flag { format!("--{}", row.flag()) } else { row.name.into() },
         row.help.replace('|', "\\|").replace('<', "&lt;").replace('*', "\\*"),
         resume.join(" | ")
     )
