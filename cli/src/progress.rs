@@ -65,12 +65,12 @@ pub struct Progress<'a> {
     saving: Option<(Saving, Instant)>,
     /// What a profile's kernels are compared with.
     ceilings: Option<Ceilings>,
-    /// Steps between lines where there is no terminal.
+    /// Steps between lines where stderr is not a terminal.
     log_every: Option<u64>,
 }
 
 impl<'a> Progress<'a> {
-    /// Of a run with these settings. `json` prints the summary as JSON; `explain_memory` shows where a step's memory goes.
+    /// The display of a run with these settings. `json` prints the summary as JSON; `explain_memory` shows where a step's memory goes.
     pub fn new(context: &'a Context, config: &TrainConfig, json: bool, explain_memory: bool) -> Self {
         let now = Instant::now();
         Self {

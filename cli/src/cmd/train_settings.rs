@@ -15,7 +15,7 @@ pub struct Settings {
     pub overlay: Overlay,
     /// Settings that classifiers alone have.
     pub images: toml::Table,
-    /// What a parser of single values cannot see.
+    /// A mistake that a parser of single values cannot see.
     pub mistake: Option<String>,
 }
 
@@ -50,7 +50,7 @@ fn parser(setting: &'static Setting) -> ValueParser {
         }
         (Kind::Whole(_), Check::Between(low, high)) => value_parser!(u64).range(low..=high).into(),
         (Kind::Whole(largest), _) => {
-            // What only a table holds has the integers of TOML.
+            // These values are kept as TOML, whose integers are signed.
             let largest = if setting.text.is_some() { largest } else { largest.min(i64::MAX as u64) };
             value_parser!(u64).range(0..=largest).into()
         }
@@ -61,7 +61,7 @@ fn parser(setting: &'static Setting) -> ValueParser {
     }
 }
 
-/// What was given for a setting, as its file has it.
+/// The given value of a setting, as its file has it.
 fn typed(row: &Setting, matches: &ArgMatches) -> Option<toml::Value> {
     Some(match row.kind {
         Kind::Whole(_) => toml::Value::Integer(i64::try_from(*matches.get_one::<u64>(row.name)?).ok()?),

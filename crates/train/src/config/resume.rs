@@ -1,4 +1,4 @@
-//! What a resumed run may change, by the table of settings.
+//! Changes that a resumed run may make, by the table of settings.
 
 use super::setting::{Change, Task};
 use super::value::flag;

@@ -22,19 +22,19 @@ pub struct Setting {
     pub synonyms: &'static [&'static str],
     /// Values that are valid, whatever the other settings are.
     pub check: Check,
-    /// What applies where there is no value.
+    /// Default in words, for settings without a value.
     pub unset: Option<&'static str>,
     /// Whether the flag alone means `true`.
     pub switch: bool,
     /// Whether the flag takes several values at once.
     pub several: bool,
-    /// Whether it is a flag; else it follows from the preset, or the file alone has it.
+    /// Whether it is a flag. Without one it follows from the preset.
     pub is_flag: bool,
     /// Whether a resumed language model may change it; `None` if language models do not have it.
     pub text: Option<Change>,
     /// Whether a resumed classifier of images may change it; `None` if classifiers do not have it.
     pub images: Option<Change>,
-    /// Refuses a word that is no value.
+    /// Refuses a word that is not a value.
     pub parse: fn(&str) -> Result<()>,
 }
 
@@ -107,7 +107,7 @@ impl Setting {
         flag(self.name)
     }
 
-    /// The default as one writes it behind the flag, of what the file has for it; `None` if there is nothing to say.
+    /// The default as one writes it after the flag, from its value in the file; `None` if there is neither a value nor a text.
     pub fn default_text(&self, value: Option<&toml::Value>) -> Option<String> {
         let value = value.filter(|_| !self.switch).map(written).filter(|text| !text.is_empty());
         value.or_else(|| self.unset.map(Into::into))
@@ -122,7 +122,7 @@ impl Setting {
     }
 }
 
-/// A value as one writes it behind its flag.
+/// A value as one writes it after its flag.
 fn written(value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) => text.clone(),
@@ -144,7 +144,7 @@ pub enum Task {
 /// Group of settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// What the other settings come from.
+    /// The source of the other settings.
     General,
     /// The model.
     Model,

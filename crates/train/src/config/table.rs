@@ -59,10 +59,10 @@ macro_rules! settings {
         }
 
         impl Overlay {
-            /// Sets what the words behind a flag stand for.
+            /// Sets a setting to the value of the words after its flag.
             ///
             /// # Errors
-            /// `Format` for words that are no value of the setting, or a name that is no setting.
+            /// `Format` for words that are not a value of the setting, or an unknown name.
             pub fn set(&mut self, name: &str, words: &[&str]) -> Result<()> {
                 match name {
                     $(stringify!($name) => self.$name = Some(Given::parse(words)?),)*
@@ -232,7 +232,7 @@ settings! {
         "Several devices also divide: 0 nothing, 1 the optimizer's state (ZeRO-1), 2 gradients as well (ZeRO-2)",
         Setting::new(Device, Free).value("STAGE").check(Between(0, 2));
     pipeline: usize = 1,
-        "Pipeline stages: groups of layers, each on a device of its own (see --grad-accum); more devices hold copies",
+        "Pipeline stages: groups of layers, each on a separate device (see --grad-accum); more devices hold copies",
         Setting::new(Device, Free).value("STAGES").check(AtLeastOne);
 }
 

@@ -27,7 +27,7 @@ pub enum Kind {
     Names(&'static [&'static str]),
 }
 
-/// What can be given for a setting.
+/// A value that can be given for a setting.
 pub trait Given: Sized {
     /// Form of the values.
     const KIND: Kind;

@@ -45,7 +45,7 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "sync_batch_norm",
         kind: Kind::Bool,
-        help: "Normalize batches over the images of all devices, as PyTorch's SyncBatchNorm does; slower, the run of one device",
+        help: "Normalize batches over the images of all devices, as PyTorch's SyncBatchNorm does; slower, with the results of one device",
         ..Setting::of_images(Device, Free).switch().unset("each device normalizes its own images")
     },
 ];
