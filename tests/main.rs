@@ -1,4 +1,5 @@
 //! The engine as its users call it. One test binary: each links all crates.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // helpers of tests
 
 mod ranks;
 

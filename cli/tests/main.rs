@@ -1,4 +1,5 @@
 //! The program as its users run it. One test binary: linking one takes a second, and there are two dozen files.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // helpers of tests
 
 mod common;
 #[path = "common/mpi.rs"]
