@@ -376,7 +376,7 @@ fn linear() {
     );
 }
 
-/// Files that other tests read: the optimizers' and the clipping's in `optimizer.rs`, the schedules' in `netcl-nn`, NaN and its
+/// Files that other tests read: the optimizers' and the clipping's in `optimizer.rs`, the schedules' in `netcl-train`, NaN and its
 /// like in `special_values.rs` among the ops, which knows their references.
 const ELSEWHERE: [&str; 5] = ["optim", "clip_grad_norm", "schedules", "special_values", "quant"];
 
