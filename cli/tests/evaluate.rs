@@ -215,6 +215,16 @@ fn a_run_without_its_links_or_with_damaged_settings_is_still_used() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// Files that say how vectors of texts are made, and nothing about tokens.
+const POOLING: [(&str, &str); 3] = [
+    (
+        "modules.json",
+        r#"[{"path": "", "type": "x.Transformer"}, {"path": "1_Pooling", "type": "x.Pooling"}]"#,
+    ),
+    ("1_Pooling/config.json", r#"{"pooling_mode_lasttoken": true}"#),
+    ("sentence_bert_config.json", r#"{"max_seq_length": 9}"#),
+];
+
 /// The old tokenizer's files and the ids of its tokens were stored with the new one.
 #[test]
 fn another_tokenizer_leaves_nothing_of_the_first_in_the_checkpoint() {
@@ -231,17 +241,8 @@ fn another_tokenizer_leaves_nothing_of_the_first_in_the_checkpoint() {
     ] {
         std::fs::write(model.join(name), text).unwrap();
     }
-    // How vectors of texts are made says nothing about tokens.
-    let pooling = [
-        (
-            "modules.json",
-            r#"[{"path": "", "type": "x.Transformer"}, {"path": "1_Pooling", "type": "x.Pooling"}]"#,
-        ),
-        ("1_Pooling/config.json", r#"{"pooling_mode_lasttoken": true}"#),
-        ("sentence_bert_config.json", r#"{"max_seq_length": 9}"#),
-    ];
     std::fs::create_dir(model.join("1_Pooling")).unwrap();
-    for (name, text) in pooling {
+    for (name, text) in POOLING {
         std::fs::write(model.join(name), text).unwrap();
     }
     let config = std::fs::read_to_string(model.join("config.json")).unwrap();
@@ -274,7 +275,7 @@ fn another_tokenizer_leaves_nothing_of_the_first_in_the_checkpoint() {
     assert!(
         !read("tokenizer_config.json").contains("</s>") && !read("tokenizer_config.json").contains("Llama")
     );
-    for (name, text) in pooling {
+    for (name, text) in POOLING {
         assert_eq!(read(name), text, "{name}");
     }
     let config: Value = serde_json::from_str(&read("config.json")).unwrap();

@@ -384,8 +384,13 @@ fn what_does_not_fit_is_named() {
     usual.set("llama.pooling_type", Meta::U32(3));
     put(&usual, &path);
     Source::open(&path).unwrap();
+}
+
+#[test]
+fn a_pattern_of_layers_that_gguf_cannot_describe_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
     let pattern = Source::open(&tiny("smollm3")).unwrap();
-    let refused = message(quietly(&pattern, &path, Target::Gguf, "f32"));
+    let refused = message(quietly(&pattern, &dir.path().join("m.gguf"), Target::Gguf, "f32"));
     assert!(
         refused.contains("GGUF files cannot describe this model: no key exists for its pattern of layers"),
         "{refused}"
