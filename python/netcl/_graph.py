@@ -20,17 +20,26 @@ def _is_nested_input(a: Any) -> bool:
     return isinstance(a, Tensor) and not a.requires_grad
 
 
+def _is_no_input(a: Any) -> bool:
+    return False
+
+
+def _is_rebuilt(a: Any) -> bool:
+    """Whether a copy of the container can be made with other tensors in it: not of classes derived from list and dict, which may do more."""
+    return type(a) in (tuple, list, dict) or (isinstance(a, tuple) and hasattr(a, "_fields"))
+
+
 def _mapped(args: Sequence[Any], change: Callable[[Tensor], Any]) -> Tuple[Any, ...]:
     """The arguments with ``change`` of each input tensor in its place, also within tuples, lists and dicts."""
 
     def inner(a: Any) -> Any:
         if _is_nested_input(a):
             return change(a)
+        if not _is_rebuilt(a):
+            return a
         if isinstance(a, dict):
             return {key: inner(v) for key, v in a.items()}
-        if isinstance(a, tuple) and hasattr(a, "_fields"):
-            return type(a)(*map(inner, a))
-        return type(a)(map(inner, a)) if type(a) in (tuple, list) else a
+        return type(a)(*map(inner, a)) if hasattr(a, "_fields") else type(a)(map(inner, a))
 
     return tuple(change(a) if _is_input(a) else inner(a) for a in args)
 
@@ -114,25 +123,25 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as graphs: one for each combination of shapes, dtypes and other arguments. ``Graph`` says what that asks of it; the first call runs it
     and captures it, later ones replay. Parameters of a model may be overwritten in between, but not exchanged for others. Another graph is made where a module that
     the function calls has changed between ``train()`` and ``eval()``, under ``no_grad``, and for an argument of another type: ``2``, ``2.0`` and ``True`` differ.
-    Tensors within tuples, lists and dicts are inputs as well, except for those that need gradients: another one is another argument.
+    Tensors within tuples, lists and dicts are inputs as well, except for those that need gradients: another one is another argument. Inputs are copied:
+    what the function writes to an input is not in the caller's tensor.
     """
     graphs: Dict[Any, List[Graph]] = {}
 
-    def form(a: Any, top: bool = False) -> Any:
-        if _is_input(a) if top else _is_nested_input(a):
-            return (tuple(a.shape), a.dtype.name, a.device.name)
+    def form(a: Any, is_input: Callable[[Any], bool] = _is_input) -> Any:
         if isinstance(a, Tensor):
-            return id(a)
-        if isinstance(a, dict):
-            return (type(a), tuple((key, form(v)) for key, v in a.items()))
-        if isinstance(a, (tuple, list)):
-            return (type(a), tuple(map(form, a)))
+            # A tensor that is not copied at each call counts by its identity.
+            return (tuple(a.shape), a.dtype.name, a.device.name) if is_input(a) else id(a)
+        if isinstance(a, (tuple, list, dict)):
+            within = _is_nested_input if _is_rebuilt(a) and is_input is not _is_no_input else _is_no_input
+            items = a.items() if isinstance(a, dict) else enumerate(a)
+            return (type(a), tuple((key, form(v, within)) for key, v in items))
         # 0.0 and -0.0 are equal, and a NaN is not equal to itself.
         return (type(a), repr(a) if isinstance(a, (float, complex)) else a)
 
     @functools.wraps(function)
     def compiled(*args: Any) -> Any:
-        alike = graphs.setdefault((is_grad_enabled(), tuple(form(a, top=True) for a in args)), [])
+        alike = graphs.setdefault((is_grad_enabled(), tuple(map(form, args))), [])
         for graph in alike:
             if graph.modes_are_current():
                 return graph(*args)

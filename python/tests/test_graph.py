@@ -1,5 +1,7 @@
 """Captured steps give the bits of steps that are not."""
 
+import collections
+
 import numpy as np
 import pytest
 
@@ -93,6 +95,21 @@ def test_tensors_within_tuples_lists_and_dicts_are_inputs():
     assert len(f.graphs) == 1
     with pytest.raises(ValueError, match="no tensor"):
         nc.compile(lambda n: n)(1)
+
+
+def test_tensors_within_other_containers_are_not_confused():
+    class Own(list):
+        pass
+
+    Pair = collections.namedtuple("Pair", "a b")
+    x, a, b = nc.tensor([1.0]), nc.tensor([10.0]), nc.tensor([20.0])
+    f = nc.compile(lambda x, own: x + own[0] if isinstance(own, Own) else x)
+    assert [f(x, Own([t])).item() for t in (a, b, a)] == [11, 21, 11]
+    assert [f(x, Own([[t]])[0]).item() for t in (a, b)] == [1, 1]
+    g = nc.compile(lambda x, pair: x + pair.b)
+    assert [g(x, Pair(x, t)).item() for t in (a, b)] == [11, 21] and len(g.graphs) == 1
+    h = nc.compile(lambda x, pairs: x + pairs[0][0])
+    assert [h(x, Own([[t]])).item() for t in (a, b)] == [11, 21]
 
 
 def test_a_parameter_within_a_list_stays_itself():
