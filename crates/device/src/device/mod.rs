@@ -248,7 +248,7 @@ impl Device {
         to.written();
         if !self.note_write(to, offset, data) {
             Ok(())
-        } else if self.0.settings.keep_memory && data.len() != to.bytes() {
+        } else if self.0.settings.keep_memory {
             self.upload_whole(to, offset, data)
         } else {
             self.driver().write(self.queue_for([to].into_iter()), to.memory(), offset, data)
@@ -278,12 +278,15 @@ impl Device {
             .command(|touch| Command::Write { to: (touch(to, Access::Write), offset), data: data.into() })
     }
 
-    /// An upload to part of a buffer for memory checkers that follow only writes of whole buffers (Oclgrind 21.10).
+    /// An upload by one write of the whole buffer, for memory checkers that follow no other writes (Oclgrind 21.10).
     fn upload_whole(&self, to: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
+        if data.len() == to.bytes() {
+            return self.driver().write_now(QueueKind::Compute, to.memory(), 0, data);
+        }
         let mut whole = vec![0; to.bytes()];
         self.driver().read(QueueKind::Compute, to.memory(), 0, &mut whole)?;
         whole[offset..offset + data.len()].copy_from_slice(data);
-        self.driver().write(QueueKind::Compute, to.memory(), 0, &whole)
+        self.driver().write_now(QueueKind::Compute, to.memory(), 0, &whole)
     }
 
     /// Copies `data` into `to` on the copy queue, beside kernels that are running; kernels enqueued from now on see it. Nothing

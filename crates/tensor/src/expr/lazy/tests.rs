@@ -293,10 +293,13 @@ fn a_step_is_captured_lazily_and_replays_its_bits() {
     let (graph, out) = Graph::capture(&device, step).unwrap();
     graph.replay().unwrap();
     assert_eq!(bytes(&out), bytes(&once));
-    let plan = Plan::new(&device, &Trace::dry_run(&device, step).unwrap()).unwrap();
-    let (graph, out) = Graph::planned(&device, &plan, step).unwrap();
-    graph.replay().unwrap();
-    assert_eq!(bytes(&out), bytes(&once));
+    // A plan puts several tensors into one buffer, whose parts memory checkers do not follow.
+    if !device.settings().exact_memory {
+        let plan = Plan::new(&device, &Trace::dry_run(&device, step).unwrap()).unwrap();
+        let (graph, out) = Graph::planned(&device, &plan, step).unwrap();
+        graph.replay().unwrap();
+        assert_eq!(bytes(&out), bytes(&once));
+    }
     // What waits when a capture begins is no part of it; what waits when a replay begins is computed before.
     let captured = lazy(|| {
         let before = x.exp()?;

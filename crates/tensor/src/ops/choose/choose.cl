@@ -294,6 +294,7 @@ __kernel void choose(__global const T *restrict logits, __global const float *re
                      __global uint *restrict chosen, ulong v, uint texts, uint rounds) {
   __local uint bins[BINS + 1];
   __local ulong kept[K], ranked[K], sums[WG];
+  __local uint drawn_before;
   const uint l = get_local_id(0), b = get_group_id(0);
 #if STAGE == 0
   __local uint orders[CHUNK];
@@ -303,6 +304,9 @@ __kernel void choose(__global const T *restrict logits, __global const float *re
   const uint n = (uint)((v + CHUNK - 1) / CHUNK) * K;
   const uint count = largest(candidates + (ulong)b * n, n, kept, bins, sums);
 #endif
+  __global uint *counts = state + texts + PLACES, *sampled = counts + texts;
+  /* Item 0 alone reads and writes the count: a local barrier orders no global memory. */
+  if (l == 0) drawn_before = counts[b];
   for (uint a = l; a < K; a += WG) ranked[a] = 0;
   SYNC;
   for (uint a = l; a < count; a += WG) {
@@ -312,8 +316,7 @@ __kernel void choose(__global const T *restrict logits, __global const float *re
     if (key != 0) ranked[before] = key;
   }
   SYNC;
-  __global uint *counts = state + texts + PLACES, *sampled = counts + texts;
-  const uint round = counts[b] % rounds;
+  const uint round = drawn_before % rounds;
   uint rank = 0;
 #if K > 1
   rank = drawn(ranked, count, rules + b * 3 * RULES, words[round * texts + b], bins + BINS, sums);
@@ -327,7 +330,7 @@ __kernel void choose(__global const T *restrict logits, __global const float *re
 #if ADVANCE
     state[b] = token;
     sampled[round * texts + b] = token;
-    counts[b] += 1;
+    counts[b] = drawn_before + 1;
     if (b < PLACES) state[texts + b] += 1;
 #endif
   }

@@ -26,4 +26,8 @@ static inline float q8_most(float most, float x) {
   return a > most || isnan(a) ? a : most;
 }
 
-static inline char q8_of(float x, float scale) { return scale == 0.0f ? (char)0 : convert_char_sat_rte(x / scale); }
+/* The byte of an element: 0 where the quotient is NaN, which drivers convert to any byte. */
+static inline char q8_of(float x, float scale) {
+  const float quotient = x / scale;
+  return scale == 0.0f || isnan(quotient) ? (char)0 : convert_char_sat_rte(quotient);
+}

@@ -245,7 +245,7 @@ mod tests {
         // Its device model ships with netcl.
         card.vendor = "NVIDIA Corporation".into();
         card.architecture = Architecture::Nvidia { sm: 90 };
-        (card.local_mem, card.global_mem) = (48 << 10, 140 << 30);
+        (card.local_mem, card.global_mem, card.max_group) = (48 << 10, 140 << 30, 1024);
         let driver = FaultDriver::new(inner, Default::default()).pretending(card);
         let device =
             Device::from_driver(Box::new(driver), Settings { trust_kernels: true, ..Settings::default() });
