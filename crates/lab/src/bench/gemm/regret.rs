@@ -1,8 +1,8 @@
 //! `netcl bench gemm --regret N`: products drawn at random.
 
 use super::Operands;
-use crate::cmd::bench::Bench;
-use crate::cmd::bench::choice::{Regrets, axis, drawn, mixed};
+use crate::bench::Bench;
+use crate::bench::choice::{Regrets, axis, drawn, mixed};
 use netcl::prelude::*;
 
 const LARGEST: f64 = 8192.0;

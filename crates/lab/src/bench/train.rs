@@ -4,7 +4,7 @@ use super::losses;
 use super::measure::median;
 use super::profile::file_of;
 use super::{Bench, Common, Line};
-use crate::cmd::ModelSize;
+use crate::model_size::ModelSize;
 use crate::named::named;
 use crate::out;
 use clap::builder::PossibleValuesParser;
@@ -397,7 +397,7 @@ fn thread_time_us() -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cmd::bench::tests;
+    use crate::bench::tests;
     use clap::Parser;
     use netcl::model::decoder::Sizes;
 

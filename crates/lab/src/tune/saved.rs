@@ -1,8 +1,8 @@
 //! Measurements that `tune --model --json` and `bench gemm|attention --regret --json` printed: what constants are fitted to without measuring.
 
 use super::model::{Timed, distinct, fitted, twin};
-use crate::cmd::bench::attention::{Case, Shape};
-use crate::cmd::bench::gemm::Operands;
+use crate::bench::attention::{Case, Shape};
+use crate::bench::gemm::Operands;
 use netcl::prelude::*;
 use netcl::tensor::ops::Row;
 use serde_json::Value;

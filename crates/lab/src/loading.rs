@@ -39,12 +39,14 @@ pub struct ModelArgs {
     /// float elsewhere
     #[arg(long, value_parser = named(&Activations::NAMES))]
     pub activations: Option<Activations>,
+    /// Low-rank adapters.
     #[command(flatten)]
     pub lora: LoraArgs,
     /// Device, as for `train`; or several between commas, such as nvidia:0,pocl:0, among which the layers of a model are divided that one alone does
     /// not hold: each in turn gets as many as it has memory for
     #[arg(long, visible_alias = "gpu-id", default_value = "auto")]
     pub device: String,
+    /// How layers are divided.
     #[command(flatten)]
     pub division: DivisionArgs,
 }

@@ -123,7 +123,7 @@ pub fn read_speed(device: &Device) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cmd::bench::tests;
+    use crate::bench::tests;
     use netcl::train::config::TrainConfig;
 
     #[test]

@@ -179,7 +179,7 @@ fn request(name: &str, shapes: &[Vec<usize>]) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cmd::bench::tests;
+    use crate::bench::tests;
     use clap::Parser;
 
     #[test]

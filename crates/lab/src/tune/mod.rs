@@ -55,6 +55,7 @@ pub struct Args {
 /// Largest relative difference from the default's result: other sizes add in another order.
 const TOLERANCE: f32 = 1e-4;
 
+/// Runs the command.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     args.export.as_deref().map_or(Ok(()), check_writable)?;
     let device = match args.model {

@@ -6,7 +6,6 @@ use std::io::{ErrorKind as IoKind, IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use tracing_subscriber::EnvFilter;
 
 const PIPE: &str = "the reader of the output is gone";
 
@@ -111,32 +110,6 @@ pub fn failure(error: &Error) -> ExitCode {
     let text = error.to_string();
     note(&format!("error: {}", text.strip_prefix("error: ").unwrap_or(&text)));
     code
-}
-
-/// Logs to stderr as `RUST_LOG` says, information and worse without it; of a rank that another `leads`, errors without it. As `json`, a line is an
-/// object with the time.
-pub fn init_logging(leads: bool, json: bool) {
-    let level = if leads { "info" } else { "error" };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let color = std::io::IsTerminal::is_terminal(&stderr())
-        && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    let logger = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
-    match json {
-        true => logger.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
-        false => logger.with_ansi(color).without_time().with_target(false).init(),
-    }
-}
-
-/// A panic is a defect of netcl: say so, and how to tell us.
-pub fn report_panics() {
-    std::panic::set_hook(Box::new(|info| {
-        if netcl::device::is_guarded() {
-            // It becomes an error.
-            return;
-        }
-        note(&format!("netcl has a defect and cannot go on: {info}"));
-        note("please report this line with the command you ran and the output of `netcl doctor`");
-    }));
 }
 
 #[cfg(test)]

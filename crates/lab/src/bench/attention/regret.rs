@@ -1,8 +1,8 @@
 //! `netcl bench attention --regret N`: attentions drawn at random, and their gradients.
 
 use super::{Case, Shape};
-use crate::cmd::bench::Bench;
-use crate::cmd::bench::choice::{Regrets, axis, drawn, spread};
+use crate::bench::Bench;
+use crate::bench::choice::{Regrets, axis, drawn, spread};
 use netcl::prelude::*;
 
 const MOST_TOKENS: f64 = 8192.0;

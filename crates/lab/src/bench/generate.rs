@@ -4,7 +4,7 @@ use super::profile::file_of;
 use super::step::{bytes_of_step, checked, read_speed};
 use super::train::vocabulary;
 use super::{Bench, Common, Line};
-use crate::cmd::ModelSize;
+use crate::model_size::ModelSize;
 use crate::out;
 use clap::builder::PossibleValuesParser;
 use netcl::model::decoder::{Decoder, DecoderConfig, FileFacts};

@@ -3,7 +3,7 @@
 use super::measured::{Run, number};
 use super::problem::Problem;
 use super::steps::{Arg, Grid, Launch, Step, side};
-use crate::cmd::sim::report::Report;
+use crate::sim::report::Report;
 use aethercl::machine::{Binding, Completion, Gpu, GpuError, KernelLaunch, Options};
 use aethercl::model::Profile;
 use aethercl::{Access, Checks, Includes, LaunchOptions, NdRange, Program, Source};

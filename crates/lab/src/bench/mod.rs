@@ -1,18 +1,18 @@
 //! `netcl bench`: how fast, as a share of what the device can do and beside a peer measured in the same minutes.
 
 mod allreduce;
-pub mod attention;
-pub mod choice;
+pub(crate) mod attention;
+pub(crate) mod choice;
 mod conv;
 mod decode;
 mod errors;
 mod fuse;
-pub mod gemm;
+pub(crate) mod gemm;
 mod generate;
 mod line;
 mod llama_bench;
 mod losses;
-pub mod measure;
+pub(crate) mod measure;
 mod ops;
 mod peer;
 mod profile;
@@ -131,6 +131,7 @@ pub fn fits(device: &Device, what: &str, shapes: &[&[usize]], dtype: DType) -> R
     )))
 }
 
+/// Runs the command.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     match &args.what {
         What::Gemm(args) if args.errors => errors::gemm(args, &mut Setup::open(&args.common, context)?),

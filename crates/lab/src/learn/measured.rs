@@ -2,7 +2,7 @@
 
 use super::problem::{Checked, Problem};
 use super::steps::{Arg, Step, side};
-use crate::cmd::bench::measure::Rounds;
+use crate::bench::measure::Rounds;
 use crate::profile;
 use netcl::kernel::ceiling::{self, Ceilings};
 use netcl::prelude::*;

@@ -239,7 +239,7 @@ pub fn run(bench: &mut Bench, names: &[&str]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cmd::bench::tests;
+    use crate::bench::tests;
 
     #[test]
     fn filters_name_all_one_or_none() {

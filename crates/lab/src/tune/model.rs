@@ -1,8 +1,8 @@
 //! `netcl tune --model`: times of every algorithm over problems drawn at random, and the constants of the device model that fit them best.
 
-use crate::cmd::bench::attention::{self, Case, Shape};
-use crate::cmd::bench::choice::Choice;
-use crate::cmd::bench::gemm::{self, Operands};
+use crate::bench::attention::{self, Case, Shape};
+use crate::bench::choice::Choice;
+use crate::bench::gemm::{self, Operands};
 use crate::out;
 use crate::table::Table;
 use netcl::device::Settings;

@@ -7,7 +7,7 @@ mod image;
 mod npy;
 mod number;
 mod page;
-pub mod report;
+pub(crate) mod report;
 mod session;
 mod times;
 
@@ -16,7 +16,7 @@ use aethercl::Checks;
 use aethercl::machine::{Narrator, Options, TraceLevel};
 use netcl::device::{check_writable, counted};
 use netcl::prelude::*;
-pub use session::profile;
+pub(crate) use session::profile;
 use session::{Files, LaunchArgs, Session};
 use std::path::PathBuf;
 

@@ -3,7 +3,7 @@
 use super::arg::KernelArg;
 use super::content::content;
 use super::session::{LaunchArgs, Launched, Session};
-use crate::cmd::bench::measure::median;
+use crate::bench::measure::median;
 use crate::out;
 use crate::table::Table;
 use aethercl::machine::{Binding, Options};

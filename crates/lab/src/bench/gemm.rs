@@ -248,7 +248,7 @@ fn first(values: Result<Vec<f32>>) -> Result<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cmd::bench::tests;
+    use crate::bench::tests;
 
     #[test]
     fn sizes() {

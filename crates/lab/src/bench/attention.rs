@@ -376,7 +376,7 @@ fn one(x: &Tensor, b: usize) -> Result<Vec<f32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cmd::bench::tests;
+    use crate::bench::tests;
 
     #[test]
     fn shapes() {

@@ -5,10 +5,10 @@ mod problem;
 mod simulated;
 mod steps;
 
-use crate::cmd::{bench, sim};
 use crate::context::Context;
 use crate::out;
 use crate::table::Table;
+use crate::{bench, sim};
 use aethercl::machine::human_ns;
 use measured::{Measured, Run};
 use netcl::device::{Capabilities, counted};
@@ -341,7 +341,7 @@ mod tests {
     /// Each is a page that opens with a contract, and every file is a step.
     #[test]
     fn steps_and_files_are_the_same() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for ladder in &LADDERS {
             let folder = root.join("examples/kernels").join(ladder.name);
             let mut files: Vec<String> = std::fs::read_dir(folder)
