@@ -1,5 +1,5 @@
-//! Every quantized format makes the same bits as ever: blocks of given numbers, the elements that they stand for, and on the simulated GPU what
-//! kernels make of them. The digests are BLAKE3's, of bytes and of floats in little-endian order.
+//! Every quantized format makes the same bits as ever: blocks of given numbers, the elements that they stand for, and on the simulated GPU results
+//! of kernels. The digests are BLAKE3's, of bytes and of floats in little-endian order.
 
 use netcl_device::{Device, Settings};
 use netcl_tensor::ops::fused_linear::{Around, fused_linear_of_blocks};
@@ -27,7 +27,7 @@ fn values(count: usize) -> Vec<f32> {
     (0..count).map(one).collect()
 }
 
-/// Blocks of a format: quantized values, or for a format that is only read any bits that are no NaN.
+/// Blocks of a format: quantized values, or for a format that is only read any bits that are not NaN.
 fn bytes_of(format: &Format, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; format.size(count).unwrap()];
     if format.can_quantise() {
@@ -49,7 +49,7 @@ fn raw(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
-/// What kernels make of a format's blocks: all elements, rows by number, and products of one and of three rows, by floats and by bytes.
+/// Results of kernels by a format's blocks: all elements, rows by number, and products of one and of three rows, by floats and by bytes.
 fn on_device(device: &Device, format: &'static Format, bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut parts = Vec::new();
     let ids = Tensor::from_u32(device, [3], &[5, 0, 2]).unwrap();

@@ -11,24 +11,28 @@ use super::{Algorithm, Aux, MATMUL, Plan, Request, finished};
 use crate::ops::counters::zeroed;
 use crate::ops::gated::Gate;
 use crate::ops::prelude::*;
-use crate::quant::Stored;
+use crate::quant::{FORMAT, Stored, UNPACK, of_format, texts};
 use netcl_kernel::Launch;
 use netcl_kernel::tune::{Constant, Model};
 use std::borrow::Cow;
 
-pub(in crate::ops::matmul) const ENDS: &[&str] =
-    &[cl_file!("../../include/activation.cl"), crate::quant::UNPACK, cl_file!("matmul_gemv_ends.cl")];
-const GPU_PARTS: &[&str] = &[ENDS[0], ENDS[1], ENDS[2], cl_file!("../../include/tickets.cl")];
+/// What comes before and after a product.
+pub(in crate::ops::matmul) const ENDS: [&str; 2] =
+    [cl_file!("../../include/activation.cl"), cl_file!("matmul_gemv_ends.cl")];
+const PARTS: &[&str] = &[ENDS[0], UNPACK[0], UNPACK[1], ENDS[1]];
+const GPU_PARTS: &[&str] = &[ENDS[0], UNPACK[0], UNPACK[1], ENDS[1], cl_file!("../../include/tickets.cl")];
 
 /// CPUs.
 static GEMV_VECTOR: Kernel = Kernel::new("matmul_gemv_vector", cl_file!("matmul_gemv_vector.cl"))
-    .include(ENDS)
+    .include(PARTS)
+    .choose(FORMAT, texts)
     .tune(&[("VW", &[0])])
     .requires(|device| device.is_cpu());
 
 /// GPUs.
 static GEMV: Kernel = Kernel::new("matmul_gemv", cl_file!("matmul_gemv.cl"))
     .include(GPU_PARTS)
+    .choose(FORMAT, texts)
     .tune(&[("WG", &[256, 128])])
     .requires(|device| device.local_mem >= 40 << 10 && device.max_group >= LEAST_GROUP);
 
@@ -303,7 +307,7 @@ fn bind(
     let launch = if f.swapped { launch.define("SWAPPED", 1) } else { launch };
     let launch = fused_defines(launch, f);
     let launch = match f.blocks {
-        Some(stored) => launch.define("QUANT", stored.format.number as usize),
+        Some(stored) => of_format(launch, stored.format),
         None => launch,
     };
     let launch = launch.read_base(&p.a.tensor).read_base(&p.b.tensor);
