@@ -260,7 +260,7 @@ impl Bench {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use netcl::device::fault::FaultDriver;
     use netcl::device::{Architecture, Capabilities, open_driver};
     use netcl::prelude::*;
