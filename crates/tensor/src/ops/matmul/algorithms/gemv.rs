@@ -7,7 +7,7 @@ use super::super::groups::Groups;
 use super::super::split_k::{Joining, TICKETS};
 use super::super::view::Problem;
 use super::tile::{add_parts, last_can_join};
-use super::{Algorithm, Aux, MATMUL, Plan, Request, finished};
+use super::{Algorithm, Aux, Direct, MATMUL, Plan, Request, finished};
 use crate::ops::counters::zeroed;
 use crate::ops::gated::Gate;
 use crate::ops::prelude::*;
@@ -16,7 +16,7 @@ use netcl_kernel::Launch;
 use netcl_kernel::tune::{Constant, Model};
 use std::borrow::Cow;
 
-/// What comes before and after a product.
+/// Texts of norms, activations and stores around a product.
 pub(in crate::ops::matmul) const ENDS: [&str; 2] =
     [cl_file!("../../include/activation.cl"), cl_file!("matmul_gemv_ends.cl")];
 const PARTS: &[&str] = &[ENDS[0], UNPACK[0], UNPACK[1], ENDS[1]];
@@ -140,7 +140,7 @@ pub(super) static ON_GPUS: Algorithm = Algorithm {
     kernel: &GEMV,
     supports,
     models: &[&GPU_MODEL],
-    estimate: |r| (estimate_on_gpus(r), Plan::Direct),
+    estimate: |r| (estimate_on_gpus(r), Plan::of(Direct)),
     run: |r, _| run(&GEMV, r),
     self_test: None,
 };
@@ -254,7 +254,7 @@ fn estimate_on_processors(r: &Request<'_>) -> (f64, Plan) {
         _ => (p.m * p.k * (p.n % lanes)) as f64,
     };
     let bytes = (p.n * p.k * r.dtype().size()) as f64;
-    (launch + bytes / (bandwidth * cores) + rest / scalar, Plan::Direct)
+    (launch + bytes / (bandwidth * cores) + rest / scalar, Plan::of(Direct))
 }
 
 /// The product with an epilogue as the other kernels have it.
@@ -543,7 +543,7 @@ mod tests {
                     let e = Epilogue { alpha: 0.5, bias: Some(&bias), add: true, aux: Aux::Residual(&other) };
                     let request = Request { c: &c, p: &p, e: &e, column_sums: false };
                     if MATMUL.takes(row, &request) {
-                        assert!((row.run)(&request, &Plan::Direct).unwrap().is_none());
+                        assert!((row.run)(&request, &Plan::of(Direct)).unwrap().is_none());
                         near(&c, &expected, rounding(dtype, k));
                         taken += 1;
                     }

@@ -8,7 +8,7 @@ use super::super::proof;
 use super::super::split_k::TICKETS;
 use super::super::view::{Matrix, Problem};
 use super::gemv::{ENDS, Fused, Stack, bindable, estimate_on_gpus, finish, fused_defines, int, oriented};
-use super::{Algorithm, Aux, MATMUL, Plan, Request, finished, gemv};
+use super::{Algorithm, Aux, Direct, MATMUL, Plan, Request, finished, gemv};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use crate::quant::{FORMAT, Format, PLANES, of_format, texts};
@@ -261,19 +261,21 @@ pub(in crate::ops) fn sorted(c: &Tensor, a: &Tensor, b: &Tensor, stack: Stack<'_
     product(c, &p, &Fused { stack: Some(stack), ..Fused::NONE }, shape).map(|()| true)
 }
 
+/// Groups of a product with a thin side.
+#[derive(Debug)]
+struct Rows(Shape);
+
 pub(super) static ALGORITHM: Algorithm = Algorithm {
     kernel: &ROWS,
     supports,
     models: &[&MODEL],
     estimate: |r| match Shape::of(r.device(), sizes(&oriented(r.p).0)) {
-        Some((micros, shape)) => (micros, Plan::Rows(shape)),
-        None => (f64::INFINITY, Plan::Direct),
+        Some((micros, shape)) => (micros, Plan::of(Rows(shape))),
+        None => (f64::INFINITY, Plan::of(Direct)),
     },
-    run: |r, plan| match plan {
-        Plan::Rows(shape) => {
-            finished(r, |aux| matches!(aux, Aux::None | Aux::Residual(_)), |r| run(r, *shape).map(|()| None))
-        }
-        _ => Err(Algorithm::foreign(&ROWS)),
+    run: |r, plan| {
+        let Rows(shape) = *plan.get(&ROWS)?;
+        finished(r, |aux| matches!(aux, Aux::None | Aux::Residual(_)), |r| run(r, shape).map(|()| None))
     },
     self_test: Some(proven),
 };
@@ -353,7 +355,8 @@ fn proven(device: &Device) -> bool {
         for sizes in [[5, 264, 136], [136, 264, 24]] {
             proof::exact(device, DType::Bf16, sizes, [false, true], |c, p| {
                 let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
-                let Plan::Rows(shape) = (ALGORITHM.estimate)(&request).1 else { return Ok(None) };
+                let plan = (ALGORITHM.estimate)(&request).1;
+                let Ok(&Rows(shape)) = plan.get(&ROWS) else { return Ok(None) };
                 run(&request, shape).map(|()| None)
             })?;
         }
