@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A crate may use what stands to its left and nothing else. The shells at the end use nothing of each other, except that
-/// the command line starts the server.
+/// the command line starts the server and has the laboratory's commands.
 const LINE: [&str; 9] = [
     "aethercl",
     "netcl-device",
@@ -23,7 +23,8 @@ const LINE: [&str; 9] = [
     "netcl-train",
     "netcl",
 ];
-const SHELLS: [&str; 5] = ["netcl-server", "netcl-cli", "netcl-python", "netcl-capi", "aethercl-icd"];
+const SHELLS: [&str; 6] =
+    ["netcl-server", "netcl-lab", "netcl-cli", "netcl-python", "netcl-capi", "aethercl-icd"];
 
 /// Folders and files where `unsafe` may stand: what calls OpenCL, maps files, speaks MPI, or is called from C and Python.
 const UNSAFE: [&str; 7] = [
@@ -45,7 +46,7 @@ fn may_use(user: &str, used: &str) -> bool {
     match (place(user), place(used)) {
         (Some(user), Some(used)) => used < user,
         (None, Some(_)) => SHELLS.contains(&user),
-        _ => user == "netcl-cli" && used == "netcl-server",
+        _ => user == "netcl-cli" && ["netcl-server", "netcl-lab"].contains(&used),
     }
 }
 
@@ -97,6 +98,8 @@ fn the_simulated_gpu_can_be_left_out() {
 fn the_rule_itself() {
     assert!(may_use("netcl-tensor", "netcl-kernel") && may_use("netcl-cli", "netcl"));
     assert!(may_use("netcl-cli", "netcl-server") && !may_use("netcl-server", "netcl-cli"));
+    assert!(may_use("netcl-cli", "netcl-lab") && may_use("netcl-lab", "netcl"));
+    assert!(!may_use("netcl-lab", "netcl-server") && !may_use("netcl-server", "netcl-lab"));
     assert!(!may_use("netcl-kernel", "netcl-tensor") && !may_use("netcl-device", "netcl-device"));
     assert!(!may_use("stranger", "netcl"));
 }

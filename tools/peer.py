@@ -450,7 +450,7 @@ def gelu_like(x, w):
     return x * 0.5 * ((x + x * x * x * 0.044715) * 0.7978846).tanh().add(1)
 
 
-# Inputs: w (rows, cols), r (cols), c (rows, 1), m a mask of (rows, cols). netcl has the same in cli/src/cmd/bench/fuse.rs.
+# Inputs: w (rows, cols), r (cols), c (rows, 1), m a mask of (rows, cols). netcl has the same in crates/lab/src/bench/fuse.rs.
 TREES = {
     "chain_2": ("wr", lambda x, r: F.relu(x * r)),
     "chain_6": ("wwm", lambda x, y, m: torch.where(m, x.clamp(-0.5, 0.7) * 1.5 + y.abs(), y)),

@@ -1,14 +1,14 @@
-//! What every command needs of its surroundings: settings, terminal, signals.
+//! Surroundings of every command: settings, devices and terminal as in the laboratory, and signals.
 
-use netcl::device::Builders;
 use netcl::prelude::*;
 use netcl::train::data::TokenCache;
+use netcl_lab::context as lab;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
-use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long the reading of data may take to notice that it should stop, before the process ends all the same.
@@ -16,10 +16,18 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Settings, terminal and signals of this process.
 pub struct Context {
-    /// What the environment says.
-    pub settings: Settings,
+    /// Settings, devices and terminal.
+    lab: lab::Context,
     signals: Arc<Signals>,
     save: Arc<AtomicBool>,
+}
+
+impl Deref for Context {
+    type Target = lab::Context;
+
+    fn deref(&self) -> &Self::Target {
+        &self.lab
+    }
 }
 
 /// What came, and what a signal does.
@@ -33,8 +41,8 @@ struct Signals {
     again: Arc<AtomicBool>,
     /// Readings of data, which look at `came` as they go.
     readings: AtomicUsize,
-    /// What this process made and that must not stay when it ends before it has begun, in the order of removal.
-    leftovers: Mutex<Vec<PathBuf>>,
+    /// Files of this process that are removed when it ends before it has begun.
+    leftovers: lab::Leftovers,
     /// Where tokens of a text that is being read are written.
     tokens: Option<TokenCache>,
 }
@@ -73,12 +81,10 @@ impl Signals {
         signal_hook::low_level::exit(128 + number)
     }
 
-    /// Removes what must not stay. A folder that something lies in by now does.
+    /// Removes what must not stay.
     #[cfg(unix)]
     fn clean(&self) {
-        for path in self.leftovers.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            let _ = if path.is_dir() { std::fs::remove_dir(path) } else { std::fs::remove_file(path) };
-        }
+        self.leftovers.remove();
         self.tokens.iter().for_each(TokenCache::abandon);
     }
 
@@ -123,12 +129,8 @@ impl Context {
         let settings = Settings::from_env();
         let signals = Arc::new(Signals { tokens: TokenCache::of(&settings), ..Signals::default() });
         listening(signals.listen())?;
-        Ok(Self { settings, signals, save: Arc::default() })
-    }
-
-    /// Files and folders that a signal removes before it ends the process, in this order; until [`Context::polite`].
-    pub fn leave_nothing_of(&self, paths: Vec<PathBuf>) {
-        *self.signals.leftovers.lock().unwrap_or_else(PoisonError::into_inner) = paths;
+        let lab = lab::Context { settings, leftovers: signals.leftovers.clone() };
+        Ok(Self { lab, signals, save: Arc::default() })
     }
 
     /// Says that data is read from now on.
@@ -178,43 +180,6 @@ impl Context {
         self.save.swap(false, Ordering::Relaxed)
     }
 
-    /// Opens the device called `name`.
-    pub fn open_device(&self, name: &str) -> Result<Device> {
-        self.open_device_with(name, MatmulPrecision::default())
-    }
-
-    /// Opens a device that starts no other process: for the processes that others start.
-    pub fn open_device_alone(&self, name: &str) -> Result<Device> {
-        Device::open(name, &self.settings)
-    }
-
-    /// Opens the devices called `names`, which stand between commas; one may be there several times.
-    pub fn open_devices(&self, names: &str) -> Result<Vec<Device>> {
-        self.open_devices_with(names, MatmulPrecision::default())
-    }
-
-    /// The same with a precision for products of f32.
-    pub fn open_devices_with(&self, names: &str, matmul_precision: MatmulPrecision) -> Result<Vec<Device>> {
-        let names: Vec<&str> = names.split(',').map(str::trim).collect();
-        if names.len() > 1 && names.contains(&"") {
-            return Err(Error::format(format!(
-                "--device {}: a name is missing between two commas",
-                names.join(",")
-            )));
-        }
-        names.into_iter().map(|name| self.open_device_with(name, matmul_precision)).collect()
-    }
-
-    /// The same with a precision for products of f32.
-    ///
-    /// This program, started again, builds kernels for it: several at once for a job that compiles many, and first of all on a driver whose
-    /// compiler may end the process that calls it.
-    pub fn open_device_with(&self, name: &str, matmul_precision: MatmulPrecision) -> Result<Device> {
-        let own = || std::env::current_exe().ok().map(Builders::program);
-        let builders = self.settings.builders.clone().or_else(own);
-        Device::open(name, &Settings { matmul_precision, builders, ..self.settings.clone() })
-    }
-
     /// Whether a signal asked to stop.
     pub fn interrupted(&self) -> bool {
         self.signals.came.load(Ordering::SeqCst) != 0
@@ -223,12 +188,6 @@ impl Context {
     /// The signal that came.
     pub fn signal(&self) -> Option<u8> {
         u8::try_from(self.signals.came.load(Ordering::SeqCst)).ok().filter(|s| *s != 0)
-    }
-
-    /// Whether lines on stderr can be redrawn.
-    pub fn live(&self) -> bool {
-        let dumb = std::env::var("TERM").is_ok_and(|t| t == "dumb");
-        std::io::stderr().is_terminal() && !dumb && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
     }
 }
 
@@ -258,12 +217,12 @@ mod tests {
         let cache = Settings { cache_dir: Some(dir.clone()), ..Settings::default() };
         let signals = Signals { tokens: TokenCache::of(&cache), ..Signals::default() };
         let all = || vec![inner.join(".lock"), inner.clone(), outer.clone()];
-        *signals.leftovers.lock().unwrap() = all();
+        signals.leftovers.set(all());
         signals.clean();
         assert!(dir.exists() && !outer.exists());
         std::fs::create_dir_all(&inner).unwrap();
         std::fs::write(outer.join("mine"), "").unwrap();
-        *signals.leftovers.lock().unwrap() = all();
+        signals.leftovers.set(all());
         let tokens = dir.join("tokens");
         std::fs::create_dir_all(&tokens).unwrap();
         let (mine, others) =

@@ -1,23 +1,17 @@
 //! The `netcl` program: parse, run, map the error to an exit code.
 
-mod bytes;
 mod cmd;
 mod context;
-mod loading;
-mod named;
-mod out;
-mod profile;
+mod logging;
 mod progress;
-mod ranks;
 mod reading;
 mod sampling;
-mod shell;
-mod table;
 mod together;
 
+use netcl_lab::{bytes, loading, named, out, profile, ranks, shell, table};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    out::report_panics();
+    logging::report_panics();
     cmd::main()
 }

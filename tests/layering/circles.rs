@@ -243,6 +243,7 @@ fn no_file_uses_one_that_uses_it() {
         "crates/llm/src",
         "crates/train/src",
         "crates/server/src",
+        "crates/lab/src",
         "crates/aethercl-icd/src",
         "src",
         "cli/src",

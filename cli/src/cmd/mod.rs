@@ -1,6 +1,5 @@
-//! The commands, one file each: `Args` with the help, and `run`.
+//! The commands, one file each: `Args` with the help, and `run`. Those that measure and teach are of `netcl-lab`.
 
-mod bench;
 mod build;
 mod cache;
 mod chat;
@@ -13,7 +12,6 @@ mod eval;
 mod generate;
 mod graph;
 mod kernels;
-mod learn;
 mod man;
 mod models;
 mod perplexity;
@@ -21,20 +19,19 @@ mod plan;
 mod plan_devices;
 mod quantize;
 mod serve;
-mod sim;
 mod spelling;
 mod tokenizer;
 mod train;
 mod train_among;
 mod train_images;
 mod train_settings;
-mod tune;
 
 use crate::context::Context;
-use crate::out;
+use crate::{logging, out};
 use clap::error::ErrorKind as Usage;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use netcl::prelude::*;
+use netcl_lab::{bench, learn, sim, tune};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -44,23 +41,6 @@ use std::process::ExitCode;
 struct Cli {
     #[command(subcommand)]
     command: Command,
-}
-
-/// The size of a model, as every command that makes one takes it.
-#[derive(clap::Args, Clone, Copy, Debug, Default)]
-struct ModelSize {
-    /// Transformer blocks.
-    #[arg(long)]
-    layers: Option<usize>,
-    /// Attention heads; they divide the width.
-    #[arg(long)]
-    heads: Option<usize>,
-    /// Width of the residual stream.
-    #[arg(long)]
-    width: Option<usize>,
-    /// Longest sequence, in tokens.
-    #[arg(long, visible_alias = "block-size")]
-    context: Option<usize>,
 }
 
 #[derive(Subcommand)]
@@ -159,7 +139,7 @@ pub fn main() -> ExitCode {
     let cli = parse(&std::env::args_os().collect::<Vec<_>>());
     let rank = netcl::dist::launched(&|name| std::env::var(name).ok()).map_or(0, |launcher| launcher.rank);
     let json = matches!(&cli.command, Command::Serve(args) if args.logs_json());
-    out::init_logging(rank == 0, json);
+    logging::init(rank == 0, json);
     let context = match Context::new() {
         Ok(context) => context,
         Err(e) => return out::failure(&e),

@@ -1,6 +1,5 @@
 //! `netcl plan`: what training takes on a number of devices, by a model of step time.
 
-use super::{ModelSize, bench};
 use crate::context::Context;
 use crate::named::{named, named_by};
 use crate::out;
@@ -13,6 +12,8 @@ use netcl::model::layers::Recompute;
 use netcl::prelude::*;
 use netcl::train::config::{DTYPES, TrainConfig, models, storage_type};
 use netcl::train::scaling::{Compute, H200, Machine, Plan, Planned, Strategy};
+use netcl_lab::bench;
+use netcl_lab::model_size::ModelSize;
 use serde_json::{Value, json};
 use std::time::Duration;
 

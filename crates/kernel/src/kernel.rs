@@ -1,5 +1,6 @@
 //! A kernel text and what can be chosen about it.
 
+use crate::define::Value;
 use netcl_device::Capabilities;
 use serde::Serialize;
 
@@ -27,6 +28,28 @@ pub struct Reload {
     pub complaint: fn(&str) -> Option<String>,
 }
 
+/// Among includes: the place of the texts that a define chooses ([`Kernel::choose`]).
+pub const CHOSEN: &str = "/* the texts that a define chooses */\n";
+
+/// Texts that a define of a launch chooses among.
+#[derive(Clone, Copy)]
+pub(crate) struct Choice {
+    /// The define whose value has the names of the texts wanted.
+    pub define: &'static str,
+    /// Every text by its name.
+    pub texts: fn() -> Vec<(&'static str, &'static str)>,
+}
+
+impl Choice {
+    /// The texts that these defines name, in the order of the list.
+    pub fn texts_of(&self, defines: &[(&'static str, Value)]) -> Vec<&'static str> {
+        let value = defines.iter().find(|(name, _)| *name == self.define);
+        let value = value.map_or_else(String::new, |(_, value)| value.to_string());
+        let words: Vec<&str> = value.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+        (self.texts)().into_iter().filter(|(name, _)| words.contains(name)).map(|(_, text)| text).collect()
+    }
+}
+
 /// A kernel text, its tuned parameters and what it needs of a device.
 pub struct Kernel {
     /// Name of the variant: what it assumes (`matmul_tile`, `matmul_vector`).
@@ -38,6 +61,7 @@ pub struct Kernel {
     pub(crate) requires: fn(&Capabilities) -> bool,
     pub(crate) options: fn(&Capabilities) -> &'static str,
     pub(crate) generated: Option<fn() -> String>,
+    pub(crate) choice: Option<Choice>,
     pub(crate) reload: Option<&'static Reload>,
 }
 
@@ -53,6 +77,7 @@ impl Kernel {
             requires: |_| true,
             options: |_| "",
             generated: None,
+            choice: None,
             reload: None,
         }
     }
@@ -66,6 +91,16 @@ impl Kernel {
     #[must_use]
     pub const fn generate(mut self, text: fn() -> String) -> Self {
         self.generated = Some(text);
+        self
+    }
+    /// Texts of which a program has those that the value of this define names: they replace [`CHOSEN`] among the includes.
+    #[must_use]
+    pub const fn choose(
+        mut self,
+        define: &'static str,
+        texts: fn() -> Vec<(&'static str, &'static str)>,
+    ) -> Self {
+        self.choice = Some(Choice { define, texts });
         self
     }
     /// For instructions that a driver's compiler does not pass on: what it made of the text is changed and loaded back, as
@@ -112,6 +147,9 @@ impl Kernel {
         }
         if let Some(text) = self.generated {
             hash.update(crate::text::code(&text()).as_bytes());
+        }
+        for (_, text) in self.choice.map_or_else(Vec::new, |choice| (choice.texts)()) {
+            hash.update(crate::text::code(text).as_bytes());
         }
         hash.finalize().to_hex()[..16].into()
     }

@@ -26,7 +26,7 @@ pub use cache::{CacheEntry, DiskCache};
 pub use define::{Text, Value};
 pub use dtype::DType;
 pub use guard::DriverRecord;
-pub use kernel::{Kernel, PRELUDE, Reload};
+pub use kernel::{CHOSEN, Kernel, PRELUDE, Reload};
 pub use launch::{Found, Launch, Operand, Scalar, checked_only};
 pub use order::Order;
 pub use programs::{BuildStats, Programs};

@@ -1,7 +1,7 @@
 //! Input of a program build, in this process and in others.
 
 use crate::define::Value;
-use crate::kernel::{Kernel, PRELUDE, Reload};
+use crate::kernel::{CHOSEN, Kernel, PRELUDE, Reload};
 use crate::text;
 use crate::vendors;
 use netcl_device::{Device, Error, Result};
@@ -97,9 +97,13 @@ pub(crate) fn assemble(kernel: &Kernel, defines: &[(&'static str, Value)]) -> St
         let _ = writeln!(source, "#define {name} {value}");
     }
     text::append(&mut source, PRELUDE, "");
+    let chosen = kernel.choice.map_or_else(Vec::new, |choice| choice.texts_of(defines));
     for include in kernel.includes {
-        source.push('\n');
-        text::append(&mut source, include, &format!("text included by {}", kernel.name));
+        let texts = if *include == CHOSEN { chosen.as_slice() } else { std::slice::from_ref(include) };
+        for text in texts {
+            source.push('\n');
+            text::append(&mut source, text, &format!("text included by {}", kernel.name));
+        }
     }
     if let Some(generate) = kernel.generated {
         source.push('\n');
@@ -144,6 +148,28 @@ mod tests {
         let text = "// a kernel void in_words(\n/* kernel void old(void); */\n__kernel void first(__global int *x) {}\n\
             __kernel __attribute__((reqd_work_group_size(WG, 1, 1)))\nvoid second(int n) {}\nvoid helper() {}\nkernel void third() {}";
         assert_eq!(entries(text), ["first", "second", "third"]);
+    }
+
+    #[test]
+    fn a_define_chooses_texts_by_their_names() {
+        static KERNEL: Kernel = Kernel::new("k", "// last\n")
+            .include(&["// first\n", CHOSEN, "// after\n"])
+            .choose("KIND", || vec![("A", "// text a\n"), ("B_1", "// text b\n"), ("C", "// text c\n")]);
+        let lines = |value: Option<Value>| {
+            let defines: Vec<_> = value.map(|value| ("KIND", value)).into_iter().collect();
+            let text = KERNEL.text(&defines).replace(PRELUDE, "");
+            let own = |line: &&str| line.starts_with("// ") && !line.contains(" k");
+            text.lines().filter(own).map(|line| line[3..].to_owned()).collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(lines(None), "first, after, last");
+        assert_eq!(lines(Some("B_1".into())), "first, text b, after, last");
+        assert_eq!(
+            lines(Some(crate::Text::new("OF(C, 7) OF(A, 1)").into())),
+            "first, text a, text c, after, last"
+        );
+        static OTHER: Kernel =
+            Kernel::new("k", "// last\n").include(&[CHOSEN]).choose("KIND", || vec![("A", "int a;\n")]);
+        assert_ne!(KERNEL.fingerprint(), OTHER.fingerprint());
     }
 
     #[test]

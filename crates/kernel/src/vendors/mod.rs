@@ -1,5 +1,7 @@
 //! What one vendor's driver needs beyond OpenCL, in a folder or file of its own, and the hooks by which building a program asks for it.
 
+pub mod amd;
+pub mod intel;
 pub mod nvidia;
 mod oclgrind;
 pub mod pocl;
@@ -29,8 +31,9 @@ pub(crate) struct Hooks {
     pub header: fn() -> Option<Header>,
 }
 
-/// Every driver that has hooks. Several can apply to one device.
-const HOOKS: [&Hooks; 4] = [&oclgrind::HOOKS, &nvidia::HOOKS, &pocl::HOOKS, &rusticl::HOOKS];
+/// Every driver and vendor that has hooks. Several can apply to one device.
+const HOOKS: [&Hooks; 6] =
+    [&oclgrind::HOOKS, &nvidia::HOOKS, &amd::HOOKS, &intel::HOOKS, &pocl::HOOKS, &rusticl::HOOKS];
 
 fn of(device: &Capabilities) -> impl Iterator<Item = &'static Hooks> {
     HOOKS.into_iter().filter(|hooks| (hooks.applies)(device))
@@ -54,13 +57,18 @@ pub(crate) fn header(device: &Capabilities) -> Option<Header> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netcl_device::{Architecture, DeviceKind};
+    use netcl_device::{Architecture, DeviceKind, IntelGeneration};
 
     #[test]
     fn a_device_gets_what_its_driver_needs() {
         let device = |id: &str| Capabilities::floor(id, DeviceKind::Gpu);
         let all = |device: &Capabilities| options(device).filter(|o| !o.is_empty()).collect::<Vec<_>>();
         assert_eq!(all(&device("amd:0")), [""; 0]);
+        let mut card = device("rusticl:0");
+        card.architecture = Architecture::Amd { gfx: "gfx1100".into() };
+        assert_eq!((all(&card), amd::gfx(&card)), (vec!["-DNO_PREFETCH".to_owned()], Some("gfx1100")));
+        card.architecture = Architecture::Intel { generation: IntelGeneration::XeHpg };
+        assert_eq!((amd::gfx(&card), intel::generation(&card)), (None, Some(IntelGeneration::XeHpg)));
         assert_eq!(all(&device("oclgrind:0")), ["-DNO_PREFETCH"]);
         let mut card = device("nvidia:0");
         card.architecture = Architecture::Nvidia { sm: 86 };

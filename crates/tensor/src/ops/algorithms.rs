@@ -9,6 +9,7 @@ use super::prelude::*;
 use netcl_device::ErrorKind;
 use netcl_kernel::tune::Model;
 use netcl_kernel::{Usable, Variants};
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -19,7 +20,7 @@ pub(in crate::ops) trait Job: Sized + 'static {
     /// What is computed: sizes, options, where operands lie and where results go.
     type Request<'a>;
     /// How a row shares a request out.
-    type Plan: Copy + Debug + Send + Sync + 'static;
+    type Plan: Clone + Debug + Send + Sync + 'static;
     /// What it returns beside the results that the request names.
     type Output;
     /// All of a request that a decision may depend on.
@@ -73,6 +74,36 @@ impl<J: Job> Algorithm<J> {
     /// A plan of another row was given to this one.
     pub fn foreign(kernel: &Kernel) -> Error {
         Error::internal(format!("{}: a plan of another algorithm", kernel.name))
+    }
+}
+
+/// How a row shares a request out, as a value of a type that only the row knows: a table of these plans takes rows with plans of their own.
+#[derive(Clone)]
+pub(in crate::ops) struct RowPlan(Arc<dyn Planned>);
+
+trait Planned: Any + Debug + Send + Sync {}
+impl<P: Any + Debug + Send + Sync> Planned for P {}
+
+impl RowPlan {
+    /// A row's own plan.
+    pub fn of(plan: impl Any + Debug + Send + Sync) -> Self {
+        Self(Arc::new(plan))
+    }
+
+    /// The plan as the row of `kernel` made it.
+    ///
+    /// # Errors
+    /// `Internal` where another row made it.
+    pub fn get<P: Any>(&self, kernel: &Kernel) -> Result<&P> {
+        let plan: &dyn Any = &*self.0;
+        plan.downcast_ref()
+            .ok_or_else(|| Error::internal(format!("{}: a plan of another algorithm", kernel.name)))
+    }
+}
+
+impl Debug for RowPlan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -132,7 +163,7 @@ impl<J: Job> Table<J> {
         let signature = J::signature(request);
         let known = {
             let decisions = decisions.0.read().unwrap_or_else(PoisonError::into_inner);
-            decisions.get(&signature).map(|(among, row, plan)| (Arc::clone(among), *row, *plan))
+            decisions.get(&signature).map(|(among, row, plan)| (Arc::clone(among), *row, plan.clone()))
         };
         if let Some((_, row, plan)) = known.filter(|(among, ..)| Arc::ptr_eq(among, &usable)) {
             return Ok((row, plan));
@@ -142,7 +173,7 @@ impl<J: Job> Table<J> {
         if decisions.len() >= MOST {
             decisions.clear();
         }
-        decisions.insert(signature, (usable, row, plan));
+        decisions.insert(signature, (usable, row, plan.clone()));
         Ok((row, plan))
     }
 

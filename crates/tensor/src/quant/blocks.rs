@@ -4,21 +4,30 @@
 //! matrix once, into memory that is free again after the product. What the maps read of their input is a property of the matrix
 //! ([`Activations`]): with bytes, codes are multiplied by codes, and on processors the matrix lies in panels ([`super::panels`]) for them.
 
-use super::format::{CODES, PLANES, UNPACK};
 use super::panels::{PANEL, packed, unpacked};
 use super::planes;
+use super::texts::{CODES, FORMAT, PLANES, UNPACK, of_format, texts};
 use super::{FORMATS, Format};
 use crate::Tensor;
 use crate::ops::prelude::*;
 use std::borrow::Cow;
 
-static DEQUANTISE: Kernel =
-    Kernel::new("dequantise", cl_file!("dequantise.cl")).include(&[UNPACK]).tune(GROUPS).tune_cpu(&[]);
-static PLANE_ROWS: Kernel =
-    Kernel::new("rows_in_planes", cl_file!("planes_rows.cl")).include(&[PLANES]).tune(GROUPS).tune_cpu(&[]);
+static DEQUANTISE: Kernel = Kernel::new("dequantise", cl_file!("dequantise.cl"))
+    .include(&UNPACK)
+    .choose(FORMAT, texts)
+    .tune(GROUPS)
+    .tune_cpu(&[]);
+static PLANE_ROWS: Kernel = Kernel::new("rows_in_planes", cl_file!("planes_rows.cl"))
+    .include(&PLANES)
+    .choose(FORMAT, texts)
+    .tune(GROUPS)
+    .tune_cpu(&[]);
 
-static ROWS: Kernel =
-    Kernel::new("rows_of_blocks", cl_file!("rows.cl")).include(&[CODES]).tune(GROUPS).tune_cpu(&[]);
+static ROWS: Kernel = Kernel::new("rows_of_blocks", cl_file!("rows.cl"))
+    .include(&CODES)
+    .choose(FORMAT, texts)
+    .tune(GROUPS)
+    .tune_cpu(&[]);
 
 /// Items of a group, on GPUs.
 const GROUPS: &[(&str, &[i64])] = &[("WG", &[256, 128])];
@@ -84,8 +93,6 @@ pub(crate) struct Stored {
     pub activations: Activations,
 }
 
-/// Formats that kernels unpack, by their numbers: the others are dequantised on the host as they are loaded.
-const UNPACKED: [u32; 14] = [2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20, 23, 35, 39];
 /// Elements of a vector in [`DEQUANTISE`]: within a group of any format.
 const LANES: usize = 8;
 /// Bytes of rows that are put into another order at a time: below the size from which allocators ask the system for fresh pages each time.
@@ -104,13 +111,6 @@ pub struct Blocks {
 impl std::fmt::Debug for Blocks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "({}, {}) {}", self.rows, self.columns, self.stored.format)
-    }
-}
-
-impl Format {
-    /// Whether kernels unpack it: whether [`Blocks`] can have it.
-    pub fn on_devices(&self) -> bool {
-        UNPACKED.contains(&self.number)
     }
 }
 
@@ -309,7 +309,7 @@ impl Blocks {
             launch.scalar(self.row_bytes()).scalar(by).items(ids.count() * (self.columns / 8)).run()?;
             return Ok(y);
         }
-        let launch = ROWS.launch("gather").define("QUANT", self.stored.format.number as usize);
+        let launch = of_format(ROWS.launch("gather"), self.stored.format);
         let launch =
             launch.define("DTYPE", dtype.code()).define("PANELS", self.stored.order == BlockOrder::Panels);
         let launch = launch.read_base(&self.words).read_base(&ids).write(&y).scalar(ids.layout().offset);
@@ -319,8 +319,7 @@ impl Blocks {
     }
 
     fn plane_rows(&self, entry: &'static str, dtype: DType) -> netcl_kernel::Launch<'static> {
-        let number = self.stored.format.number as usize;
-        let launch = PLANE_ROWS.launch(entry).define("QUANT", number).define("FORMATS", 1usize << number);
+        let launch = PLANE_ROWS.launch(entry).define(FORMAT, self.stored.format.name);
         let launch = launch.define("DTYPE", dtype.code()).define("VW", LANES);
         launch.define("ALIGNED_VECTORS", true).read_base(&self.words)
     }
@@ -341,7 +340,7 @@ impl Blocks {
             return Ok(out);
         }
         let kernel = if self.stored.order == BlockOrder::Panels { &ROWS } else { &DEQUANTISE };
-        let launch = kernel.launch("dequantise").define("QUANT", self.stored.format.number as usize);
+        let launch = of_format(kernel.launch("dequantise"), self.stored.format);
         let launch = launch.define("DTYPE", dtype.code()).read_base(&self.words).write(&out);
         match self.stored.order == BlockOrder::Panels {
             true => {

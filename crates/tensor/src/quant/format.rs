@@ -1,7 +1,7 @@
 //! A block format: what it is called, how large a block is, and how it becomes numbers and back.
 
+use super::pieces::Pieces;
 use netcl_device::{Error, Result};
-use netcl_kernel::cl_file;
 use std::num::NonZero;
 
 /// A format of quantised (or plain) weights, as ggml and GGUF files number them. Rows are cut into blocks of `block` elements, which lie
@@ -20,18 +20,22 @@ pub struct Format {
     /// Elements of a block and the weights of their squared errors → the block; of a plain format any number of elements. `None`: this
     /// format is only read.
     pub(super) quantise: Option<Quantise>,
+    /// Its blocks on devices. `None`: they are dequantised on the host as they are loaded.
+    pub(super) kernels: Option<Kernels>,
+}
+
+/// Blocks of a format in kernels.
+pub(super) struct Kernels {
+    /// Its text, after the texts that it shares with others. unpack.cl, codes.cl and planes.cl say what they ask of it.
+    pub text: &'static str,
+    /// The units of a block in panels, in order: how many, and bytes of each.
+    pub units: &'static [(usize, usize)],
+    /// How rows become planes, where kernels read those.
+    pub planes: Option<Pieces>,
 }
 
 /// Elements, weights of their squared errors → bytes.
 pub(super) type Quantise = fn(&[f32], &[f32], &mut [u8]);
-
-/// The text by which kernels unpack blocks.
-pub(crate) const UNPACK: &str = cl_file!("unpack.cl");
-/// The text by which kernels multiply their codes in integers.
-pub(crate) const CODES: &str = cl_file!("codes.cl");
-
-/// Rows in planes: their codes and scales.
-pub(crate) const PLANES: &str = concat!(cl_file!("f16.cl"), cl_file!("planes.cl"));
 
 /// Elements that a thread takes at least: below this, starting it costs more than it saves.
 const PER_THREAD: usize = 1 << 15;
@@ -67,6 +71,11 @@ impl Format {
     /// Whether netcl can make blocks of this format, not only read them.
     pub fn can_quantise(&self) -> bool {
         self.quantise.is_some()
+    }
+
+    /// Whether kernels read its blocks: whether [`Blocks`](super::Blocks) can have it.
+    pub fn on_devices(&self) -> bool {
+        self.kernels.is_some()
     }
 
     /// Whether an element has bits of its own: no scale is shared.

@@ -14,22 +14,7 @@ pub(crate) const PANEL: usize = 16;
 impl Format {
     /// The units of a block: so many of so many bytes each, one behind the other. `None` where no kernel reads panels of the format.
     fn units(&self) -> Option<&'static [(usize, usize)]> {
-        Some(match self.name {
-            "Q4_0" | "IQ4_NL" => &[(1, 2), (4, 4)],
-            "Q4_1" => &[(2, 2), (4, 4)],
-            "Q5_0" => &[(1, 2), (5, 4)],
-            "Q5_1" => &[(2, 2), (5, 4)],
-            "Q8_0" => &[(1, 2), (8, 4)],
-            "Q2_K" => &[(16, 1), (16, 4), (2, 2)],
-            "Q3_K" => &[(24, 4), (12, 1), (1, 2)],
-            "Q4_K" => &[(2, 2), (12, 1), (32, 4)],
-            "Q5_K" => &[(2, 2), (12, 1), (40, 4)],
-            "Q6_K" => &[(48, 4), (16, 1), (1, 2)],
-            "IQ4_XS" => &[(2, 2), (4, 1), (32, 4)],
-            "TQ2_0" => &[(16, 4), (1, 2)],
-            "MXFP4" => &[(1, 1), (4, 4)],
-            _ => return None,
-        })
+        self.kernels.as_ref().map(|kernels| kernels.units)
     }
 
     /// Whether kernels read panels of it.

@@ -3,19 +3,19 @@
  *   element i of group u = scale of its half * code + offset       codes 0 .. 15 are the first half
  *
  * stored_F(row, u, k)                  what a row of k elements stores of group u, as it lies there
- * codes_F(stored, &first, &second)     the codes of both halves, four to a word; of Q8_0 and Q6_K signed
+ * codes_F(stored, &first, &second)     the codes of both halves, four to a word
  * scales_F(stored, u)                  scale of the first half, of the second, offset
- * for each format F of FORMATS, a set of bits 1 << F by the formats' numbers in GGUF files: 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0, 12 Q4_K,
- * 13 Q5_K, 14 Q6_K.
+ * SIGNED_F                             whether the codes are signed
+ * HALVES_F                             1: each half has a separate scale
+ * for a format of the name F: its text (formats/) follows this one, or those of several formats do. READS_PLANES tells them to have these.
  *
  * Defines: ROWS_IN, the address space of rows.
  */
 #ifndef ROWS_IN
 #define ROWS_IN __global
 #endif
+#define READS_PLANES
 typedef const ROWS_IN uchar *RowBytes;
-
-#define HAS(format) ((FORMATS) >> (format)&1)
 
 /* Words of a group: codes, those of the second half where they lie elsewhere, bits above four, scales. */
 typedef struct {
@@ -64,93 +64,3 @@ static inline float3 six_bit_scales(Stored s, int u) {
   const float d = f16_value(h.x & 0xffffu) * (float)scale;
   return (float3)(d, d, -(f16_value(h.x >> 16) * (float)least));
 }
-
-#if HAS(2)
-static inline Stored stored_2(RowBytes row, int u, int k) {
-  Stored s = stored_codes(row, u);
-  s.scale.x = HALF_AT(row + k / 2 + 2 * u);
-  return s;
-}
-static inline void codes_2(Stored s, uint4 *first, uint4 *second) { nibbles(s, first, second); }
-static inline float3 scales_2(Stored s, int u) { return one_scale(s, -8.0f); }
-#endif
-#if HAS(3)
-static inline Stored stored_3(RowBytes row, int u, int k) {
-  Stored s = stored_codes(row, u);
-  s.scale.x = WORD_AT(row + k / 2 + 4 * u);
-  return s;
-}
-static inline void codes_3(Stored s, uint4 *first, uint4 *second) { nibbles(s, first, second); }
-static inline float3 scales_3(Stored s, int u) { return two_scales(s); }
-#endif
-#if HAS(6)
-static inline Stored stored_6(RowBytes row, int u, int k) {
-  Stored s = stored_codes(row, u);
-  s.bits.x = WORD_AT(row + k / 2 + 4 * u);
-  s.scale.x = HALF_AT(row + k / 2 + k / 8 + 2 * u);
-  return s;
-}
-static inline void codes_6(Stored s, uint4 *first, uint4 *second) { five_bits(s, first, second); }
-static inline float3 scales_6(Stored s, int u) { return one_scale(s, -16.0f); }
-#endif
-#if HAS(7)
-static inline Stored stored_7(RowBytes row, int u, int k) {
-  Stored s = stored_codes(row, u);
-  s.bits.x = WORD_AT(row + k / 2 + 4 * u);
-  s.scale.x = WORD_AT(row + k / 2 + k / 8 + 4 * u);
-  return s;
-}
-static inline void codes_7(Stored s, uint4 *first, uint4 *second) { five_bits(s, first, second); }
-static inline float3 scales_7(Stored s, int u) { return two_scales(s); }
-#endif
-#if HAS(8)
-static inline Stored stored_8(RowBytes row, int u, int k) {
-  Stored s = stored_codes(row, u);
-  s.second = WORDS_AT(row + k / 2 + 16 * u);
-  s.scale.x = HALF_AT(row + k + 2 * u);
-  return s;
-}
-static inline void codes_8(Stored s, uint4 *first, uint4 *second) { *first = s.codes, *second = s.second; }
-static inline float3 scales_8(Stored s, int u) { return one_scale(s, 0.0f); }
-#endif
-#if HAS(12)
-static inline Stored stored_12(RowBytes row, int u, int k) {
-  Stored s = stored_codes(row, u);
-  s.scale = WORDS_AT(row + k / 2 + 16 * (u >> 3));
-  return s;
-}
-static inline void codes_12(Stored s, uint4 *first, uint4 *second) { nibbles(s, first, second); }
-static inline float3 scales_12(Stored s, int u) { return six_bit_scales(s, u); }
-#endif
-#if HAS(13)
-static inline Stored stored_13(RowBytes row, int u, int k) {
-  Stored s = stored_codes(row, u);
-  s.bits.x = WORD_AT(row + k / 2 + 4 * u);
-  s.scale = WORDS_AT(row + k / 2 + k / 8 + 16 * (u >> 3));
-  return s;
-}
-static inline void codes_13(Stored s, uint4 *first, uint4 *second) { five_bits(s, first, second); }
-static inline float3 scales_13(Stored s, int u) { return six_bit_scales(s, u); }
-#endif
-#if HAS(14)
-/* Bytes 0 .. 63 less 32, as signed bytes. */
-static inline uint4 less_32(uint4 q) { return ((q | 0x80808080u) - 0x20202020u) ^ 0x80808080u; }
-static inline Stored stored_14(RowBytes row, int u, int k) {
-  Stored s = stored_codes(row, u);
-  s.bits = *(const ROWS_IN uint2 *)(row + k / 2 + 8 * u);
-  s.scale.x = HALF_AT(row + k / 2 + k / 4 + 2 * u);
-  s.scale.y = HALF_AT(row + k / 2 + k / 4 + k / 16 + 2 * (u >> 3));
-  return s;
-}
-static inline void codes_14(Stored s, uint4 *first, uint4 *second) {
-  const uint4 at = (uint4)(0, 2, 4, 6);
-  nibbles(s, first, second);
-  *first = less_32(*first | ((uint4)(s.bits.x) >> at & 0x03030303u) << 4);
-  *second = less_32(*second | ((uint4)(s.bits.y) >> at & 0x03030303u) << 4);
-}
-static inline float3 scales_14(Stored s, int u) {
-  const char2 scale = as_char2((ushort)s.scale.x);
-  const float d = f16_value(s.scale.y);
-  return (float3)(d * (float)scale.x, d * (float)scale.y, 0.0f);
-}
-#endif

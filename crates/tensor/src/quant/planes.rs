@@ -16,39 +16,17 @@
 //! Nothing is lost: the file's bytes come back ([`rows`]). Rows begin at multiples of 16 bytes.
 
 use super::format::Format;
+use super::pieces::{Piece, Pieces};
 use super::threads::shared_out;
 
-/// How a format's blocks become planes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Plan {
-    /// Blocks of 32 with so many bytes of scales before the codes, and fifth bits or not.
-    Legacy { scales: usize, fifth: bool },
-    /// Q8_0.
-    Bytes,
-    /// Blocks of 256 with a head of 16 bytes, and fifth bits or not.
-    Super { fifth: bool },
-    /// Q6_K.
-    Six,
-}
-
 impl Format {
-    fn plan(&self) -> Option<Plan> {
-        Some(match self.name {
-            "Q4_0" => Plan::Legacy { scales: 2, fifth: false },
-            "Q4_1" => Plan::Legacy { scales: 4, fifth: false },
-            "Q5_0" => Plan::Legacy { scales: 2, fifth: true },
-            "Q5_1" => Plan::Legacy { scales: 4, fifth: true },
-            "Q8_0" => Plan::Bytes,
-            "Q4_K" => Plan::Super { fifth: false },
-            "Q5_K" => Plan::Super { fifth: true },
-            "Q6_K" => Plan::Six,
-            _ => return None,
-        })
+    fn pieces(&self) -> Option<Pieces> {
+        self.kernels.as_ref()?.planes
     }
 
     /// Whether kernels read rows of so many elements in planes.
     pub(crate) fn has_planes(&self, columns: usize) -> bool {
-        self.plan().is_some() && columns > 0 && columns.is_multiple_of(256)
+        self.pieces().is_some() && columns > 0 && columns.is_multiple_of(256)
     }
 
     /// Bytes from one row in planes to the next.
@@ -57,73 +35,9 @@ impl Format {
     }
 }
 
-/// A piece of a row that moves between the file's bytes and the planes: where it begins in both.
-enum Piece {
-    /// So many bytes as they are.
-    Same(usize, usize, usize),
-    /// 32 bytes, whose low nibbles are a group of 32 and whose high nibbles another: where the codes of both go.
-    Nibbles(usize, [usize; 2]),
-    /// A word with the fifth bit of element i at bit i.
-    Word(usize, usize),
-    /// 32 bytes with the fifth bits of 8 groups: byte i has those of the groups' elements i.
-    Fifth(usize, usize),
-    /// 32 bytes with the fifth and sixth bits of 4 groups.
-    Sixth(usize, usize),
-}
-
-/// Every piece of a row of k elements.
-fn pieces(format: &Format, plan: Plan, k: usize, each: &mut dyn FnMut(Piece)) {
-    let block = |i: usize| i * format.bytes;
-    match plan {
-        Plan::Legacy { scales, fifth } => {
-            let further = k / 2 + if fifth { k / 8 } else { 0 };
-            for u in 0..k / 32 {
-                each(Piece::Same(block(u), further + scales * u, scales));
-                each(Piece::Same(block(u + 1) - 16, 16 * u, 16));
-                if fifth {
-                    each(Piece::Word(block(u) + scales, k / 2 + 4 * u));
-                }
-            }
-        }
-        Plan::Bytes => {
-            for u in 0..k / 32 {
-                each(Piece::Same(block(u), k + 2 * u, 2));
-                each(Piece::Same(block(u) + 2, 16 * u, 16));
-                each(Piece::Same(block(u) + 18, k / 2 + 16 * u, 16));
-            }
-        }
-        Plan::Super { fifth } => {
-            let (codes, heads) = if fifth { (48, k / 2 + k / 8) } else { (16, k / 2) };
-            for b in 0..k / 256 {
-                each(Piece::Same(block(b), heads + 16 * b, 16));
-                for j in 0..4 {
-                    let to = 128 * b + 32 * j;
-                    each(Piece::Nibbles(block(b) + codes + 32 * j, [to, to + 16]));
-                }
-                if fifth {
-                    each(Piece::Fifth(block(b) + 16, k / 2 + 32 * b));
-                }
-            }
-        }
-        Plan::Six => {
-            let scales = k / 2 + k / 4;
-            for b in 0..k / 256 {
-                each(Piece::Same(block(b) + 192, scales + 16 * b, 16));
-                each(Piece::Same(block(b) + 208, scales + k / 16 + 2 * b, 2));
-                for half in 0..2 {
-                    let to = 128 * b + 64 * half;
-                    each(Piece::Nibbles(block(b) + 64 * half, [to, to + 32]));
-                    each(Piece::Nibbles(block(b) + 64 * half + 32, [to + 16, to + 48]));
-                    each(Piece::Sixth(block(b) + 128 + 32 * half, k / 2 + 64 * b + 32 * half));
-                }
-            }
-        }
-    }
-}
-
 /// One row to planes, or back.
-fn row(format: &Format, plan: Plan, k: usize, file: &mut [u8], planes: &mut [u8], forth: bool) {
-    pieces(format, plan, k, &mut |piece| match piece {
+fn row(format: &Format, pieces: Pieces, k: usize, file: &mut [u8], planes: &mut [u8], forth: bool) {
+    pieces(format.bytes, k, &mut |piece| match piece {
         Piece::Same(a, b, n) if forth => planes[b..b + n].copy_from_slice(&file[a..a + n]),
         Piece::Same(a, b, n) => file[a..a + n].copy_from_slice(&planes[b..b + n]),
         Piece::Nibbles(a, [low, high]) => {
@@ -197,14 +111,14 @@ pub(super) fn unpacked(format: &Format, columns: usize, planes: &[u8]) -> Vec<u8
 fn turned(format: &Format, columns: usize, bytes: &[u8], forth: bool) -> Vec<u8> {
     let sizes = [columns / format.block * format.bytes, format.plane_row(columns)];
     let [from, to] = if forth { sizes } else { [sizes[1], sizes[0]] };
-    let Some(plan) = format.plan().filter(|_| from > 0) else { return bytes.to_vec() };
+    let Some(pieces) = format.pieces().filter(|_| from > 0) else { return bytes.to_vec() };
     let mut out = vec![0; bytes.len() / from * to];
     let parts = bytes.chunks_exact(from).zip(out.chunks_exact_mut(to));
     shared_out(bytes.len() / from, bytes.len(), parts, &|(given, made): (&[u8], &mut [u8])| {
         let mut given = given.to_vec();
         match forth {
-            true => row(format, plan, columns, &mut given, made, true),
-            false => row(format, plan, columns, made, &mut given, false),
+            true => row(format, pieces, columns, &mut given, made, true),
+            false => row(format, pieces, columns, made, &mut given, false),
         }
     });
     out

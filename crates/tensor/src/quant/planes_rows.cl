@@ -5,11 +5,13 @@
  * gather      y T (n, k) = by * row ids[ids_off + i]; a number outside of the rows gives NaN
  * Items: one for every eight elements, so that neighbours write neighbouring 16 bytes of 16-bit elements.
  *
+ * Defines: FORMAT, the name of the format.
+ *
  * Ceiling: blocks read and y written once.
  */
 
 static inline float4 four(uint codes, float scale, float offset) {
-#if QUANT == 8 || QUANT == 14
+#if CAT(SIGNED_, FORMAT)
   return convert_float4(as_char4(codes)) * scale + offset;
 #else
   return convert_float4(as_uchar4(codes)) * scale + offset;
@@ -19,9 +21,9 @@ static inline float4 four(uint codes, float scale, float offset) {
 /* Elements 8 i .. 8 i + 7 of a row to y, times `by`. */
 static inline void put_eight(RowBytes row, int i, int k, __global T *y, float by) {
   uint4 first, second;
-  const Stored stored = CAT(stored_, QUANT)(row, i / 4, k);
-  CAT(codes_, QUANT)(stored, &first, &second);
-  const float3 d = CAT(scales_, QUANT)(stored, i / 4) * by;
+  const Stored stored = CAT(stored_, FORMAT)(row, i / 4, k);
+  CAT(codes_, FORMAT)(stored, &first, &second);
+  const float3 d = CAT(scales_, FORMAT)(stored, i / 4) * by;
   const uint4 half_of = i & 2 ? second : first;
   const uint2 two = i & 1 ? half_of.zw : half_of.xy;
   const float scale = i & 2 ? d.y : d.x;

@@ -78,6 +78,23 @@ fn the_table_is_one() {
     assert_eq!((Q4_K.size(512), Q4_K.size(100), Q4_K.bits()), (Some(288), None, 4.5));
 }
 
+/// The texts of formats have the sizes that the host has.
+#[test]
+fn texts_of_kernels_have_the_sizes_of_blocks() {
+    for format in FORMATS {
+        let Some(kernels) = &format.kernels else { continue };
+        let number = |name: &str| {
+            let line = kernels.text.lines().find_map(|line| line.strip_prefix(&format!("#define {name} ")));
+            line.and_then(|n| n.parse::<usize>().ok())
+        };
+        assert_eq!([number("BLOCK"), number("BYTES")], [Some(format.block), Some(format.bytes)], "{format}");
+        assert_eq!(kernels.units.iter().map(|(count, bytes)| count * bytes).sum::<usize>(), format.bytes);
+        let head = format!("/* {format}: ");
+        assert!(kernels.text.contains(&head), "{format}: its text does not begin with {head:?}");
+        assert_eq!(kernels.text.contains(&format!("stored_{format}(")), kernels.planes.is_some(), "{format}");
+    }
+}
+
 #[test]
 fn every_format_is_dequantised_to_the_bit() {
     let file = goldens();

@@ -4,6 +4,7 @@
 
 mod images;
 mod products;
+mod quant_bits;
 
 use netcl_tensor::ops::OPS;
 use netcl_tensor::ops::choose::{Chooser, Rules, Texts};

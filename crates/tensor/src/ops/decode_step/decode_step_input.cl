@@ -78,7 +78,7 @@ static inline void put_input(const Self *me, int k, int i, float4 v, int inside)
     if (word == 0) me->x.scales[block] = (float2)(scale, scale * sum);
   }
 #endif
-#if HAS(0)
+#if DENSE
 #if DTYPE == 0
   if (inside) me->x.floats[i] = v;
 #else

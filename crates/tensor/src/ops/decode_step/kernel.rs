@@ -1,13 +1,14 @@
 //! The kernel's text, and where it runs.
 
 use crate::ops::prelude::*;
-use crate::quant::PLANES;
+use crate::quant::{FORMAT_LIST, PLANES, texts};
 use netcl_device::Capabilities;
 
 /// Lanes of work that are not the ring's.
 pub(super) const ITEMS: usize = 512;
 
 const TEXT: &str = concat!(
+    cl_file!("planes_dot.cl"),
     cl_file!("decode_step_input.cl"),
     cl_file!("decode_step_norms.cl"),
     cl_file!("decode_step_rows.cl"),
@@ -18,22 +19,24 @@ const RING_PARTS: &[&str] = &[
     cl_file!("../include/sm90.cl"),
     cl_file!("../include/activation.cl"),
     cl_file!("decode_step_sm90.cl"),
-    PLANES,
-    cl_file!("planes_dot.cl"),
+    PLANES[0],
+    PLANES[1],
 ];
-const DIRECT_PARTS: &[&str] = &[
-    cl_file!("../include/activation.cl"),
-    cl_file!("decode_step_sm90.cl"),
-    PLANES,
-    cl_file!("planes_dot.cl"),
-];
-static RING: Kernel = Kernel::new("decode_step_sm90", TEXT).include(RING_PARTS).requires(has_ring);
-static DIRECT: Kernel = Kernel::new("decode_step", TEXT).include(DIRECT_PARTS).requires(runs_directly);
+const DIRECT_PARTS: &[&str] =
+    &[cl_file!("../include/activation.cl"), cl_file!("decode_step_sm90.cl"), PLANES[0], PLANES[1]];
+static RING: Kernel =
+    Kernel::new("decode_step_sm90", TEXT).include(RING_PARTS).choose(FORMAT_LIST, texts).requires(has_ring);
+static DIRECT: Kernel =
+    Kernel::new("decode_step", TEXT).include(DIRECT_PARTS).choose(FORMAT_LIST, texts).requires(runs_directly);
 /// Of several texts: proven apart.
-static RING_OF_TEXTS: Kernel =
-    Kernel::new("decode_step_texts_sm90", TEXT).include(RING_PARTS).requires(has_ring);
-static DIRECT_OF_TEXTS: Kernel =
-    Kernel::new("decode_step_texts", TEXT).include(DIRECT_PARTS).requires(runs_directly);
+static RING_OF_TEXTS: Kernel = Kernel::new("decode_step_texts_sm90", TEXT)
+    .include(RING_PARTS)
+    .choose(FORMAT_LIST, texts)
+    .requires(has_ring);
+static DIRECT_OF_TEXTS: Kernel = Kernel::new("decode_step_texts", TEXT)
+    .include(DIRECT_PARTS)
+    .choose(FORMAT_LIST, texts)
+    .requires(runs_directly);
 
 /// Texts of a launch at most: each has sums of its own in registers, and its activations in local memory.
 pub const MOST_TEXTS: usize = 4;

@@ -19,7 +19,7 @@ use super::prelude::*;
 /// A model's step, ready to be launched.
 pub struct DecodeStep {
     text: Text,
-    defines: Vec<(&'static str, usize)>,
+    defines: Vec<(&'static str, netcl_kernel::Value)>,
     /// Norms, biases, norms of heads, cosines, sines, table.
     inputs: [Tensor; 6],
     words: Tensor,
@@ -119,7 +119,7 @@ impl DecodeStep {
         let number = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
         let page_step = self.pages.as_ref().map_or(0, |pages| pages.count() / texts);
         let launch = self.text.kernel(texts).launch("decode_step");
-        let launch = self.defines.iter().fold(launch, |l, (name, v)| l.define(name, *v));
+        let launch = self.defines.iter().fold(launch, |l, (name, v)| l.define(name, v.clone()));
         let launch = launch.local([self.text.items(), 1, 1]).groups(self.groups).flops(self.flops);
         // Of what is not read, something else that is there.
         let (x, token, places) = match &self.embedding {

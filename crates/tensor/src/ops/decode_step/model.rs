@@ -4,7 +4,8 @@ use super::kernel::{ITEMS, Text};
 use crate::ops::gated::Gate;
 use crate::ops::join::cat;
 use crate::ops::prelude::*;
-use crate::quant::Blocks;
+use crate::quant::{Blocks, FORMAT_LIST, list_of};
+use netcl_kernel::Value;
 use netcl_kernel::tune::{self, Constant};
 use netcl_kernel::vendors::nvidia::address;
 
@@ -198,7 +199,7 @@ impl Rows<'_> {
     }
     fn format(&self) -> u32 {
         match self {
-            Self::Dense(_) => 0,
+            Self::Dense(_) => DENSE_ROWS,
             Self::Blocks(blocks) => blocks.format().number,
         }
     }
@@ -229,6 +230,9 @@ fn in_order(x: &Tensor) -> bool {
 fn address_of(x: &Tensor) -> Result<u64> {
     Ok(address(x.storage())? + (x.layout().offset * x.dtype().size()) as u64)
 }
+
+/// The number of dense rows, which no format of blocks has: planes_dot.cl's of that name.
+const DENSE_ROWS: u32 = 0;
 
 /// What the table has of a part: rows | bytes of a row << 24 | format << 56.
 fn part(rows: usize, bytes: usize, format: u32) -> u64 {
@@ -320,9 +324,18 @@ impl<'a> Model<'a> {
         layers.chain([&self.head])
     }
 
-    /// Which formats there are, as the kernel's set of bits.
-    fn formats(&self) -> usize {
-        self.maps().fold(0, |set, map| set | 1 << map.format())
+    /// The kernel's list of formats that there are.
+    fn formats(&self) -> Value {
+        list_of(|number| self.maps().any(|map| map.format() == number))
+    }
+
+    fn is_quantised(&self) -> bool {
+        self.maps().any(|map| map.format() != DENSE_ROWS)
+    }
+
+    /// Whether any rows are dense.
+    fn has_dense(&self) -> bool {
+        self.maps().any(|map| map.format() == DENSE_ROWS)
     }
 
     /// What rounding changes a value of the first layer by, as a share of its size: of activations to bytes where weights are quantised, and of
@@ -333,7 +346,7 @@ impl<'a> Model<'a> {
             DType::Bf16 => 4e-3,
             _ => 1e-5,
         };
-        if self.formats() >> 1 != 0 { f64::max(stored, 8e-3) } else { stored }
+        if self.is_quantised() { f64::max(stored, 8e-3) } else { stored }
     }
 
     /// Why the kernel does not take the model on this device.
@@ -434,11 +447,10 @@ impl<'a> Model<'a> {
 
     /// The ring, in what the other arrays leave of local memory.
     pub(super) fn ring(&self, s: &Sizes) -> Result<Ring> {
-        let formats = self.formats();
         let widest = s.widest().next_multiple_of(32);
         // Of a text.
-        let codes = if formats >> 1 != 0 { widest + widest / 4 } else { 0 };
-        let floats = if formats & 1 != 0 { 4 * widest } else { 0 };
+        let codes = if self.is_quantised() { widest + widest / 4 } else { 0 };
+        let floats = if self.has_dense() { 4 * widest } else { 0 };
         let sums = 4 * (s.vocab.max(2 * s.hidden).max(s.qkv()) / s.groups + s.width / s.groups);
         let tables = 8 * s.layers * (STAGES * PARTS + 3);
         let scratch = 4 * (6 + ITEMS / 32) * s.size;
@@ -513,13 +525,13 @@ impl<'a> Model<'a> {
         Ok(out)
     }
 
-    pub(super) fn defines(&self, text: Text, s: &Sizes, ring: &Ring) -> Vec<(&'static str, usize)> {
+    pub(super) fn defines(&self, text: Text, s: &Sizes, ring: &Ring) -> Vec<(&'static str, Value)> {
         let first = self.layers.first();
         let has = |of: fn(&Layer<'_>) -> bool| usize::from(first.is_some_and(of));
         let head_norms = if self.heads_normed_together { 2 } else { 1 };
         #[allow(clippy::float_cmp)] // settings, not results
         let scaled = usize::from(self.residual_scale != 1.0) | usize::from(self.logits_scale != 1.0) << 1;
-        vec![
+        let numbers = [
             ("TEXTS", s.texts),
             ("DTYPE", self.dtype().code() as usize),
             ("DIM", s.width),
@@ -534,7 +546,8 @@ impl<'a> Model<'a> {
             ("EMBEDDED", self.embedding.map_or(0, |embedding| 1 + usize::from(embedding.places.is_some()))),
             ("ACT", self.activation.map_or(4, |gate| gate as usize)),
             ("GATED", usize::from(self.gated)),
-            ("FORMATS", self.formats()),
+            ("QUANTISED", usize::from(self.is_quantised())),
+            ("DENSE", usize::from(self.has_dense())),
             ("BIASES", first.map_or(0, Layer::biases)),
             ("LAYER_NORM", usize::from(self.last_norm.1.is_some())),
             ("UNIT_OFFSET", usize::from(self.unit_offset)),
@@ -552,7 +565,9 @@ impl<'a> Model<'a> {
             ("RING_SLOTS", ring.slots),
             ("SLOT", ring.bytes),
             ("IN_FLIGHT", ring.in_flight),
-        ]
+        ];
+        let numbers = numbers.into_iter().map(|(name, number)| (name, number.into()));
+        numbers.chain([(FORMAT_LIST, self.formats())]).collect()
     }
 
     /// Norms, biases, norms of heads, cosines, sines (of what there is none, something else), table.

@@ -6,11 +6,13 @@
  *   scales  for each block: the scale s, and s times the sum of the codes
  *   floats  (dense, 16 bits) for each unit of 8: elements 0 .. 3 in the first half, 4 .. 7 in the second; (dense, f32) as they come
  *
- * Defines: FORMATS as planes.cl, and bit 0 for dense rows of T.
+ * Defines: FORMATS(OF), which is OF(name, number) for each format of planes.cl that there is: its number is what rows call it by. QUANTISED: whether
+ * there is any. DENSE: whether there are dense rows of T.
  *
  * Design: 8-bit activations in blocks of 32 as llama.cpp's Q8_1, codes multiplied by dp4a.
  */
-#define QUANTISED ((FORMATS) >> 1 != 0)
+/* The number of dense rows. */
+#define DENSE_ROWS 0
 
 /* Activations of a stage. */
 typedef struct {
@@ -54,10 +56,10 @@ static inline Sums no_sums(void) {
   }
 /* Codes times codes, s the scale of the activations and that times their sum. */
 #define ADD_GROUP(format, first, second, d, x0, x1, s, sum)                                                   \
-  if (format == 14) sum += (s).x * ((d).x * (float)dot16(first, x0) + (d).y * (float)dot16(second, x1));      \
+  if (HALVES_##format) sum += (s).x * ((d).x * (float)dot16(first, x0) + (d).y * (float)dot16(second, x1)); \
   else sum += (d).x * ((s).x * (float)(dot16(first, x0) + dot16(second, x1))) + (d).z * (s).y;
 
-#if HAS(0) && DTYPE != 0
+#if DENSE && DTYPE != 0
 static inline float2 pair_of(uint v) {
 #if DTYPE == 2
   return (float2)(as_float(v << 16), as_float(v & 0xffff0000u));
@@ -65,7 +67,7 @@ static inline float2 pair_of(uint v) {
   return (float2)(f16_value(v & 0xffffu), f16_value(v >> 16));
 #endif
 }
-static inline float unit_0(RowBytes row, int u, float4 first, float4 second) {
+static inline float dense_unit(RowBytes row, int u, float4 first, float4 second) {
   const uint4 q = *(const ROWS_IN uint4 *)(row + 16 * u);
   const float2 a = pair_of(q.x), b = pair_of(q.y), c = pair_of(q.z), d = pair_of(q.w);
   return a.x * first.x + a.y * first.y + b.x * first.z + b.y * first.w + c.x * second.x + c.y * second.y + d.x * second.z + d.y * second.w;
@@ -78,7 +80,7 @@ static inline float unit_0(RowBytes row, int u, float4 first, float4 second) {
   const uint4 x1 = *(__local const uint4 *)((x)->codes + (t) * CODES + (k) / 8 + 4 * (u));               \
   const float2 s = (x)->scales[(t) * SCALES + (u)];
 #if TEXTS == 1
-#define DOT(format)                                                                                      \
+#define DOT(format, number)                                                                              \
   static inline Sums dot_##format(const Input *x, RowBytes row, int next, int k, int lane) {             \
     Sums sum = no_sums();                                                                                \
     const int units = k / 32;                                                                            \
@@ -97,7 +99,7 @@ static inline float unit_0(RowBytes row, int u, float4 first, float4 second) {
   }
 #else
 /* What is read of a row serves all texts, and what is read of a text serves both rows. */
-#define DOT(format)                                                                                      \
+#define DOT(format, number)                                                                              \
   static inline Sums dot_##format(const Input *x, RowBytes row, int next, int k, int lane) {             \
     Sums sum = no_sums();                                                                                \
     const int units = k / 32;                                                                            \
@@ -120,37 +122,14 @@ static inline float unit_0(RowBytes row, int u, float4 first, float4 second) {
     return sum;                                                                                          \
   }
 #endif
-#if HAS(2)
-DOT(2)
-#endif
-#if HAS(3)
-DOT(3)
-#endif
-#if HAS(6)
-DOT(6)
-#endif
-#if HAS(7)
-DOT(7)
-#endif
-#if HAS(8)
-DOT(8)
-#endif
-#if HAS(12)
-DOT(12)
-#endif
-#if HAS(13)
-DOT(13)
-#endif
-#if HAS(14)
-DOT(14)
-#endif
-#if HAS(0) && DTYPE == 0
+FORMATS(DOT)
+#if DENSE && DTYPE == 0
 #define UNITS 4
-static inline float unit_0(RowBytes row, int u, float4 x) {
+static inline float dense_unit(RowBytes row, int u, float4 x) {
   const float4 w = *(const ROWS_IN float4 *)(row + 16 * u);
   return w.x * x.x + w.y * x.y + w.z * x.z + w.w * x.w;
 }
-#elif HAS(0)
+#elif DENSE
 #define UNITS 8
 #endif
 #if TEXTS == 1
@@ -158,20 +137,20 @@ static inline float unit_0(RowBytes row, int u, float4 x) {
 #else
 #define UNROLL_UNITS _Pragma("unroll 1")
 #endif
-#if HAS(0)
-static inline Sums dot_0(const Input *x, RowBytes row, int next, int k, int lane) {
+#if DENSE
+static inline Sums dot_dense(const Input *x, RowBytes row, int next, int k, int lane) {
   Sums sum = no_sums();
   const int units = k / UNITS;
   UNROLL_UNITS for (int u = lane; u < units; u += 32) {
     UNROLL for (int t = 0; t < TEXTS; ++t) {
       const float4 first = x->floats[t * FLOATS + u];
 #if DTYPE == 0
-      sum.of[t].x += unit_0(row, u, first);
-      if (next) sum.of[t].y += unit_0(row + next, u, first);
+      sum.of[t].x += dense_unit(row, u, first);
+      if (next) sum.of[t].y += dense_unit(row + next, u, first);
 #else
       const float4 second = x->floats[t * FLOATS + units + u];
-      sum.of[t].x += unit_0(row, u, first, second);
-      if (next) sum.of[t].y += unit_0(row + next, u, first, second);
+      sum.of[t].x += dense_unit(row, u, first, second);
+      if (next) sum.of[t].y += dense_unit(row + next, u, first, second);
 #endif
     }
   }
@@ -180,33 +159,10 @@ static inline Sums dot_0(const Input *x, RowBytes row, int next, int k, int lane
 #endif
 
 static inline Sums dot_rows(uint format, const Input *x, RowBytes row, int next, int k, int lane) {
-#define OF(number) if (format == number) return dot_##number(x, row, next, k, lane);
-#if HAS(2)
-  OF(2)
-#endif
-#if HAS(3)
-  OF(3)
-#endif
-#if HAS(6)
-  OF(6)
-#endif
-#if HAS(7)
-  OF(7)
-#endif
-#if HAS(8)
-  OF(8)
-#endif
-#if HAS(12)
-  OF(12)
-#endif
-#if HAS(13)
-  OF(13)
-#endif
-#if HAS(14)
-  OF(14)
-#endif
-#if HAS(0)
-  OF(0)
+#define OF(name, number) if (format == number) return dot_##name(x, row, next, k, lane);
+  FORMATS(OF)
+#if DENSE
+  OF(dense, DENSE_ROWS)
 #endif
   return no_sums();
 }

@@ -1,6 +1,6 @@
 use super::check::{Choose, MIXES, Net, Small};
 use super::*;
-use crate::quant::{Blocks, Format};
+use crate::quant::{Blocks, FORMAT_LIST, Format, list_of};
 use crate::random::Generator;
 use crate::suite::test_device;
 use netcl_device::Settings;
@@ -100,7 +100,7 @@ fn the_check_of_a_device_runs_models() {
 }
 
 /// Defines of a Llama in f16, but for sizes.
-const USUAL: [(&str, usize); 26] = [
+const USUAL: [(&str, usize); 27] = [
     ("TEXTS", 1),
     ("DTYPE", 1),
     ("HALF", 32),
@@ -108,7 +108,8 @@ const USUAL: [(&str, usize); 26] = [
     ("EMBEDDED", 1),
     ("ACT", 0),
     ("GATED", 1),
-    ("FORMATS", 1),
+    ("QUANTISED", 0),
+    ("DENSE", 1),
     ("BIASES", 0),
     ("LAYER_NORM", 0),
     ("UNIT_OFFSET", 0),
@@ -130,6 +131,10 @@ const USUAL: [(&str, usize); 26] = [
 ];
 
 type Defines = [(&'static str, usize)];
+
+/// Formats of files that are called so.
+const Q4_0: &[&str] = &["Q4_0"];
+const Q4_K_M: &[&str] = &["Q4_K", "Q6_K"];
 
 /// For `tools/ptx_check.sh`: the text with the ring for models that differ in what is compiled.
 #[test]
@@ -154,23 +159,29 @@ fn texts_for_the_assembler() {
         ("LAYER_NORM", 1),
     ];
     let capped = &[("ACT", 1), ("POST", 1), ("CAPS", 3), ("VARIED", 1), ("UNIT_OFFSET", 1)];
-    let all: [(&str, [usize; 7], &Defines); 9] = [
-        ("llama_f16", llama, &[]),
-        ("llama_q4_0", llama, &[("FORMATS", 1 << 2), ("EMBEDDED", 0)]),
-        ("llama_q4_k_m", llama, &[("FORMATS", 1 << 12 | 1 << 14), ("EMBEDDED", 0), ("QK_NORM", 1)]),
-        ("llama_q4_0_pages", llama, &[("FORMATS", 1 << 2), ("EMBEDDED", 0), ("PAGE", 16)]),
-        ("2_llama_q4_0_pages", llama, &[("TEXTS", 2), ("FORMATS", 1 << 2), ("EMBEDDED", 0), ("PAGE", 16)]),
-        ("4_llama_q4_0_pages", llama, &[("TEXTS", 4), ("FORMATS", 1 << 2), ("EMBEDDED", 0), ("PAGE", 16)]),
-        ("4_llama_q4_k_m", llama, &[("TEXTS", 4), ("FORMATS", 1 << 12 | 1 << 14), ("EMBEDDED", 0)]),
-        ("gpt_f32", gpt, layered),
-        ("gemma_f16", gemma, capped),
+    let all: [(&str, [usize; 7], &[&str], &Defines); 9] = [
+        ("llama_f16", llama, &[], &[]),
+        ("llama_q4_0", llama, Q4_0, &[("EMBEDDED", 0)]),
+        ("llama_q4_k_m", llama, Q4_K_M, &[("EMBEDDED", 0), ("QK_NORM", 1)]),
+        ("llama_q4_0_pages", llama, Q4_0, &[("EMBEDDED", 0), ("PAGE", 16)]),
+        ("2_llama_q4_0_pages", llama, Q4_0, &[("TEXTS", 2), ("EMBEDDED", 0), ("PAGE", 16)]),
+        ("4_llama_q4_0_pages", llama, Q4_0, &[("TEXTS", 4), ("EMBEDDED", 0), ("PAGE", 16)]),
+        ("4_llama_q4_k_m", llama, Q4_K_M, &[("TEXTS", 4), ("EMBEDDED", 0)]),
+        ("gpt_f32", gpt, &[], layered),
+        ("gemma_f16", gemma, &[], capped),
     ];
-    for (name, shape, other) in all {
+    for (name, shape, formats, other) in all {
         let mut defines: std::collections::BTreeMap<&'static str, usize> =
             USUAL.into_iter().chain(sizes(shape)).collect();
         defines.extend(other.iter().copied());
+        defines.extend([
+            ("QUANTISED", usize::from(!formats.is_empty())),
+            ("DENSE", usize::from(formats.is_empty())),
+        ]);
+        let numbers: Vec<u32> = formats.iter().map(|name| Format::named(name).unwrap().number).collect();
+        let list = (FORMAT_LIST, list_of(|number| numbers.contains(&number)));
         let defines: Vec<(&'static str, netcl_kernel::Value)> =
-            defines.into_iter().map(|(name, v)| (name, v.into())).collect();
+            defines.into_iter().map(|(name, v)| (name, v.into())).chain([list]).collect();
         let text = format!("// items decode_step=544\n{}", Text::Ring.kernel(1).text(&defines));
         std::fs::write(folder.join(format!("decode_step_{name}.cl")), text).unwrap();
     }

@@ -18,6 +18,10 @@ pub(super) struct SplitKSchedule {
     pub last: bool,
 }
 
+/// The plan of a row of tiles.
+#[derive(Debug)]
+pub(super) struct Tiles(pub SplitKSchedule);
+
 /// How fast a compute unit sums a tile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TileThroughput {

@@ -3,7 +3,7 @@
 use super::super::arguments::Unused;
 use super::super::epilogue::Epilogue;
 use super::super::proof;
-use super::super::split_k::{self, Joining, SplitKSchedule, TICKETS};
+use super::super::split_k::{self, Joining, SplitKSchedule, TICKETS, Tiles};
 use super::super::view::{Matrix, Problem};
 use super::tile::add_tail_of_128;
 use super::{Algorithm, Plan, Request, finished, no_aux};
@@ -125,7 +125,7 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let [launches, copy, ends, memory] = MODEL.on(r.device());
     let (micros, schedule) = plan(tiles(p), p.k, r.units(), [copy, ends], &Joining::on(r.device()));
     let exact = if p.m.min(p.n) >= 64 && p.k >= LEAST { 0.0 } else { f64::INFINITY };
-    (launches + bytes as f64 * (10.0 / 6.0) / memory + micros + exact, Plan::Tiles(schedule))
+    (launches + bytes as f64 * (10.0 / 6.0) / memory + micros + exact, Plan::of(Tiles(schedule)))
 }
 
 /// a `(m, k)` and b `(n, k)`, cut up. Rows of both are lines of the product's result.
@@ -149,10 +149,8 @@ fn cut(a: &Matrix, b: &Matrix) -> Result<[Tensor; 2]> {
 
 /// `c = epilogue(a b)` without what needs another matrix.
 fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, plan: &Plan) -> Result<()> {
-    match plan {
-        Plan::Tiles(schedule) => run_schedule(c, p, e, *schedule),
-        _ => Err(Algorithm::foreign(&BF16X3)),
-    }
+    let Tiles(schedule) = *plan.get(&BF16X3)?;
+    run_schedule(c, p, e, schedule)
 }
 
 fn run_schedule(c: &Tensor, p: &Problem, e: &Epilogue<'_>, schedule: SplitKSchedule) -> Result<()> {

@@ -7,28 +7,32 @@ use super::super::groups::Groups;
 use super::super::split_k::{Joining, TICKETS};
 use super::super::view::Problem;
 use super::tile::{add_parts, last_can_join};
-use super::{Algorithm, Aux, MATMUL, Plan, Request, finished};
+use super::{Algorithm, Aux, Direct, MATMUL, Plan, Request, finished};
 use crate::ops::counters::zeroed;
 use crate::ops::gated::Gate;
 use crate::ops::prelude::*;
-use crate::quant::Stored;
+use crate::quant::{FORMAT, Stored, UNPACK, of_format, texts};
 use netcl_kernel::Launch;
 use netcl_kernel::tune::{Constant, Model};
 use std::borrow::Cow;
 
-pub(in crate::ops::matmul) const ENDS: &[&str] =
-    &[cl_file!("../../include/activation.cl"), crate::quant::UNPACK, cl_file!("matmul_gemv_ends.cl")];
-const GPU_PARTS: &[&str] = &[ENDS[0], ENDS[1], ENDS[2], cl_file!("../../include/tickets.cl")];
+/// Texts of norms, activations and stores around a product.
+pub(in crate::ops::matmul) const ENDS: [&str; 2] =
+    [cl_file!("../../include/activation.cl"), cl_file!("matmul_gemv_ends.cl")];
+const PARTS: &[&str] = &[ENDS[0], UNPACK[0], UNPACK[1], ENDS[1]];
+const GPU_PARTS: &[&str] = &[ENDS[0], UNPACK[0], UNPACK[1], ENDS[1], cl_file!("../../include/tickets.cl")];
 
 /// CPUs.
 static GEMV_VECTOR: Kernel = Kernel::new("matmul_gemv_vector", cl_file!("matmul_gemv_vector.cl"))
-    .include(ENDS)
+    .include(PARTS)
+    .choose(FORMAT, texts)
     .tune(&[("VW", &[0])])
     .requires(|device| device.is_cpu());
 
 /// GPUs.
 static GEMV: Kernel = Kernel::new("matmul_gemv", cl_file!("matmul_gemv.cl"))
     .include(GPU_PARTS)
+    .choose(FORMAT, texts)
     .tune(&[("WG", &[256, 128])])
     .requires(|device| device.local_mem >= 40 << 10 && device.max_group >= LEAST_GROUP);
 
@@ -136,7 +140,7 @@ pub(super) static ON_GPUS: Algorithm = Algorithm {
     kernel: &GEMV,
     supports,
     models: &[&GPU_MODEL],
-    estimate: |r| (estimate_on_gpus(r), Plan::Direct),
+    estimate: |r| (estimate_on_gpus(r), Plan::of(Direct)),
     run: |r, _| run(&GEMV, r),
     self_test: None,
 };
@@ -250,7 +254,7 @@ fn estimate_on_processors(r: &Request<'_>) -> (f64, Plan) {
         _ => (p.m * p.k * (p.n % lanes)) as f64,
     };
     let bytes = (p.n * p.k * r.dtype().size()) as f64;
-    (launch + bytes / (bandwidth * cores) + rest / scalar, Plan::Direct)
+    (launch + bytes / (bandwidth * cores) + rest / scalar, Plan::of(Direct))
 }
 
 /// The product with an epilogue as the other kernels have it.
@@ -303,7 +307,7 @@ fn bind(
     let launch = if f.swapped { launch.define("SWAPPED", 1) } else { launch };
     let launch = fused_defines(launch, f);
     let launch = match f.blocks {
-        Some(stored) => launch.define("QUANT", stored.format.number as usize),
+        Some(stored) => of_format(launch, stored.format),
         None => launch,
     };
     let launch = launch.read_base(&p.a.tensor).read_base(&p.b.tensor);
@@ -539,7 +543,7 @@ mod tests {
                     let e = Epilogue { alpha: 0.5, bias: Some(&bias), add: true, aux: Aux::Residual(&other) };
                     let request = Request { c: &c, p: &p, e: &e, column_sums: false };
                     if MATMUL.takes(row, &request) {
-                        assert!((row.run)(&request, &Plan::Direct).unwrap().is_none());
+                        assert!((row.run)(&request, &Plan::of(Direct)).unwrap().is_none());
                         near(&c, &expected, rounding(dtype, k));
                         taken += 1;
                     }

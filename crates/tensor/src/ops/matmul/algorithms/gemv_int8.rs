@@ -14,7 +14,7 @@ use super::gemv::{ENDS, Fused, Stack, bindable, finish, fused_defines, int};
 use super::rows_mma::Shape;
 use crate::ops::prelude::*;
 use crate::quant::panels::PANEL;
-use crate::quant::{Activations, BlockOrder, Blocks, CODES, Format, Stored};
+use crate::quant::{Activations, BlockOrder, Blocks, CODES, FORMAT, Format, Stored, of_format, texts};
 use netcl_kernel::Launch;
 use netcl_kernel::tune::{Constant, Model};
 use netcl_kernel::vendors::pocl::ByteProducts;
@@ -22,33 +22,38 @@ use netcl_kernel::vendors::pocl::ByteProducts;
 /// Processors with AVX-512 VNNI, where the driver's compiler passes x86 instructions on.
 static VNNI: Kernel = Kernel::new("matmul_int8_avx512_vnni", cl_file!("matmul_int8_panels.cl"))
     .include(TEXTS)
+    .choose(FORMAT, texts)
     .options(|_| "-DDOT=1")
     .requires(|device| ByteProducts::Avx512Vnni.run_on(device));
 
 /// Those with AVX-VNNI.
 static VNNI_256: Kernel = Kernel::new("matmul_int8_avx_vnni", cl_file!("matmul_int8_panels.cl"))
     .include(TEXTS)
+    .choose(FORMAT, texts)
     .options(|_| "-DDOT=2")
     .requires(|device| ByteProducts::AvxVnni.run_on(device));
 
 /// Those with AVX2.
 static AVX2: Kernel = Kernel::new("matmul_int8_avx2", cl_file!("matmul_int8_panels.cl"))
     .include(TEXTS)
+    .choose(FORMAT, texts)
     .options(|_| "-DDOT=3")
     .requires(|device| ByteProducts::Avx2.run_on(device));
 
 /// Processors.
 static PANELS: Kernel = Kernel::new("matmul_int8_panels", cl_file!("matmul_int8_panels.cl"))
     .include(TEXTS)
+    .choose(FORMAT, texts)
     .requires(|device| device.is_cpu());
 
 /// GPUs.
 static GROUPS: Kernel = Kernel::new("matmul_int8", cl_file!("matmul_int8.cl"))
     .include(TEXTS)
+    .choose(FORMAT, texts)
     .tune(&[("WG", &[256, 128])])
     .requires(|device| device.local_mem >= 40 << 10 && device.max_group >= LEAST_GROUP);
 
-const TEXTS: &[&str] = &[ENDS[0], ENDS[2], CODES];
+const TEXTS: &[&str] = &[ENDS[0], ENDS[1], CODES[0], CODES[1], CODES[2]];
 
 /// The smallest group of [`GROUPS`].
 const LEAST_GROUP: usize = 128;
@@ -251,9 +256,7 @@ fn local_bytes(k: usize, tile: usize) -> [usize; 2] {
 fn bind(kernel: &'static Kernel, r: &Request<'_>, rows: usize) -> Result<Launch<'static>> {
     let Request { c, p, fused, stored, .. } = r;
     let launch = kernel.launch("matmul_int8").define("DTYPE", c.dtype().code()).define("M", rows);
-    let launch = launch
-        .define("QUANT", stored.format.number as usize)
-        .define("PANELS", stored.order == BlockOrder::Panels);
+    let launch = of_format(launch, stored.format).define("PANELS", stored.order == BlockOrder::Panels);
     let launch = launch.define("PLANES", stored.order == BlockOrder::Planes);
     let launch = fused_defines(launch, fused).flops((2 * p.m * p.n * p.k) as u64);
     let launch = launch.read_base(&p.a.tensor).read_base(&p.b.tensor);

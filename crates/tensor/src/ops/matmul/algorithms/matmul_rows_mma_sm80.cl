@@ -28,8 +28,8 @@
  * Groups    dimension 0: ceil(m / ROWS) of rows, 1: ceil(n / LINES) of columns, 2: splits, of k_part steps each, a multiple of 128; 32 WARPS
  *           items. K is a multiple of 8, of planes one of 128. With SORTED dimension 0 counts parts of ROWS rows of tiles, and nothing is split.
  *
- * Defines: ROWS (8, 16 or 32), TILES (1, 2), ACROSS (1, 2, 4, 8; 32 rows from 2 on), SPLIT, ACT, GATED, RESIDUAL, SWAPPED, QUANT (the format, 0: T), FORMATS (its
- * bit). Needs NVIDIA_CC of 80 or more.
+ * Defines: ROWS (8, 16 or 32), TILES (1, 2), ACROSS (1, 2, 4, 8; 32 rows from 2 on), SPLIT, ACT, GATED, RESIDUAL, SWAPPED, QUANT (1: B is quantised, in planes of
+ * FORMAT; 0: it is of T). Needs NVIDIA_CC of 80 or more.
  *
  * Design: products of weights that are dequantised in registers, as Marlin (Frantar et al. 2024); split-K with tickets (tickets.cl).
  * Ceiling: B read once for each ROWS rows, the memory's bandwidth.
@@ -77,7 +77,7 @@ static inline void mma(float4 *c, uint4 a, uint2 b) {
 }
 #if QUANT
 typedef RowBytes Line;
-#define SIGNED_CODES (QUANT == 8 || QUANT == 14)
+#define SIGNED_CODES CAT(SIGNED_, FORMAT)
 #if DTYPE == 1
 #define LARGER 64.0f
 static inline uint twice(float x) {
@@ -118,11 +118,11 @@ typedef struct {
   uint4 first, second;
   Factor scale[2], offset;
 } Steps;
-static inline Stored stored_of(Line line, int chunk, int t, int k, int k_last) { return CAT(stored_, QUANT)(line, 4 * chunk + t, k); }
+static inline Stored stored_of(Line line, int chunk, int t, int k, int k_last) { return CAT(stored_, FORMAT)(line, 4 * chunk + t, k); }
 static inline Steps steps_of(Stored stored, int chunk, int t) {
   Steps g;
-  CAT(codes_, QUANT)(stored, &g.first, &g.second);
-  const float3 d = CAT(scales_, QUANT)(stored, 4 * chunk + t) * LARGER;
+  CAT(codes_, FORMAT)(stored, &g.first, &g.second);
+  const float3 d = CAT(scales_, FORMAT)(stored, 4 * chunk + t) * LARGER;
   g.scale[0] = FACTOR(d.x), g.scale[1] = FACTOR(d.y), g.offset = FACTOR(d.z);
   return g;
 }

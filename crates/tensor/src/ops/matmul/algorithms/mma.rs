@@ -102,6 +102,13 @@ static MODEL: Model = Model {
     ],
 };
 
+/// Parts of all sums, and steps of a part.
+#[derive(Debug)]
+struct Parts {
+    splits: usize,
+    steps: usize,
+}
+
 /// The longest of what all groups have to multiply and what one group has to wait for, which is longer where lines of 16-bit operands pass
 /// registers.
 fn estimate(r: &Request<'_>) -> (f64, Plan) {
@@ -128,14 +135,13 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
         let flops = if through_registers == 0 { flops } else { unaligned };
         launch + (r.flops() / (flops * units)).max(time(splits) * wait.powi(through_registers as i32))
     };
-    (micros, Plan::Parts { splits, steps })
+    (micros, Plan::of(Parts { splits, steps }))
 }
 
 /// `c = epilogue(a b)` without what needs another matrix.
 fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, plan: &Plan) -> Result<()> {
-    let (Some([a, b]), Plan::Parts { splits, steps: k_part }) = (layouts(p), *plan) else {
-        return Err(Algorithm::foreign(&MMA));
-    };
+    let Parts { splits, steps: k_part } = *plan.get(&MMA)?;
+    let Some([a, b]) = layouts(p) else { return Err(Algorithm::foreign(&MMA)) };
     let tiles = p.m.div_ceil(SIDE) * p.n.div_ceil(SIDE);
     let part = if splits > 1 { Some(c.empty_f32([splits, c.count()])?) } else { None };
     let launch = bind(MMA.launch("matmul_mma"), c, p, e)?.define("A_ALONG_K", a.along_k);

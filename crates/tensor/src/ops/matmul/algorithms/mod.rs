@@ -1,12 +1,9 @@
 //! The ways to compute a product: a row of the table in a file of its own, with its kernel. How rows are chosen: [`Table`]. To add a
-//! variant: a file here and its line in `rows!`.
+//! variant, also one for a vendor's devices: a file here and its line in `rows!`. Its plan is a private type.
 
-use super::super::algorithms::{self, Job, Table, kernels};
+use super::super::algorithms::{self, Job, RowPlan, Table, kernels};
 use super::super::prelude::*;
 use super::epilogue::{self, Aux, Epilogue};
-use super::plan;
-use super::split_k::SplitKSchedule;
-use super::tiles;
 use super::view::Problem;
 use netcl_kernel::tune::model::DEVICE;
 
@@ -36,22 +33,12 @@ pub(super) struct Products;
 /// A way to compute a product. It returns the sums of B's columns in f32 or the storage type if they were asked for and cost it nothing.
 pub(super) type Algorithm = algorithms::Algorithm<Products>;
 
-/// How an algorithm shares a product out.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Plan {
-    /// All of it follows from the product.
-    Direct,
-    /// A processor's blocks.
-    Blocks(plan::Plan),
-    /// Tiles with split-K for the last of them.
-    Tiles(SplitKSchedule),
-    /// A warpgroup kernel's tile, split-K and epilogue.
-    Warpgroups(tiles::Plan),
-    /// Groups of a product with a thin side.
-    Rows(rows_mma::Shape),
-    /// All sums in so many parts of so many steps.
-    Parts { splits: usize, steps: usize },
-}
+/// How a row shares a product out.
+pub(super) type Plan = RowPlan;
+
+/// The plan of rows that share every product out alike.
+#[derive(Debug)]
+pub(super) struct Direct;
 
 /// `c = epilogue(a b)`; `c` is dense, has as many elements as the product, and is of A's type or, for sums over several products, of f32.
 pub(super) struct Request<'a> {
@@ -181,6 +168,9 @@ fn no_aux(aux: &Aux<'_>) -> bool {
 fn trees(aux: &Aux<'_>) -> bool {
     matches!(aux, Aux::None | Aux::Tree(_))
 }
+
+#[cfg(test)]
+mod vendor_tests;
 
 #[cfg(test)]
 mod tests {

@@ -8,17 +8,17 @@ use super::super::proof;
 use super::super::split_k::TICKETS;
 use super::super::view::{Matrix, Problem};
 use super::gemv::{ENDS, Fused, Stack, bindable, estimate_on_gpus, finish, fused_defines, int, oriented};
-use super::{Algorithm, Aux, MATMUL, Plan, Request, finished, gemv};
+use super::{Algorithm, Aux, Direct, MATMUL, Plan, Request, finished, gemv};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
-use crate::quant::{Format, PLANES};
+use crate::quant::{FORMAT, Format, PLANES, of_format, texts};
 use netcl_kernel::tune::{Constant, Model};
 
 const TEXT: &str = cl_file!("matmul_rows_mma_sm80.cl");
 const TICKETS_TEXT: &str = cl_file!("../../include/tickets.cl");
 
-const PARTS: &[&str] = &[ENDS[0], ENDS[2], TICKETS_TEXT];
-const PARTS_OF_PLANES: &[&str] = &[ENDS[0], ENDS[2], TICKETS_TEXT, PLANES];
+const PARTS: &[&str] = &[ENDS[0], ENDS[1], TICKETS_TEXT];
+const PARTS_OF_PLANES: &[&str] = &[ENDS[0], ENDS[1], TICKETS_TEXT, PLANES[0], PLANES[1]];
 
 /// B in 16 bits.
 static ROWS: Kernel = Kernel::new("matmul_rows_mma_sm80", TEXT)
@@ -29,6 +29,7 @@ static ROWS: Kernel = Kernel::new("matmul_rows_mma_sm80", TEXT)
 /// B quantised, in planes.
 pub(super) static PLANES_ROWS: Kernel = Kernel::new("matmul_planes_mma_sm80", TEXT)
     .include(PARTS_OF_PLANES)
+    .choose(FORMAT, texts)
     .requires(|device| device.sm() >= Some(80) && device.local_mem >= 40 << 10)
     .options(|_| "-cl-nv-maxrregcount=128");
 
@@ -176,11 +177,13 @@ impl Product<'_> {
         let planes = self.format.is_some();
         let s = Sizes { m: p.m, n: p.n / parts, k: p.k, parts, line: self.b_line, planes };
         let kernel = if planes { &PLANES_ROWS } else { &ROWS };
-        let number = self.format.map_or(0, |format| format.number as usize);
         let launch =
             kernel.launch("matmul_rows").define("DTYPE", c.dtype().code()).define("ROWS", shape.rows);
         let launch = launch.define("TILES", shape.tiles).define("ACROSS", shape.across);
-        let launch = launch.define("QUANT", number).define("FORMATS", 1usize << number);
+        let launch = match self.format {
+            Some(format) => of_format(launch, format),
+            None => launch.define("QUANT", false),
+        };
         let launch = launch.define("SPLIT", shape.splits > 1).define("WG", 32 * WARPS).define("VW", LANES);
         let launch = match fused.stack {
             Some(Stack::Sorted { .. }) => launch.define("TILE_ROWS", Groups::TILE_ROWS),
@@ -258,19 +261,21 @@ pub(in crate::ops) fn sorted(c: &Tensor, a: &Tensor, b: &Tensor, stack: Stack<'_
     product(c, &p, &Fused { stack: Some(stack), ..Fused::NONE }, shape).map(|()| true)
 }
 
+/// Groups of a product with a thin side.
+#[derive(Debug)]
+struct Rows(Shape);
+
 pub(super) static ALGORITHM: Algorithm = Algorithm {
     kernel: &ROWS,
     supports,
     models: &[&MODEL],
     estimate: |r| match Shape::of(r.device(), sizes(&oriented(r.p).0)) {
-        Some((micros, shape)) => (micros, Plan::Rows(shape)),
-        None => (f64::INFINITY, Plan::Direct),
+        Some((micros, shape)) => (micros, Plan::of(Rows(shape))),
+        None => (f64::INFINITY, Plan::of(Direct)),
     },
-    run: |r, plan| match plan {
-        Plan::Rows(shape) => {
-            finished(r, |aux| matches!(aux, Aux::None | Aux::Residual(_)), |r| run(r, *shape).map(|()| None))
-        }
-        _ => Err(Algorithm::foreign(&ROWS)),
+    run: |r, plan| {
+        let Rows(shape) = *plan.get(&ROWS)?;
+        finished(r, |aux| matches!(aux, Aux::None | Aux::Residual(_)), |r| run(r, shape).map(|()| None))
     },
     self_test: Some(proven),
 };
@@ -350,7 +355,8 @@ fn proven(device: &Device) -> bool {
         for sizes in [[5, 264, 136], [136, 264, 24]] {
             proof::exact(device, DType::Bf16, sizes, [false, true], |c, p| {
                 let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
-                let Plan::Rows(shape) = (ALGORITHM.estimate)(&request).1 else { return Ok(None) };
+                let plan = (ALGORITHM.estimate)(&request).1;
+                let Ok(&Rows(shape)) = plan.get(&ROWS) else { return Ok(None) };
                 run(&request, shape).map(|()| None)
             })?;
         }

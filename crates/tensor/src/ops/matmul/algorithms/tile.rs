@@ -3,7 +3,7 @@
 
 use super::super::arguments::{Unused, add_tail, bind, bind_bias, geometry};
 use super::super::epilogue::Epilogue;
-use super::super::split_k::{self, Costs, Joining, SplitKSchedule, TICKETS, TileThroughput};
+use super::super::split_k::{self, Costs, Joining, SplitKSchedule, TICKETS, TileThroughput, Tiles};
 use super::super::view::{Matrix, Problem};
 use super::{Algorithm, Plan, Request, finished, trees};
 use crate::ops::counters::zeroed;
@@ -183,7 +183,7 @@ fn estimate(kernel: &'static Kernel, model: &'static Model, r: &Request<'_>) -> 
         _ if p.k <= 32 => short,
         _ => long,
     };
-    (micros.max(least), Plan::Tiles(schedule))
+    (micros.max(least), Plan::of(Tiles(schedule)))
 }
 
 /// Along which axis a matrix is read, and how many elements at once: its stride along k, its other stride and size.
@@ -200,7 +200,7 @@ fn run(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Option<T
 }
 
 fn product(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {
-    let Plan::Tiles(schedule) = *plan else { return Err(Algorithm::foreign(kernel)) };
+    let Tiles(schedule) = *plan.get(kernel)?;
     let Request { c, p, e, .. } = *r;
     if c.count() == 0 {
         return Ok(None);

@@ -2,7 +2,7 @@
 
 use super::super::arguments::{Unused, bind, geometry};
 use super::super::epilogue::COLUMN_SUMS;
-use super::super::plan::{Blocks, Cycles};
+use super::super::plan::{self, Cycles};
 use super::{Algorithm, Plan, Request, finished, trees};
 use crate::ops::prelude::*;
 use netcl_kernel::tune::{Constant, Model};
@@ -44,19 +44,23 @@ static MODEL: Model = Model {
     ],
 };
 
+/// A processor's blocks.
+#[derive(Debug)]
+struct Blocks(plan::Plan);
+
 fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let copies_a = r.dtype() != DType::F32 || r.p.a.col_stride != 1;
     let [launch, per_us, copy, store, group] = MODEL.on(r.device());
     let cycles = Cycles { copy, store, group };
-    let (cycles, plan) = Blocks::of(r.device(), &VECTOR).plan(r.p, copies_a, r.units(), cycles);
-    (launch + cycles / per_us, Plan::Blocks(plan))
+    let (cycles, plan) = plan::Blocks::of(r.device(), &VECTOR).plan(r.p, copies_a, r.units(), cycles);
+    (launch + cycles / per_us, Plan::of(Blocks(plan)))
 }
 
 fn run(r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {
-    let Plan::Blocks(plan) = plan else { return Err(Algorithm::foreign(&VECTOR)) };
+    let Blocks(plan) = plan.get(&VECTOR)?;
     let Request { c, p, e, .. } = *r;
     let column_sums = r.column_sums && p.batch() == 1;
-    let blocks = Blocks::of(r.device(), &VECTOR);
+    let blocks = plan::Blocks::of(r.device(), &VECTOR);
     let narrow = c.dtype() != DType::F32;
     let sums = if column_sums { Some(c.empty_f32([p.n])?) } else { None };
     let kernel = if e.tree().is_some() { &VECTOR_TREE } else { &VECTOR };

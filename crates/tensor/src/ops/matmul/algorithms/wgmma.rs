@@ -65,18 +65,22 @@ fn boxes(x: &Tensor, [m, n]: [usize; 2], rows: usize) -> Result<TensorMap> {
     })
 }
 
+/// A tile, split-K and epilogue.
+#[derive(Debug)]
+struct Warpgroups(Plan);
+
 pub(super) static ALGORITHM: Algorithm = Algorithm {
     kernel: &WGMMA,
     supports,
     models: &[&tiles::MODEL, &lines::MODEL],
     estimate: |r| {
         let (micros, plan) = estimate(r);
-        (micros, super::Plan::Warpgroups(plan))
+        (micros, super::Plan::of(Warpgroups(plan)))
     },
-    run: |r, plan| match plan {
+    run: |r, plan| {
+        let Warpgroups(plan) = *plan.get(&WGMMA)?;
         // As tf32 it has the plain epilogue.
-        super::Plan::Warpgroups(plan) => finished(r, takes(r), |r| run(r, *plan)),
-        _ => Err(Algorithm::foreign(&WGMMA)),
+        finished(r, takes(r), |r| run(r, plan))
     },
     self_test: Some(proven),
 };

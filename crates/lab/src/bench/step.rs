@@ -1,0 +1,176 @@
+//! What the benchmarks of continued texts share: a check of the cached step, and the memory that it reads.
+
+use super::measure::median;
+use netcl::model::decoder::{Decoder, DecoderConfig, ParamShape, Positions};
+use netcl::model::layers::Mode;
+use netcl::model::model::Model;
+use netcl::prelude::*;
+use netcl::tensor::quant::{Activations, Blocks};
+use std::time::Instant;
+
+/// Compares the logits behind every token of a text with those of all tokens at once, up to rounding; the launches of a token.
+pub fn checked(model: &Decoder, ids: &[u32], prompt: usize) -> Result<Option<usize>> {
+    let (device, vocab, end) =
+        (model.params().device(), model.config().vocab, ids.len().min(prompt + CHECKED));
+    let all = Tensor::from_u32(device, [1, end], &ids[..end])?;
+    let expected = no_grad(|| model.forward(&all, Mode::eval()))?.to_vec()?;
+    let mut text = model.continuation()?;
+    for at in prompt..=end {
+        let (got, expected) = (text.logits_after(&ids[..at])?, &expected[(at - 1) * vocab..at * vocab]);
+        if let Some(what) = difference(model, &got, expected) {
+            return Err(Error::internal(format!(
+                "logits after {at} tokens differ from those of all tokens at once: {what}"
+            )));
+        }
+    }
+    Ok(text.launches())
+}
+
+/// Compares the logits behind a text whose last two tokens are steps with those of the whole text as a prompt, up to rounding: keys and values of
+/// a context as long as is measured.
+pub fn checked_behind(model: &Decoder, ids: &[u32]) -> Result<()> {
+    let expected = model.continuation()?.logits_after(ids)?;
+    let (mut text, mut got) = (model.continuation()?, Vec::new());
+    for end in ids.len().saturating_sub(2).max(1)..=ids.len() {
+        got = text.logits_after(&ids[..end])?;
+    }
+    difference(model, &got, &expected).map_or(Ok(()), |what| {
+        Err(Error::internal(format!(
+            "logits of steps behind {} tokens differ from those of a prompt: {what}",
+            ids.len().saturating_sub(2)
+        )))
+    })
+}
+
+/// How logits differ from those that are expected, by more than rounding.
+fn difference(model: &Decoder, got: &[f32], expected: &[f32]) -> Option<String> {
+    if model.config().mlp.moe.is_some() {
+        // Of two experts that are nearly as good rounding takes the one or the other, and later tokens see it: bounds of elements say nothing.
+        let dot =
+            |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+        let cosine = dot(got, expected) / (dot(got, got) * dot(expected, expected)).sqrt();
+        let alike = cosine >= LEAST_COSINE;
+        return (!alike).then(|| format!("the cosine between them is {cosine:.3}, expected {LEAST_COSINE}"));
+    }
+    let largest = expected.iter().fold(1e-3f32, |m, v| m.max(v.abs()));
+    // A result of each layer is rounded to the storage type, more often in one way than in the other: errors add up as a walk does.
+    let deep = (model.config().layers as f32 / 12.0).sqrt().max(1.0);
+    // Bytes are rounded as a type with eight bits is.
+    let bytes: f32 = if model.params().activations() == Some(Activations::Int8) { 1.0 / 256.0 } else { 0.0 };
+    let epsilon = bytes.max(model.params().dtype().epsilon() as f32);
+    let bound = (16.0 * epsilon + 1e-4) * deep * largest;
+    let near = |(a, b): (&f32, &f32)| (a - b).abs() <= bound;
+    if got.iter().zip(expected).all(near) {
+        return None;
+    }
+    let off = got.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0f32, f32::max);
+    Some(format!("by {off:.1e}, allowed are {bound:.1e}"))
+}
+
+/// The least cosine between logits of a mixture of experts on two ways: of other weights it is near zero.
+const LEAST_COSINE: f64 = 0.8;
+
+/// New tokens that are checked.
+const CHECKED: usize = 12;
+
+/// Bytes of the weights on the device.
+pub fn bytes_of_weights(model: &Decoder) -> u64 {
+    let params = model.params();
+    (params.count() * params.dtype().size() + params.block_bytes()) as u64
+}
+
+/// Bytes that a step of `texts` texts has to read: every weight but the tables, of which it is a row each, of experts those that as many
+/// tokens can choose, and the keys and values of `seen` tokens of each text.
+pub fn bytes_of_step(model: &Decoder, texts: usize, seen: usize) -> u64 {
+    let (config, size) = (model.config(), model.params().dtype().size());
+    let DecoderConfig { vocab, width, .. } = *config;
+    let places = if config.positions == Positions::Learned { config.context * width } else { 0 };
+    let names = config.family.names;
+    let embedding = model.params().blocks(&format!("{}{}.weight", names.prefix, names.embedding));
+    let embedding = embedding.map_or(vocab * width * size, |parts| parts.iter().map(Blocks::bytes).sum());
+    // The head of a tied model on another device is a copy.
+    let read = config.tied && model.spans().count() == 1;
+    let tables = places * size + if read { 0 } else { embedding };
+    let unused = config.mlp.moe.map_or(0, |moe| {
+        let bytes = |shape: ParamShape| match model.params().blocks(&shape.name) {
+            Some(parts) => parts.iter().map(Blocks::bytes).sum(),
+            None => shape.count() * size,
+        };
+        let all: usize = config.shapes().filter(ParamShape::of_experts).map(bytes).sum();
+        all / moe.experts * moe.experts.saturating_sub(texts * moe.top_k)
+    });
+    let cache = 2 * config.attention.kv_heads * config.attention.size * config.layers;
+    let weights = bytes_of_weights(model).saturating_sub((tables + unused) as u64);
+    weights + (texts * seen * cache * size) as u64
+}
+
+/// GB/s at which a large tensor is read: a sum.
+pub fn read_speed(device: &Device) -> Result<f64> {
+    // Far above every cache.
+    let elements = 64 << 20;
+    let x = Tensor::ones(device, [1024, elements / 1024], DType::F32)?;
+    let sum = || -> Result<f64> {
+        let begun = Instant::now();
+        no_grad(|| x.sum(&[1], false))?;
+        device.finish()?;
+        Ok((elements * 4) as f64 / begun.elapsed().as_secs_f64() * 1e-9)
+    };
+    sum()?;
+    let mut speeds = (0..9).map(|_| sum()).collect::<Result<Vec<_>>>()?;
+    Ok(median(&mut speeds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::tests;
+    use netcl::train::config::TrainConfig;
+
+    #[test]
+    fn a_step_is_checked_and_a_wrong_kernel_is_found() {
+        let sizes = |heads| TrainConfig {
+            layers: 2,
+            heads,
+            width: 16,
+            context: 40,
+            ..TrainConfig::preset("char").unwrap()
+        };
+        let config = sizes(2).decoder(19).unwrap();
+        let ids: Vec<u32> = (0..20).map(|i| i % 19).collect();
+        let device = tests::device(|text| text.to_owned());
+        for dtype in [DType::F32, DType::Bf16] {
+            let model = Decoder::new(&device, config.clone(), dtype, 0).unwrap();
+            assert_eq!(checked(&model, &ids, 5).unwrap(), Some(12));
+            checked_behind(&model, &ids).unwrap();
+        }
+        // The new token's own key is left out.
+        let broken = tests::device(|text| text.replace("return s <= seen.p + t;", "return s < seen.p + t;"));
+        let model = Decoder::new(&broken, config.clone(), DType::F32, 0).unwrap();
+        model.params().list().iter().for_each(|p| {
+            p.set_f32(&p.to_vec().unwrap().iter().map(|v| 20.0 * v).collect::<Vec<_>>()).unwrap()
+        });
+        let message = checked(&model, &ids, 5).unwrap_err().to_string();
+        assert!(message.contains("tokens differ from those of all tokens at once: by"), "{message}");
+        // It looks at one token, whose own key may count for little.
+        let found = (3..=ids.len()).find_map(|end| checked_behind(&model, &ids[..end]).err());
+        let message = found.unwrap().to_string();
+        assert!(message.contains("tokens differ from those of a prompt: by"), "{message}");
+    }
+
+    #[test]
+    fn bytes_of_a_step_leave_tables_out() {
+        let config = TrainConfig {
+            layers: 1,
+            width: 8,
+            heads: 1,
+            context: 32,
+            ..TrainConfig::preset("char").unwrap()
+        };
+        let tied = config.decoder(50).unwrap();
+        let read = tied.parameters() - 32 * 8 + 10 * 2 * 8;
+        let device = tests::device(|text| text.to_owned());
+        let model = Decoder::new(&device, tied, DType::F32, 0).unwrap();
+        assert_eq!(bytes_of_step(&model, 1, 10), 4 * read as u64);
+        assert_eq!(bytes_of_step(&model, 3, 10), 4 * (read + 20 * 2 * 8) as u64);
+    }
+}

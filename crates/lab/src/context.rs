@@ -1,0 +1,83 @@
+//! Surroundings of every command: settings, devices, terminal.
+
+use netcl::device::Builders;
+use netcl::prelude::*;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Settings and terminal of this process.
+pub struct Context {
+    /// Settings of the environment.
+    pub settings: Settings,
+    /// Files that a signal removes before it ends the process.
+    pub leftovers: Leftovers,
+}
+
+/// Files and folders that must not stay when the process ends before its time, in the order of removal.
+#[derive(Clone, Default)]
+pub struct Leftovers(Arc<Mutex<Vec<PathBuf>>>);
+
+impl Leftovers {
+    /// These from now on.
+    pub fn set(&self, paths: Vec<PathBuf>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = paths;
+    }
+
+    /// Removes them, except folders that are not empty.
+    pub fn remove(&self) {
+        for path in self.0.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _ = if path.is_dir() { std::fs::remove_dir(path) } else { std::fs::remove_file(path) };
+        }
+    }
+}
+
+impl Context {
+    /// Files and folders that a signal removes before it ends the process, in this order; until the command answers signals itself.
+    pub fn leave_nothing_of(&self, paths: Vec<PathBuf>) {
+        self.leftovers.set(paths);
+    }
+
+    /// Opens the device called `name`.
+    pub fn open_device(&self, name: &str) -> Result<Device> {
+        self.open_device_with(name, MatmulPrecision::default())
+    }
+
+    /// Opens a device that starts no other process: for the processes that others start.
+    pub fn open_device_alone(&self, name: &str) -> Result<Device> {
+        Device::open(name, &self.settings)
+    }
+
+    /// Opens the devices called `names`, which stand between commas; one may be there several times.
+    pub fn open_devices(&self, names: &str) -> Result<Vec<Device>> {
+        self.open_devices_with(names, MatmulPrecision::default())
+    }
+
+    /// The same with a precision for products of f32.
+    pub fn open_devices_with(&self, names: &str, matmul_precision: MatmulPrecision) -> Result<Vec<Device>> {
+        let names: Vec<&str> = names.split(',').map(str::trim).collect();
+        if names.len() > 1 && names.contains(&"") {
+            return Err(Error::format(format!(
+                "--device {}: a name is missing between two commas",
+                names.join(",")
+            )));
+        }
+        names.into_iter().map(|name| self.open_device_with(name, matmul_precision)).collect()
+    }
+
+    /// The same with a precision for products of f32.
+    ///
+    /// This program, started again, builds kernels for it: several at once for a job that compiles many, and first of all on a driver whose
+    /// compiler may end the process that calls it.
+    pub fn open_device_with(&self, name: &str, matmul_precision: MatmulPrecision) -> Result<Device> {
+        let own = || std::env::current_exe().ok().map(Builders::program);
+        let builders = self.settings.builders.clone().or_else(own);
+        Device::open(name, &Settings { matmul_precision, builders, ..self.settings.clone() })
+    }
+
+    /// Whether lines on stderr can be redrawn.
+    pub fn live(&self) -> bool {
+        let dumb = std::env::var("TERM").is_ok_and(|t| t == "dumb");
+        std::io::stderr().is_terminal() && !dumb && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+    }
+}

@@ -1,0 +1,122 @@
+//! `netcl sim`: one kernel of a file on the simulated GPU, with its results, what the checks found, and what a GPU would take.
+
+mod arg;
+mod content;
+mod fit;
+mod image;
+mod npy;
+mod number;
+mod page;
+pub(crate) mod report;
+mod session;
+mod times;
+
+use crate::out;
+use aethercl::Checks;
+use aethercl::machine::{Narrator, Options, TraceLevel};
+use netcl::device::{check_writable, counted};
+use netcl::prelude::*;
+pub(crate) use session::profile;
+use session::{Files, LaunchArgs, Session};
+use std::path::PathBuf;
+
+/// Run OpenCL C on the simulated GPU: results, defects, counters, modelled time
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Run a kernel; print results, findings, counters and the time a GPU would take; exit codes as of check
+    Run(Box<RunArgs>),
+    /// Build a file, and run a kernel of it with every check; exit code 7 on any finding, 6 if it cannot be launched or does
+    /// not end, 5 if it does not build
+    Check(Box<CheckArgs>),
+    /// Time the kernels of a list on a device and by the time model: how well does the model know these kernels?
+    Times(times::TimesArgs),
+}
+
+#[derive(clap::Args)]
+struct RunArgs {
+    #[command(flatten)]
+    launch: LaunchArgs,
+    /// Checks by name, separated by commas; all, none
+    #[arg(long, default_value = Checks::DEFAULT)]
+    check: String,
+    /// Write a page that any browser opens from disk: timeline, what bounds the kernel, figures by source line, memory
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
+    /// Write a timeline that ui.perfetto.dev opens
+    #[arg(long, value_name = "FILE.json")]
+    trace: Option<PathBuf>,
+    /// Tell each step in words on stderr: off, commands, steps, all
+    #[arg(long, default_value = "off", value_name = "LEVEL")]
+    trace_level: TraceLevel,
+    /// Elements of each buffer that are printed
+    #[arg(long, default_value_t = 16)]
+    show: usize,
+    /// Write a buffer to a file after the launch (repeatable): raw bytes, or .npy. Without a name the one that the kernel writes
+    #[arg(long, value_name = "[NAME=]FILE")]
+    out: Vec<String>,
+}
+
+#[derive(clap::Args)]
+struct CheckArgs {
+    #[command(flatten)]
+    launch: LaunchArgs,
+    /// Checks by name, separated by commas
+    #[arg(long, default_value = "all")]
+    check: String,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<()> {
+    match &args.action {
+        Action::Run(a) => {
+            a.trace.as_deref().map_or(Ok(()), check_writable)?;
+            a.html.as_deref().map_or(Ok(()), check_writable)?;
+            let options = Options {
+                timeline: a.trace.is_some(),
+                narrator: Narrator::new(a.trace_level, Some(Box::new(out::note))),
+                count_all: true,
+                journal: a.html.is_some(),
+                ..Options::default()
+            };
+            let session = Session::open(&a.launch, &a.check, options)?;
+            let report = session
+                .run(a.show, &Files { trace: a.trace.as_deref(), html: a.html.as_deref(), out: &a.out })?;
+            if a.launch.json {
+                out::json(&report)?
+            } else {
+                out::result(&report.text(true))?
+            }
+            report.verdict()
+        }
+        Action::Check(a) => check(a),
+        Action::Times(a) => times::run(a),
+    }
+}
+
+fn check(a: &CheckArgs) -> Result<()> {
+    let session = Session::open(&a.launch, &a.check, Options { count_none: true, ..Options::default() })?;
+    if a.launch.global.is_none() && a.launch.args.is_empty() {
+        let kernels = session.program.kernels().len();
+        if a.launch.json {
+            return out::json(&report::Report::default());
+        }
+        return out::result(&format!(
+            "{} builds; {}. With --global and --arg one of them also runs under the checks",
+            a.launch.file.display(),
+            counted(kernels, "kernel")
+        ));
+    }
+    let report = session.run(0, &Files::default())?;
+    if a.launch.json {
+        out::json(&report)?;
+    } else {
+        out::result(&report.text(false))?;
+    }
+    report.verdict()
+}
