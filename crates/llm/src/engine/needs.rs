@@ -1,4 +1,4 @@
-//! What a model takes on devices: weights, states of texts, and memory to work with, of any of its layers.
+//! Memory that a model needs on devices: weights, states of texts, and temporary memory, for any of its layers.
 
 use super::session::CHUNK;
 use netcl_device::size_class;
@@ -170,7 +170,7 @@ impl Needs {
         layers.map(|i| c.mixer_costs(c.kind(i)).projected).max().unwrap_or(0)
     }
 
-    /// What weights of these layers, and the states of a text of `tokens` tokens, take beyond their bytes, because allocations are of certain sizes.
+    /// Bytes by which allocation sizes exceed the weights of these layers and the states of a text of `tokens` tokens.
     pub(super) fn rounding_of(&self, layers: &Range<usize>, tokens: usize, dtype: DType) -> u64 {
         let stored = self.stored(layers);
         let dense = rounding(stored.dense.saturating_mul(dtype.size() as u64));
@@ -188,7 +188,7 @@ impl Needs {
         self.states(layers, tokens, dtype).fold(0, u64::saturating_add)
     }
 
-    /// Bytes that prompts and steps take beside weights and states on a device with these layers, where the context has `tokens` tokens: what
+    /// Bytes that prompts and steps take in addition to weights and states on a device with these layers, where the context has `tokens` tokens: what
     /// the largest block makes of a chunk of a prompt, the largest quantised matrix as it is multiplied with one, the state of a layer as
     /// its mixer reads it or of a cache that is outgrown, rotary angles of both kinds of steps, logits, and the rounding of allocations.
     /// `copies`: whether experts' matrices are dequantised for a prompt there.

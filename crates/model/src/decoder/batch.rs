@@ -54,7 +54,7 @@ impl Batch<'_> {
     pub fn room(&self) -> usize {
         self.cache.room()
     }
-    /// Truncates the texts to their first `length` tokens, or to fewer where a state cannot go back to them: how many there are now.
+    /// Truncates the texts to their first `length` tokens, or to fewer where a state cannot go back to them. Returns the new length.
     pub fn truncate(&mut self, length: usize) -> usize {
         self.cache.truncate(length)
     }

@@ -136,7 +136,7 @@ impl Block {
         Ok([first, out, copy(&mlp.up)?, copy(&mlp.down)?])
     }
 
-    /// Its tensors, with the layer's state, for a step in one launch; `Unsupported` says why there is none.
+    /// Its tensors, with the layer's state, for a step in one launch; `Unsupported` says why it takes several.
     pub(super) fn whole<'a>(&'a self, state: &'a State, copies: &RowMajor) -> Result<Layer<'a>> {
         let Feed::Dense(mlp) = &self.feed else {
             return Err(Error::unsupported("decode_step: mixtures of experts"));

@@ -1,4 +1,4 @@
-//! Texts of one length, read and continued by whoever calls: their states have room for so many tokens.
+//! States of texts of the same length, with a capacity in tokens.
 
 use super::rotary::lengths;
 use super::state::{CacheType, Reach, Room, States};
@@ -48,7 +48,7 @@ impl Cache {
         self.reach.wrote(self.length);
     }
 
-    /// Truncates the cache to the first `length` tokens, or to fewer where a state cannot go back to them: how many there are now.
+    /// Truncates the cache to the first `length` tokens, or to fewer where a state cannot go back to them. Returns the new length.
     pub fn truncate(&mut self, length: usize) -> usize {
         if length < self.length {
             self.length = self.reach.back(length);

@@ -130,7 +130,7 @@ pub enum Positions {
 /// Options that may differ between layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerKind {
-    /// What mixes its tokens.
+    /// The mixer of its tokens.
     pub mixer: MixerName,
     /// Sliding window: number of keys that a query attends to, including its own position; `None`: all.
     pub window: Option<usize>,

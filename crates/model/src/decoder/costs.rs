@@ -31,12 +31,12 @@ impl DecoderConfig {
         6.0 * self.block_weights(kind) + mixer::of(kind.mixer).flops(self, kind, t)
     }
 
-    /// What the mixer of a layer of this kind takes for a token.
+    /// Memory for a token in the mixer of a layer of this kind.
     pub fn mixer_costs(&self, kind: LayerKind) -> MixerCosts {
         mixer::of(kind.mixer).costs(self)
     }
 
-    /// What decoding keeps of a text in layer `i`.
+    /// The decoding state of a text in layer `i`.
     pub fn state(&self, i: usize) -> StateSpec {
         let kind = self.kind(i);
         mixer::of(kind.mixer).state(self, kind)

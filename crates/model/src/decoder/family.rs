@@ -60,7 +60,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// What the names of layer `i` begin with.
+    /// Prefix of the names in layer `i`.
     pub(super) fn place(&self, i: usize) -> String {
         format!("{}{}{i}.", self.prefix, self.layer)
     }

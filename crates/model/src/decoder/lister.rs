@@ -39,7 +39,7 @@ impl ParamShape {
             && !tables.contains(&self.name)
     }
 
-    /// Whether it is the matrices of all experts, one behind the other: quantised ones are one matrix with all their rows.
+    /// Whether it is the matrices of all experts, one after the other: quantised ones are one matrix with all their rows.
     pub fn of_experts(&self) -> bool {
         self.dims.len() == 3
     }
@@ -66,7 +66,7 @@ impl ParamShape {
     }
 }
 
-/// A linear map: the names of its parts in the file, the last component of its own name if there are several, and their numbers of outputs.
+/// A linear map: the names of its parts in the file, the last component of the packed name if there are several, and their numbers of outputs.
 pub(super) struct Map<'a> {
     pub(super) parts: &'a [&'static str],
     pub(super) packed: &'static str,

@@ -52,6 +52,8 @@ pub use family::{ExpertNames, Family, Names};
 pub use folder::{ModelFolder, broken_weights, model_folder};
 pub use freeze::Freeze;
 pub use lister::ParamShape;
+#[doc(hidden)]
+pub use mixer::MOVING_AVERAGE;
 pub use mixer::{AttentionConfig, MixerCosts, MixerName, QkNorm};
 pub use paged::{Line, Paged, Pending, step_sizes};
 pub use part::decoder_of;
@@ -414,6 +416,8 @@ mod ahead_tests;
 mod divided_tests;
 #[cfg(test)]
 mod gpt2_tests;
+#[cfg(test)]
+mod hybrid_tests;
 #[cfg(test)]
 mod paged_tests;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Texts whose states lie in pages of one cache, so that texts of any lengths are continued together, and texts with the same beginning
+//! Texts whose states are pages of one cache, so that texts of any lengths are continued together, and texts with the same beginning
 //! can share its pages (Kwon et al. 2023, "PagedAttention"). Which pages a text has is the caller's decision.
 
 use super::Decoder;

@@ -17,14 +17,14 @@ pub struct Pass<'a> {
     pub past: Option<Past<'a>>,
 }
 
-/// The states that a pass goes on from and extends, which are behind `start` tokens.
+/// The states after `start` tokens, which a pass reads and extends.
 #[derive(Clone, Copy)]
 pub struct Past<'a> {
     /// Of each layer of the model.
     pub states: &'a [State],
     /// Tokens before.
     pub start: usize,
-    /// u32 (M): the pages of the only text, if states lie in pages.
+    /// u32 (M): the pages of the only text, if states are in pages.
     pub pages: Option<&'a Tensor>,
 }
 
@@ -36,7 +36,7 @@ pub struct StepAt<'a> {
     pub states: &'a [State],
     /// Number of tokens before, u32 (1) or (B) in device memory.
     pub position: &'a Tensor,
-    /// u32 (B, M): the pages of each text, if states lie in pages.
+    /// u32 (B, M): the pages of each text, if states are in pages.
     pub pages: Option<&'a Tensor>,
 }
 

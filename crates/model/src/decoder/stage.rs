@@ -1,7 +1,7 @@
 //! Pipeline stages (Huang et al. 2018, "GPipe"): consecutive layers of a decoder on one device, with the embedding before the first layer and the
 //! head behind the last. A decoder on one device is one stage.
 //!
-//! A stage knows no other. What goes in and out is tokens, rows (B, T, C) of the residual stream, or logits; states stay where their layers are. Who runs stages carries the rows: [`carried`] through the host's memory from one device to another, another transport in its place.
+//! A stage knows no other. Its inputs and outputs are tokens, rows (B, T, C) of the residual stream, or logits. States stay where their layers are. Who runs stages carries the rows: [`carried`] through the host's memory from one device to another, another transport in its place.
 
 use super::block::Block;
 use super::config::{DecoderConfig, Positions};

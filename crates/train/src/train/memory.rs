@@ -42,7 +42,7 @@ impl Kept {
         let c = model.width;
         let add = |parts: &[usize]| parts.iter().fold(0usize, |sum, n| sum.saturating_add(*n));
         let (before, behind) = (model.placement != Placement::Post, model.placement != Placement::Pre);
-        // What the mixer keeps, and two states of the residual stream.
+        // Activations of the mixer, and two states of the residual stream.
         let mixer = model.mixer_costs(kind).kept;
         let parts = if behind { c.saturating_mul(2) } else { 0 };
         let masks = if dropout { c } else { 0 };

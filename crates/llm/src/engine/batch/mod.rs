@@ -362,8 +362,8 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Texts that have grown beyond the context of LongRoPE's short frequencies are read again with the long ones; others go on from what their states
-    /// hold, if the steps behind it are not theirs.
+    /// Texts that have grown beyond the context of LongRoPE's short frequencies are read again with the long ones. Others go back to what their states
+    /// hold, unless enqueued steps continue them.
     fn turn(&mut self) {
         for text in &mut self.active {
             let kind = self.cache.class_of_length(text.ids.len());
@@ -561,6 +561,8 @@ fn taken<'a>(devices: impl Iterator<Item = &'a Device>) -> u64 {
     live
 }
 
+#[cfg(test)]
+mod hybrid_tests;
 #[cfg(test)]
 mod request_tests;
 #[cfg(test)]

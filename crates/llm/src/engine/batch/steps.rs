@@ -40,7 +40,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Whether its steps go on behind a text.
+    /// Whether its steps continue a text from where it is.
     pub fn is_behind(&self, text: &Text<'_>) -> bool {
         self.texts.iter().any(|(id, _, cached)| *id == text.id && *cached == text.cached)
     }

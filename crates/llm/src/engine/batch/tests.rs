@@ -412,10 +412,10 @@ fn proposed_tokens_change_no_text() {
 /// Requests come and go at any time, with few pages: no page is lost, every text that ends is as alone, and one that was cancelled as far as it came.
 #[test]
 fn a_thousand_schedules_lose_no_page_and_change_no_text() {
-    schedules(&decoder(&quickly_built().unwrap(), "llama", 3, |config| config.layers = 1), 1000);
+    schedules(&decoder(&quickly_built().unwrap(), "llama", 3, |config| config.layers = 1), 1000, 10);
 }
 
-pub(super) fn schedules(decoder: &Decoder, rounds: usize) {
+pub(super) fn schedules(decoder: &Decoder, rounds: usize, least: usize) {
     let kinds: Vec<Job> = (0..12).map(|i| job(i, 1 + 7 * i % 15, 1 + i % 5)).collect();
     let texts: Vec<Vec<u32>> = kinds.iter().map(|job| alone(decoder, job)).collect();
     let options = EngineOptions { tokens: Some(24), texts: 4, queue: 5, ..OPTIONS };
@@ -466,7 +466,7 @@ pub(super) fn schedules(decoder: &Decoder, rounds: usize) {
         }
     }
     let counts = [asked.len(), cancelled, refused, preempted];
-    assert!(counts.iter().all(|count| *count > 10), "{counts:?}");
+    assert!(counts.iter().all(|count| *count > least), "{counts:?}");
 }
 
 /// A text whose frequencies change with its length is the same in a batch with shorter and longer ones, with its pages taken, and alone.

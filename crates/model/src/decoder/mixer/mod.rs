@@ -1,10 +1,12 @@
-//! What mixes the tokens of a layer. A mixer is a folder here and its row in [`MIXERS`]: names and shapes of its parameters, the forward pass, whose
-//! gradient the tape has, the decoding step, and what a text's state of it takes. Everything else knows mixers by [`MixerKind`] and [`Mixer`] alone.
+//! Mixers of the tokens of a layer, such as attention. Each is a folder and an entry in [`MIXERS`]: parameters, forward pass, decoding step and the size
+//! of its state. The tape gives the gradient. Everything else knows mixers by [`MixerKind`] and [`Mixer`] alone.
 
 pub mod attention;
+mod moving_average;
 pub mod name;
 
 pub use attention::{AttentionConfig, Fused, QkNorm};
+pub use moving_average::MOVING_AVERAGE;
 pub use name::MixerName;
 
 use super::config::{DecoderConfig, LayerKind, NormConfig};
@@ -18,7 +20,7 @@ use crate::params::Params;
 use netcl_tensor::{Error, Result, Tensor};
 
 /// All mixers. A layer's [`LayerKind::mixer`] is the name of one.
-static MIXERS: &[&dyn MixerKind] = &[&attention::KIND];
+static MIXERS: &[&dyn MixerKind] = &[&attention::KIND, &moving_average::KIND];
 
 /// The mixer of this name. [`DecoderConfig::check`] refuses names that none has.
 pub(in crate::decoder) fn of(name: MixerName) -> &'static dyn MixerKind {
@@ -30,7 +32,7 @@ pub(in crate::decoder) fn find(name: MixerName) -> Option<&'static dyn MixerKind
     MIXERS.iter().copied().find(|kind| kind.name() == name)
 }
 
-/// What a mixer takes for a token in a layer.
+/// Memory for a token in a layer's mixer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MixerCosts {
     /// Elements that its first map makes of a token.
@@ -60,16 +62,16 @@ pub(in crate::decoder) trait MixerKind: Sync {
     /// Lists the parameters of layer `i`.
     fn parameters(&self, lister: &mut Lister<'_>, i: usize);
 
-    /// The mixer of layer `i`. Dropout sites `site` and up to two behind it are free.
+    /// The mixer of layer `i`. It has the dropout site `site`.
     ///
     /// # Errors
     /// `Internal` for parameters that are not there.
     fn make(&self, params: &Params, config: &DecoderConfig, i: usize, site: u64) -> Result<Box<dyn Mixer>>;
 
-    /// What decoding keeps of a text.
+    /// The decoding state of a text.
     fn state(&self, config: &DecoderConfig, kind: LayerKind) -> StateSpec;
 
-    /// What a token takes in memory.
+    /// Memory for a token.
     fn costs(&self, config: &DecoderConfig) -> MixerCosts;
 
     /// Weights that a token meets in matrix products.
@@ -81,7 +83,7 @@ pub(in crate::decoder) trait MixerKind: Sync {
 
 /// The mixer of a layer, without its last map ([`out`](Self::out)), which adds to the residual stream.
 pub(in crate::decoder) trait Mixer: Send + Sync {
-    /// x `(B, T, C)` → input of the last map `(B, T, N)`. With a [past](Pass::past) behind the tokens in the layer's state, which it extends.
+    /// x `(B, T, C)` → input of the last map `(B, T, N)`. A [past](Pass::past) has the layer's state, which these tokens extend.
     ///
     /// # Errors
     /// Those of the operations.
@@ -102,7 +104,7 @@ pub(in crate::decoder) trait Mixer: Send + Sync {
     /// Its part of a step in one launch, in blocks with norms of `norm`; `copies` are those of [`row_major`](Self::row_major).
     ///
     /// # Errors
-    /// `Unsupported` says why there is none.
+    /// `Unsupported` says why a step takes several launches.
     fn fused<'a>(
         &'a self,
         _state: &'a State,

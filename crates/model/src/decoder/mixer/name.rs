@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What mixes the tokens of a layer, by name. The mixers' folders have the names.
+/// The name of a layer's mixer. The mixers' folders define them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MixerName(&'static str);
 

@@ -1,4 +1,4 @@
-//! What decoding keeps of texts: a list of states, one for each layer, whatever mixes the layer's tokens.
+//! Decoding states of texts: a list, one for each layer, for any mixer.
 
 mod reach;
 mod recurrent;

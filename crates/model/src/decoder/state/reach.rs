@@ -23,7 +23,7 @@ impl Reach {
         self.lost = self.lost.max(end.saturating_sub(self.kept));
     }
 
-    /// Goes back to `length` tokens of those that were written, or to fewer if it must: how many. What is behind them is to be written again.
+    /// Goes back to `length` tokens of those that were written, or to fewer if it must, and returns how many. The caller writes later tokens again.
     pub fn back(&mut self, length: usize) -> usize {
         if length > self.lost || self.kept == usize::MAX {
             return length;
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(last.back(16), 16);
         last.wrote(18);
         assert_eq!((last.back(18), last.back(17)), (18, 17));
-        // What was written beyond the text overwrote values of earlier tokens.
+        // Tokens written beyond the text overwrote values of earlier ones.
         last.wrote(22);
         assert_eq!(last.back(20), 20);
         last.wrote(21);

@@ -1,7 +1,7 @@
 /* Values of a recurrent state (N elements each): the last KEPT of a text, and those at the ends of its pages of PAGE tokens. The value after token p of
  * a text is slot p % KEPT of page pages[p / PAGE], so a later token of the page overwrites one that is KEPT tokens older.
  *
- * recall  value before each text's new tokens → y (B, N), zeros at the beginning of a text and where it has no page
+ * recall  value before each text's new tokens → y (B, N), zeros at the beginning of a text and where pages are missing
  * keep    x (B, TOKENS, N), values after its new tokens → their slots
  * values (.., KEPT, N) T; position uint (B), or one for all texts without EACH: tokens before the new ones; pages uint (B, M)
  *
@@ -9,7 +9,7 @@
  * Ceiling: memory bandwidth.
  */
 #ifndef KEPT
-#define KEPT 8
+#define KEPT 9
 #endif
 #ifndef PAGE
 #define PAGE 16

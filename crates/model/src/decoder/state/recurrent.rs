@@ -1,4 +1,4 @@
-//! Values of recurrent states on the device: what a text's last tokens made of them.
+//! Values of recurrent states on the device: those after a text's last tokens.
 
 use super::State;
 use netcl_tensor::ops::prelude::{Kernel, cl_file};
@@ -8,12 +8,12 @@ static KERNEL: Kernel = Kernel::new("recurrent_state", cl_file!("recurrent.cl"))
     .tune(&[("WG", &[128, 256])])
     .tune_cpu(&[("WG", &[64])]);
 
-/// Where texts are: tokens before their new ones, u32 (B) or (1) for all, and u32 (B, M), their pages, where states lie in pages.
+/// Places of texts: tokens before their new ones, u32 (B) or (1) for all, and their pages, u32 (B, M), where states are in pages.
 #[derive(Clone, Copy)]
 pub struct At<'a> {
     /// Tokens before.
     pub position: &'a Tensor,
-    /// Pages of each text.
+    /// Pages of each text; without them texts are stored one after the other.
     pub pages: Option<&'a Tensor>,
 }
 

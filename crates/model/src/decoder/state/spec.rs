@@ -35,7 +35,7 @@ impl std::str::FromStr for CacheType {
     }
 }
 
-/// What decoding keeps of a text in one layer.
+/// The decoding state of a text in one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateSpec {
     /// Rows of every token, which later tokens read, such as keys and values.
@@ -54,23 +54,24 @@ pub enum StateSpec {
     },
 }
 
-/// Values of a recurrent state that a page keeps: as many tokens as a step may take are taken back without reading the text again.
-const KEPT: usize = MOST_TOKENS;
+/// Values of a recurrent state that a page keeps: those of all tokens of a step, and the one before them. So a step can be taken back in part, and
+/// running it twice, as when it is captured, gives the same.
+const KEPT: usize = MOST_TOKENS + 1;
 
-/// Tokens between values that a recurrent state keeps of a text in a cache of its own.
+/// Tokens between the values that a recurrent state keeps of a text in a separate cache.
 const INTERVAL: usize = 64;
 
-/// Where states lie.
+/// Layout of states.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::decoder) enum Room {
-    /// Texts one after the other, each with room for so many tokens.
+    /// Texts one after the other, each with the same capacity in tokens.
     Texts {
         /// Texts.
         count: usize,
         /// Tokens of each.
         tokens: usize,
     },
-    /// Pages of so many tokens, which texts have in any order.
+    /// Pages with the same number of tokens, which texts have in any order.
     Pages {
         /// Pages.
         count: usize,
@@ -90,7 +91,7 @@ impl Room {
 }
 
 impl StateSpec {
-    /// Bytes of a text of `tokens` tokens in a cache of its own; saturating.
+    /// Bytes of a text of `tokens` tokens in a separate cache; saturating.
     pub fn bytes(&self, tokens: usize, dtype: DType) -> u64 {
         self.bytes_of(Room::Texts { count: 1, tokens }, CacheType::Weights, dtype)
     }
