@@ -43,8 +43,7 @@ fn texts_with_recurrent_states_are_as_each_alone() {
     as_alone(&hybrid(&Device::open("sim", &Settings::default()).unwrap(), true), CacheType::Weights, 1e-4);
 }
 
-/// A cache that grows beyond its first 256 tokens, and texts that go back: by a few tokens at once, further by reading again what is behind a
-/// snapshot.
+/// A cache grows beyond its first 256 tokens, and texts go back: by a few tokens at once, further by reading again the tokens after a snapshot.
 #[test]
 fn texts_grow_and_go_back() {
     let device = test_device().unwrap();
@@ -57,7 +56,7 @@ fn texts_grow_and_go_back() {
             assert!(off < 1e-4, "{n} tokens: {off}");
         }
         assert!(text.launches().is_some(), "steps are not captured");
-        // Steps that ran ahead of a text that goes on with another token.
+        // Steps ran ahead of a text whose next token differs.
         let by = Arc::new(Chooser::new(&device, &Rules::greedy(), 1, VOCAB, None).unwrap().unwrap());
         let choice = Choice { by: &by, word: &|_| 0, most: 60 };
         let mut made = all[..50].to_vec();

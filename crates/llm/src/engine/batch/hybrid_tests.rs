@@ -1,4 +1,4 @@
-//! Models whose layers have recurrent states, beside the same texts alone: pages are shared, copied and taken, steps are taken back, and no text changes.
+//! Models whose layers have recurrent states, compared with each text alone. Pages are shared, copied and taken, and steps are taken back.
 
 use super::tests::{OPTIONS, as_alone, decoder, engine, job, schedules};
 use super::*;
@@ -9,7 +9,7 @@ use netcl_tensor::DType;
 use netcl_tensor::suite::quickly_built;
 use std::collections::HashMap;
 
-/// Moving averages beside attention, or alone.
+/// Moving averages with attention in other layers, or alone.
 fn hybrid(device: &Device, with_attention: bool) -> Decoder {
     decoder(device, "llama", 3, |config| {
         let attention = config.kind(0);
@@ -41,7 +41,7 @@ fn texts_of_a_hybrid_model_are_as_alone() {
     }
 }
 
-/// A text goes on from the value at the end of a shared page, and from one token less where it has no further one.
+/// A text continues from the value at the end of a shared page, or from the one before it if the text ends there.
 #[test]
 fn recurrent_states_are_shared_with_their_pages() {
     let decoder = hybrid(&quickly_built().unwrap(), true);

@@ -13,7 +13,7 @@ static KERNEL: Kernel = Kernel::new("recurrent_state", cl_file!("recurrent.cl"))
 pub struct At<'a> {
     /// Tokens before.
     pub position: &'a Tensor,
-    /// Pages of each text; without them texts are stored one after the other.
+    /// Pages of each text; `None`: texts are stored one after the other.
     pub pages: Option<&'a Tensor>,
 }
 

@@ -1,7 +1,7 @@
 //! An exponential moving average of each channel, with a learned decay: the smallest mixer with a recurrent state. It stands for those that have one
 //! (no family's files name it): a model may have it in some layers and attention in others.
 //!
-//! With u = W x, decay a = sigmoid(d) by channel and h = 0 before the first token: h_t = a h_(t-1) + (1 - a) u_t, y = W' h.
+//! The input is u = W x, the decay of a channel a = sigmoid(d). The state h begins at 0: h_t = a h_(t-1) + (1 - a) u_t. The result is y = W' h.
 
 use super::{Mixer, MixerCosts, MixerKind, MixerName};
 use crate::decoder::config::{DecoderConfig, LayerKind};
@@ -92,7 +92,8 @@ struct MovingAverage {
 }
 
 impl MovingAverage {
-    /// u (B, T, C), and h (B, C) before the first → h after each token (B, T, C), by doubling the tokens that a sum covers (Hillis and Steele 1986).
+    /// u (B, T, C), and h (B, C) before the first → h after each token (B, T, C). Each pass doubles the tokens that a sum covers (Hillis and Steele
+    /// 1986).
     fn averages(&self, u: &Tensor, before: Option<&Tensor>) -> Result<Tensor> {
         let ([b, _, c], mut factor) = (u.dims3()?, self.decay.sigmoid()?);
         let mut h = u.mul(&factor.rsub_scalar(1.0)?)?;
@@ -108,7 +109,7 @@ impl MovingAverage {
         if before.is_some() { h.slice(1, 1..tokens)?.contiguous() } else { Ok(h) }
     }
 
-    /// The same behind the tokens of a state, which then is behind these.
+    /// The same after the tokens of a state, which these tokens extend.
     fn go_on(&self, u: &Tensor, state: &State, at: At<'_>) -> Result<Tensor> {
         let h = self.averages(u, Some(&state.recall(at)?))?;
         state.keep(&h, at)?;
