@@ -99,9 +99,10 @@ pub fn bytes_of_step(model: &Decoder, texts: usize, seen: usize) -> u64 {
         let all: usize = config.shapes().filter(ParamShape::of_experts).map(bytes).sum();
         all / moe.experts * moe.experts.saturating_sub(texts * moe.top_k)
     });
-    let cache = 2 * config.attention.kv_heads * config.attention.size * config.layers;
+    let dtype = model.params().dtype();
+    let cache: u64 = (0..config.layers).map(|i| config.state(i).bytes(seen, dtype)).sum();
     let weights = bytes_of_weights(model).saturating_sub((tables + unused) as u64);
-    weights + (texts * seen * cache * size) as u64
+    weights + texts as u64 * cache
 }
 
 /// GB/s at which a large tensor is read: a sum.

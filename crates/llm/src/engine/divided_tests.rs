@@ -204,7 +204,7 @@ fn an_engine_takes_no_more_than_it_may() {
         let device = [device()];
         let model = made(&mut random(family, mix, false), &device, None);
         let options = EngineOptions { texts: 9, ..EngineOptions::default() };
-        let (work, page) = (model.workspace(options), model.decoder().page_bytes(3, 32, options.cache));
+        let (work, page) = (model.workspace(options), model.decoder().page_bytes(0..3, 32, options.cache));
         let with = |memory| model.engine(EngineOptions { memory: Some(memory), ..options }, Speculation::Off);
         let Err(error) = with(work + page - 1) else { panic!("{family}: an engine without a page") };
         assert!(

@@ -109,7 +109,7 @@ impl<'a> Fit<'a> {
         }
         let whole = layers.len() == self.layers() && place.one_launch;
         let copies = if whole { self.needs.row_copies(self.dtype) } else { 0 };
-        let cache = self.needs.cache_of(layers.len(), tokens, self.dtype);
+        let cache = self.needs.cache_of(layers.clone(), tokens, self.dtype);
         let work = self.needs.work_of(layers.clone(), tokens, self.dtype, place.copies_experts);
         [self.needs.weights_of(layers, self.dtype), cache, work].into_iter().fold(copies, u64::saturating_add)
     }
@@ -280,7 +280,7 @@ impl<'a> Fit<'a> {
     fn too_large(&self, tokens: usize, asked: Option<&[usize]>) -> Error {
         let whole = 0..self.layers();
         let weights = self.needs.weights_of(whole.clone(), self.dtype);
-        let cache = self.needs.cache_of(whole.len(), tokens, self.dtype);
+        let cache = self.needs.cache_of(whole.clone(), tokens, self.dtype);
         let copies = self.places.iter().any(|place| place.copies_experts);
         let work = self.needs.work_of(whole, tokens, self.dtype, copies);
         let narrow = [DType::F16, DType::Bf16].into_iter().filter(|other| other.size() < self.dtype.size());

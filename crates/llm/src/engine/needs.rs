@@ -1,4 +1,4 @@
-//! What a model takes on devices: weights, keys and values, and memory to work with, of any of its layers.
+//! Memory that a model needs on devices: weights, states of texts, and temporary memory, for any of its layers.
 
 use super::session::CHUNK;
 use netcl_device::size_class;
@@ -109,7 +109,7 @@ impl Needs {
     pub fn config(&self) -> &DecoderConfig {
         &self.config
     }
-    /// Storage of dense weights, keys and values.
+    /// Storage of dense weights and of states.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
@@ -117,9 +117,9 @@ impl Needs {
     pub fn weights(&self) -> u64 {
         self.weights_of(0..self.config.layers, self.dtype)
     }
-    /// Bytes of the keys and values of `tokens`.
+    /// Bytes of the states of a text of `tokens` tokens.
     pub fn cache(&self, tokens: usize) -> u64 {
-        self.cache_of(self.config.layers, tokens, self.dtype)
+        self.cache_of(0..self.config.layers, tokens, self.dtype)
     }
     /// Bytes that prompts and steps take beside those where the context has `tokens` tokens.
     pub fn work(&self, tokens: usize) -> u64 {
@@ -135,11 +135,10 @@ impl Needs {
     /// Bytes that steps of up to `texts` texts take beside [`work`](Self::work), each number of texts that has steps of its own: what a block makes of a token of each,
     /// logits in the model's type and as they are sampled from, and the pages of each.
     fn steps(&self, texts: usize, pages: usize) -> u64 {
-        let (c, a) = (&self.config, &self.config.attention);
+        let c = &self.config;
         let experts = c.mlp.moe.map_or(0, |moe| moe.top_k.saturating_mul(3 * moe.hidden + c.width));
         let wide = (3 * c.mlp.hidden).max(experts);
-        let qkv = (a.heads + 2 * a.kv_heads).saturating_mul(a.size);
-        let row = product([4 * c.width + 2 * qkv + wide, self.dtype.size()]);
+        let row = product([4 * c.width + 2 * self.projected() + wide, self.dtype.size()]);
         let logits = product([c.vocab, self.dtype.size() + 4]);
         let row = row.saturating_add(logits).saturating_add(product([pages, 4]));
         let of = |rows: usize| row.saturating_mul(rows as u64).saturating_add(STATES);
@@ -164,34 +163,45 @@ impl Needs {
         self.stored(&layers).bytes(dtype)
     }
 
-    /// What weights of these layers, and the keys and values of `tokens`, take beyond their bytes, because allocations are of certain sizes.
+    /// Elements that the first map of a mixer makes of a token: the most of all layers.
+    fn projected(&self) -> usize {
+        let c = &self.config;
+        let layers = 0..c.kinds.len().max(1);
+        layers.map(|i| c.mixer_costs(c.kind(i)).projected).max().unwrap_or(0)
+    }
+
+    /// Bytes by which allocation sizes exceed the weights of these layers and the states of a text of `tokens` tokens.
     pub(super) fn rounding_of(&self, layers: &Range<usize>, tokens: usize, dtype: DType) -> u64 {
         let stored = self.stored(layers);
         let dense = rounding(stored.dense.saturating_mul(dtype.size() as u64));
-        let cache = rounding(self.cache_of(1, tokens, dtype)).saturating_mul(layers.len() as u64);
+        let cache = self.states(layers.clone(), tokens, dtype).map(rounding).fold(0, u64::saturating_add);
         stored.rounding.saturating_add(dense).saturating_add(cache)
     }
 
-    /// Bytes of the keys and values of `tokens` in so many layers.
-    pub(super) fn cache_of(&self, layers: usize, tokens: usize, dtype: DType) -> u64 {
-        let a = &self.config.attention;
-        product([layers, tokens, 2, a.kv_heads, a.size, dtype.size()])
+    /// Bytes of the state of a text of `tokens` tokens in each of these layers.
+    fn states(&self, layers: Range<usize>, tokens: usize, dtype: DType) -> impl Iterator<Item = u64> {
+        layers.map(move |i| self.config.state(i).bytes(tokens, dtype))
     }
 
-    /// Bytes that prompts and steps take beside weights, keys and values on a device with these layers, where the context has `tokens` tokens: what
-    /// the largest block makes of a chunk of a prompt, the largest quantised matrix as it is multiplied with one, keys and values of a layer as
-    /// attention reads them or of a cache that is outgrown, rotary angles of both kinds of steps, logits, and the rounding of allocations.
+    /// Bytes of the states of a text of `tokens` tokens in these layers.
+    pub(super) fn cache_of(&self, layers: Range<usize>, tokens: usize, dtype: DType) -> u64 {
+        self.states(layers, tokens, dtype).fold(0, u64::saturating_add)
+    }
+
+    /// Bytes that prompts and steps take in addition to weights and states on a device with these layers, where the context has `tokens` tokens: what
+    /// the largest block makes of a chunk of a prompt, the largest quantised matrix as it is multiplied with one, the state of a layer as
+    /// its mixer reads it or of a cache that is outgrown, rotary angles of both kinds of steps, logits, and the rounding of allocations.
     /// `copies`: whether experts' matrices are dequantised for a prompt there.
     pub(super) fn work_of(&self, layers: Range<usize>, tokens: usize, dtype: DType, copies: bool) -> u64 {
-        let (c, a) = (&self.config, &self.config.attention);
+        let c = &self.config;
         let rows = CHUNK.min(tokens);
-        let qkv = (a.heads + 2 * a.kv_heads).saturating_mul(a.size);
+        let projected = self.projected();
         let experts = c.mlp.moe.map_or(0, |moe| moe.top_k.saturating_mul(3 * moe.hidden + c.width));
-        let wide = (3 * c.mlp.hidden).max(experts).max(2 * qkv);
-        let block = product([rows, 4 * c.width + qkv + wide, dtype.size()]);
+        let wide = (3 * c.mlp.hidden).max(experts).max(2 * projected);
+        let block = product([rows, 4 * c.width + projected + wide, dtype.size()]);
         let tile = if copies { self.tile.max(self.experts) } else { self.tile };
         let tile = tile.saturating_mul(dtype.size() as u64);
-        let seen = self.cache_of(1, tokens, dtype);
+        let seen = self.states(0..c.kinds.len().clamp(1, c.layers), tokens, dtype).max().unwrap_or(0);
         let rounding = self.rounding_of(&layers, tokens, dtype);
         let rotated: usize = c.rotary.iter().map(|set| set.dims).sum();
         let angles = product([tokens, rotated, 4, 3]);

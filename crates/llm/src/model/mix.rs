@@ -84,7 +84,7 @@ impl Mix {
         let model = Facts {
             layers: config.layers,
             experts: config.mlp.moe.map_or(0, |moe| moe.experts),
-            grouped: config.attention.heads / config.attention.kv_heads.max(1),
+            grouped: config.attention.group(),
             tied: config.tied,
             importance,
         };

@@ -54,9 +54,9 @@ impl Batch<'_> {
     pub fn room(&self) -> usize {
         self.cache.room()
     }
-    /// Truncates the texts to their first `length` tokens.
-    pub fn truncate(&mut self, length: usize) {
-        self.cache.truncate(length);
+    /// Truncates the texts to their first `length` tokens, or to fewer where a state cannot go back to them. Returns the new length.
+    pub fn truncate(&mut self, length: usize) -> usize {
+        self.cache.truncate(length)
     }
 
     /// Grows the cache to at least `tokens` tokens per text.

@@ -1,296 +1,23 @@
-//! The layers of a decoder: norms, projections, attention, MLP, and the transformer block.
+//! The layers of a decoder: a mixer of tokens, an MLP, and the transformer block of both.
 
 use super::activation::Activation;
-use super::config::{
-    AttentionConfig, DecoderConfig, LayerKind, MlpConfig, NormConfig, NormKind, Placement, QkNorm,
-};
+use super::config::{DecoderConfig, MlpConfig, Placement};
+use super::lister::packed_name;
+use super::mixer::{self, Fused, Mixer};
 use super::mixture::Mixture;
-use super::shapes::{packed_name, parameter};
+use super::norm::Norm;
+use super::pass::{Pass, StepAt};
+use super::projection::Projection;
+use super::state::State;
 use super::weight::{RowMajor, Weight};
 use crate::layers::Recompute;
 use crate::layers::{Mode, dropout};
 use crate::params::Params;
-use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
-use netcl_tensor::ops::decode_attention::{CacheAt, DecodeOptions, HeadNorm, decode_attention};
-use netcl_tensor::ops::decode_step::{Layer, Map};
+use netcl_tensor::ops::decode_step::Layer;
 use netcl_tensor::ops::feed_forward::{feed_forward, feed_forward_again};
 use netcl_tensor::ops::fused_linear::Around;
 use netcl_tensor::ops::gated::gated;
-use netcl_tensor::ops::join::cat;
-use netcl_tensor::ops::layer_norm::layer_norm;
-use netcl_tensor::ops::paged_cache::{TextPages, cache_append, cache_gather};
-use netcl_tensor::ops::residual_norm::{residual_layer_norm, residual_rms_norm};
-use netcl_tensor::ops::rms_norm::rms_norm;
-use netcl_tensor::ops::rope::rope;
 use netcl_tensor::{Error, Result, Tensor};
-
-/// Inputs of a decoding step (one new token per text) that all blocks share.
-pub(super) struct StepAt<'a> {
-    /// Rotary tables for each set of frequencies, with a row for each position of the cache.
-    pub(super) angles: &'a [Angles],
-    /// Key/value cache of each layer (B, S, 2 KH, D), or (P, page, 2 KH, D) in pages.
-    pub(super) layers: &'a [Tensor],
-    /// Number of tokens before, u32 (1) or (B) in device memory.
-    pub(super) position: &'a Tensor,
-    /// u32 (B, M): the pages of each text, if the cache has pages.
-    pub(super) pages: Option<&'a Tensor>,
-}
-
-impl StepAt<'_> {
-    /// Destination of the new keys and values of layer `index`.
-    pub(super) fn cache(&self, index: usize) -> Result<CacheAt<'_>> {
-        let rows =
-            self.layers.get(index).ok_or_else(|| Error::internal(format!("cache: no layer {index}")))?;
-        Ok(CacheAt { rows, position: self.position, pages: self.pages })
-    }
-}
-
-/// A layer norm or RMS norm, by configuration.
-#[derive(Clone)]
-pub(super) struct Norm {
-    weight: Tensor,
-    bias: Option<Tensor>,
-    config: NormConfig,
-}
-
-impl Norm {
-    pub(super) fn new(params: &Params, name: &str, config: NormConfig) -> Result<Self> {
-        let weight = parameter(params, &format!("{name}.weight"))?;
-        let bias = match config.kind {
-            NormKind::Rms => None,
-            NormKind::Layer if config.bias => Some(parameter(params, &format!("{name}.bias"))?),
-            // The kernel needs a bias: a constant zero.
-            NormKind::Layer => Some(Tensor::zeros(params.device(), weight.shape(), params.dtype())?),
-        };
-        Ok(Self { weight, bias, config })
-    }
-    pub(super) fn config(&self) -> NormConfig {
-        self.config
-    }
-    /// Weight, and bias for a layer norm.
-    pub(super) fn parts(&self) -> (&Tensor, Option<&Tensor>) {
-        (&self.weight, self.bias.as_ref())
-    }
-    fn gain(&self) -> Result<Tensor> {
-        if self.config.unit_offset { self.weight.add_scalar(1.0) } else { Ok(self.weight.clone()) }
-    }
-    /// x `(.., N)` → `(.., N)`.
-    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        match &self.bias {
-            Some(bias) => layer_norm(x, &self.gain()?, bias, self.config.eps),
-            None => rms_norm(x, &self.gain()?, self.config.eps),
-        }
-    }
-    /// x itself (for the residual stream) and its norm; the backward pass adds the gradients of both in one kernel. With `again` the norm is not
-    /// kept but recomputed from x in the backward pass.
-    fn forward_residual(&self, x: &Tensor, again: bool) -> Result<(Tensor, Tensor)> {
-        let (gain, eps) = (self.gain()?, self.config.eps);
-        match &self.bias {
-            Some(bias) => {
-                let (x, y) = residual_layer_norm(x, &gain, bias, eps)?;
-                let norm = move |[x, gain, bias]: [&Tensor; 3]| layer_norm(x, gain, bias, eps);
-                let y = if again { y.recomputed_by([&x, &gain, bias], norm) } else { y };
-                Ok((x, y))
-            }
-            None => {
-                let (x, y) = residual_rms_norm(x, &gain, eps)?;
-                let norm = move |[x, gain]: [&Tensor; 2]| rms_norm(x, gain, eps);
-                let y = if again { y.recomputed_by([&x, &gain], norm) } else { y };
-                Ok((x, y))
-            }
-        }
-    }
-}
-
-/// A linear map with optional bias.
-#[derive(Clone)]
-struct Projection {
-    weight: Weight,
-    bias: Option<Tensor>,
-}
-
-impl Projection {
-    fn new(params: &Params, name: &str, bias: bool, transposed: bool) -> Result<Self> {
-        let weight = Weight::of(params, &format!("{name}.weight"), transposed)?;
-        let bias = if bias { Some(parameter(params, &format!("{name}.bias"))?) } else { None };
-        Ok(Self { weight, bias })
-    }
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.weight.forward(x, self.bias.as_ref())
-    }
-    /// The map fused with the operations before and after it, in one launch for few rows.
-    fn around(&self, x: &Tensor, around: Around<'_>) -> Result<Tensor> {
-        self.weight.around(x, Around { bias: self.bias.as_ref(), ..around })
-    }
-    fn forward_add(&self, residual: &Tensor, x: &Tensor) -> Result<Tensor> {
-        self.weight.forward_add(residual, x, self.bias.as_ref())
-    }
-}
-
-/// Cosines and sines (T, R/2) of one set of rotary frequencies for the positions of a pass.
-pub(super) type Angles = [Tensor; 2];
-
-/// Inputs of a forward pass that all blocks share.
-pub(super) struct Pass<'a> {
-    pub(super) mode: Mode<'a>,
-    /// Rotary tables for each set of frequencies.
-    pub(super) angles: Vec<Angles>,
-    /// Key/value cache, if there is one.
-    pub(super) past: Option<Past<'a>>,
-}
-
-/// The key/value cache of a pass, which writes after `start` tokens: for each layer (B, S, 2 KH, D), keys before values.
-#[derive(Clone, Copy)]
-pub(super) struct Past<'a> {
-    pub(super) layers: &'a [Tensor],
-    pub(super) start: usize,
-    /// u32 (M): the pages of the only text, if the cache has pages: layers are (P, page, 2 KH, D) then, or in 8 bits.
-    pub(super) pages: Option<&'a Tensor>,
-}
-
-/// Self-attention.
-#[derive(Clone)]
-struct Attention {
-    qkv: Projection,
-    norms: Option<[Norm; 2]>,
-    out: Projection,
-    config: AttentionConfig,
-    kind: LayerKind,
-    /// Scale of the scores, if it is not 1/√D.
-    scale: Option<f32>,
-    /// Layer number, from 0.
-    index: usize,
-    /// First of three dropout sites.
-    site: u64,
-}
-
-impl Attention {
-    /// x `(B, T, C)` → concatenated heads `(B, T, H*D)`.
-    fn heads(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
-        let AttentionConfig { heads, kv_heads, size, softcap, .. } = self.config;
-        let [_, length, _] = x.dims3()?;
-        let mask =
-            (pass.mode.dropout > 0.0).then(|| pass.mode.mask(self.site, heads * length * length.div_ceil(4)));
-        let options = AttentionOptions {
-            causal: true,
-            scale: self.scale,
-            window: self.kind.window,
-            softcap,
-            dropout: mask,
-        };
-        let qkv = self.qkv.forward(x)?; // (B, T, (H + 2 KH) D)
-        let angles = self.kind.rotary.and_then(|set| pass.angles.get(set));
-        let rotated = |x: Tensor, n: usize| match angles {
-            Some([cosines, sines]) => rope(&x, cosines, sines, n, size),
-            None => Ok(x),
-        };
-        let [b, t, _] = qkv.dims3()?;
-        let [q, k, v] = match &self.norms {
-            None => {
-                let qkv = rotated(qkv, heads + kv_heads)?;
-                let Some(past) = pass.past else { return attention_qkv(&qkv, heads, kv_heads, options) };
-                let all = qkv.reshape([b, t, heads + 2 * kv_heads, size])?;
-                let rows = all.slice(2, heads..heads + 2 * kv_heads)?;
-                let [k, v] = past.with(self.index, &rows, self.kind.window)?;
-                [all.slice(2, 0..heads)?.permute(&[0, 2, 1, 3])?, k, v]
-            }
-            Some(_) => {
-                let [q, k, v] = self.normed(&qkv)?;
-                let q = by_heads(&rotated(q, heads)?, heads)?;
-                let [q, k, v] = [q, by_heads(&rotated(k, kv_heads)?, kv_heads)?, by_heads(&v, kv_heads)?];
-                match pass.past {
-                    None => [q, k, v],
-                    Some(past) => {
-                        let rows = [&k, &v].map(|x| x.permute(&[0, 2, 1, 3]));
-                        let [k, v] = rows;
-                        let [k, v] = past.with(self.index, &cat(&[&k?, &v?], 2)?, self.kind.window)?;
-                        [q, k, v]
-                    }
-                }
-            }
-        };
-        let o = attention(&q, &k, &v, options)?;
-        o.permute(&[0, 2, 1, 3])?.reshape([b, t, heads * size])
-    }
-}
-
-impl Attention {
-    /// Decoding step: x `(B, 1, C)`, before the norm if there is one → `(B, 1, H*D)`.
-    fn step(&self, x: &Tensor, norm: Option<&Norm>, at: &StepAt<'_>) -> Result<Tensor> {
-        let AttentionConfig { heads, kv_heads, size, softcap, .. } = self.config;
-        let mut qkv = self.qkv.around(x, Around { norm: norm.map(Norm::before), ..Around::default() })?;
-        let mut norm = None;
-        if let Some([query, key]) = &self.norms {
-            let ((q, q_shift), (k, k_shift)) = (query.parts(), key.parts());
-            let rms = q_shift.is_none() && k_shift.is_none();
-            if rms && self.config.qk_norm == QkNorm::Head {
-                let NormConfig { eps, unit_offset, .. } = query.config();
-                norm = Some(HeadNorm { query: q, key: k, eps, unit_offset });
-            } else {
-                let [q, k, v] = self.normed(&qkv)?;
-                qkv = cat(&[&q, &k, &v], -1)?;
-            }
-        }
-        let rotary = self.kind.rotary.and_then(|set| at.angles.get(set));
-        let rotary = rotary.map(|[cosines, sines]| [cosines, sines]);
-        let options = DecodeOptions { heads, kv_heads, scale: self.scale, window: self.kind.window, softcap };
-        decode_attention(&qkv, at.cache(self.index)?, rotary, norm, options)
-            .map_err(|e| e.context(format!("layer {}, heads of {size}", self.index)))
-    }
-
-    /// qkv `(B, T, (H + 2 KH) D)` → normalised queries and keys, and values, `(B, T, n*D)` each.
-    fn normed(&self, qkv: &Tensor) -> Result<[Tensor; 3]> {
-        let AttentionConfig { heads, kv_heads, size, .. } = self.config;
-        let [b, t, _] = qkv.dims3()?;
-        let [q, k, v]: [Tensor; 3] = qkv
-            .split(&[heads * size, kv_heads * size, kv_heads * size], -1)?
-            .try_into()
-            .map_err(|_| Error::internal("attention: qkv has three parts"))?;
-        let Some([query, key]) = &self.norms else { return Ok([q, k, v]) };
-        let by = |norm: &Norm, x: &Tensor, n: usize| match self.config.qk_norm {
-            QkNorm::Head => norm.forward(&x.reshape([b, t, n, size])?)?.reshape([b, t, n * size]),
-            _ => norm.forward(x),
-        };
-        Ok([by(query, &q, heads)?, by(key, &k, kv_heads)?, v])
-    }
-}
-
-impl Past<'_> {
-    /// Writes keys and values (B, T, 2 KH, D) of this pass into the cache. Keys and values (B, KH, S, D) of the tokens so far: all, or at least those
-    /// that a window lets the new ones see.
-    fn with(&self, layer: usize, rows: &Tensor, window: Option<usize>) -> Result<[Tensor; 2]> {
-        let ([_, t, all, size], cache) = (rows.dims4()?, self.layer(layer)?);
-        let seen = match self.pages {
-            None => {
-                cache.write_slice(1, self.start, rows)?;
-                cache.slice(1, 0..self.start + t)?
-            }
-            Some(pages) => {
-                let text = TextPages { rows: cache, pages };
-                cache_append(&rows.reshape([t, all, size])?, text, self.start)?;
-                let first = window.map_or(0, |window| (self.start + 1).saturating_sub(window));
-                match self.start == 0 && cache.dtype() == rows.dtype() {
-                    true => rows.clone(),
-                    false => {
-                        let rows = cache_gather(text, first..self.start + t, size, rows.dtype())?;
-                        rows.reshape([1, self.start + t - first, all, size])?
-                    }
-                }
-            }
-        };
-        let heads = |range| seen.slice(2, range)?.permute(&[0, 2, 1, 3]);
-        Ok([heads(0..all / 2)?, heads(all / 2..all)?])
-    }
-    fn layer(&self, layer: usize) -> Result<&Tensor> {
-        self.layers.get(layer).ok_or_else(|| Error::internal(format!("cache: no layer {layer}")))
-    }
-}
-
-/// x `(B, T, n*D)` → `(B, n, T, D)`; a view if the last axis is contiguous.
-fn by_heads(x: &Tensor, n: usize) -> Result<Tensor> {
-    let [b, t, width] = x.dims3()?;
-    x.reshape([b, t, n, width / n])?.permute(&[0, 2, 1, 3])
-}
 
 /// The MLP (feed-forward part).
 #[derive(Clone)]
@@ -355,7 +82,9 @@ enum Feed {
 pub(super) struct Block {
     pre: Option<[Norm; 2]>,
     post: Option<[Norm; 2]>,
-    attention: Attention,
+    mixer: Box<dyn Mixer>,
+    /// First of four dropout sites.
+    site: u64,
     feed: Feed,
     parallel: bool,
     residual_scale: f32,
@@ -364,31 +93,18 @@ pub(super) struct Block {
 impl Block {
     pub(super) fn new(params: &Params, config: &DecoderConfig, index: usize) -> Result<Self> {
         let names = config.family.names;
-        let place = format!("{}{}{index}.", names.prefix, names.layer);
+        let place = names.place(index);
         let norm = |name: &str| Norm::new(params, &format!("{place}{name}"), config.norm);
         let two = |[a, b]: [&'static str; 2]| -> Result<[Norm; 2]> { Ok([norm(a)?, norm(b)?]) };
         let map =
             |name: &str, bias| Projection::new(params, &format!("{place}{name}"), bias, names.transposed);
-        let a = config.attention;
-        let factor = if a.scale_by_layer { 1.0 / (index as f32 + 1.0) } else { 1.0 };
-        let plain = || 1.0 / (a.size as f32).sqrt();
-        let scale = (a.scale.is_some() || a.scale_by_layer).then(|| a.scale.unwrap_or_else(plain) * factor);
         // Sites 0 to 3 belong to the embedding; each block has four.
         let site = 4 + 4 * index as u64;
-        let kind = config.kind(index);
         Ok(Self {
             pre: if config.placement == Placement::Post { None } else { Some(two(names.pre_norms)?) },
             post: if config.placement == Placement::Pre { None } else { Some(two(names.post_norms)?) },
-            attention: Attention {
-                qkv: map(&packed_name(names.qkv, "qkv_proj"), a.qkv_bias)?,
-                norms: if a.qk_norm == QkNorm::None { None } else { Some(two(names.qk_norms)?) },
-                out: map(names.out, a.out_bias)?,
-                config: a,
-                kind,
-                scale,
-                index,
-                site,
-            },
+            mixer: mixer::of(config.kind(index).mixer).make(params, config, index, site)?,
+            site,
             feed: match Mixture::new(params, config, (index, &place), site + 3)? {
                 Some(mixture) => Feed::Sparse(mixture),
                 None => Feed::Dense(Mlp {
@@ -405,8 +121,7 @@ impl Block {
 
     /// The quantised matrix of this name, if it is one of its maps'.
     pub(super) fn blocks_of(&mut self, name: &str) -> Option<&mut Weight> {
-        let attention = &mut self.attention;
-        let mut all = vec![&mut attention.qkv.weight, &mut attention.out.weight];
+        let mut all = self.mixer.weights();
         if let Feed::Dense(mlp) = &mut self.feed {
             all.extend([&mut mlp.up.weight, &mut mlp.down.weight]);
         }
@@ -417,40 +132,34 @@ impl Block {
     pub(super) fn row_major(&self) -> Result<RowMajor> {
         let Feed::Dense(mlp) = &self.feed else { return Ok(RowMajor::default()) };
         let copy = |map: &Projection| map.weight.row_major();
-        let attention = &self.attention;
-        Ok([copy(&attention.qkv)?, copy(&attention.out)?, copy(&mlp.up)?, copy(&mlp.down)?])
+        let [first, out] = self.mixer.row_major()?;
+        Ok([first, out, copy(&mlp.up)?, copy(&mlp.down)?])
     }
 
-    /// Its tensors, with the layer's cache, for a step in one launch; `Unsupported` says why there is none.
-    pub(super) fn whole<'a>(&'a self, cache: &'a Tensor, copies: &RowMajor) -> Result<Layer<'a>> {
-        let no = |why: &str| Err(Error::unsupported(format!("decode_step: {why}")));
-        let Feed::Dense(mlp) = &self.feed else { return no("mixtures of experts") };
-        let attention = &self.attention;
-        let AttentionConfig { size, .. } = attention.config;
-        let of_blocks = self.pre.iter().chain(&self.post).flatten().map(Norm::config).next();
-        let head_norms = attention.norms.as_ref();
-        if head_norms.is_some_and(|norms| norms.iter().any(|norm| Some(norm.config()) != of_blocks)) {
-            return no("norms of heads other than the blocks'");
-        }
+    /// Its tensors, with the layer's state, for a step in one launch; `Unsupported` says why it takes several.
+    pub(super) fn whole<'a>(&'a self, state: &'a State, copies: &RowMajor) -> Result<Layer<'a>> {
+        let Feed::Dense(mlp) = &self.feed else {
+            return Err(Error::unsupported("decode_step: mixtures of experts"));
+        };
         fn two(norms: Option<&[Norm; 2]>) -> Option<[(&Tensor, Option<&Tensor>); 2]> {
             norms.map(|[first, second]| [first.parts(), second.parts()])
         }
-        let map = |map: &'a Projection, copy: &Option<Tensor>| -> Result<Map<'a>> {
-            Ok(Map { rows: map.weight.parts(copy.as_ref())?, bias: map.bias.as_ref() })
-        };
+        let norm = self.pre.iter().chain(&self.post).flatten().map(Norm::config).next();
         let [qkv, out, up, down] = copies;
+        let Fused { qkv, head_norms, out, cache, scale, window, rotary } =
+            self.mixer.fused(state, [qkv, out], norm)?;
         Ok(Layer {
             norms: two(self.pre.as_ref()),
             post_norms: two(self.post.as_ref()),
-            qkv: map(&attention.qkv, qkv)?,
-            head_norms: head_norms.map(|[query, key]| [query.parts().0, key.parts().0]),
-            out: map(&attention.out, out)?,
-            up: map(&mlp.up, up)?,
-            down: map(&mlp.down, down)?,
+            qkv,
+            head_norms,
+            out,
+            up: mlp.up.map(up.as_ref())?,
+            down: mlp.down.map(down.as_ref())?,
             cache,
-            scale: attention.scale.unwrap_or_else(|| 1.0 / (size as f32).sqrt()),
-            window: attention.kind.window,
-            rotary: attention.kind.rotary,
+            scale,
+            window,
+            rotary,
         })
     }
 
@@ -463,12 +172,12 @@ impl Block {
     pub(super) fn forward(&self, x: &Tensor, pass: &Pass<'_>) -> Result<(Tensor, Option<Tensor>)> {
         let mode = pass.mode;
         if let (true, Some([first, second]), Feed::Dense(mlp)) = (self.parallel, &self.pre, &self.feed) {
-            let attended = self.attended(x, &first.forward(x)?, pass)?;
+            let mixed = self.mixed(x, &first.forward(x)?, pass)?;
             let hidden = mlp.hidden(&second.forward(x)?, mode)?;
-            return Ok((self.add(&attended, &hidden, (1, &mlp.down, mlp.site), mode)?, None));
+            return Ok((self.add(&mixed, &hidden, (1, &mlp.down, mlp.site), mode)?, None));
         }
         let (x, h) = self.before(0, x, mode)?;
-        let x = self.attended(&x, &h, pass)?;
+        let x = self.mixed(&x, &h, pass)?;
         let (x, h) = self.before(1, &x, mode)?;
         let mlp = match &self.feed {
             Feed::Dense(mlp) => mlp,
@@ -483,24 +192,23 @@ impl Block {
         Ok((self.add(&x, &mlp.hidden(&h, mode)?, (1, &mlp.down, mlp.site), mode)?, None))
     }
 
-    /// The residual stream after attention with input `h`.
-    fn attended(&self, residual: &Tensor, h: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
-        let attention = &self.attention;
-        self.add(residual, &attention.heads(h, pass)?, (0, &attention.out, attention.site + 1), pass.mode)
+    /// The residual stream after the mixer with input `h`.
+    fn mixed(&self, residual: &Tensor, h: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        let y = self.mixer.forward(h, pass)?;
+        self.add(residual, &y, (0, self.mixer.out(), self.site + 1), pass.mode)
     }
 
     /// Decoding step: x `(B, 1, C)` → `(B, 1, C)`.
     pub(super) fn step(&self, x: &Tensor, at: &StepAt<'_>) -> Result<Tensor> {
         let norm = |part: usize| self.pre.as_ref().map(|norms| &norms[part]);
-        let attention = &self.attention;
-        let heads = attention.step(x, norm(0), at)?;
-        let attended = self.map_step(x, &heads, (0, &attention.out, attention.site + 1))?;
-        let read = if self.parallel && self.pre.is_some() { x } else { &attended };
+        let y = self.mixer.step(x, norm(0), at)?;
+        let mixed = self.map_step(x, &y, (0, self.mixer.out(), self.site + 1))?;
+        let read = if self.parallel && self.pre.is_some() { x } else { &mixed };
         match &self.feed {
-            Feed::Dense(mlp) => self.map_step(&attended, &mlp.step(read, norm(1))?, (1, &mlp.down, mlp.site)),
+            Feed::Dense(mlp) => self.map_step(&mixed, &mlp.step(read, norm(1))?, (1, &mlp.down, mlp.site)),
             Feed::Sparse(mixture) => {
                 let read = norm(1).map_or_else(|| Ok(read.clone()), |norm| norm.forward(read))?;
-                self.join(&attended, mixture.forward(&read)?.0, (1, mixture.site), Mode::eval())
+                self.join(&mixed, mixture.forward(&read)?.0, (1, mixture.site), Mode::eval())
             }
         }
     }
@@ -523,7 +231,7 @@ impl Block {
         self.post.is_none() && unscaled && mode.dropout <= 0.0
     }
 
-    /// x for the residual stream, and the input of part 0 (attention) or 1 (MLP).
+    /// x for the residual stream, and the input of part 0 (mixer) or 1 (MLP).
     fn before(&self, part: usize, x: &Tensor, mode: Mode<'_>) -> Result<(Tensor, Tensor)> {
         match &self.pre {
             Some(norms) => norms[part].forward_residual(x, mode.recompute >= Recompute::Norm),

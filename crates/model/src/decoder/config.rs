@@ -2,14 +2,11 @@
 
 use super::activation::Activation;
 use super::family::Family;
-use super::fields::MAX_SIZE;
+use super::mixer::attention::AttentionConfig;
+use super::mixer::name::MixerName;
 use super::rotary::Rotary;
 use netcl_device::{available_memory, human};
-use netcl_tensor::ops::route::MOST_EXPERTS;
 use netcl_tensor::{DType, Device, Error, Result};
-
-/// Largest head size: attention kernels keep a row of a head in registers or local memory.
-pub const MAX_HEAD: usize = 256;
 
 /// All options in which decoder families differ. Sizes: B sequences of T tokens, width C, heads H, key and value heads KH,
 /// head size D, vocabulary V.
@@ -29,7 +26,7 @@ pub struct DecoderConfig {
     pub placement: Placement,
     /// Parallel attention and MLP: both read the same x, and both results are added to it (GPT-NeoX, GPT-J).
     pub parallel: bool,
-    /// Attention.
+    /// Attention, of the layers that have it.
     pub attention: AttentionConfig,
     /// MLP (feed-forward part).
     pub mlp: MlpConfig,
@@ -86,40 +83,6 @@ pub enum Placement {
     Both,
 }
 
-/// Self-attention.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AttentionConfig {
-    /// Query heads H.
-    pub heads: usize,
-    /// Key and value heads KH; divides H.
-    pub kv_heads: usize,
-    /// Head size D.
-    pub size: usize,
-    /// Whether the projections of queries, keys and values have biases.
-    pub qkv_bias: bool,
-    /// Whether the output projection has a bias.
-    pub out_bias: bool,
-    /// Normalisation of queries and keys before the rotary embedding.
-    pub qk_norm: QkNorm,
-    /// Factor of the scores; 1/√D when `None`.
-    pub scale: Option<f32>,
-    /// Whether scores are divided by the layer number, from 1 (GPT-2's `scale_attn_by_inverse_layer_idx`).
-    pub scale_by_layer: bool,
-    /// A score s becomes `cap * tanh(s / cap)`.
-    pub softcap: Option<f32>,
-}
-
-/// Normalisation of queries and keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QkNorm {
-    /// None.
-    None,
-    /// For each head separately (Qwen 3, Gemma 3).
-    Head,
-    /// All heads together (OLMo 2).
-    Full,
-}
-
 /// MLP (feed-forward part).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MlpConfig {
@@ -167,6 +130,8 @@ pub enum Positions {
 /// Options that may differ between layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerKind {
+    /// The mixer of its tokens.
+    pub mixer: MixerName,
     /// Sliding window: number of keys that a query attends to, including its own position; `None`: all.
     pub window: Option<usize>,
     /// Index of the set of rotary frequencies; `None`: no rotary embedding in this layer.
@@ -250,79 +215,6 @@ impl DecoderConfig {
     }
 
     /// # Errors
-    /// `Shape` with the name of an invalid or inconsistent size.
-    pub fn check(&self) -> Result<()> {
-        let AttentionConfig { heads, kv_heads, size, .. } = self.attention;
-        let sizes = [
-            ("number of layers", self.layers),
-            ("vocabulary", self.vocab),
-            ("width", self.width),
-            ("context", self.context),
-            ("number of heads", heads),
-            ("number of key and value heads", kv_heads),
-            ("head size", size),
-            ("width of the MLP", self.mlp.hidden),
-        ];
-        if let Some((name, size)) = sizes.iter().find(|(_, n)| !(1..=MAX_SIZE).contains(n)) {
-            return Err(Error::shape(format!("the {name} is {size}, expected 1 to {MAX_SIZE}")));
-        }
-        if size > MAX_HEAD {
-            return Err(Error::shape(format!("heads are {size} wide, {MAX_HEAD} at most is supported")));
-        }
-        if !heads.is_multiple_of(kv_heads) {
-            return Err(Error::shape(format!(
-                "{heads} query heads are no multiple of {kv_heads} key and value heads"
-            )));
-        }
-        if !(self.norm.eps > 0.0 && self.norm.eps.is_finite()) {
-            let eps = self.norm.eps;
-            return Err(Error::shape(format!("the norms' epsilon is {eps}, expected a number above 0")));
-        }
-        if self.mlp.gated && self.mlp.activation.gate().is_none() {
-            return Err(Error::unsupported("a gated MLP with tanh; SiLU, GELU and ReLU are supported"));
-        }
-        self.check_experts()?;
-        for (i, layer) in self.kinds.iter().enumerate() {
-            let Some(set) = layer.rotary else { continue };
-            let dims = self.rotary.get(set).map_or(0, |rotary| rotary.dims);
-            if dims == 0 || dims % 2 == 1 || dims > size {
-                return Err(Error::shape(format!(
-                    "layer {i} turns {dims} elements of heads of {size}, expected an even number up to {size}"
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    fn check_experts(&self) -> Result<()> {
-        let Some(moe) = &self.mlp.moe else {
-            return match self.kinds.iter().any(|kind| kind.sparse) {
-                true => Err(Error::shape("sparse layers without experts, expected a mixture of them")),
-                false => Ok(()),
-            };
-        };
-        let sizes = [
-            ("number of experts", moe.experts, MOST_EXPERTS),
-            ("number of experts a token", moe.top_k, moe.experts),
-            ("width of an expert's MLP", moe.hidden, MAX_SIZE),
-        ];
-        if let Some((name, size, most)) = sizes.iter().find(|(_, n, most)| !(1..=*most).contains(n)) {
-            return Err(Error::shape(format!("the {name} is {size}, expected 1 to {most}")));
-        }
-        if !self.mlp.gated || self.mlp.bias || self.parallel || self.family.names.experts.is_none() {
-            return Err(Error::unsupported(format!(
-                "experts in a {} model of this kind; supported are gated ones without biases, in blocks whose parts follow one another, \
-                 in families that have them",
-                self.family.model_type
-            )));
-        }
-        if !moe.balance_factor.is_finite() {
-            return Err(Error::shape(format!("the balance loss has the factor {}", moe.balance_factor)));
-        }
-        Ok(())
-    }
-
-    /// # Errors
     /// `Memory` with needed and available memory, if the weights alone do not fit.
     pub(super) fn check_memory(&self, device: &Device, dtype: DType) -> Result<()> {
         let capabilities = device.capabilities();
@@ -349,37 +241,5 @@ impl DecoderConfig {
         let sum = |n: usize| (0..n).fold(0usize, |sum, i| sum.saturating_add(of(i)));
         let (whole, rest) = (self.layers / period, self.layers % period);
         sum(period).saturating_mul(whole).saturating_add(sum(rest))
-    }
-
-    /// Weights used per token in the matrix products of a block of this kind; of experts only the chosen ones.
-    pub(super) fn block_weights(&self, kind: LayerKind) -> f64 {
-        let a = &self.attention;
-        let (c, mlp) = (self.width as f64, self.mlp.hidden as f64);
-        let projections = c * ((2 * a.heads + 2 * a.kv_heads) as f64 * a.size as f64);
-        let maps = if self.mlp.gated { 3.0 } else { 2.0 };
-        projections
-            + match self.mlp.moe.filter(|_| kind.sparse) {
-                Some(moe) => c * (moe.experts as f64 + maps * moe.top_k as f64 * moe.hidden as f64),
-                None => maps * c * mlp,
-            }
-    }
-
-    /// Floating-point operations of one training step on `tokens` tokens in sequences of `t`: 6 per weight of a matrix product, and
-    /// attention's products counted causal (half of all pairs) and within windows.
-    pub fn flops(&self, tokens: usize, t: usize) -> f64 {
-        let period = self.kinds.len().max(1);
-        let layer = (0..period).map(|i| self.layer_flops(i, t)).sum::<f64>() / period as f64;
-        tokens as f64 * (self.layers as f64 * layer + 6.0 * self.vocab as f64 * self.width as f64)
-    }
-
-    /// Those of layer `i` for one token.
-    pub fn layer_flops(&self, i: usize, t: usize) -> f64 {
-        let (a, kind) = (&self.attention, self.kind(i));
-        // A query at position i sees min(i + 1, window) keys; of all of them half, by the usual count.
-        let seen = match kind.window.filter(|w| *w < t) {
-            Some(w) => w as f64 * (1.0 - 0.5 * w as f64 / t as f64),
-            None => t as f64 / 2.0,
-        };
-        6.0 * self.block_weights(kind) + 12.0 * seen * (a.heads * a.size) as f64
     }
 }

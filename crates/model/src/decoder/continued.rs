@@ -1,7 +1,7 @@
 //! Incremental generation of one text with a key/value cache.
 
 use super::ahead::Ahead;
-use super::step::lengths;
+use super::rotary::lengths;
 use super::{Batch, Decoder};
 use crate::model::{Choice, Continuation, check_token};
 use netcl_tensor::{Error, Result, Tensor};
@@ -52,7 +52,7 @@ impl<'a> Text<'a> {
         let same = if kept.class == class { same } else { 0 };
         kept.class = class;
         kept.ahead = None;
-        kept.batch.truncate(same);
+        let same = kept.batch.truncate(same);
         kept.ids.truncate(same);
         kept.batch.reserve(room)?;
         Ok(kept)

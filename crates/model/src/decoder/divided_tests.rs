@@ -3,6 +3,7 @@
 use super::*;
 use crate::model::Choice;
 use netcl_device::Settings;
+use netcl_tensor::no_grad;
 use netcl_tensor::ops::choose::{Chooser, Rule, Rules};
 use netcl_tensor::random::Generator;
 use netcl_tensor::suite::test_device;

@@ -59,6 +59,13 @@ pub struct Names {
     pub buffers: &'static [&'static str],
 }
 
+impl Names {
+    /// Prefix of the names in layer `i`.
+    pub(super) fn place(&self, i: usize) -> String {
+        format!("{}{}{i}.", self.prefix, self.layer)
+    }
+}
+
 /// Names of a mixture of experts' tensors.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertNames {

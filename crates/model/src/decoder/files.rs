@@ -1,6 +1,7 @@
 //! Conversion of a decoder's weights to and from the layout of its family's files.
 
-use super::shapes::{self, ParamShape};
+use super::lister::ParamShape;
+use super::shapes;
 use super::{Decoder, DecoderConfig};
 use crate::checkpoint::{Bytes, FileDtype, Planned, TensorView};
 use netcl_tensor::{DType, Error, Result, Tensor};

@@ -1,7 +1,7 @@
 //! Sparse mixture of experts, as a replacement of the MLP.
 
 use super::config::{DecoderConfig, MoeConfig};
-use super::shapes::parameter;
+use super::lister::parameter;
 use crate::layers::in_layer;
 use crate::params::Params;
 use netcl_tensor::ops::balance_loss::balance_loss;

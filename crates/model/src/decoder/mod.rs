@@ -6,8 +6,11 @@ mod ahead;
 mod angles;
 mod batch;
 mod block;
+mod cache;
+mod check;
 mod config;
 mod continued;
+mod costs;
 mod defaults;
 mod families;
 mod family;
@@ -16,15 +19,21 @@ mod files;
 mod folder;
 mod freeze;
 mod known;
+mod lister;
+mod mixer;
 mod mixture;
+mod norm;
 mod paged;
 mod part;
+mod pass;
+mod projection;
 mod read;
 mod rotary;
 mod shapes;
 mod sidecars;
 mod stage;
 mod stage_step;
+mod state;
 mod step;
 mod store;
 mod weight;
@@ -34,33 +43,39 @@ mod write;
 
 pub use activation::Activation;
 pub use batch::{Batch, Queued};
+pub use cache::Cache;
 pub use config::{
-    AttentionConfig, DecoderConfig, LayerKind, MlpConfig, MoeConfig, NormConfig, NormKind, Placement,
-    Positions, QkNorm, Sizes,
+    DecoderConfig, LayerKind, MlpConfig, MoeConfig, NormConfig, NormKind, Placement, Positions, Sizes,
 };
 pub use families::{FAMILIES, FileFacts, Row};
 pub use family::{ExpertNames, Family, Names};
 pub use folder::{ModelFolder, broken_weights, model_folder};
 pub use freeze::Freeze;
-pub use paged::{CacheType, Line, Paged, Pending, step_sizes};
+pub use lister::ParamShape;
+#[doc(hidden)]
+pub use mixer::MOVING_AVERAGE;
+pub use mixer::{AttentionConfig, MixerCosts, MixerName, QkNorm};
+pub use paged::{Line, Paged, Pending, step_sizes};
 pub use part::decoder_of;
 pub use rotary::{Rotary, Scaling};
-pub use shapes::ParamShape;
 pub use sidecars::{MODULES, sidecars};
 pub use stage::Span;
+pub use state::{CacheType, Reach, StateSpec};
 
 use crate::checkpoint::{Planned, TensorData, TensorView};
 use crate::layers::Mode;
 use crate::layers::Recompute;
 use crate::model::{Continuation, Model};
 use crate::params::Params;
-use block::{Angles, Block, Pass, Past};
+use block::Block;
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_entropy};
 use netcl_tensor::quant::Blocks;
 use netcl_tensor::tape::{checkpoint, checkpoint_all, layer};
-use netcl_tensor::{DType, Device, Error, Result, Tensor, no_grad};
+use netcl_tensor::{DType, Device, Error, Result, Tensor};
+use pass::{Angles, Pass, Past};
 use stage::{Stage, carried};
+use state::State;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -71,47 +86,6 @@ pub struct Decoder {
     params: Params,
     shapes: Vec<ParamShape>,
     stages: Vec<Stage>,
-}
-
-/// Key/value cache of texts that are generated.
-pub struct Cache {
-    /// For each layer (B, S, 2 KH, D), keys before values.
-    layers: Vec<Tensor>,
-    length: usize,
-    /// The least length of a text with the rotary angles of the keys.
-    class: usize,
-}
-
-impl Cache {
-    /// Before tokens of texts of `length` tokens are added: their rotary angles have to be those of the cached keys.
-    fn turn(&mut self, config: &DecoderConfig, length: usize) -> Result<()> {
-        let class = *step::lengths(&config.rotary, length).start();
-        if self.length > 0 && class != self.class {
-            return Err(Error::shape(format!(
-                "decoder: a text of {length} tokens has other rotary angles than the {} in the cache (LongRoPE); read it from its beginning",
-                self.length
-            )));
-        }
-        self.class = class;
-        Ok(())
-    }
-    /// Number of texts.
-    pub fn batch(&self) -> usize {
-        self.layers.first().map_or(1, |rows| rows.dims()[0])
-    }
-    /// Number of cached tokens.
-    pub fn length(&self) -> usize {
-        self.length
-    }
-    /// Capacity in tokens.
-    pub fn room(&self) -> usize {
-        self.layers.iter().map(|rows| rows.dims()[1]).min().unwrap_or(usize::MAX)
-    }
-
-    /// Truncates the cache to the first `length` tokens.
-    pub fn truncate(&mut self, length: usize) {
-        self.length = self.length.min(length);
-    }
 }
 
 impl Decoder {
@@ -332,13 +306,13 @@ impl Decoder {
         Ok(self.hidden(ids, mode)?.0)
     }
 
-    /// ids `(B, T)` behind `start` tokens of a text of `length` tokens, whose keys and values are in `layers`, or in `pages` of them → what the last norm
-    /// takes (B, T, C).
+    /// ids `(B, T)` behind `start` tokens of a text of `length` tokens, whose states are `states`, or in `pages` of them → what the last norm takes
+    /// (B, T, C).
     fn passed(
         &self,
         ids: &Tensor,
         (start, length): (usize, usize),
-        layers: &[Tensor],
+        states: &[State],
         pages: Option<&[u32]>,
     ) -> Result<Tensor> {
         let (mut x, end) = self.first()?.embedded(ids, start)?;
@@ -346,105 +320,16 @@ impl Decoder {
             x = carried(&x, stage.device())?;
             let table = |pages: &[u32]| Tensor::from_u32(stage.device(), [pages.len()], pages);
             let table = pages.map(table).transpose()?;
-            let past = Some(Past { layers, start, pages: table.as_ref() });
+            let past = Some(Past { states, start, pages: table.as_ref() });
             let angles = stage.angles(start..end, length)?;
             x = stage.forward(&x, &Pass { mode: Mode::eval(), angles, past })?;
         }
         Ok(x)
     }
 
-    /// A tensor for each layer, on its device.
-    fn for_each_layer(&self, make: impl Fn(&Device) -> Result<Tensor>) -> Result<Vec<Tensor>> {
-        let mut all = Vec::with_capacity(self.config.layers);
-        for stage in &self.stages {
-            let device = stage.device();
-            let _tag = device.tag("key/value cache");
-            for _ in &stage.blocks {
-                all.push(make(device)?);
-            }
-        }
-        Ok(all)
-    }
-
-    fn check_room(&self, tokens: usize) -> Result<()> {
-        if tokens <= self.config.context {
-            return Ok(());
-        }
-        Err(Error::shape(format!(
-            "decoder: a cache of {tokens} tokens, the context is {}",
-            self.config.context
-        )))
-    }
-
-    /// An empty cache for `batch` texts of up to `tokens` tokens.
-    ///
-    /// # Errors
-    /// `Shape` if `tokens` is above the context, `Memory` if a device has not enough.
-    pub fn cache(&self, batch: usize, tokens: usize) -> Result<Cache> {
-        self.check_room(tokens)?;
-        let a = self.config.attention;
-        let shape = [batch, tokens, 2 * a.kv_heads, a.size];
-        let layers = self.for_each_layer(|device| Tensor::zeros(device, shape, self.params.dtype()))?;
-        Ok(Cache { layers, length: 0, class: 0 })
-    }
-
-    /// Gives `cache` capacity for `tokens` tokens, layer by layer: of one alone there are two copies at a time.
-    fn enlarge(&self, cache: &mut Cache, tokens: usize) -> Result<()> {
-        self.check_room(tokens)?;
-        let length = cache.length;
-        for rows in &mut cache.layers {
-            let [batch, _, heads, size] = rows.dims4()?;
-            let _tag = rows.device().tag("key/value cache");
-            let larger = Tensor::zeros(rows.device(), [batch, tokens, heads, size], rows.dtype())?;
-            if length > 0 {
-                larger.write_slice(1, 0, &rows.slice(1, 0..length)?)?;
-            }
-            *rows = larger;
-        }
-        Ok(())
-    }
-
-    /// ids `(B, T)` of the next tokens → logits `(B, V)` after the last of them. Keys and values of earlier tokens are read from `cache`, and the
-    /// new ones are added to it.
-    ///
-    /// # Errors
-    /// `Shape` if the cache is too small or for another number of texts, or if the text grows beyond LongRoPE's original context, so that all
-    /// keys have other angles; it is unchanged then.
-    pub fn next_logits(&self, ids: &Tensor, cache: &mut Cache) -> Result<Tensor> {
-        let [_, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
-        let x = self.fill(ids, cache, cache.length.saturating_add(t))?;
-        no_grad(|| {
-            let [b, _, c] = x.dims3()?;
-            let (stage, last) = (self.last()?, x.slice(1, t - 1..t)?.reshape([b, c])?);
-            stage.logits(&stage.normed(&last)?)
-        })
-    }
-
-    /// The same without logits → what the last norm takes (B, T, C). Rotary angles are those of texts of `length` tokens, which these are a part of.
-    ///
-    /// # Errors
-    /// As [`next_logits`](Self::next_logits).
-    fn fill(&self, ids: &Tensor, cache: &mut Cache, length: usize) -> Result<Tensor> {
-        let [b, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
-        let room = match cache.layers.is_empty() {
-            true => [b, usize::MAX],
-            false => [cache.batch(), cache.room()],
-        };
-        if t == 0 || room[0] != b || cache.length.saturating_add(t) > room[1] {
-            return Err(Error::shape(format!(
-                "decoder: ids {} behind {} tokens in a cache for {} texts of {} tokens",
-                ids.shape(),
-                cache.length,
-                room[0],
-                room[1]
-            )));
-        }
-        let end = cache.length + t;
-        let length = length.clamp(end, self.config.context.max(end));
-        cache.turn(&self.config, length)?;
-        let x = no_grad(|| self.passed(ids, (cache.length, length), &cache.layers, None))?;
-        cache.length = end;
-        Ok(x)
+    /// Each layer's device and what decoding keeps of a text there.
+    fn states(&self) -> impl Iterator<Item = (&Device, StateSpec)> {
+        self.stages.iter().flat_map(Stage::states)
     }
 
     /// The weights as in the family's `model.safetensors`.
@@ -531,6 +416,8 @@ mod ahead_tests;
 mod divided_tests;
 #[cfg(test)]
 mod gpt2_tests;
+#[cfg(test)]
+mod hybrid_tests;
 #[cfg(test)]
 mod paged_tests;
 #[cfg(test)]

@@ -1,56 +1,17 @@
-//! Texts whose keys and values lie in pages of one cache, so that texts of any lengths are continued together, and texts with the same beginning
+//! Texts whose states are pages of one cache, so that texts of any lengths are continued together, and texts with the same beginning
 //! can share its pages (Kwon et al. 2023, "PagedAttention"). Which pages a text has is the caller's decision.
 
 use super::Decoder;
-use super::block::Angles;
-use super::step::{Steps, Stores, lengths};
+use super::pass::Angles;
+use super::rotary::lengths;
+use super::state::{CacheType, Reach, Room, States};
+use super::step::{Steps, Stores};
 use netcl_device::driver::Event;
 use netcl_tensor::ops::choose::{Chooser, Rules};
-use netcl_tensor::ops::paged_cache::q8_words;
 use netcl_tensor::{DType, Device, Error, Result, Tensor, no_grad};
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
-
-/// Storage of keys and values.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CacheType {
-    /// That of the model's dense weights.
-    #[default]
-    Weights,
-    /// 8 bits with a scale for every 32 elements of a head (ggml's q8_0).
-    Q8_0,
-}
-
-impl CacheType {
-    /// All of them by name.
-    pub const NAMES: [(&'static str, Self); 2] = [("weights", Self::Weights), ("q8_0", Self::Q8_0)];
-
-    /// Elements of a head as they are stored: how many, and of which type.
-    fn stored(self, size: usize, dtype: DType) -> (usize, DType) {
-        match self {
-            Self::Weights => (size, dtype),
-            Self::Q8_0 => (q8_words(size), DType::U32),
-        }
-    }
-}
-
-impl std::str::FromStr for CacheType {
-    type Err = Error;
-    fn from_str(name: &str) -> Result<Self> {
-        let found = Self::NAMES.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
-        found.ok_or_else(|| Error::unsupported(format!("no cache type {name:?}; there are weights and q8_0")))
-    }
-}
-
-/// Pages of keys and values of all layers: page p of a text is page p in every layer.
-struct Pages {
-    /// For each layer (P, page, 2 KH, D), keys before values, or words (P, page, 2 KH, W).
-    layers: Vec<Tensor>,
-    /// Tokens of a page.
-    size: usize,
-    count: usize,
-}
 
 /// A text in a step.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +74,9 @@ struct Choosing {
 /// A decoder with a cache in pages.
 pub struct Paged<'a> {
     decoder: &'a Decoder,
-    pages: Pages,
+    /// Page p of a text is page p in every layer.
+    states: States,
+    count: usize,
     /// Pages of a text at most.
     most: usize,
     classes: BTreeMap<Key, Class>,
@@ -141,42 +104,16 @@ pub fn step_sizes(texts: usize) -> Vec<usize> {
 }
 
 impl Decoder {
-    /// Bytes of a page of `tokens` tokens in `layers` layers.
-    pub fn page_bytes(&self, layers: usize, tokens: usize, kind: CacheType) -> u64 {
-        let a = self.config.attention;
-        let (elements, dtype) = kind.stored(a.size, self.params.dtype());
-        [layers, tokens, 2 * a.kv_heads, elements, dtype.size()]
-            .into_iter()
-            .fold(1, |all, n| all.saturating_mul(n as u64))
+    /// Bytes of a page of `tokens` tokens in these layers.
+    pub fn page_bytes(&self, layers: Range<usize>, tokens: usize, kind: CacheType) -> u64 {
+        let of = |layer| self.config.state(layer).page_bytes(tokens, kind, self.params.dtype());
+        layers.map(of).fold(0, u64::saturating_add)
     }
 
-    /// The longest sliding window, if all layers have one.
+    /// The most tokens that a new one reads, itself included, if that are not all in any layer.
     pub fn longest_window(&self) -> Option<usize> {
-        (0..self.config.layers)
-            .map(|layer| self.config.kind(layer).window)
-            .try_fold(0, |most, w| Some(most.max(w?)))
-    }
-}
-
-impl Pages {
-    fn new(decoder: &Decoder, count: usize, size: usize, kind: CacheType) -> Result<Self> {
-        if count == 0 || size == 0 {
-            return Err(Error::shape(format!(
-                "decoder: {count} pages of {size} tokens, expected at least 1"
-            )));
-        }
-        let a = decoder.config.attention;
-        let (elements, dtype) = kind.stored(a.size, decoder.params.dtype());
-        let shape = [count, size, 2 * a.kv_heads, elements];
-        let layers = decoder.for_each_layer(|device| match dtype {
-            // Zero bits, whatever the type.
-            DType::U32 => Tensor::empty(device, shape, dtype).and_then(|layer| {
-                device.fill(layer.storage(), &[0; 4])?;
-                Ok(layer)
-            }),
-            dtype => Tensor::zeros(device, shape, dtype),
-        })?;
-        Ok(Self { layers, size, count })
+        let mut windows = (0..self.config.layers).map(|layer| self.config.state(layer).window());
+        windows.try_fold(0, |most, w| Some(most.max(w?)))
     }
 }
 
@@ -192,13 +129,19 @@ impl<'a> Paged<'a> {
         kind: CacheType,
         bias: Option<&[f32]>,
     ) -> Result<Self> {
-        let pages = Pages::new(decoder, count, size, kind)?;
+        if count == 0 || size == 0 {
+            return Err(Error::shape(format!(
+                "decoder: {count} pages of {size} tokens, expected at least 1"
+            )));
+        }
+        let states =
+            States::new(decoder.states(), Room::Pages { count, size }, (kind, decoder.params.dtype()))?;
         // With windows a text can be longer than what of it is in pages.
         let line = decoder.config.context.div_ceil(size);
         let most = if decoder.longest_window().is_some() { line } else { line.min(count) };
         let device = decoder.last_device();
         let bias = bias.map(|bias| Tensor::from_f32(device, [bias.len()], bias, DType::F32)).transpose()?;
-        Ok(Self { decoder, pages, most, classes: BTreeMap::new(), angles: BTreeMap::new(), bias })
+        Ok(Self { decoder, states, count, most, classes: BTreeMap::new(), angles: BTreeMap::new(), bias })
     }
 
     /// The decoder.
@@ -207,27 +150,28 @@ impl<'a> Paged<'a> {
     }
     /// Number of pages.
     pub fn count(&self) -> usize {
-        self.pages.count
+        self.count
     }
     /// Tokens of a page.
     pub fn page(&self) -> usize {
-        self.pages.size
+        self.states.page()
     }
     /// Tokens of a text at most: the context, or all pages.
     pub fn longest(&self) -> usize {
-        self.decoder.config.context.min(self.most * self.pages.size)
+        self.decoder.config.context.min(self.most * self.states.page())
     }
 
-    /// Copies keys and values of one page to another, in all layers.
+    /// Copies the states of one page to another, in all layers.
     ///
     /// # Errors
     /// `Shape` for pages that do not exist; those of the device.
     pub fn copy(&self, from: u32, to: u32) -> Result<()> {
-        let (from, to) = (from as usize, to as usize);
-        no_grad(|| {
-            let mut layers = self.pages.layers.iter();
-            layers.try_for_each(|rows| rows.write_slice(0, to, &rows.slice(0, from..from + 1)?))
-        })
+        no_grad(|| self.states.copy(from as usize, to as usize))
+    }
+
+    /// How far a new text can go back.
+    pub fn reach(&self) -> Reach {
+        self.states.reach()
     }
 
     /// The shortest length of a text with the same rotary angles as one of `length` tokens. Only texts for which it is the same can be in one step.
@@ -237,17 +181,17 @@ impl<'a> Paged<'a> {
 
     /// Checks that a text has pages for its first `end` tokens.
     fn check(&self, pages: &[u32], end: usize) -> Result<()> {
-        let wrong = pages.iter().find(|page| **page as usize >= self.pages.count);
+        let wrong = pages.iter().find(|page| **page as usize >= self.count);
         if end > self.longest()
-            || pages.len() * self.pages.size < end
+            || pages.len() * self.states.page() < end
             || pages.len() > self.most
             || wrong.is_some()
         {
             return Err(Error::shape(format!(
                 "decoder: {end} tokens in pages {pages:?} of {}, at most {} tokens in pages below {}",
-                self.pages.size,
+                self.states.page(),
                 self.longest(),
-                self.pages.count
+                self.count
             )));
         }
         Ok(())
@@ -280,7 +224,7 @@ impl<'a> Paged<'a> {
             return Err(Error::shape("decoder: no tokens to read"));
         }
         let ids = Tensor::from_u32(self.decoder.params.device(), [1, ids.len()], ids)?;
-        no_grad(|| self.decoder.passed(&ids, (start, length), &self.pages.layers, Some(pages)))
+        no_grad(|| self.decoder.passed(&ids, (start, length), self.states.layers(), Some(pages)))
     }
 
     /// Enqueues `steps` steps of these texts. The first takes T tokens of each and samples one behind every one of them; each further one takes the
@@ -350,14 +294,14 @@ impl<'a> Paged<'a> {
             let class = self.class(key, lines, steps)?;
             self.classes.insert(key, class);
         }
-        let (decoder, layers, most) = (self.decoder, &self.pages.layers, self.most);
+        let (decoder, states, most) = (self.decoder, self.states.layers(), self.most);
         let bias = &self.bias;
         let class = self.classes.get_mut(&key).ok_or_else(|| Error::internal("a step without its class"))?;
         let behind = behind.is_some();
         class.begin((lines, behind), key, (steps, most, decoder.config.vocab), |texts, candidates| {
             Chooser::by_text(decoder.last_device(), texts, candidates, bias.clone()).map(Arc::new)
         })?;
-        let store = Stores { layers, pages: Some(&class.tables), texts: key.0 };
+        let store = Stores { states, pages: Some(&class.tables), texts: key.0 };
         for _ in 0..steps {
             class.logits = Some(match choosing {
                 true => class.steps.next(decoder, store, &class.choosers[class.chosen].by)?,
@@ -379,7 +323,7 @@ impl<'a> Paged<'a> {
         if !self.angles.contains_key(&start) {
             let length = lines.iter().map(|line| line.position + tokens + steps - 1).max().unwrap_or(1);
             let sets = &decoder.config.rotary;
-            let rows = self.most * self.pages.size;
+            let rows = self.most * self.states.page();
             let of = |device: &Device| sets.iter().map(|set| set.rows(device, rows, length)).collect();
             let angles = decoder.stages.iter().map(|stage| of(stage.device())).collect::<Result<_>>()?;
             self.angles.insert(start, (lengths(sets, length), angles));

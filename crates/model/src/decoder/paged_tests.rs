@@ -3,15 +3,16 @@
 use super::*;
 use crate::model::Choice;
 use netcl_device::Settings;
+use netcl_tensor::no_grad;
 use netcl_tensor::ops::choose::{Chooser, Rule, Rules};
 use netcl_tensor::ops::decode_step::Text;
 use netcl_tensor::suite::test_device;
 
-const VOCAB: usize = 37;
+pub(super) const VOCAB: usize = 37;
 const PAGE: usize = 4;
 
 /// One whose logits differ clearly.
-fn decoder(device: &Device, family: &str, change: impl Fn(&mut DecoderConfig)) -> Decoder {
+pub(super) fn decoder(device: &Device, family: &str, change: impl Fn(&mut DecoderConfig)) -> Decoder {
     times(6.0, device, family, change)
 }
 
@@ -33,7 +34,7 @@ fn times(by: f32, device: &Device, family: &str, change: impl Fn(&mut DecoderCon
     decoder
 }
 
-fn ids(text: usize, n: usize) -> Vec<u32> {
+pub(super) fn ids(text: usize, n: usize) -> Vec<u32> {
     (0..n).map(|i| ((i * i + 5 * text + 3 * i * text) % VOCAB) as u32).collect()
 }
 
@@ -54,13 +55,13 @@ fn read(paged: &Paged<'_>, texts: &[(Vec<u32>, Vec<u32>)]) {
     }
 }
 
-fn off(found: &[f32], expected: &[f32]) -> f32 {
+pub(super) fn off(found: &[f32], expected: &[f32]) -> f32 {
     let most = expected.iter().fold(0.0f32, |most, v| most.max(v.abs()));
     found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / most
 }
 
 /// Steps of all texts: one, then several behind one another on the device. Each text is as it is alone; logits are compared after the last.
-fn as_alone(decoder: &Decoder, kind: CacheType, bound: f32) {
+pub(super) fn as_alone(decoder: &Decoder, kind: CacheType, bound: f32) {
     let mut texts = texts();
     let mut paged = Paged::new(decoder, 31, PAGE, kind, None).unwrap();
     read(&paged, &texts);
@@ -128,7 +129,7 @@ fn the_simulated_device_has_pages_as_well() {
 fn a_cache_in_8_bits_is_near_and_smaller() {
     let decoder = even(&test_device().unwrap());
     as_alone(&decoder, CacheType::Q8_0, 0.01);
-    let bytes = [CacheType::Weights, CacheType::Q8_0].map(|kind| decoder.page_bytes(2, PAGE, kind));
+    let bytes = [CacheType::Weights, CacheType::Q8_0].map(|kind| decoder.page_bytes(0..2, PAGE, kind));
     // Heads of 8 elements in f32: 32 bytes, or 8 and a scale.
     assert_eq!(bytes, [2 * 4 * 2 * 32, 2 * 4 * 2 * 12]);
 }
@@ -136,10 +137,12 @@ fn a_cache_in_8_bits_is_near_and_smaller() {
 /// Several new tokens of a text in one step, across pages, sample what each of them would alone.
 #[test]
 fn several_tokens_of_a_text_are_as_one_after_the_other() {
-    let device = test_device().unwrap();
-    let decoder = decoder(&device, "llama", |_| {});
+    several_tokens(&decoder(&test_device().unwrap(), "llama", |_| {}));
+}
+
+pub(super) fn several_tokens(decoder: &Decoder) {
     let (texts, greedy) = (texts(), Rules::greedy());
-    let mut paged = Paged::new(&decoder, 31, PAGE, CacheType::Weights, None).unwrap();
+    let mut paged = Paged::new(decoder, 31, PAGE, CacheType::Weights, None).unwrap();
     for (ids, pages) in &texts {
         paged.read(&ids[..ids.len() - 3 + 1], 0, pages, 0).unwrap();
     }

@@ -1,7 +1,8 @@
 //! Consecutive layers of a decoder alone, for a rank of a training pipeline: tokens or rows of the residual stream go in, rows or the loss
 //! come out. What carries rows and their gradients from one part to the next is not known here.
 
-use super::shapes::{self, ParamShape};
+use super::lister::ParamShape;
+use super::shapes;
 use super::stage::Span;
 use super::{Decoder, DecoderConfig, Freeze};
 use crate::layers::{Mode, dropout};

@@ -4,11 +4,11 @@
 use super::activation::Activation;
 use super::angles::{self, Rules, USUAL};
 use super::config::{
-    AttentionConfig, DecoderConfig, LayerKind, MlpConfig, MoeConfig, NormConfig, NormKind, Placement,
-    Positions, QkNorm,
+    DecoderConfig, LayerKind, MlpConfig, MoeConfig, NormConfig, NormKind, Placement, Positions,
 };
 use super::family::Family;
 use super::fields::Fields;
+use super::mixer::{AttentionConfig, QkNorm};
 use netcl_tensor::{Error, Result};
 use serde_json::Value;
 
@@ -65,7 +65,7 @@ fn base(
         positions: Positions::Rotary,
         rotary: rotary.into_iter().collect(),
         layers,
-        kinds: vec![LayerKind { window: None, rotary: Some(0), sparse: false }],
+        kinds: vec![LayerKind { rotary: Some(0), ..LayerKind::default() }],
         embedding_scale: 1.0,
         residual_scale: 1.0,
         logits_scale: 1.0,

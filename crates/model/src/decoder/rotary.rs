@@ -2,6 +2,7 @@
 
 use netcl_tensor::{DType, Device, Result, Tensor};
 use std::f64::consts::PI;
+use std::ops::RangeInclusive;
 
 /// One set of rotary frequencies.
 #[derive(Clone, Debug, PartialEq)]
@@ -133,7 +134,7 @@ impl Rotary {
     }
 
     /// Range of sequence lengths with the same angles as a sequence of `tokens`.
-    pub fn same_angles(&self, tokens: usize) -> std::ops::RangeInclusive<usize> {
+    pub fn same_angles(&self, tokens: usize) -> RangeInclusive<usize> {
         match &self.scaling {
             Scaling::LongRope { original, .. } if tokens > *original => original + 1..=usize::MAX,
             Scaling::LongRope { original, .. } => 0..=*original,
@@ -142,12 +143,20 @@ impl Rotary {
     }
 
     /// The longest sequence whose tables are a prefix of those for `tokens` (LongRoPE has different ones for short sequences).
-    pub fn same_up_to(&self, tokens: usize) -> std::ops::RangeInclusive<usize> {
+    pub fn same_up_to(&self, tokens: usize) -> RangeInclusive<usize> {
         match &self.scaling {
             Scaling::LongRope { original, .. } if tokens > *original => original + 1..=tokens,
             _ => 0..=tokens,
         }
     }
+}
+
+/// Numbers of tokens for which the angles of `length` of them are right.
+pub(super) fn lengths(sets: &[Rotary], length: usize) -> RangeInclusive<usize> {
+    sets.iter().fold(0..=usize::MAX, |all, set| {
+        let own = set.same_angles(length);
+        *all.start().max(own.start())..=*all.end().min(own.end())
+    })
 }
 
 #[cfg(test)]

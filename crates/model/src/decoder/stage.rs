@@ -1,12 +1,14 @@
 //! Pipeline stages (Huang et al. 2018, "GPipe"): consecutive layers of a decoder on one device, with the embedding before the first layer and the
 //! head behind the last. A decoder on one device is one stage.
 //!
-//! A stage knows no other. What goes in and out is tokens, rows (B, T, C) of the residual stream, or logits; keys and values stay where their layers
-//! are. Who runs stages carries the rows: [`carried`] through the host's memory from one device to another, another transport in its place.
+//! A stage knows no other. Its inputs and outputs are tokens, rows (B, T, C) of the residual stream, or logits. States stay where their layers are. Who runs stages carries the rows: [`carried`] through the host's memory from one device to another, another transport in its place.
 
-use super::block::{Angles, Block, Norm, Pass};
+use super::block::Block;
 use super::config::{DecoderConfig, Positions};
-use super::shapes::parameter;
+use super::lister::parameter;
+use super::norm::Norm;
+use super::pass::{Angles, Pass};
+use super::state::StateSpec;
 use super::weight::{RowMajor, Weight};
 use crate::layers::sinusoidal_positions;
 use crate::params::Params;
@@ -253,6 +255,11 @@ impl Stage {
             x = x.add(&embedding(table, &numbers.slice(0, start..end)?)?)?;
         }
         Ok((x, end))
+    }
+
+    /// The device and what decoding keeps of a text in each of its layers.
+    pub(super) fn states(&self) -> impl Iterator<Item = (&Device, StateSpec)> {
+        self.span.layers.clone().map(|i| (self.device(), self.config.state(i)))
     }
 
     /// x `(B, T, C)` → `(B, T, C)` behind its layers.

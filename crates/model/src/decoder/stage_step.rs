@@ -2,7 +2,8 @@
 //! before has made are read from device memory. Its launches are few: norm and map are one, so are a map, its activation and the residual stream, and
 //! so is attention with rotary positions and the writing of the cache.
 
-use super::block::{Angles, Norm, StepAt};
+use super::norm::Norm;
+use super::pass::{Angles, StepAt};
 use super::stage::{Entry, Stage, carry};
 use super::store::Store;
 use super::weight::Weight;
@@ -121,8 +122,8 @@ impl Stage {
             return whole.step.run(&input, &position);
         }
         let (mut x, position) = self.step_input(own, store.texts)?;
-        let Store { layers, pages, texts, .. } = store;
-        let at = StepAt { angles: &own.angles, layers, position: &position, pages };
+        let Store { states, pages, texts } = store;
+        let at = StepAt { angles: &own.angles, states, position: &position, pages };
         for block in &self.blocks {
             x = block.step(&x, &at)?;
         }

@@ -2,9 +2,10 @@
 //! one samples is where the first one's next step reads it. Between stages on several devices rows of the residual stream and sampled tokens go through the
 //! host, which then waits for every step.
 
-use super::rotary::Rotary;
+use super::rotary::lengths;
 use super::stage::Stage;
 use super::stage_step::StageStep;
+use super::state::State;
 use super::store::Store;
 use super::{Cache, Decoder};
 use netcl_tensor::graph::Graph;
@@ -16,11 +17,11 @@ use std::sync::Arc;
 /// Number of sampled tokens that the device stores for each text.
 const ROUNDS: usize = 128;
 
-/// Keys and values of the texts of a step.
+/// States of the texts of a step.
 #[derive(Clone, Copy)]
 pub(super) struct Stores<'a> {
-    /// For each layer (B, S, 2 KH, D), or with pages (P, page, 2 KH, D).
-    pub(super) layers: &'a [Tensor],
+    /// Of each layer.
+    pub(super) states: &'a [State],
     /// u32 (B, M) on the device of each stage: the pages of each text.
     pub(super) pages: Option<&'a [Tensor]>,
     /// B.
@@ -29,7 +30,7 @@ pub(super) struct Stores<'a> {
 
 impl Cache {
     pub(super) fn store(&self) -> Stores<'_> {
-        Stores { layers: &self.layers, pages: None, texts: self.batch() }
+        Stores { states: self.states.layers(), pages: None, texts: self.batch() }
     }
 }
 
@@ -37,7 +38,7 @@ impl<'a> Stores<'a> {
     /// As stage `index` has them.
     fn of(self, index: usize) -> Store<'a> {
         let pages = self.pages.and_then(|pages| pages.get(index));
-        Store { layers: self.layers, pages, texts: self.texts }
+        Store { states: self.states, pages, texts: self.texts }
     }
 }
 
@@ -135,7 +136,7 @@ impl Steps {
     /// Those of the device.
     pub(super) fn go_on(&mut self, decoder: &Decoder, cache: &mut Cache, by: &Arc<Chooser>) -> Result<()> {
         self.next(decoder, cache.store(), by)?;
-        cache.length += 1;
+        cache.extend(1);
         Ok(())
     }
 
@@ -192,17 +193,17 @@ impl Steps {
     /// Those of the device.
     pub(super) fn run(&mut self, decoder: &Decoder, cache: &mut Cache, tokens: &[u32]) -> Result<Tensor> {
         let batch = cache.batch();
-        if tokens.len() != batch || cache.length >= cache.room() {
+        if tokens.len() != batch || cache.length() >= cache.room() {
             return Err(Error::shape(format!(
                 "decoder: {} tokens behind {} in a cache for {batch} texts of {} tokens",
                 tokens.len(),
-                cache.length,
+                cache.length(),
                 cache.room()
             )));
         }
-        self.set(tokens, cache.length)?;
+        self.set(tokens, cache.length())?;
         let logits = self.advance(decoder, cache.store())?;
-        cache.length += 1;
+        cache.extend(1);
         Ok(logits)
     }
 
@@ -247,14 +248,6 @@ impl Steps {
         };
         Some(stages? + choosing)
     }
-}
-
-/// Numbers of tokens for which the angles of `length` of them are right.
-pub(super) fn lengths(sets: &[Rotary], length: usize) -> RangeInclusive<usize> {
-    sets.iter().fold(0..=usize::MAX, |all, set| {
-        let own = set.same_angles(length);
-        *all.start().max(own.start())..=*all.end().min(own.end())
-    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Tests of shapes, parameter counts and files.
 
 use super::*;
+use netcl_tensor::no_grad;
 use netcl_tensor::quant::Format;
 use netcl_tensor::random::Generator;
 use netcl_tensor::suite::test_device;

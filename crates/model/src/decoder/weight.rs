@@ -1,6 +1,6 @@
 //! The matrix of a linear map: a dense, trainable tensor, or read-only quantised blocks as in a GGUF file.
 
-use super::shapes::parameter;
+use super::lister::parameter;
 use crate::layers::in_layer;
 use crate::params::Params;
 use netcl_tensor::ops::decode_embedding::decode_embedding;

@@ -1,7 +1,7 @@
 //! A step of one text, or of a few, as one launch, where the device has a kernel for it and the model is of the kind that it knows
 //! ([`netcl_tensor::ops::decode_step`]).
 
-use super::block::Angles;
+use super::pass::Angles;
 use super::stage::{Entry, Stage};
 use super::store::Store;
 use super::weight::{RowMajor, Weight};
@@ -51,9 +51,9 @@ impl Stage {
         let layers: Vec<Layer<'_>> = self
             .blocks
             .iter()
-            .zip(store.layers)
+            .zip(store.states)
             .zip(copies.iter())
-            .map(|((block, rows), copies)| block.whole(rows, copies))
+            .map(|((block, state), copies)| block.whole(state, copies))
             .collect::<Result<_>>()?;
         let head = match exit.head.parts(None)?.as_slice() {
             [one] => one.clone(),
@@ -77,7 +77,7 @@ impl Stage {
                 last_norm: exit.last_norm.parts(),
                 head,
                 angles: angles.iter().map(|[cosines, sines]| [cosines, sines]).collect(),
-                heads: [attention.heads, attention.kv_heads],
+                heads: attention.counts(),
                 hidden: config.mlp.hidden,
                 activation: config.mlp.activation.gate(),
                 gated: config.mlp.gated,

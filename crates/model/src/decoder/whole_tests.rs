@@ -67,9 +67,9 @@ fn both(decoder: &Decoder, tokens: usize) -> Result<Vec<[Vec<f32>; 2]>> {
         .iter()
         .map(|id| {
             [0, 1].map(|i| {
-                steps[i].set(&[*id], caches[i].length).unwrap();
+                steps[i].set(&[*id], caches[i].length()).unwrap();
                 let logits = no_grad(|| stage.step(&steps[i].stages[0], caches[i].store().of(0))).unwrap();
-                caches[i].length += 1;
+                caches[i].extend(1);
                 logits.to_vec().unwrap()
             })
         })
@@ -148,12 +148,12 @@ fn agrees(decoder: &Decoder, other: &Decoder, change: impl Fn(usize, &mut [f32])
     let ids: Vec<u32> = (0..14).map(|i| (i * i + 3) % decoder.config.vocab as u32).collect();
     decoder.next_logits(&Tensor::from_u32(device, [1, 14], &ids).unwrap(), &mut cache).unwrap();
     let mut steps = Steps::new(decoder, &cache, 15).unwrap();
-    steps.set(&[5], cache.length).unwrap();
+    steps.set(&[5], cache.length()).unwrap();
     let (own, stage) = (&steps.stages[0], &other.stages[0]);
     no_grad(|| {
         let expected = decoder.stages[0].step(own, cache.store().of(0)).unwrap();
-        for (layer, rows) in cache.layers.iter().enumerate() {
-            let before = rows.slice(1, 0..cache.length).unwrap();
+        for (layer, rows) in cache.states.layers().iter().map(State::rows).enumerate() {
+            let before = rows.slice(1, 0..cache.length()).unwrap();
             let mut values = before.to_vec().unwrap();
             change(layer, &mut values);
             rows.write_slice(1, 0, &Tensor::from_f32(device, before.dims(), &values, rows.dtype()).unwrap())

@@ -6,7 +6,7 @@ use super::uploads::{PREFETCH, Uploads};
 use crate::config::TrainConfig;
 use netcl_device::{Capabilities, available_memory, human};
 use netcl_dist::RelaySettings;
-use netcl_model::decoder::{DecoderConfig, Freeze, LayerKind, Placement, QkNorm};
+use netcl_model::decoder::{DecoderConfig, Freeze, LayerKind, Placement};
 use netcl_model::layers::Recompute;
 use netcl_tensor::ops::linear_cross_entropy::LinearCrossEntropy;
 use netcl_tensor::{Device, Error, Result};
@@ -39,14 +39,11 @@ impl Kept {
         kinds.max().unwrap_or_else(|| Self::of_block(model, LayerKind::default(), dropout).all())
     }
     fn of_block(model: &DecoderConfig, kind: LayerKind, dropout: bool) -> Self {
-        let a = &model.attention;
         let c = model.width;
-        let heads = |n: usize| n.saturating_mul(a.size);
         let add = |parts: &[usize]| parts.iter().fold(0usize, |sum, n| sum.saturating_add(*n));
         let (before, behind) = (model.placement != Placement::Post, model.placement != Placement::Pre);
-        // Queries, keys and values (twice if they are normalised), the output of attention, and two states of the residual stream.
-        let packed = heads(add(&[a.heads, a.kv_heads, a.kv_heads]));
-        let normed = if a.qk_norm == QkNorm::None { 0 } else { heads(add(&[a.heads, a.kv_heads])) };
+        // Activations of the mixer, and two states of the residual stream.
+        let mixer = model.mixer_costs(kind).kept;
         let parts = if behind { c.saturating_mul(2) } else { 0 };
         let masks = if dropout { c } else { 0 };
         let (activations, mlp) = match model.mlp.moe.filter(|_| kind.sparse) {
@@ -63,7 +60,7 @@ impl Kept {
         Self {
             norms: if before { c.saturating_mul(2) } else { 0 },
             activations,
-            rest: add(&[packed, normed, heads(a.heads), c, c, parts, mlp, masks]),
+            rest: add(&[mixer, c, c, parts, mlp, masks]),
         }
     }
     /// Sum of all parts.
@@ -321,8 +318,9 @@ pub(super) fn kept_bytes(config: &TrainConfig, model: &DecoderConfig) -> u64 {
         Recompute::Norm => kept.rest,
         Recompute::Block => model.width.saturating_mul(model.layers),
     };
-    // Mean and deviation of two norms, and one number per head and row of attention, all f32.
-    let statistics = product(&[rows, 4, model.attention.heads.saturating_add(4), model.layers]);
+    // Mean and deviation of two norms, and what mixers keep besides, all f32.
+    let numbers = |i: usize| model.mixer_costs(model.kind(i)).statistics.saturating_add(4);
+    let statistics = product(&[rows, 4, model.over_layers(numbers)]);
     product(&[rows, all, config.dtype.size()]).saturating_add(statistics)
 }
 

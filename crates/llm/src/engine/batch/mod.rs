@@ -266,7 +266,8 @@ impl<'a> Engine<'a> {
         let id = RequestId(self.next);
         let rules = self.rules(&job.sampler).filter(|_| job.logprobs.is_none());
         let kind = self.cache.class_of_length(n);
-        self.waiting.push_back(Text::new(id, job, self.tokenizer, rules, kind));
+        let text = Text::new(id, job, self.tokenizer, rules, (kind, self.cache.reach()));
+        self.waiting.push_back(text);
         Ok(id)
     }
 
@@ -361,11 +362,15 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Texts that have grown beyond the context of LongRoPE's short frequencies are read again with the long ones.
+    /// Texts that have grown beyond the context of LongRoPE's short frequencies are read again with the long ones. Others go back to what their states
+    /// hold, unless enqueued steps continue them.
     fn turn(&mut self) {
         for text in &mut self.active {
             let kind = self.cache.class_of_length(text.ids.len());
             text.turn(kind, &mut self.pages);
+            if !self.ahead.as_ref().is_some_and(|run| run.is_behind(text)) {
+                text.go_back();
+            }
         }
     }
 
@@ -393,6 +398,7 @@ impl<'a> Engine<'a> {
             false => self.cache.fill(ids, from, &table, length).map(|_| None)?,
         };
         text.cached = end;
+        text.wrote(end);
         text.seal(&mut self.pages);
         text.leave(self.window, &mut self.pages);
         if let Some(logits) = logits {
@@ -501,7 +507,7 @@ fn sample(
 fn page_count(decoder: &Decoder, options: EngineOptions) -> Result<usize> {
     let EngineOptions { texts, page, cache, tokens, .. } = options;
     let spans: Vec<&Span> = decoder.spans().collect();
-    let bytes_of = |span: &Span| decoder.page_bytes(span.layers.len(), page, cache);
+    let bytes_of = |span: &Span| decoder.page_bytes(span.layers.clone(), page, cache);
     // Each device for its layers, and all in one memory together.
     let mut fit = (usize::MAX, 0, 0, "");
     for span in &spans {
@@ -555,6 +561,8 @@ fn taken<'a>(devices: impl Iterator<Item = &'a Device>) -> u64 {
     live
 }
 
+#[cfg(test)]
+mod hybrid_tests;
 #[cfg(test)]
 mod request_tests;
 #[cfg(test)]

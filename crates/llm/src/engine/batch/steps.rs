@@ -39,6 +39,13 @@ pub(super) struct Run {
     timed: bool,
 }
 
+impl Run {
+    /// Whether its steps continue a text from where it is.
+    pub fn is_behind(&self, text: &Text<'_>) -> bool {
+        self.texts.iter().any(|(id, _, cached)| *id == text.id && *cached == text.cached)
+    }
+}
+
 impl<'a> Engine<'a> {
     /// Continues all texts whose prompt is read.
     pub(super) fn go_on(&mut self, events: &mut Vec<Event>) -> Result<()> {
@@ -247,6 +254,11 @@ impl<'a> Engine<'a> {
             Some(run) => self.cache.queue_behind(&run.pending, &lines, steps)?,
             None => self.cache.queue(&lines, steps)?,
         };
+        for (id, _, position) in &texts {
+            if let Some(text) = self.active.iter_mut().find(|text| text.id == *id) {
+                text.wrote(position + tokens + steps - 1);
+            }
+        }
         // A prompt that is read before the run would count as its own.
         let timed = behind.is_some() || !self.has_read;
         let beside = self.active.iter().filter(|text| text.is_read()).count();

@@ -4,6 +4,7 @@ use super::pages::Allocator;
 use super::request::{Event, Job, Logprobs, RequestId, Usage};
 use crate::sampler::{Finish, Output, Sampler};
 use crate::tokenizer::Tokenizer;
+use netcl_model::decoder::Reach;
 use netcl_model::model::check_token;
 use netcl_tensor::ops::choose::Rules;
 use netcl_tensor::{Error, Result};
@@ -22,8 +23,10 @@ pub(super) struct Text<'a> {
     pub id: RequestId,
     /// Prompt, then what was made.
     pub ids: Vec<u32>,
-    /// Tokens whose keys and values are in the cache.
+    /// Tokens whose states are in the cache.
     pub cached: usize,
+    /// How far it can go back.
+    reach: Reach,
     /// The pages with those, in order; none where they are behind every window.
     pub pages: Vec<Option<u32>>,
     /// Pages from the beginning that are sealed.
@@ -56,7 +59,7 @@ impl<'a> Text<'a> {
         job: Job,
         tokenizer: Option<&'a Tokenizer>,
         rules: Option<Rules>,
-        kind: usize,
+        (kind, reach): (usize, Reach),
     ) -> Self {
         let Job { prompt, mut sampler, request, logprobs } = job;
         sampler.begin(&prompt);
@@ -66,6 +69,7 @@ impl<'a> Text<'a> {
             id,
             ids: prompt,
             cached: 0,
+            reach,
             pages: Vec::new(),
             sealed: 0,
             kind,
@@ -116,12 +120,27 @@ impl<'a> Text<'a> {
 
     /// Takes over pages that hold the beginning of the text. The last token is never among what they spare: the logits behind it are wanted.
     pub fn find(&mut self, all: &mut Allocator) {
-        let found = all.find(&self.ids, self.kind);
-        self.cached = (found.len() * all.size()).min(self.ids.len() - 1);
+        let mut found = all.find(&self.ids, self.kind);
+        let end = found.len() * all.size();
+        self.reach.wrote(end);
+        self.cached = self.reach.back(end.min(self.ids.len() - 1));
+        // Without the last token its page is still the text's.
+        let pages = (self.cached + 1).min(end).div_ceil(all.size());
+        found.drain(pages..).for_each(|page| all.give(page));
         // A page that is written to again is a copy.
         self.sealed = self.cached / all.size();
         self.pages = found.into_iter().map(Some).collect();
         self.usage.reused = self.usage.reused.max(self.cached.min(self.usage.prompt));
+    }
+
+    /// Tokens up to `end` are written, or will be by steps that are enqueued.
+    pub fn wrote(&mut self, end: usize) {
+        self.reach.wrote(end);
+    }
+
+    /// Goes back to what its states hold, where further tokens were written behind those that it took: the others are read again.
+    pub fn go_back(&mut self) {
+        self.cached = self.reach.back(self.cached);
     }
 
     /// Seals pages that became full of tokens that do not change any more.
@@ -150,6 +169,7 @@ impl<'a> Text<'a> {
     pub fn release(&mut self, all: &mut Allocator) {
         self.pages.drain(..).rev().flatten().for_each(|page| all.give(page));
         (self.cached, self.sealed) = (0, 0);
+        self.reach.clear();
     }
 
     /// Takes the next token. Whether the text is done.
