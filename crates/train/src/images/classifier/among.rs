@@ -9,7 +9,7 @@ use super::batches::Batches;
 use super::inputs::Inputs;
 use super::loss::loss;
 use super::outcome::Next;
-use super::statistics::Statistics;
+use crate::train::Statistics;
 use super::{Classifier, ClassifierConfig};
 use crate::config::GraphMode;
 use crate::optim::Optimizer;
@@ -336,7 +336,10 @@ impl Among {
             self.reducer.sum(parts[i].clone(), ready)
         };
         let mut pass = || self.pass(pass, optimizer);
-        let Some(statistics) = &self.statistics else { return stepper.run_parts(pass, &parts, begin) };
+        let Some(statistics) = &self.statistics else {
+            let (before, done) = (&mut |_: usize| Ok(()), &mut |i: usize| begin(i));
+            return stepper.run_between(pass, &mut Between { uses: &[], before, parts: &parts, done });
+        };
         // A replay stops where ranks exchange statistics, and where that is shows once it is captured.
         if stepper.is_planned() {
             stepper.prepare(&mut pass)?;

@@ -14,7 +14,7 @@ mod ranks;
 mod report;
 mod resume;
 mod settings;
-mod statistics;
+
 mod train;
 
 pub use batches::Scaling;
