@@ -193,12 +193,7 @@ impl Parallel {
     ) -> Result<()> {
         // Each rank has a device of its own, and only the first has a folder.
         let same = TrainConfig { device: String::new(), ..config.clone() }.to_toml()?;
-        self.group.agree(&[
-            ("the version of netcl", env!("CARGO_PKG_VERSION").into()),
-            ("the configuration", same),
-            ("the data", String::from_utf8_lossy(data).into_owned()),
-            ("the step to go on from", step.to_string()),
-        ])?;
+        agree(&self.group, same, ("the data", String::from_utf8_lossy(data).into_owned()), step)?;
         let stages = self.pipe.as_ref().map_or_else(|| Ok(Vec::new()), |pipe| pipe.all_stages(model))?;
         let row_tokens = config.tokens_a_step() / config.batch.max(1) as u64;
         if let Some(first) = weights.first() {
@@ -370,6 +365,19 @@ impl Parallel {
         let nll = all.chunks_exact(numbers.len()).map(|rank| f64::from_bits(rank[0])).sum();
         Ok(Score { nll, tokens: sum(1), windows: sum(2), bytes: own.bytes.map(|_| sum(3)) })
     }
+}
+
+/// Checks that all ranks run the same run: settings, data, and the steps done.
+///
+/// # Errors
+/// `Format` with what differs; those of the group.
+pub(crate) fn agree(group: &Group, settings: String, data: (&str, String), step: u64) -> Result<()> {
+    group.agree(&[
+        ("the version of netcl", env!("CARGO_PKG_VERSION").into()),
+        ("the configuration", settings),
+        data,
+        ("the step to go on from", step.to_string()),
+    ])
 }
 
 /// The speed of the devices of each stage, that of the slowest replica; 1 for all where the devices are of one kind.

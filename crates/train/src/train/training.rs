@@ -23,7 +23,7 @@ mod sharded;
 mod step;
 
 pub(crate) use accumulation::Accumulation;
-pub(crate) use passes::{Collect, Part, collected, gradients, warm};
+pub(super) use passes::{Collect, Part, collected, gradients, warm};
 pub(crate) use progress::Loop;
 pub(crate) use ranks::{Asked, Ranks};
 pub(crate) use reporting::Reporting;
@@ -35,13 +35,13 @@ pub(crate) use sharded::Zero;
 pub(crate) use step::{Done, divergence};
 
 use super::observer::Observer;
-use super::parallel::Parallel;
+pub(crate) use super::parallel::{Parallel, agree};
 use crate::data::Position;
 use crate::optim::Optimizer;
 use crate::run::Record;
 use netcl_model::checkpoint::{Planned, State, TensorData};
 use netcl_model::params::Params;
-use netcl_tensor::{Device, Result, Tensor};
+use netcl_tensor::{Device, Error, Result, Tensor};
 use std::ops::Range;
 
 /// The state of a run of any task.
@@ -159,10 +159,12 @@ pub(crate) trait Task: Objective + Sized {
     /// A step of a rank that has a stage of the model: its loss, and the position in the data behind it. `asked` gives what the observer asks for.
     fn step_of_stage(
         &mut self,
-        training: &mut Training<Self::Record>,
-        feed: &mut Self::Feed,
-        asked: &mut dyn FnMut() -> [bool; 2],
-    ) -> Result<(Tensor, Position)>;
+        _training: &mut Training<Self::Record>,
+        _feed: &mut Self::Feed,
+        _asked: &mut dyn FnMut() -> [bool; 2],
+    ) -> Result<(Tensor, Position)> {
+        Err(Error::unsupported("--pipeline: this task has no stages"))
+    }
 
     /// The run starts in this process.
     fn started(&mut self, training: &mut Training<Self::Record>, watch: &mut Self::Watch<'_>) -> Result<()>;
@@ -179,7 +181,7 @@ pub(crate) trait Task: Objective + Sized {
         training: &mut Training<Self::Record>,
         done: &Done<'_>,
         place: &str,
-    ) -> Result<netcl_tensor::Error>;
+    ) -> Result<Error>;
     /// Records the results of a step, and tells the observer.
     fn publish(
         &mut self,

@@ -14,8 +14,11 @@ mod ranks;
 mod report;
 mod resume;
 mod settings;
+mod task;
+mod testing;
 
 mod train;
+mod watch;
 
 pub use batches::Scaling;
 pub use config::{ClassifierConfig, PRESETS};
@@ -25,7 +28,8 @@ pub use pictures::Picture;
 pub use ranks::{Failed, Rank, train_among};
 pub use resume::resume_rules;
 pub use settings::SETTINGS;
-pub use train::{Progress, resume, train};
+pub use train::{resume, train};
+pub use watch::Progress;
 
 use super::data;
 use netcl_device::{Error, Result, files};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// What of a step a forward and backward pass is.
 #[derive(Clone, Copy)]
-pub(crate) struct Part<'a> {
+pub(in crate::train) struct Part<'a> {
     /// Micro-batches of the step.
     pub micros: u32,
     /// Its rows' share of the rows of a batch.
@@ -27,7 +27,7 @@ pub(crate) struct Part<'a> {
 
 /// Where gradients go.
 #[derive(Clone, Copy)]
-pub(crate) enum Collect<'a> {
+pub(in crate::train) enum Collect<'a> {
     /// New memory, or sums with what was collected.
     New,
     /// They are added to what is there, in its memory.
@@ -51,7 +51,7 @@ impl Collect<'_> {
 
 /// Forward and backward pass of a batch. Gradients are added to those of earlier batches; returns the batch's contribution to the mean loss of
 /// the step.
-pub(crate) fn gradients<T: Objective>(
+pub(in crate::train) fn gradients<T: Objective>(
     task: &T,
     optimizer: &Optimizer,
     part: Part<'_>,
@@ -87,7 +87,7 @@ pub(crate) fn gradients<T: Objective>(
 }
 
 /// Runs `backward`, whose gradients go where `collect` says.
-pub(crate) fn collected(
+pub(in crate::train) fn collected(
     optimizer: &Optimizer,
     collect: Collect<'_>,
     backward: impl FnOnce() -> Result<()>,
@@ -108,7 +108,7 @@ pub(crate) fn collected(
 }
 
 /// Runs forward and backward of one row, to allocate what outlives a step; its gradients are discarded, and what it changes is restored.
-pub(crate) fn warm<T: Objective>(
+pub(in crate::train) fn warm<T: Objective>(
     task: &T,
     optimizer: &Optimizer,
     part: Part<'_>,

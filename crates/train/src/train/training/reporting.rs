@@ -50,6 +50,11 @@ impl<R: Record> Reporting<R> {
         }
     }
 
+    /// Takes the opened folder, and what it has recorded.
+    pub fn open(&mut self, folder: RunFolder<R>, history: Vec<R>) {
+        (self.folder, self.history) = (folder, history);
+    }
+
     /// Whether this is the first time that `what` is missing.
     pub fn is_first(&mut self, what: &'static str) -> bool {
         self.spared.insert(what)

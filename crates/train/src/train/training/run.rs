@@ -135,7 +135,9 @@ impl<T: Task> Run<T> {
         session: &mut Session,
         watch: &mut T::Watch<'_>,
     ) -> Result<bool> {
-        if let (false, Some(text)) = (session.explained, self.task.explain(&self.training)) {
+        if !session.explained
+            && let Some(text) = self.task.explain(&self.training)
+        {
             watch.memory_explained(&text);
             session.explained = true;
         }

@@ -93,7 +93,11 @@ impl Zero {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn new(shards: Shards, device: &Device, (stage, graph): (u8, GraphMode)) -> Result<Self> {
+    pub(in crate::train) fn new(
+        shards: Shards,
+        device: &Device,
+        (stage, graph): (u8, GraphMode),
+    ) -> Result<Self> {
         let divided = (stage > 1).then(|| Divided::new(device, &shards)).transpose()?;
         let measure = Stepper::without_plan(device, graph);
         Ok(Self { shards, divided, measure, arriving: None, uses: None })
@@ -113,7 +117,7 @@ impl Zero {
     }
 
     /// Gradients that are divided.
-    pub fn divided(&self) -> Option<&Divided> {
+    pub(super) fn divided(&self) -> Option<&Divided> {
         self.divided.as_ref()
     }
 
