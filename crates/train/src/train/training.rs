@@ -29,7 +29,6 @@ pub(crate) use ranks::{Asked, Ranks};
 pub(crate) use reporting::Reporting;
 pub(crate) use resuming::{newest, tell_changes};
 pub use run::Outcome;
-pub(crate) use run::Run;
 pub use sharded::Sharding;
 pub(crate) use sharded::Zero;
 pub(crate) use step::{Done, divergence};
@@ -52,6 +51,12 @@ pub(crate) struct Training<R> {
     pub passes: Accumulation,
     pub ranks: Ranks,
     pub report: Reporting<R>,
+}
+
+/// A run of a task.
+pub(crate) struct Run<T: Task> {
+    pub task: T,
+    pub training: Training<T::Record>,
 }
 
 /// Weights and optimizer state of a whole model, on the host.

@@ -1,12 +1,11 @@
 //! Content of a classifier's checkpoints: weights with running statistics, the optimizer's state, description and images.
 
-use super::super::data::{Dataset, Images as ImageSet};
+use super::record::ImageRecord;
 use super::task::Images;
 use super::{DESCRIPTION, Description, Epoch};
 use crate::train::training::Training;
 use netcl_device::{Error, Result};
 use netcl_model::checkpoint::{Checkpoint, STATE_FILE, State, TensorData};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The record of the images.
@@ -14,58 +13,6 @@ const IMAGES_FILE: &str = "images.json";
 /// Further state: bits of the sum of the epoch's losses so far, and seconds of training.
 const LOSSES: &str = "epoch_losses";
 const ELAPSED: &str = "elapsed";
-
-/// What a run learns from and is tested with.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct ImageRecord {
-    /// Channels, height and width.
-    size: [usize; 3],
-    classes: usize,
-    train: usize,
-    test: usize,
-    /// BLAKE3 of all classes, labels and pixels.
-    blake3: String,
-}
-
-impl ImageRecord {
-    pub fn new(images: &Dataset) -> Self {
-        let mut hasher = blake3::Hasher::new();
-        let mut add = |bytes: &[u8]| {
-            hasher.update(&(bytes.len() as u64).to_le_bytes());
-            hasher.update(bytes);
-        };
-        images.classes.iter().for_each(|class| add(class.as_bytes()));
-        for ImageSet { pixels, labels, .. } in [&images.train, &images.test] {
-            add(bytemuck::cast_slice(labels));
-            add(pixels);
-        }
-        Self {
-            size: images.train.size,
-            classes: images.classes.len(),
-            train: images.train.len(),
-            test: images.test.len(),
-            blake3: hasher.finalize().to_hex().to_string(),
-        }
-    }
-
-    fn said(&self) -> String {
-        let [c, h, w] = self.size;
-        format!("{} and {} for the test, {c} x {h} x {w}, {} classes", self.train, self.test, self.classes)
-    }
-
-    /// `Format` where the run in a checkpoint learns from other images.
-    fn check(&self, written: &Self, data: &str) -> Result<()> {
-        if self == written {
-            return Ok(());
-        }
-        let how = if self.said() == written.said() { "their content differs".into() } else { self.said() };
-        Err(Error::format(format!(
-            "the images of {data} are not those that the run learns from ({}): {how}. Bring them back, name where they are with --data, or start \
-             another run with --out",
-            written.said()
-        )))
-    }
-}
 
 impl Images<'_> {
     /// Files of a checkpoint beside weights and state.

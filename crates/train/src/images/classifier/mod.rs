@@ -11,6 +11,7 @@ mod loss;
 mod outcome;
 mod pictures;
 mod ranks;
+mod record;
 mod report;
 mod resume;
 mod settings;

@@ -3,10 +3,10 @@
 use super::super::data::{Dataset, Images as ImageSet};
 use super::among::{Whole, ask, shares};
 use super::batches::{Batch, Batches, Scaling};
-use super::checkpoint::ImageRecord;
 use super::inputs::{Inputs, Ring};
 use super::loss::loss;
 use super::outcome::{Epoch, Next};
+use super::record::ImageRecord;
 use super::watch::{Progress, Watcher};
 use super::{Classifier, ClassifierConfig, Description, Diagnostics};
 use crate::data::{Position, ahead};

@@ -1,7 +1,7 @@
 //! The training loop.
 
 use super::step::{Enqueued, Pending};
-use super::{Asked, Ranks, Task, Training};
+use super::{Asked, Ranks, Run, Task, Training};
 use crate::run::Record;
 use crate::train::observer::Observer;
 use netcl_tensor::{Error, Result};
@@ -24,12 +24,6 @@ enum Went {
     Stopped,
     /// Until this rank had other rows.
     Divided,
-}
-
-/// A run of a task.
-pub(crate) struct Run<T: Task> {
-    pub task: T,
-    pub training: Training<T::Record>,
 }
 
 /// What the loop knows of a session.
