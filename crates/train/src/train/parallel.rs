@@ -44,7 +44,7 @@ pub(crate) struct Parallel {
     rows_of_all: Option<RowsOfAll>,
     /// Whether all ranks are on one machine.
     pub(crate) one_machine: bool,
-    /// What ranks add up within a pass.
+    /// Sums over ranks within a pass.
     pub(crate) statistics: Option<Arc<Statistics>>,
 }
 

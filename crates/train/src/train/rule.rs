@@ -12,7 +12,7 @@ pub(super) fn rule(config: &TrainConfig) -> Arc<dyn Rule> {
 }
 
 /// The optimizer as usual for GPTs: weight decay for matrices only, gradient clipping, and loss scaling for f16.
-/// Of several parts of the parameters, that of one rank.
+/// With `parts`, it updates one rank's parts of the parameters.
 pub(super) fn optimizer(
     params: &Params,
     config: &TrainConfig,

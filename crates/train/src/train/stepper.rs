@@ -118,7 +118,7 @@ impl Stepper {
             State::Captured(_) if self.device.settings().exact_memory => {
                 "each buffer has memory of its own, as checks of accesses need it (NETCL_EXACT_MEMORY)".into()
             }
-            State::Captured(_) => "the captured step has no plan of its memory".into(),
+            State::Captured(_) => "the memory of the captured step was not planned".into(),
             State::Eager if self.mode == GraphMode::Off => {
                 "with --graph off no step is captured, and it is the captured step whose memory is planned"
                     .into()

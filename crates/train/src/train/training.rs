@@ -1,4 +1,4 @@
-//! What every run has in common, whatever it trains: the loop, and the state of its parts.
+//! The training loop of every task, and the state of a run.
 //!
 //! ```text
 //! Run ─ Task       batches, loss, metrics, evaluation and samples: texts, images
@@ -73,7 +73,7 @@ pub(crate) struct At {
     pub fixed: bool,
 }
 
-/// What forward and backward pass compute.
+/// The loss of a forward pass.
 pub(crate) trait Objective {
     /// A batch on the device, as a pass reads it.
     type Inputs;
@@ -82,7 +82,7 @@ pub(crate) trait Objective {
     fn micros(&self) -> u32;
     /// The parameters, and their device.
     fn params(&self) -> &Params;
-    /// The mean loss of a pass over `inputs`, a scalar. Of several ranks, other ones have `rows_before` rows of the batch before these.
+    /// The mean loss of a pass over `inputs`, a scalar. Other ranks have the first `rows_before` rows of the batch.
     fn loss(&self, inputs: &Self::Inputs, rows_before: usize) -> Result<Tensor>;
     /// Inputs of one row, in memory of their own, for a pass that allocates what outlives a step.
     fn one_row(&self, inputs: &Self::Inputs) -> Result<Self::Inputs>;
@@ -96,7 +96,7 @@ pub(crate) trait Objective {
     }
 }
 
-/// What a run trains. A task supplies batches, the loss of a pass, metrics of a step, and what happens between steps. Accumulation, capture,
+/// The subject of a run. A task supplies batches, the loss of a pass, metrics of a step, evaluation and samples. Accumulation, capture,
 /// sharding, several devices, checkpoints, resumption, profiles and the run folder belong to [`Run`] and exist once.
 ///
 /// | task | batch | loss | between steps |
@@ -108,8 +108,8 @@ pub(crate) trait Objective {
 ///
 /// Preference pairs: [`Batch`](Self::Batch) has both answers as rows of one batch, so that a rank keeps pairs together (as classifiers keep mixed
 /// images together, by [`share`](Self::share)). [`ahead`](Self::ahead) also computes the log probabilities of the frozen reference once for each
-/// pair, and [`send`](Self::send) uploads them beside the tokens: a captured pass reads them at fixed addresses. [`loss`](Objective::loss) is a scalar as
-/// any other. [`Record`](Self::Record) has margin and accuracy beside the loss.
+/// pair, and [`send`](Self::send) uploads them with the tokens: a captured pass reads them at fixed addresses. [`loss`](Objective::loss) is a scalar as
+/// any other. [`Record`](Self::Record) also has margin and accuracy.
 ///
 /// Rollouts: [`source`](Self::source) holds prompts, and [`take`](Self::take) asks the engine of `netcl-llm` for a group of answers of the weights as
 /// they are after the last update. So `ahead` makes prompts ahead and nothing that depends on weights. Advantages and the log probabilities of the
@@ -117,7 +117,7 @@ pub(crate) trait Objective {
 pub(crate) trait Task: Objective + Sized {
     /// A batch on the host.
     type Batch;
-    /// What batches are made of, from a step on.
+    /// The source of batches, from a step on.
     type Source;
     /// Batches that are made ahead.
     type Feed;
@@ -125,7 +125,7 @@ pub(crate) trait Task: Objective + Sized {
     type Metrics;
     /// A line of `metrics.jsonl`.
     type Record: Record;
-    /// Who is told of the run.
+    /// The observer of the run.
     type Watch<'w>: Observer + ?Sized;
 
     /// Whether the memory of a step is planned before the first one.
@@ -134,14 +134,16 @@ pub(crate) trait Task: Objective + Sized {
     const PROFILED: Range<u64>;
     /// Whether an error that one rank alone has begins with that rank's name.
     const NAMES_RANK: bool;
+    /// Whether ranks derive their patience from the time of steps. Without that they keep the initial one.
+    const WATCHED: bool;
 
-    /// What batches are made of from the next step on, for this rank's rows.
+    /// The source of this rank's batches from the next step on.
     fn source(&self, training: &Training<Self::Record>) -> Self::Source;
     /// Runs `work` with batches that threads make ahead.
     fn ahead<O>(source: Self::Source, work: impl FnOnce(&mut Self::Feed) -> Result<O>) -> Result<O>;
     /// The next batch.
     fn take(feed: &mut Self::Feed) -> Result<Self::Batch>;
-    /// Enqueues the upload of a batch; returns what a pass reads, and the position in the data behind it.
+    /// Enqueues the upload of a batch; returns the inputs of a pass, and the position after the batch.
     fn send(
         &mut self,
         feed: &mut Self::Feed,
@@ -161,14 +163,14 @@ pub(crate) trait Task: Objective + Sized {
     }
     /// This rank's part of a batch for people, and how a rank without memory for it gets less.
     fn part(&self, parallel: &Parallel) -> (String, &'static str);
-    /// A step of a rank that has a stage of the model: its loss, and the position in the data behind it. `asked` gives what the observer asks for.
+    /// A step of a rank that has a stage of the model: its loss, and the position after its batches. `asked` polls the observer.
     fn step_of_stage(
         &mut self,
         _training: &mut Training<Self::Record>,
         _feed: &mut Self::Feed,
         _asked: &mut dyn FnMut() -> [bool; 2],
     ) -> Result<(Tensor, Position)> {
-        Err(Error::unsupported("--pipeline: this task has no stages"))
+        Err(Error::unsupported("--pipeline: the layers of this task cannot be divided"))
     }
 
     /// The run starts in this process.
@@ -203,7 +205,7 @@ pub(crate) trait Task: Objective + Sized {
 
     /// What is due after the step enqueued last: evaluation, sample, checkpoint.
     fn due(&self, progress: &Loop) -> [bool; 3];
-    /// Ranks have told each other what was `asked` of them.
+    /// Ranks have exchanged their requests; `asked` is the result.
     fn heard(_watch: &mut Self::Watch<'_>, _asked: Asked) {}
     /// Evaluates and samples as due after the step just done, and publishes its `metrics`. Whether the result is the best so far.
     fn review(
@@ -229,7 +231,7 @@ pub(crate) trait Task: Objective + Sized {
     fn files(&self) -> Result<Vec<(String, Vec<u8>)>>;
     /// Adds the task's own state to that of a checkpoint.
     fn note(&self, _state: &mut State) {}
-    /// Of a run whose layers are divided, weights and optimizer state of all stages, at rank 0.
+    /// Weights and optimizer state of all stages of a pipeline, at rank 0.
     fn gathered(&self, _training: &Training<Self::Record>) -> Result<Option<Gathered>> {
         Ok(None)
     }

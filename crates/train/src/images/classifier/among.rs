@@ -25,7 +25,7 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// Of a run on so many images.
+    /// The batch of a run on this number of images.
     pub fn of(config: &ClassifierConfig, images: usize) -> Self {
         Self { images: config.batch.min(images).max(1), paired: config.mixup > 0.0 }
     }
@@ -35,7 +35,7 @@ impl Whole {
         self.images
     }
 
-    /// Checks that every one of so many ranks gets a part.
+    /// Checks that each of `ranks` gets a part.
     ///
     /// # Errors
     /// `Format` for batches of fewer images, or pairs of them, than ranks.
@@ -75,8 +75,8 @@ impl Whole {
     }
 }
 
-/// This rank in a run of batches of `config` from so many images. Where nobody says how, batches are divided equally among devices of one kind,
-/// else by speed. All ranks call it.
+/// This rank in a run of batches of `config` from `images` images. Without a `division`, devices of one kind get equal parts, and others
+/// get parts by their speed. All ranks call it.
 ///
 /// # Errors
 /// `Format` for batches of fewer images than ranks, and as [`Shares::check`]; those of the group and the device.
@@ -106,7 +106,7 @@ pub(super) fn shares(whole: Whole, parallel: &Parallel) -> Vec<f64> {
     (0..parallel.size()).map(|rank| whole.share(parallel.balance.rows_of(rank))).collect()
 }
 
-/// What any rank asks for: the most of it.
+/// The strongest request of any rank.
 pub(super) fn ask(group: &Group, own: Next) -> Result<Next> {
     let all = group.all_gather(&[code(own)])?;
     Ok(next(all.into_iter().max().unwrap_or(0)))

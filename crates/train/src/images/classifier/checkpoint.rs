@@ -15,7 +15,7 @@ const LOSSES: &str = "epoch_losses";
 const ELAPSED: &str = "elapsed";
 
 impl Images<'_> {
-    /// Files of a checkpoint beside weights and state.
+    /// Further files of a checkpoint.
     pub(super) fn checkpoint_files(&self) -> Result<Vec<(String, Vec<u8>)>> {
         let record = serde_json::to_vec_pretty(&self.record)
             .map_err(|e| Error::internal(format!("{IMAGES_FILE}: {e}")))?;

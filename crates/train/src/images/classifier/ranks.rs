@@ -83,7 +83,7 @@ fn begun<'a>(
     Ok(run)
 }
 
-/// The settings that all ranks have. Each has a device of its own, and may find the same images elsewhere.
+/// The settings that all ranks share. Devices differ, and the same images may be in different folders.
 fn settings(config: &ClassifierConfig) -> Result<String> {
     let same = ClassifierConfig { device: String::new(), data: String::new(), ..config.clone() };
     serde_json::to_string(&same).map_err(as_json)

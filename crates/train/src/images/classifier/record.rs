@@ -4,7 +4,7 @@ use super::super::data::{Dataset, Images};
 use netcl_device::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// What a run learns from and is tested with.
+/// Training and test images of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct ImageRecord {
     /// Channels, height and width.

@@ -29,7 +29,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Batches made ahead on the host.
 const PREFETCH: usize = 3;
-/// Threads of the host that make a batch for a device of its own; a device that is the host's processor is left all its cores but one.
+/// Host threads that make a batch for a separate device. A device that is the host's processor keeps all cores but one.
 const THREADS: usize = 8;
 
 /// A network in training, and its images.
@@ -45,7 +45,7 @@ pub(super) struct Images<'a> {
     pub whole: Whole,
     /// Sum of the losses of the steps of the epoch that is not done.
     pub losses: f64,
-    /// What was taken for what in the last test.
+    /// The confusion matrix of the last test.
     pub confusion: Vec<Vec<u64>>,
     began: Instant,
     /// Seconds of earlier sessions.
@@ -54,7 +54,7 @@ pub(super) struct Images<'a> {
     session: (u64, Instant),
 }
 
-/// What batches are made of.
+/// The source of batches.
 pub(super) struct Source<'a> {
     config: &'a ClassifierConfig,
     images: &'a ImageSet,
@@ -198,7 +198,7 @@ impl<'a> Task for Images<'a> {
     type Batch = Batch;
     type Source = Source<'a>;
     type Feed = IntoIter<Result<Batch>>;
-    /// What a step came to counts for its epoch.
+    /// Results of a step are added to those of its epoch.
     type Metrics = ();
     type Record = Epoch;
     type Watch<'w> = Watcher<'w>;
@@ -206,6 +206,7 @@ impl<'a> Task for Images<'a> {
     const PLANS_AHEAD: bool = false;
     const PROFILED: Range<u64> = 0..0;
     const NAMES_RANK: bool = false;
+    const WATCHED: bool = false;
 
     fn source(&self, training: &Training<Epoch>) -> Source<'a> {
         let capabilities = training.device.capabilities();
@@ -329,7 +330,7 @@ impl<'a> Task for Images<'a> {
         if !progress.every(self.of_epoch) {
             // Alone, what was asked for when the last step was finished counts as well.
             let stop = if ranks.is_alone() { watch.next == Next::Stop } else { asked.stop };
-            // What a rank has asked for since, all learn with the next step.
+            // Later requests of a rank reach the others with the next step.
             if !stop && watch.next == Next::Save && (ranks.is_alone() || asked.save) {
                 watch.next = Next::GoOn;
             }

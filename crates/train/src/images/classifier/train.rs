@@ -114,10 +114,10 @@ pub(super) fn go(run: &mut Run<Images<'_>>, watch: &mut Watcher<'_>) -> Result<E
 }
 
 impl Ended {
-    /// What it came to, also as `report.html`, which of a run that was finished before is written where it is missing.
+    /// The outcome. Writes `report.html`; after a run that was finished before, only where it is missing.
     ///
     /// # Errors
-    /// Of the device; `Io`.
+    /// Those of the device; `Io`.
     pub fn outcome(self, run: Run<Images<'_>>) -> Result<Outcome> {
         let Self { stopped, already } = self;
         let Run { mut task, training } = run;

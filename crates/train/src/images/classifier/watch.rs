@@ -1,4 +1,4 @@
-//! What whoever watches training is told, and what they ask for.
+//! Events of training, and the requests of its observer.
 
 use super::outcome::{Epoch, Next};
 use crate::train::{Observer, Profile};
@@ -7,18 +7,18 @@ use std::path::Path;
 /// How far training is.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'a> {
-    /// Training begins, after so many steps of earlier sessions.
+    /// Training begins.
     Started {
-        /// Steps done.
+        /// Steps done in earlier sessions.
         from_step: u64,
-        /// Of so many.
+        /// Steps of the run.
         steps: u64,
     },
     /// A step of `steps` is done, of an epoch that is counted from 1.
     Step {
         /// Steps done.
         step: u64,
-        /// Of so many.
+        /// Steps of the run.
         steps: u64,
         /// The epoch.
         epoch: u64,
@@ -42,13 +42,13 @@ pub enum Progress<'a> {
     Profiled(&'a Profile),
 }
 
-/// Whoever is told how far training is, and says what comes next; that is heeded after [`Progress::Step`] and [`Progress::Epoch`] alone.
+/// Receives the progress of training and returns a request, which counts after [`Progress::Step`] and [`Progress::Epoch`] only.
 pub(super) type Watch<'w> = dyn FnMut(Progress<'_>) -> Next + 'w;
 
 /// The same as the observer of a run.
 pub(super) struct Watcher<'w> {
     watch: &'w mut Watch<'w>,
-    /// What was asked for and not heeded yet.
+    /// The request that is still to be executed.
     pub next: Next,
 }
 

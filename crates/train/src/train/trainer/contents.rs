@@ -21,7 +21,7 @@ impl Texts {
             .map_err(|e| Error::internal(format!("config.json: {e}")))
     }
 
-    /// Of a run whose layers are divided the weights and the optimizer's state of all stages, at the first rank.
+    /// Weights and optimizer state of all stages of a pipeline, at the first rank.
     pub(super) fn gathered_stages(&self, training: &Training<StepMetrics>) -> Result<Option<Gathered>> {
         let Some(parallel) = &training.ranks.parallel else { return Ok(None) };
         let Some((pipe, decoder)) = parallel.pipe().zip(decoder_of(&*self.model)) else { return Ok(None) };

@@ -14,7 +14,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// After so much training.
+    /// Starts from the time and the tokens of earlier sessions.
     pub fn new(elapsed: f64, trained: u64) -> Self {
         Self { elapsed, trained, last_done: Instant::now(), speed: SpeedWindow::new(elapsed, 0) }
     }
@@ -30,7 +30,7 @@ impl Pace {
         self.last_done = Instant::now();
     }
 
-    /// A step of so many tokens was done at this time; the speed of the latest ones.
+    /// Counts a step of `tokens` that was done at this time. Returns the speed of the latest steps.
     pub fn step(&mut self, at: Instant, tokens: u64) -> f64 {
         let seconds = at.duration_since(self.last_done).as_secs_f64();
         self.last_done = at;

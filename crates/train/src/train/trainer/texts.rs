@@ -56,7 +56,7 @@ pub(crate) struct Feed {
     uploads: Uploads,
 }
 
-/// What batches are made of.
+/// The source of batches.
 pub(crate) struct Source {
     loader: Loader,
     from: Position,
@@ -143,6 +143,7 @@ impl Task for Texts {
     /// After compilation.
     const PROFILED: Range<u64> = 5..8;
     const NAMES_RANK: bool = true;
+    const WATCHED: bool = true;
 
     fn source(&self, training: &Training<StepMetrics>) -> Source {
         let c = &self.config;

@@ -28,7 +28,7 @@ pub(crate) struct Accumulation {
     pub detect_anomaly: bool,
 }
 
-/// What a pass works on.
+/// Everything that a pass uses.
 pub(super) struct Work<'a, T> {
     pub task: &'a T,
     pub optimizer: &'a mut Optimizer,
@@ -302,7 +302,7 @@ fn begin_reduction(
     }
 }
 
-/// What this rank computes of a batch.
+/// This rank's part of a batch.
 fn part_of<'a>(task: &impl Task, parallel: Option<&'a Parallel>) -> Part<'a> {
     let (share, rows_before) = parallel.map_or((1.0, 0), |p| (task.share(p), p.rows().start));
     let statistics = parallel.and_then(|parallel| parallel.statistics.as_ref());

@@ -10,7 +10,7 @@ use netcl_tensor::tape::{accumulate_in_place, give_gradients, later_gradients_ap
 use netcl_tensor::{Result, Tensor};
 use std::sync::Arc;
 
-/// What of a step a forward and backward pass is.
+/// The part of a step that a forward and backward pass computes.
 #[derive(Clone, Copy)]
 pub(in crate::train) struct Part<'a> {
     /// Micro-batches of the step.
@@ -21,7 +21,7 @@ pub(in crate::train) struct Part<'a> {
     pub rows_before: usize,
     /// The tied table, and the accumulator for its embedding's gradient, where that is not added to the head's.
     pub apart: Option<(&'a Tensor, &'a Tensor)>,
-    /// What ranks add up within the pass.
+    /// Sums over ranks within the pass.
     pub statistics: Option<&'a Arc<Statistics>>,
 }
 
@@ -30,11 +30,11 @@ pub(in crate::train) struct Part<'a> {
 pub(in crate::train) enum Collect<'a> {
     /// New memory, or sums with what was collected.
     New,
-    /// They are added to what is there, in its memory.
+    /// They are added to the existing gradients, in their memory.
     Add,
-    /// They replace what is there, in its memory.
+    /// They replace the existing gradients, in their memory.
     Replace,
-    /// Each is given away as soon as it is there.
+    /// Each is given away as soon as it is computed.
     Give(&'a Divided),
 }
 

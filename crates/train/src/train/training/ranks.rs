@@ -10,7 +10,7 @@ use crate::train::told::RankTimes;
 use netcl_model::checkpoint::{Bytes, FileDtype, Planned, TensorData};
 use netcl_tensor::{Device, Error, Result, Tensor};
 
-/// What the observer, or that of any rank, asks for.
+/// Requests of the observers of all ranks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     /// Write a checkpoint and stop.
@@ -22,9 +22,9 @@ pub(crate) struct Asked {
 /// The ranks of a run; nothing but `None` for a run of one.
 #[derive(Default)]
 pub(crate) struct Ranks {
-    /// This rank's part, if there are others.
+    /// This rank's part of a run of several.
     pub parallel: Option<Parallel>,
-    /// What this rank has of state that is divided among ranks.
+    /// This rank's part of divided state.
     pub zero: Option<Zero>,
     /// Whether the run failed in the same way at every rank.
     pub failed_together: bool,
@@ -53,11 +53,13 @@ impl Ranks {
         }
     }
 
-    /// After a step of several ranks: sets how long they wait for each other, and divides batches anew where that pays. Whether this rank has other
-    /// rows now.
-    pub fn rebalance(&mut self) -> bool {
+    /// After a step of several ranks: divides batches again where that pays, and sets the patience of ranks that are `watched`. Returns whether this
+    /// rank's rows changed.
+    pub fn rebalance(&mut self, watched: bool) -> bool {
         let Some(parallel) = &mut self.parallel else { return false };
-        parallel.balance.stepped();
+        if watched {
+            parallel.balance.stepped();
+        }
         parallel.balance.rebalance()
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Polling interval while training waits for a write.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What a run tells, and where.
+/// Outputs of a run and their destinations.
 pub(crate) struct Reporting<R> {
     pub folder: RunFolder<R>,
     /// All records, those of earlier sessions included.
@@ -139,10 +139,10 @@ impl<R: Record> Reporting<R> {
         Ok(())
     }
 
-    /// Writes a checkpoint: asynchronously, or synchronously if the host has no memory for a copy.
+    /// Writes a checkpoint: asynchronously, or synchronously if the host lacks memory for a copy.
     ///
     /// # Errors
-    /// Of the copy, and of the write before it.
+    /// Those of the copy, and of the write before it.
     pub(super) fn save(
         &mut self,
         content: Content,

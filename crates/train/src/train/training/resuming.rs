@@ -1,4 +1,4 @@
-//! What every run that goes on looks for, and what it says.
+//! The checkpoint that a run resumes from, and messages about changed settings.
 
 use super::progress::Loop;
 use crate::config::Changes;
@@ -6,7 +6,7 @@ use netcl_model::checkpoint::{Latest, Store};
 use netcl_tensor::Result;
 use std::path::Path;
 
-/// The newest intact checkpoint of the run in `dir`, which keeps so many; damaged ones are passed over with a warning.
+/// The newest intact checkpoint of the run in `dir`, which keeps `keep` of them. Damaged ones are skipped with a warning.
 ///
 /// # Errors
 /// `Format` if all checkpoints are damaged; `Io`.
@@ -18,7 +18,7 @@ pub(crate) fn newest(dir: &Path, keep: usize) -> Result<Option<Latest>> {
     Ok(latest)
 }
 
-/// Says what changes with the next step of a restored run.
+/// Logs the changes of settings that begin with the next step.
 pub(crate) fn tell_changes(changes: &Changes, progress: &Loop) {
     let next = progress.step + 1;
     changes.notes.iter().for_each(|note| tracing::info!("changed with step {next}: {note}"));

@@ -26,7 +26,7 @@ enum Went {
     Divided,
 }
 
-/// What the loop knows of a session.
+/// State of the loop in one session.
 struct Session {
     /// Steps before it.
     begun: u64,
@@ -47,7 +47,7 @@ impl<T: Task> Run<T> {
     /// Trains until all steps are done or the observer stops the run.
     ///
     /// # Errors
-    /// What ended it; of a rank that alone has it, with its name.
+    /// The error that ended it; an error of a single rank has that rank's name.
     pub fn train(&mut self, watch: &mut T::Watch<'_>) -> Result<Outcome> {
         self.train_all(watch).map_err(|e| self.named(e))
     }
@@ -98,7 +98,7 @@ impl<T: Task> Run<T> {
             match self.enqueue(feed, pending, watch)? {
                 Enqueued::Step(next) => {
                     self.same_weights_in_time()?;
-                    let divided = self.training.ranks.rebalance();
+                    let divided = self.training.ranks.rebalance(T::WATCHED);
                     if let Some(before) = pending.replace(next) {
                         self.finish_step(&before, watch)?;
                     }
@@ -122,7 +122,7 @@ impl<T: Task> Run<T> {
         Ok(Went::ToTheEnd)
     }
 
-    /// What comes between two steps: explanation, profile, and where due evaluation, sample and checkpoint. Whether the run stops.
+    /// Work between two steps: explanation, profile, and evaluation, sample and checkpoint where due. Returns whether the run stops.
     fn after_step(
         &mut self,
         pending: &mut Option<Pending>,
@@ -178,7 +178,7 @@ impl<T: Task> Run<T> {
         self.task.rows_changed(parallel)
     }
 
-    /// What the observer asked for in this step, or any rank's.
+    /// Requests of the observer, or of any rank's, in this step.
     fn asked(&self, watch: &mut T::Watch<'_>) -> Asked {
         let [stop, save] = match &self.training.ranks.parallel {
             Some(parallel) => parallel.balance.asked(),

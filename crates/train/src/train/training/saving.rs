@@ -9,7 +9,7 @@ impl<T: Task> Run<T> {
     /// Writes a checkpoint of the step just done. All ranks call it; the first one writes.
     ///
     /// # Errors
-    /// Of the device, the ranks, and of the write before it.
+    /// Those of the device, the ranks, and the write before it.
     pub(super) fn save(&mut self, best: bool, watch: &mut T::Watch<'_>) -> Result<()> {
         self.training.report.finish_saving(watch)?;
         self.training.progress.saved_step = self.training.progress.step;

@@ -248,7 +248,7 @@ impl<T: Task> Run<T> {
         self.task.measure(&mut self.training, &done, watch)
     }
 
-    /// The same, recorded and told.
+    /// The same; also records the results and notifies the observer.
     ///
     /// # Errors
     /// As [`Run::finish_step_quietly`], and of preparing a resumed run's folder.
