@@ -1,9 +1,9 @@
 //! A training run on texts, from start to end.
 
+mod clock;
 mod contents;
 mod evaluate;
 mod opening;
-mod pace;
 mod piped;
 mod report;
 mod texts;
@@ -48,7 +48,7 @@ impl Trainer {
     /// Checks the result of every operation for NaN from now on, to find the operation that produces the first one; slow.
     pub fn detect_anomaly(&mut self, on: bool) {
         let training = &mut self.run.training;
-        training.passes.detect_anomaly(&training.device, on);
+        training.passes.set_detect_anomaly(&training.device, on);
         if on {
             self.run.task.slots = Slots::default();
         }
@@ -102,7 +102,7 @@ impl Trainer {
 
     /// Tokens per second in this session: tokens trained on over training time. NaN before the first step.
     pub fn tokens_per_s(&self) -> f64 {
-        self.run.task.pace.speed.overall()
+        self.run.task.clock.speed.overall()
     }
 
     /// The run folder.

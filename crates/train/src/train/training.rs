@@ -236,3 +236,6 @@ pub(crate) trait Task: Objective + Sized {
         Ok(None)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -56,7 +56,7 @@ impl Texts {
         training.progress.restore(state);
         if training.report.history.last().is_none_or(|m| m.step != state.step) {
             // The metrics are lost: assume that all steps had the present batch size.
-            self.pace.trained = state.step.saturating_mul(self.config.tokens_a_step());
+            self.clock.trained = state.step.saturating_mul(self.config.tokens_a_step());
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Creation of a run, alone or as one of several ranks, and continuation from a checkpoint.
 
 use super::Trainer;
-use super::pace::Pace;
+use super::clock::TokenClock;
 use super::texts::Texts;
 use crate::config::{Overlay, TrainConfig};
 use crate::data::{DATA_FILE, DataRecord, Eval, Loader, Splits, TokenCache, Watch};
@@ -398,7 +398,7 @@ impl Trainer {
             tokens: parts.tokens,
             draws: counter(device, 0)?,
             slots: Slots::default(),
-            pace: Pace::new(elapsed, trained),
+            clock: TokenClock::new(elapsed, trained),
             peak_flops: 0.0,
             config,
         };

@@ -19,16 +19,16 @@ impl Texts {
         done: &Done<'_>,
     ) -> Result<StepMetrics> {
         let norm = done.norm()?;
-        let speed = self.pace.step(done.at, self.config.tokens_a_step());
+        let speed = self.clock.step(done.at, self.config.tokens_a_step());
         let flops = self.model.flops(1, self.config.context) * speed;
         Ok(StepMetrics {
             step: done.step,
             time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
-            elapsed: self.pace.elapsed,
+            elapsed: self.clock.elapsed,
             loss: done.loss,
             lr: done.lr,
             grad_norm: norm,
-            tokens: self.pace.trained,
+            tokens: self.clock.trained,
             tokens_per_s: speed,
             memory: self.model.params().device().memory().peak as u64,
             flops: Some(flops),

@@ -1,6 +1,6 @@
 //! Training on texts: batches of tokens, the loss of the next token, evaluation and samples.
 
-use super::pace::Pace;
+use super::clock::TokenClock;
 use crate::config::TrainConfig;
 use crate::data::{Batch, DATA_FILE, Eval, Loader, Position, Prefetch};
 use crate::run::StepMetrics;
@@ -46,7 +46,7 @@ pub(crate) struct Texts {
     pub draws: Tensor,
     /// The micro-batches that a stage of a pipeline has at a time.
     pub slots: Slots,
-    pub pace: Pace,
+    pub clock: TokenClock,
     pub peak_flops: f64,
 }
 
@@ -220,7 +220,7 @@ impl Task for Texts {
     ) -> Result<()> {
         self.measure_peak(training)?;
         watch.started(&self.info(training));
-        self.pace.start();
+        self.clock.start();
         Ok(())
     }
 
@@ -318,7 +318,7 @@ impl Task for Texts {
             let (step, steps) = (training.progress.step, counted(self.config.steps, "step"));
             self.tell(training, &format!("running, {step} of {steps}"));
         }
-        self.pace.go_on();
+        self.clock.go_on();
         Ok(asked.stop)
     }
 

@@ -51,7 +51,7 @@ impl Accumulation {
     }
 
     /// Checks every result from now on, or not any more.
-    pub fn detect_anomaly(&mut self, device: &Device, on: bool) {
+    pub fn set_detect_anomaly(&mut self, device: &Device, on: bool) {
         self.detect_anomaly = on;
         if on {
             // The check reads results on the host.

@@ -4,7 +4,7 @@ use crate::run::SpeedWindow;
 use std::time::Instant;
 
 /// Time and tokens of a run; evaluations, samples and checkpoints do not count.
-pub(crate) struct Pace {
+pub(crate) struct TokenClock {
     /// Seconds of training so far.
     pub elapsed: f64,
     /// Tokens trained on so far; steps before a resumption may have had another batch size.
@@ -13,7 +13,7 @@ pub(crate) struct Pace {
     pub speed: SpeedWindow,
 }
 
-impl Pace {
+impl TokenClock {
     /// Starts from the time and the tokens of earlier sessions.
     pub fn new(elapsed: f64, trained: u64) -> Self {
         Self { elapsed, trained, last_done: Instant::now(), speed: SpeedWindow::new(elapsed, 0) }
