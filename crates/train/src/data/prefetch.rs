@@ -3,7 +3,7 @@
 use super::{Batch, Loader, Position};
 use netcl_device::{Error, ErrorKind, Result};
 use std::{
-    sync::mpsc::{Receiver, sync_channel},
+    sync::mpsc::{IntoIter, Receiver, sync_channel},
     thread::JoinHandle,
 };
 
@@ -62,7 +62,7 @@ impl Drop for Prefetch {
 pub(crate) fn ahead<T: Send, R>(
     items: impl Iterator<Item = Result<T>> + Send,
     depth: usize,
-    work: impl FnOnce(&mut dyn Iterator<Item = Result<T>>) -> Result<R>,
+    work: impl FnOnce(&mut IntoIter<Result<T>>) -> Result<R>,
 ) -> Result<R> {
     std::thread::scope(|scope| {
         let (send, ready) = sync_channel(depth);

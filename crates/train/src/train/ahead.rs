@@ -1,7 +1,9 @@
 //! Compilation of the first step's kernels ahead of it, in several processes if the settings allow.
 
-use super::passes::{Collect, Part, gradients, optimizer, warm};
+use super::next_token::NextToken;
+use super::rule::optimizer;
 use super::sums::Sums;
+use super::training::{Collect, Part, gradients, warm};
 use super::uploads::Uploads;
 use crate::config::{GraphMode, TrainConfig};
 use crate::data::{Batch, Stage, Watch, Watcher};
@@ -39,7 +41,7 @@ pub(super) fn compile(
 fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig, ranks: bool) -> Result<()> {
     let freeze = Freeze::new(&config.freeze)?;
     let model = Decoder::partly_frozen(device, model.clone(), config.dtype, Some(config.seed), &freeze)?;
-    let mut optimizer = optimizer(&model, config, None)?;
+    let mut optimizer = optimizer(model.params(), config, None)?;
     let ids = vec![0; config.batch * config.context];
     let mut uploads = Uploads::new(device, config.batch, config.context, config.grad_accum as usize)?;
     let captured = config.graph != GraphMode::Off;
@@ -48,10 +50,11 @@ fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig, ranks: boo
     let draws = counter(device, 0)?;
     // A rank's loss counts by its share of the rows.
     let share = if ranks { 0.5 } else { 1.0 };
-    let part = Part { config, draws: &draws, share, rows_before: 0, apart: None };
+    let part = Part { micros: config.grad_accum, share, rows_before: 0, apart: None, statistics: None };
+    let task = NextToken { model: &model, config, draws: &draws };
     let mut sums = None;
     if captured || ranks {
-        let loss = warm(&model, &optimizer, part, &inputs, None)?;
+        let loss = warm(&task, &optimizer, part, &inputs, None)?;
         let several = config.grad_accum > 1;
         if several || ranks {
             let (params, tied) = (model.params().trained(), model.tied_embedding().filter(|_| ranks));
@@ -64,7 +67,7 @@ fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig, ranks: boo
     }
     let apart = sums.as_ref().and_then(Sums::apart);
     let collect = Collect::into_sums(sums.as_ref());
-    let loss = gradients(&model, &optimizer, Part { apart, ..part }, &inputs, collect)?;
+    let loss = gradients(&task, &optimizer, Part { apart, ..part }, &inputs, collect)?;
     if let Some(sums) = &sums {
         sums.add_loss(&loss)?;
     }

@@ -2,7 +2,7 @@
 //! each other are copied into one of a few buffers, whose sums over the ranks go to the part of each rank, and which are used again.
 //!
 //! A captured pass holds the copies. Where they begin and end it writes to marks, small tensors of their own, so that what its replay does beside
-//! the device's queue can be begun there ([`Stepper::run_parts`](super::stepper::Stepper::run_parts)).
+//! the device's queue can be begun there ([`Stepper::run_between`](super::stepper::Stepper::run_between)).
 
 use super::reducer::Reducer;
 use super::zero::{Cell, Shards, cell};

@@ -2,8 +2,10 @@
 
 use super::memory::Kept;
 use super::rule::rule;
-use super::trainer::Trainer;
+use super::trainer::Texts;
+use super::training::Training;
 use crate::optim::Rule;
+use crate::run::StepMetrics;
 use netcl_device::human;
 use netcl_model::params::Params;
 use netcl_tensor::graph::{LiveRange, Plan};
@@ -46,10 +48,10 @@ impl Kind {
     }
 }
 
-impl Trainer {
+impl Texts {
     /// Text with the memory of parameters, moments, and the buffers of a step as the memory plan placed them; `None` before a step was captured.
-    pub fn explain_memory(&self) -> Option<String> {
-        let micros = self.sums.is_some().then_some(self.config.grad_accum);
+    pub(super) fn explain_memory(&self, training: &Training<StepMetrics>) -> Option<String> {
+        let micros = training.passes.sums.is_some().then_some(self.config.grad_accum);
         let text = |plan| explained(plan, self.model.params(), &*rule(&self.config), micros);
         if let Some(plan) = self.slots.plan() {
             let at_a_time = format!(
@@ -58,21 +60,16 @@ impl Trainer {
             );
             return Some(text(plan) + &at_a_time);
         }
-        Some(text(self.stepper.plan()?) + &self.savings())
+        Some(text(training.passes.stepper.plan()?) + &self.savings())
     }
 
     /// Why [`explain_memory`](Self::explain_memory) says nothing, `None` where it does: settings of the run, what a capture failed with, or a run that
     /// ended before.
-    pub fn why_memory_is_not_explained(&self) -> Option<String> {
-        let why = self.stepper.why_no_plan().filter(|_| self.slots.plan().is_none())?;
+    pub(super) fn why_memory_is_not_explained(&self, training: &Training<StepMetrics>) -> Option<String> {
+        let why = training.passes.stepper.why_no_plan().filter(|_| self.slots.plan().is_none())?;
         let flag =
             "with --detect-anomaly no step is captured, and it is the captured step whose memory is planned";
-        Some(if self.detect_anomaly { flag.into() } else { why })
-    }
-
-    /// Whether steps run as they are called until the end of the run: its settings say so, or capturing one has failed.
-    pub fn is_eager(&self) -> bool {
-        self.stepper.is_eager()
+        Some(if training.passes.detect_anomaly { flag.into() } else { why })
     }
 
     /// Hint how much memory recomputation would save.

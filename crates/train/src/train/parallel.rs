@@ -14,6 +14,7 @@ use crate::evaluate::Score;
 use crate::train::peak;
 use crate::train::pipeline::Pipe;
 use crate::train::shares::Shares;
+use crate::train::statistics::Statistics;
 use crate::train::told::Unit;
 use netcl_device::driver::Event;
 use netcl_dist::{Group, Span};
@@ -27,14 +28,14 @@ use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 /// A rank's part of a run.
-pub(super) struct Parallel {
+pub(crate) struct Parallel {
     group: Group,
     /// The ranks that have the same parameters: of a pipeline those with the same stage, else all.
     replicas: Group,
     /// This rank's stage, if the layers are divided.
     pipe: Option<Pipe>,
     /// Rows of each replica of the model, and what ranks have told each other.
-    pub(super) balance: Balance,
+    pub(crate) balance: Balance,
     /// Made with the first reduction, because it needs the device.
     reducer: Option<Arc<Reducer>>,
     /// The rows of a tied table that this rank's tokens of a step reach.
@@ -42,7 +43,9 @@ pub(super) struct Parallel {
     /// Those of all ranks, to come.
     rows_of_all: Option<RowsOfAll>,
     /// Whether all ranks are on one machine.
-    pub(super) one_machine: bool,
+    pub(crate) one_machine: bool,
+    /// Sums over ranks within a pass.
+    pub(crate) statistics: Option<Arc<Statistics>>,
 }
 
 impl Parallel {
@@ -66,16 +69,22 @@ impl Parallel {
                 "--batch {batch} for {size} {of}: the batch is that of all of them, so it must be at least {size}"
             )));
         }
-        Ok(Self {
+        Ok(Self::with(group, Balance::new(group, batch, stages)))
+    }
+
+    /// The part of this rank of `group` in a run whose rows are divided by `balance`.
+    pub fn with(group: &Group, balance: Balance) -> Self {
+        Self {
             group: group.clone(),
             replicas: group.clone(),
             pipe: None,
-            balance: Balance::new(group, batch, stages),
+            balance,
             reducer: None,
             rows: None,
             rows_of_all: None,
             one_machine: false,
-        })
+            statistics: None,
+        }
     }
 
     /// Divides the layers among the ranks, if `config` says so. All ranks call it, before models are made.
@@ -184,12 +193,7 @@ impl Parallel {
     ) -> Result<()> {
         // Each rank has a device of its own, and only the first has a folder.
         let same = TrainConfig { device: String::new(), ..config.clone() }.to_toml()?;
-        self.group.agree(&[
-            ("the version of netcl", env!("CARGO_PKG_VERSION").into()),
-            ("the configuration", same),
-            ("the data", String::from_utf8_lossy(data).into_owned()),
-            ("the step to go on from", step.to_string()),
-        ])?;
+        agree(&self.group, same, ("the data", String::from_utf8_lossy(data).into_owned()), step)?;
         let stages = self.pipe.as_ref().map_or_else(|| Ok(Vec::new()), |pipe| pipe.all_stages(model))?;
         let row_tokens = config.tokens_a_step() / config.batch.max(1) as u64;
         if let Some(first) = weights.first() {
@@ -322,7 +326,9 @@ impl Parallel {
             add_rows(&gradient, &numbers, &sums)?;
         }
         // Of a pipeline also what stages have waited for each other; its bubble is that.
-        let waited = self.pipe.as_mut().map_or_else(Default::default, Pipe::take_waited) + begun.elapsed();
+        let of_stages = self.pipe.as_mut().map_or_else(Default::default, Pipe::take_waited);
+        let within = self.statistics.as_ref().map_or_else(Default::default, |own| own.take_waited());
+        let waited = of_stages + within + begun.elapsed();
         let sum = self.balance.exchange(own, waited, asked)?;
         loss.set_f32(&[sum])
     }
@@ -359,6 +365,19 @@ impl Parallel {
         let nll = all.chunks_exact(numbers.len()).map(|rank| f64::from_bits(rank[0])).sum();
         Ok(Score { nll, tokens: sum(1), windows: sum(2), bytes: own.bytes.map(|_| sum(3)) })
     }
+}
+
+/// Checks that all ranks run the same run: settings, data, and the steps done.
+///
+/// # Errors
+/// `Format` with what differs; those of the group.
+pub(crate) fn agree(group: &Group, settings: String, data: (&str, String), step: u64) -> Result<()> {
+    group.agree(&[
+        ("the version of netcl", env!("CARGO_PKG_VERSION").into()),
+        ("the configuration", settings),
+        data,
+        ("the step to go on from", step.to_string()),
+    ])
 }
 
 /// The speed of the devices of each stage, that of the slowest replica; 1 for all where the devices are of one kind.

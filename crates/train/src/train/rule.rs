@@ -1,10 +1,34 @@
 //! The optimizer that settings name.
 
 use crate::config::TrainConfig;
-use crate::optim::{AdamW, Rule};
+use crate::optim::{AdamW, Optimizer, ParamGroup, Part, Rule};
+use netcl_model::params::Params;
+use netcl_tensor::Result;
 use std::sync::Arc;
 
 /// How parameters follow their gradients in a run with these settings. Memory plans, ZeRO and the update ask it.
 pub(super) fn rule(config: &TrainConfig) -> Arc<dyn Rule> {
     Arc::new(AdamW { betas: config.betas, eps: config.eps })
+}
+
+/// The optimizer as usual for GPTs: weight decay for matrices only, gradient clipping, and loss scaling for f16.
+/// With `parts`, it updates one rank's parts of the parameters.
+pub(super) fn optimizer(
+    params: &Params,
+    config: &TrainConfig,
+    parts: Option<Vec<Part>>,
+) -> Result<Optimizer> {
+    let rule = rule(config);
+    let groups = ParamGroup::gpt(&params.trained(), config.weight_decay);
+    let mut optimizer = match parts {
+        Some(parts) => {
+            let mut optimizer = Optimizer::of_parts(rule, groups, config.dtype, parts)?;
+            // The parameters of other ranks are written after each step.
+            optimizer.owns_parameters();
+            optimizer
+        }
+        None => Optimizer::for_storage(rule, groups, config.dtype)?,
+    };
+    optimizer.clip_grad_norm(config.clip);
+    Ok(optimizer)
 }

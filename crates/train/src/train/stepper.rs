@@ -12,6 +12,18 @@ use netcl_tensor::{Device, ErrorKind, Result, Tensor, unfused};
 /// the caller must have written them.
 ///
 /// If a step fails, captured or not, gradients are restored to what they were before it.
+///
+/// The stepper is a state machine. [`Stepper::run`] executes a step and advances it, the other two prepare the first step:
+///
+/// | state | [`run`](Stepper::run) | [`dry_run`](Stepper::dry_run) | [`prepare`](Stepper::prepare) |
+/// | --- | --- | --- | --- |
+/// | cold: no step has run | launches the step → warm | plans its memory → planned | |
+/// | warm: kernels are compiled | launches and records the step, plans its memory → planned; without plans captures and replays it → captured | | |
+/// | planned | captures and replays the step → captured | | captures the step → captured; without memory for it → cold |
+/// | captured | replays the step | | |
+/// | eager | launches the step | | |
+///
+/// Where a step cannot be captured, and wherever a step that is launched fails, the next state is eager. With [`GraphMode::Off`] it is the first one.
 pub struct Stepper {
     device: Device,
     mode: GraphMode,
@@ -27,15 +39,19 @@ enum State {
     Cold,
     /// One step has run: its kernels are compiled.
     Warm,
-    /// One step was recorded to plan its memory.
-    Traced(Plan),
-    Captured {
-        graph: Graph,
-        loss: Tensor,
-        plan: Option<Plan>,
-    },
+    /// The memory of a step is planned.
+    Planned(Plan),
+    /// Steps are replayed.
+    Captured(Captured),
     /// Steps are not captured.
     Eager,
+}
+
+/// A step as a graph.
+struct Captured {
+    graph: Graph,
+    loss: Tensor,
+    plan: Option<Plan>,
 }
 
 impl Stepper {
@@ -61,12 +77,12 @@ impl Stepper {
     /// `why`, with [`GraphMode::On`].
     pub fn stay_eager(&mut self, why: netcl_tensor::Error) -> Result<()> {
         self.state = State::Eager;
-        self.give_up(why)
+        self.give_up(why).map(drop)
     }
 
     /// Whether steps are replayed from a graph.
     pub fn is_captured(&self) -> bool {
-        matches!(self.state, State::Captured { .. })
+        matches!(self.state, State::Captured(_))
     }
 
     /// Whether the step's inputs must keep their addresses.
@@ -76,33 +92,33 @@ impl Stepper {
 
     /// The memory plan of the captured step.
     pub fn plan(&self) -> Option<&Plan> {
-        if let State::Captured { plan, .. } = &self.state { plan.as_ref() } else { None }
+        if let State::Captured(captured) = &self.state { captured.plan.as_ref() } else { None }
     }
 
     /// The first command of a replay that touches the memory of `x`, a tensor from before the step; `None` where none does, or steps are not
     /// replayed. See [`Graph::first_use`].
     pub fn first_use(&self, x: &Tensor) -> Option<usize> {
-        if let State::Captured { graph, .. } = &self.state { graph.first_use(x) } else { None }
+        if let State::Captured(captured) = &self.state { captured.graph.first_use(x) } else { None }
     }
 
     /// The last command of a replay that writes the tensor `x` from before the step; `None` where none does, or steps are not replayed.
     pub fn last_write(&self, x: &Tensor) -> Option<usize> {
-        if let State::Captured { graph, .. } = &self.state { graph.last_write(x) } else { None }
+        if let State::Captured(captured) = &self.state { captured.graph.last_write(x) } else { None }
     }
 
     /// Whether the next step is captured, as [`Stepper::prepare`] does before it.
     pub fn is_planned(&self) -> bool {
-        matches!(self.state, State::Traced(_))
+        matches!(self.state, State::Planned(_))
     }
 
     /// Why there is no [`plan`](Self::plan); `None` where there is one.
     pub fn why_no_plan(&self) -> Option<String> {
         Some(match &self.state {
-            State::Captured { plan: Some(_), .. } => return None,
-            State::Captured { .. } if self.device.settings().exact_memory => {
+            State::Captured(Captured { plan: Some(_), .. }) => return None,
+            State::Captured(_) if self.device.settings().exact_memory => {
                 "each buffer has memory of its own, as checks of accesses need it (NETCL_EXACT_MEMORY)".into()
             }
-            State::Captured { .. } => "the captured step has no plan of its memory".into(),
+            State::Captured(_) => "the memory of the captured step was not planned".into(),
             State::Eager if self.mode == GraphMode::Off => {
                 "with --graph off no step is captured, and it is the captured step whose memory is planned"
                     .into()
@@ -111,7 +127,7 @@ impl Stepper {
                 Some(why) => format!("no step could be captured: {why}"),
                 None => "no step could be captured".into(),
             },
-            State::Cold | State::Warm | State::Traced(_) => {
+            State::Cold | State::Warm | State::Planned(_) => {
                 "no step was captured: the first ones run as they are called".into()
             }
         })
@@ -119,7 +135,7 @@ impl Stepper {
 
     /// Number of launches and of other commands in a replay.
     pub fn commands(&self) -> Option<(usize, usize)> {
-        if let State::Captured { graph, .. } = &self.state { Some(graph.commands()) } else { None }
+        if let State::Captured(captured) = &self.state { Some(captured.graph.commands()) } else { None }
     }
 
     /// Plans the memory of `step` with a dry run before the first one, so that no step exceeds the plan. `warm` allocates what outlives a step.
@@ -142,7 +158,7 @@ impl Stepper {
             return Err(e.clone());
         }
         match traced.and_then(|trace| Plan::new(&self.device, &trace)) {
-            Ok(plan) => self.state = State::Traced(plan),
+            Ok(plan) => self.state = State::Planned(plan),
             Err(e) => tracing::debug!("the first step runs as it comes: {e}"),
         }
         Ok(())
@@ -155,7 +171,7 @@ impl Stepper {
     /// `Memory`; of other errors the next step tells.
     pub fn prepare(&mut self, step: impl FnMut() -> Result<Tensor>) -> Result<()> {
         let state = std::mem::replace(&mut self.state, State::Eager);
-        let State::Traced(plan) = state else {
+        let State::Planned(plan) = state else {
             self.state = state;
             return Ok(());
         };
@@ -163,7 +179,7 @@ impl Stepper {
         match unfused(|| Graph::planned(&self.device, &plan, step)) {
             Ok((graph, loss)) => {
                 gradients.accept();
-                self.state = State::Captured { graph, loss, plan: Some(plan) };
+                self.state = State::Captured(Captured { graph, loss, plan: Some(plan) });
                 Ok(())
             }
             Err(e) if e.kind() == ErrorKind::Memory => {
@@ -171,7 +187,7 @@ impl Stepper {
                 Err(e)
             }
             Err(_) => {
-                self.state = State::Traced(plan);
+                self.state = State::Planned(plan);
                 Ok(())
             }
         }
@@ -187,25 +203,15 @@ impl Stepper {
     /// # Errors
     /// Errors of the step; with [`GraphMode::On`] also the reason why it cannot be captured.
     pub fn run(&mut self, step: impl FnMut() -> Result<Tensor>) -> Result<Tensor> {
-        self.run_parts(step, &[], |_| Ok(()))
+        self.run_between(
+            step,
+            &mut Between { uses: &[], before: &mut |_| Ok(()), parts: &[], done: &mut |_| Ok(()) },
+        )
     }
 
-    /// The same, and calls `done(i)` as soon as all that writes `parts[i]` is enqueued, in their order: within the step if it is replayed,
-    /// else after it. See [`Between`].
-    ///
-    /// # Errors
-    /// As [`Stepper::run`]; those of `done`.
-    pub fn run_parts(
-        &mut self,
-        step: impl FnMut() -> Result<Tensor>,
-        parts: &[&Tensor],
-        mut done: impl FnMut(usize) -> Result<()>,
-    ) -> Result<Tensor> {
-        self.run_between(step, &mut Between { uses: &[], before: &mut |_| Ok(()), parts, done: &mut done })
-    }
-
-    /// The same, and calls `before(i)` before command `uses[i]` of a replay: see [`Stepper::first_use`]. A step that is not replayed makes all
-    /// these calls before it begins.
+    /// The same between calls. `between.done(i)` comes as soon as all that writes `parts[i]` is enqueued, in their order: within the step if it is
+    /// replayed, else after it. `between.before(i)` comes before command `uses[i]` of a replay (see [`Stepper::first_use`]); a step that is not
+    /// replayed makes all these calls before it begins. See [`Between`].
     ///
     /// # Errors
     /// As [`Stepper::run`]; those of the calls.
@@ -214,109 +220,78 @@ impl Stepper {
         mut step: impl FnMut() -> Result<Tensor>,
         between: &mut Between<'_>,
     ) -> Result<Tensor> {
-        let replays = self.is_captured();
-        if !replays {
-            (0..between.uses.len()).try_for_each(&mut *between.before)?;
+        let Between { uses, before, parts, done } = between;
+        let mut uses = *uses;
+        if !self.is_captured() {
+            (0..uses.len()).try_for_each(&mut **before)?;
+            uses = &[];
         }
-        // Memory checkers need every buffer to be a separate allocation.
-        let unplanned = self.device.settings().exact_memory || !self.plans;
         // Gradients of an incomplete step must not be added to those of the next.
         let gradients = Rollback::start();
-        let (parts, done) = (between.parts, &mut *between.done);
-        let uses = if replays { between.uses } else { &[] };
-        let out =
-            self.advance(unplanned, &mut step, Between { uses, before: &mut *between.before, parts, done });
+        let out = self.advance(&mut step, Between { uses, before: &mut **before, parts, done: &mut **done });
         if out.is_ok() {
             gradients.accept();
         }
         out
     }
 
+    /// Executes a step and goes to the next state.
     fn advance(
         &mut self,
-        unplanned: bool,
         step: &mut impl FnMut() -> Result<Tensor>,
-        between: Between<'_>,
+        mut between: Between<'_>,
     ) -> Result<Tensor> {
-        let Between { uses, before, parts, done } = between;
-        let state = std::mem::replace(&mut self.state, State::Eager);
-        let replays = matches!(state, State::Captured { .. } | State::Traced(_))
-            || unplanned && matches!(state, State::Warm);
-        let (of_replay, after): (&[&Tensor], &[&Tensor]) = if replays { (parts, &[]) } else { (&[], parts) };
-        let of_replay = Between { uses, before, parts: of_replay, done: &mut *done };
-        let loss = self.advance_from(state, unplanned, step, of_replay)?;
-        (0..after.len()).try_for_each(done)?;
+        // Memory checkers need every buffer to be a separate allocation.
+        let plans = self.plans && !self.device.settings().exact_memory;
+        // A step that fails leaves the state eager.
+        let (next, loss) = match std::mem::replace(&mut self.state, State::Eager) {
+            State::Eager => (State::Eager, step()?),
+            State::Cold => (State::Warm, step()?),
+            State::Warm if plans => {
+                let (trace, loss) = unfused(|| Trace::of(&self.device, &mut *step))?;
+                match Plan::new(&self.device, &trace) {
+                    Ok(plan) => (State::Planned(plan), loss),
+                    Err(e) => (self.give_up(e)?, loss),
+                }
+            }
+            state @ (State::Warm | State::Planned(_)) => match self.capture(state, step) {
+                Ok(captured) => return self.replay(captured, &mut between),
+                Err(e) => (self.give_up(e)?, step()?),
+            },
+            State::Captured(captured) => return self.replay(captured, &mut between),
+        };
+        self.state = next;
+        (0..between.parts.len()).try_for_each(between.done)?;
         Ok(loss)
     }
 
-    fn advance_from(
-        &mut self,
-        state: State,
-        unplanned: bool,
-        step: &mut impl FnMut() -> Result<Tensor>,
-        mut between: Between<'_>,
-    ) -> Result<Tensor> {
-        match state {
-            State::Eager => step(),
-            State::Cold => {
-                let loss = step()?;
-                self.state = State::Warm;
-                Ok(loss)
-            }
-            State::Warm if unplanned => self.capture(None, step, between),
-            State::Warm => {
-                let (trace, loss) = unfused(|| Trace::of(&self.device, &mut *step))?;
-                match Plan::new(&self.device, &trace) {
-                    Ok(plan) => self.state = State::Traced(plan),
-                    Err(e) => self.give_up(e)?,
-                }
-                Ok(loss)
-            }
-            State::Traced(plan) => self.capture(Some(plan), step, between),
-            State::Captured { graph, loss, plan } => {
-                // The graph is kept also if the replay fails, because its buffers may be in use.
-                let outcome = graph.replay_between(&mut between);
-                let out = loss.clone();
-                self.state = State::Captured { graph, loss, plan };
-                outcome.map(|()| out)
-            }
-        }
-    }
-
-    fn capture(
-        &mut self,
-        plan: Option<Plan>,
-        step: &mut impl FnMut() -> Result<Tensor>,
-        mut between: Between<'_>,
-    ) -> Result<Tensor> {
+    /// The step as a graph: of a planned state with its plan.
+    fn capture(&self, state: State, step: &mut impl FnMut() -> Result<Tensor>) -> Result<Captured> {
         // Steps that run as they are called and those that are replayed have the same bits, so that runs can be resumed anywhere.
-        let captured = unfused(|| match &plan {
+        let plan = if let State::Planned(plan) = state { Some(plan) } else { None };
+        let (graph, loss) = unfused(|| match &plan {
             Some(plan) => Graph::planned(&self.device, plan, &mut *step),
             None => Graph::capture(&self.device, &mut *step),
-        });
-        match captured {
-            Ok((graph, loss)) => {
-                let (launches, others) = graph.commands();
-                tracing::debug!("captured a step: {launches} launches, {others} fills, copies and uploads");
-                let (outcome, out) = (graph.replay_between(&mut between), loss.clone());
-                self.state = State::Captured { graph, loss, plan };
-                outcome.map(|()| out)
-            }
-            Err(e) => {
-                self.give_up(e)?;
-                let loss = step()?;
-                (0..between.parts.len()).try_for_each(between.done)?;
-                Ok(loss)
-            }
-        }
+        })?;
+        let (launches, others) = graph.commands();
+        tracing::debug!("captured a step: {launches} launches, {others} fills, copies and uploads");
+        Ok(Captured { graph, loss, plan })
     }
 
-    fn give_up(&mut self, why: netcl_tensor::Error) -> Result<()> {
+    /// Replays a step. The graph is kept also if that fails, because its buffers may be in use.
+    fn replay(&mut self, captured: Captured, between: &mut Between<'_>) -> Result<Tensor> {
+        let (outcome, loss) = (captured.graph.replay_between(between), captured.loss.clone());
+        self.state = State::Captured(captured);
+        outcome.map(|()| loss)
+    }
+
+    /// The state where steps cannot be captured; an error with [`GraphMode::On`].
+    fn give_up(&mut self, why: netcl_tensor::Error) -> Result<State> {
         if self.mode == GraphMode::On {
             return Err(why.context("--graph on"));
         }
         tracing::warn!("steps are not replayed from a graph: {why}");
         self.given_up = Some(why.to_string());
-        Ok(())
+        Ok(State::Eager)
     }
 }

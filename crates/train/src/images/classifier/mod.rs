@@ -11,11 +11,15 @@ mod loss;
 mod outcome;
 mod pictures;
 mod ranks;
+mod record;
 mod report;
 mod resume;
 mod settings;
-mod statistics;
+mod task;
+mod testing;
+
 mod train;
+mod watch;
 
 pub use batches::Scaling;
 pub use config::{ClassifierConfig, PRESETS};
@@ -25,7 +29,8 @@ pub use pictures::Picture;
 pub use ranks::{Failed, Rank, train_among};
 pub use resume::resume_rules;
 pub use settings::SETTINGS;
-pub use train::{Progress, resume, train};
+pub use train::{resume, train};
+pub use watch::Progress;
 
 use super::data;
 use netcl_device::{Error, Result, files};

@@ -1,13 +1,15 @@
 //! A rank of several that train a classifier, from its start to its end.
 
 use super::super::data::Dataset;
-use super::among::Among;
-use super::checkpoint::ImageRecord;
+use super::among::start;
 use super::outcome::Next;
-use super::train::{Run, opened, reopened};
-use super::{ClassifierConfig, Diagnostics, Epoch, Outcome, Progress};
+use super::task::Images;
+use super::train::{go, opened, reopened};
+use super::watch::Watcher;
+use super::{ClassifierConfig, Diagnostics, Outcome, Progress};
 use crate::run::{Claim, RunFolder};
 use crate::train::Shares;
+use crate::train::training::{Run, Task, agree};
 use netcl_device::{Error, Result};
 use netcl_dist::Group;
 use netcl_tensor::Device;
@@ -42,51 +44,51 @@ pub fn train_among(
 ) -> std::result::Result<Outcome, Failed> {
     let shared = |error| Failed { error, shared: true };
     let config = rank.0.all_succeed(config.clone().with_absolute_paths()).map_err(shared)?;
-    let (run, folder) = begun(rank, &config, images, (claim, path, resume), diagnostics).map_err(shared)?;
-    let mut together = false;
-    run.go_together(folder, watch, &mut together).map_err(|error| Failed { error, shared: together })
+    let mut run = begun(rank, &config, images, (claim, path, resume), diagnostics).map_err(shared)?;
+    let ended = go(&mut run, &mut Watcher::new(watch));
+    let together = run.training.ranks.failed_together;
+    let outcome = ended.and_then(|ended| ended.outcome(run));
+    outcome.map_err(|error| Failed { error, shared: together })
 }
 
 /// A rank that is ready to train, at every rank or none.
 fn begun<'a>(
-    (group, device, shares): Rank<'a>,
+    (group, device, division): Rank<'a>,
     config: &'a ClassifierConfig,
     images: &'a Dataset,
     (claim, path, resume): (Option<Claim>, &Path, bool),
     diagnostics: &Diagnostics,
-) -> Result<(Run<'a>, RunFolder<Epoch>)> {
-    let (about, graph) = ((config, images.train.len()), diagnostics.graph(config.graph));
-    let among = Among::start((group, device), about, shares, graph)?;
-    let mut run =
-        group.all_succeed(Run::new(device, config, images, diagnostics, Some(among.places().len())))?;
+) -> Result<Run<Images<'a>>> {
+    let parallel = start((group, device), (config, images.train.len()), division)?;
+    let made = Images::run(device, config, images, (diagnostics, path), Some(&parallel));
+    let mut run = group.all_succeed(made)?;
     let restored = match resume {
         true => reopened(&mut run, path).map(Some),
         false => Ok(None),
     };
     let restored = group.all_succeed(restored)?;
-    agree(group, config, &run)?;
-    run.among = Some(among);
-    for (_, tensor) in run.classifier.state() {
-        group.broadcast_tensor(&tensor, 0)?;
-    }
-    let folder = match (claim, restored) {
-        (None, _) => Ok(RunFolder::follow(path)),
-        (Some(claim), None) => RunFolder::create(claim, config),
-        (Some(claim), Some(changes)) => opened(&mut run, claim, changes),
+    let record = serde_json::to_string(&run.task.record).map_err(as_json)?;
+    agree(group, settings(config)?, ("the images", record), run.training.progress.step)?;
+    run.training.ranks.parallel = Some(parallel);
+    run.task.alike().iter().try_for_each(|tensor| group.broadcast_tensor(tensor, 0))?;
+    // Of other ranks it is the folder that a run follows.
+    let opened = match (claim, restored) {
+        (None, _) => Ok(()),
+        (Some(claim), None) => {
+            RunFolder::create(claim, config).map(|folder| run.training.report.open(folder, Vec::new()))
+        }
+        (Some(claim), Some(changes)) => opened(&mut run, claim, &changes),
     };
-    Ok((run, group.all_succeed(folder)?))
+    group.all_succeed(opened)?;
+    Ok(run)
 }
 
-/// Checks that all ranks run the same run.
-fn agree(group: &Group, config: &ClassifierConfig, run: &Run<'_>) -> Result<()> {
-    // Each rank has a device of its own, and may find the same images elsewhere.
+/// The settings that all ranks share. Devices differ, and the same images may be in different folders.
+fn settings(config: &ClassifierConfig) -> Result<String> {
     let same = ClassifierConfig { device: String::new(), data: String::new(), ..config.clone() };
-    let json = |e| Error::internal(format!("settings as JSON: {e}"));
-    let images = |record: &ImageRecord| serde_json::to_string(record);
-    group.agree(&[
-        ("the version of netcl", env!("CARGO_PKG_VERSION").into()),
-        ("the configuration", serde_json::to_string(&same).map_err(json)?),
-        ("the images", images(&run.record).map_err(json)?),
-        ("the step to go on from", run.place.step.to_string()),
-    ])
+    serde_json::to_string(&same).map_err(as_json)
+}
+
+fn as_json(e: serde_json::Error) -> Error {
+    Error::internal(format!("settings as JSON: {e}"))
 }

@@ -1,21 +1,21 @@
 //! Creation of a run, alone or as one of several ranks, and continuation from a checkpoint.
 
 use super::Trainer;
-use super::sharded::Zero;
-use super::writing::Writing;
+use super::clock::TokenClock;
+use super::texts::Texts;
 use crate::config::{Overlay, TrainConfig};
-use crate::data::{DATA_FILE, DataRecord, Eval, Loader, Position, Splits, TokenCache, Watch};
+use crate::data::{DATA_FILE, DataRecord, Eval, Loader, Splits, TokenCache, Watch};
 use crate::optim::Optimizer;
-use crate::run::{Claim, RunFolder, SpeedWindow, StepMetrics};
+use crate::run::{Claim, RunFolder, StepMetrics};
 use crate::train::companions::Companions;
-use crate::train::losses::Losses;
 use crate::train::parallel::Parallel;
-use crate::train::passes::optimizer;
 use crate::train::pipeline::{Pipe, Slots, plan_of_stage};
 use crate::train::rows::Rows;
-use crate::train::rule::rule;
-use crate::train::stepper::Stepper;
+use crate::train::rule::{optimizer, rule};
 use crate::train::sums::is_apart;
+use crate::train::training::{
+    Accumulation, Loop, Ranks, Reporting, Run, Training, Zero, newest, tell_changes,
+};
 use crate::train::zero::Shards;
 use crate::train::{MemoryPlan, open_inputs};
 use netcl_dist::Group;
@@ -25,9 +25,7 @@ use netcl_model::model::Model;
 use netcl_model::tokenizer::Tokenizer;
 use netcl_tensor::random::counter;
 use netcl_tensor::{DType, Device, Error, Result};
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 /// Components of a run except its folder.
 struct Parts {
@@ -93,7 +91,7 @@ impl Parts {
             None => Companions::of_tokenizer(inputs.tokenizer.as_ref()),
         };
         let shards = shards(&*model, config, parallel)?;
-        let optimizer = optimizer(&*model, config, shards.as_ref().map(Shards::parts))?;
+        let optimizer = optimizer(model.params(), config, shards.as_ref().map(Shards::parts))?;
         let tokens =
             [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, crate::data::Tokens::len)];
         let (prompt, opening) = (inputs.prompt()?, inputs.opening());
@@ -281,8 +279,9 @@ impl Trainer {
             }
             let made = Self::reopened(device, config, (claim, path), watch, Some(&parallel));
             let trainer = group.all_succeed(made)?;
-            let weights = (trainer.model.config(), trainer.model.params().list());
-            parallel.begin(&trainer.config, &trainer.data, trainer.step, weights)?;
+            let (task, step) = (&trainer.run.task, trainer.step());
+            let weights = (task.model.config(), task.model.params().list());
+            parallel.begin(&task.config, &task.data, step, weights)?;
             trainer
         } else {
             let config = group.all_succeed(config.with_absolute_paths())?;
@@ -302,8 +301,8 @@ impl Trainer {
             };
             Self::assemble(device, config, parts, (group.all_succeed(folder)?, Vec::new()))?
         };
-        parallel.rows = trainer.model.tied_embedding().map(|table| Rows::new(table.dims()[0]));
-        trainer.parallel = Some(parallel);
+        parallel.rows = trainer.model().tied_embedding().map(|table| Rows::new(table.dims()[0]));
+        trainer.run.training.ranks.parallel = Some(parallel);
         Ok(trainer)
     }
 
@@ -340,11 +339,7 @@ impl Trainer {
         let config = config.with_absolute_paths()?;
         config.validate()?;
         let stored = TrainConfig::of_run(out, &Overlay::default())?;
-        let store = netcl_model::checkpoint::Store::new(out.join("checkpoints"), config.keep);
-        let latest = store.latest()?;
-        for warning in latest.iter().flat_map(|l| &l.warnings) {
-            tracing::warn!("a damaged checkpoint is passed over: {warning}");
-        }
+        let latest = newest(out, config.keep)?;
         let step = latest.as_ref().map_or(0, |l| l.state.step);
         let mut changes = stored.with_absolute_paths()?.changes(&config, step)?;
         let from = latest.map(|l| Checkpoint::load(&l.path).map(|c| (c, l.path))).transpose()?;
@@ -360,17 +355,15 @@ impl Trainer {
         };
         let mut trainer = Self::assemble(device, config, parts, folder)?;
         if let Some((checkpoint, path)) = &from {
-            trainer.restore(checkpoint).map_err(|e| e.context(path.display()))?;
+            let Run { task, training } = &mut trainer.run;
+            task.restore(training, checkpoint).map_err(|e| e.context(path.display()))?;
         }
         if changes.data {
             // Losses on different validation data are not comparable.
-            trainer.best = None;
+            trainer.run.training.progress.best = None;
             changes.notes.push("the validation data changes with it: the best loss is counted anew".into());
         }
-        changes.notes.iter().for_each(|note| tracing::info!("changed with step {}: {note}", step + 1));
-        if let Some(rate) = changes.rate.filter(|_| !trainer.is_finished()) {
-            tracing::warn!("{rate}");
-        }
+        tell_changes(&changes, &trainer.run.training.progress);
         Ok(trainer)
     }
 
@@ -380,49 +373,35 @@ impl Trainer {
         parts: Parts,
         (folder, history): (RunFolder, Vec<StepMetrics>),
     ) -> Result<Self> {
-        let position = Position { seed: config.seed, ..Position::default() };
         let last = history.last();
         let (elapsed, trained) = last.map_or((0.0, 0), |m| (m.elapsed, m.tokens));
-        Ok(Self {
+        let (rate, sharding) = (config.learning_rate(), (config.zero, config.graph));
+        let zero = parts.shards.map(|shards| Zero::new(shards, device, sharding)).transpose()?;
+        let training = Training {
+            device: device.clone(),
+            optimizer: parts.optimizer,
+            progress: Loop::new(rate, config.steps, config.seed),
+            passes: Accumulation::new(device, config.graph)?,
+            ranks: Ranks { zero, ..Ranks::default() },
+            report: Reporting::new(folder, history, config.keep),
+        };
+        let task = Texts {
             model: parts.model,
             companions: parts.companions,
-            optimizer: parts.optimizer,
-            zero: parts.shards.map(|shards| Zero::new(shards, device, &config)).transpose()?,
-            rate: config.learning_rate(),
             loader: parts.loader,
             eval: parts.eval,
             lengths: parts.tokenizer.as_ref().and_then(Tokenizer::byte_lengths),
             tokenizer: parts.tokenizer,
             prompt: parts.prompt,
             opening: parts.opening,
-            elapsed,
-            trained,
-            folder,
-            history,
-            kernels: Vec::new(),
-            step: 0,
-            saved_step: 0,
-            position,
-            val_loss: None,
-            best: None,
-            last_done: Instant::now(),
-            speed: SpeedWindow::new(elapsed, 0),
-            peak_flops: 0.0,
-            spared: BTreeSet::new(),
-            detect_anomaly: false,
-            stepper: Stepper::new(device, config.graph),
-            update: Stepper::without_plan(device, config.graph),
-            sums: None,
-            slots: Slots::default(),
-            draws: counter(device, 0)?,
-            losses: Losses::new(device)?,
-            profiling: None,
-            writing: Writing::default(),
             data: parts.record.to_json()?,
             tokens: parts.tokens,
-            parallel: None,
-            failed_together: false,
+            draws: counter(device, 0)?,
+            slots: Slots::default(),
+            clock: TokenClock::new(elapsed, trained),
+            peak_flops: 0.0,
             config,
-        })
+        };
+        Ok(Self { run: Run { task, training } })
     }
 }

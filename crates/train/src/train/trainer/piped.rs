@@ -1,13 +1,12 @@
 //! A step of a rank that has a stage of the model: micro-batches go through the stages one after the other (1F1B).
 
-use super::Trainer;
-use super::step::Pending;
+use super::texts::Texts;
 use crate::data::{Position, Prefetch};
-use crate::train::observer::Observer;
+use crate::run::StepMetrics;
 use crate::train::parallel::Parallel;
-use crate::train::passes::{Collect, collected};
 use crate::train::pipeline::{Inputs, Passes, Pipe, Rows, Slot, Slots, Task, tasks};
 use crate::train::sums::Sums;
+use crate::train::training::{Collect, Training, collected};
 use netcl_model::decoder::{Decoder, decoder_of};
 use netcl_model::layers::Mode;
 use netcl_model::model::Model as _;
@@ -15,40 +14,56 @@ use netcl_tensor::{DType, Device, Error, Lazy, Result, Tensor, detect_anomaly};
 use std::collections::VecDeque;
 use std::time::Instant;
 
-impl Trainer {
+/// A stage of the model, and the run that it is a part of.
+struct Stage<'a> {
+    texts: &'a Texts,
+    training: &'a mut Training<StepMetrics>,
+}
+
+impl Texts {
     /// The forward and backward passes of this rank's stage, the sums of gradients among replicas, and the update. Returns the loss of the step and
     /// the next position in the data.
-    pub(super) fn enqueue_piped(
+    ///
+    /// # Errors
+    /// Those of the data, the ranks and the device.
+    pub(super) fn piped(
         &mut self,
+        training: &mut Training<StepMetrics>,
         batches: &mut Prefetch,
-        before: &mut Option<Pending>,
-        observer: &mut dyn Observer,
+        asked: &mut dyn FnMut() -> [bool; 2],
     ) -> Result<(Tensor, Position)> {
-        // A loss that is not finite ends all ranks, none of which may wait for another one then.
-        if let Some(before) = before.take() {
-            self.finish_step(&before, observer)?;
+        let mut slots = std::mem::take(&mut self.slots);
+        let mut stage = Stage { texts: self, training };
+        let passed = stage.pass(&mut slots, batches);
+        let made = passed.and_then(|(loss, after)| {
+            stage.reduce(&loss, asked)?;
+            stage.update()?;
+            Ok((loss, after))
+        });
+        self.slots = slots;
+        made
+    }
+}
+
+impl Stage<'_> {
+    /// All passes of a step, behind cleared sums.
+    fn pass(&mut self, slots: &mut Slots, batches: &mut Prefetch) -> Result<(Tensor, Position)> {
+        if self.training.passes.sums.is_none() {
+            self.start_sums()?;
         }
-        if self.sums.is_none() {
-            self.start_piped_sums()?;
-        }
-        if let Some(sums) = &self.sums {
+        if let Some(sums) = &self.training.passes.sums {
             sums.begin()?;
         }
-        let mut slots = std::mem::take(&mut self.slots);
-        let passed = self.capture_passes(&mut slots).and_then(|()| self.run_passes(&slots, batches));
-        self.slots = slots;
-        let (loss, after) = passed?;
-        self.reduce_piped(&loss, observer)?;
-        self.update_piped()?;
-        Ok((loss, after))
+        self.capture_passes(slots)?;
+        self.run_passes(slots, batches)
     }
 
     /// The passes of all micro-batches of a step. Returns the loss, which is 0 but in the last stage, and the next position in the data.
     fn run_passes(&mut self, slots: &Slots, batches: &mut Prefetch) -> Result<(Tensor, Position)> {
         let (stage, stages) = self.pipe(|pipe| (pipe.stage(), pipe.stages()))?;
-        let (rows, mut after) = (self.rows()?, self.position);
-        let micros = u64::from(self.config.grad_accum);
-        let order = tasks(stage, stages, self.config.grad_accum as usize);
+        let (rows, mut after) = (self.rows()?, self.training.progress.position);
+        let micros = u64::from(self.texts.config.grad_accum);
+        let order = tasks(stage, stages, self.texts.config.grad_accum as usize);
         // Outputs of forward passes that run as they are called, the oldest first.
         let mut live: VecDeque<Tensor> = VecDeque::new();
         self.exchange((None, None), (order.first().copied(), slots), &rows)?;
@@ -59,8 +74,8 @@ impl Trainer {
                 Task::Forward(micro) => {
                     let next = batches.next();
                     let (at, batch) = next.unwrap_or_else(|| Err(Error::internal("the batches ended")))?;
-                    after = self.loader.next(at);
-                    slot.fill(&batch, self.step * micros + micro as u64)?;
+                    after = self.texts.loader.next(at);
+                    slot.fill(&batch, self.training.progress.step * micros + micro as u64)?;
                     let output = match slot.replay_forward()? {
                         Some(output) => output,
                         None => {
@@ -81,13 +96,13 @@ impl Trainer {
                     }
                 },
             };
-            self.host_did("enqueue", begun);
+            self.training.host_did("enqueue", begun);
             let begun = Instant::now();
             let next = (order.get(i + 1).copied(), slots);
             self.exchange((Some(task), result.as_ref()), next, &rows)?;
-            self.host_did("exchange", begun);
+            self.training.host_did("exchange", begun);
         }
-        let loss = self.sums.as_ref().map(Sums::loss).ok_or_else(no_pipe)?;
+        let loss = self.training.passes.sums.as_ref().map(Sums::loss).ok_or_else(no_pipe)?;
         Ok((loss, after))
     }
 
@@ -96,10 +111,10 @@ impl Trainer {
         if slots.is_empty() {
             *slots = self.new_slots()?;
         }
-        if self.stepper.is_eager() {
+        if self.training.passes.stepper.is_eager() {
             return Ok(());
         }
-        let device = self.model.params().device();
+        let device = self.texts.model.params().device();
         let captured = slots.capture(device, |slot| {
             let output = self.forward_pass(slot)?;
             Lazy::settle()?;
@@ -107,25 +122,31 @@ impl Trainer {
             let gradient = self.backward_pass(slot, &output)?;
             Ok(Passes { output: output.detach(), gradient, forward })
         });
-        captured.or_else(|e| self.stepper.stay_eager(e))
+        captured.or_else(|e| self.training.passes.stepper.stay_eager(e))
     }
 
     fn new_slots(&self) -> Result<Slots> {
         let (stage, stages) = self.pipe(|pipe| (pipe.stage(), pipe.stages()))?;
         let inputs =
-            Inputs { first: stage == 0, last: stage + 1 == stages, dropout: self.config.dropout > 0.0 };
-        Slots::new(&self.rows()?, inputs, (stages - stage).min(self.config.grad_accum as usize).max(1))
+            Inputs { first: stage == 0, last: stage + 1 == stages, dropout: self.texts.config.dropout > 0.0 };
+        Slots::new(&self.rows()?, inputs, (stages - stage).min(self.texts.config.grad_accum as usize).max(1))
     }
 
     fn pipe<T>(&self, of: impl FnOnce(&Pipe) -> T) -> Result<T> {
-        self.parallel.as_ref().and_then(Parallel::pipe).map(of).ok_or_else(no_pipe)
+        self.training.ranks.parallel.as_ref().and_then(Parallel::pipe).map(of).ok_or_else(no_pipe)
     }
 
     /// The form of what this rank exchanges with the stages beside it.
     fn rows(&self) -> Result<Rows> {
-        let rows = self.parallel.as_ref().map(|parallel| parallel.rows().len()).ok_or_else(no_pipe)?;
-        let params = self.model.params();
-        let shape = [rows, self.config.context, self.model.config().width].into();
+        let rows = self
+            .training
+            .ranks
+            .parallel
+            .as_ref()
+            .map(|parallel| parallel.rows().len())
+            .ok_or_else(no_pipe)?;
+        let params = self.texts.model.params();
+        let shape = [rows, self.texts.config.context, self.texts.model.config().width].into();
         Ok(Rows { device: params.device().clone(), shape, dtype: params.dtype() })
     }
 
@@ -140,7 +161,7 @@ impl Trainer {
             Task::Forward(_) => slot.input.as_ref(),
             Task::Backward(_) => slot.dy.as_ref(),
         });
-        let pipe = self.parallel.as_mut().and_then(Parallel::pipe_mut).ok_or_else(no_pipe)?;
+        let pipe = self.training.ranks.parallel.as_mut().and_then(Parallel::pipe_mut).ok_or_else(no_pipe)?;
         pipe.pass(done, (next, room), rows)
     }
 
@@ -148,17 +169,18 @@ impl Trainer {
     fn forward_pass(&self, slot: &Slot) -> Result<Tensor> {
         let decoder = self.stage()?;
         let _tag = decoder.params().device().tag("activations");
-        let (share, rows_before) = self.parallel.as_ref().map_or((1.0, 0), |p| (p.share(), p.rows().start));
+        let (share, rows_before) =
+            self.training.ranks.parallel.as_ref().map_or((1.0, 0), |p| (p.share(), p.rows().start));
         let mode = Mode {
-            dropout: self.config.dropout as f32,
-            seed: self.config.seed,
+            dropout: self.texts.config.dropout as f32,
+            seed: self.texts.config.seed,
             pass: 0,
             // Of its own, because the backward pass comes after the forward passes of other micro-batches.
             counter: slot.draws.as_ref(),
-            recompute: self.config.recompute,
+            recompute: self.texts.config.recompute,
             rows_before,
         };
-        detect_anomaly(self.detect_anomaly, || {
+        detect_anomaly(self.training.passes.detect_anomaly, || {
             let x = match (&slot.input, &slot.ids) {
                 (Some(rows), _) => decoder.through(rows, mode)?,
                 (None, Some(ids)) => decoder.through(&decoder.entered(ids, mode)?, mode)?,
@@ -166,9 +188,9 @@ impl Trainer {
             };
             let Some(targets) = &slot.targets else { return Ok(x) };
             let loss = decoder.loss_behind(&x, targets)?;
-            let part = share / self.config.grad_accum as f32;
+            let part = share / self.texts.config.grad_accum as f32;
             let loss = if part < 1.0 { loss.mul_scalar(part)? } else { loss };
-            self.sums.as_ref().map_or(Ok(()), |sums| sums.add_loss(&loss).map(drop))?;
+            self.training.passes.sums.as_ref().map_or(Ok(()), |sums| sums.add_loss(&loss).map(drop))?;
             Ok(loss)
         })
     }
@@ -176,14 +198,14 @@ impl Trainer {
     /// The backward pass of a micro-batch, from the gradient of its rows or, in the last stage, from its loss. Returns the gradient for the
     /// stage before.
     fn backward_pass(&self, slot: &Slot, output: &Tensor) -> Result<Option<Tensor>> {
-        let collect = Collect::into_sums(self.sums.as_ref());
-        detect_anomaly(self.detect_anomaly, || {
-            collected(&self.optimizer, collect, || match &slot.dy {
+        let collect = Collect::into_sums(self.training.passes.sums.as_ref());
+        detect_anomaly(self.training.passes.detect_anomaly, || {
+            collected(&self.training.optimizer, collect, || match &slot.dy {
                 Some(dy) => output.backward_with(dy),
-                None => self.optimizer.backward(output),
+                None => self.training.optimizer.backward(output),
             })
         })?;
-        let dtype = self.model.params().dtype();
+        let dtype = self.texts.model.params().dtype();
         let gradient = slot.input.as_ref().map(|input| {
             let gradient = input.grad().ok_or_else(|| Error::internal("rows without a gradient"))?;
             input.set_grad(None);
@@ -193,11 +215,11 @@ impl Trainer {
     }
 
     /// Sums gradients and losses of all replicas; `loss` becomes that of the step, at every rank.
-    fn reduce_piped(&mut self, loss: &Tensor, observer: &mut dyn Observer) -> Result<()> {
+    fn reduce(&mut self, loss: &Tensor, asked: &mut dyn FnMut() -> [bool; 2]) -> Result<()> {
         let begun = Instant::now();
-        let asked = [observer.should_stop(), observer.should_save()];
-        let parallel = self.parallel.as_mut().ok_or_else(no_pipe)?;
-        let buckets = self.sums.as_ref().map_or(&[][..], Sums::buckets);
+        let asked = asked();
+        let parallel = self.training.ranks.parallel.as_mut().ok_or_else(no_pipe)?;
+        let buckets = self.training.passes.sums.as_ref().map_or(&[][..], Sums::buckets);
         // Not before the last pass: stages exchange rows until then.
         for bucket in buckets {
             let ready = bucket.device().mark()?;
@@ -205,16 +227,16 @@ impl Trainer {
             parallel.begin_reduction(bucket, ready)?;
         }
         parallel.finish_reductions(loss, asked, None)?;
-        self.host_did("all_reduce", begun);
+        self.training.host_did("all_reduce", begun);
         Ok(())
     }
 
     /// The update from the gradients of all stages: both copies of a tied embedding have the same one, which counts once in the norm of all.
-    fn update_piped(&mut self) -> Result<()> {
+    fn update(&mut self) -> Result<()> {
         let begun = Instant::now();
-        let Self { model, optimizer, parallel, .. } = self;
-        let decoder = decoder_of(&**model).ok_or_else(no_pipe)?;
-        let pipe = parallel.as_mut().and_then(Parallel::pipe_mut).ok_or_else(no_pipe)?;
+        let Training { optimizer, ranks, .. } = &mut *self.training;
+        let decoder = decoder_of(&*self.texts.model).ok_or_else(no_pipe)?;
+        let pipe = ranks.parallel.as_mut().and_then(Parallel::pipe_mut).ok_or_else(no_pipe)?;
         if let Some(gradient) = decoder.tied_table().and_then(Tensor::grad) {
             pipe.sum_tied(&gradient)?;
         }
@@ -224,33 +246,33 @@ impl Trainer {
             let own = squares.iter().zip(&counts).filter(|(_, counts)| **counts).map(|(sum, _)| sum);
             pipe.total(own.sum())
         })?;
-        self.host_did("update", begun);
+        self.training.host_did("update", begun);
         Ok(())
     }
 
     fn stage(&self) -> Result<&Decoder> {
-        decoder_of(&*self.model).ok_or_else(no_pipe)
+        decoder_of(&*self.texts.model).ok_or_else(no_pipe)
     }
 
     /// Determines shapes and types of the gradients with passes of one sequence of zeros, and allocates accumulators for them.
-    fn start_piped_sums(&mut self) -> Result<()> {
+    fn start_sums(&mut self) -> Result<()> {
         let decoder = self.stage()?;
         let (device, params) = (decoder.params().device().clone(), decoder.params());
-        let (t, last) = (self.config.context, self.pipe(Pipe::is_last)?);
-        let mode = Mode { recompute: self.config.recompute, ..Mode::eval() };
+        let (t, last) = (self.texts.config.context, self.pipe(Pipe::is_last)?);
+        let mode = Mode { recompute: self.texts.config.recompute, ..Mode::eval() };
         let x = match self.pipe(Pipe::stage)? {
             0 => decoder.entered(&zeros(&device, t)?, mode)?,
             _ => Tensor::zeros(&device, [1, t, decoder.config().width], params.dtype())?.parameter("rows"),
         };
         let x = decoder.through(&x, mode)?;
         match last {
-            true => self.optimizer.backward(&decoder.loss_behind(&x, &zeros(&device, t)?)?)?,
+            true => self.training.optimizer.backward(&decoder.loss_behind(&x, &zeros(&device, t)?)?)?,
             false => x.backward_with(&x.detach())?,
         }
-        let several = self.config.grad_accum > 1;
+        let several = self.texts.config.grad_accum > 1;
         let sums = Sums::like(&device, params.trained().iter(), None, DType::F32, several)?;
-        self.optimizer.prepare()?;
-        self.sums = Some(sums);
+        self.training.optimizer.prepare()?;
+        self.training.passes.sums = Some(sums);
         Ok(())
     }
 }

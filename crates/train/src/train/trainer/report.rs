@@ -1,9 +1,9 @@
 //! Records of a run in its folder: metrics of each step, and the report page.
 
-use super::Trainer;
-use super::step::Done;
+use super::texts::Texts;
 use crate::run::StepMetrics;
 use crate::run::report::{KernelTime, Report};
+use crate::train::training::{Done, Sharding, Training};
 use netcl_device::human;
 use netcl_tensor::Result;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,38 +11,39 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Steps after which the speed is settled.
 const SETTLED: u64 = 20;
 
-impl Trainer {
+impl Texts {
     /// Metrics of a step, without validation loss and sample.
-    pub(super) fn metrics(&mut self, done: &Done) -> StepMetrics {
-        let seconds = done.at.duration_since(self.last_done).as_secs_f64();
-        self.last_done = done.at;
-        self.elapsed += seconds;
-        self.trained += self.config.tokens_a_step();
-        let speed = self.speed.step(self.elapsed, self.trained);
+    pub(super) fn metrics(
+        &mut self,
+        training: &mut Training<StepMetrics>,
+        done: &Done<'_>,
+    ) -> Result<StepMetrics> {
+        let norm = done.norm()?;
+        let speed = self.clock.step(done.at, self.config.tokens_a_step());
         let flops = self.model.flops(1, self.config.context) * speed;
-        StepMetrics {
+        Ok(StepMetrics {
             step: done.step,
             time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
-            elapsed: self.elapsed,
+            elapsed: self.clock.elapsed,
             loss: done.loss,
             lr: done.lr,
-            grad_norm: done.norm,
-            tokens: self.trained,
+            grad_norm: norm,
+            tokens: self.clock.trained,
             tokens_per_s: speed,
             memory: self.model.params().device().memory().peak as u64,
             flops: Some(flops),
-            peak_share: self.peak_share(flops),
+            peak_share: self.peak_share(training, flops),
             ..StepMetrics::default()
-        }
+        })
     }
 
     /// The share of the device's peak. `None` if the peak was measured too low, as happens on a busy machine.
-    fn peak_share(&mut self, flops: f64) -> Option<f64> {
+    fn peak_share(&self, training: &mut Training<StepMetrics>, flops: f64) -> Option<f64> {
         let share = share_of_peak(flops, self.peak_flops);
         if share.is_none()
             && self.peak_flops > 0.0
-            && self.step > SETTLED
-            && self.spared.insert("a share of the peak")
+            && training.progress.step > SETTLED
+            && training.report.is_first("a share of the peak")
         {
             tracing::info!(
                 "training is faster than the matrix product that stands for the device's peak: the machine was busy when that was measured, \
@@ -52,46 +53,32 @@ impl Trainer {
         share
     }
 
-    /// Handles a failure to write metrics or the report: logged once; training continues.
-    pub(super) fn spare<T>(&mut self, what: &'static str, made: Result<T>) -> Option<T> {
-        made.inspect_err(|e| {
-            if self.spared.insert(what) {
-                tracing::warn!("training goes on without {what}: {e}");
-            }
-        })
-        .ok()
-    }
-
-    /// Records a step in the run folder.
-    pub(super) fn record(&mut self, metrics: StepMetrics) -> Result<()> {
-        for (what, done) in self.folder.push(&metrics)? {
-            self.spare(what, done);
-        }
-        self.history.push(metrics);
-        Ok(())
-    }
-
     /// Writes `report.html` and pending metrics.
-    pub(super) fn tell(&mut self, status: &str) {
-        if self.folder.follows() {
+    pub(super) fn tell(&self, training: &mut Training<StepMetrics>, status: &str) {
+        if training.report.folder.follows() {
             return;
         }
-        for (what, done) in self.folder.flush() {
-            self.spare(what, done);
-        }
-        let written = self.write_report(status);
-        self.spare("report.html", written);
+        training.report.flush();
+        let written = self.write_report(training, status);
+        training.report.spare("report.html", written);
+    }
+
+    /// How the state of the run is divided among ranks; `None` where each has all of it.
+    pub(super) fn sharding(&self, training: &Training<StepMetrics>) -> Option<Sharding> {
+        let (parallel, _) = training.ranks.parallel.as_ref().zip(training.ranks.zero.as_ref())?;
+        let state = training.optimizer.state_bytes();
+        Some(Sharding { stage: self.config.zero, state, ranks: parallel.size() })
     }
 
     /// Writes `report.html`.
-    fn write_report(&self, status: &str) -> Result<()> {
-        let device = self.model.params().device();
+    fn write_report(&self, training: &Training<StepMetrics>, status: &str) -> Result<()> {
+        let device = &training.device;
         let capabilities = device.capabilities();
         let memory = device.memory();
         let row = |name: &str, value: String| (name.to_string(), value);
         let m = self.model.config();
         let model = vec![
-            row("parameters", self.parameters().to_string()),
+            row("parameters", self.parameters(&training.ranks).to_string()),
             row("family", m.family.model_type.to_string()),
             row("layers, heads, width", format!("{}, {}, {}", m.layers, m.attention.heads, m.width)),
             row("context", m.context.to_string()),
@@ -106,32 +93,34 @@ impl Trainer {
             row("memory, peak", human(memory.peak as u64)),
             row("memory, reserved", human(memory.reserved as u64)),
         ];
-        let ranks = self
-            .ranks()
+        let ranks = training
+            .ranks
+            .times()
             .iter()
             .enumerate()
             .map(|(i, rank)| row(&format!("rank {i}, {}", rank.device), rank.line()))
             .collect();
         let mut ranks: Vec<(String, String)> = ranks;
-        ranks.extend(self.sharding().map(|sharding| row("divided", sharding.line())));
+        ranks.extend(self.sharding(training).map(|sharding| row("divided", sharding.line())));
         let config = self.config.to_toml()?;
         let settings =
             config.lines().filter_map(|l| l.split_once(" = ")).map(|(k, v)| row(k, v.into())).collect();
-        let kernels: Vec<KernelTime> = self
+        let kernels: Vec<KernelTime> = training
+            .report
             .kernels
             .iter()
             .map(|k| KernelTime { name: k.name.clone(), launches: k.count, seconds: k.seconds })
             .collect();
-        let title = self.folder.path().file_name().map_or("run".into(), |n| n.to_string_lossy());
+        let title = training.report.folder.path().file_name().map_or("run".into(), |n| n.to_string_lossy());
         let report = Report {
             title: &title,
             status,
             balanced: m.mlp.moe.is_some_and(|moe| moe.balance),
-            metrics: &self.history,
+            metrics: &training.report.history,
             kernels: &kernels,
             tables: &[("Model", model), ("Device", machine), ("Ranks", ranks), ("Configuration", settings)],
         };
-        self.folder.report(&report).map(|_| ())
+        training.report.folder.report(&report).map(|_| ())
     }
 }
 

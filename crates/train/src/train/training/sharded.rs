@@ -1,19 +1,17 @@
 //! The update of a rank that has a part of the optimizer's state, and what is known of it.
 
-use super::Trainer;
-use crate::config::TrainConfig;
+use crate::config::GraphMode;
+use crate::optim::Optimizer;
 use crate::train::divided::Divided;
-use crate::train::gathered::{Piece, gather};
+use crate::train::parallel::Parallel;
 use crate::train::reducer::{Arrived, ended};
 use crate::train::stepper::Stepper;
 use crate::train::sums::Sums;
 use crate::train::zero::Shards;
 use netcl_device::human;
-use netcl_model::checkpoint::{Bytes, FileDtype, Planned, TensorData};
 use netcl_tensor::{Device, Result, Tensor};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::Instant;
 
 /// State that is divided among ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +33,7 @@ impl Sharding {
 }
 
 /// A rank's part of a run whose state is divided.
-pub(in crate::train) struct Zero {
+pub(crate) struct Zero {
     shards: Shards,
     /// Gradients, where they are divided as well.
     divided: Option<Divided>,
@@ -48,7 +46,7 @@ pub(in crate::train) struct Zero {
 }
 
 /// Parameters of other ranks on their way to this one's device.
-pub(in crate::train) struct Arriving {
+pub(crate) struct Arriving {
     told: Receiver<Result<Arrived>>,
     device: Device,
     uses: Arc<(Vec<usize>, Vec<usize>)>,
@@ -91,13 +89,17 @@ impl Arriving {
 }
 
 impl Zero {
-    /// A part that has not begun.
+    /// A part that has not begun, of a run of this stage of ZeRO.
     ///
     /// # Errors
     /// Those of the device.
-    pub fn new(shards: Shards, device: &Device, config: &TrainConfig) -> Result<Self> {
-        let divided = (config.zero > 1).then(|| Divided::new(device, &shards)).transpose()?;
-        let measure = Stepper::without_plan(device, config.graph);
+    pub(in crate::train) fn new(
+        shards: Shards,
+        device: &Device,
+        (stage, graph): (u8, GraphMode),
+    ) -> Result<Self> {
+        let divided = (stage > 1).then(|| Divided::new(device, &shards)).transpose()?;
+        let measure = Stepper::without_plan(device, graph);
         Ok(Self { shards, divided, measure, arriving: None, uses: None })
     }
 
@@ -115,7 +117,7 @@ impl Zero {
     }
 
     /// Gradients that are divided.
-    pub fn divided(&self) -> Option<&Divided> {
+    pub(super) fn divided(&self) -> Option<&Divided> {
         self.divided.as_ref()
     }
 
@@ -137,63 +139,39 @@ impl Zero {
     pub fn bounds(&self, bucket: usize) -> &Arc<Vec<usize>> {
         self.shards.bounds(bucket)
     }
-}
-
-impl Trainer {
-    /// How the state of the run is divided among ranks; `None` where each has all of it.
-    pub fn sharding(&self) -> Option<Sharding> {
-        let (parallel, _) = self.parallel.as_ref().zip(self.zero.as_ref())?;
-        Some(Sharding { stage: self.config.zero, state: self.optimizer_bytes(), ranks: parallel.size() })
-    }
-
-    /// Bytes of moments and master weights on this rank's device.
-    pub fn optimizer_bytes(&self) -> usize {
-        self.optimizer.state_bytes()
-    }
 
     /// Updates this rank's part of the parameters from the sums of its gradients, and begins to exchange parts with the others.
-    pub(super) fn update_part(&mut self, loss: &Tensor) -> Result<()> {
-        let (Some(zero), Some(parallel)) = (&mut self.zero, &mut self.parallel) else { return Ok(()) };
-        let begun = Instant::now();
-        let optimizer = &mut self.optimizer;
-        zero.divided.as_ref().map_or(Ok(()), Divided::finish)?;
-        zero.measure.run(|| optimizer.measure().map(|()| loss.clone()))?;
+    ///
+    /// # Errors
+    /// Those of the ranks and the device.
+    pub fn update(
+        &mut self,
+        parallel: &mut Parallel,
+        optimizer: &mut Optimizer,
+        update: &mut Stepper,
+        loss: &Tensor,
+    ) -> Result<()> {
+        self.divided.as_ref().map_or(Ok(()), Divided::finish)?;
+        self.measure.run(|| optimizer.measure().map(|()| loss.clone()))?;
         let squares = parallel.sum_of(optimizer.squares()?)?;
         optimizer.set_squares(squares)?;
-        self.update.run(|| optimizer.apply_measured().map(|()| loss.clone()))?;
+        update.run(|| optimizer.apply_measured().map(|()| loss.clone()))?;
         let device = loss.device();
         let ready = device.mark()?;
         device.flush()?;
-        let told = parallel.begin_gather(device, zero.shards.spans(), ready)?;
+        let told = parallel.begin_gather(device, self.shards.spans(), ready)?;
         let (device, uses) = (device.clone(), Arc::default());
-        zero.arriving = Some(Arriving { told, device, uses, bytes: 0 });
-        self.host_did("update of a part", begun);
+        self.arriving = Some(Arriving { told, device, uses, bytes: 0 });
         Ok(())
     }
 
-    /// Before parameters are used: waits until what the device does next comes after the updates of all ranks.
-    pub(super) fn settle_parameters(&mut self) -> Result<()> {
-        let Some(mut arriving) = self.zero.as_mut().and_then(|zero| zero.arriving.take()) else {
-            return Ok(());
-        };
-        let begun = Instant::now();
+    /// Makes what the device does next come after the updates of all ranks; whether there was something to wait for.
+    ///
+    /// # Errors
+    /// Those of the exchange and the device.
+    pub fn settle(&mut self) -> Result<bool> {
+        let Some(mut arriving) = self.arriving.take() else { return Ok(false) };
         arriving.wait(usize::MAX)?;
-        self.host_did("all_gather", begun);
-        Ok(())
-    }
-
-    /// The state of an optimizer that is divided, at rank 0, from all ranks' parts; `None` at the others. All ranks call it.
-    pub(super) fn gathered_state(&self) -> Result<Option<Vec<TensorData>>> {
-        let Some((_, parallel)) = self.zero.as_ref().zip(self.parallel.as_ref()) else { return Ok(None) };
-        let parts = self.optimizer.state_parts()?.into_iter().map(|part| {
-            let (first, tensor) = (part.first, part.tensor);
-            let elements = first..first + tensor.count();
-            let bytes = Bytes::Later(Box::new(move || tensor.to_bytes()));
-            Piece::new(part.name, FileDtype::F32, part.shape, elements, bytes)
-        });
-        let pieces: Vec<Piece<'_>> = parts.collect();
-        let Some(mut all) = gather(parallel.group(), &pieces)? else { return Ok(None) };
-        all.extend(self.optimizer.planned_counters()?.iter().map(Planned::take).collect::<Result<Vec<_>>>()?);
-        Ok(Some(all))
+        Ok(true)
     }
 }

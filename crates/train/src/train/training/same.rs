@@ -1,28 +1,30 @@
 //! The same weights at ranks with unlike devices. All make the update from the same sums, but compilers contract and divide differently, so what
 //! the update rounds may differ in the last bit, and what has differed stays so.
 
-use super::Trainer;
-use netcl_tensor::{Result, Tensor};
+use super::{Run, Task};
+use netcl_tensor::Result;
 use std::time::Instant;
 
-impl Trainer {
+impl<T: Task> Run<T> {
     /// The same now and then, after a step.
     pub(super) fn same_weights_in_time(&mut self) -> Result<()> {
-        let due = self.parallel.as_ref().is_some_and(|p| p.balance.same_is_due(self.step));
+        let step = self.training.progress.step;
+        let due = self.training.ranks.parallel.as_ref().is_some_and(|p| p.balance.same_is_due(step));
         if due { self.same_weights() } else { Ok(()) }
     }
 
     /// Gives all ranks the weights and the optimizer's state of the first one, which are those of its checkpoint: a run that goes on from there is
     /// this one. Where state is divided, each parameter is updated by one rank anyway. All ranks call it, after the same step.
     pub(super) fn same_weights(&mut self) -> Result<()> {
-        let Some(parallel) = self.parallel.as_ref().filter(|p| p.balance.is_unlike() && self.zero.is_none())
+        let ranks = &self.training.ranks;
+        let Some(parallel) =
+            ranks.parallel.as_ref().filter(|p| p.balance.is_unlike() && ranks.zero.is_none())
         else {
             return Ok(());
         };
         let begun = Instant::now();
-        let state: Vec<Tensor> = self.optimizer.state_parts()?.into_iter().map(|part| part.tensor).collect();
-        let trained = self.model.params().trained();
-        parallel.take_first(trained.into_iter().chain(state))?;
+        let state = self.training.optimizer.state_parts()?.into_iter().map(|part| part.tensor);
+        parallel.take_first(self.task.alike().into_iter().chain(state))?;
         self.host_did("same weights", begun);
         Ok(())
     }

@@ -3,7 +3,8 @@
 //! Tensors lie in buffers of their own from the first pass on, the same in every pass. So a captured pass writes to them and reads them, and its
 //! replay stops behind each write while the ranks sum what is there.
 
-use crate::train::{Reducer, Stepper};
+use super::reducer::Reducer;
+use super::stepper::Stepper;
 use netcl_device::{Error, Result};
 use netcl_model::layers::Ranks;
 use netcl_tensor::{DType, Device, Shape, Tensor};
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// This rank's end.
-pub(super) struct Statistics {
+pub(crate) struct Statistics {
     reducer: Arc<Reducer>,
     device: Device,
     place: (usize, usize),

@@ -1,24 +1,48 @@
 //! Validation loss and samples during training, without recording gradients.
 
-use super::parallel::Parallel;
-use super::pipeline::{Piped, Served, follow};
-use super::trainer::Trainer;
+use super::texts::Texts;
 use crate::data::Scored;
 use crate::evaluate::{Score, evaluate};
+use crate::run::StepMetrics;
+use crate::train::observer::Observer;
+use crate::train::parallel::Parallel;
+use crate::train::pipeline::{Piped, Served, follow};
+use crate::train::training::Training;
 use netcl_model::generate::{Generation, Sampling};
 use netcl_model::model::Model;
 use netcl_model::tokenizer::Tokenizer;
 use netcl_tensor::Result;
+use std::time::Instant;
 
 /// Length of a sample in tokens.
 const SAMPLE_TOKENS: usize = 200;
 
-impl Trainer {
+impl Texts {
+    /// Evaluates the model, adds the result to the metrics of the step and tells the observer; whether it is the best so far.
+    pub(super) fn evaluated(
+        &self,
+        training: &mut Training<StepMetrics>,
+        metrics: &mut StepMetrics,
+        watch: &mut (dyn Observer + '_),
+    ) -> Result<bool> {
+        let begun = Instant::now();
+        let score = self.evaluate(training)?;
+        training.host_did("evaluation", begun);
+        let Some(score) = score else {
+            training.progress.val_loss = None;
+            return Ok(false);
+        };
+        metrics.evaluated(&score);
+        let best = training.progress.evaluated(score.loss());
+        watch.evaluated(training.progress.step, &score, best);
+        Ok(best)
+    }
+
     /// Evaluates the model on the validation batches. `None` without validation data.
-    pub(super) fn evaluate(&self) -> Result<Option<Score>> {
+    fn evaluate(&self, training: &Training<StepMetrics>) -> Result<Option<Score>> {
         let Some(eval) = &self.eval else { return Ok(None) };
         let lengths = self.lengths.as_ref();
-        let Some(parallel) = &self.parallel else {
+        let Some(parallel) = &training.ranks.parallel else {
             let batches = eval.batches().map(|batch| batch.map(Scored::from));
             return evaluate(&*self.model, batches, lengths, &mut |_| true).map(Some);
         };
@@ -36,15 +60,15 @@ impl Trainer {
     }
 
     /// Whether this rank has a part in samples: the first one, and of a pipeline the stages behind it.
-    pub(super) fn samples(&self) -> bool {
-        let pipe = self.parallel.as_ref().and_then(Parallel::pipe);
-        !self.folder.follows() || pipe.is_some_and(|pipe| pipe.replica() == 0)
+    pub(super) fn samples(&self, training: &Training<StepMetrics>) -> bool {
+        let pipe = training.ranks.parallel.as_ref().and_then(Parallel::pipe);
+        !training.report.folder.follows() || pipe.is_some_and(|pipe| pipe.replica() == 0)
     }
 
     /// A text sampled from the model; empty without a tokenizer, and at the stages of a pipeline behind the first.
-    pub(super) fn sample(&self) -> Result<Option<String>> {
+    pub(super) fn sample(&self, training: &Training<StepMetrics>) -> Result<Option<String>> {
         let Some(tokenizer) = &self.tokenizer else { return Ok(None) };
-        let Some(pipe) = self.parallel.as_ref().and_then(Parallel::pipe) else {
+        let Some(pipe) = training.ranks.parallel.as_ref().and_then(Parallel::pipe) else {
             return self.sampled(&*self.model, tokenizer);
         };
         if pipe.stage() > 0 {

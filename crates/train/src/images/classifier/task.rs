@@ -1,0 +1,367 @@
+//! Training on images: shuffled batches, the loss of the class, a test after every epoch.
+
+use super::super::data::{Dataset, Images as ImageSet};
+use super::among::{Whole, ask, shares};
+use super::batches::{Batch, Batches, Scaling};
+use super::inputs::{Inputs, Ring};
+use super::loss::loss;
+use super::outcome::{Epoch, Next};
+use super::record::ImageRecord;
+use super::watch::{Progress, Watcher};
+use super::{Classifier, ClassifierConfig, Description, Diagnostics};
+use crate::data::{Position, ahead};
+use crate::optim::{AdamW, Optimizer, ParamGroup};
+use crate::run::RunFolder;
+use crate::train::explained;
+use crate::train::training::{
+    Accumulation, Asked, At, Done, Loop, Objective, Parallel, Ranks, Reporting, Run, Task, Training,
+    divergence,
+};
+use netcl_device::{Error, Result};
+use netcl_model::checkpoint::{Planned, State};
+use netcl_model::params::Params;
+use netcl_tensor::{Device, Tensor, counted};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::IntoIter;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Batches made ahead on the host.
+const PREFETCH: usize = 3;
+/// Host threads that make a batch for a separate device. A device that is the host's processor keeps all cores but one.
+const THREADS: usize = 8;
+
+/// A network in training, and its images.
+pub(super) struct Images<'a> {
+    pub config: &'a ClassifierConfig,
+    pub data: &'a Dataset,
+    pub record: ImageRecord,
+    pub classifier: Classifier,
+    ring: Ring,
+    /// Steps of an epoch.
+    pub of_epoch: u64,
+    /// A batch, which ranks divide.
+    pub whole: Whole,
+    /// Sum of the losses of the steps of the epoch that is not done.
+    pub losses: f64,
+    /// The confusion matrix of the last test.
+    pub confusion: Vec<Vec<u64>>,
+    began: Instant,
+    /// Seconds of earlier sessions.
+    pub before: f64,
+    /// Steps of this epoch that this session has done, and since when.
+    session: (u64, Instant),
+}
+
+/// The source of batches.
+pub(super) struct Source<'a> {
+    config: &'a ClassifierConfig,
+    images: &'a ImageSet,
+    scaling: Scaling,
+    threads: usize,
+    rows: Option<Vec<usize>>,
+    from: u64,
+}
+
+impl<'a> Images<'a> {
+    /// A run of the whole of each batch, or as one of several ranks; its folder is not opened.
+    ///
+    /// # Errors
+    /// `Format` for settings out of range, or without an image to test with; of the device.
+    pub fn run(
+        device: &Device,
+        config: &'a ClassifierConfig,
+        data: &'a Dataset,
+        (diagnostics, dir): (&Diagnostics, &Path),
+        parallel: Option<&Parallel>,
+    ) -> Result<Run<Self>> {
+        config.validate()?;
+        if data.test.is_empty() {
+            return Err(Error::format(format!(
+                "{} images are too few to keep {} of them for a test; set --val-split",
+                data.train.len(),
+                config.test_part
+            )));
+        }
+        let about = Description::of(config, data);
+        let [c, h, w] = about.size;
+        let classifier = Classifier::new(device, about, config.dtype, config.seed)?;
+        let rule = Arc::new(AdamW { betas: config.betas, eps: 1e-8 });
+        let groups = ParamGroup::gpt(&classifier.params.trained(), config.weight_decay);
+        let optimizer = Optimizer::for_storage(rule, groups, config.dtype)?;
+        let (of_epoch, whole) =
+            (config.steps_of_epoch(data.train.len()), Whole::of(config, data.train.len()));
+        let own = parallel.map_or(whole.images(), |parallel| whole.places(parallel.rows()).len());
+        let rate = config.learning_rate(of_epoch);
+        let mut passes = Accumulation::new(device, diagnostics.graph(config.graph))?;
+        passes.detect_anomaly = diagnostics.detect_anomaly;
+        let mut report = Reporting::new(RunFolder::follow(dir), Vec::new(), config.keep);
+        diagnostics.profile.clone().map_or(Ok(()), |profile| report.profile(profile))?;
+        let training = Training {
+            device: device.clone(),
+            optimizer,
+            progress: Loop::new(rate, rate.decay, config.seed),
+            passes,
+            ranks: Ranks::default(),
+            report,
+        };
+        let now = Instant::now();
+        let task = Self {
+            config,
+            data,
+            record: ImageRecord::new(data),
+            ring: Ring::new(device, config.dtype, [own, c, h, w], config.mixup > 0.0)?,
+            classifier,
+            of_epoch,
+            whole,
+            losses: 0.0,
+            confusion: Vec::new(),
+            began: now,
+            before: 0.0,
+            session: (0, now),
+        };
+        Ok(Run { task, training })
+    }
+
+    /// Seconds of training over all sessions.
+    pub fn elapsed(&self) -> f64 {
+        self.before + self.began.elapsed().as_secs_f64()
+    }
+
+    /// Images a second of the steps that are done in this epoch.
+    fn speed(&self) -> f64 {
+        let (steps, began) = self.session;
+        (steps * self.whole.images() as u64) as f64 / began.elapsed().as_secs_f64().max(1e-9)
+    }
+
+    /// Tells that training begins.
+    pub fn tell_start(&self, training: &Training<Epoch>, watch: &mut Watcher<'_>) {
+        watch.tell(Progress::Started { from_step: training.progress.step, steps: training.progress.steps });
+    }
+
+    /// Tests after an epoch, records it, and keeps its weights; whether it is the best so far.
+    fn tested(&mut self, training: &mut Training<Epoch>) -> Result<bool> {
+        let images_per_s = self.speed();
+        let begun = Instant::now();
+        let (test_loss, confusion) = self.test(&training.ranks)?;
+        training.host_did("evaluation", begun);
+        let right: u64 = confusion.iter().enumerate().map(|(i, row)| row[i]).sum();
+        self.confusion = confusion;
+        let step = training.progress.step;
+        let done = Epoch {
+            epoch: step / self.of_epoch,
+            step,
+            time: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+            elapsed: self.elapsed(),
+            loss: std::mem::take(&mut self.losses) / self.of_epoch as f64,
+            test_loss,
+            accuracy: right as f64 / self.data.test.len() as f64,
+            images_per_s,
+            lr: training.progress.rate.at(step.saturating_sub(1)),
+        };
+        // Before the checkpoint: a run resumed from it does not repeat this epoch.
+        training.report.record(done)?;
+        if !training.report.folder.follows() {
+            self.classifier.save(training.report.folder.path())?;
+        }
+        Ok(training.progress.evaluated(test_loss))
+    }
+}
+
+impl Objective for Images<'_> {
+    type Inputs = Inputs;
+
+    fn micros(&self) -> u32 {
+        1
+    }
+
+    fn params(&self) -> &Params {
+        &self.classifier.params
+    }
+
+    fn loss(&self, inputs: &Inputs, _: usize) -> Result<Tensor> {
+        loss(&self.classifier, self.config, inputs)
+    }
+
+    fn one_row(&self, _: &Inputs) -> Result<Inputs> {
+        let [c, h, w] = self.classifier.about.size;
+        Inputs::new(&self.classifier.device, self.config.dtype, [1, c, h, w], self.config.mixup > 0.0)
+    }
+
+    fn buffers(&self) -> Vec<Tensor> {
+        self.classifier.network.buffers().into_iter().map(|(_, x)| x).collect()
+    }
+}
+
+impl<'a> Task for Images<'a> {
+    type Batch = Batch;
+    type Source = Source<'a>;
+    type Feed = IntoIter<Result<Batch>>;
+    /// Results of a step are added to those of its epoch.
+    type Metrics = ();
+    type Record = Epoch;
+    type Watch<'w> = Watcher<'w>;
+
+    const PLANS_AHEAD: bool = false;
+    const PROFILED: Range<u64> = 0..0;
+    const NAMES_RANK: bool = false;
+    const WATCHED: bool = false;
+
+    fn source(&self, training: &Training<Epoch>) -> Source<'a> {
+        let capabilities = training.device.capabilities();
+        let threads = if capabilities.is_cpu() || capabilities.simulated {
+            1
+        } else {
+            std::thread::available_parallelism().map_or(1, usize::from).min(THREADS)
+        };
+        let rows = training.ranks.parallel.as_ref().map(|parallel| self.whole.places(parallel.rows()));
+        let (config, images, scaling) = (self.config, &self.data.train, self.classifier.scaling.clone());
+        Source { config, images, scaling, threads, rows, from: training.progress.step }
+    }
+
+    fn ahead<O>(source: Source<'a>, work: impl FnOnce(&mut Self::Feed) -> Result<O>) -> Result<O> {
+        let Source { config, images, ref scaling, threads, rows, from } = source;
+        ahead(Batches { config, scaling, images, threads, rows }.from(from), PREFETCH, work)
+    }
+
+    fn take(feed: &mut Self::Feed) -> Result<Batch> {
+        feed.next().unwrap_or_else(|| Err(Error::internal("the batches ended")))
+    }
+
+    fn send(
+        &mut self,
+        _: &mut Self::Feed,
+        batch: Batch,
+        at: At,
+        _: &mut Ranks,
+    ) -> Result<(Inputs, Position)> {
+        let inputs = self.ring.send(&batch, at.fixed)?;
+        Ok((inputs, Position { seed: self.config.seed, step: at.step + 1, micro: 0 }))
+    }
+
+    fn rows_changed(&mut self, parallel: &mut Parallel) -> Result<()> {
+        let ([c, h, w], config) = (self.classifier.about.size, self.config);
+        let own = self.whole.places(parallel.rows()).len();
+        self.ring.resize(config.dtype, [own, c, h, w], config.mixup > 0.0)?;
+        if let Some(statistics) = &parallel.statistics {
+            parallel.statistics = Some(Arc::new(statistics.with_shares(&shares(self.whole, parallel))?));
+        }
+        Ok(())
+    }
+
+    fn share(&self, parallel: &Parallel) -> f32 {
+        self.whole.share(parallel.rows()) as f32
+    }
+
+    fn part(&self, parallel: &Parallel) -> (String, &'static str) {
+        let images = counted(self.whole.places(parallel.rows()).len() as u64, "image");
+        let part = format!("{images} of --batch {}", self.whole.images());
+        (part, "give it fewer with --shares, or lower --batch")
+    }
+
+    fn started(&mut self, training: &mut Training<Epoch>, watch: &mut Watcher<'_>) -> Result<()> {
+        self.tell_start(training, watch);
+        self.session = (0, Instant::now());
+        Ok(())
+    }
+
+    fn measure(
+        &mut self,
+        training: &mut Training<Epoch>,
+        done: &Done<'_>,
+        watch: &mut Watcher<'_>,
+    ) -> Result<()> {
+        training.report.folder.begin()?;
+        self.losses += done.loss;
+        self.session.0 += 1;
+        watch.heed(Progress::Step {
+            step: done.step,
+            steps: training.progress.steps,
+            epoch: (done.step - 1) / self.of_epoch + 1,
+            loss: done.loss as f32,
+            images_per_s: self.speed(),
+        });
+        Ok(())
+    }
+
+    fn diverged(&mut self, _: &mut Training<Epoch>, done: &Done<'_>, place: &str) -> Result<Error> {
+        Ok(Error::launch(divergence(done, place)))
+    }
+
+    fn publish(&mut self, _: &mut Training<Epoch>, (): (), _: &mut Watcher<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn explain(&self, training: &Training<Epoch>) -> Option<String> {
+        let plan = training.passes.stepper.plan()?;
+        Some(explained(plan, &self.classifier.params, training.optimizer.rule(), None))
+    }
+
+    fn due(&self, progress: &Loop) -> [bool; 3] {
+        let epoch = progress.every(self.of_epoch);
+        [epoch, false, epoch || progress.every(self.config.checkpoint_every)]
+    }
+
+    fn heard(watch: &mut Watcher<'_>, asked: Asked) {
+        // A signal that reached ranks at different steps has been heeded.
+        if !asked.stop && !asked.save {
+            watch.next = Next::GoOn;
+        }
+    }
+
+    fn review(
+        &mut self,
+        training: &mut Training<Epoch>,
+        (): (),
+        _: Asked,
+        _: &mut Watcher<'_>,
+    ) -> Result<bool> {
+        if training.progress.every(self.of_epoch) { self.tested(training) } else { Ok(false) }
+    }
+
+    fn paused(
+        &mut self,
+        training: &mut Training<Epoch>,
+        asked: Asked,
+        watch: &mut Watcher<'_>,
+    ) -> Result<bool> {
+        let Training { progress, ranks, report, .. } = training;
+        if !progress.every(self.of_epoch) {
+            // Alone, what was asked for when the last step was finished counts as well.
+            let stop = if ranks.is_alone() { watch.next == Next::Stop } else { asked.stop };
+            // Later requests of a rank reach the others with the next step.
+            if !stop && watch.next == Next::Save && (ranks.is_alone() || asked.save) {
+                watch.next = Next::GoOn;
+            }
+            return Ok(stop);
+        }
+        if let Some(done) = report.history.last() {
+            watch.heed(Progress::Epoch(done));
+        }
+        progress.val_loss = None;
+        self.session = (0, Instant::now());
+        let asked = match &ranks.parallel {
+            Some(parallel) => ask(parallel.group(), watch.next)?,
+            None => watch.next,
+        };
+        watch.next = Next::GoOn;
+        Ok(asked == Next::Stop && !progress.is_finished())
+    }
+
+    fn planned(&self) -> Vec<Planned<'static>> {
+        self.classifier.planned()
+    }
+
+    fn alike(&self) -> Vec<Tensor> {
+        self.classifier.state().into_iter().map(|(_, tensor)| tensor).collect()
+    }
+
+    fn files(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        self.checkpoint_files()
+    }
+
+    fn note(&self, state: &mut State) {
+        self.note_place(state);
+    }
+}

@@ -1,0 +1,57 @@
+//! The loss of the next token.
+
+use super::training::Objective;
+use super::uploads::Inputs;
+use crate::config::TrainConfig;
+use netcl_model::layers::Mode;
+use netcl_model::model::Model;
+use netcl_model::params::Params;
+use netcl_tensor::{Result, Tensor};
+
+/// A language model that learns to predict the next token.
+#[derive(Clone, Copy)]
+pub(super) struct NextToken<'a> {
+    pub model: &'a dyn Model,
+    pub config: &'a TrainConfig,
+    /// Counter of the draws before the dropout of a pass.
+    pub draws: &'a Tensor,
+}
+
+impl Objective for NextToken<'_> {
+    type Inputs = Inputs;
+
+    fn micros(&self) -> u32 {
+        self.config.grad_accum
+    }
+
+    fn params(&self) -> &Params {
+        self.model.params()
+    }
+
+    fn loss(&self, (x, y): &Inputs, rows_before: usize) -> Result<Tensor> {
+        let config = self.config;
+        let mode = Mode {
+            dropout: config.dropout as f32,
+            seed: config.seed,
+            pass: 0,
+            counter: (config.dropout > 0.0).then_some(self.draws),
+            recompute: config.recompute,
+            rows_before,
+        };
+        self.model.loss(x, y, mode)
+    }
+
+    fn one_row(&self, (x, y): &Inputs) -> Result<Inputs> {
+        // Copies of the rows, independent of the memory of the inputs.
+        let row = |ids: &Tensor| {
+            let bytes = ids.to_bytes()?;
+            let one = bytes.len() / ids.dims()[0].max(1);
+            Tensor::from_bytes(ids.device(), [1, self.config.context], &bytes[..one], ids.dtype())
+        };
+        Ok((row(x)?, row(y)?))
+    }
+
+    fn tied(&self) -> Option<Tensor> {
+        self.model.tied_embedding().cloned()
+    }
+}

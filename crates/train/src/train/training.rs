@@ -1,0 +1,241 @@
+//! The training loop of every task, and the state of a run.
+//!
+//! ```text
+//! Run ─ Task       batches, loss, metrics, evaluation and samples: texts, images
+//!     └ Training ─ Loop          step, position in the data, best result, learning rate
+//!                ├ Accumulation  forward and backward of micro-batches, their sums, captured steps
+//!                ├ Ranks         the other ranks, and what is divided among them
+//!                └ Reporting     run folder, records, checkpoints being written, profile
+//! ```
+//!
+//! [`run`] is the loop and [`step`] a step of it. A task sees [`Training`]; the parts know nothing of tasks but [`Task`].
+
+mod accumulation;
+mod passes;
+mod progress;
+mod ranks;
+mod reporting;
+mod resuming;
+mod run;
+mod same;
+mod saving;
+mod sharded;
+mod step;
+
+pub(crate) use accumulation::Accumulation;
+pub(super) use passes::{Collect, Part, collected, gradients, warm};
+pub(crate) use progress::Loop;
+pub(crate) use ranks::{Asked, Ranks};
+pub(crate) use reporting::Reporting;
+pub(crate) use resuming::{newest, tell_changes};
+pub use run::Outcome;
+pub use sharded::Sharding;
+pub(crate) use sharded::Zero;
+pub(crate) use step::{Done, divergence};
+
+use super::observer::Observer;
+pub(crate) use super::parallel::{Parallel, agree};
+use crate::data::Position;
+use crate::optim::Optimizer;
+use crate::run::Record;
+use netcl_model::checkpoint::{Planned, State, TensorData};
+use netcl_model::params::Params;
+use netcl_tensor::{Device, Error, Result, Tensor};
+use std::ops::Range;
+
+/// The state of a run of any task.
+pub(crate) struct Training<R> {
+    pub device: Device,
+    pub optimizer: Optimizer,
+    pub progress: Loop,
+    pub passes: Accumulation,
+    pub ranks: Ranks,
+    pub report: Reporting<R>,
+}
+
+/// A run of a task.
+pub(crate) struct Run<T: Task> {
+    pub task: T,
+    pub training: Training<T::Record>,
+}
+
+/// Weights and optimizer state of a whole model, on the host.
+pub(crate) type Gathered = (Vec<TensorData>, Vec<TensorData>);
+
+/// The place of a batch in a run.
+#[derive(Clone, Copy)]
+pub(crate) struct At {
+    /// Steps before it.
+    pub step: u64,
+    /// Micro-batches of its step before it.
+    pub micro: u32,
+    /// Whether it goes where a captured pass reads it.
+    pub fixed: bool,
+}
+
+/// The loss of a forward pass.
+pub(crate) trait Objective {
+    /// A batch on the device, as a pass reads it.
+    type Inputs;
+
+    /// Micro-batches of a step.
+    fn micros(&self) -> u32;
+    /// The parameters, and their device.
+    fn params(&self) -> &Params;
+    /// The mean loss of a pass over `inputs`, a scalar. Other ranks have the first `rows_before` rows of the batch.
+    fn loss(&self, inputs: &Self::Inputs, rows_before: usize) -> Result<Tensor>;
+    /// Inputs of one row, in memory of their own, for a pass that allocates what outlives a step.
+    fn one_row(&self, inputs: &Self::Inputs) -> Result<Self::Inputs>;
+    /// State that forward passes change, such as running statistics.
+    fn buffers(&self) -> Vec<Tensor> {
+        Vec::new()
+    }
+    /// The embedding table that is the output head's as well.
+    fn tied(&self) -> Option<Tensor> {
+        None
+    }
+}
+
+/// The subject of a run. A task supplies batches, the loss of a pass, metrics of a step, evaluation and samples. Accumulation, capture,
+/// sharding, several devices, checkpoints, resumption, profiles and the run folder belong to [`Run`] and exist once.
+///
+/// | task | batch | loss | between steps |
+/// | --- | --- | --- | --- |
+/// | texts ([`Trainer`](super::Trainer)) | windows of tokens | cross entropy of the next token | validation loss, a sampled text |
+/// | images | images with labels, moved and mixed | cross entropy of the class | test after an epoch |
+/// | preference pairs (DPO) | a prompt with the chosen and the rejected answer | −log σ(β · margin) | validation margin and accuracy, samples |
+/// | rollouts (GRPO) | groups of answers with their rewards | clipped policy ratio, by the advantage in the group | mean reward, samples |
+///
+/// Preference pairs: [`Batch`](Self::Batch) has both answers as rows of one batch, so that a rank keeps pairs together (as classifiers keep mixed
+/// images together, by [`share`](Self::share)). [`ahead`](Self::ahead) also computes the log probabilities of the frozen reference once for each
+/// pair, and [`send`](Self::send) uploads them with the tokens: a captured pass reads them at fixed addresses. [`loss`](Objective::loss) is a scalar as
+/// any other. [`Record`](Self::Record) also has margin and accuracy.
+///
+/// Rollouts: [`source`](Self::source) holds prompts, and [`take`](Self::take) asks the engine of `netcl-llm` for a group of answers of the weights as
+/// they are after the last update. So `ahead` makes prompts ahead and nothing that depends on weights. Advantages and the log probabilities of the
+/// sampling policy are uploaded by `send`. Ranks sample their own prompts. [`review`](Self::review) evaluates on held-out prompts.
+pub(crate) trait Task: Objective + Sized {
+    /// A batch on the host.
+    type Batch;
+    /// The source of batches, from a step on.
+    type Source;
+    /// Batches that are made ahead.
+    type Feed;
+    /// Results of a step, until they are recorded.
+    type Metrics;
+    /// A line of `metrics.jsonl`.
+    type Record: Record;
+    /// The observer of the run.
+    type Watch<'w>: Observer + ?Sized;
+
+    /// Whether the memory of a step is planned before the first one.
+    const PLANS_AHEAD: bool;
+    /// Steps whose kernels are timed for the report.
+    const PROFILED: Range<u64>;
+    /// Whether an error that one rank alone has begins with that rank's name.
+    const NAMES_RANK: bool;
+    /// Whether ranks derive their patience from the time of steps. Without that they keep the initial one.
+    const WATCHED: bool;
+
+    /// The source of this rank's batches from the next step on.
+    fn source(&self, training: &Training<Self::Record>) -> Self::Source;
+    /// Runs `work` with batches that threads make ahead.
+    fn ahead<O>(source: Self::Source, work: impl FnOnce(&mut Self::Feed) -> Result<O>) -> Result<O>;
+    /// The next batch.
+    fn take(feed: &mut Self::Feed) -> Result<Self::Batch>;
+    /// Enqueues the upload of a batch; returns the inputs of a pass, and the position after the batch.
+    fn send(
+        &mut self,
+        feed: &mut Self::Feed,
+        batch: Self::Batch,
+        at: At,
+        ranks: &mut Ranks,
+    ) -> Result<(Self::Inputs, Position)>;
+    /// All commands that read the last batch are enqueued.
+    fn sent(_feed: &mut Self::Feed) -> Result<()> {
+        Ok(())
+    }
+    /// This rank has other rows of each batch from the next step on.
+    fn rows_changed(&mut self, parallel: &mut Parallel) -> Result<()>;
+    /// The share that this rank's rows have of the mean over a batch.
+    fn share(&self, parallel: &Parallel) -> f32 {
+        parallel.share()
+    }
+    /// This rank's part of a batch for people, and how a rank without memory for it gets less.
+    fn part(&self, parallel: &Parallel) -> (String, &'static str);
+    /// A step of a rank that has a stage of the model: its loss, and the position after its batches. `asked` polls the observer.
+    fn step_of_stage(
+        &mut self,
+        _training: &mut Training<Self::Record>,
+        _feed: &mut Self::Feed,
+        _asked: &mut dyn FnMut() -> [bool; 2],
+    ) -> Result<(Tensor, Position)> {
+        Err(Error::unsupported("--pipeline: the layers of this task cannot be divided"))
+    }
+
+    /// The run starts in this process.
+    fn started(&mut self, training: &mut Training<Self::Record>, watch: &mut Self::Watch<'_>) -> Result<()>;
+    /// Results of a step whose loss is finite.
+    fn measure(
+        &mut self,
+        training: &mut Training<Self::Record>,
+        done: &Done<'_>,
+        watch: &mut Self::Watch<'_>,
+    ) -> Result<Self::Metrics>;
+    /// The error of a step whose loss is not finite. `place` is the device, or the ranks whose part of the loss it is.
+    fn diverged(
+        &mut self,
+        training: &mut Training<Self::Record>,
+        done: &Done<'_>,
+        place: &str,
+    ) -> Result<Error>;
+    /// Records the results of a step, and tells the observer.
+    fn publish(
+        &mut self,
+        training: &mut Training<Self::Record>,
+        metrics: Self::Metrics,
+        watch: &mut Self::Watch<'_>,
+    ) -> Result<()>;
+    /// Text with the memory of a step, once one was planned.
+    fn explain(&self, training: &Training<Self::Record>) -> Option<String>;
+    /// Whether steps are replayed.
+    fn is_captured(&self, training: &Training<Self::Record>) -> bool {
+        training.passes.stepper.is_captured()
+    }
+
+    /// What is due after the step enqueued last: evaluation, sample, checkpoint.
+    fn due(&self, progress: &Loop) -> [bool; 3];
+    /// Ranks have exchanged their requests; `asked` is the result.
+    fn heard(_watch: &mut Self::Watch<'_>, _asked: Asked) {}
+    /// Evaluates and samples as due after the step just done, and publishes its `metrics`. Whether the result is the best so far.
+    fn review(
+        &mut self,
+        training: &mut Training<Self::Record>,
+        metrics: Self::Metrics,
+        asked: Asked,
+        watch: &mut Self::Watch<'_>,
+    ) -> Result<bool>;
+    /// After evaluation, sample and checkpoint. Whether the run ends here.
+    fn paused(
+        &mut self,
+        training: &mut Training<Self::Record>,
+        asked: Asked,
+        watch: &mut Self::Watch<'_>,
+    ) -> Result<bool>;
+
+    /// Weights, as checkpoints have them; still on the device.
+    fn planned(&self) -> Vec<Planned<'static>>;
+    /// Tensors that all ranks have alike, besides the optimizer's state.
+    fn alike(&self) -> Vec<Tensor>;
+    /// Further files of a checkpoint.
+    fn files(&self) -> Result<Vec<(String, Vec<u8>)>>;
+    /// Adds the task's own state to that of a checkpoint.
+    fn note(&self, _state: &mut State) {}
+    /// Weights and optimizer state of all stages of a pipeline, at rank 0.
+    fn gathered(&self, _training: &Training<Self::Record>) -> Result<Option<Gathered>> {
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests;
