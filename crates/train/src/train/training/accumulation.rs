@@ -169,7 +169,7 @@ impl Accumulation {
             }
         };
         if stepper.is_cold() && sums.is_some() {
-            stepper.dry_run(|| Ok(()), &mut step)?;
+            stepper.dry_run(|| Ok(()), step)?;
         }
         let uses = arriving.as_ref().map_or_else(Vec::new, |arriving| arriving.uses().to_vec());
         let (uses, before) =
