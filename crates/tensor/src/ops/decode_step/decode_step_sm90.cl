@@ -45,7 +45,9 @@
  * Defines, sizes: TEXTS; DIM and HIDDEN (multiples of 4, of 8 with dense rows of 16 bits), HEADS, KV_HEADS, HEAD (a multiple of 8 up to 256), VOCAB,
  * LAYERS, HALF (pairs of a head that are rotated; 0: none in any layer), GROUPS (at most DIM, HIDDEN and QKV), SPLITS (shares of a context at
  * most), SPLIT_BYTES (keys and values of a share at least).
- * Kind of model: EMBEDDED (1: what goes into the first layer is a row of x times embedding_scale, 2: and a row of `places` is added), ACT (activation.cl; 4: tanh), GATED (the activation of a row times another row), FORMATS(OF), QUANTISED, DENSE (planes_dot.cl), BIASES (set of bits:
+ * Weights: FORMATS(OF), QUANTISED, DENSE (planes_dot.cl).
+ * EMBEDDED 1: the first layer takes a row of x times embedding_scale. 2: a row of `places` is added.
+ * Kind of model: ACT (activation.cl; 4: tanh), GATED (the activation of a row times another row), BIASES (set of bits:
  * 1 stage 0, 2 stage 1, 4 stage 2, 8 stage 3), LAYER_NORM (0: root mean square), UNIT_OFFSET (the factor of a norm is 1 + weight), PRE and
  * POST (norms before and after the parts of a layer), PARALLEL (attention and feed-forward have the same input), QK_NORM (norms of queries and keys
  * before they are rotated: 1 of each head, 2 of all heads together), CAPS (set of bits: 1 scores, 2 logits become cap tanh(x / cap)), VARIED

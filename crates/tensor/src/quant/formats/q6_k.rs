@@ -1,6 +1,6 @@
-//! Q6_K: super-blocks of 16 groups of 16. Element i of group g is `(d * s) * (q - 32)`, s the signed byte `scales[g]`. With h = g / 8, r = g / 2
-//! % 4, l = 16 * (g % 2) + i: the low four bits of q are a nibble of `ql[64 * h + 32 * (r % 2) + l]`, the low one for r < 2. The upper two are
-//! those of `qh[32 * h + l]` from bit `2 * r`.
+//! Q6_K: super-blocks of 16 groups of 16. Element i of group g is `(d * s) * (q - 32)`, s the signed byte `scales[g]`. Let `h = g / 8`,
+//! `r = g / 2 % 4` and `l = 16 * (g % 2) + i`. The low four bits of q are a nibble of `ql[64 * h + 32 * (r % 2) + l]`, for r < 2 the low one. The
+//! upper two are those of `qh[32 * h + l]` from bit `2 * r`.
 
 use crate::quant::fit::Linear;
 use crate::quant::format::{Format, Kernels, f16_at, put_f16};

@@ -28,8 +28,8 @@
  * Groups    dimension 0: ceil(m / ROWS) of rows, 1: ceil(n / LINES) of columns, 2: splits, of k_part steps each, a multiple of 128; 32 WARPS
  *           items. K is a multiple of 8, of planes one of 128. With SORTED dimension 0 counts parts of ROWS rows of tiles, and nothing is split.
  *
- * Defines: ROWS (8, 16 or 32), TILES (1, 2), ACROSS (1, 2, 4, 8; 32 rows from 2 on), SPLIT, ACT, GATED, RESIDUAL, SWAPPED, QUANT (1: B is quantised, in planes of
- * FORMAT; 0: it is of T). Needs NVIDIA_CC of 80 or more.
+ * Defines: ROWS (8, 16 or 32), TILES (1, 2), ACROSS (1, 2, 4, 8; 32 rows from 2 on), SPLIT, ACT, GATED, RESIDUAL, SWAPPED, QUANT. Needs NVIDIA_CC of 80 or more.
+ * QUANT 1: B is quantised, in planes of FORMAT; 0: it is of T.
  *
  * Design: products of weights that are dequantised in registers, as Marlin (Frantar et al. 2024); split-K with tickets (tickets.cl).
  * Ceiling: B read once for each ROWS rows, the memory's bandwidth.
