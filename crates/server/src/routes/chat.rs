@@ -39,7 +39,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Returns true if the request needs a grammar of its own.
+    /// Returns true if the request needs a separate grammar.
     pub fn is_bound(&self) -> bool {
         matches!(self.format, Format::Schema(..)) || self.tools.as_ref().is_some_and(|tools| tools.is_bound())
     }
