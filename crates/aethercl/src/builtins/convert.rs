@@ -1,4 +1,4 @@
-//! Conversions between number formats that Rust's `as` does not have: `half`, and directed roundings.
+//! Conversions between number formats that Rust's `as` lacks: `half`, and directed roundings.
 
 /// A rounding other than to the nearest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,10 +28,10 @@ pub fn f32_to_half(x: f32) -> u32 {
     let bits = x.to_bits();
     let sign = (bits >> 16) & 0x8000;
     let magnitude = bits & 0x7fff_ffff;
-    // Normal halves: round the 13 bits that fall away, and rebias the exponent.
+    // Normal halves: round off 13 bits, and rebias the exponent.
     let normal =
         (magnitude.wrapping_add(0xfff).wrapping_add((magnitude >> 13) & 1).wrapping_sub(112 << 23)) >> 13;
-    // Denormal halves: adding 0.5 leaves the half's bits, rounded, at the end of the mantissa.
+    // Denormal halves: adding 0.5 leaves the rounded bits of the half at the end of the mantissa.
     let denormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
     let nan = 0x7e00 | ((magnitude >> 13) & 0x3ff);
     let finite = if magnitude < 0x3880_0000 { denormal } else { normal };
@@ -41,7 +41,7 @@ pub fn f32_to_half(x: f32) -> u32 {
 
 /// The bits of the half nearest to an f64, ties to even, rounded once.
 pub fn f64_to_half(x: f64) -> u32 {
-    // Round to odd in f32: the later rounding to 11 bits then sees every bit that was lost.
+    // Round to odd in f32: the later rounding to 11 bits then takes every lost bit into account.
     let near = x as f32;
     let exact = f64::from(near) == x || x.is_nan();
     let towards = if f64::from(near).abs() > x.abs() { f32::from_bits(near.to_bits() - 1) } else { near };
@@ -81,8 +81,7 @@ fn half_below(h: u32) -> u32 {
     }
 }
 
-/// `near`, a number rounded to nearest, or its neighbour where that lies on the wrong side: `back` is `near` as the type of the
-/// exact number `x`.
+/// Returns `near`, a number rounded to nearest, or its neighbor if `near` is on the wrong side. `back` is `near` in the type of the exact number `x`.
 macro_rules! directed {
     ($near:ident, $back:expr, $x:ident, $direction:ident) => {{
         let back = $back;

@@ -1,4 +1,4 @@
-//! Functions that look at other lanes of the group or the sub-group.
+//! Functions that access other lanes of the group or the sub-group.
 
 use super::bytecode::{Collective, File, Number, Reg};
 use super::group::Group;

@@ -228,7 +228,7 @@ impl Counting {
         self.at = pc.min(self.tallies.len() - 1);
     }
 
-    /// An instruction that is about to run; with the argument that the address of an access to global memory came from.
+    /// Handles an instruction that is about to run. `argument` is the kernel argument that a global address came from.
     pub fn instruction(
         &mut self,
         pc: usize,
@@ -289,7 +289,7 @@ impl Counting {
         tally.lanes_idle += (issued * self.width as u64).saturating_sub(active * weight);
     }
 
-    /// A memory access that is about to run.
+    /// Handles a memory access that is about to run.
     pub fn access(&mut self, access: &Access<'_>) {
         self.at(access.pc);
         let width = self.width;
@@ -345,7 +345,7 @@ impl Counting {
         if load { &mut tally.global_load } else { &mut tally.global_store }
     }
 
-    /// Counts the sectors in `seen` of one request for `asked` bytes; `pointer` tells the kernel argument.
+    /// Counts the sectors in `seen` of one request for `asked` bytes; `pointer` identifies the kernel argument.
     fn sectors(&mut self, load: bool, pointer: u64, asked: u64) {
         self.seen.sort_unstable();
         self.seen.dedup();
@@ -365,7 +365,7 @@ impl Counting {
         }
     }
 
-    /// An image access by `items` work-items: texels of `bytes` bytes at `touches`, at most `taps` for each work-item of a filtered read. A
+    /// Handles an image access by `items` work-items: texels of `bytes` bytes at `touches`, at most `taps` per work-item of a filtered read. A
     /// texture unit reads four texels of four bytes in one step, through the L1 cache.
     pub fn image(&mut self, pc: usize, kind: Kind, bytes: u32, taps: u64, items: u64, touches: &mut [Touch]) {
         self.at(pc);

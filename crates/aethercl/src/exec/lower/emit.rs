@@ -5,10 +5,10 @@ use super::super::lanes;
 use crate::source::Span;
 use std::collections::HashMap;
 
-/// Bytes of one variable, and of all variables of a space together: offsets are 32 bits with room on both sides.
+/// Maximum bytes of one variable, and of all variables of a space together: offsets have 32 bits with a margin on both sides.
 pub const MAX_BYTES: u64 = 1 << 30;
 
-/// What of a kernel's bytecode does not fit its fields.
+/// The limit that a kernel's bytecode exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
     /// A register file.
@@ -19,19 +19,19 @@ pub enum Full {
     Bytes(&'static str),
 }
 
-/// A value of one lane register's worth: known now, or in a register.
+/// A value of one lane register: a constant, or in a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Val {
-    /// Known; 32-bit values with zeros above.
+    /// A constant; 32-bit values have zero upper bits.
     Const(u64),
-    /// In a register that is this value's alone.
+    /// In a register that only this value uses.
     Reg(Reg),
-    /// In a register that others read, too, and nobody changes.
+    /// In a register that others also read and no one changes.
     Pinned(Reg),
 }
 
 impl Val {
-    /// Whether every lane has the same value.
+    /// Returns true if all lanes have the same value.
     pub fn is_uniform(self) -> bool {
         match self {
             Val::Const(_) => true,
@@ -39,7 +39,7 @@ impl Val {
         }
     }
 
-    /// The same value for several readers.
+    /// Returns the same value for several readers.
     pub fn pinned(self) -> Val {
         match self {
             Val::Reg(r) if !r.variable => Val::Pinned(r),
@@ -47,13 +47,13 @@ impl Val {
         }
     }
 
-    /// Whether it is a variable's register, which a later assignment changes.
+    /// Returns true if it is a variable's register, which a later assignment changes.
     pub fn is_variable(self) -> bool {
         matches!(self, Val::Reg(r) if r.variable)
     }
 }
 
-/// The code of a kernel as it grows.
+/// The code of a kernel during lowering.
 pub struct Emitter {
     /// What has been emitted.
     pub code: Code,
