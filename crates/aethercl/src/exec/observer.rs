@@ -15,7 +15,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// The requested checks and counters, the latter by instruction with `lines`; `None` if neither is requested.
+    /// Returns the requested checks and counters, the latter by instruction with `lines`; `None` if neither is requested.
     pub fn new(which: &Checks, (count, lines): (bool, bool), shared: &Shared<'_>) -> Option<Box<Observer>> {
         if !which.any() && !count {
             return None;
@@ -38,7 +38,7 @@ impl Observer {
 /// Results of the observer of one thread, or of several merged.
 #[derive(Default)]
 pub struct Looked {
-    /// What the checks found.
+    /// Findings of the checks.
     pub report: Report,
     /// What was counted.
     pub counting: Option<Counting>,

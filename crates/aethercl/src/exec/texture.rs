@@ -1,4 +1,4 @@
-//! Reads and writes of images, lane by lane.
+//! Image reads and writes, one lane at a time.
 
 use super::access::{put_atomic, read, write};
 use super::bytecode::{ImageRead, ImageWrite, MemType, Reg};
@@ -33,7 +33,7 @@ fn store(words: &[AtomicU32], at: i64, bytes: u64, texel: u128) {
     }
 }
 
-/// The four numbers that a read gives, from the texels that it touches.
+/// Returns the four numbers of a read, from the texels that it touches.
 fn filtered(image: &Image, taps: &Taps, texel: impl Fn([i64; 3]) -> u128) -> [u32; 4] {
     let colour = |at| {
         if image.holds(at) { image.format.decode(texel(at)) } else { image.format.border() }
@@ -51,7 +51,7 @@ fn filtered(image: &Image, taps: &Taps, texel: impl Fn([i64; 3]) -> u128) -> [u3
 }
 
 impl<'a> Group<'a> {
-    /// The image that a register names, its memory, and where in that its first texel is.
+    /// Returns the image of a register, its memory, and the offset of its first texel in it.
     pub(super) fn image(&self, r: Reg) -> Option<(Image, &'a Allocation, i64)> {
         let lane = self.mask.lanes().next()?;
         let at = self.lane_value(r, lane);
@@ -70,13 +70,13 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The texels that a lane's read touches; of nine registers.
+    /// Returns the texels that a lane's read touches; the list has nine registers.
     pub(super) fn taps(&self, how: ImageRead, list: &[Reg], image: &Image, lane: usize) -> Taps {
         let sampler = how.sampled.then(|| Sampler(self.lane_value(list[5], lane) as u32));
         taps(image, sampler, self.coordinates(how.floats, &list[6..], lane))
     }
 
-    /// The place that a lane's write names; of eight registers.
+    /// Returns the coordinate of a lane's write; the list has eight registers.
     pub(super) fn written_place(&self, list: &[Reg], lane: usize) -> [i64; 3] {
         [1, 2, 3].map(|i| i64::from(self.lane_value(list[i], lane) as u32 as i32))
     }

@@ -1,7 +1,7 @@
-//! From the typed program to bytecode.
+//! Lowers the typed program to bytecode.
 //!
-//! Lowering traverses the syntax tree of a kernel once and inlines all calls. It assumes optimistically that values are uniform (the same
-//! for the whole work-group); if an assumption turns out to be wrong, it records the fact and starts again.
+//! Lowering traverses the syntax tree of a kernel once and inlines all calls. It assumes optimistically that values are uniform (the same for the
+//! whole work-group). If an assumption turns out to be wrong, it records the fact and starts again.
 
 mod budget;
 mod builtin;
@@ -234,7 +234,7 @@ impl Lower<'_> {
                 self.parameter_in_registers(local, declared);
             } else {
                 self.declare_storage(local);
-                // Its bytes are there before the kernel starts.
+                // Its bytes exist before the kernel starts.
                 if matches!(self.e.code.insts.last(), Some(Inst::Undefine { .. })) {
                     self.e.code.insts.pop();
                     self.e.code.spans.pop();
@@ -363,7 +363,7 @@ fn overlaps(types: &crate::types::Types, record: &crate::types::Record) -> bool 
     })
 }
 
-/// How a scalar lies in memory.
+/// Returns the memory type of a scalar.
 fn mem_type(scalar: Scalar) -> MemType {
     match scalar {
         Scalar::Bool | Scalar::U8 => MemType::U8,
@@ -380,7 +380,7 @@ fn file_of(mem: MemType) -> File {
     if mem == MemType::B64 { File::Long } else { File::Word }
 }
 
-/// The space of an address, where the type tells it.
+/// Returns the space of an address, if the type determines it.
 fn space_of(space: TypeSpace) -> Option<Space> {
     match space {
         TypeSpace::Private => Some(Space::Private),
@@ -391,7 +391,7 @@ fn space_of(space: TypeSpace) -> Option<Space> {
     }
 }
 
-/// The address of a node of the typed program: what tells one loop or call from another.
+/// Returns the address of a node of the typed program, which identifies a loop or call.
 fn site<T>(node: &T) -> usize {
     std::ptr::from_ref(node) as usize
 }

@@ -1,4 +1,4 @@
-//! What a look at a function tells before it is lowered: which variables change, how it returns.
+//! Scans a function before lowering: variables that change, and form of its returns.
 
 use crate::hir::{ExprKind, Function, LocalId, Node, StmtKind, visit};
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ pub struct Info {
     assigned: Vec<bool>,
     /// `return` statements.
     pub returns: usize,
-    /// The last statement of the body is one.
+    /// Whether the last statement of the body is a return.
     pub ends_in_return: bool,
 }
 
@@ -21,7 +21,7 @@ impl Info {
     }
 }
 
-/// The functions looked at so far.
+/// The functions scanned so far.
 #[derive(Debug, Default)]
 pub struct Scans {
     known: HashMap<usize, Rc<Info>>,
