@@ -11,7 +11,7 @@ pub enum Direction {
     Down,
 }
 
-/// The bits of the f32 equal to a half. Without branches, so that loops become SIMD.
+/// Returns the bits of the f32 equal to a half. Without branches, so that loops become SIMD.
 #[inline(always)]
 pub fn half_to_f32(half: u32) -> u32 {
     let magnitude = half & 0x7fff;
@@ -22,7 +22,7 @@ pub fn half_to_f32(half: u32) -> u32 {
     (if magnitude >= 0x7c00 { special } else { scaled }) | sign
 }
 
-/// The bits of the half nearest to an f32, ties to even. Without branches.
+/// Returns the bits of the half nearest to an f32, ties to even. Without branches.
 #[inline(always)]
 pub fn f32_to_half(x: f32) -> u32 {
     let bits = x.to_bits();
@@ -39,7 +39,7 @@ pub fn f32_to_half(x: f32) -> u32 {
     (if magnitude > 0x7f80_0000 { nan } else { or_infinite }) | sign
 }
 
-/// The bits of the half nearest to an f64, ties to even, rounded once.
+/// Returns the bits of the half nearest to an f64, ties to even, rounded once.
 pub fn f64_to_half(x: f64) -> u32 {
     // Round to odd in f32: the later rounding to 11 bits then takes every lost bit into account.
     let near = x as f32;
@@ -49,7 +49,7 @@ pub fn f64_to_half(x: f64) -> u32 {
     f32_to_half(odd)
 }
 
-/// The bits of a half, rounded in a direction.
+/// Returns the bits of a half, rounded in a direction.
 pub fn f64_to_half_directed(x: f64, direction: Direction) -> u32 {
     let half = f64_to_half(x);
     let back = |h: u32| f64::from(f32::from_bits(half_to_f32(h)));
@@ -95,19 +95,19 @@ macro_rules! directed {
     }};
 }
 
-/// An f64 as f32, rounded in a direction.
+/// Returns an f64 as f32, rounded in a direction.
 pub fn f64_to_f32_directed(x: f64, direction: Direction) -> f32 {
     let near = x as f32;
     directed!(near, f64::from(near), x, direction)
 }
 
-/// A 64-bit integer as f64, rounded in a direction.
+/// Returns a 64-bit integer as f64, rounded in a direction.
 pub fn i128_to_f64(x: i128, direction: Direction) -> f64 {
     let near = x as f64;
     directed!(near, near as i128, x, direction)
 }
 
-/// A 64-bit integer as f32, rounded in a direction.
+/// Returns a 64-bit integer as f32, rounded in a direction.
 pub fn i128_to_f32(x: i128, direction: Direction) -> f32 {
     let near = x as f32;
     directed!(near, near as i128, x, direction)

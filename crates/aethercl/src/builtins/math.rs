@@ -66,7 +66,7 @@ pub enum Math2 {
     Remainder,
 }
 
-/// A unary built-in in f64.
+/// Returns a unary built-in in f64.
 pub fn unary(f: Math1, x: f64) -> f64 {
     use Math1::*;
     match f {
@@ -128,7 +128,7 @@ fn unary_rest(f: Math1, x: f64) -> f64 {
     }
 }
 
-/// A unary built-in of f32.
+/// Returns a unary built-in of f32.
 pub fn unary_f32(f: Math1, x: f32) -> f32 {
     match f {
         Math1::Fract => fract(f64::from(x), f64::from(1.0f32.next_down())) as f32,
@@ -209,7 +209,7 @@ fn tanpi(x: f64) -> f64 {
     }
 }
 
-/// A binary built-in in f64.
+/// Returns a binary built-in in f64.
 pub fn binary(f: Math2, x: f64, y: f64) -> f64 {
     match f {
         Math2::Atan2 => libm::atan2(x, y),
@@ -247,7 +247,7 @@ pub fn pown(x: f64, n: i32) -> f64 {
     libm::pow(x, f64::from(n))
 }
 
-/// The n-th root of x.
+/// Returns the n-th root of x.
 pub fn rootn(x: f64, n: i32) -> f64 {
     if n == 0 || (x < 0.0 && n % 2 == 0) {
         return f64::NAN;
@@ -274,7 +274,7 @@ pub fn ldexp(x: f64, n: i32) -> f64 {
     libm::ldexp(x, n)
 }
 
-/// The exponent of x as an integer: `FP_ILOGB0` (the smallest) for 0, `FP_ILOGBNAN` (the largest) for NaN.
+/// Returns the exponent of x as an integer: `FP_ILOGB0` (the smallest) for 0, `FP_ILOGBNAN` (the largest) for NaN.
 pub fn ilogb(x: f64) -> i32 {
     if x == 0.0 {
         i32::MIN
@@ -295,7 +295,7 @@ pub fn lgamma_r(x: f64) -> (f64, i32) {
     libm::lgamma_r(x)
 }
 
-/// The remainder and the low seven bits of the quotient, with its sign.
+/// Returns the remainder and the low seven bits of the quotient, with its sign.
 pub fn remquo(x: f64, y: f64) -> (f64, i32) {
     if x.is_nan() || y.is_nan() || x.is_infinite() || y == 0.0 {
         return (f64::NAN, 0);
@@ -305,12 +305,12 @@ pub fn remquo(x: f64, y: f64) -> (f64, i32) {
     (r, if q < 0 { -magnitude } else { magnitude })
 }
 
-/// The next f32 after x towards y.
+/// Returns the next f32 after x towards y.
 pub fn nextafter_f32(x: f32, y: f32) -> f32 {
     libm::nextafterf(x, y)
 }
 
-/// The next f64 after x towards y.
+/// Returns the next f64 after x towards y.
 pub fn nextafter_f64(x: f64, y: f64) -> f64 {
     libm::nextafter(x, y)
 }

@@ -191,7 +191,7 @@ pub fn tan(x: f32) -> f32 {
 mod tests {
     use super::*;
 
-    /// The distance in units in the last place of the f32 nearest to the exact value.
+    /// Returns the distance in units in the last place of the f32 nearest to the exact value.
     pub fn ulp(got: f32, exact: f64) -> f64 {
         if (got.is_nan() && exact.is_nan()) || f64::from(got) == exact || got == exact as f32 {
             return 0.0;
@@ -202,7 +202,7 @@ mod tests {
         (f64::from(got) - exact).abs() / unit
     }
 
-    /// All exponents and signs with scattered mantissas, and the special values.
+    /// Returns all exponents and signs with scattered mantissas, and the special values.
     fn inputs() -> impl Iterator<Item = f32> {
         let special = [
             0.0,

@@ -86,7 +86,7 @@ pub fn verb(kind: Kind) -> &'static str {
     }
 }
 
-/// The details of one work-item's access.
+/// Returns the details of one work-item's access.
 pub fn details(message: String, touch: &Touch, bytes: u32, object: String, cx: &Context<'_>) -> Details {
     Details {
         message,

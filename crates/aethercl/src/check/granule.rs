@@ -79,12 +79,12 @@ impl Lane {
         Lane(lane as u16)
     }
 
-    /// The work-item, if it is one.
+    /// Returns the work-item, if it is one.
     pub fn number(self) -> Option<u32> {
         (self.0 < Lane::OF_SUB).then_some(u32::from(self.0))
     }
 
-    /// The sub-group, if it is one.
+    /// Returns the sub-group, if it is one.
     fn sub(self, sub_size: u32) -> Option<u16> {
         match self.0 {
             lane if lane < Lane::OF_SUB => Some((u32::from(lane) / sub_size) as u16),
@@ -120,7 +120,7 @@ impl Mark {
     const NOBODY: Mark = Mark(0);
     const WHO: u64 = 0x1fff << 16;
 
-    /// An access.
+    /// Returns an access.
     #[inline(always)]
     pub fn new(stamp: u32, who: Lane, sub_epoch: u16, atomic: bool) -> Mark {
         let flags = if atomic { Mark::ATOMIC | Mark::ALWAYS_ATOMIC } else { 0 };

@@ -180,7 +180,7 @@ impl<'a> Whole<'a> {
         cx.mask.count() * self.bytes as usize
     }
 
-    /// Whether all lanes touch the same bytes.
+    /// Returns true if all lanes touch the same bytes.
     pub fn is_same(&self) -> bool {
         self.places.len() == self.bytes as usize
     }

@@ -85,7 +85,7 @@ fn put_plain(words: &mut [u32], at: i64, value: u32, mask: u32) {
     }
 }
 
-/// Whether the numbers count up by one.
+/// Returns true if the numbers count up by one.
 fn is_run<I: Copy>(index: &[I], to: impl Fn(I) -> i64) -> bool {
     let (Some(first), Some(last)) = (index.first(), index.last()) else { return false };
     to(*last).wrapping_sub(to(*first)) == index.len() as i64 - 1
@@ -126,7 +126,7 @@ impl<'a> Group<'a> {
         wide.wrapping_mul(index.scale)
     }
 
-    /// The part of an address that is the same in all lanes; the base must be uniform.
+    /// Returns the part of an address that is the same in all lanes; the base must be uniform.
     #[inline(always)]
     pub(super) fn uniform_address(&self, a: &Address) -> u64 {
         let base = self.uniforms[a.base.index as usize];
@@ -460,7 +460,7 @@ impl<'a> Group<'a> {
         if ty == MemType::B64 { self.put_long(dst) } else { self.put_word(dst) }
     }
 
-    /// The bits of a register in a lane.
+    /// Returns the bits of a register in a lane.
     #[inline(always)]
     pub(super) fn lane_value(&self, r: Reg, lane: usize) -> u64 {
         match r.file {

@@ -5,7 +5,7 @@ use super::group::Group;
 use crate::memory::address::{self, Space};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// The new value of memory.
+/// Returns the new value of memory.
 fn apply(op: AtomicOp, wide: bool, old: u64, x: u64, y: u64) -> u64 {
     let signed = |v: u64| if wide { v as i64 } else { i64::from(v as u32 as i32) };
     let float = |v: u64| if wide { f64::from_bits(v) } else { f64::from(f32::from_bits(v as u32)) };

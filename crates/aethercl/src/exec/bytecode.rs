@@ -542,7 +542,7 @@ impl Code {
         any(&ordered) || any(&atomic) && any(&fence)
     }
 
-    /// The registers of a list.
+    /// Returns the registers of a list.
     pub fn listed(&self, list: u32, count: u8) -> &[Reg] {
         &self.lists[list as usize..list as usize + count as usize]
     }

@@ -209,7 +209,7 @@ impl Chains {
     }
 }
 
-/// Whether an address may be one of global memory.
+/// Returns true if an address may be one of global memory.
 fn is_global(code: &Code, address: u32) -> bool {
     matches!(code.addresses[address as usize].space, None | Some(Space::Global))
 }

@@ -201,7 +201,7 @@ impl Counting {
         self
     }
 
-    /// The counters, extrapolated to all `groups` if only a sample ran; and those of each instruction, if counters by line are requested.
+    /// Returns the counters, extrapolated to all `groups` if only a sample ran; and those of each instruction, if counters by line are requested.
     pub fn finish(mut self, groups: u64, range: &NdRange) -> (Counters, Vec<Tally>) {
         self.chains.end_group();
         let mut counters = self.counters;
@@ -419,7 +419,7 @@ impl Counting {
     }
 }
 
-/// Whether all lanes pairwise access the same address, with a lane distance of 1 or of 2.
+/// Returns true if all lanes pairwise access the same address, with a lane distance of 1 or of 2.
 fn neighbours_share(touches: &[Touch]) -> bool {
     [1, 2].into_iter().any(|apart| {
         touches.iter().all(|t| {
@@ -444,7 +444,7 @@ fn passes(seen: &mut Vec<u64>, kind: Kind, touches: &[Touch], bytes: std::ops::R
     passes.iter().max().copied().unwrap_or(1)
 }
 
-/// Whether it reads or writes memory.
+/// Returns true if it reads or writes memory.
 fn is_access(inst: &Inst) -> bool {
     use Inst::{Atomic, Load, ReadImage, Store, WriteImage};
     matches!(inst, Load { .. } | Store { .. } | Atomic { .. } | ReadImage { .. } | WriteImage { .. })

@@ -61,8 +61,8 @@ impl Picked {
         Picked { counts, groups, run: sample.unwrap_or(groups).max(1).min(groups) }
     }
 
-    /// The `i`-th work-group to run. A sample takes one work-group from each of `run` equal intervals, at a pseudo-random position, so that it
-    /// does not alias with a period of the launch.
+    /// Returns the `i`-th work-group to run. A sample takes one work-group from each of `run` equal intervals, at a pseudo-random position, so that
+    /// it does not alias with a period of the launch.
     fn group(&self, i: u64) -> [u64; 3] {
         let at = |i: u64| (u128::from(i) * u128::from(self.groups) / u128::from(self.run.max(1))) as u64;
         let (start, length) = (at(i), at(i + 1) - at(i));
@@ -125,7 +125,7 @@ pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions)
     (Ran { report: looked.report, counters, tallies, printf }, results.stopped.map(|(_, stop)| stop))
 }
 
-/// Whether work-groups have to run one after another, because a check depends on their order.
+/// Returns true if work-groups have to run one after another, because a check depends on their order.
 fn whole(options: &LaunchOptions) -> bool {
     options.checks.races || options.checks.uninitialized
 }

@@ -157,7 +157,7 @@ fn estimate(touched: &Touched, ran: u64, groups: u64) -> u64 {
     (sectors * SECTOR as f64).round() as u64
 }
 
-/// The sector of a byte.
+/// Returns the sector of a byte.
 pub fn sector(address: u64) -> u64 {
     (address & GLOBAL) / SECTOR
 }

@@ -36,12 +36,12 @@ impl Mask {
         self.count
     }
 
-    /// Whether it has no lane.
+    /// Returns true if it has no lane.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether every lane of its range belongs to it.
+    /// Returns true if every lane of its range belongs to it.
     pub fn is_dense(&self) -> bool {
         self.count == self.hi - self.lo
     }
@@ -51,12 +51,12 @@ impl Mask {
         &self.bits
     }
 
-    /// Whether a lane belongs to the set.
+    /// Returns true if a lane belongs to the set.
     pub fn has(&self, lane: usize) -> bool {
         self.bits[lane] != 0
     }
 
-    /// The lanes in order.
+    /// Returns the lanes in order.
     pub fn lanes(&self) -> impl Iterator<Item = usize> + '_ {
         self.range().filter(|l| self.bits[*l] != 0)
     }

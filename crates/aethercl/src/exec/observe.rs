@@ -9,7 +9,7 @@ use crate::memory::address::{self, Space};
 /// Maximum number of elements of an asynchronous copy that are checked.
 const MAX_COPY: u64 = 1 << 20;
 
-/// The context of a group for the checks.
+/// Returns the context of a group for the checks.
 pub(super) fn context<'c>(g: &'c Group<'_>) -> Context<'c> {
     Context { shared: g.shared, group: g.id, size: g.size, lanes: g.lanes, mask: &g.mask }
 }

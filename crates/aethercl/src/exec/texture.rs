@@ -8,7 +8,7 @@ use crate::image::{Class, Coordinates, Image, Sampler, Taps, taps};
 use crate::memory::{Allocation, address};
 use std::sync::atomic::AtomicU32;
 
-/// A texel's bytes.
+/// Returns a texel's bytes.
 fn load(words: &[AtomicU32], at: i64, bytes: u64) -> u128 {
     match bytes {
         1 => read(words, at, MemType::U8).into(),
@@ -60,7 +60,7 @@ impl<'a> Group<'a> {
         Some((image, allocation, start))
     }
 
-    /// A lane's coordinate.
+    /// Returns a lane's coordinate.
     pub(super) fn coordinates(&self, floats: bool, at: &[Reg], lane: usize) -> Coordinates {
         let bits = [0, 1, 2].map(|d| self.lane_value(at[d], lane) as u32);
         if floats {
@@ -81,7 +81,7 @@ impl<'a> Group<'a> {
         [1, 2, 3].map(|i| i64::from(self.lane_value(list[i], lane) as u32 as i32))
     }
 
-    /// The texel that a lane writes.
+    /// Returns the texel that a lane writes.
     pub(super) fn written_texel(&self, how: ImageWrite, list: &[Reg], image: &Image, lane: usize) -> u128 {
         let colour = [4, 5, 6, 7].map(|i| self.lane_value(list[i], lane) as u32);
         image.format.encode(if how.half { colour.map(half_to_f32) } else { colour })

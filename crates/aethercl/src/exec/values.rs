@@ -31,7 +31,7 @@ pub struct Values {
     fresh: u64,
 }
 
-/// A 64-bit hash.
+/// Returns a 64-bit hash.
 fn mixed(a: u64, b: u64) -> u64 {
     let x = (a ^ b.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ b

@@ -64,7 +64,7 @@ impl Group<'_> {
         Ok(words.into_iter().find(|w| w.times >= ROUNDS))
     }
 
-    /// The word of global memory that the next instruction reads, if any; `None` if it writes global memory.
+    /// Returns the word of global memory that the next instruction reads, if any; `None` if it writes global memory.
     fn looks_at(&mut self, pc: usize) -> Option<Option<Word>> {
         let code = self.shared.code;
         let Some(lane) = self.mask.lanes().next() else { return Some(None) };

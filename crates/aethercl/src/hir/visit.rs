@@ -94,7 +94,7 @@ impl Expr {
         }
     }
 
-    /// Whether evaluating it may change a variable of the function.
+    /// Returns true if evaluating it may change a variable of the function.
     pub fn has_effect(&self) -> bool {
         let mut found = false;
         self.visit(&mut |node| {

@@ -48,7 +48,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// The name of the function that reads it.
+    /// Returns the name of the function that reads it.
     pub const fn reader(self) -> &'static str {
         match self {
             Self::Float => "read_imagef",
@@ -124,7 +124,7 @@ impl Channel {
         (Self::Float, 0x10de),
     ];
 
-    /// Its `CL_UNORM_INT8`, ….
+    /// Returns its `CL_UNORM_INT8`, ….
     pub fn code(self) -> u32 {
         Self::ALL.iter().find(|(own, _)| *own == self).map_or(0, |(_, code)| *code)
     }
@@ -237,7 +237,7 @@ impl Format {
         })
     }
 
-    /// The texel for red, green, blue and alpha.
+    /// Returns the texel for red, green, blue and alpha.
     pub fn encode(self, colour: [u32; 4]) -> u128 {
         let bits = 8 * self.channel.bytes();
         let mut texel = 0;

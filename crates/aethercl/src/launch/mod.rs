@@ -247,7 +247,7 @@ fn buffer(memory: &Memory, address: u64, bytes: u64, access: Access) -> Result<B
     Ok(Buffer { allocation, start, bytes, writable: access == Access::Write })
 }
 
-/// The memory of an image.
+/// Returns the memory of an image.
 fn image_memory(
     memory: &Memory,
     image: &Image,

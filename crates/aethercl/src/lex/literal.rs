@@ -136,7 +136,7 @@ fn scale(mut x: f64, mut e: i32) -> f64 {
     x
 }
 
-/// The nearest value of a floating type.
+/// Returns the nearest value of a floating type.
 pub fn round_to(value: f64, ty: Scalar) -> f64 {
     match ty {
         Scalar::F32 => f64::from(value as f32),

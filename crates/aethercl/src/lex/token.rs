@@ -16,7 +16,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The symbol of a spelling.
+    /// Returns the symbol of a spelling.
     pub fn intern(&mut self, text: &str) -> Symbol {
         if let Some(id) = self.ids.get(text) {
             return *id;
@@ -27,7 +27,7 @@ impl Names {
         id
     }
 
-    /// The spelling of a symbol.
+    /// Returns the spelling of a symbol.
     pub fn text(&self, symbol: Symbol) -> &str {
         &self.list[symbol.0 as usize]
     }
@@ -68,7 +68,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// The name, if it is one.
+    /// Returns the name, if it is one.
     pub fn name(self) -> Option<Symbol> {
         match self.kind {
             TokenKind::Name(s) => Some(s),

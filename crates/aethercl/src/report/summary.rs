@@ -6,7 +6,7 @@ use crate::machine::Completion;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Exit code of a run in which the checks found something and no command failed.
+/// Exit code of a run with findings in which no command failed.
 pub const FOUND: u8 = 7;
 /// Exit code of a run in which a kernel or a transfer failed.
 pub const FAILED: u8 = 6;
@@ -34,7 +34,7 @@ pub struct KernelRow {
 /// Transfers of one kind on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransferRow {
-    /// Device, as its profile is called.
+    /// Profile name of the device.
     pub device: String,
     /// `write`, `read`, `copy` or `fill`.
     pub kind: String,
@@ -53,11 +53,11 @@ pub struct Summary {
     pub kernels: Vec<KernelRow>,
     /// Transfers.
     pub transfers: Vec<TransferRow>,
-    /// Findings in the order they were made.
+    /// Findings in the order of detection.
     pub findings: Vec<Finding>,
-    /// Commands that failed, in words.
+    /// Descriptions of failed commands.
     pub failures: Vec<String>,
-    /// Objects that the program still held at the end, by kind.
+    /// Leaked objects by kind.
     pub leaked: BTreeMap<String, usize>,
     /// Data of the HTML page, if a detailed report was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,7 +77,7 @@ impl Summary {
         }
     }
 
-    /// 0, or [`FAILED`], or [`FOUND`].
+    /// Returns 0, or [`FAILED`], or [`FOUND`].
     pub fn exit_code(&self) -> u8 {
         match (self.failures.len(), self.findings.len()) {
             (0, 0) => 0,
@@ -86,7 +86,7 @@ impl Summary {
         }
     }
 
-    /// Numbers of findings and failures in words.
+    /// Returns the numbers of findings and failures as text.
     pub fn verdict(&self) -> String {
         let found = crate::counted(self.findings.len(), "finding");
         match (self.failures.len(), self.findings.len()) {

@@ -157,7 +157,7 @@ impl Lower<'_> {
         false
     }
 
-    /// The number of values of a `printf`.
+    /// Returns the number of values of a `printf`.
     pub(super) fn printed(&mut self, call: &Expr, values: usize) -> u8 {
         u8::try_from(values).unwrap_or_else(|_| {
             let message = format!(

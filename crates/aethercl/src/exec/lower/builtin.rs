@@ -119,7 +119,7 @@ impl Lower<'_> {
         Vec::new()
     }
 
-    /// A local or global id that is converted to 32 bits at once: `int i = get_local_id(0)`.
+    /// Returns a local or global id that is converted to 32 bits at once: `int i = get_local_id(0)`.
     pub(super) fn short_id(&mut self, operand: &Expr, to: Type) -> Option<Val> {
         let ExprKind::Builtin(b @ (Builtin::GetLocalId | Builtin::GetGlobalId), args) = &operand.kind else {
             return None;

@@ -9,7 +9,7 @@ use crate::hir::{Expr, FunctionId, LocalId, StmtKind};
 const MAX_DEPTH: usize = 64;
 
 impl Lower<'_> {
-    /// The value of a call.
+    /// Returns the value of a call.
     pub(super) fn call(&mut self, id: FunctionId, args: &[Expr], e: &Expr) -> Value {
         let program = self.program;
         let function = program.function(id);

@@ -66,7 +66,7 @@ impl Constants {
         out
     }
 
-    /// The address of a variable.
+    /// Returns the address of a variable.
     pub fn address(&self, id: GlobalId) -> u64 {
         let at = id.0 as usize;
         match self.writables[at] {
@@ -75,7 +75,7 @@ impl Constants {
         }
     }
 
-    /// The number of a variable among those that kernels may write.
+    /// Returns the number of a variable among those that kernels may write.
     pub fn number(&self, id: GlobalId) -> Option<usize> {
         self.writables[id.0 as usize]
     }

@@ -71,7 +71,7 @@ pub struct Emitter {
 }
 
 impl Emitter {
-    /// An empty kernel.
+    /// Returns an empty kernel.
     pub fn new(name: &str) -> Emitter {
         let code = Code {
             name: name.to_string(),
@@ -302,7 +302,7 @@ impl Emitter {
 /// One method per table of operations: folds constants, otherwise emits an instruction.
 macro_rules! operation {
     ($name:ident, $op:ident, $one:path, $file:ident, $in:ty, $out:ty, unary) => {
-        /// The operation's result.
+        /// Returns the operation's result.
         pub fn $name(&mut self, op: lanes::$op, a: Val) -> Val {
             if let Val::Const(x) = a {
                 return Val::Const(u64::from($one(op, x as $in)));
@@ -314,7 +314,7 @@ macro_rules! operation {
         }
     };
     ($name:ident, $op:ident, $one:path, $file:ident, $in:ty, $out:ty, binary) => {
-        /// The operation's result.
+        /// Returns the operation's result.
         pub fn $name(&mut self, op: lanes::$op, a: Val, b: Val) -> Val {
             if let (Val::Const(x), Val::Const(y)) = (a, b) {
                 return Val::Const(u64::from($one(op, x as $in, y as $in)));
@@ -326,7 +326,7 @@ macro_rules! operation {
         }
     };
     ($name:ident, $op:ident, $one:path, $file:ident, $in:ty, $out:ty, ternary) => {
-        /// The operation's result.
+        /// Returns the operation's result.
         pub fn $name(&mut self, op: lanes::$op, a: Val, b: Val, c: Val) -> Val {
             if let (Val::Const(x), Val::Const(y), Val::Const(z)) = (a, b, c) {
                 return Val::Const(u64::from($one(op, x as $in, y as $in, z as $in)));

@@ -8,12 +8,12 @@ use crate::hir::{BinaryOp, Expr, ExprKind, Place, Rounding, StepResult};
 use crate::types::{Scalar, Type};
 
 impl Lower<'_> {
-    /// The value of a scalar or pointer expression.
+    /// Returns the value of a scalar or pointer expression.
     pub(super) fn scalar(&mut self, e: &Expr) -> Val {
         self.value(e).first().copied().unwrap_or(Val::Const(0))
     }
 
-    /// The value of an expression.
+    /// Returns the value of an expression.
     pub(super) fn value(&mut self, e: &Expr) -> Value {
         let before = std::mem::replace(&mut self.e.span, e.span);
         self.spend();

@@ -47,7 +47,7 @@ impl Facts {
         *self.contexts.entry((from, site)).or_insert(next)
     }
 
-    /// Whether a fact is known.
+    /// Returns true if a fact is known.
     pub fn holds(&self, context: Context, fact: Fact) -> bool {
         match fact {
             Fact::Divergent(local) => self.divergent.contains(&(context, local)),

@@ -264,7 +264,7 @@ impl Lower<'_> {
     }
 }
 
-/// Whether a statement stores to the variable.
+/// Returns true if a statement stores to the variable.
 fn changes(body: &Stmt, local: LocalId) -> bool {
     let mut found = false;
     body.visit(&mut |node| {

@@ -299,7 +299,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The elements of a type as registers hold them.
+    /// Returns the elements of a type as registers hold them.
     fn leaves(&mut self, ty: Type) -> Rc<Vec<Leaf>> {
         if let Some(leaves) = self.leaf_cache.get(&ty) {
             return leaves.clone();
@@ -353,7 +353,7 @@ impl Lower<'_> {
     }
 }
 
-/// Whether fields share bytes: members of an anonymous union do.
+/// Returns true if fields share bytes: members of an anonymous union do.
 fn overlaps(types: &crate::types::Types, record: &crate::types::Record) -> bool {
     let mut end = 0;
     record.fields.iter().filter(|f| !f.name.is_empty()).any(|f| {
@@ -375,7 +375,7 @@ fn mem_type(scalar: Scalar) -> MemType {
     }
 }
 
-/// The register file of an element in lanes.
+/// Returns the register file of an element in lanes.
 fn file_of(mem: MemType) -> File {
     if mem == MemType::B64 { File::Long } else { File::Word }
 }
@@ -396,7 +396,7 @@ fn site<T>(node: &T) -> usize {
     std::ptr::from_ref(node) as usize
 }
 
-/// The address of an object.
+/// Returns the address of an object.
 fn address_of(space: Space, object: u32, offset: u32) -> u64 {
     object_pointer(space, object, u64::from(offset))
 }

@@ -21,7 +21,7 @@ pub struct Addr {
 }
 
 impl Addr {
-    /// A known address.
+    /// Returns a known address.
     pub fn constant(address: u64, space: Space, align: u32) -> Addr {
         Addr::pointer(Val::Const(address), Some(space), align)
     }
@@ -383,7 +383,7 @@ impl Lower<'_> {
         value
     }
 
-    /// Whether the address is that of a program-scope constant.
+    /// Returns true if the address is that of a program-scope constant.
     fn is_constant(&self, addr: &Addr) -> bool {
         matches!(addr.base, Val::Const(a) if crate::memory::address::space(a) == Space::Constant)
     }

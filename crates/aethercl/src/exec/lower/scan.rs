@@ -15,7 +15,7 @@ pub struct Info {
 }
 
 impl Info {
-    /// Whether the variable is stored to after its declaration.
+    /// Returns true if the variable is stored to after its declaration.
     pub fn is_assigned(&self, local: LocalId) -> bool {
         self.assigned.get(local.0 as usize).copied().unwrap_or(true)
     }
@@ -28,7 +28,7 @@ pub struct Scans {
 }
 
 impl Scans {
-    /// The facts about a function.
+    /// Returns the facts about a function.
     pub fn of(&mut self, function: &Function) -> Rc<Info> {
         let key = std::ptr::from_ref(function) as usize;
         if let Some(info) = self.known.get(&key) {
