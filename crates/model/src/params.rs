@@ -1,14 +1,14 @@
-//! Parameters of a model: created by name, stored side by side in arenas.
+//! Parameters of a model: created by name, stored contiguously in arenas.
 //!
-//! An arena is one buffer that holds many parameters at aligned offsets, so that an optimizer can update a whole model in one launch. Names are
-//! those of the Hugging Face checkpoint.
+//! An arena is one buffer that holds many parameters at aligned offsets, so that an optimizer can update a whole model in one launch. Names are those
+//! of the Hugging Face checkpoint.
 
 use netcl_tensor::quant::{Activations, Blocks};
 use netcl_tensor::random::Generator;
 use netcl_tensor::{DType, Device, Error, Result, Shape, Tensor};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Parameters begin at multiples of this many elements: an alignment that every device accepts for sub-buffers, and that suits vector loads.
+/// Alignment of parameters in elements, which every device accepts for sub-buffers and which suits vector loads.
 pub const ALIGN: usize = 256;
 
 /// Initialisation of a parameter.
@@ -146,7 +146,7 @@ impl Params {
         Ok(counted.list.iter().fold(0, |all, t| all.saturating_add(t.count())))
     }
 
-    /// The parameters of a model whose parts are on several devices, in the order of the parts.
+    /// Returns the parameters of a model whose parts are on several devices, in the order of the parts.
     pub fn joined(parts: Vec<Self>) -> Option<Self> {
         parts.into_iter().reduce(|mut all, part| {
             all.list.extend(part.list);
@@ -156,7 +156,7 @@ impl Params {
         })
     }
 
-    /// The device of the parameters; where they are on several, of the first.
+    /// Returns the device of the parameters; where they are on several, of the first.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -241,7 +241,7 @@ impl Params {
     pub fn hold(&mut self, blocks: BTreeMap<String, Vec<Blocks>>) {
         self.blocks.extend(blocks);
     }
-    /// The quantised matrices that replace a parameter.
+    /// Returns the quantised matrices that replace a parameter.
     pub fn blocks(&self, name: &str) -> Option<&[Blocks]> {
         self.blocks.get(name).map(Vec::as_slice)
     }
@@ -254,15 +254,15 @@ impl Params {
         self.blocks.values().flatten().map(Blocks::bytes).sum()
     }
 
-    /// The parameter called `name`.
+    /// Returns the parameter called `name`.
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.list.iter().find(|t| t.name() == Some(name))
     }
-    /// All parameters, in order of creation.
+    /// Returns all parameters, in order of creation.
     pub fn list(&self) -> &[Tensor] {
         &self.list
     }
-    /// The parameters that are trained.
+    /// Returns the parameters that are trained.
     pub fn trained(&self) -> Vec<Tensor> {
         self.list.iter().filter(|t| t.requires_grad()).cloned().collect()
     }
@@ -274,7 +274,7 @@ impl Params {
     pub fn dtype(&self) -> DType {
         self.dtype
     }
-    /// The arenas: whole buffers, each with the elements in use.
+    /// Returns the arenas: whole buffers, each with the elements in use.
     pub fn arenas(&self) -> impl Iterator<Item = (&Tensor, usize)> {
         self.arenas.iter().map(|a| (&a.whole, a.used))
     }
@@ -284,7 +284,7 @@ impl Params {
 mod tests {
     use super::*;
 
-    /// A model of a user who never counted anything.
+    /// Returns a model of a user who never counted anything.
     fn layers(params: &mut Params) -> Result<Vec<Tensor>> {
         let sizes = [(300, 5), (7, 7), (1, 1000)];
         let make =

@@ -150,7 +150,7 @@ impl LoadedModel {
         needs.map_err(|e| e.context(weights.path().display()))
     }
 
-    /// The decoder.
+    /// Returns the decoder.
     pub fn decoder(&self) -> &Decoder {
         &self.decoder
     }

@@ -151,7 +151,7 @@ impl Prompts {
         }
     }
 
-    /// The way back.
+    /// Returns the way back.
     fn shown(&self, text: &str, mark: char) -> String {
         let name = |(at, part): (usize, &str)| {
             let name = part.parse::<usize>().ok().filter(|_| at % 2 == 1).and_then(|n| self.names.get(n));

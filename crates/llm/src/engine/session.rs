@@ -106,7 +106,7 @@ impl<'a> Session<'a> {
         Ok(Self { model, text, kept: Vec::new(), unknown, chooser: None })
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &'a LoadedModel {
         self.model
     }
@@ -185,7 +185,7 @@ impl<'a> Session<'a> {
         Ok(Some(by))
     }
 
-    /// The token after `ids`, sampled on the device if possible. At most `most` tokens will be requested.
+    /// Returns the token after `ids`, sampled on the device if possible. At most `most` tokens will be requested.
     fn next(
         &mut self,
         ids: &[u32],

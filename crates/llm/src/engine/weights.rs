@@ -401,7 +401,7 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// A part of a tensor's bytes.
+/// Returns a part of a tensor's bytes.
 fn part_of(bytes: Cow<'_, [u8]>, own: Range<usize>) -> Cow<'_, [u8]> {
     match bytes {
         whole if own == (0..whole.len()) => whole,

@@ -227,7 +227,7 @@ fn header(at: &mut Cursor<'_>) -> Result<(u32, usize, usize)> {
     Ok((version, bounded("tensors", tensors, at.left() / LEAST_TENSOR)?, keys))
 }
 
-/// A string's place.
+/// Returns a string's place.
 fn name(at: &mut Cursor<'_>) -> Result<std::ops::Range<usize>> {
     let text = at.text()?;
     Ok(at.place() - text.len()..at.place())

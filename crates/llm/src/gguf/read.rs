@@ -62,7 +62,7 @@ impl Gguf {
         &self.parts[0].path
     }
 
-    /// All files.
+    /// Returns all files.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.parts.iter().map(|part| part.path.as_path())
     }

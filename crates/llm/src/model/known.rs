@@ -59,7 +59,7 @@ pub fn known() -> &'static [Known] {
 }
 
 impl Known {
-    /// Its sizes.
+    /// Returns its sizes.
     pub fn sizes(&self) -> Sizes {
         let ([layers, heads, kv_heads], [width, mlp, vocab, context]) = (self.layers, self.widths);
         Sizes {

@@ -28,7 +28,7 @@ pub struct RandomModel {
     pools: BTreeMap<(u32, u32), Vec<u8>>,
 }
 
-/// The largest prime up to `n`, or 1.
+/// Returns the largest prime up to `n`, or 1.
 fn prime(n: usize) -> usize {
     let is = |n: usize| n > 1 && (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
     (1..=n).rev().find(|n| is(*n)).unwrap_or(1)
@@ -55,7 +55,7 @@ impl RandomModel {
     pub fn config(&self) -> &DecoderConfig {
         &self.config
     }
-    /// Its type.
+    /// Returns its type.
     pub fn mix(&self) -> &'static Mix {
         self.mix
     }
@@ -63,7 +63,7 @@ impl RandomModel {
     pub fn placed(&self) -> &[Placed] {
         &self.placed
     }
-    /// Their formats.
+    /// Returns their formats.
     pub fn formats(&self) -> &[&'static Format] {
         &self.formats
     }

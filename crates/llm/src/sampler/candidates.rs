@@ -17,7 +17,7 @@ impl Candidates {
         self.0.tokens().len()
     }
 
-    /// The likeliest token.
+    /// Returns the likeliest token.
     pub fn best(&mut self) -> Option<usize> {
         self.0.get(0)
     }
@@ -29,7 +29,7 @@ impl Candidates {
         (f64::from(logits[token]) - f64::from(logits[best])).exp()
     }
 
-    /// The sum of all weights.
+    /// Returns the sum of all weights.
     fn total(&mut self) -> f64 {
         let Some(best) = self.best() else { return 0.0 };
         let (logits, best) = (self.0.logits(), self.0.logits()[best]);

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Maximum nesting of macro calls.
 const CALLS: usize = 60;
 
-/// A new engine.
+/// Returns a new engine.
 pub(super) fn new() -> Environment<'static> {
     let mut environment = Environment::new();
     if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build() {
@@ -110,7 +110,7 @@ fn kept(state: &State, value: Value) -> Result<Value, Error> {
     Ok(value)
 }
 
-/// All items of a value.
+/// Returns all items of a value.
 fn list(state: &State, value: Value) -> Result<Vec<Value>, Error> {
     if let Some(text) = value.as_str() {
         return Ok(text.chars().map(Value::from).collect());

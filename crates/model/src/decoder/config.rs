@@ -26,7 +26,7 @@ pub struct DecoderConfig {
     pub placement: Placement,
     /// Parallel attention and MLP: both read the same x, and both results are added to it (GPT-NeoX, GPT-J).
     pub parallel: bool,
-    /// Attention, of the layers that have it.
+    /// Attention options for layers with attention.
     pub attention: AttentionConfig,
     /// MLP (feed-forward part).
     pub mlp: MlpConfig,
@@ -184,7 +184,7 @@ impl Default for Sizes {
     }
 }
 
-/// The shortest list whose repetition begins with `kinds`.
+/// Returns the shortest list whose repetition begins with `kinds`.
 fn shortest_period(mut kinds: Vec<LayerKind>) -> Vec<LayerKind> {
     let n = kinds.len();
     let repeats = |p: &usize| (*p..n).all(|i| kinds[i] == kinds[i - p]);

@@ -35,7 +35,7 @@ pub(super) fn settle(json: &mut Value, config: &Value) -> bool {
     changed
 }
 
-/// Whether a normalizer has a step of this type.
+/// Returns true if a normalizer has a step of this type.
 fn has(normalizer: &Value, step: &str) -> bool {
     let steps = normalizer["normalizers"].as_array();
     normalizer["type"] == step || steps.is_some_and(|steps| steps.iter().any(|inner| has(inner, step)))

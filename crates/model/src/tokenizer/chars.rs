@@ -60,7 +60,7 @@ impl Chars {
         Some(Self::new(by_id.into_iter().collect::<Option<_>>()?))
     }
 
-    /// The `tokenizer.json`: words of one character, decoded without spaces between them.
+    /// Returns the `tokenizer.json`: words of one character, decoded without spaces between them.
     pub fn to_json(&self) -> String {
         let vocab: serde_json::Map<_, _> =
             self.by_id.iter().zip(0..).map(|(c, id): (_, u32)| (c.to_string(), id.into())).collect();
@@ -94,7 +94,7 @@ impl Chars {
         Ok(ids)
     }
 
-    /// The error for the first character of a text (given in blocks) that is not in the table.
+    /// Returns the error for the first character of a text (given in blocks) that is not in the table.
     pub fn first_unknown(&self, blocks: impl Iterator<Item: AsRef<str>>) -> Option<Error> {
         let (mut position, mut line, mut column) = (0u64, 1u64, 1u64);
         for block in blocks {
@@ -118,7 +118,7 @@ impl Chars {
         ))
     }
 
-    /// The characters of valid ids.
+    /// Returns the characters of valid ids.
     pub fn decode(&self, ids: &[u32]) -> String {
         ids.iter().filter_map(|&id| self.by_id.get(id as usize)).collect()
     }

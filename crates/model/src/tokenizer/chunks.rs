@@ -96,8 +96,8 @@ impl Cuts {
         spaces(json).map_or(Self::Never, |spaces| Self::Spaces(Arc::new(spaces)))
     }
 
-    /// The first piece of `text`. If no cut was found and more text may follow (`whole` is false), `Err` with the position from which the next
-    /// search continues.
+    /// Returns the first piece of `text`. If no cut was found and more text may follow (`whole` is false), `Err` with the position from which the
+    /// next search continues.
     pub fn first(&self, text: &str, searched: usize, whole: bool) -> Result<Cut, usize> {
         match self.find(text, searched.max(CHUNK_BYTES), CHUNK_BYTES) {
             Some(cut) => Ok(cut),
@@ -106,7 +106,7 @@ impl Cuts {
         }
     }
 
-    /// The first cut from byte `from` on, of a piece of about `size` bytes.
+    /// Returns the first cut from byte `from` on, of a piece of about `size` bytes.
     fn find(&self, text: &str, from: usize, size: usize) -> Option<Cut> {
         let plain = |at| Cut { end: at, next: at };
         match self {
@@ -136,12 +136,12 @@ fn floor_boundary(text: &str, at: usize) -> usize {
     (0..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
 
-/// The characters before and after byte `at`, which is a character of one byte.
+/// Returns the characters before and after byte `at`, which is a character of one byte.
 fn around(text: &str, at: usize) -> Option<[char; 2]> {
     Some([text[..at].chars().next_back()?, text[at + 1..].chars().next()?])
 }
 
-/// The first cut from byte `from` on: at a line break, or, if there is none up to byte `long`, at a space.
+/// Returns the first cut from byte `from` on: at a line break, or, if there is none up to byte `long`, at a space.
 fn lone_word(text: &str, from: usize, long: usize) -> Option<usize> {
     let lone = |at| around(text, at).is_some_and(|both| both.iter().all(|c| !c.is_whitespace()));
     // Both are one byte, so the byte's position is a character's.
@@ -172,7 +172,7 @@ fn added(json: &Value) -> impl Iterator<Item = &Value> {
     json["added_tokens"].as_array().into_iter().flatten()
 }
 
-/// Whether an added token matches adjacent white space or depends on adjacent characters.
+/// Returns true if an added token matches adjacent white space or depends on adjacent characters.
 fn reaches(token: &Value) -> bool {
     ["lstrip", "rstrip", "single_word"].iter().any(|flag| token[flag] == true)
 }
@@ -208,7 +208,7 @@ fn words(json: &Value) -> bool {
     composes && plain_added && parts.iter().all(local) && parts.iter().any(by_words)
 }
 
-/// Whether a pre-tokenizer splits off each match of a pattern made of known alternatives.
+/// Returns true if a pre-tokenizer splits off each match of a pattern made of known alternatives.
 fn splits_words(part: &Value) -> bool {
     let each = part["behavior"] == "Isolated" && part["invert"] != true
         || part["behavior"] == "Removed" && part["invert"] == true;
@@ -216,7 +216,7 @@ fn splits_words(part: &Value) -> bool {
     each && pattern.is_some_and(|p| alternatives(p).iter().all(|a| ALTERNATIVES.contains(a)))
 }
 
-/// The top-level alternatives of a pattern.
+/// Returns the top-level alternatives of a pattern.
 fn alternatives(pattern: &str) -> Vec<&str> {
     let (mut depth, mut start, mut escaped, mut out) = (0, 0, false, Vec::new());
     for (at, c) in pattern.char_indices() {
@@ -282,7 +282,7 @@ fn spaces(json: &Value) -> Option<Spaces> {
     (!spaces.before.is_empty()).then_some(spaces)
 }
 
-/// Whether a text is only changed by prepending `▁` and replacing spaces by `▁` before it is merged.
+/// Returns true if a text is only changed by prepending `▁` and replacing spaces by `▁` before it is merged.
 pub(super) fn begins_with_space(json: &Value) -> bool {
     let (normalizer, split) = (&json["normalizer"], &json["pre_tokenizer"]);
     let meta = META.to_string();

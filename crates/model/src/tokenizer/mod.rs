@@ -37,7 +37,7 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// A character tokenizer with one token for each distinct character of `texts`, ordered by code point as in nanoGPT. `Format` if there is
+    /// Returns a character tokenizer with one token for each distinct character of `texts`, ordered by code point as in nanoGPT. `Format` if there is
     /// none.
     pub fn char_from_text(texts: impl IntoIterator<Item: AsRef<str>>) -> Result<Self> {
         let chars = Chars::of(texts);
@@ -47,8 +47,8 @@ impl Tokenizer {
         Self::from_json(&chars.to_json(), None)
     }
 
-    /// A byte-level BPE tokenizer of at most `vocab_size` tokens, of which 0 is `<|endoftext|>` and 256 are the bytes,
-    /// so that every text can be encoded. `Format` when `vocab_size` is below 257 or there is no text.
+    /// Returns a byte-level BPE tokenizer of at most `vocab_size` tokens, of which 0 is `<|endoftext|>` and 256 are the bytes, so that every text can
+    /// be encoded. `Format` when `vocab_size` is below 257 or there is no text.
     pub fn train_bpe<I>(texts: I, vocab_size: usize) -> Result<Self>
     where
         I: IntoIterator<Item: AsRef<str>, IntoIter: Send>,
@@ -68,7 +68,7 @@ impl Tokenizer {
         Self::from_file(&dir.join(FILE))
     }
 
-    /// The tokenizer of the text of a `tokenizer.json`; that of a `tokenizer_config.json` may name the end-of-text token.
+    /// Returns the tokenizer of the text of a `tokenizer.json`; that of a `tokenizer_config.json` may name the end-of-text token.
     ///
     /// # Errors
     /// `Format` with the reason why it is invalid.
@@ -106,7 +106,7 @@ impl Tokenizer {
         Ok(Self { chars, cuts, inner, vocab_size, eos })
     }
 
-    /// The text of a folder's `tokenizer.json` as it is read: with what `tokenizer_config.json` says about added tokens.
+    /// Returns the text of a folder's `tokenizer.json` as it is read: with what `tokenizer_config.json` says about added tokens.
     ///
     /// # Errors
     /// `Io` and `Format` with the path.
@@ -120,7 +120,7 @@ impl Tokenizer {
         Ok(if added::settle(&mut json, &config) { json.to_string() } else { text })
     }
 
-    /// The tokenizer's files for a model folder: name and content.
+    /// Returns the tokenizer's files for a model folder: name and content.
     pub fn files(&self) -> Result<Vec<(String, Vec<u8>)>> {
         let json = match &self.chars {
             Some(chars) => chars.to_json(),
@@ -158,7 +158,7 @@ impl Tokenizer {
         all
     }
 
-    /// Whether the tokenizer prepends a space to a text.
+    /// Returns true if the tokenizer prepends a space to a text.
     pub fn adds_space(&self) -> bool {
         let json = self.inner.to_string(false).ok().and_then(|text| serde_json::from_str(&text).ok());
         json.is_some_and(|json| chunks::begins_with_space(&json))
@@ -169,7 +169,7 @@ impl Tokenizer {
         self.vocab_size
     }
 
-    /// Whether there is a token with this id: ids below [`vocab_size`](Self::vocab_size) may be unused.
+    /// Returns true if there is a token with this id: ids below [`vocab_size`](Self::vocab_size) may be unused.
     pub fn knows(&self, id: u32) -> bool {
         match &self.chars {
             Some(chars) => (id as usize) < chars.len(),
@@ -177,7 +177,7 @@ impl Tokenizer {
         }
     }
 
-    /// The end-of-text token.
+    /// Returns the end-of-text token.
     pub fn eos(&self) -> Option<u32> {
         self.eos
     }
@@ -215,7 +215,7 @@ impl Tokenizer {
         }
     }
 
-    /// The error for the first character of a text, given in blocks, that a character tokenizer does not have.
+    /// Returns the error for the first character of a text, given in blocks, that a character tokenizer does not have.
     pub fn first_unknown(&self, blocks: impl Iterator<Item: AsRef<str>>) -> Option<Error> {
         self.chars.as_ref()?.first_unknown(blocks)
     }
@@ -241,7 +241,7 @@ impl Tokenizer {
         self
     }
 
-    /// The underlying tokenizer of the `tokenizers` library.
+    /// Returns the underlying tokenizer of the `tokenizers` library.
     pub fn library(&self) -> &tokenizers::Tokenizer {
         &self.inner
     }
@@ -262,7 +262,7 @@ impl Tokenizer {
         }
     }
 
-    /// An incremental decoder.
+    /// Returns an incremental decoder.
     pub fn stream(&self) -> StreamDecoder<'_> {
         StreamDecoder::new(self)
     }
@@ -274,7 +274,7 @@ fn keep_no_words(tokenizer: &mut tokenizers::Tokenizer) {
     tokenizer.with_model(model);
 }
 
-/// The end-of-text token of a `tokenizer_config.json`: a string, or an object with the string as `content`.
+/// Returns the end-of-text token of a `tokenizer_config.json`: a string, or an object with the string as `content`.
 fn eos_name(config: &Value) -> Option<String> {
     let eos = config.get("eos_token")?;
     eos.as_str().or_else(|| eos.get("content")?.as_str()).map(str::to_owned)

@@ -20,7 +20,7 @@ impl<'a> StreamDecoder<'a> {
         Self { tokenizer, ids: Vec::new(), given: String::new(), given_ids: 0 }
     }
 
-    /// The text that `id` completes; empty while a character is incomplete. `Format` for an unknown id.
+    /// Returns the text that `id` completes; empty while a character is incomplete. `Format` for an unknown id.
     pub fn push(&mut self, id: u32) -> Result<String> {
         self.ids.push(id);
         let text = match self.tokenizer.decode(&self.ids) {
@@ -39,7 +39,7 @@ impl<'a> StreamDecoder<'a> {
         Ok(new)
     }
 
-    /// The pending text at the end; incomplete characters as U+FFFD.
+    /// Returns the pending text at the end; incomplete characters as U+FFFD.
     pub fn finish(self) -> Result<String> {
         Ok(self.tokenizer.decode(&self.ids)?.get(self.given.len()..).unwrap_or_default().to_owned())
     }

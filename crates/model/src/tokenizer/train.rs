@@ -11,7 +11,7 @@ use tokenizers::{
 
 const EOS: &str = "<|endoftext|>";
 
-/// The `tokenizer.json` of a tokenizer trained on `texts`.
+/// Returns the `tokenizer.json` of a tokenizer trained on `texts`.
 pub(super) fn bpe<I>(texts: I, vocab_size: usize) -> Result<String>
 where
     I: IntoIterator<Item: AsRef<str>, IntoIter: Send>,

@@ -26,7 +26,7 @@ const MOST_SIDE: usize = 16_384;
 /// Classes at most.
 const MOST_CLASSES: usize = 1 << 20;
 
-/// The network `name` for images `(C, H, W)` of `classes` classes.
+/// Returns the network `name` for images `(C, H, W)` of `classes` classes.
 ///
 /// # Errors
 /// `Format` for an unknown name; `Shape` for images that are too small.
@@ -103,7 +103,7 @@ enum Stem {
     Small,
 }
 
-/// A residual network (He et al. 2015) with the stride of a bottleneck in its 3 x 3, as torchvision has it.
+/// Returns a residual network (He et al. 2015) with the stride of a bottleneck in its 3 x 3, as torchvision has it.
 fn resnet(channels: usize, classes: usize, blocks: Blocks, stem: Stem) -> Sequential {
     let plain = Conv2dOptions::default();
     let (size, options) = match stem {
@@ -196,14 +196,14 @@ fn mobilenet(channels: usize, classes: usize, stem: Stem) -> Sequential {
     net.global_avg_pool().flatten().linear(1280, classes).named("classifier.1")
 }
 
-/// A convolution that keeps the size but for its stride, and batch norm: `0` and `1`.
+/// Returns a convolution that keeps the size but for its stride, and batch norm: `0` and `1`.
 fn convolved(channels: [usize; 2], size: usize, stride: usize, groups: usize) -> Sequential {
     let options = Conv2dOptions::default().stride(stride).padding(size / 2).groups(groups);
     Sequential::new().conv2d_with(channels, size, options, false).batch_norm(channels[1])
 }
 
-/// A vision transformer of 12 blocks of 384 numbers in 6 heads (ViT-S, Touvron et al. 2020), with torchvision's names. Squares are of 16 pixels, of 4
-/// where a side has fewer than 128.
+/// Returns a vision transformer of 12 blocks of 384 numbers in 6 heads (ViT-S, Touvron et al. 2020), with torchvision's names. Squares are of 16
+/// pixels, of 4 where a side has fewer than 128.
 fn vit([channels, height, width]: [usize; 3], classes: usize) -> Result<Sequential> {
     const WIDTH: usize = 384;
     let size = if height.min(width) < 128 { 4 } else { 16 };
@@ -219,8 +219,8 @@ fn vit([channels, height, width]: [usize; 3], classes: usize) -> Result<Sequenti
     Ok(net.layer_norm(WIDTH).named("encoder.ln").first().linear(WIDTH, classes).named("heads.head"))
 }
 
-/// A small U-net (Ronneberger, Fischer and Brox 2015) with batch norm: images `(N, channels, H, W)` to a number for each class and pixel
-/// `(N, classes, H, W)`. Sides are multiples of 2^`depth`; the first of the levels has `width` channels, each lower one twice as many.
+/// Returns a small U-net (Ronneberger, Fischer and Brox 2015) with batch norm: images `(N, channels, H, W)` to a number for each class and pixel `(N,
+/// classes, H, W)`. Sides are multiples of 2^`depth`; the first of the levels has `width` channels, each lower one twice as many.
 pub fn unet(channels: usize, classes: usize, width: usize, depth: usize) -> Sequential {
     let level = unet_level(channels, width, depth);
     level.conv2d(width, classes, 1, 1, 0).named("head")

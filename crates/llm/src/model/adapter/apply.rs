@@ -403,7 +403,7 @@ fn to_file(tensor: &Placed, values: &[f32]) -> Vec<f32> {
     }
 }
 
-/// The way back.
+/// Returns the way back.
 fn to_gguf(tensor: &Placed, values: &[f32]) -> Vec<f32> {
     let width = tensor.file_dims.get(1).copied().unwrap_or(1);
     match tensor.change {
