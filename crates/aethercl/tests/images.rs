@@ -173,7 +173,7 @@ fn every_format_is_read_and_written_back_as_it_was() {
         let twice = |bytes: &[u8]| -> Vec<[f64; 4]> {
             bytes.chunks(format.bytes() as usize).map(|t| colour(format, t)).collect()
         };
-        // The lowest signed normalised number reads as the next one does.
+        // The lowest signed normalized number reads as the next one does.
         assert_eq!(twice(&back), twice(&data), "{format:?}");
     }
 }
@@ -217,7 +217,7 @@ fn axis(bits: u32, s: f64, n: i64) -> Vec<(i64, f64)> {
     vec![(place(first as i64), 1.0 - a), (place(first as i64 + 1), a)]
 }
 
-/// The colour of a texel or of the border.
+/// The color of a texel or of the border.
 fn texel(image: &Image, data: &[u8], p: [i64; 3]) -> [f64; 4] {
     if (0..3).all(|d| p[d] >= 0 && p[d] < image.extent[d] as i64) {
         let [w, h, _] = image.extent.map(|n| n as i64);

@@ -203,7 +203,7 @@ fn compare_findings(reference: &str, findings: &[aethercl::Finding]) -> Result<(
     let mut wanted: BTreeSet<&str> =
         reference.lines().filter_map(|l| l.strip_prefix("ERROR ")).map(expected_kind).collect();
     let found: BTreeSet<&str> = findings.iter().map(|f| found_kind(f.kind)).collect();
-    // Oclgrind goes on to call what a bad read gave uninitialised; here the read itself is the finding.
+    // Oclgrind goes on to call what a bad read gave uninitialized; here the read itself is the finding.
     if found.contains("outside") && !found.contains("uninitialized") {
         wanted.remove("uninitialized");
     }

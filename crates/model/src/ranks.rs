@@ -1,5 +1,4 @@
-//! Tokens in descending order of their logits, sorted lazily: a vocabulary has up to some hundred thousand tokens, of which samplers look at a
-//! few.
+//! Tokens in descending order of their logits, sorted lazily: a vocabulary has up to some hundred thousand tokens, and samplers inspect only a few.
 
 /// Tokens in descending order of logits; equal logits in ascending order of ids.
 #[derive(Clone, Debug)]

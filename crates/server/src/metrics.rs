@@ -53,7 +53,7 @@ pub struct OfModel {
     pub prompt_tokens: Counter,
     /// Prompt tokens that were in the cache.
     pub cached_tokens: Counter,
-    /// Sequences cancelled because their client disconnected.
+    /// Sequences canceled because their client disconnected.
     pub cancelled: Counter,
     /// Sequences that failed.
     pub errors: Counter,
@@ -247,7 +247,7 @@ impl Metrics {
         (totals, rates)
     }
 
-    /// Returns the number of cancelled and of failed sequences.
+    /// Returns the number of canceled and of failed sequences.
     pub fn cancelled_and_failed(models: &[OfModel]) -> [u64; 2] {
         let sum = |of: fn(&OfModel) -> u64| models.iter().map(of).sum::<u64>();
         [sum(|m| m.cancelled.get()), sum(|m| m.errors.get())]

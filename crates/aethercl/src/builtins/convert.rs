@@ -3,11 +3,11 @@
 /// A rounding other than to the nearest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// Towards zero.
+    /// Toward zero.
     Zero,
-    /// Towards positive infinity.
+    /// Toward positive infinity.
     Up,
-    /// Towards negative infinity.
+    /// Toward negative infinity.
     Down,
 }
 
@@ -16,7 +16,7 @@ pub enum Direction {
 pub fn half_to_f32(half: u32) -> u32 {
     let magnitude = half & 0x7fff;
     let sign = (half & 0x8000) << 16;
-    // Exponent and mantissa in place, scaled by 2^112 in arithmetic, which normalises denormals.
+    // Exponent and mantissa in place, scaled by 2^112 in arithmetic, which normalizes denormals.
     let scaled = (f32::from_bits(magnitude << 13) * f32::from_bits(0x7780_0000)).to_bits();
     let special = 0x7f80_0000 | (magnitude << 13);
     (if magnitude >= 0x7c00 { special } else { scaled }) | sign

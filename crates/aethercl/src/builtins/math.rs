@@ -305,12 +305,12 @@ pub fn remquo(x: f64, y: f64) -> (f64, i32) {
     (r, if q < 0 { -magnitude } else { magnitude })
 }
 
-/// Returns the next f32 after x towards y.
+/// Returns the next f32 after x toward y.
 pub fn nextafter_f32(x: f32, y: f32) -> f32 {
     libm::nextafterf(x, y)
 }
 
-/// Returns the next f64 after x towards y.
+/// Returns the next f64 after x toward y.
 pub fn nextafter_f64(x: f64, y: f64) -> f64 {
     libm::nextafter(x, y)
 }

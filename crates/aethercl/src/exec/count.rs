@@ -398,7 +398,7 @@ impl Counting {
     fn local(&mut self, access: &Access<'_>, from: usize, to: usize) {
         let (bytes, align) = (u64::from(access.bytes), u64::from(access.align.max(1)));
         let piece = [16, 8].into_iter().find(|p| bytes % p == 0 && align % p == 0).unwrap_or(4);
-        // A pass serves this many lanes, or twice as many if neighbouring lanes read the same address.
+        // A pass serves this many lanes, or twice as many if neighboring lanes read the same address.
         let lanes = self.width * 4 / piece as usize;
         let touches = &access.touches[from..to];
         for start in (0..bytes).step_by(piece as usize) {

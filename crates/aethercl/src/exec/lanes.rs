@@ -303,7 +303,7 @@ table! {
         NotZeroF = |x| u32::from(f(x) != 0.0);
         S32ToF = |x| (s(x) as f32).to_bits();
         U32ToF = |x| (x as f32).to_bits();
-        // Towards zero, saturating, NaN to 0.
+        // Toward zero, saturating, NaN to 0.
         FToS32 = |x| f(x) as i32 as u32;
         FToU32 = |x| f(x) as u32;
         HalfToF = |x| convert::half_to_f32(x);

@@ -15,11 +15,11 @@ pub enum Rounding {
     Default,
     /// `_rte`: to the nearest, ties to even.
     Even,
-    /// `_rtz`: towards zero.
+    /// `_rtz`: toward zero.
     Zero,
-    /// `_rtp`: towards positive infinity.
+    /// `_rtp`: toward positive infinity.
     Up,
-    /// `_rtn`: towards negative infinity.
+    /// `_rtn`: toward negative infinity.
     Down,
 }
 

@@ -40,7 +40,7 @@ pub struct FunctionDef {
 pub struct Declaration {
     /// Specifiers shared by all declarators.
     pub specs: Specs,
-    /// Names with their initialisers.
+    /// Names with their initializers.
     pub declarators: Vec<(Declarator, Option<Initializer>)>,
 }
 
@@ -192,7 +192,7 @@ pub struct TypeName {
     pub declarator: Declarator,
 }
 
-/// Initialiser.
+/// Initializer.
 #[derive(Debug)]
 pub enum Initializer {
     /// A value.

@@ -1,4 +1,4 @@
-//! Initialisers.
+//! Initializers.
 
 use super::Parser;
 use super::ast::{Designator, Initializer};

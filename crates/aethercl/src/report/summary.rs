@@ -23,11 +23,11 @@ pub struct KernelRow {
     pub kernel: String,
     /// Number of launches.
     pub launches: u64,
-    /// Modelled time of all launches, ns.
+    /// Modeled time of all launches, ns.
     pub ns: u64,
     /// The limiting resource of its longest launch.
     pub bound: String,
-    /// Modelled time of its longest launch, ns.
+    /// Modeled time of its longest launch, ns.
     pub longest_ns: u64,
 }
 
@@ -42,7 +42,7 @@ pub struct TransferRow {
     pub count: u64,
     /// Bytes moved by all.
     pub bytes: u64,
-    /// Modelled time of all, ns.
+    /// Modeled time of all, ns.
     pub ns: u64,
 }
 

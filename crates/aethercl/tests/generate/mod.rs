@@ -1,7 +1,7 @@
 //! Random kernels whose result the language fixes to the last bit: what two implementations must agree on.
 //!
 //! Arithmetic that may overflow is unsigned, divisors are positive, floats are only added, subtracted, multiplied and
-//! compared with contraction off, conversions saturate and take no NaN, every variable is initialised, barriers stand where all items
+//! compared with contraction off, conversions saturate and take no NaN, every variable is initialized, barriers stand where all items
 //! pass. Each work-item writes the words of its own row of `out`.
 
 mod expression;

@@ -26,7 +26,7 @@ fn names(model: &LoadedModel) -> Vec<(String, usize)> {
     spans.map(|span| (span.device.capabilities().id.clone(), span.layers.len())).collect()
 }
 
-/// A real model from a file, dense and quantised, on two and three devices: the bits of one device, and its texts.
+/// A real model from a file, dense and quantized, on two and three devices: the bits of one device, and its texts.
 #[test]
 fn real_models_say_the_same_on_several_devices() {
     let devices = [0; 3].map(|_| device());
@@ -116,7 +116,7 @@ fn made(model: &mut RandomModel, devices: &[Device], layers: Option<&[usize]>) -
     LoadedModel::random(model, devices, Options { layers, ..Options::default() }, &mut |_| Ok(())).unwrap()
 }
 
-/// Quantised matrices are on the device of their layer, a tied embedding on both ends, and all in all they compute the same bits.
+/// Quantized matrices are on the device of their layer, a tied embedding on both ends, and all in all they compute the same bits.
 #[test]
 fn quantised_layers_are_where_they_belong() {
     let devices = [0; 2].map(|_| device());

@@ -67,7 +67,7 @@ fn weights_are_those_of_the_layers() {
     assert_eq!(tied.weights(), all.weights() - table);
     let [a, b] = [0..3, 3..8].map(|layers| tied.weights_of(layers, DType::F32));
     assert_eq!(a + b, tied.weights() + table);
-    // Quantised matrices are counted as they lie in the file, also as a copy.
+    // Quantized matrices are counted as they lie in the file, also as a copy.
     let name = "model.embed_tokens.weight".to_owned();
     let blocks = Needs::new(tied.config().clone(), DType::F32, &HashMap::from([(name, 1000)]));
     assert_eq!(blocks.weights(), tied.weights() - table + 1000);

@@ -1,4 +1,4 @@
-//! Models of quantised files beside references, and beside the same as dense matrices.
+//! Models of quantized files beside references, and beside the same as dense matrices.
 
 use super::tests::{EXACT, best, device, files, ids, in_f32, npy, off, open, shared};
 use super::*;
@@ -147,7 +147,7 @@ fn every_type_can_be_loaded_in_every_storage() {
     assert!(seen >= 4);
 }
 
-/// Also where no reference is: quantised matrices compute what they do as dense ones, token by token.
+/// Also where no reference is: quantized matrices compute what they do as dense ones, token by token.
 #[test]
 fn quantised_matrices_say_what_dense_ones_do() {
     let device = device();
@@ -170,7 +170,7 @@ fn quantised_matrices_say_what_dense_ones_do() {
     }
 }
 
-/// Experts that stay quantised, from a file with one tensor for all of them, are those of dense matrices.
+/// Experts that stay quantized, from a file with one tensor for all of them, are those of dense matrices.
 #[test]
 fn quantised_experts_say_what_dense_ones_do() {
     let (device, dir) = (device(), tempfile::tempdir().unwrap());

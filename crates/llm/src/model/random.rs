@@ -12,7 +12,7 @@ use netcl_tensor::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// Number of random elements that are quantised; tensors repeat their blocks. The number of blocks is rounded down to a prime, so that
+/// Number of random elements that are quantized; tensors repeat their blocks. The number of blocks is rounded down to a prime, so that
 /// consecutive rows of a matrix differ.
 const POOL: usize = 1 << 18;
 

@@ -17,7 +17,7 @@ const REPLACED: &str = ".replaced";
 /// Suffix of checkpoints that were discarded because a run resumed from an earlier step.
 const ABANDONED: &str = ".abandoned";
 
-/// The `checkpoints` folder of a run. Changes by several threads and processes are serialised by a lock.
+/// The `checkpoints` folder of a run. Changes by several threads and processes are serialized by a lock.
 #[derive(Clone, Debug)]
 pub struct Store {
     dir: PathBuf,

@@ -20,7 +20,7 @@ pub struct DecoderConfig {
     pub width: usize,
     /// Context length.
     pub context: usize,
-    /// Normalisation.
+    /// Normalization.
     pub norm: NormConfig,
     /// Position of the norms in a block.
     pub placement: Placement,
@@ -50,7 +50,7 @@ pub struct DecoderConfig {
     pub tied: bool,
 }
 
-/// Normalisation over the width.
+/// Normalization over the width.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NormConfig {
     /// Kind.
@@ -63,10 +63,10 @@ pub struct NormConfig {
     pub unit_offset: bool,
 }
 
-/// Kinds of normalisation.
+/// Kinds of normalization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormKind {
-    /// Layer normalisation (Ba et al. 2016).
+    /// Layer normalization (Ba et al. 2016).
     Layer,
     /// Root mean square (Zhang and Sennrich 2019).
     Rms,
@@ -108,7 +108,7 @@ pub struct MoeConfig {
     pub top_k: usize,
     /// Width of an expert's hidden layer.
     pub hidden: usize,
-    /// Whether the weights of the chosen experts are normalised to sum 1.
+    /// Whether the weights of the chosen experts are normalized to sum 1.
     pub renormalise: bool,
     /// Whether training adds the balance loss (Fedus et al. 2021) of all routers (`output_router_logits`).
     pub balance: bool,

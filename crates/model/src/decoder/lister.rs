@@ -1,4 +1,4 @@
-//! Descriptions of parameters: names, shapes, initialisation, and the tensors of a file that each consists of.
+//! Descriptions of parameters: names, shapes, initialization, and the tensors of a file that each consists of.
 
 use super::config::{DecoderConfig, MoeConfig, NormKind, Positions};
 use super::family::ExpertNames;
@@ -15,7 +15,7 @@ pub struct ParamShape {
     pub name: String,
     /// Shape.
     pub dims: Vec<usize>,
-    /// Initialisation.
+    /// Initialization.
     pub init: Init,
     /// The tensors of a file that are concatenated in it: name and number of rows.
     pub pieces: Vec<(String, usize)>,

@@ -114,7 +114,7 @@ impl Decoder {
         Self::made(&[span], config, dtype, seed, freeze, BTreeMap::new())
     }
 
-    /// Returns a model in which quantised blocks replace some matrices, by parameter name. It can be used for inference only: not trained, not saved.
+    /// Returns a model in which quantized blocks replace some matrices, by parameter name. It can be used for inference only: not trained, not saved.
     /// The other parameters are drawn from `seed`; without one they are zero, to be loaded afterwards.
     ///
     /// # Errors

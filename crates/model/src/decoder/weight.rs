@@ -18,7 +18,7 @@ use netcl_tensor::{DType, Device, Error, Result, Tensor};
 pub(super) enum Weight {
     /// Dense: (out, in), or (in, out) if `transposed`.
     Dense { tensor: Tensor, transposed: bool },
-    /// Quantised: one or several matrices (out, in), stacked along the rows, each with its own format.
+    /// Quantized: one or several matrices (out, in), stacked along the rows, each with its own format.
     Blocks { name: String, parts: Vec<Blocks>, beside: Option<Beside> },
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Beside {
 }
 
 impl Weight {
-    /// Returns the parameter with this name, or the quantised blocks that replace it.
+    /// Returns the parameter with this name, or the quantized blocks that replace it.
     pub(super) fn of(params: &Params, name: &str, transposed: bool) -> Result<Self> {
         match params.blocks(name) {
             Some(parts) => Ok(Self::Blocks { name: name.to_owned(), parts: parts.to_vec(), beside: None }),
@@ -49,7 +49,7 @@ impl Weight {
         }
     }
 
-    /// Returns the matrix as a dense tensor (out, in); quantised blocks are dequantised for this call.
+    /// Returns the matrix as a dense tensor (out, in); quantized blocks are dequantized for this call.
     pub(super) fn rows(&self, dtype: DType) -> Result<Tensor> {
         match self {
             Self::Dense { tensor, transposed: false } => Ok(tensor.clone()),

@@ -1,4 +1,4 @@
-//! Batch normalisation with running statistics.
+//! Batch normalization with running statistics.
 
 use super::{in_layer, over_ranks};
 use crate::params::{Init, Params};

@@ -11,7 +11,7 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// Returns a table initialised from a normal distribution with standard deviation `std`.
+    /// Returns a table initialized from a normal distribution with standard deviation `std`.
     pub fn new(params: &mut Params, name: &str, rows: usize, width: usize, std: f32) -> Result<Self> {
         Ok(Self { weight: params.make(&format!("{name}.weight"), [rows, width], Init::Normal(std))? })
     }

@@ -7,7 +7,7 @@ use netcl_tensor::{Result, Shape, Tensor, fuse, no_grad};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// The ranks whose images are normalised together.
+/// The ranks whose images are normalized together.
 pub trait Ranks: Send + Sync {
     /// Returns this rank and the number of ranks.
     fn place(&self) -> (usize, usize);

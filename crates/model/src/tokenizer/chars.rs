@@ -23,7 +23,7 @@ impl Chars {
         let mut ascii = [false; 128];
         for text in texts {
             for c in text.as_ref().chars() {
-                // Most text is ASCII, and a set lookup a character would dominate.
+                // Most text is ASCII, and a set lookup per character would dominate.
                 match ascii.get_mut(c as usize) {
                     Some(flag) => *flag = true,
                     None => {
@@ -41,7 +41,7 @@ impl Chars {
         Self { by_id, ids }
     }
 
-    /// Recognises a `tokenizer.json` equivalent to what [`to_json`](Self::to_json) writes.
+    /// Recognizes a `tokenizer.json` equivalent to what [`to_json`](Self::to_json) writes.
     pub fn from_json(json: &Value) -> Option<Self> {
         let plain =
             ["normalizer", "post_processor", "truncation", "padding"].iter().all(|key| json[key].is_null());

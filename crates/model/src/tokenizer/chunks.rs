@@ -1,6 +1,6 @@
-//! Cutting of long text at places that no token can span, to encode pieces in parallel with bounded memory.
+//! Splits long text at positions that no token can span, to encode pieces in parallel with bounded memory.
 //!
-//! The possible places follow from the tokenizer's file; see [`Cuts::of`].
+//! The possible positions follow from the tokenizer's file; see [`Cuts::of`].
 
 use serde_json::Value;
 use std::collections::HashSet;
@@ -11,10 +11,10 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// SentencePiece's character for a space.
 pub(super) const META: char = '▁';
 
-/// Alternatives of the pre-tokenization patterns of GPT-2, GPT-4, Llama 3, Qwen and similar tokenizers. After a line break, each of them can
-/// only match white space and `/`; none matches a space after anything but white space; none has a look-behind. So a pattern made of
-/// these in any order, including [`BLANK`], ends a match after each single line break that no `/` follows and before each single space, and
-/// continues from there as from the beginning of a text.
+/// Alternatives of the pre-tokenization patterns of GPT-2, GPT-4, Llama 3, Qwen and similar tokenizers. After a line break, each of them can only
+/// match white space and `/`. None matches a space after anything but white space; none has a look-behind. So a pattern made of these in any order,
+/// including [`BLANK`], ends a match after each single line break that no `/` follows, and before each single space. It continues from there the same
+/// as from the start of a text.
 const ALTERNATIVES: [&str; 27] = [
     "'s",
     "'t",
@@ -48,7 +48,7 @@ const ALTERNATIVES: [&str; 27] = [
 /// White space that no other alternative matched.
 const BLANK: &str = r"\s+";
 
-/// Places where text may be cut so that the ids of the pieces are the ids of the whole text.
+/// Positions where text may be cut so that the ids of the pieces are the ids of the whole text.
 #[derive(Clone, Debug)]
 pub enum Cuts {
     /// Between any two characters.
@@ -75,20 +75,20 @@ pub struct Spaces {
 pub struct Cut {
     /// End of the piece.
     pub end: usize,
-    /// Start of the next piece: the same place, or after a removed space.
+    /// Start of the next piece: the same position, or after a removed space.
     pub next: usize,
 }
 
 impl Cuts {
-    /// The places that the tokenizer of a `tokenizer.json` allows.
+    /// Returns the positions that the tokenizer of a `tokenizer.json` allows.
     ///
     /// [`Words`](Self::Words): byte-level BPE with a pre-tokenization pattern made of [`ALTERNATIVES`], without normalizer or with Unicode
     /// composition (NFC), because neither a line break nor a space composes with another character.
     ///
-    /// [`Spaces`](Self::Spaces): BPE over the whole text as in SentencePiece, with `▁` for a space and one prepended to the text. The two sides
-    /// of a place are merged independently if no token contains the two adjacent characters: merges produce tokens, so none spans the
-    /// place. In common vocabularies no token has `▁` after a letter. The space itself is removed, because the following piece gets one
-    /// prepended.
+    /// [`Spaces`](Self::Spaces): BPE over the whole text, the same as SentencePiece, with `▁` for a space and one prepended to the text. The two
+    /// sides of a position are merged independently if no token contains the two adjacent characters: merges produce tokens, so none spans the
+    /// position. In common vocabularies no token has `▁` after a letter. The space itself is removed, because one is prepended to the following
+    /// piece.
     pub fn of(json: &Value) -> Self {
         if words(json) {
             return Self::Words;
@@ -250,7 +250,7 @@ fn spaces(json: &Value) -> Option<Spaces> {
     let vocab = model["vocab"].as_object()?;
     let mut spaces = Spaces::default();
     vocab.contains_key(&META.to_string()).then_some(())?;
-    // A character without its own token becomes byte tokens or unknown; merges of those are not analysed, so such characters are excluded.
+    // A character without its own token becomes byte tokens or unknown; merges of those are not analyzed, so such characters are excluded.
     let single = |token: &String| {
         let mut chars = token.chars();
         chars.next().filter(|_| chars.next().is_none())

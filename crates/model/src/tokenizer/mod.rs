@@ -19,7 +19,7 @@ use std::path::Path;
 
 /// Name of the tokenizer's file.
 pub const FILE: &str = "tokenizer.json";
-/// Name of the configuration file that `transformers` reads beside it.
+/// Name of the additional configuration file that `transformers` reads.
 pub const CONFIG_FILE: &str = "tokenizer_config.json";
 /// Common names of the end-of-text token, tried if no configuration names it.
 const EOS_NAMES: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot_id|>"];
@@ -30,15 +30,15 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     /// Table of a character tokenizer.
     chars: Option<Chars>,
-    /// Where long text may be cut.
+    /// Positions where long text may be cut.
     cuts: Cuts,
     vocab_size: usize,
     eos: Option<u32>,
 }
 
 impl Tokenizer {
-    /// Returns a character tokenizer with one token for each distinct character of `texts`, ordered by code point as in nanoGPT. `Format` if there is
-    /// none.
+    /// Returns a character tokenizer with one token per distinct character of `texts`, ordered by code point, the same as nanoGPT. `Format` without
+    /// characters.
     pub fn char_from_text(texts: impl IntoIterator<Item: AsRef<str>>) -> Result<Self> {
         let chars = Chars::of(texts);
         if chars.len() == 0 {
@@ -47,8 +47,8 @@ impl Tokenizer {
         Self::from_json(&chars.to_json(), None)
     }
 
-    /// Returns a byte-level BPE tokenizer of at most `vocab_size` tokens, of which 0 is `<|endoftext|>` and 256 are the bytes, so that every text can
-    /// be encoded. `Format` when `vocab_size` is below 257 or there is no text.
+    /// Returns a byte-level BPE tokenizer of at most `vocab_size` tokens. Token 0 is `<|endoftext|>` and 256 are the bytes, so that every text can be
+    /// encoded. `Format` if `vocab_size` is below 257 or there is no text.
     pub fn train_bpe<I>(texts: I, vocab_size: usize) -> Result<Self>
     where
         I: IntoIterator<Item: AsRef<str>, IntoIter: Send>,
@@ -56,7 +56,7 @@ impl Tokenizer {
         Self::from_json(&train::bpe(texts, vocab_size)?, None)
     }
 
-    /// Reads a `tokenizer.json`; a `tokenizer_config.json` beside it may name the end-of-text token.
+    /// Reads a `tokenizer.json`; a `tokenizer_config.json` in the same folder may name the end-of-text token.
     pub fn from_file(path: &Path) -> Result<Self> {
         let text = netcl_device::files::read_text(path).map_err(|e| Error::io("reading", path, &e))?;
         let config = netcl_device::files::read_text(&path.with_file_name(CONFIG_FILE)).ok();
@@ -83,7 +83,7 @@ impl Tokenizer {
         let text = settled.as_deref().unwrap_or(text);
         let mut inner = by_library(|| tokenizers::Tokenizer::from_bytes(text))?.map_err(|e| wrong(&e))?;
         if json["pre_tokenizer"].is_null() {
-            // Words are whole texts here, and no text comes twice: the library would keep ten thousand of them for each thread.
+            // Words are whole texts here, and texts do not repeat: the library would cache ten thousand of them per thread.
             keep_no_words(&mut inner);
         }
         let vocab = inner.get_vocab(true);
@@ -106,7 +106,7 @@ impl Tokenizer {
         Ok(Self { chars, cuts, inner, vocab_size, eos })
     }
 
-    /// Returns the text of a folder's `tokenizer.json` as it is read: with what `tokenizer_config.json` says about added tokens.
+    /// Returns the effective text of a folder's `tokenizer.json`, with the added tokens of `tokenizer_config.json`.
     ///
     /// # Errors
     /// `Io` and `Format` with the path.
@@ -169,7 +169,7 @@ impl Tokenizer {
         self.vocab_size
     }
 
-    /// Returns true if there is a token with this id: ids below [`vocab_size`](Self::vocab_size) may be unused.
+    /// Returns true if a token has this id: ids below [`vocab_size`](Self::vocab_size) may be unused.
     pub fn knows(&self, id: u32) -> bool {
         match &self.chars {
             Some(chars) => (id as usize) < chars.len(),
@@ -189,7 +189,7 @@ impl Tokenizer {
             return chars.encode(text);
         }
         let mut ids = Vec::new();
-        // A group bounds the memory of the library's encodings, which take some hundred bytes a token.
+        // A group bounds the memory of the library's encodings, which take some hundred bytes per token.
         for group in self.cuts.pieces(text).collect::<Vec<_>>().chunks(64) {
             let encoded = by_library(|| self.inner.encode_batch_fast(group.to_vec(), false))?
                 .map_err(|e| failed("encoding", &e))?;
@@ -198,7 +198,7 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Where text may be cut before it is encoded in pieces.
+    /// Returns the positions where text may be cut before it is encoded in pieces.
     pub fn cuts(&self) -> Cuts {
         self.cuts.clone()
     }
@@ -233,8 +233,8 @@ impl Tokenizer {
         plain
     }
 
-    /// This tokenizer without the library's memory of words, which is of each thread, of up to ten thousand words with up to 255 bytes, and stays
-    /// when the tokenizer goes. Encoding takes half as long again.
+    /// Returns this tokenizer without the library's word cache. That cache is per thread, has up to ten thousand words with up to 255 bytes, and
+    /// remains after the tokenizer is dropped. Encoding takes half as long again.
     #[must_use]
     pub fn uncached(mut self) -> Self {
         keep_no_words(&mut self.inner);
@@ -280,13 +280,13 @@ fn eos_name(config: &Value) -> Option<String> {
     eos.as_str().or_else(|| eos.get("content")?.as_str()).map(str::to_owned)
 }
 
-/// Ids beyond twice the number of tokens that a vocabulary may have: holes of vocabularies that were rounded up.
+/// Maximum number of ids beyond twice the number of tokens: gaps of padded vocabularies.
 const SPARSE: usize = 1 << 16;
 
-/// What the library gives; it panics on some files.
+/// Returns the library's result; the library panics on some files.
 ///
 /// # Errors
-/// `Format` where it does.
+/// `Format` if it panics.
 pub fn by_library<T>(work: impl FnOnce() -> T) -> Result<T> {
     netcl_device::guarded("the tokenizers library", work)
 }

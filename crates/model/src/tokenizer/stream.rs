@@ -11,7 +11,7 @@ pub struct StreamDecoder<'a> {
     ids: Vec<u32>,
     /// The text returned last.
     given: String,
-    /// How many of `ids` belong to that text.
+    /// Number of `ids` that belong to that text.
     given_ids: usize,
 }
 
@@ -24,7 +24,7 @@ impl<'a> StreamDecoder<'a> {
     pub fn push(&mut self, id: u32) -> Result<String> {
         self.ids.push(id);
         let text = match self.tokenizer.decode(&self.ids) {
-            // A cut character decodes as U+FFFD until its last byte is there.
+            // An incomplete character decodes as U+FFFD until its last byte arrives.
             Ok(text) if text.ends_with('\u{fffd}') => return Ok(String::new()),
             Ok(text) => text,
             Err(error) => {

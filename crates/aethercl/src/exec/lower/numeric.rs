@@ -130,7 +130,7 @@ impl Lower<'_> {
         if whole { out } else { self.e.unary32(Unary32::FToHalf, out) }
     }
 
-    /// Returns the next half after x towards y.
+    /// Returns the next half after x toward y.
     fn half_next(&mut self, x: Val, y: Val) -> Val {
         use crate::types::{INT, Type};
         let (fx, fy) = (self.half_to_float(x), self.half_to_float(y));

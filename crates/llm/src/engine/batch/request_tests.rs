@@ -241,7 +241,7 @@ fn choices_share_the_pages_of_their_prompt() {
     let prompt: Vec<u32> = (0..19).map(|i| (i * 7 + 2) % VOCAB as u32).collect();
     let request = Request { max: Some(9), ..Request::default() };
     let job = Job::new(prompt, Sampler::of_ids(sampling).unwrap(), request);
-    // Another request behind them is not held up, and one that is cancelled holds nobody up.
+    // Another request behind them is not held up, and one that is canceled holds nobody up.
     let mut ids = engine.add_choices(job.clone(), 3).unwrap();
     let mut other = job.clone();
     other.prompt[0] = 0;

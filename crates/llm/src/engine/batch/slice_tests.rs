@@ -115,7 +115,7 @@ fn pauses_change_no_bit() {
     assert!(one.admitted == jobs.len() && paused.admitted > 2 * jobs.len(), "{}", paused.admitted);
 }
 
-/// Short requests that come all the time are let in before a long text, but not for ever.
+/// Short requests that come all the time are let in before a long text, but not forever.
 #[test]
 fn a_long_text_ends_although_short_ones_come_all_the_time() {
     let decoder = llama(&quickly_built().unwrap());

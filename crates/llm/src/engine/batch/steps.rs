@@ -266,7 +266,7 @@ impl<'a> Engine<'a> {
         Ok(Some(Run { texts, tokens, steps, pending, began, beside, timed }))
     }
 
-    /// Distributes the sampled tokens of a run. A sequence that has ended or was cancelled meanwhile gets none.
+    /// Distributes the sampled tokens of a run. A sequence that has ended or was canceled meanwhile gets none.
     fn hand_out(&mut self, run: &Run, sampled: Vec<Vec<u32>>, events: &mut Vec<Event>) -> Result<()> {
         for (line, (own, sampled)) in run.texts.iter().zip(sampled).enumerate() {
             if !self.is_behind_run(own) {

@@ -409,7 +409,7 @@ fn proposed_tokens_change_no_text() {
     assert!(refused.err().unwrap().message().contains("a vocabulary of 30 tokens, the model one of 31"));
 }
 
-/// Requests come and go at any time, with few pages: no page is lost, every text that ends is as alone, and one that was cancelled as far as it came.
+/// Requests come and go at any time, with few pages: no page is lost, every text that ends is as alone, and one that was canceled as far as it came.
 #[test]
 fn a_thousand_schedules_lose_no_page_and_change_no_text() {
     schedules(&decoder(&quickly_built().unwrap(), "llama", 3, |config| config.layers = 1), 1000, 10);

@@ -101,7 +101,7 @@ fn logits_are_pefts() {
     }
 }
 
-/// Beside matrices that stay quantised is the same as merged into them once they are dense. Tied and untied, with a product beside the
+/// Beside matrices that stay quantized is the same as merged into them once they are dense. Tied and untied, with a product beside the
 /// embedding alone, and with biases that the model had not.
 #[test]
 fn beside_blocks_is_as_merged() {
