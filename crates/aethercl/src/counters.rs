@@ -66,11 +66,11 @@ pub struct Tally {
     pub executions: u64,
     /// Lane operations by class.
     pub operations: Operations,
-    /// As [`Counters::issued`].
+    /// Same as [`Counters::issued`].
     pub issued: u64,
-    /// As [`Counters::lanes_idle`].
+    /// Same as [`Counters::lanes_idle`].
     pub lanes_idle: u64,
-    /// As [`Counters::uniform`].
+    /// Same as [`Counters::uniform`].
     pub uniform: u64,
     /// Global loads.
     pub global_load: Traffic,
@@ -78,11 +78,11 @@ pub struct Tally {
     pub global_store: Traffic,
     /// Sectors that the same requests would touch if the requested bytes were contiguous; at most the number that they touched.
     pub ideal_sectors: u64,
-    /// As [`Counters::texture_steps`].
+    /// Same as [`Counters::texture_steps`].
     pub texture_steps: u64,
-    /// As [`Counters::local_requests`].
+    /// Same as [`Counters::local_requests`].
     pub local_requests: u64,
-    /// As [`Counters::local_passes`].
+    /// Same as [`Counters::local_passes`].
     pub local_passes: u64,
 }
 
@@ -122,7 +122,7 @@ pub struct LineCounters {
     pub file: Arc<str>,
     /// Line from 1.
     pub line: u32,
-    /// What they did.
+    /// Their counts.
     pub tally: Tally,
 }
 

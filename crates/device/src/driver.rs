@@ -108,7 +108,7 @@ pub struct Transfer {
     pub end_ns: u64,
 }
 
-/// How a kernel accesses a memory object, declared by the launch. OpenCL drivers ignore it; the simulator checks it.
+/// Kind of access of a kernel to a memory object, declared by the launch. OpenCL drivers ignore it; the simulator checks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The kernel loads from the object and does not store to it.

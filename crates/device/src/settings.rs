@@ -50,7 +50,7 @@ pub struct Settings {
     pub last_cache: Option<u64>,
     /// Permitted rounding of f32 products; `--matmul-precision` on the command line.
     pub matmul_precision: MatmulPrecision,
-    /// How the simulated GPU is opened.
+    /// Settings of the simulated GPU.
     pub sim: SimSettings,
 }
 

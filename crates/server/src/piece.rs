@@ -26,7 +26,7 @@ pub struct Piece {
     pub end: Option<End>,
 }
 
-/// How a sequence ended.
+/// End of a sequence.
 #[derive(Debug)]
 pub enum End {
     /// Normally.

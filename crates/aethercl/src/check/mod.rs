@@ -106,7 +106,7 @@ pub const UNKNOWN: u32 = u32::MAX;
 pub struct Access<'a> {
     /// The instruction.
     pub pc: usize,
-    /// What it does.
+    /// Kind of access.
     pub kind: Kind,
     /// Whether the content of memory matters. False for stores, and for atomic operations that only replace it.
     pub reads: bool,

@@ -275,7 +275,7 @@ pub(super) struct Other {
     pub group: u32,
     /// The work-item in the group; `None` for one of several.
     pub lane: Option<u32>,
-    /// What it did.
+    /// Kind of its access.
     pub wrote: bool,
 }
 

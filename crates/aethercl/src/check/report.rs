@@ -4,7 +4,7 @@ use crate::exec::Shared;
 use crate::program::Program;
 use std::fmt;
 
-/// What was found.
+/// Kind of finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FindingKind {
     /// A read outside its object.

@@ -131,7 +131,7 @@ impl pulp::NullaryFnOnce for Bounds<'_> {
 
 /// An aligned access whose lanes all stay within one object.
 pub struct Whole<'a> {
-    /// What it does.
+    /// Kind of access.
     pub kind: Kind,
     /// Whether the content of memory matters.
     pub reads: bool,

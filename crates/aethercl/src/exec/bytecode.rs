@@ -317,7 +317,7 @@ pub enum Parameter {
     Private {
         /// Bytes in the private memory of every work-item.
         offset: u32,
-        /// How many.
+        /// Number of elements.
         bytes: u32,
     },
 }
@@ -413,7 +413,7 @@ pub struct Code {
     pub granule: u32,
     /// Whether it uses atomics on global memory, whose order may be visible.
     pub global_atomics: bool,
-    /// What [`Code::registers`] found.
+    /// Cached result of [`Code::registers`].
     pub needed: OnceLock<u32>,
     /// Duration of its work-groups.
     pub took: Took,

@@ -4,7 +4,7 @@ use super::bytecode::{Collective, File, Number, Reg};
 use super::group::Group;
 use crate::hir::{Reduction, Scan};
 
-/// How values combine.
+/// Combination of values.
 struct Combine {
     how: Reduction,
     number: Number,

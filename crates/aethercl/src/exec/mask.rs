@@ -31,7 +31,7 @@ impl Mask {
         self.lo..self.hi
     }
 
-    /// How many lanes.
+    /// Number of lanes.
     pub fn count(&self) -> usize {
         self.count
     }

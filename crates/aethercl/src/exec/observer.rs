@@ -40,7 +40,7 @@ impl Observer {
 pub struct Looked {
     /// Findings of the checks.
     pub report: Report,
-    /// What was counted.
+    /// Counters.
     pub counting: Option<Counting>,
     /// The checks of each thread with their state.
     checks: Vec<Vec<Box<dyn Check>>>,

@@ -273,7 +273,7 @@ pub enum PlaceKind {
 /// A statement and its start position.
 #[derive(Clone, Debug)]
 pub struct Stmt {
-    /// What it does.
+    /// Kind of statement.
     pub kind: StmtKind,
     /// Its first token.
     pub span: Span,

@@ -190,7 +190,7 @@ impl Channel {
 pub struct Format {
     /// The channels.
     pub order: Order,
-    /// What each holds.
+    /// Data type of each channel.
     pub channel: Channel,
 }
 

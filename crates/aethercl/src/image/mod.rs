@@ -13,7 +13,7 @@ use crate::types::ImageKind;
 pub struct Image {
     /// Address of its first texel.
     pub address: u64,
-    /// What it is.
+    /// Kind of image.
     pub kind: ImageKind,
     /// Storage format of texels.
     pub format: Format,

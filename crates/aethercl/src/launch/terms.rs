@@ -77,7 +77,7 @@ impl NdRange {
     }
 }
 
-/// How to launch.
+/// Options of a launch.
 #[derive(Debug, Clone)]
 pub struct LaunchOptions {
     /// Checks to run. Findings are those of groups that run in order.
@@ -119,7 +119,7 @@ impl Default for LaunchOptions {
 pub struct Outcome {
     /// Findings of the checks.
     pub findings: Vec<Finding>,
-    /// What was counted.
+    /// Counters.
     pub counters: Counters,
     /// Output of the kernel's `printf`, in group order.
     pub printf: String,
@@ -134,7 +134,7 @@ pub enum LaunchError {
     Argument {
         /// Index of the argument from 0.
         index: usize,
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
     /// The range cannot be executed.

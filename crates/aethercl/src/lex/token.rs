@@ -55,7 +55,7 @@ pub enum TokenKind {
 /// A token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// What it is.
+    /// Kind of token.
     pub kind: TokenKind,
     /// Source position, and the macro that it came from.
     pub span: Span,

@@ -127,7 +127,7 @@ impl Gpu {
         }
     }
 
-    /// What it models.
+    /// The modeled device.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }

@@ -57,7 +57,7 @@ pub struct Done {
     pub counters: Option<Counters>,
     /// Findings of the checks.
     pub findings: Vec<Finding>,
-    /// What it printed.
+    /// Its output.
     pub printed: String,
 }
 

@@ -159,7 +159,7 @@ pub struct Declarator {
     pub name: Option<(Symbol, Span)>,
     /// Nearest the name first: `*a[3]` is `[Array, Pointer]`.
     pub parts: Vec<Derived>,
-    /// Attributes behind it.
+    /// Attributes after it.
     pub attributes: Vec<Attribute>,
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// A run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What ran.
+    /// The program that ran.
     pub title: String,
     /// The devices used.
     pub devices: Vec<Device>,
@@ -16,7 +16,7 @@ pub struct Report {
     pub calls_left_out: u64,
     /// All calls by function, longest total first.
     pub functions: Vec<Function>,
-    /// What checks found.
+    /// Findings of the checks.
     pub findings: Vec<Finding>,
     /// Descriptions of failed commands.
     pub failures: Vec<String>,
@@ -71,7 +71,7 @@ pub struct Call {
 pub struct Function {
     /// Its name.
     pub name: String,
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
     /// Calls that returned an error.
     pub errors: u64,
@@ -202,9 +202,9 @@ pub struct MemoryEvent {
 /// All transfers of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Transfer {
-    /// As [`Command::kind`].
+    /// Same as [`Command::kind`].
     pub kind: String,
-    /// How many.
+    /// Number of transfers.
     pub count: u64,
     /// Bytes of all.
     pub bytes: u64,
@@ -231,7 +231,7 @@ pub struct Kernel {
     pub longest: Launch,
 }
 
-/// What instructions did.
+/// Counts of instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Number of work-items that executed it. For a line, the count of the instruction that most work-items executed.
@@ -368,7 +368,7 @@ pub struct Finding {
     pub line: u32,
     /// Column from 1.
     pub column: u32,
-    /// What happened.
+    /// Description of the finding.
     pub message: String,
     /// Buffer or variable.
     #[serde(default)]

@@ -38,7 +38,7 @@ pub struct TransferRow {
     pub device: String,
     /// `write`, `read`, `copy` or `fill`.
     pub kind: String,
-    /// How many.
+    /// Number of transfers.
     pub count: u64,
     /// Bytes moved by all.
     pub bytes: u64,

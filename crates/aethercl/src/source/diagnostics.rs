@@ -16,7 +16,7 @@ pub enum Severity {
 /// One message with its notes.
 #[derive(Clone, Debug)]
 pub struct Diagnostic {
-    /// How grave.
+    /// Its severity.
     pub severity: Severity,
     /// Position of the caret.
     pub span: Span,

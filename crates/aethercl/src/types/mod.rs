@@ -116,13 +116,13 @@ impl Scalar {
 /// An address space. Pointers are 64 bits wide in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Space {
-    /// Of one work-item.
+    /// Memory of one work-item.
     Private,
-    /// Of one work-group.
+    /// Memory of one work-group.
     Local,
     /// Read-only memory of the device.
     Constant,
-    /// Of the device.
+    /// Memory of the device.
     Global,
     /// Private, local or global, determined at run time; OpenCL C 2.0 and later.
     Generic,

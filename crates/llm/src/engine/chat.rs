@@ -66,7 +66,7 @@ impl<'a> Conversation<'a> {
         Ok(Self { session: model.session()?, template, messages, so_far: None, prompts })
     }
 
-    /// What was said.
+    /// Messages so far.
     pub fn messages(&self) -> &[(Role, String)] {
         &self.messages
     }

@@ -243,7 +243,7 @@ impl Pooling {
 }
 
 impl Kind {
-    /// What `1_Pooling/config.json` says.
+    /// Parses `1_Pooling/config.json`.
     fn of(config: &Value) -> Result<Self> {
         let mode = &config["pooling_mode"];
         let modes: Vec<&str> = match mode {

@@ -51,7 +51,7 @@ impl RandomModel {
         Ok(Self { config: config.clone(), mix, placed, formats, inits, pools: BTreeMap::new() })
     }
 
-    /// What it is.
+    /// Returns its configuration.
     pub fn config(&self) -> &DecoderConfig {
         &self.config
     }

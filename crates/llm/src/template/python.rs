@@ -89,7 +89,7 @@ pub(super) struct Json {
 const DEPTH: usize = 200;
 
 impl Json {
-    /// As `json.dumps(value)`.
+    /// The defaults of `json.dumps(value)`.
     pub fn text(&self, value: &Value) -> Result<String, Error> {
         let mut out = String::new();
         self.write(value, 0, &mut out)?;

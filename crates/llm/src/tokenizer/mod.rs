@@ -31,9 +31,9 @@ use std::path::Path;
 /// Treatment of control token names in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Specials {
-    /// As ordinary text: for user text.
+    /// Ordinary text: for user text.
     Plain,
-    /// As those tokens: for the output of a chat template.
+    /// Those tokens: for the output of a chat template.
     Parsed,
 }
 

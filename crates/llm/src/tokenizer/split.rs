@@ -43,7 +43,7 @@ enum Blanks {
     Pattern,
     /// The last space belongs to the following word.
     UpToWord,
-    /// As [`CASCADE`].
+    /// The rule of [`CASCADE`].
     Cascade,
 }
 

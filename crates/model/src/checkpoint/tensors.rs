@@ -158,7 +158,7 @@ pub fn write_tensors(path: &Path, tensors: &[TensorData]) -> Result<FileSum> {
 /// The same with one tensor in memory at a time; `written` counts the bytes.
 ///
 /// # Errors
-/// As [`write_tensors`], and errors of providing a tensor's bytes.
+/// Same as [`write_tensors`], and errors of providing a tensor's bytes.
 pub fn write_planned(path: &Path, tensors: &[Planned<'_>], written: &AtomicU64) -> Result<FileSum> {
     // Wide types first, so that each tensor is aligned to its own size.
     let mut order: Vec<_> = tensors.iter().collect();

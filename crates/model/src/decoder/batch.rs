@@ -25,7 +25,7 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// How many steps.
+    /// Number of steps.
     pub fn steps(&self) -> usize {
         self.steps
     }
@@ -35,7 +35,7 @@ impl Decoder {
     /// `texts` empty texts with room for `tokens` tokens each.
     ///
     /// # Errors
-    /// As [`cache`](Self::cache).
+    /// Same as [`cache`](Self::cache).
     pub fn batch(&self, texts: usize, tokens: usize) -> Result<Batch<'_>> {
         Ok(Batch { decoder: self, cache: self.cache(texts, tokens)?, steps: None, count: 0 })
     }
@@ -62,7 +62,7 @@ impl Batch<'_> {
     /// Grows the cache to at least `tokens` tokens per text.
     ///
     /// # Errors
-    /// As [`Decoder::cache`].
+    /// Same as [`Decoder::cache`].
     pub fn reserve(&mut self, tokens: usize) -> Result<()> {
         if tokens > self.cache.room() {
             self.steps = None;
@@ -74,7 +74,7 @@ impl Batch<'_> {
     /// ids `(B, T)` of the next tokens → logits `(B, V)` after the last of them.
     ///
     /// # Errors
-    /// As [`Decoder::next_logits`].
+    /// Same as [`Decoder::next_logits`].
     pub fn read(&mut self, ids: &Tensor) -> Result<Tensor> {
         self.decoder.next_logits(ids, &mut self.cache)
     }

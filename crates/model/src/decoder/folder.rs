@@ -168,7 +168,7 @@ impl DecoderConfig {
     /// Returns the configuration of the model in `dir`.
     ///
     /// # Errors
-    /// As [`ModelFolder::open`].
+    /// Same as [`ModelFolder::open`].
     pub fn of_folder(dir: &Path) -> Result<Self> {
         ModelFolder::open(dir).map(|folder| folder.config)
     }

@@ -343,7 +343,7 @@ impl Decoder {
     /// Loads weights by name, with or without the family's prefix.
     ///
     /// # Errors
-    /// As [`Model::load_state`].
+    /// Same as [`Model::load_state`].
     pub fn load_tensors(&self, tensors: &[TensorData]) -> Result<()> {
         self.load_state(&tensors.iter().map(TensorData::view).collect::<Vec<_>>())
     }

@@ -20,7 +20,7 @@ const ROUNDS: usize = 128;
 /// States of the texts of a step.
 #[derive(Clone, Copy)]
 pub(super) struct Stores<'a> {
-    /// Of each layer.
+    /// One state per layer.
     pub(super) states: &'a [State],
     /// u32 (B, M) on the device of each stage: the pages of each text.
     pub(super) pages: Option<&'a [Tensor]>,
@@ -44,7 +44,7 @@ impl<'a> Stores<'a> {
 
 /// Steps for the tokens of one cache.
 pub(super) struct Steps {
-    /// Of each stage.
+    /// One entry per stage.
     stages: Vec<StageStep>,
     /// Numbers of tokens, including the new one, for which the rotary angles are valid.
     lengths: RangeInclusive<usize>,
@@ -124,7 +124,7 @@ impl Steps {
     /// Sets the input tokens (B * T) and the positions (B).
     ///
     /// # Errors
-    /// As [`Texts::set_each`].
+    /// Same as [`Texts::set_each`].
     pub(super) fn set_each(&mut self, tokens: &[u32], positions: &[u32]) -> Result<()> {
         self.sampled = false;
         self.stages.iter().try_for_each(|stage| stage.texts.set_each(tokens, positions))

@@ -31,7 +31,7 @@ pub struct Mode<'a> {
     /// A [`counter`](netcl_tensor::random::counter) in device memory with the number of draws before this pass, for captured steps: the
     /// host changes it between replays, so that each has its own masks. [`Mode::draws`] is its value for a pass.
     pub counter: Option<&'a Tensor>,
-    /// What the backward pass recomputes.
+    /// Activations that the backward pass recomputes.
     pub recompute: Recompute,
     /// Number of rows of the batch before those of this pass, if other ranks compute them: masks are those of the whole batch.
     pub rows_before: usize,

@@ -22,7 +22,7 @@ const MAX_LEAVES: u64 = 1 << 16;
 /// Maximum number of values of one `printf`: an instruction counts them in 8 bits.
 const MAX_PRINTED: usize = u8::MAX as usize;
 
-/// What was spent.
+/// Work spent so far.
 #[derive(Debug, Default)]
 pub struct Budget {
     /// Nodes visited in this pass.

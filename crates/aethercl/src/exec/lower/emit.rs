@@ -55,7 +55,7 @@ impl Val {
 
 /// The code of a kernel during lowering.
 pub struct Emitter {
-    /// What has been emitted.
+    /// Emitted code.
     pub code: Code,
     /// Source position of the code being emitted.
     pub span: Span,

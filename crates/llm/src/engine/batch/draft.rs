@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Source of proposals.
 #[derive(Clone, Copy, Default)]
 pub enum Speculation<'a> {
-    /// There are none.
+    /// No proposals.
     #[default]
     Off,
     /// The sequence itself: the tokens that followed an earlier occurrence of its last tokens (prompt lookup, Saxena 2023).

@@ -129,7 +129,7 @@ pub struct Usage {
 pub enum Event {
     /// The next token, and final text in whole characters; often empty. Models without a tokenizer return no text.
     Token {
-        /// Of which request.
+        /// The request id.
         id: RequestId,
         /// The token.
         token: u32,
@@ -140,7 +140,7 @@ pub enum Event {
     },
     /// Text that was held back and became final at the end of the sequence.
     Text {
-        /// Of which request.
+        /// The request id.
         id: RequestId,
         /// Text to show.
         text: String,
@@ -151,7 +151,7 @@ pub enum Event {
         id: RequestId,
         /// Why it ended.
         finish: Finish,
-        /// What it took.
+        /// Its usage.
         usage: Usage,
     },
     /// The sequence failed. No further event has its request id; other sequences continue.

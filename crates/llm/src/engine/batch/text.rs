@@ -25,7 +25,7 @@ pub(super) struct Text<'a> {
     pub ids: Vec<u32>,
     /// Number of tokens whose states are in the cache.
     pub cached: usize,
-    /// How far it can be truncated.
+    /// Truncation state.
     reach: Reach,
     /// The pages with those tokens, in order; `None` for pages outside every attention window.
     pub pages: Vec<Option<u32>>,

@@ -87,7 +87,7 @@ pub struct About {
 /// Modules with the same name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Target {
-    /// How many.
+    /// Number of parameters.
     pub count: usize,
     /// Smallest and largest rank.
     pub ranks: [usize; 2],
@@ -123,7 +123,7 @@ impl Adapter {
         &self.path
     }
 
-    /// What it changes.
+    /// Returns a summary of its changes.
     pub fn about(&self) -> About {
         let (format, architecture) = match &self.naming {
             Naming::HuggingFace => ("PEFT", None),

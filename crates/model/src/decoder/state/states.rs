@@ -96,7 +96,7 @@ impl States {
         Ok(Self { layers: layers.collect::<Result<_>>()?, page: room.page() })
     }
 
-    /// Of each layer.
+    /// One state per layer.
     pub fn layers(&self) -> &[State] {
         &self.layers
     }
