@@ -66,7 +66,7 @@ pub enum Math2 {
     Remainder,
 }
 
-/// Returns a unary built-in in f64.
+/// Evaluates a unary built-in in f64.
 pub fn unary(f: Math1, x: f64) -> f64 {
     use Math1::*;
     match f {
@@ -128,7 +128,7 @@ fn unary_rest(f: Math1, x: f64) -> f64 {
     }
 }
 
-/// Returns a unary built-in of f32.
+/// Evaluates a unary built-in of f32.
 pub fn unary_f32(f: Math1, x: f32) -> f32 {
     match f {
         Math1::Fract => fract(f64::from(x), f64::from(1.0f32.next_down())) as f32,
@@ -209,7 +209,7 @@ fn tanpi(x: f64) -> f64 {
     }
 }
 
-/// Returns a binary built-in in f64.
+/// Evaluates a binary built-in in f64.
 pub fn binary(f: Math2, x: f64, y: f64) -> f64 {
     match f {
         Math2::Atan2 => libm::atan2(x, y),

@@ -317,7 +317,7 @@ pub enum Parameter {
     Private {
         /// Bytes in the private memory of every work-item.
         offset: u32,
-        /// Number of elements.
+        /// Number of bytes.
         bytes: u32,
     },
 }

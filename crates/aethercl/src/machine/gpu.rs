@@ -127,7 +127,7 @@ impl Gpu {
         }
     }
 
-    /// The modeled device.
+    /// Returns the profile of the modeled device.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }

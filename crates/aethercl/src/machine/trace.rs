@@ -49,7 +49,7 @@ struct Span {
 /// Maximum number of kept spans, about 150 bytes each; a training run would fill the memory otherwise.
 const MOST: usize = 1_000_000;
 
-/// An event with its time.
+/// Recorded events with their times.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     spans: Vec<Span>,

@@ -30,7 +30,7 @@ struct Words {
 }
 
 impl Parser<'_> {
-    /// Returns a function or declaration of program scope.
+    /// Parses a function or declaration of program scope.
     pub(super) fn item(&mut self) -> Option<Item> {
         if self.word() == "_Static_assert" {
             return self.static_assert().map(Item::StaticAssert);
@@ -75,7 +75,7 @@ impl Parser<'_> {
         Some(Item::Function(Box::new(FunctionDef { specs, declarator, body })))
     }
 
-    /// Returns a declaration inside a function, with its `;`.
+    /// Parses a declaration inside a function, with its `;`.
     pub(super) fn declaration(&mut self) -> Option<Declaration> {
         let specs = self.specs()?;
         if self.eat(";") {

@@ -9,7 +9,7 @@ use crate::types::Type;
 const MAX_PARTS: usize = 32;
 
 impl Parser<'_> {
-    /// Returns a declarator, with or without a name.
+    /// Parses a declarator, with or without a name.
     pub(super) fn declarator(&mut self) -> Option<Declarator> {
         let mut declarator = self.nested(Self::declarator_inner)?;
         if declarator.parts.len() > MAX_PARTS {

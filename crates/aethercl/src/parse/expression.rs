@@ -24,7 +24,7 @@ fn assignment_op(punct: &str) -> Option<Option<&'static str>> {
 }
 
 impl Parser<'_> {
-    /// Returns an expression, commas included.
+    /// Parses an expression, commas included.
     pub(super) fn expression(&mut self) -> Option<Expr> {
         let mut left = self.assignment()?;
         while self.is(",") {
@@ -61,7 +61,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Returns an expression without commas.
+    /// Parses an expression without commas.
     pub(super) fn assignment(&mut self) -> Option<Expr> {
         self.nested(|p| {
             let left = p.conditional_inner()?;
@@ -73,7 +73,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Returns an expression without assignment: what constants are made of.
+    /// Parses an expression without assignment: the form of a constant expression.
     pub(super) fn conditional(&mut self) -> Option<Expr> {
         self.nested(Self::conditional_inner)
     }

@@ -176,7 +176,7 @@ pub struct UnitRun {
 /// Device memory over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryCurve {
-    /// What there is.
+    /// Bytes of device memory.
     pub capacity: u64,
     /// The peak.
     pub peak: u64,

@@ -20,7 +20,7 @@ pub(super) enum Constant {
 pub(super) type Data = (Vec<u8>, Vec<Relocation>);
 
 impl Sema<'_> {
-    /// Returns an integer constant expression: its bits and type.
+    /// Analyzes an integer constant expression: its bits and type.
     pub(super) fn constant_integer(&mut self, ast: &ast::Expr) -> Option<(u64, Type)> {
         self.constant_integer_or(ast, "expression is not an integer constant expression")
     }

@@ -216,7 +216,7 @@ impl Sema<'_> {
         self.bind(name, Entity::Typedef(q), span)
     }
 
-    /// Returns a declaration in a function.
+    /// Analyzes a declaration in a function.
     pub(super) fn local_declaration(&mut self, declaration: &Declaration, out: &mut Vec<Stmt>) -> Option<()> {
         let Some(base) = self.base_type(&declaration.specs) else {
             declaration.declarators.iter().for_each(|(d, _)| self.bind_broken(d));
@@ -544,7 +544,7 @@ impl Sema<'_> {
         self.error(span, "type nested too deeply")
     }
 
-    /// Returns a type name in parentheses.
+    /// Analyzes a type name in parentheses.
     pub(super) fn named_type(&mut self, name: &TypeName) -> Option<Qualified> {
         let base = self.base_type(&name.specs)?;
         let mut q = self.declared_type(base, &name.declarator, false)?;

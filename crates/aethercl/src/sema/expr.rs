@@ -37,7 +37,7 @@ impl Sema<'_> {
         }
     }
 
-    /// Returns an expression as a value or place.
+    /// Analyzes an expression as a value or place.
     pub(super) fn operand(&mut self, ast: &ast::Expr) -> Option<Operand> {
         let span = ast.span;
         let value = match &ast.kind {
@@ -116,7 +116,7 @@ impl Sema<'_> {
         }
     }
 
-    /// Returns a string literal: an array of the program, in constant memory.
+    /// Analyzes a string literal: an array of the program, in constant memory.
     fn string(&mut self, texts: &[Symbol], span: Span) -> Option<Operand> {
         let data = self.string_bytes(texts, span)?;
         let id = self.string_global(data, span);

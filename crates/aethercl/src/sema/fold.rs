@@ -61,7 +61,7 @@ fn half_bits(value: f64) -> u16 {
     sign | ((exponent + 14) as u16).wrapping_mul(1024).wrapping_add(fraction)
 }
 
-/// Returns an integer's low bits, as many as its type has.
+/// Returns the low bits of an integer, at the width of its type.
 pub(super) fn wrap(bits: u64, scalar: Scalar) -> u64 {
     match scalar {
         Scalar::Bool => u64::from(bits != 0),
@@ -122,7 +122,7 @@ pub(super) fn binary_number(op: BinaryOp, left: Number, right: Number, s: Scalar
     }
 }
 
-/// Returns a unary operator on a constant.
+/// Evaluates a unary operator on a constant.
 pub(super) fn unary_number(op: UnaryOp, value: Number, s: Scalar) -> Option<Number> {
     match (op, value) {
         (UnaryOp::Neg, Number::Int(a)) => Some(Number::Int(wrap(a.wrapping_neg(), s))),

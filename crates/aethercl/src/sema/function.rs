@@ -10,7 +10,7 @@ use crate::source::Span;
 use crate::types::{ImageAccess, PointerType, Scalar, Space, Type};
 
 impl Sema<'_> {
-    /// Returns a prototype.
+    /// Analyzes a prototype.
     pub(super) fn prototype(
         &mut self,
         specs: &Specs,
@@ -169,7 +169,7 @@ impl Sema<'_> {
         Some(index)
     }
 
-    /// Returns a function with its body.
+    /// Analyzes a function with its body.
     pub(super) fn function(&mut self, def: &FunctionDef) -> Option<()> {
         let (_, span) = def.declarator.name?;
         let Some(Derived::Function(params, _)) = def.declarator.parts.first() else { return None };

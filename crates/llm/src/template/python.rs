@@ -89,7 +89,7 @@ pub(super) struct Json {
 const DEPTH: usize = 200;
 
 impl Json {
-    /// The defaults of `json.dumps(value)`.
+    /// Formats a value like `json.dumps(value)`.
     pub fn text(&self, value: &Value) -> Result<String, Error> {
         let mut out = String::new();
         self.write(value, 0, &mut out)?;

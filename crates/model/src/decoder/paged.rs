@@ -53,7 +53,7 @@ struct Class {
     steps: Steps,
     /// u32 (texts, M), on the device of each stage.
     tables: Vec<Tensor>,
-    /// Content of the page.
+    /// Content of the tables.
     lines: Vec<Vec<u32>>,
     /// Samplers for different numbers of candidates, in ascending order. A step uses the first one with enough candidates, because more candidates
     /// take longer.

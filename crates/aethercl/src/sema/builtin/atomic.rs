@@ -64,7 +64,7 @@ fn takes_floats(id: Builtin) -> bool {
 }
 
 impl Sema<'_> {
-    /// Returns a call of one of these functions.
+    /// Analyzes a call of one of these functions.
     pub(super) fn call_atomic(&mut self, call: Call) -> Option<Expr> {
         match (plain_named(call.name), typed_named(call.name)) {
             (Some((id, operands)), _) => self.plain_atomic(call, id, operands),

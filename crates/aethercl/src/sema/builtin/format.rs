@@ -8,7 +8,7 @@ use crate::source::Span;
 use crate::types::{INT, Scalar, Type};
 
 impl Sema<'_> {
-    /// Returns a call of `printf`.
+    /// Analyzes a call of `printf`.
     pub(super) fn printf(&mut self, asts: &[ast::Expr], args: Vec<Expr>, span: Span) -> Option<Expr> {
         let Some(ast::ExprKind::Text(texts)) = asts.first().map(|a| &a.kind) else {
             return self.error(span, "the format of 'printf' must be a string literal");

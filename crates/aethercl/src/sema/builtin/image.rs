@@ -47,7 +47,7 @@ pub(super) fn is_known(name: &str) -> bool {
 }
 
 impl Sema<'_> {
-    /// Returns a call of one of them.
+    /// Analyzes a call of one of them.
     pub(super) fn call_image(&mut self, call: Call) -> Option<Expr> {
         let Some(Type::Image(kind, access)) = call.args.first().map(|image| image.ty) else {
             return self.no_match(&call);

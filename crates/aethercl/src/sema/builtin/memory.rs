@@ -75,7 +75,7 @@ pub(super) fn is_known(name: &str) -> bool {
 }
 
 impl Sema<'_> {
-    /// Returns a call of one of these functions.
+    /// Analyzes a call of one of these functions.
     pub(super) fn call_memory(&mut self, call: Call) -> Option<Expr> {
         match call.name {
             "prefetch" => self.prefetch(call),

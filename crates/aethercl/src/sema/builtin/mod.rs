@@ -58,7 +58,7 @@ pub(super) struct Call<'c> {
 }
 
 impl Sema<'_> {
-    /// Returns a call of a function that the program does not define.
+    /// Analyzes a call of a function that the program does not define.
     pub(super) fn call_builtin(
         &mut self,
         symbol: Symbol,

@@ -57,7 +57,7 @@ pub(super) fn is_known(name: &str) -> bool {
 }
 
 impl Sema<'_> {
-    /// Returns a call of one of these functions.
+    /// Analyzes a call of one of these functions.
     pub(super) fn call_special(&mut self, mut call: Call) -> Option<Expr> {
         if memory::is_known(call.name) {
             return self.call_memory(call);
