@@ -160,7 +160,7 @@ impl Sema<'_> {
     }
 }
 
-/// Returns a constant 0, or the null pointer.
+/// Returns true for the constant 0 and the null pointer.
 pub(super) fn is_null(expr: &Expr) -> bool {
     matches!(expr.kind, ExprKind::Int(0)) && (expr.ty.is_integer() || expr.ty.is_pointer())
 }

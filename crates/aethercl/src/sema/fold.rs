@@ -222,7 +222,7 @@ pub(super) fn binary(op: BinaryOp, left: Expr, right: Expr, ty: Type, span: Span
     Expr { kind: ExprKind::Binary(op, Box::new(left), Box::new(right)), ty, span }
 }
 
-/// Returns a unary operator.
+/// Builds a unary operation, folded where the operand is constant.
 pub(super) fn unary(op: UnaryOp, operand: Expr, span: Span) -> Expr {
     let ty = operand.ty;
     if let (Some(n), Some(s)) = (Number::of(&operand), ty.element())
@@ -233,7 +233,7 @@ pub(super) fn unary(op: UnaryOp, operand: Expr, span: Span) -> Expr {
     Expr { kind: ExprKind::Unary(op, Box::new(operand)), ty, span }
 }
 
-/// Returns a comparison of two operands of one type: `bool`, or integers of a vector's lanes.
+/// Builds a comparison of two operands of one type. The result is `bool`, or integers in a vector's lanes.
 pub(super) fn compare(op: CompareOp, left: Expr, right: Expr, span: Span) -> Expr {
     let ty = match left.ty {
         Type::Vector(s, n) => Type::Vector(s.signed_of_width(), n),

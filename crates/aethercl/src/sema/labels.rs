@@ -344,7 +344,7 @@ fn read(place: &Place) -> Expr {
     Expr { kind: ExprKind::Load(Box::new(place.clone())), ty: INT, span: place.span }
 }
 
-/// Returns a comparison of an entry with 0.
+/// Builds a comparison of an entry with 0.
 fn compare(op: CompareOp, entry: &Place) -> Expr {
     let zero = Expr { kind: ExprKind::Int(0), ty: INT, span: entry.span };
     let kind = ExprKind::Compare(op, Box::new(read(entry)), Box::new(zero));
