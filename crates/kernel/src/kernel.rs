@@ -28,7 +28,7 @@ pub struct Reload {
     pub complaint: fn(&str) -> Option<String>,
 }
 
-/// Placeholder among the includes for the sources that a define chooses ([`Kernel::choose`]).
+/// Placeholder in the includes for the sources that a define chooses ([`Kernel::choose`]).
 pub const CHOSEN: &str = "/* the texts that a define chooses */\n";
 
 /// Sources that a define of a launch selects from.
@@ -93,7 +93,7 @@ impl Kernel {
         self.generated = Some(text);
         self
     }
-    /// Sets sources that a define selects from: the selected ones replace [`CHOSEN`] among the includes.
+    /// Sets sources that a define selects from: the selected ones replace [`CHOSEN`] in the includes.
     #[must_use]
     pub const fn choose(
         mut self,

@@ -11,9 +11,9 @@ use super::{Access, Check, Context, FindingKind, Kind, Report, Touch, Whole};
 use crate::exec::Shared;
 use crate::memory::address::Space;
 
-/// Number of local memory among the clocks.
+/// Index of local memory in the clocks.
 const LOCAL: usize = 0;
-/// Number of global memory.
+/// Index of global memory.
 const GLOBAL: usize = 1;
 
 /// State of the check.

@@ -101,7 +101,7 @@ impl Order {
         }
     }
 
-    /// Returns true if the border color is opaque black; otherwise it is transparent.
+    /// Returns true if the border color is opaque black, and false if it is transparent.
     const fn border_is_opaque(self) -> bool {
         matches!(self, Self::R | Self::Rg | Self::Luminance)
     }

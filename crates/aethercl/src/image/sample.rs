@@ -79,7 +79,7 @@ pub struct Tap {
 pub struct Taps {
     list: [Tap; MAX_TAPS],
     count: usize,
-    /// Whether the standard leaves reads outside the image undefined; otherwise they return the border color.
+    /// Whether the standard leaves reads outside the image undefined. If false, they return the border color.
     pub undefined_outside: bool,
 }
 

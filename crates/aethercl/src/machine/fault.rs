@@ -52,7 +52,7 @@ impl Faults {
     pub fn commands(&self) -> u64 {
         self.commands.load(Ordering::SeqCst)
     }
-    /// Kernels among them.
+    /// Returns the number of these commands that are kernels.
     pub fn launches(&self) -> u64 {
         self.launches.load(Ordering::SeqCst)
     }

@@ -44,7 +44,7 @@ pub struct Options {
     pub faults: Arc<Faults>,
     /// Words of a queue's ring.
     pub ring_words: usize,
-    /// Whether to count every launch anew; otherwise launches with one signature take the time of the first.
+    /// Whether to count every launch anew. If false, launches with one signature take the time of the first.
     pub count_all: bool,
     /// Counts only launches that request it through [`Work::timed`](super::Work::timed): others take no time on the simulated clock.
     pub count_none: bool,
@@ -404,8 +404,8 @@ impl Gpu {
     /// Blocks until a command is complete and returns its result. Announces the queue's commands if necessary.
     ///
     /// # Errors
-    /// The error of the command, a lost device, or a queue that waits forever. Also if the command completed so long ago that its result was
-    /// discarded and the device is in an error state.
+    /// The error of the command, a lost device, or a queue that waits forever. Also if the device is in an error state and the result of an old
+    /// command was discarded.
     pub fn wait(&mut self, fence: Fence) -> Result<Completion, GpuError> {
         if self.queue(fence.queue)?.next <= fence.value {
             return Err(GpuError::Unknown(format!("{fence} was never submitted")));

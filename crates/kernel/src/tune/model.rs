@@ -15,7 +15,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub struct Constant {
     /// Name in files and listings.
     pub name: &'static str,
-    /// What the constant means, for listings.
+    /// Meaning of the constant, for listings.
     pub about: &'static str,
     /// Defaults for GPUs and for processors if nothing was measured. Positive.
     pub fallback: [f64; 2],

@@ -33,7 +33,7 @@ pub const REPEATS: usize = 7;
 /// twice the median.
 const HOPELESS: f64 = 3.0;
 
-/// Tunes the parameters of one kernel, or the choice among [`Variants`](crate::Variants), for a class of shapes within the time `budget`, and stores
+/// Tunes the parameters of one kernel, or the choice of [`Variants`](crate::Variants), for a class of shapes within the time `budget`, and stores
 /// the result. The kernel must have been launched on this device before, because the launch registers its candidates.
 ///
 /// # Errors

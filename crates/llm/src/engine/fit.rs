@@ -188,8 +188,8 @@ impl<'a> Fit<'a> {
         }
     }
 
-    /// Distributes the layers over the places. `asked` sets the numbers, and its last number may be omitted; without it, each place is filled in
-    /// turn. The context is the requested one, or the model's, or as much as fits. Beyond 4096 tokens, a context that was not requested moves no
+    /// Distributes the layers over the places. `asked` sets the numbers, and its last number may be omitted. [default: each place is filled in
+    /// turn] The context is the requested one, or the model's, or as much as fits. Beyond 4096 tokens, a context that was not requested moves no
     /// layer to a further device.
     ///
     /// # Errors

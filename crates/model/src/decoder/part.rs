@@ -25,7 +25,7 @@ pub(super) fn frozen(config: &DecoderConfig, here: &[ParamShape], freeze: &Freez
     Ok(here.iter().map(of).collect())
 }
 
-/// Returns the decoder behind a model, for callers that run its layers in sequence.
+/// Returns the decoder that a model contains, for callers that run its layers in sequence.
 pub fn decoder_of(model: &dyn Model) -> Option<&Decoder> {
     model.as_any()?.downcast_ref()
 }

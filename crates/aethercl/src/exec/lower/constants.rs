@@ -75,7 +75,7 @@ impl Constants {
         }
     }
 
-    /// Returns the number of a variable among those that kernels may write.
+    /// Returns the number of a variable in the list of those that kernels may write.
     pub fn number(&self, id: GlobalId) -> Option<usize> {
         self.writables[id.0 as usize]
     }

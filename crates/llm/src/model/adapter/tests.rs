@@ -171,7 +171,7 @@ fn layers_on_several_devices_have_their_changes() {
     }
 }
 
-/// Returns the adapter without the base embedding that PEFT saves next to a low-rank one; otherwise the embedding would be replaced, and so dense.
+/// Returns the adapter without the base embedding that PEFT saves next to a low-rank one. With it, the embedding would be replaced, and so dense.
 fn without_base(adapter: &Path, dir: &Path) -> PathBuf {
     let to = dir.join(adapter.file_name().unwrap());
     copied(adapter, &to);

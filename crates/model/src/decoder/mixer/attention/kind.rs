@@ -12,7 +12,7 @@ use crate::decoder::state::StateSpec;
 use crate::params::Params;
 use netcl_tensor::{Error, Result};
 
-/// Attention among [mixers](MixerKind).
+/// Attention as a [mixer](MixerKind).
 pub struct Kind;
 
 /// See [`Kind`].
