@@ -11,13 +11,13 @@ pub struct Room {
     pub size: usize,
     /// The caller's memory; may be null.
     pub value: Out<u8>,
-    /// Where to store the size of the value; may be null.
+    /// Address for the size of the value; may be null.
     pub size_ret: Out<usize>,
 }
 
 /// A value that can be returned by a query.
 pub trait Answer {
-    /// Its bytes in C's layout.
+    /// Returns its bytes in C layout.
     fn bytes(&self) -> Vec<u8>;
 }
 
@@ -74,7 +74,7 @@ impl Answer for [(u32, &str)] {
 }
 
 impl Room {
-    /// From the parameters of a call.
+    /// Converts the parameters of a call.
     pub fn new(size: usize, value: Out<u8>, size_ret: Out<usize>) -> Self {
         Self { size, value, size_ret }
     }

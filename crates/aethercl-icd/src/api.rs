@@ -1,8 +1,8 @@
 //! The functions that programs and loaders call, and the dispatch table of `cl_khr_icd`.
 //!
-//! A line of [`api!`] is a function of `CL/cl.h` with its parameters as C has them, and what computes it. It becomes a function of
-//! [`entry`], which stands in the table, and an exported one of the same name for programs that link the library itself. The two are
-//! apart because a loader in the process exports the same names, and a reference to one of them would find the loader's.
+//! A line of [`api!`] is a function of `CL/cl.h` with its C parameters, and the function that implements it. It becomes a function of [`entry`],
+//! which the table points to, and an exported function of the same name for programs that link the library directly. The two are separate because a
+//! loader in the process exports the same names. A reference to an exported name would find the loader's function.
 #![allow(unsafe_code)] // exported names
 #![allow(non_snake_case)] // OpenCL's names
 
@@ -20,7 +20,7 @@ use crate::{calls, context, kernel, memory, platform, program, queue, refused, r
 use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A call whose result is a code. A defect of this crate is an error of the call, not the end of the program.
+/// Runs a call whose result is a code. A defect of this crate becomes an error of the call and does not end the program.
 fn status(name: &'static str, call: impl FnOnce() -> Result<()>) -> i32 {
     let begun = calls::begin();
     let code = status_of(call);
@@ -37,7 +37,7 @@ fn status_of(call: impl FnOnce() -> Result<()>) -> i32 {
     }
 }
 
-/// A call whose result is an object or an address.
+/// Runs a call whose result is an object or an address.
 fn object<T: Into<(Handle, i32)>>(
     name: &'static str,
     code: Out<i32>,
@@ -52,7 +52,7 @@ fn object<T: Into<(Handle, i32)>>(
     handle
 }
 
-/// An object that was made without anything to say.
+/// An object that was created without an additional code.
 impl From<Handle> for (Handle, i32) {
     fn from(handle: Handle) -> Self {
         (handle, cl::SUCCESS)
@@ -61,12 +61,12 @@ impl From<Handle> for (Handle, i32) {
 
 macro_rules! api {
     ($($kind:ident $name:ident($($arg:ident: $ty:ty),*) => $call:expr;)*) => {
-        /// What the dispatch table points to.
+        /// The functions that the dispatch table points to.
         pub mod entry {
             use super::*;
             $(api!(@entry $kind $name [$($arg: $ty),*] $call);)*
         }
-        /// The same under exported names.
+        /// The same functions under exported names.
         mod exports {
             use super::*;
             $(api!(@export $kind $name [$($arg: $ty),*]);)*
@@ -227,7 +227,7 @@ api! {
 mod plain {
     use super::*;
 
-    /// `clGetExtensionFunctionAddress`: every function of the table by its name, and the one that loaders ask for first.
+    /// `clGetExtensionFunctionAddress`: every function of the table by name, and the function that loaders request first.
     pub extern "C" fn clGetExtensionFunctionAddress(name: In<c_char>) -> usize {
         registry::set_dispatch(TABLE.0.as_ptr().addr());
         let name = name.text().unwrap_or_default();
@@ -253,7 +253,7 @@ mod plain {
     pub extern "C" fn clSVMFree(_context: Handle, _pointer: usize) {}
 }
 
-/// The same under exported names.
+/// The same functions under exported names.
 mod plain_exports {
     use super::*;
 
@@ -295,7 +295,7 @@ macro_rules! table {
     };
 }
 
-// What Direct3D shares does not exist where loaders have no functions for it.
+// Direct3D sharing entries are absent on systems whose loaders have no functions for it.
 table! {
     entry clGetPlatformIDs,
     entry clGetPlatformInfo,

@@ -15,7 +15,7 @@ struct Calls {
 }
 
 static CALLS: Mutex<Calls> = Mutex::new(Calls { list: Vec::new(), left_out: 0, functions: BTreeMap::new() });
-/// When the first call began.
+/// Start time of the first call.
 static FIRST: OnceLock<Instant> = OnceLock::new();
 static THREADS: AtomicU32 = AtomicU32::new(0);
 
@@ -23,7 +23,7 @@ thread_local! {
     static THREAD: u32 = THREADS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Start time of a call; none if calls are not recorded.
+/// Returns the start time of a call; `None` if calls are not recorded.
 pub fn begin() -> Option<Instant> {
     settings().detail.then(|| {
         let now = Instant::now();
@@ -46,12 +46,12 @@ pub fn end(name: &'static str, begun: Option<Instant>, code: i32) {
         calls.left_out += 1;
         return;
     }
-    // During thread shutdown the thread-local number may be gone already; such calls are counted for thread 0.
+    // During thread shutdown the thread-local number may already be destroyed; such calls count for thread 0.
     let thread = THREAD.try_with(|t| *t).unwrap_or(0);
     calls.list.push(Call { process: 0, thread, name: name.into(), start_ns, ns, code });
 }
 
-/// A report that contains only the calls recorded so far.
+/// Returns a report that contains only the calls recorded so far.
 pub fn report() -> Report {
     let calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
     let named = |(name, f): (&&str, &Function)| Function { name: (*name).to_string(), ..f.clone() };

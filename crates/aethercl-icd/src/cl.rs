@@ -1,4 +1,4 @@
-//! Numbers of the OpenCL headers, without their `CL_`. [`ALL`] is compared with the headers themselves in `tests/abi.rs`.
+//! Constants of the OpenCL headers, without the prefix `CL_`. `tests/abi.rs` compares [`ALL`] with the headers.
 
 /// An error code.
 pub type Code = i32;
@@ -8,7 +8,7 @@ pub type Result<T> = std::result::Result<T, Code>;
 macro_rules! numbers {
     ($([$ty:ty] $($name:ident = $value:expr;)*)*) => {
         $($(#[allow(missing_docs)] pub const $name: $ty = $value;)*)*
-        /// Every number by its name.
+        /// All constants by name.
         pub const ALL: &[(&str, i64)] = &[$($((stringify!($name), $name as i64),)*)*];
     };
 }

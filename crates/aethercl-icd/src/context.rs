@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Devices that share memory objects, programs and events.
 pub struct Context {
     tag: Tag,
-    /// Its devices, each once.
+    /// Its devices, without duplicates.
     pub devices: Vec<Arc<Device>>,
     properties: Vec<usize>,
     notify: (ContextNotify, usize),
@@ -48,18 +48,18 @@ impl Context {
             function(text.as_ptr(), std::ptr::null(), 0, data);
         }
     }
-    /// Its handle.
+    /// Returns its handle.
     pub fn handle(&self) -> Handle {
         self.tag.handle()
     }
-    /// The device with this handle.
+    /// Returns the device with this handle.
     ///
     /// # Errors
     /// `CL_INVALID_DEVICE` if it does not belong to the context.
     pub fn device(&self, handle: Handle) -> Result<Arc<Device>> {
         self.devices.iter().find(|d| d.handle() == handle).cloned().ok_or(cl::INVALID_DEVICE)
     }
-    /// The devices in a call's list; all devices of the context if the list is empty.
+    /// Returns the devices in a call's list; all devices of the context if the list is empty.
     ///
     /// # Errors
     /// `CL_INVALID_VALUE` if count and list contradict each other, `CL_INVALID_DEVICE` for a device of another context.

@@ -1,7 +1,7 @@
-//! AetherCL as an OpenCL driver: `libaethercl.so`, which programs reach through an ICD loader or link directly.
+//! AetherCL as an OpenCL driver: `libaethercl.so`. Programs load it through an ICD loader or link it directly.
 //!
-//! [`api`] exports the C functions. Each calls into platform, context, queue, memory, program or kernel; these look up objects in
-//! [`registry`] and dereference pointers only through [`raw`]. Commands are executed by the simulated GPU of the crate `aethercl`.
+//! [`api`] exports the C functions. Each calls into platform, context, queue, memory, program or kernel. These modules look up objects in
+//! [`registry`] and dereference pointers only through [`raw`]. The simulated GPU of the crate `aethercl` executes the commands.
 
 #![allow(clippy::too_many_arguments)] // OpenCL's signatures
 

@@ -17,7 +17,7 @@ pub fn get_platform_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     device::platform_info(handle, name, room)
 }
 
-/// Devices of the given types (bit mask).
+/// Returns the devices of the given types (bit mask).
 ///
 /// # Errors
 /// `CL_INVALID_DEVICE_TYPE` for an empty or unknown mask, `CL_DEVICE_NOT_FOUND` if no device matches.
@@ -70,7 +70,7 @@ pub fn create_sub_devices(
     Err(cl::INVALID_VALUE)
 }
 
-/// `clGetDeviceAndHostTimer`: both are the simulated clock.
+/// `clGetDeviceAndHostTimer`: both values are the simulated clock.
 pub fn get_device_and_host_timer(handle: Handle, device: Out<u64>, host: Out<u64>) -> Result<()> {
     let now = registry::get::<Device>(handle)?.now();
     if device.is_null() || host.is_null() {

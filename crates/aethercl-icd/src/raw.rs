@@ -1,7 +1,7 @@
 //! Wrappers around pointers from C: input and output parameters, and host memory that commands read or write.
 //!
-//! The types have the layout of a C pointer and are used in the signatures of the exported functions. An access relies only on what OpenCL
-//! requires of that parameter: null is always checked, and nothing is read beyond the number of elements that the call gives.
+//! The types have the layout of a C pointer and are used in the signatures of the exported functions. An access relies only on the requirements of
+//! OpenCL for that parameter: null is always checked, and at most the number of elements given in the call is read.
 #![allow(unsafe_code)] // the one place, with the exported names, that follows pointers of the caller
 
 use crate::cl;
@@ -14,7 +14,7 @@ use std::ffi::{CStr, c_char, c_void};
 pub struct Handle(pub usize);
 
 impl Handle {
-    /// No object.
+    /// The null handle.
     pub const NULL: Self = Self(0);
 }
 
@@ -31,27 +31,27 @@ impl<T> Clone for In<T> {
 impl<T> Copy for In<T> {}
 
 impl<T: Copy> In<T> {
-    /// No pointer.
+    /// A null pointer.
     pub const NULL: Self = Self(std::ptr::null());
 
-    /// To a slice that outlives the call.
+    /// Returns a pointer to a slice that outlives the call.
     pub fn of(list: &[T]) -> Self {
         Self(list.as_ptr())
     }
-    /// Whether it is null.
+    /// Returns true if it is null.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
-    /// Its address.
+    /// Returns its address.
     pub fn address(self) -> usize {
         self.0.addr()
     }
-    /// The value it points to, if there is one.
+    /// Returns the value that it points to; `None` for null.
     pub fn get(self) -> Option<T> {
         // SAFETY: not null, so the caller promises a value of this type; its alignment is not relied on.
         (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
     }
-    /// The first `count` values; none where the pointer is null.
+    /// Returns the first `count` values; an empty list for null.
     pub fn list(self, count: usize) -> Vec<T> {
         if self.0.is_null() {
             return Vec::new();
@@ -62,7 +62,7 @@ impl<T: Copy> In<T> {
 }
 
 impl<T: Copy + Default + PartialEq> In<T> {
-    /// Pairs of a list that ends with 0 in the place of a name; none where the pointer is null.
+    /// Returns the pairs of a list that ends with 0 in place of a name; an empty list for null.
     pub fn pairs(self) -> Vec<(T, T)> {
         let mut pairs = Vec::new();
         while !self.0.is_null() {
@@ -79,16 +79,16 @@ impl<T: Copy + Default + PartialEq> In<T> {
 }
 
 impl In<c_char> {
-    /// To a string that outlives the call.
+    /// Returns a pointer to a string that outlives the call.
     pub fn from_text(text: &CStr) -> Self {
         Self(text.as_ptr())
     }
-    /// The text up to its 0, bytes that are not UTF-8 replaced; none where the pointer is null.
+    /// Returns the text up to its terminating 0, with bytes that are not UTF-8 replaced; `None` for null.
     pub fn text(self) -> Option<String> {
         // SAFETY: not null, so the caller promises a text that ends with 0.
         (!self.0.is_null()).then(|| unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
     }
-    /// The first `bytes` bytes as text.
+    /// Returns the first `bytes` bytes as text.
     pub fn text_of(self, bytes: usize) -> String {
         let raw: Vec<u8> = self.list(bytes).into_iter().map(|c| c as u8).collect();
         String::from_utf8_lossy(&raw).into_owned()
@@ -111,26 +111,26 @@ impl<T: Copy> Out<T> {
     /// Null: values are discarded.
     pub const NULL: Self = Self(std::ptr::null_mut());
 
-    /// To a variable that outlives the call.
+    /// Returns a pointer to a variable that outlives the call.
     pub fn to(value: &mut T) -> Self {
         Self(value)
     }
-    /// To the first of several values that outlive the call.
+    /// Returns a pointer to the first of several values that outlive the call.
     pub fn to_list(list: &mut [T]) -> Self {
         Self(list.as_mut_ptr())
     }
-    /// Whether it is null.
+    /// Returns true if it is null.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
-    /// Writes a value, unless it is null.
+    /// Writes a value unless the pointer is null.
     pub fn set(self, value: T) {
         if !self.0.is_null() {
             // SAFETY: not null, so the caller promises room for one value; alignment is not relied on.
             unsafe { self.0.write_unaligned(value) }
         }
     }
-    /// Writes several values, unless it is null.
+    /// Writes several values unless the pointer is null.
     pub fn set_list(self, values: &[T]) {
         for (i, value) in values.iter().enumerate().filter(|_| !self.0.is_null()) {
             // SAFETY: callers of this crate compared the number with the room that the call names.
@@ -140,7 +140,7 @@ impl<T: Copy> Out<T> {
 }
 
 impl Out<u8> {
-    /// The first `count` addresses of a list that the caller has there.
+    /// Returns the first `count` addresses of a list in the caller's memory.
     pub fn addresses(self, count: usize) -> Vec<usize> {
         In(self.0.cast::<usize>().cast_const()).list(count)
     }
@@ -181,23 +181,23 @@ impl Default for ImageDescriptor {
     }
 }
 
-/// Memory of the program that a command reads or writes, now or later: OpenCL has the program keep it until the command is complete.
+/// Program memory that a command reads or writes, now or later. OpenCL requires the program to keep it until the command is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host(usize);
 
 impl Host {
-    /// Memory at an address.
+    /// Returns memory at an address.
     ///
     /// # Errors
     /// `CL_INVALID_VALUE` for null.
     pub fn at(address: usize) -> Result<Self> {
         if address == 0 { Err(cl::INVALID_VALUE) } else { Ok(Self(address)) }
     }
-    /// The memory at an offset.
+    /// Returns the memory at an offset.
     pub fn plus(self, bytes: usize) -> Self {
         Self(self.0.wrapping_add(bytes))
     }
-    /// The address.
+    /// Returns the address.
     pub fn address(self) -> usize {
         self.0
     }
@@ -207,7 +207,7 @@ impl Host {
         // SAFETY: the program keeps these bytes for the command that reads them; `to` is memory of this crate.
         unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) }
     }
-    /// Reads bytes.
+    /// Returns `bytes` bytes.
     pub fn bytes(self, bytes: usize) -> Vec<u8> {
         let mut data = vec![0; bytes];
         self.read(&mut data);
@@ -230,13 +230,13 @@ pub struct Block(Vec<Page>);
 struct Page([u8; 4096]);
 
 impl Block {
-    /// Zero-initialised memory.
+    /// Allocates zero-initialized memory.
     pub fn new(bytes: usize) -> Self {
         Self(vec![Page([0; 4096]); bytes.div_ceil(4096).max(1)])
     }
-    /// Its first byte.
+    /// Returns its first byte.
     pub fn host(&self) -> Host {
-        // An address inside of the allocation, which is large enough.
+        // The address is inside the allocation, which is large enough.
         debug_assert_eq!(self.0.first().map_or(0, |p| p.0.len()), 4096);
         Host(self.0.as_ptr().expose_provenance())
     }

@@ -9,18 +9,18 @@ use crate::queue::Queue;
 use crate::raw::Handle;
 use crate::registry;
 
-/// For functions that create objects which no device of the context supports.
+/// Handles functions that create objects which no device of the context supports.
 pub fn in_context(context: Handle) -> Result<Handle> {
     registry::get::<Context>(context)?;
     Err(cl::INVALID_OPERATION)
 }
 
-/// For functions that take a pipe.
+/// Handles functions that take a pipe.
 pub fn not_of_buffers(_mem: Handle) -> Result<()> {
     Err(cl::INVALID_MEM_OBJECT)
 }
 
-/// For commands that no device supports.
+/// Handles commands that no device supports.
 pub fn command(queue: Handle) -> Result<()> {
     registry::get::<Queue>(queue)?;
     Err(cl::INVALID_OPERATION)
@@ -32,7 +32,7 @@ pub fn kernel_call(kernel: Handle) -> Result<()> {
     Err(cl::INVALID_OPERATION)
 }
 
-/// For queries about objects shared with another API.
+/// Handles queries about objects shared with another API.
 pub fn no_sharing() -> Result<()> {
     Err(cl::INVALID_OPERATION)
 }

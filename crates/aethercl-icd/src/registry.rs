@@ -1,9 +1,9 @@
-//! The table of handles: which objects the program has, and their reference counts.
+//! The table of handles: the program's objects and their reference counts.
 //!
-//! A handle is the address of a few bytes that begin with the dispatch table, as `cl_khr_icd` asks. It is never followed here: every call
-//! looks its handles up, so one that was released, or never was one, is an error code. An ICD loader does follow a handle, before this driver is
-//! called: the bytes of a released handle stay readable until many others have been released. An object lives while the program holds it or
-//! another object needs it, and its handle is valid as long as that.
+//! A handle is the address of a few bytes that start with the dispatch table, which `cl_khr_icd` requires. This driver never dereferences it. Every
+//! call looks up its handles, so a released or invalid handle gives an error code. An ICD loader dereferences a handle before it calls this driver.
+//! So the bytes of a released handle stay readable until many others have been released. An object and its handle live as long as the program has a
+//! reference or another object needs it.
 
 use crate::cl;
 use crate::cl::{Code, Result};
@@ -16,12 +16,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 /// Address of the dispatch table that every handle points to.
 static DISPATCH: AtomicUsize = AtomicUsize::new(0);
 
-/// Says where the dispatch table is, before the first object is made.
+/// Sets the address of the dispatch table, before the first object is created.
 pub fn set_dispatch(address: usize) {
     DISPATCH.store(address, Ordering::Release);
 }
 
-/// What a handle points to.
+/// The data that a handle points to.
 #[repr(C)]
 struct Face {
     dispatch: usize,
@@ -31,7 +31,7 @@ struct Face {
 #[derive(Debug)]
 pub struct Tag(Option<Box<Face>>);
 
-/// Released handles whose bytes stay where they are, so that a loader that follows one finds the dispatch table.
+/// Number of released handles whose bytes stay in place, so that a loader that dereferences one finds the dispatch table.
 const MOST_RELEASED: usize = 1 << 16;
 
 static RELEASED: Mutex<VecDeque<Box<Face>>> = Mutex::new(VecDeque::new());
@@ -49,7 +49,7 @@ impl Default for Tag {
 }
 
 impl Tag {
-    /// The handle.
+    /// Returns the handle.
     pub fn handle(&self) -> Handle {
         self.0.as_ref().map_or(Handle::NULL, |face| Handle((&raw const **face).expose_provenance()))
     }
@@ -72,9 +72,9 @@ impl Drop for Tag {
 pub trait Object: Any + Send + Sync {
     /// The error code for a handle of a different kind.
     const INVALID: Code;
-    /// Its name in the list of what was not released.
+    /// Its name in the list of leaked objects.
     const NAME: &'static str;
-    /// Its handle.
+    /// Returns its handle tag.
     fn tag(&self) -> &Tag;
 }
 
@@ -106,7 +106,7 @@ pub fn publish<T: Object>(object: &Arc<T>) -> Handle {
     handle
 }
 
-/// The object of a handle.
+/// Returns the object of a handle.
 ///
 /// # Errors
 /// [`Object::INVALID`].
@@ -115,7 +115,7 @@ pub fn get<T: Object>(handle: Handle) -> Result<Arc<T>> {
     object.and_then(|object| object.downcast::<T>().ok()).ok_or(T::INVALID)
 }
 
-/// The program's reference count of an object.
+/// Returns the program's reference count of an object.
 pub fn references<T: Object>(object: &T) -> u32 {
     read().get(&object.tag().handle()).map_or(0, |entry| entry.held)
 }
@@ -136,7 +136,7 @@ pub fn retain<T: Object>(handle: Handle) -> Result<()> {
 /// Decrements the reference count (`clRelease…`).
 ///
 /// # Errors
-/// [`Object::INVALID`], also where the program does not hold it.
+/// [`Object::INVALID`], also if the program has no reference to it.
 pub fn release<T: Object>(handle: Handle) -> Result<()> {
     let object = get::<T>(handle)?;
     let mut table = write();
@@ -148,15 +148,15 @@ pub fn release<T: Object>(handle: Handle) -> Result<()> {
     Ok(())
 }
 
-/// Handles of a list of objects.
+/// Returns the objects of a list of handles.
 ///
 /// # Errors
-/// Of the first that is none.
+/// The error of the first invalid handle.
 pub fn all<T: Object>(handles: &[Handle]) -> Result<Vec<Arc<T>>> {
     handles.iter().map(|handle| get(*handle)).collect()
 }
 
-/// Objects that the program has not released, counted by kind.
+/// Returns the number of objects that the program has not released, by kind.
 pub fn held() -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     for entry in read().values().filter(|e| e.held > 0) {
@@ -165,10 +165,10 @@ pub fn held() -> BTreeMap<&'static str, usize> {
     counts
 }
 
-/// Checks that a list is null exactly if its length is 0.
+/// Checks that a list is null if and only if its length is 0.
 ///
 /// # Errors
-/// `CL_INVALID_EVENT_WAIT_LIST` where they do not.
+/// `CL_INVALID_EVENT_WAIT_LIST` if length and pointer contradict each other.
 pub fn wait_list_length(count: u32, is_null: bool) -> Result<()> {
     if (count == 0) == is_null { Ok(()) } else { Err(cl::INVALID_EVENT_WAIT_LIST) }
 }
@@ -188,8 +188,8 @@ mod tests {
         }
     }
 
-    /// A loader reads the dispatch table from the bytes that a handle names before it calls the driver. After a release they used to be
-    /// whatever the allocator left there, so that a second release crashed in the loader.
+    /// A loader reads the dispatch table from a handle's bytes before it calls the driver. After a release, the allocator used to overwrite these
+    /// bytes, so that a second release crashed in the loader.
     #[test]
     fn a_second_release_finds_the_dispatch_table_and_is_an_error() {
         let thing = Arc::new(Thing::default());
@@ -200,7 +200,7 @@ mod tests {
         let kept = |face: &Face| (&raw const *face).addr() == handle.0 && face.dispatch == dispatch;
         assert!(RELEASED.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|face| kept(face)));
         assert_eq!(release::<Thing>(handle), Err(cl::INVALID_EVENT));
-        // In this test too, because the handles of many others push this one out.
+        // Done in this test because the handles of many other objects remove this one.
         for _ in 0..MOST_RELEASED + 10 {
             drop(Tag::default());
         }

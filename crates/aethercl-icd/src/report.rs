@@ -1,4 +1,4 @@
-//! Collects what the program does, and writes it as JSON at process exit: kernels, transfers, findings, leaked objects.
+//! Records the program's activity and writes it as JSON at process exit: kernels, transfers, findings, leaked objects.
 
 use crate::calls;
 use crate::raw;
@@ -32,7 +32,7 @@ pub fn begin(journals: Journals) {
 
 extern "C" fn write() {
     let Some(path) = &settings().report else { return };
-    // Child processes inherit the setting; `%p` gives each its own file.
+    // Child processes inherit the setting; `%p` gives each process a separate file.
     let path = PathBuf::from(path.to_string_lossy().replace("%p", &std::process::id().to_string()));
     let mut report = report().clone();
     report.kernels.sort_by_key(|k| std::cmp::Reverse(k.ns));
@@ -48,7 +48,7 @@ extern "C" fn write() {
     }
 }
 
-/// The data of the HTML page.
+/// Returns the data of the HTML page.
 fn detailed(summary: &Summary) -> Report {
     let mut out = calls::report();
     for (name, journal) in JOURNALS.get().map(|journals| journals()).unwrap_or_default() {

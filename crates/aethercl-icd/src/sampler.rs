@@ -9,12 +9,12 @@ use crate::registry::{self, Object, Tag};
 use aethercl::image::Sampler as Bits;
 use std::sync::Arc;
 
-/// A sampler object: how kernels read images.
+/// A sampler object: describes image reads in kernels.
 pub struct Sampler {
     tag: Tag,
     /// The context that it belongs to.
     pub context: Arc<Context>,
-    /// The same settings as the bits that kernels receive.
+    /// The same settings in the bits that kernels receive.
     pub bits: Bits,
     normalized: bool,
     addressing: u32,
@@ -42,7 +42,7 @@ fn create(
         cl::ADDRESS_NONE => 0,
         cl::ADDRESS_CLAMP_TO_EDGE => Bits::EDGE,
         cl::ADDRESS_CLAMP => Bits::BORDER,
-        // The standard defines these two modes for normalised coordinates only.
+        // The standard defines these two modes only for normalized coordinates.
         cl::ADDRESS_REPEAT if normalized => Bits::REPEAT,
         cl::ADDRESS_MIRRORED_REPEAT if normalized => Bits::MIRROR,
         _ => return Err(cl::INVALID_VALUE),
@@ -62,7 +62,7 @@ pub fn create_sampler(context: Handle, normalized: u32, addressing: u32, filter:
     create(context, normalized != 0, addressing, filter, Vec::new())
 }
 
-/// `clCreateSamplerWithProperties`; what is not named is normalised, clamped and nearest.
+/// `clCreateSamplerWithProperties`; defaults are normalized, clamped and nearest.
 pub fn create_sampler_with_properties(context: Handle, list: In<u64>) -> Result<Handle> {
     let (mut normalized, mut addressing, mut filter) = (true, cl::ADDRESS_CLAMP, cl::FILTER_NEAREST);
     let pairs = list.pairs();

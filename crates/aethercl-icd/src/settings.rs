@@ -6,24 +6,24 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// The settings.
+/// Settings of the driver.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `AETHERCL_PROFILES`: names and files of profiles, separated by commas. One device for each; by default the built-in profiles.
+    /// `AETHERCL_PROFILES`: comma-separated names and files of profiles, one device per profile [default: the built-in profiles].
     pub profiles: Vec<Profile>,
     /// `AETHERCL_CHECK`: checks applied to every launch.
     pub checks: Checks,
     /// `AETHERCL_TIMEOUT`: limit of a work-group in seconds of processor time; 0 for no limit.
     pub timeout: Option<Duration>,
-    /// `AETHERCL_REPORT`: file that the report is written to at process exit; `%p` stands for the process id. Every launch is timed then.
+    /// `AETHERCL_REPORT`: file for the report at process exit; `%p` is replaced with the process id. If set, every launch is timed.
     pub report: Option<PathBuf>,
-    /// `AETHERCL_REPORT_DETAIL`: the report also has what a page draws: calls, commands, counters by source line, memory over time.
+    /// `AETHERCL_REPORT_DETAIL`: adds the data of the HTML page to the report: calls, commands, counters by source line, memory over time.
     pub detail: bool,
-    /// `AETHERCL_QUIET`: findings and failures of kernels are not written to standard error.
+    /// `AETHERCL_QUIET`: suppresses findings and kernel failures on standard error.
     pub quiet: bool,
 }
 
-/// The settings. An invalid variable is reported once on standard error and ignored.
+/// Returns the settings. An invalid variable is reported once on standard error and ignored.
 pub fn settings() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     SETTINGS.get_or_init(|| read(&|name| std::env::var(name).ok().filter(|v| !v.is_empty()), &say))
@@ -32,7 +32,7 @@ pub fn settings() -> &'static Settings {
 /// Prints a line to standard error.
 pub fn say(line: &str) {
     use std::io::Write;
-    // A closed stream is no error of the program.
+    // A closed stream is not an error of the program.
     let _ = writeln!(std::io::stderr(), "aethercl: {line}");
 }
 
@@ -72,7 +72,7 @@ fn read(variable: &dyn Fn(&str) -> Option<String>, complain: &dyn Fn(&str)) -> S
     }
 }
 
-/// Default devices in order: five real GPUs, and `teaching`, an invented one with round figures.
+/// Default devices in order: five real GPUs, and `teaching`, a fictional one with round figures.
 const DEFAULT: [&str; 6] = ["h200", "h100", "rx7900xtx", "arc-a770", "adreno-750", "teaching"];
 
 fn profile(name: &str) -> Result<Profile, String> {

@@ -1,11 +1,11 @@
-//! Numbers and the dispatch table against the Khronos headers, where a C compiler and the headers are installed.
+//! Compares constants and the dispatch table with the Khronos headers, if a C compiler and the headers are installed.
 #![allow(clippy::unwrap_used)] // tests
 
 use aethercl_icd::{api, cl};
 use std::path::Path;
 use std::process::Command;
 
-/// Names without which the headers call a number otherwise.
+/// Macros without which the headers define some constants differently.
 const DEFINES: &str = "#define CL_TARGET_OPENCL_VERSION 300\n#define CL_USE_DEPRECATED_OPENCL_1_0_APIS\n#define CL_USE_DEPRECATED_OPENCL_1_1_APIS\n#include <stddef.h>\n#include <CL/cl.h>\n#include <CL/cl_ext.h>\n#include <CL/cl_icd.h>\n";
 
 #[test]

@@ -1,4 +1,4 @@
-//! Random calls, in a process of their own: a handle that was released may be another object's in a moment.
+//! Random calls, in a separate process because a released handle may soon belong to another object.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 #[allow(dead_code)] // other tests need more of it
@@ -11,11 +11,11 @@ use aethercl_icd::raw::{Handle, ImageDescriptor, ImageFormat, In, Out};
 use setup::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Any sequence of calls with any arguments comes to codes: no panic, no crash, and what is released is gone.
+/// Any sequence of calls with any arguments returns codes: no panic, no crash, and released objects are freed.
 #[test]
 #[allow(clippy::too_many_lines)] // a table of calls
 fn random_calls_come_to_codes() {
-    // A panic within a call or a command is caught there, so it is counted here.
+    // Calls and commands catch panics, so this counts them.
     static PANICS: AtomicUsize = AtomicUsize::new(0);
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -1,13 +1,13 @@
-//! `aethercl run` with a program in C that finds the driver as a loader does.
+//! `aethercl run` with a C program that finds the driver the same way as a loader.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Doubles a buffer; with an argument, one element too many.
+/// Doubles a buffer; with an argument, it writes one element too many.
 const PROGRAM: &str = include_str!("twice.c");
 
-/// The library that cargo built beside the program.
+/// Returns the library that cargo built next to the program.
 fn library() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_BIN_EXE_aethercl")).parent().unwrap();
     let names = ["deps/libaethercl_icd.so", "libaethercl_icd.so"];
@@ -59,7 +59,7 @@ fn a_program_runs_and_is_told_about() {
     assert!(said.contains("<source>:1:56: read-outside") && said.contains("in kernel twice"), "{said}");
 }
 
-/// Calls, commands, lines and memory of that run.
+/// Checks calls, commands, lines and memory of that run.
 fn the_report_has_everything(report: &serde_json::Value) {
     let report: aethercl::report::Report = serde_json::from_value(report.clone()).unwrap();
     let named = |name: &str| report.calls.iter().filter(|c| c.name == name).count();
@@ -96,7 +96,7 @@ fn a_page_is_written_and_what_a_program_says_is_no_markup() {
     };
     let html = folder.path().join("report.html");
     let out = run(&["--html", html.to_str().unwrap()], &[&program], &["</script>"]).unwrap();
-    // The checks of a run by default find the access past the end.
+    // The default checks of a run find the access past the end.
     assert_eq!(out.status.code(), Some(7), "{}", String::from_utf8_lossy(&out.stderr));
     let page = std::fs::read_to_string(html).unwrap();
     let (_, data) = page.split_once("id=\"data\">").unwrap();
@@ -120,7 +120,7 @@ fn a_kernel_that_never_ends_is_named_with_its_line() {
     for checks in ["none", "all"] {
         let out = run(&["--check", checks, "--timeout", "0.3"], &[&program], &[]).unwrap();
         let said = String::from_utf8_lossy(&out.stderr);
-        // The program's own code: its read comes after the launch in the queue, and goes through.
+        // The program's own exit code is possible: its read runs after the launch in the queue and succeeds.
         assert!(matches!(out.status.code(), Some(6 | 17)), "{:?} {said}", out.status);
         assert!(said.contains("kernel twice") && said.contains("<source>:2:"), "{said}");
     }

@@ -1,4 +1,4 @@
-// Doubles a buffer of 64 integers on the first device; with an argument, one element too many.
+// Doubles a buffer of 64 integers on the first device; with an argument, writes one element too many.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-//! How fast kernels run: million operations a second over kernels of the usual kinds.
+//! Kernel speed: million operations per second for kernels of the usual kinds.
 //!
 //! `cargo run --release -p aethercl --example speed -- [threads] [kernel|all] [checks]`
-//! `cargo run --release -p aethercl --example speed -- peer [threads]`: beside `oclgrind-kernel` on the same kernels and inputs,
-//! without checks, and with those for races and memory on both sides. What Oclgrind needs to start, to compile and for
-//! reading its inputs is taken off: a launch of one group of the same file.
+//! `cargo run --release -p aethercl --example speed -- peer [threads]`: compared with `oclgrind-kernel` on the same kernels and inputs,
+//! without checks, and with the race and memory checks on both sides. Oclgrind's time to start, to compile and to
+//! read its inputs is subtracted: the time of a launch of one group of the same file.
 
 use aethercl::{Access, Arg, Checks, Includes, LaunchOptions, Memory, NdRange, Program, Source};
 use std::fmt::Write;
@@ -113,7 +113,7 @@ struct Case {
     name: &'static str,
     range: NdRange,
     n: i32,
-    /// What one launch computes: multiply-adds, or elements.
+    /// Operations of one launch: multiply-adds, or elements.
     operations: f64,
     unit: &'static str,
 }
@@ -164,7 +164,7 @@ impl Bench {
         Ok(Bench { program, memory, buffers, bytes })
     }
 
-    /// Seconds of the fastest launch of those that fill 0.7 s.
+    /// Returns the seconds of the fastest launch in 0.7 s of launches.
     fn seconds(&self, case: &Case, threads: usize, checks: Checks) -> Result<f64, String> {
         let n = case.n.to_le_bytes();
         let buffer = |i: usize, access| Arg::Buffer { address: self.buffers[i], bytes: self.bytes, access };
@@ -185,7 +185,7 @@ impl Bench {
     }
 }
 
-/// Seconds of `oclgrind-kernel` for a case: the whole launch less one of a single group, which has the rest of the costs.
+/// Returns the seconds of `oclgrind-kernel` for a case: the whole launch minus a launch of a single group, which has the other costs.
 fn peer_seconds(folder: &Path, case: &Case, values: &str, flags: &[&str]) -> Result<f64, String> {
     let run = |global: [u64; 3]| -> Result<f64, String> {
         let three = |v: [u64; 3]| format!("{} {} {}", v[0], v[1], v[2]);
@@ -205,12 +205,12 @@ fn peer_seconds(folder: &Path, case: &Case, values: &str, flags: &[&str]) -> Res
             Err(format!("{}: {status}", case.name))
         }
     };
-    // The shorter of two: what else the machine does makes it longer only.
+    // The shorter of two: other load on the machine can only make it longer.
     let start = run(case.range.local)?.min(run(case.range.local)?);
     Ok(run(case.range.global)? - start)
 }
 
-/// A table of both simulators, in seconds a launch and as a ratio.
+/// Prints a table of both simulators, in seconds per launch and as a ratio.
 #[allow(clippy::print_stdout, reason = "a program that prints its result")]
 fn beside_peer(threads: usize) -> Result<(), String> {
     let folder = std::env::temp_dir().join(format!("aethercl-speed-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! Text to typed program: the front end's stages in order.
+//! Compiles source to a typed program: the front end's stages in order.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::preprocess::Preprocessor;
 use crate::sema::{self, Features};
 use crate::source::{Diagnostics, SourceMap};
 
-/// A program's text and the name that messages give it.
+/// A program's source and its name in messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     /// File name.
@@ -19,10 +19,10 @@ pub struct Source<'a> {
     pub text: &'a str,
 }
 
-/// A program that does not build.
+/// A build failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildError {
-    /// Everything a compiler would print.
+    /// The complete compiler output.
     pub log: String,
 }
 
@@ -34,14 +34,13 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// Stack of the thread that builds: the deepest program that the limits of the parser allow needs a part of it, whatever
-/// the stack of the caller is.
+/// Stack size of the build thread. The deepest program that the parser limits allow needs only a part of it, regardless of the caller's stack.
 const STACK_BYTES: usize = 256 << 20;
 
 /// Builds for a device with everything that [`Target::default`] lists.
 ///
 /// # Errors
-/// The log, with every error's place, line and caret.
+/// The log, with the place, line and caret of every error.
 pub fn compile(source: &Source<'_>, options: &str, includes: &Includes) -> Result<hir::Program, BuildError> {
     compile_for(source, options, includes, &Target::default())
 }
@@ -49,7 +48,7 @@ pub fn compile(source: &Source<'_>, options: &str, includes: &Includes) -> Resul
 /// Builds for a device.
 ///
 /// # Errors
-/// As [`compile`].
+/// Same as [`compile`].
 pub fn compile_for(
     source: &Source<'_>,
     options: &str,
@@ -59,10 +58,10 @@ pub fn compile_for(
     in_thread(source, options, includes, target, false)
 }
 
-/// Checks a unit that will be linked with others: functions that it calls may have their bodies there. The warnings.
+/// Checks a unit that will be linked with others, which may define the functions that it calls. Returns the warnings.
 ///
 /// # Errors
-/// As [`compile`].
+/// Same as [`compile`].
 pub fn check_unit(
     source: &Source<'_>,
     options: &str,
@@ -72,7 +71,7 @@ pub fn check_unit(
     in_thread(source, options, includes, target, true).map(|program| program.warnings)
 }
 
-/// Runs what walks a program's tree with the stack of a build; none where there is no thread for it or it panics.
+/// Runs code that recursively visits a program's tree, with the stack of a build. Returns `None` if no thread can be created or it panics.
 pub(crate) fn with_stack<T: Send>(run: impl FnOnce() -> T + Send) -> Option<T> {
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().name("aethercl-lower".into()).stack_size(STACK_BYTES);
@@ -98,10 +97,10 @@ fn in_thread(
     })
 }
 
-/// The text as the parser reads it: every macro and directive done, comments gone, a line for each line.
+/// Returns the source that the parser reads: macros expanded, directives executed, comments removed, line structure kept.
 ///
 /// # Errors
-/// The log, as [`compile`].
+/// The log, same as [`compile`].
 pub fn preprocessed(
     source: &Source<'_>,
     options: &str,
@@ -121,7 +120,7 @@ pub fn preprocessed(
     }
     let mut text = String::new();
     for token in tokens {
-        // Tokens out of macros may stand side by side without being one.
+        // Separate tokens from macros may be adjacent and must not merge.
         text.push_str(if token.starts_line { "\n" } else { " " });
         text.push_str(token.spelling(&names));
     }

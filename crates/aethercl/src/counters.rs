@@ -1,7 +1,7 @@
-//! What a launch did, in numbers: the input of the timing model.
+//! Counts of a launch: the input of the timing model.
 //!
-//! One "lane operation" is one instruction for one work-item; an instruction that a work-group executes with
-//! half of its items masked off counts as `issued` for all and as a lane operation for half of them.
+//! One "lane operation" is one instruction for one work-item. Suppose a work-group executes an instruction with half of its items masked off. It
+//! counts as `issued` for all of them and as a lane operation for half of them.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ pub struct Operations {
     pub integer: u64,
     /// f32 and f16: add, multiply, compare, convert. A fused multiply-add counts once here and once in `fma`.
     pub float: u64,
-    /// Of `float` and `double`, the fused multiply-adds (two operations each).
+    /// The fused multiply-adds in `float` and `double` (two operations each).
     pub fma: u64,
     /// f64 arithmetic.
     pub double: u64,
-    /// Division, square root, exponential, logarithm, sine: what runs on the special-function unit.
+    /// Division, square root, exponential, logarithm, sine: instructions of the special-function unit.
     pub special: u64,
     /// Loads by space.
     pub load_global: u64,
@@ -36,7 +36,7 @@ pub struct Operations {
     pub atomic_global: u64,
     /// Atomic operations on local memory.
     pub atomic_local: u64,
-    /// Texels that reads of images asked for, filtered ones counted once for each texel.
+    /// Texels requested by image reads; a filtered read counts once for each texel.
     pub load_image: u64,
     /// Texels written to images.
     pub store_image: u64,
@@ -51,7 +51,7 @@ pub struct Operations {
 pub struct Traffic {
     /// Requests: one load or store instruction of one SIMD group.
     pub requests: u64,
-    /// Bytes that the work-items asked for.
+    /// Bytes that the work-items requested.
     pub bytes: u64,
     /// Different 32-byte sectors that the requests touched, summed over requests.
     pub sectors: u64,
@@ -59,31 +59,30 @@ pub struct Traffic {
     pub lines: u64,
 }
 
-/// What some instructions of a launch did: those of one line, or all of them.
+/// Counts of some instructions of a launch: those of one line, or all of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Work-items that executed them: of a line, of that one of its instructions that most work-items executed.
+    /// Number of work-items that executed them. For a line, the count of the instruction that most work-items executed.
     pub executions: u64,
     /// Lane operations by class.
     pub operations: Operations,
-    /// As [`Counters::issued`].
+    /// Same as [`Counters::issued`].
     pub issued: u64,
-    /// As [`Counters::lanes_idle`].
+    /// Same as [`Counters::lanes_idle`].
     pub lanes_idle: u64,
-    /// As [`Counters::uniform`].
+    /// Same as [`Counters::uniform`].
     pub uniform: u64,
     /// Global loads.
     pub global_load: Traffic,
     /// Global stores.
     pub global_store: Traffic,
-    /// Sectors that the same requests would touch if the bytes that the work-items asked for lay side by side; never more than
-    /// those they touched.
+    /// Sectors that the same requests would touch if the requested bytes were contiguous; at most the number that they touched.
     pub ideal_sectors: u64,
-    /// As [`Counters::texture_steps`].
+    /// Same as [`Counters::texture_steps`].
     pub texture_steps: u64,
-    /// As [`Counters::local_requests`].
+    /// Same as [`Counters::local_requests`].
     pub local_requests: u64,
-    /// As [`Counters::local_passes`].
+    /// Same as [`Counters::local_passes`].
     pub local_passes: u64,
 }
 
@@ -103,7 +102,7 @@ impl Tally {
         self.local_passes += other.local_passes;
     }
 
-    /// Every number times `to / from`.
+    /// Multiplies every number by `to / from`.
     pub(crate) fn scale(&mut self, from: u64, to: u64) {
         let by = |v: &mut u64| *v = scaled(*v, from, to);
         self.operations.each(by);
@@ -116,18 +115,18 @@ impl Tally {
     }
 }
 
-/// What the instructions of one source line did.
+/// Counts of one source line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineCounters {
-    /// File, as messages name it.
+    /// File name in messages.
     pub file: Arc<str>,
     /// Line from 1.
     pub line: u32,
-    /// What they did.
+    /// Their counts.
     pub tally: Tally,
 }
 
-/// A chain of instructions each of which needs the result of the one before.
+/// A chain of instructions, each of which needs the result of the previous one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Chain {
     /// Loads from global memory.
@@ -150,13 +149,13 @@ impl Chain {
     }
 }
 
-/// Classes of a distance: 1, 2 to 3, 4 to 7 and so on.
+/// Classes of reuse distances: 1, 2 to 3, 4 to 7 and so on.
 pub const DISTANCES: usize = 24;
 
-/// Everything counted in one launch.
+/// All counts of one launch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Work-items to a SIMD group in the figures below.
+    /// Work-items per SIMD group in the counts below.
     pub simd_width: u32,
     /// Work-groups executed.
     pub groups: u64,
@@ -166,18 +165,18 @@ pub struct Counters {
     pub simd_groups: u64,
     /// Lane operations by class.
     pub operations: Operations,
-    /// Vector instructions issued, in SIMD groups (an instruction of a group whose items are all masked off is not issued), as a
-    /// machine of 32-bit registers needs them: two for an addition of 64 bits, dozens for a division.
+    /// Vector instructions issued, in SIMD groups, for a machine with 32-bit registers: two for an addition of 64 bits, dozens for a division. An
+    /// instruction of a group whose items are all masked off is not issued.
     pub issued: u64,
-    /// Of the lanes of the issued instructions, those masked off.
+    /// Masked-off lanes of the issued instructions.
     pub lanes_idle: u64,
-    /// Instructions whose operands are the same for the whole work-group, executed once for it.
+    /// Instructions whose operands are the same for the whole work-group, executed once per group.
     pub uniform: u64,
-    /// The longest chain of results of each group, summed over groups.
+    /// The longest dependency chain of each group, summed over groups.
     pub chain: Chain,
-    /// Sectors loaded that the group had loaded before, by the logarithm of how many other sectors came between.
+    /// Sectors loaded again by the same group, by the logarithm of the number of other sectors in between.
     pub load_again: [u64; DISTANCES],
-    /// The same of stores.
+    /// The same for stores.
     pub store_again: [u64; DISTANCES],
     /// Global loads.
     pub global_load: Traffic,
@@ -185,26 +184,26 @@ pub struct Counters {
     pub global_store: Traffic,
     /// Bytes of global memory loaded at least once in the launch, in sectors of 32 bytes.
     pub global_footprint: u64,
-    /// The same within each group, summed over groups: what a cache that is emptied after each group has to fetch.
+    /// The same within each group, summed over groups: the traffic of a cache that is emptied after each group.
     pub group_footprint: u64,
     /// Bytes of global memory stored at least once in the launch, in sectors of 32 bytes.
     pub store_footprint: u64,
-    /// Reads of images in steps of a texture unit: one a work-item for up to four texels of up to four bytes, more for larger ones.
+    /// Image reads in steps of a texture unit: one per work-item for up to four texels of up to four bytes, more for larger ones.
     pub texture_steps: u64,
     /// Local requests: loads, stores and atomics of SIMD groups.
     pub local_requests: u64,
-    /// Passes that the local requests take on 32 banks of 4 bytes: 1 a request without conflict.
+    /// Passes that the local requests take on 32 banks of 4 bytes: 1 per request without conflict.
     pub local_passes: u64,
     /// Bytes of local memory that a work-group uses.
     pub local_bytes: u64,
-    /// Registers of 32 bits that a work-item needs, as this compiler allots them (an upper estimate).
+    /// 32-bit registers per work-item, in this compiler's allocation (an upper estimate).
     pub registers: u32,
-    /// The same by source line, in the order of file and line, where that was asked for.
+    /// The same by source line, in order of file and line, if requested.
     pub lines: Vec<LineCounters>,
 }
 
 impl Counters {
-    /// Takes over what all instructions together did.
+    /// Adds the counts of all instructions together.
     pub(crate) fn take(&mut self, all: Tally) {
         let Tally { operations, issued, lanes_idle, uniform, global_load, global_store, .. } = all;
         (self.operations, self.global_load, self.global_store) = (operations, global_load, global_store);
@@ -213,25 +212,25 @@ impl Counters {
         (self.local_requests, self.local_passes) = (all.local_requests, all.local_passes);
     }
 
-    /// Bytes asked for divided by the bytes of the sectors moved for them: 1 is perfect coalescing.
+    /// Returns the requested bytes divided by the bytes of the moved sectors: 1 is perfect coalescing.
     pub fn coalescing(&self) -> f64 {
         let bytes = self.global_load.bytes + self.global_store.bytes;
         let moved = 32 * (self.global_load.sectors + self.global_store.sectors);
         if moved == 0 { 1.0 } else { bytes as f64 / moved as f64 }
     }
 
-    /// Share of lanes masked off over all vector instructions.
+    /// Returns the share of masked-off lanes over all vector instructions.
     pub fn divergence(&self) -> f64 {
         let lanes = self.issued * u64::from(self.simd_width);
         if lanes == 0 { 0.0 } else { self.lanes_idle as f64 / lanes as f64 }
     }
 
-    /// Mean passes a local request takes: 1 is free of bank conflicts.
+    /// Returns the mean passes per local request: 1 means no bank conflicts.
     pub fn bank_conflicts(&self) -> f64 {
         if self.local_requests == 0 { 1.0 } else { self.local_passes as f64 / self.local_requests as f64 }
     }
 
-    /// Adds what another part of the same launch counted.
+    /// Adds the counts of another part of the same launch.
     pub fn add(&mut self, other: &Counters) {
         self.simd_width = self.simd_width.max(other.simd_width);
         self.groups += other.groups;
@@ -258,7 +257,7 @@ impl Counters {
         self.registers = self.registers.max(other.registers);
     }
 
-    /// Every sum times `to / from`: a sample of `from` groups stands for `to`. Footprints are no sums and stay.
+    /// Multiplies every sum by `to / from`: a sample of `from` groups represents `to` groups. Footprints are not sums and stay unchanged.
     pub(crate) fn scale(&mut self, from: u64, to: u64) {
         let by = |v: &mut u64| *v = scaled(*v, from, to);
         self.operations.each(by);
@@ -280,7 +279,7 @@ impl Counters {
     }
 }
 
-/// `value * to / from`, rounded.
+/// Returns `value * to / from`, rounded.
 pub(crate) fn scaled(value: u64, from: u64, to: u64) -> u64 {
     let from = u128::from(from.max(1));
     ((u128::from(value) * u128::from(to) + from / 2) / from) as u64

@@ -1,6 +1,6 @@
-//! A simulated GPU that executes OpenCL C, checks every access, counts what the hardware would do, and models its time.
+//! A simulated GPU that executes OpenCL C, checks every access, counts hardware operations, and models its time.
 //!
-//! The line of data: text → [`preprocess`] → [`lex`] → `parse` → `sema` → [`hir`] (typed program) → execution.
+//! Data flow: source → [`preprocess`] → [`lex`] → `parse` → `sema` → [`hir`] (typed program) → execution.
 
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,15 @@
-//! What a build is given beside its text: options, files for `#include`, the device's abilities.
+//! Inputs of a build in addition to its source: options, files for `#include`, the device's capabilities.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Texts that `#include` finds.
+/// Files that `#include` finds.
 #[derive(Clone, Debug, Default)]
 pub struct Includes {
     files: HashMap<String, String>,
     directories: Vec<String>,
     from_disk: bool,
-    /// What has been read from the disk, by path: shared by the clones of one list.
+    /// Files read from disk, by path. Clones of one list share it.
     read: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
@@ -19,23 +19,23 @@ impl Includes {
         Self::default()
     }
 
-    /// Also files of the disk, by the path as written or below a `-I` directory.
+    /// Also allows files on disk, by the given path or below a `-I` directory.
     pub fn from_disk() -> Self {
         Self { from_disk: true, ..Self::default() }
     }
 
-    /// Adds a text under the name that `#include` uses.
+    /// Adds a source under the name that `#include` uses.
     pub fn with(mut self, name: &str, text: &str) -> Self {
         self.files.insert(name.into(), text.into());
         self
     }
 
-    /// The same with the directories of `-I`.
+    /// Returns the list with the directories of `-I`.
     pub(crate) fn with_directories(&self, directories: &[String]) -> Self {
         Self { directories: directories.to_vec(), ..self.clone() }
     }
 
-    /// Path and text of a file; `beside` is the path of a file in whose folder it is looked for first.
+    /// Returns path and content of a file. `beside` is the path of a file whose folder is searched first.
     pub(crate) fn find(&self, name: &str, beside: Option<&str>) -> Option<(String, String)> {
         let folder = beside.and_then(|path| path.rsplit_once(['/', '\\'])).map(|(folder, _)| folder);
         let near = folder.filter(|_| !name.starts_with('/')).map(|folder| format!("{folder}/{name}"));
@@ -54,17 +54,17 @@ impl Includes {
         Some(text)
     }
 
-    /// Paths and texts of the files that builds with this list have read from the disk so far.
+    /// Returns paths and contents of the files that builds with this list have read from disk so far.
     pub fn read_from_disk(&self) -> Vec<(String, String)> {
         let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         read.iter().map(|(path, text)| (path.clone(), text.clone())).collect()
     }
 }
 
-/// What the device offers to programs.
+/// Capabilities of the device for programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Extensions; each is a macro, and some switch types or functions on.
+    /// Extensions; each defines a macro, and some enable types or functions.
     pub extensions: Vec<String>,
 }
 
@@ -90,16 +90,16 @@ impl Default for Target {
     }
 }
 
-/// Build options, taken apart.
+/// Parsed build options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// `-D` and `-U` in order: the name with its value, or none to undefine.
+    /// `-D` and `-U` in order: the name with its value, or `None` to undefine.
     pub defines: Vec<(String, Option<String>)>,
     /// `-I`.
     pub directories: Vec<String>,
     /// `-cl-std`: 100, 110, 120, 200 or 300.
     pub version: u32,
-    /// `-w` is off and something like `-Wall` on.
+    /// Whether warnings are on (`-Wall` or similar, without `-w`).
     pub warn: bool,
     /// `-Werror`.
     pub warnings_are_errors: bool,
@@ -107,17 +107,17 @@ pub struct Options {
     pub fast_relaxed_math: bool,
     /// `-cl-single-precision-constant`.
     pub single_precision_constant: bool,
-    /// Options of a vendor's own compiler, which mean nothing here.
+    /// Options of one vendor's compiler, which are ignored here.
     pub foreign: Vec<String>,
 }
 
-/// Beginnings of options that one vendor's compiler alone takes.
+/// Prefixes of options that only one vendor's compiler accepts.
 const VENDORS: [&str; 9] =
     ["-cl-nv-", "-cl-intel-", "-cl-amd-", "-cl-arm-", "-cl-qcom-", "-cl-img-", "-cl-pocl-", "-qcom-", "-ze-"];
-/// Those of them whose value may be a word of its own.
+/// Those whose value may be a separate word.
 const WITH_VALUE: [&str; 3] = ["-cl-nv-maxrregcount", "-cl-nv-opt-level", "-cl-nv-arch"];
 
-/// Options that mean nothing to a device that neither reorders nor approximates.
+/// Options without effect on a device that neither reorders nor approximates.
 const IGNORED: [&str; 13] = [
     "-cl-opt-disable",
     "-cl-mad-enable",
@@ -135,7 +135,7 @@ const IGNORED: [&str; 13] = [
 ];
 
 impl Options {
-    /// Reads options as `clBuildProgram` takes them.
+    /// Parses options in the format of `clBuildProgram`.
     ///
     /// # Errors
     /// A message about the first option that is unknown or incomplete.
@@ -184,7 +184,7 @@ impl Options {
         Ok(())
     }
 
-    /// `-D` and `-U` as lines of a program.
+    /// Returns `-D` and `-U` as lines of a program.
     pub(crate) fn define_text(&self) -> String {
         let line = |(name, value): &(String, Option<String>)| match value {
             Some(v) => format!("#define {} {}\n", name.replace('\n', " "), v.replace('\n', " ")),
@@ -207,7 +207,7 @@ fn version_of(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Words between blanks; quotes and backslashes as a shell has them.
+/// Splits at white space; quotes and backslashes work like in a shell.
 fn split(text: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,4 +1,4 @@
-//! A built program and what is known about its kernels.
+//! A built program and information about its kernels.
 
 use crate::compile::{BuildError, Source, compile_for, with_stack};
 use crate::exec::bytecode::Code;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A program that built, ready to launch its kernels.
 #[derive(Debug)]
 pub struct Program {
-    /// Tells it from every other program of the process, also from those that are gone.
+    /// Unique number in the process, also after the program was dropped.
     number: u64,
     hir: hir::Program,
     constants: Constants,
@@ -24,14 +24,14 @@ pub struct Program {
 
 type Lowered = Result<Arc<Code>, (Span, String)>;
 
-/// What kind of thing an argument is.
+/// Kind of a kernel argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArgKind {
     /// A pointer to global or constant memory: a buffer.
     Buffer {
         /// Declared `__constant`.
         constant: bool,
-        /// The kernel cannot write through it: `const` or `__constant`.
+        /// Whether the kernel cannot write through it: `const` or `__constant`.
         read_only: bool,
     },
     /// A pointer to local memory: a size.
@@ -40,7 +40,7 @@ pub enum ArgKind {
     Image(ImageKind, ImageAccess),
     /// A sampler.
     Sampler,
-    /// A value of so many bytes.
+    /// A value of this many bytes.
     Value(u64),
 }
 
@@ -49,9 +49,9 @@ pub enum ArgKind {
 pub struct ArgInfo {
     /// Its name.
     pub name: String,
-    /// Its type as written.
+    /// Its type in source form.
     pub ty: String,
-    /// What to give for it.
+    /// Kind of argument to pass.
     pub kind: ArgKind,
 }
 
@@ -62,13 +62,13 @@ pub struct KernelInfo {
     pub name: String,
     /// Its parameters in order.
     pub args: Vec<ArgInfo>,
-    /// The group size it must be launched with.
+    /// Required group size.
     pub required_group: Option<[u64; 3]>,
-    /// The work-items of a sub-group that it requires (`reqd_sub_group_size`).
+    /// Required sub-group size (`reqd_sub_group_size`).
     pub required_sub_group: Option<u32>,
-    /// Whether a parameter points to volatile device memory: groups may wait for what others write there.
+    /// Whether a parameter points to volatile device memory: groups may wait for other groups' writes.
     pub(crate) waits: bool,
-    /// Bytes of local memory that its own variables take.
+    /// Bytes of local memory of its own variables.
     pub local_bytes: u64,
     /// Those variables.
     pub(crate) locals: Vec<LocalVariable>,
@@ -80,7 +80,7 @@ pub struct KernelInfo {
 pub(crate) struct LocalVariable {
     pub name: String,
     pub bytes: u64,
-    /// Where it is declared.
+    /// Span of its declaration.
     pub span: Span,
 }
 
@@ -91,7 +91,7 @@ impl KernelInfo {
 }
 
 impl Program {
-    /// A message with its place, line and caret.
+    /// Returns a message with its place, line and caret.
     pub(crate) fn message(&self, span: Span, kind: &str, message: &str) -> String {
         let mut out = String::new();
         self.hir().sources.describe(span, kind, message, &mut out);
@@ -101,7 +101,7 @@ impl Program {
     /// Builds a program for a device with everything that [`Target::default`] lists.
     ///
     /// # Errors
-    /// The log, as a compiler prints it.
+    /// The log in compiler format.
     pub fn build(source: &Source<'_>, options: &str, includes: &Includes) -> Result<Program, BuildError> {
         Program::build_for(source, options, includes, &Target::default())
     }
@@ -109,7 +109,7 @@ impl Program {
     /// Builds a program for a device.
     ///
     /// # Errors
-    /// As [`Program::build`].
+    /// Same as [`Program::build`].
     pub fn build_for(
         source: &Source<'_>,
         options: &str,
@@ -131,17 +131,17 @@ impl Program {
         self.number
     }
 
-    /// The kernels in the order of the text.
+    /// Returns the kernels in source order.
     pub fn kernels(&self) -> &[KernelInfo] {
         &self.kernels
     }
 
-    /// The kernel of a name.
+    /// Returns the kernel with a name.
     pub fn kernel(&self, name: &str) -> Option<&KernelInfo> {
         self.kernels.iter().find(|k| k.name == name)
     }
 
-    /// The typed program.
+    /// Returns the typed program.
     pub fn hir(&self) -> &hir::Program {
         &self.hir
     }
@@ -150,7 +150,7 @@ impl Program {
         &self.constants
     }
 
-    /// A kernel's code, lowered at its first launch.
+    /// Returns a kernel's code, lowered at its first launch.
     pub(crate) fn code(&self, id: FunctionId, checked: bool) -> Lowered {
         let mut lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
         lowered

@@ -1,4 +1,4 @@
-//! Translation units given by a folder build and can be executed: `AETHERCL_UNITS=DIR cargo test -p aethercl --test acceptance`.
+//! Translation units in a given folder build and run: `AETHERCL_UNITS=DIR cargo test -p aethercl --test acceptance`.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 

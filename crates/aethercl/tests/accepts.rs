@@ -1,10 +1,10 @@
-//! What other compilers take and programs of others contain, from text to result.
+//! Constructs that other compilers accept and existing programs use, from source to result.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use aethercl::{Access, Arg, Includes, LaunchOptions, Memory, NdRange, Program, Source};
 
-/// The first integers of a buffer of 16 zeroes that a kernel `k` leaves.
+/// Returns the first integers of a buffer of 16 zeroes after kernel `k`.
 fn run(text: &str, options: &str, count: usize) -> Vec<i32> {
     let source = Source { name: "test.cl", text };
     let program = Program::build(&source, options, &Includes::none()).unwrap_or_else(|e| panic!("{}", e.log));
@@ -70,7 +70,7 @@ fn pointers_of_another_type_are_warnings() {
 
 #[test]
 fn bytes_of_words_are_multiplied() {
-    // Bytes from the lowest: 1, -1, 2, 127 and 2, 3, -4, 127.
+    // Bytes, lowest first: 1, -1, 2, 127 and 2, 3, -4, 127.
     let text = "kernel void k(global int *x) {
             uint a = 0x7f02ff01, b = 0x7ffc0302;
             x[0] = dot_4x8packed_ss_int(a, b);
@@ -85,7 +85,7 @@ fn bytes_of_words_are_multiplied() {
     let dot = |a: [i32; 4], b: [i32; 4]| (0..4).map(|i| a[i] * b[i]).sum::<i32>();
     let want = [dot(a, b), dot(ua, ub), dot(a, ub), dot(ua, b), i32::MAX, 1];
     assert_eq!(run(text, "", 6), want);
-    // A program's own function of that name is the program's.
+    // A program's function takes precedence over a built-in function of that name.
     let own = "int dot_4x8packed_ss_int(uint a, uint b) { return 5; }
         kernel void k(global int *x) { x[0] = dot_4x8packed_ss_int(1, 2); }";
     assert_eq!(run(own, "", 1), [5]);
@@ -216,7 +216,7 @@ fn a_variable_declared_extern_is_the_one_defined() {
 
 #[test]
 fn labels_of_a_switch_may_stand_in_inner_blocks() {
-    // Duff's device, a label in an `if`, one behind a label of `goto`, a body without braces.
+    // Duff's device, a label in an `if`, a label after a `goto` label, a body without braces.
     let text = "int copy(int n) {
             int done = 0; int k = (n + 3) / 4;
             switch (n % 4) { case 0: do { done++; case 3: done++; case 2: done++; case 1: done++; } while (--k > 0); }

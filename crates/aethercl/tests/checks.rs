@@ -1,4 +1,4 @@
-//! Each check finds its defect, names it, and is silent where there is none.
+//! Each check finds its defect and names it. It reports nothing in a correct kernel.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
@@ -31,7 +31,7 @@ impl Bench {
     }
 }
 
-/// Runs `k(in, out)` of 16 and 16 words with 16 work-items in groups of 8.
+/// Runs `k(in, out)` with 16 work-items in groups of 8. Each buffer has 16 words.
 fn findings(text: &str) -> Vec<Finding> {
     let bench = Bench::new(text);
     let args = [bench.buffer("in", 16, Access::Read), bench.buffer("out", 16, Access::Write)];
@@ -239,7 +239,7 @@ fn a_kernel_that_hangs_is_stopped() {
     assert!(error.to_string().contains("check.cl:2:"), "{error}");
 }
 
-/// Runs `k(in, out)` of 64 words each with one group of 64 work-items, two sub-groups.
+/// Runs `k(in, out)` with one group of 64 work-items, two sub-groups. Each buffer has 64 words.
 fn in_sub_groups(text: &str) -> Vec<Finding> {
     let bench = Bench::new(text);
     let args = [bench.buffer("in", 64, Access::Read), bench.buffer("out", 64, Access::Write)];
@@ -265,7 +265,7 @@ fn barriers_of_sub_groups_order_what_is_within_one() {
     };
     let (barrier, neighbour) = ("sub_group_barrier(CLK_LOCAL_MEM_FENCE);", "(l ^ 5)");
     assert_eq!(in_sub_groups(&kernel(barrier, neighbour)), []);
-    // Without it, with one of the other memory's fence, and between sub-groups it is a race.
+    // Without the barrier, with a fence of the other memory, and between sub-groups, it is a race.
     for (between, partner) in [
         ("", neighbour),
         ("sub_group_barrier(CLK_GLOBAL_MEM_FENCE);", neighbour),
@@ -281,7 +281,7 @@ fn barriers_of_sub_groups_order_what_is_within_one() {
 
 #[test]
 fn a_sub_group_that_passed_its_barrier_races_with_the_other() {
-    // Every item of both sub-groups reads the same word; one of the first writes it after a barrier of its sub-group.
+    // Every item of both sub-groups reads the same word. An item of the first sub-group writes it after a barrier of that sub-group.
     let text = |barrier: &str| {
         format!(
             "{SIGNATURE} {{

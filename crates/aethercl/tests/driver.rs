@@ -1,4 +1,4 @@
-//! The driver of the guide's chapter: it computes, goes around its ring many times, and stands in the chapter as it is.
+//! The driver of the guide's chapter: it computes, wraps around its ring many times, and matches the chapter's listing.
 #![allow(clippy::unwrap_used)] // tests
 
 #[allow(dead_code)]
@@ -12,7 +12,7 @@ fn it_multiplies_also_after_many_rounds_of_the_ring() {
     let wanted: Vec<f32> =
         (0..30).map(|i| (0..4).map(|l| numbers[i / 6 * 4 + l] * numbers[l * 6 + i % 6]).sum()).collect();
     assert_eq!(product(1), wanted);
-    // A round takes 34 words of 4096.
+    // A round uses 34 of the 4096 words.
     assert_eq!(product(500), wanted);
 }
 

@@ -1,4 +1,4 @@
-//! Forked processes: a child has none of its parent's threads.
+//! Forked processes: a child does not have its parent's threads.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, clippy::exit, reason = "a test")]
 
@@ -6,7 +6,7 @@ use aethercl::{Access, Arg, Includes, LaunchOptions, Memory, NdRange, Program, S
 use fork::{Fork, fork};
 use std::time::{Duration, Instant};
 
-/// Long enough for several threads, twice, because threads are used from the second launch of a kernel on.
+/// Runs a launch long enough for several threads, twice. Threads are used from a kernel's second launch on.
 fn sum(program: &Program, memory: &Memory, at: u64) -> f32 {
     let args = [Arg::Buffer { address: at, bytes: 4096 * 4, access: Access::Write }];
     let options = LaunchOptions { threads: 4, ..LaunchOptions::default() };

@@ -1,9 +1,9 @@
-//! No text makes the front end or the lowering panic or hang: programs of the test cases, changed by bytes and by tokens.
+//! No source makes the front end or the lowering panic or hang. The sources are the test cases, changed by bytes and by tokens.
 //!
-//! The short test runs a fixed list of changes. The long one runs new ones until its time is over:
-//! `AETHERCL_FUZZ_SECONDS=3600 cargo test -p aethercl --test fuzz -- --ignored --nocapture`, with further programs from
-//! `AETHERCL_CORPUS` if that names a folder, `AETHERCL_FUZZ_SEED` to begin elsewhere, and `AETHERCL_FUZZ_KEEP` for a file that
-//! holds the text being looked at.
+//! The short test runs a fixed list of changes. The long test runs new changes until its time is over:
+//! `AETHERCL_FUZZ_SECONDS=3600 cargo test -p aethercl --test fuzz -- --ignored --nocapture`.
+//! `AETHERCL_CORPUS` names a folder of further programs, and `AETHERCL_FUZZ_SEED` sets another seed.
+//! `AETHERCL_FUZZ_KEEP` names a file that holds the source under test.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use aethercl::{Includes, Program, Source};
 
-/// A text that takes longer counts as a hang; ordinary ones take milliseconds, the largest kernels a second. Busy machines
-/// have made that 21 seconds.
+/// Time limit: a longer build counts as a hang. Ordinary sources take milliseconds, and the largest kernels take a second.
+/// Busy machines have taken 21 seconds.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Pieces that programs are made of, whole and broken.
+/// Fragments of programs, valid and invalid.
 const PIECES: [&str; 64] = [
     "(",
     ")",
@@ -83,7 +83,7 @@ const PIECES: [&str; 64] = [
     "__attribute__((aligned(",
 ];
 
-/// Numbers that look random and are the same every time.
+/// Pseudorandom numbers, the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -121,13 +121,13 @@ fn corpus() -> std::io::Result<Vec<String>> {
     Ok(texts)
 }
 
-/// A range of bytes of a text, a few long.
+/// Returns a range of a few bytes of a source.
 fn range(random: &mut Random, len: usize, most: usize) -> std::ops::Range<usize> {
     let from = random.below(len + 1);
     from..(from + random.below(most)).min(len)
 }
 
-/// One change by bytes.
+/// Makes one change by bytes.
 fn change_bytes(random: &mut Random, text: &mut Vec<u8>) {
     let at = random.below(text.len() + 1);
     match random.below(5) {
@@ -142,7 +142,7 @@ fn change_bytes(random: &mut Random, text: &mut Vec<u8>) {
     }
 }
 
-/// Words, numbers and single other characters.
+/// Splits a source into words, numbers and single other characters.
 fn words(text: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let mut rest = text;
@@ -155,7 +155,7 @@ fn words(text: &str) -> Vec<&str> {
     out
 }
 
-/// One change by tokens, some taken from another program.
+/// Makes one change by tokens, some from another program.
 fn change_words<'t>(random: &mut Random, list: &mut Vec<&'t str>, other: &[&'t str]) {
     let at = random.below(list.len() + 1);
     match random.below(6) {
@@ -192,7 +192,7 @@ fn mutate(random: &mut Random, texts: &[String]) -> String {
     list.concat()
 }
 
-/// Builds a text and lowers its kernels; an answer, whichever, is all that is asked for.
+/// Builds a source and lowers its kernels. Success and an error are both accepted.
 fn check(text: &str, what: &str) {
     let start = Instant::now();
     let result = Program::build(&Source { name: "fuzz.cl", text }, "", &Includes::none());
@@ -224,7 +224,7 @@ fn changed_programs_for_a_long_time() {
     let seed = variable("AETHERCL_FUZZ_SEED").unwrap_or(1);
     let texts = corpus().expect("the test programs");
     let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1);
-    // A stack that overflows ends the process: the text that did it is the one in this file.
+    // A stack overflow ends the process: this file then holds the source that caused it.
     let keep = std::env::var_os("AETHERCL_FUZZ_KEEP");
     let (start, mut count) = (Instant::now(), 0u64);
     while start.elapsed() < limit {
@@ -238,7 +238,7 @@ fn changed_programs_for_a_long_time() {
     println!("{count} texts in {:?}, seed {seed}", start.elapsed());
 }
 
-/// `o[0] = ` the inner text with `n` of the others around it.
+/// Returns `o[0] = ` and the inner expression, with `n` copies of the others around it.
 fn deep(open: &str, inner: &str, close: &str, n: usize) -> String {
     format!("kernel void k(global int *o) {{ o[0] = {}{inner}{}; }}", open.repeat(n), close.repeat(n))
 }
@@ -275,12 +275,12 @@ fn nested_programs() -> Vec<String> {
         format!("kernel void k(global int {}o{}) {{ }}", "(".repeat(50_000), ")".repeat(50_000)),
         format!("int x{};", "[2]".repeat(50_000)),
         format!("{}int x;", "struct {".repeat(50_000)),
-        // Words that only begin as `__attribute__` does.
+        // Words that only start like `__attribute__`.
         "kernel void k(global int *o) { __attributm__; __attributes((a)) ; }".to_string(),
     ]
 }
 
-/// As deep as the limits allow: these build, and are lowered.
+/// Nesting at the limits: these sources build and are lowered.
 fn deepest_programs() -> Vec<String> {
     vec![
         deep("(", "o[0]", ")", 180),

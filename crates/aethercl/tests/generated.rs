@@ -1,6 +1,6 @@
-//! Random kernels give the same on one thread and on several, with every check and without, and no check finds anything.
+//! Random kernels give the same results on one thread and on several, with and without checks. The checks report nothing.
 //!
-//! `AETHERCL_GENERATED=COUNT` runs that many more seeds. The same kernels against other OpenCL implementations are
+//! `AETHERCL_GENERATED=COUNT` runs that many more seeds. The comparison with other OpenCL implementations is in
 //! `crates/device/tests/differential.rs`.
 
 mod generate;

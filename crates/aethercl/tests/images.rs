@@ -1,4 +1,4 @@
-//! Images: every format, kind, addressing mode and filter against the standard's formulas in `f64`; queries, checks, counters.
+//! Images: every format, kind, addressing mode and filter against the standard's formulas in `f64`. Also queries, checks and counters.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
@@ -79,7 +79,7 @@ fn writable(address: u64, bytes: u64) -> Arg<'static> {
     Arg::Buffer { address, bytes, access: Access::Write }
 }
 
-/// What a channel of a texel is as a number, by section 8.3 of OpenCL C.
+/// Returns a texel channel as a number, by section 8.3 of OpenCL C.
 fn channel_value(channel: Channel, bytes: &[u8]) -> f64 {
     let raw = bytes.iter().rev().fold(0u32, |sum, b| sum << 8 | u32::from(*b));
     match channel {
@@ -96,7 +96,7 @@ fn channel_value(channel: Channel, bytes: &[u8]) -> f64 {
     }
 }
 
-/// Red, green, blue and alpha of a texel, by the OpenCL specification's table of channel orders.
+/// Returns the red, green, blue and alpha of a texel, by the OpenCL specification's table of channel orders.
 fn colour(format: Format, texel: &[u8]) -> [f64; 4] {
     let size = format.channel.bytes() as usize;
     let c: Vec<f64> = texel.chunks(size).map(|b| channel_value(format.channel, b)).collect();
@@ -173,7 +173,7 @@ fn every_format_is_read_and_written_back_as_it_was() {
         let twice = |bytes: &[u8]| -> Vec<[f64; 4]> {
             bytes.chunks(format.bytes() as usize).map(|t| colour(format, t)).collect()
         };
-        // The lowest signed normalised number reads as the next one does.
+        // The lowest signed normalized number reads like the next higher one.
         assert_eq!(twice(&back), twice(&data), "{format:?}");
     }
 }
@@ -187,7 +187,7 @@ fn coordinate(
 ) -> [f32; 4] {
     let mut at = [0f32; 4];
     for d in 0..kind.numbers() {
-        // From well before to well behind the image, away from where rounding decides.
+        // From well before the image to well past it, away from coordinates where rounding decides.
         let texels = (next() % 3000) as f32 / 1000.0 - 1.0;
         let scaled = if d < kind.axes() && normalized { 1.0 } else { extent[d] as f32 };
         at[d] = texels * scaled + 0.0137;
@@ -195,7 +195,7 @@ fn coordinate(
     at
 }
 
-/// Texels and shares of one axis by the standard's formulas; those outside are the border.
+/// Returns the texels and weights of one axis by the standard's formulas. Texels outside are the border.
 fn axis(bits: u32, s: f64, n: i64) -> Vec<(i64, f64)> {
     let (mode, w) = (bits & 0xe, n as f64);
     let u = match mode {
@@ -217,7 +217,7 @@ fn axis(bits: u32, s: f64, n: i64) -> Vec<(i64, f64)> {
     vec![(place(first as i64), 1.0 - a), (place(first as i64 + 1), a)]
 }
 
-/// The colour of a texel or of the border.
+/// The color of a texel or of the border.
 fn texel(image: &Image, data: &[u8], p: [i64; 3]) -> [f64; 4] {
     if (0..3).all(|d| p[d] >= 0 && p[d] < image.extent[d] as i64) {
         let [w, h, _] = image.extent.map(|n| n as i64);
@@ -426,7 +426,7 @@ fn halves_and_read_write_images() {
     assert_eq!(halves, (0..16).map(|i| 2.0 * i as f32).collect::<Vec<_>>());
 }
 
-/// Kinds, lines and messages of what is found where a kernel of an image gets one of 4 x 4 texels, `written` of them.
+/// Returns the kinds, lines and messages of the findings for a kernel of a 4 x 4 image with `written` texels written.
 fn found(text: &str, written: usize, items: u64) -> Vec<(FindingKind, u32, String)> {
     let bench = Bench::new();
     let image = bench.image(ImageKind::Plane, RGBA8, [4, 4, 1], &vec![0; 4 * written]);

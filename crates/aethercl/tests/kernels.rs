@@ -1,11 +1,11 @@
 //! Small cases, readable as documentation of the language, its functions and the checks: `tests/kernels/<area>/<case>`.
 //!
-//! `case.cl` is the program. `case.sim` says what is done with it, a word and its values a line (see `support/sim.rs`);
-//! without it the program is only built. `case.ref` is what must come of it: the log of a build that fails, or the
+//! `case.cl` is the program. `case.sim` describes the launch, one word and its values per line (see `support/sim.rs`).
+//! If `case.sim` is missing, the program is only built. `case.ref` is the expected result: the log of a build that fails, or the
 //! contents of buffers, findings and printed text (see `support/reference.rs`).
 //!
-//! `AETHERCL_BLESS=1 cargo test -p aethercl --test kernels` writes every `.ref` anew from what came out: read the
-//! difference before it is committed. `AETHERCL_CASE=text` runs only cases whose path contains the text.
+//! `AETHERCL_BLESS=1 cargo test -p aethercl --test kernels` rewrites every `.ref` from the actual results. Read the
+//! diff before you commit it. `AETHERCL_CASE=text` runs only cases whose path contains the text.
 
 mod support;
 

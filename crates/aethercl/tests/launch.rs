@@ -1,4 +1,4 @@
-//! Whole kernels from text to result.
+//! Whole kernels from source to result.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
@@ -82,7 +82,7 @@ fn variables_of_program_scope_keep_what_launches_write() {
         launch(&program, &Memory::new(1 << 16), "count", &[], NdRange::line(8192, 64));
     }
     assert_eq!(read(&program), [5.0 + 2.0 * 8192.0, 2.5]);
-    // Another build of the same text has its own.
+    // Another build of the same source has its own variables.
     assert_eq!(read(&build_with(text, "-cl-std=CL2.0")), [5.0, 0.0]);
 }
 
@@ -112,7 +112,7 @@ fn checks_change_neither_counters_nor_results() {
     assert_eq!(plain, checked);
 }
 
-/// Counters of 32 work-items of `k(z, x)` over 32 * 64 floats each.
+/// Returns the counters of 32 work-items of `k(z, x)`. Each buffer has 32 * 64 floats.
 fn counted(text: &str) -> aethercl::counters::Counters {
     let program = build(text);
     let memory = Memory::new(1 << 20);
@@ -126,7 +126,7 @@ fn counted(text: &str) -> aethercl::counters::Counters {
     program.launch(&memory, "k", &args, NdRange::line(32, 32), &options).unwrap().counters
 }
 
-/// A load stays behind a store that may be to the same address, which `restrict` rules out for other pointers.
+/// A load stays after a store that may be to the same address. `restrict` rules that out for other pointers.
 #[test]
 fn loads_wait_for_stores_that_may_alias() {
     let copy = |restrict: &str| {
@@ -148,7 +148,7 @@ fn loads_wait_for_stores_that_may_alias() {
     assert!((64..=65).contains(&sum), "{sum}: each sum begins with the one before");
 }
 
-/// `*(a + i)` is `a[i]`: an array that is used so needs no memory.
+/// `*(a + i)` is `a[i]`: an array used this way needs no memory.
 #[test]
 fn sums_of_arrays_and_indices_keep_arrays_in_registers() {
     for element in ["*(a + 1)", "*(1 + a)", "a[1]", "1[a]"] {
@@ -161,7 +161,7 @@ fn sums_of_arrays_and_indices_keep_arrays_in_registers() {
         ));
         assert_eq!((c.operations.load_private, c.operations.store_private), (0, 0), "{element}");
     }
-    // An index that is not known needs memory, and a sum that is no element is none.
+    // An index that is unknown at compile time needs memory. A sum that is not an element reference does not count as one.
     let c = counted(
         "kernel void k(global float *z, global const float *x) {
            float a[2] = { 1.0f, 2.0f };

@@ -1,4 +1,4 @@
-//! What a program may take: beyond it there is an error that names the function, the variable or the line, and the limit.
+//! Limits of programs: beyond a limit, an error names the function, the variable or the line, and the limit.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -22,7 +22,7 @@ fn launch(text: &str, range: NdRange, options: &LaunchOptions) -> Result<Outcome
     build(text).launch(&memory, "k", &args, range, options)
 }
 
-/// The error of a launch, which has to come soon.
+/// Returns the error of a launch, which must arrive soon.
 fn refused(text: &str) -> String {
     let start = Instant::now();
     let error = launch(text, NdRange::line(8, 8), &LaunchOptions::default()).unwrap_err();
@@ -30,7 +30,7 @@ fn refused(text: &str) -> String {
     error.to_string()
 }
 
-/// `k`, and below it `depth` functions that each call the one before twice.
+/// Returns `k` and `depth` functions, each of which calls the previous one twice.
 fn doubling(depth: usize, first: &str, call: impl Fn(usize) -> String) -> String {
     let mut text = format!("int f0(int x) {{ {first} }}\n");
     for i in 1..=depth {
@@ -48,7 +48,7 @@ fn functions_that_call_each_other_twice_end_in_an_error_that_names_one_and_the_b
         assert!(error.contains("65535") || error.contains("4000000"), "{error}");
         assert!(error.contains("limits.cl:"), "{error}");
     }
-    // Statements free their registers, and functions that do nothing leave no instruction: the work still counts.
+    // Statements free their registers, and empty functions leave no instructions. The work still counts.
     let statements = |i: usize| format!("int y = f{i}(x); x = y; y = f{i}(x + 1); return y;");
     for text in [
         doubling(40, "return x + 1;", statements),
@@ -144,7 +144,7 @@ fn a_printf_of_more_values_than_an_instruction_counts_is_an_error() {
 #[test]
 fn variables_of_more_bytes_than_an_offset_holds_are_errors() {
     for (text, wanted) in [
-        // 2^32 bytes, which 32 bits would call none.
+        // 2^32 bytes, which is 0 in 32 bits.
         (
             "kernel void k(global int *x) { local int a[1 << 30]; a[x[0]] = 1; x[0] = a[x[1]]; }",
             "`a` has 4294967296",

@@ -1,8 +1,8 @@
-//! Oclgrind's own kernel cases (github.com/jrprice/Oclgrind, `tests/kernels`), read where they lie:
-//! `AETHERCL_OCLGRIND=DIR cargo test -p aethercl --test oclgrind -- --nocapture` prints how many agree and where they differ.
+//! Oclgrind's kernel cases (github.com/jrprice/Oclgrind, `tests/kernels`), read from the folder `DIR`:
+//! `AETHERCL_OCLGRIND=DIR cargo test -p aethercl --test oclgrind -- --nocapture` prints the number that agree and the differences.
 //!
-//! A case agrees when the buffers it dumps hold what its reference says exactly, and when checks find something of each
-//! kind that the reference names, and nothing of another kind (a misaligned access counts as an invalid one).
+//! A case agrees when the buffers it dumps match its reference exactly. The checks must also report every kind of error
+//! that the reference names, and no other kind (a misaligned access counts as an invalid one).
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
@@ -55,7 +55,7 @@ fn parse_args(text: &str) -> Vec<SimArg> {
     args
 }
 
-/// The element type that values and dumps have: named, or that of the parameter.
+/// Returns the element type of values and dumps: the named type, or the parameter's type.
 fn element(arg: &SimArg, declared: &str) -> String {
     if let Some(ty) = &arg.ty {
         return ty.clone();
@@ -116,7 +116,7 @@ fn content(arg: &SimArg, ty: &str) -> Vec<u8> {
     data
 }
 
-/// The kinds of error that a reference's line or a finding stands for.
+/// Returns the kind of error that a line of a reference represents.
 fn expected_kind(line: &str) -> &'static str {
     match line {
         l if l.contains("race") => "race",
@@ -187,7 +187,7 @@ fn run(sim: &Path) -> Result<(), String> {
                 Arg::Buffer { address: *address, bytes: arg.size as u64, access }
             }
             ArgKind::Local => Arg::Local(arg.size),
-            // Its cases have no images or samplers; a launch with bytes in the place of one is refused.
+            // Oclgrind's cases have no images or samplers. A launch with bytes instead of one is refused.
             ArgKind::Value(_) | ArgKind::Image(..) | ArgKind::Sampler => Arg::Scalar(data),
         })
         .collect();
@@ -203,7 +203,7 @@ fn compare_findings(reference: &str, findings: &[aethercl::Finding]) -> Result<(
     let mut wanted: BTreeSet<&str> =
         reference.lines().filter_map(|l| l.strip_prefix("ERROR ")).map(expected_kind).collect();
     let found: BTreeSet<&str> = findings.iter().map(|f| found_kind(f.kind)).collect();
-    // Oclgrind goes on to call what a bad read gave uninitialised; here the read itself is the finding.
+    // Oclgrind also reports the result of an invalid read as uninitialized. Here the read itself is the finding.
     if found.contains("outside") && !found.contains("uninitialized") {
         wanted.remove("uninitialized");
     }
@@ -259,7 +259,7 @@ fn oclgrinds_cases_agree() {
         sims.extend(files.filter(|p| p.extension().is_some_and(|e| e == "sim")));
     }
     sims.sort();
-    // The debugger's own command language is none of ours.
+    // Aethercl does not implement the command language of Oclgrind's debugger.
     sims.retain(|p| !p.to_string_lossy().contains("/interactive/"));
     let mut agree = 0;
     for sim in &sims {

@@ -1,4 +1,4 @@
-//! Atomic operations and fences order memory for the check for races, as OpenCL's memory model says and no further.
+//! Atomic operations and fences order memory for the race check, exactly by OpenCL's memory model.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -6,7 +6,7 @@ use aethercl::{
     Access, Arg, Checks, Finding, FindingKind, Includes, LaunchOptions, Memory, NdRange, Program, Source,
 };
 
-/// Runs `k(data, flag)` of 256 zeroed words each, `groups` groups of 64 work-items in sub-groups of 32.
+/// Runs `k(data, flag)` with `groups` groups of 64 work-items in sub-groups of 32. Each buffer has 256 zeroed words.
 fn run(text: &str, options: &str, groups: u64) -> Vec<Finding> {
     let source = Source { name: "order.cl", text };
     let program = Program::build(&source, options, &Includes::none()).unwrap_or_else(|e| panic!("{}", e.log));
@@ -30,7 +30,7 @@ fn races(text: &str, options: &str, groups: u64) -> usize {
     found.len()
 }
 
-/// Group 0 writes data and then a flag, group 1 waits for the flag and reads the data.
+/// Group 0 writes data and then a flag. Group 1 waits for the flag and reads the data.
 fn passing(write: &str, read: &str) -> String {
     format!(
         "kernel void k(global int *data, global atomic_int *flag) {{
@@ -57,7 +57,7 @@ fn a_message_is_passed_by_release_and_acquire_alone() {
         (format!("{} {}", fence("release"), store("relaxed")), wait("acquire"), 0),
         (store("release"), format!("{} {}", wait("relaxed"), fence("acquire")), 0),
         (format!("{} {}", fence("acq_rel"), store("relaxed")), wait("relaxed") + &fence("acq_rel"), 0),
-        // A read-modify-write in between goes on with the release, a store ends it.
+        // A read-modify-write in between continues the release sequence. A store ends it.
         (store("release") + "atomic_fetch_add_explicit(flag, 1, memory_order_relaxed);", wait("acquire"), 0),
         (store("release") + &store("relaxed"), wait("acquire"), 1),
         // Too weak on one side or both, or in too small a scope.
@@ -66,10 +66,10 @@ fn a_message_is_passed_by_release_and_acquire_alone() {
         (store("release"), wait("relaxed"), 1),
         (within(store("release")), wait("acquire"), 1),
         (store("release"), within(wait("acquire")), 1),
-        // The fence stands on the wrong side of the access that it has to order.
+        // The fence is on the wrong side of the access that it must order.
         (format!("{} {}", store("relaxed"), fence("release")), wait("acquire"), 1),
         (store("release"), format!("{} {}", fence("acquire"), wait("relaxed")), 1),
-        // Of local memory only.
+        // Local memory only.
         (fence("release").replace("GLOBAL", "LOCAL") + &store("relaxed"), wait("acquire"), 1),
     ] {
         assert_eq!(races(&passing(&write, &read), CL2, 2), found, "{write} / {read}");
@@ -92,7 +92,7 @@ fn the_other_side_is_named_with_its_values_and_a_hint() {
     assert!(shown.contains("memory holds 42") && shown.contains("hint: "), "{shown}");
 }
 
-/// Every group writes a partial sum; the last to count itself sums them.
+/// Every group writes a partial sum. The group that increments the count last adds them.
 fn last_group(fence: &str, count: &str) -> String {
     format!(
         "kernel void k(global int *data, global {} *flag) {{
@@ -117,7 +117,7 @@ fn the_last_group_sees_what_all_others_wrote() {
     assert_eq!(races(&last_group("", acq_rel), CL2, 6), 0);
     assert_ne!(races(&last_group("", &acq_rel.replace("acq_rel", "relaxed")), CL2, 6), 0);
     assert_ne!(races(&last_group("", &acq_rel.replace("acq_rel", "release")), CL2, 6), 0);
-    // A fence of OpenCL C 1.2 has no scope, one of 2.0 that of a work-group.
+    // A fence of OpenCL C 1.2 has no scope. A fence of 2.0 has work-group scope.
     let full = "mem_fence(CLK_GLOBAL_MEM_FENCE);";
     let both = |text: String| text.replace("barrier(", &format!("if (get_local_id(0) == 0) {full} barrier("));
     assert_eq!(races(&both(last_group(full, "atomic_inc(flag)")), "", 6), 0);
@@ -167,7 +167,7 @@ fn local_memory_is_ordered_by_atomics_on_local_memory() {
 
 #[test]
 fn barriers_still_order_where_atomics_do() {
-    // An atomic operation with an order makes the check remember more; what barriers order stays ordered.
+    // An atomic operation with an order makes the check store more. Accesses that barriers order stay ordered.
     let text = |between: &str, partner: &str| {
         format!(
             "kernel void k(global int *data, global atomic_int *flag) {{

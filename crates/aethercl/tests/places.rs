@@ -1,23 +1,23 @@
-//! Loads and stores of words, one lane after the other in Rust and all at once in a kernel: every kind of index, memory and
-//! vector, lanes that run side by side and scattered, inside of buffers and outside.
+//! Loads and stores of words, lane by lane in Rust and all at once in a kernel. They cover every kind of index, memory and
+//! vector, adjacent and scattered active lanes, and addresses inside and outside buffers.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use aethercl::{Access, Arg, Includes, LaunchOptions, Memory, NdRange, Program, Source};
 
-/// Work-items of the one group.
+/// Work-items of the single group.
 const ITEMS: usize = 96;
 /// Words of each buffer.
 const WORDS: usize = 512;
 
-/// Where a lane's elements come from and go to.
+/// Source and destination of a lane's elements.
 #[derive(Clone, Copy, Debug)]
 struct Form {
     index: &'static str,
-    /// The pointer that is loaded through.
+    /// Pointer of the loads.
     from: &'static str,
     elements: usize,
-    /// Which lanes run.
+    /// Active lanes.
     runs: &'static str,
 }
 
@@ -58,7 +58,7 @@ fn lane_runs(f: Form, lane: usize) -> bool {
     }
 }
 
-/// Buffers `b` and `own` after the kernel.
+/// Returns buffers `b` and `own` after the kernel.
 fn expected(f: Form, at: &[i64], a: &[u32], other: &[u32]) -> (Vec<u32>, Vec<u32>) {
     let (mut b, mut own) = (vec![9; WORDS], a.to_vec());
     let lanes = || (0..ITEMS).filter(|l| lane_runs(f, *l));
@@ -83,7 +83,7 @@ fn expected(f: Form, at: &[i64], a: &[u32], other: &[u32]) -> (Vec<u32>, Vec<u32
     (b, own)
 }
 
-/// Indices that lie apart, so that no two lanes share a word.
+/// Returns indices far enough apart that no two lanes share a word.
 fn patterns(elements: usize, signed: bool) -> Vec<Vec<i64>> {
     let n = elements as i64;
     let lanes = || 0..ITEMS as i64;
@@ -91,7 +91,7 @@ fn patterns(elements: usize, signed: bool) -> Vec<Vec<i64>> {
         lanes().collect::<Vec<_>>().iter().map(|l| l * n).collect(),
         lanes().map(|l| (ITEMS as i64 - 1 - l) * n).collect(),
         lanes().map(|l| (l * 37 % ITEMS as i64) * n).collect(),
-        // The last words, and some behind them.
+        // The last words, and some words past the end.
         lanes().map(|l| WORDS as i64 - n * ITEMS as i64 + l * n).collect(),
         lanes().map(|l| WORDS as i64 - n * ITEMS as i64 + l * n + n * 3 - 1).collect(),
         // One lane far away.

@@ -1,4 +1,4 @@
-//! The data of reports: figures by source line that are known by construction, memory over time, and the times of commands.
+//! Report data: figures by source line that are known by construction, memory over time, and command times.
 #![allow(clippy::unwrap_used)] // tests
 
 use aethercl::counters::{Counters, Tally};
@@ -117,7 +117,7 @@ fn lines_sum_up_to_the_launch() {
         assert_eq!(sum(|t| t.global_store.bytes), threaded.global_store.bytes, "{name}");
         assert_eq!(sum(|t| t.operations.integer), threaded.operations.integer, "{name}");
         assert!(threaded.issued > 0 && threaded.lines.len() > 3, "{name}");
-        // Whether lines are asked for changes nothing of the launch.
+        // A request for line figures does not change the launch.
         let plain = {
             let mut c = counted(name, 512, 1, None);
             c.lines.clear();
@@ -125,7 +125,7 @@ fn lines_sum_up_to_the_launch() {
         };
         assert_eq!(Counters { lines: Vec::new(), ..threaded }, plain, "{name}");
     }
-    // A sample of half of the groups stands for all of them.
+    // A sample of half of the groups represents all groups.
     let (some, all) = (counted("strides", 512, 1, Some(8)), counted("strides", 512, 1, None));
     let executions = |c: &Counters| c.lines.iter().map(|l| l.tally.executions).collect::<Vec<_>>();
     assert_eq!(executions(&some), executions(&all));
@@ -182,7 +182,7 @@ fn time_is_divided_among_lines_and_launches_add_up() {
     let clocks = k.ns as f64 * f64::from(device.clock_mhz) / 1000.0;
     let lines: f64 = k.lines.iter().map(|l| l.did.cycles).sum();
     assert!((lines - clocks).abs() < 1e-6 * clocks && (k.all.cycles - clocks).abs() < 1e-6 * clocks);
-    // The line whose lanes lie far apart costs most.
+    // The line whose lanes access distant addresses costs most.
     let dearest = k.lines.iter().max_by(|a, b| a.did.cycles.total_cmp(&b.did.cycles)).unwrap();
     assert_eq!(dearest.line, 23);
     assert_eq!((k.longest.global, k.longest.local, k.longest.groups), ([1024, 1, 1], [32, 1, 1], 32));
@@ -198,7 +198,7 @@ fn time_is_divided_among_lines_and_launches_add_up() {
             .iter()
             .any(|s| s.name == "t.cl" && s.text == TEXT && s.whole && s.program == k.program)
     );
-    // Counted anew each time: the same sums.
+    // Counters taken anew for each launch give the same sums.
     let mut anew = Machine::new(true);
     (0..3).for_each(|_| anew.launch("strides", 1024, 1));
     anew.launch("strides", 512, 1);
@@ -256,7 +256,7 @@ fn units_run_all_groups_of_a_launch_and_the_last_round_leaves_some_idle() {
     machine.launch("divides", 32 * 3, 1);
     let device = machine.device();
     let launches: Vec<_> = device.commands.iter().filter(|c| c.kind == "kernel").collect();
-    // 200 groups on 132 units: 68 of them have two.
+    // 200 groups on 132 units: 68 units have two groups.
     let shares: Vec<_> = launches[0].units.iter().map(|r| (r.first, r.last, r.groups)).collect();
     assert_eq!(shares, [(0, 67, 2), (68, 131, 1)]);
     let [two, one] = launches[0].units[..] else { panic!() };
@@ -266,7 +266,7 @@ fn units_run_all_groups_of_a_launch_and_the_last_round_leaves_some_idle() {
     for launch in &launches {
         assert!(launch.units.iter().all(|r| r.start_ns == launch.start_ns && r.end_ns < launch.end_ns));
     }
-    // Three groups take three units; the others stay idle.
+    // Three groups take three units. The other units stay idle.
     let small: Vec<_> = launches[1].units.iter().map(|r| (r.first, r.last, r.groups)).collect();
     assert_eq!(small, [(0, 2, 1)]);
     assert!(device.commands[0].units.is_empty(), "a copy runs on no unit");

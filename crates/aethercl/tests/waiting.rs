@@ -1,4 +1,4 @@
-//! Work-groups that wait for other ones: those that a device would get through come to their end, the others are named with what they wait for.
+//! Work-groups that wait for other groups. Groups that would finish on a device finish here. The others are named with the object they wait for.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 use aethercl::{
@@ -6,7 +6,7 @@ use aethercl::{
 };
 use std::time::{Duration, Instant};
 
-/// Runs `k(data, flag)`, `groups` groups of 8 work-items; the first word of `data` afterwards.
+/// Runs `k(data, flag)` with `groups` groups of 8 work-items. Returns the first word of `data`.
 fn run(text: &str, groups: u64, options: &LaunchOptions) -> Result<(u32, Outcome), LaunchError> {
     let source = Source { name: "wait.cl", text };
     let program =
@@ -93,7 +93,7 @@ fn volatile_flags_of_many_groups_are_waited_for() {
     assert_eq!(run(text, 100, &options("none")).unwrap().0, 42);
 }
 
-/// Groups that take turns all end late. Each has the time limit for itself.
+/// Groups that take turns all end late. The time limit applies to each group separately.
 #[test]
 fn groups_that_compute_for_long_do_not_count_as_hanging_because_of_the_others() {
     let text = "kernel void k(global uint *data, global int *flag) {

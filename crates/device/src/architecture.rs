@@ -1,13 +1,16 @@
-//! Which architecture a device is, read from what its driver reports.
+//! Detects the architecture of a device from what its driver reports.
 //!
-//! No two vendors say it in the same place: NVIDIA answers a query with its compute capability, AMD names the device after its
-//! instruction set (`gfx90a:sramecc+:xnack-`) or, in Mesa, writes it in parentheses, Intel answers a query with an IP version, and
-//! Qualcomm and Arm put a model number into the name or the version. What is not recognised is [`Architecture::Unknown`], and the
-//! kernels that run on any device run on it.
+//! Every vendor reports it in a different place:
+//! - NVIDIA answers a query with the compute capability.
+//! - AMD names the device after its instruction set (`gfx90a:sramecc+:xnack-`). Mesa writes it in parentheses.
+//! - Intel answers a query with an IP version.
+//! - Qualcomm and Arm put a model number into the name or the version.
+//!
+//! An unrecognized device is [`Architecture::Unknown`] and runs the kernels that run on any device.
 
 use serde::Serialize;
 
-/// Generations of Intel's GPUs, by the names of its own documentation.
+/// Generations of Intel GPUs, named after Intel's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum IntelGeneration {
     /// HD, UHD and Iris Graphics of the 6th to 10th Core generation (Skylake to Comet Lake).
@@ -57,22 +60,22 @@ pub enum Architecture {
     },
     /// Qualcomm's GPUs.
     Adreno {
-        /// `740`, `X1-85`; empty where the driver does not say.
+        /// `740`, `X1-85`; empty if the driver does not report it.
         model: String,
     },
     /// Arm's GPUs.
     Mali {
-        /// `G710`, `T860`; `Immortalis-G715` for those of that name.
+        /// `G710`, `T860`; `Immortalis-G715` for GPUs with that name.
         model: String,
     },
-    /// A processor of the host: its vector width counts, [`Capabilities::float_lanes`](crate::Capabilities::float_lanes).
+    /// A host processor. Its vector width is in [`Capabilities::float_lanes`](crate::Capabilities::float_lanes).
     Processor,
-    /// None of these, or a driver that does not tell; a simulated device.
+    /// Any other architecture, a driver that does not report one, or a simulated device.
     #[default]
     Unknown,
 }
 
-/// What a driver says of a device, as far as it tells the architecture.
+/// The part of a driver's report that identifies the architecture.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reported<'a> {
     /// `CL_DEVICE_NAME`.
@@ -81,15 +84,15 @@ pub(crate) struct Reported<'a> {
     pub vendor: &'a str,
     /// `CL_DEVICE_VERSION`.
     pub version: &'a str,
-    /// Whether it is a processor of the host.
+    /// Whether the device is a host processor.
     pub processor: bool,
-    /// Major and minor compute capability, by `cl_nv_device_attribute_query`.
+    /// Major and minor compute capability, from `cl_nv_device_attribute_query`.
     pub compute_capability: Option<[u32; 2]>,
-    /// `CL_DEVICE_IP_VERSION_INTEL`, by `cl_intel_device_attribute_query`.
+    /// `CL_DEVICE_IP_VERSION_INTEL`, from `cl_intel_device_attribute_query`.
     pub intel_ip: Option<u32>,
 }
 
-/// Code names that Mesa's driver shows for AMD's GPUs where it shows no `gfx` number.
+/// Code names that Mesa shows for AMD GPUs instead of a `gfx` number.
 const AMD_CODE_NAMES: [(&str, &str); 14] = [
     ("polaris10", "gfx803"),
     ("polaris11", "gfx803"),
@@ -107,7 +110,7 @@ const AMD_CODE_NAMES: [(&str, &str); 14] = [
     ("navi33", "gfx1102"),
 ];
 
-/// Parts of the names of Intel's GPUs, in lower case, where the driver has no IP version. The first that fits counts.
+/// Parts of Intel GPU names, in lower case, for drivers without an IP version. The first match wins.
 const INTEL_NAMES: [(&str, IntelGeneration); 15] = [
     ("data center gpu max", IntelGeneration::XeHpc),
     ("data center gpu flex", IntelGeneration::XeHpg),
@@ -127,7 +130,7 @@ const INTEL_NAMES: [(&str, IntelGeneration); 15] = [
 ];
 
 impl Architecture {
-    /// The architecture of a device that reports this.
+    /// Returns the architecture of a device with this report.
     pub(crate) fn of(reported: &Reported<'_>) -> Self {
         if reported.processor {
             return Self::Processor;
@@ -156,7 +159,7 @@ impl Architecture {
         Self::Unknown
     }
 
-    /// NVIDIA's compute capability, major × 10 + minor; `None` elsewhere. `sm() >= Some(80)` holds from `sm_80` on, on NVIDIA alone.
+    /// Returns NVIDIA's compute capability, major × 10 + minor; `None` for other vendors. `sm() >= Some(80)` is true only on NVIDIA, from `sm_80` up.
     pub fn sm(&self) -> Option<u32> {
         match self {
             Self::Nvidia { sm } => Some(*sm),
@@ -193,17 +196,17 @@ impl std::fmt::Display for Architecture {
     }
 }
 
-/// In lower case, without the marks of trade names.
+/// Returns the text in lower case, without trademark signs.
 fn plain(text: &str) -> String {
     text.to_lowercase().replace("(r)", "").replace("(tm)", "").replace(['®', '™'], "")
 }
 
-/// Words of a text: letters, digits and dashes.
+/// Returns the words of a text: runs of letters, digits and dashes.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).filter(|w| !w.is_empty())
 }
 
-/// The `gfx` number in an AMD device's name, or that of its code name.
+/// Returns the `gfx` number in an AMD device's name, or the number of its code name.
 fn gfx(name: &str) -> Option<String> {
     let number = |word: &str| {
         let digits = word.strip_prefix("gfx")?;
@@ -214,17 +217,17 @@ fn gfx(name: &str) -> Option<String> {
         let known = words(name).find_map(|w| AMD_CODE_NAMES.iter().find(|(code, _)| *code == w));
         known.map(|(_, gfx)| (*gfx).to_owned())
     };
-    // Features stand behind a colon, a step of the chip behind an underscore: both end a word.
+    // A colon precedes the features and an underscore precedes the chip stepping: both end a word.
     words(name).find_map(number).or_else(code_name)
 }
 
-/// The word after `adreno` that has a digit.
+/// Returns the word after `adreno` that contains a digit.
 fn adreno(text: &str) -> Option<String> {
     let after = words(text).skip_while(|w| *w != "adreno").nth(1)?;
     after.chars().any(|c| c.is_ascii_digit()).then(|| after.to_uppercase())
 }
 
-/// `mali-g710 mc10`, `mali g52`, `immortalis-g715`: the series' letter and number.
+/// Returns the letter and number of the series: `mali-g710 mc10`, `mali g52`, `immortalis-g715`.
 fn mali(name: &str) -> String {
     let models = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| {
         let mut chars = w.chars();
@@ -238,7 +241,7 @@ fn mali(name: &str) -> String {
     }
 }
 
-/// The generation by an IP version: 10 bits of architecture, 8 of release, and the revision.
+/// Returns the generation for an IP version: 10 bits of architecture, 8 bits of release, and the revision.
 fn intel_ip(version: u32) -> Option<IntelGeneration> {
     Some(match (version >> 22, version >> 14 & 0xFF) {
         (9, _) => IntelGeneration::Gen9,
@@ -277,7 +280,7 @@ mod tests {
         ] {
             assert_eq!(shown(name, vendor, "OpenCL 2.0"), expected, "{name}");
         }
-        // Mesa's vendor is another word for the same.
+        // Mesa writes the vendor differently.
         assert_eq!(shown("AMD Radeon RX 580 Series (polaris10, LLVM 12.0.0)", "AMD", "OpenCL 1.1"), "gfx803");
     }
 

@@ -1,52 +1,52 @@
-//! What a device is and can do: the record that kernels' predicates, `netcl devices` and the tuner read.
+//! Capabilities of a device: the record that kernel predicates, `netcl devices` and the tuner read.
 
 use crate::Architecture;
 use serde::Serialize;
 
-/// Kind of device, in the order `auto` prefers them.
+/// Kind of device, in order of preference for `auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceKind {
     /// A graphics processor.
     Gpu,
-    /// Some other accelerator.
+    /// Another accelerator.
     Accelerator,
-    /// The host's processor.
+    /// The host processor.
     Cpu,
 }
 
-/// What a device reports of itself.
+/// Properties that a device reports.
 #[derive(Clone, Debug, Serialize)]
 pub struct Capabilities {
-    /// `<platform>:<index>`, as `--device` takes it.
+    /// `<platform>:<index>`, the form that `--device` takes.
     pub id: String,
-    /// The vendor's name of the device.
+    /// Device name from the vendor.
     pub name: String,
     /// Vendor of the device.
     pub vendor: String,
-    /// Name of the platform (driver) that offers it.
+    /// Name of the platform (driver) that offers the device.
     pub platform: String,
-    /// Version text of the platform.
+    /// Version string of the platform.
     pub platform_version: String,
-    /// Version text of the driver.
+    /// Version string of the driver.
     pub driver_version: String,
-    /// OpenCL version text of the device.
+    /// OpenCL version string of the device.
     pub version: String,
-    /// OpenCL C version text.
+    /// OpenCL C version string.
     pub c_version: String,
     /// Kind of device.
     pub kind: DeviceKind,
     /// Compute units (CPU cores, multiprocessors).
     pub compute_units: u32,
-    /// Highest clock in MHz.
+    /// Maximum clock in MHz.
     pub clock_mhz: u32,
-    /// Work-items a group at most.
+    /// Maximum number of work-items per work-group.
     pub max_group: usize,
-    /// Local memory a group, bytes.
+    /// Local memory per work-group, bytes.
     pub local_mem: u64,
     /// Device memory, bytes.
     pub global_mem: u64,
-    /// Last-level cache, bytes; 0 when unknown.
+    /// Last-level cache, bytes; 0 if unknown.
     pub cache: u64,
     /// Largest single allocation, bytes.
     pub max_alloc: u64,
@@ -54,24 +54,24 @@ pub struct Capabilities {
     pub base_align: usize,
     /// Lanes of a hardware float vector; 1 on scalar GPUs.
     pub float_lanes: u32,
-    /// f64 arithmetic.
+    /// Whether the device supports f64 arithmetic.
     pub fp64: bool,
-    /// f16 arithmetic. Storage as f16 needs nothing.
+    /// Whether the device supports f16 arithmetic. Storing f16 requires no support.
     pub fp16: bool,
-    /// A simulated device, which `auto` takes only where there is no other.
+    /// Whether the device is simulated. `auto` chooses a simulated device only if no other exists.
     pub simulated: bool,
-    /// Subgroup functions.
+    /// Whether the device supports subgroup functions.
     pub subgroups: bool,
-    /// Host and device share memory.
+    /// Whether host and device share memory.
     pub unified_memory: bool,
-    /// Architecture, whoever made the device.
+    /// Architecture, for any vendor.
     pub architecture: Architecture,
     /// Extensions, sorted.
     pub extensions: Vec<String>,
 }
 
 impl Capabilities {
-    /// The least that a device of this kind offers: OpenCL 1.2 without options, 32 KiB of local memory, 1 GiB of memory.
+    /// Returns the minimum that a device of this kind offers: OpenCL 1.2 without options, 32 KiB of local memory, 1 GiB of memory.
     pub fn floor(id: &str, kind: DeviceKind) -> Self {
         Self {
             id: id.into(),
@@ -105,22 +105,22 @@ impl Capabilities {
             extensions: Vec::new(),
         }
     }
-    /// The host's processor: rows are given to cores, not to work-groups.
+    /// Returns true for a host processor: rows are assigned to cores, not to work-groups.
     pub fn is_cpu(&self) -> bool {
         self.kind == DeviceKind::Cpu
     }
-    /// NVIDIA's compute capability; see [`Architecture::sm`].
+    /// Returns NVIDIA's compute capability; see [`Architecture::sm`].
     pub fn sm(&self) -> Option<u32> {
         self.architecture.sm()
     }
-    /// Lanes for explicit vectors: the hardware's width on CPUs, at least 8 there; 4 elsewhere.
+    /// Returns the number of lanes for explicit vectors: the hardware width on CPUs, at least 8; 4 on other devices.
     pub fn vector_lanes(&self) -> usize {
         if !self.is_cpu() {
             return 4;
         }
         if self.float_lanes >= 16 { 16 } else { 8 }
     }
-    /// Short name of the platform for device ids: `nvidia`, `pocl`, `intel`, `amd`, …
+    /// Returns the short platform name for device ids: `nvidia`, `pocl`, `intel`, `amd`, …
     pub fn platform_slug(platform: &str) -> String {
         let lower = platform.to_lowercase();
         let known = [

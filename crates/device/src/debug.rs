@@ -1,28 +1,27 @@
-//! Which checks `NETCL_DEBUG` asks for.
+//! Parses the checks that `NETCL_DEBUG` enables.
 
 use crate::{Error, Result, did_you_mean};
 
-/// Checks of everything that runs on a device. All of them wait for the device after each launch or operation: they are for finding a
-/// defect, not for work.
+/// Checks of all device work. Each check waits for the device after every launch or operation. Use them to find a defect, not in production.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Debug {
-    /// Results of operations are looked at: the first NaN or infinity is an error that names operation, layer and element.
+    /// Inspects the results of operations. The first NaN or infinity is an error that names the operation, layer and element.
     pub nan: bool,
-    /// Accesses beyond a buffer's ends are errors: the simulator's own check, elsewhere guard zones before and behind each buffer, which no launch may
-    /// change.
+    /// Reports accesses outside a buffer as errors. The simulator has its own check; other devices get guard zones before and after each buffer,
+    /// which no launch may change.
     pub bounds: bool,
-    /// Arguments of launches and results of operations lie within their buffers.
+    /// Checks that launch arguments and operation results are within their buffers.
     pub shapes: bool,
 }
 
-/// The names that there are; `fuse` shows instead of checking.
+/// Valid names. `fuse` prints information instead of checking.
 const NAMES: [&str; 4] = ["nan", "bounds", "shapes", "fuse"];
 
 impl Debug {
-    /// From names as `NETCL_DEBUG` has them.
+    /// Parses a list of names in the format of `NETCL_DEBUG`.
     ///
     /// # Errors
-    /// `Format` with the name that is unknown.
+    /// `Format` with the unknown name.
     pub fn parse(names: &[String]) -> Result<Self> {
         let mut out = Self::default();
         for name in names {
@@ -43,7 +42,7 @@ impl Debug {
         Ok(out)
     }
 
-    /// Whether there is a check that a replayed step could not make.
+    /// Returns true if a check is enabled that cannot run in a replayed step.
     pub fn needs_each(self) -> bool {
         self.nan || self.bounds
     }

@@ -1,7 +1,8 @@
-//! What netcl asks of a device: about twenty calls. OpenCL answers them, and the simulated GPU of the crate `aethercl`.
+//! The driver interface: the twenty or so calls that netcl makes to a device. OpenCL implements them, and so does the simulated GPU of the crate
+//! `aethercl`.
 //!
-//! Handles are shared owners: cloning is cheap, dropping the last one releases the object. A driver receives
-//! back only handles it made, and says [`Error::internal`](crate::Error::internal) for a foreign one.
+//! Handles are shared owners: cloning is cheap, and dropping the last one releases the object. A driver only receives handles that it created. It
+//! returns [`Error::internal`](crate::Error::internal) for any other handle.
 
 use crate::host::SharedMemory;
 use crate::{Capabilities, Result};
@@ -10,19 +11,19 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A shared owner of something a driver made; `K` says what.
+/// A shared owner of an object that a driver created; `K` is the kind of object.
 pub struct Handle<K>(Arc<dyn Any + Send + Sync>, PhantomData<fn(K)>);
 
 impl<K> Handle<K> {
-    /// Wraps what the driver keeps for this object.
+    /// Wraps the driver's data for this object.
     pub fn new(inner: impl Any + Send + Sync) -> Self {
         Self(Arc::new(inner), PhantomData)
     }
-    /// Whether both are clones of one handle.
+    /// Returns true if both are clones of one handle.
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
-    /// What the driver kept, if it is of this type.
+    /// Returns the driver's data if it has type `T`.
     pub fn get<T: Any>(&self) -> Option<&T> {
         self.0.downcast_ref()
     }
@@ -34,7 +35,7 @@ impl<K> Clone for Handle<K> {
     }
 }
 
-/// What a [`Handle`] can stand for.
+/// Kinds of objects that a [`Handle`] can refer to.
 pub mod kind {
     /// A region of device memory.
     pub enum Memory {}
@@ -50,23 +51,23 @@ pub mod kind {
 pub type Memory = Handle<kind::Memory>;
 /// A built program.
 pub type Program = Handle<kind::Program>;
-/// One kernel of a program, with its own argument slots.
+/// One kernel of a program, with separate argument slots.
 pub type KernelHandle = Handle<kind::Kernel>;
 /// A point in a queue.
 pub type Event = Handle<kind::Event>;
 
-/// Which of a device's queues a command goes to. Each is in order.
+/// The queue of a device that a command is enqueued in. Each queue is in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QueueKind {
-    /// Kernels and everything that must stay in order with them.
+    /// Kernels and all commands that must stay in order with them.
     Compute,
     /// Transfers that overlap with kernels.
     Copy,
-    /// One that [`Driver::open_queue`] made.
+    /// A queue opened by [`Driver::open_queue`].
     Stream(u32),
 }
 
-/// What was moved.
+/// The kind of transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TransferKind {
@@ -76,12 +77,12 @@ pub enum TransferKind {
     Download,
     /// Within the device.
     Copy,
-    /// A pattern, repeated.
+    /// A repeated pattern.
     Fill,
 }
 
 impl TransferKind {
-    /// As profiles call it.
+    /// Returns the name that profiles use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Upload => "upload",
@@ -92,27 +93,27 @@ impl TransferKind {
     }
 }
 
-/// What one transfer or fill took.
+/// Timing of one transfer or fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// What was moved.
+    /// The kind of transfer.
     pub kind: TransferKind,
-    /// The queue it was in.
+    /// The queue that the transfer ran in.
     pub queue: QueueKind,
-    /// How much.
+    /// Number of bytes.
     pub bytes: u64,
-    /// When it began, nanoseconds of the device's clock; in a [`Timeline`](crate::Timeline), since that began.
+    /// Start, in nanoseconds of the device clock; in a [`Timeline`](crate::Timeline), since the start of the timeline.
     pub start_ns: u64,
-    /// When it ended, likewise.
+    /// End, on the same clock.
     pub end_ns: u64,
 }
 
-/// What a launch says that its kernel does with a memory object. OpenCL drivers do not ask; the simulator checks it.
+/// Kind of access of a kernel to a memory object, declared by the launch. OpenCL drivers ignore it; the simulator checks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It loads from it and stores nothing.
+    /// The kernel loads from the object and does not store to it.
     Read,
-    /// It stores to it, and may load from it.
+    /// The kernel stores to the object and may load from it.
     Write,
 }
 
@@ -121,39 +122,39 @@ pub enum Access {
 pub enum Arg<'a> {
     /// A memory object.
     Memory(&'a Memory, Access),
-    /// A scalar, as its bytes.
+    /// The bytes of a scalar.
     Scalar(&'a [u8]),
     /// Local memory of this many bytes.
     Local(usize),
-    /// A memory object that the kernel reaches by addresses which it reads; behind all others. Simulated devices are told of them. OpenCL is
-    /// not: a device that runs such kernels has all memory objects in reach.
+    /// A memory object that the kernel reaches through addresses that it loads. These arguments come last. Simulated devices receive them. OpenCL
+    /// does not: a device that runs such kernels can reach all memory objects.
     Indirect(&'a Memory, Access),
 }
 
-/// Global and local sizes of a launch, in work-items; unused dimensions are 1.
+/// Global and local sizes of a launch, in work-items. Unused dimensions are 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// Work-items in each dimension.
     pub global: [usize; 3],
-    /// Work-items a group in each dimension; divides `global`.
+    /// Work-items per group in each dimension; divides `global`.
     pub local: [usize; 3],
 }
 
-/// Calls of one device. Every method may fail; none panics. Sizes and offsets are bytes.
+/// Interface of one device. Every method may fail; none panics. Sizes and offsets are in bytes.
 pub trait Driver: Send + Sync {
-    /// What the device is and can do.
+    /// Returns the properties of the device.
     fn capabilities(&self) -> &Capabilities;
-    /// Uninitialised device memory. `tag` says what for, to drivers that report on memory.
+    /// Allocates uninitialized device memory. `tag` names its purpose for drivers that report memory use.
     fn allocate(&self, bytes: usize, tag: &'static str) -> Result<Memory>;
-    /// A part of `parent`; `offset` is a multiple of [`Capabilities::base_align`].
+    /// Returns a part of `parent`; `offset` is a multiple of [`Capabilities::base_align`].
     fn sub_allocate(&self, parent: &Memory, offset: usize, bytes: usize) -> Result<Memory>;
-    /// Copies `data` to the device through pinned staging; returns once `data` may be reused, before the copy is done.
+    /// Copies `data` to the device through pinned staging memory. Returns as soon as `data` may be reused, possibly before the copy is complete.
     fn write(&self, queue: QueueKind, to: &Memory, offset: usize, data: &[u8]) -> Result<()>;
-    /// The same without staging, by a call that returns when the driver has taken the data: drivers put a few KiB into the command itself.
+    /// Copies `data` without staging. The call returns after the driver has taken the data: drivers put a few KiB into the command itself.
     fn write_now(&self, queue: QueueKind, to: &Memory, offset: usize, data: &[u8]) -> Result<()> {
         self.write(queue, to, offset, data)
     }
-    /// Waits for everything in `queue` and copies from the device.
+    /// Waits for all commands in `queue`, then copies from the device.
     fn read(&self, queue: QueueKind, from: &Memory, offset: usize, out: &mut [u8]) -> Result<()>;
     /// Copies within the device.
     fn copy(
@@ -163,13 +164,13 @@ pub trait Driver: Send + Sync {
         to: (&Memory, usize),
         bytes: usize,
     ) -> Result<()>;
-    /// Makes host memory one that transfers reach directly (page-locked), as long as the handle lives; `None` where the driver has no need
-    /// or no means of it.
+    /// Page-locks host memory so that transfers access it directly for the lifetime of the handle. Returns `None` if the driver does not need or
+    /// support this.
     fn pin(&self, _memory: &Arc<SharedMemory>) -> Result<Option<Memory>> {
         Ok(None)
     }
-    /// Enqueues a copy from the device into host memory. The driver keeps that memory alive until the copy is done; its bytes are the result
-    /// once the event has completed.
+    /// Enqueues a copy from the device to host memory. The driver keeps that memory alive until the copy is complete. The bytes are valid after the
+    /// event completes.
     fn read_into(
         &self,
         queue: QueueKind,
@@ -182,8 +183,8 @@ pub trait Driver: Send + Sync {
         to.0.write(to.1, &data)?;
         self.mark(queue)
     }
-    /// Enqueues a copy from host memory to the device. The driver keeps that memory alive until the copy is done; the caller leaves its bytes
-    /// unchanged until the event has completed.
+    /// Enqueues a copy from host memory to the device. The driver keeps that memory alive until the copy is complete. The caller must not change the
+    /// bytes until the event completes.
     fn write_from(
         &self,
         queue: QueueKind,
@@ -196,25 +197,25 @@ pub trait Driver: Send + Sync {
         self.write(queue, to.0, to.1, &data)?;
         self.mark(queue)
     }
-    /// Repeats `pattern` (1, 2, 4, 8 or 16 bytes) over a range.
+    /// Fills a range with `pattern` (1, 2, 4, 8 or 16 bytes).
     fn fill(&self, queue: QueueKind, to: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()>;
-    /// Compiles source text. The error's message carries the build log.
+    /// Compiles source code. The error message includes the build log.
     fn build(&self, source: &str, options: &str) -> Result<Program>;
-    /// Loads what [`Driver::binary`] gave.
+    /// Loads a binary returned by [`Driver::binary`].
     fn load_binary(&self, binary: &[u8], options: &str) -> Result<Program>;
-    /// The program as the driver's own binary.
+    /// Returns the program as a binary in the driver's format.
     fn binary(&self, program: &Program) -> Result<Vec<u8>>;
-    /// What the compiler said about a program that it accepted.
+    /// Returns the compiler log of a program that compiled.
     fn build_log(&self, program: &Program) -> Result<String>;
-    /// The kernel `name` of a program.
+    /// Returns the kernel `name` of a program.
     fn kernel(&self, program: &Program, name: &str) -> Result<KernelHandle>;
-    /// Largest work-group this kernel can be launched with here.
+    /// Returns the largest work-group that this kernel can be launched with on this device.
     fn kernel_group_limit(&self, kernel: &KernelHandle) -> Result<usize>;
-    /// A queue beside the two that there are.
+    /// Opens a queue in addition to the compute and copy queues.
     fn open_queue(&self) -> Result<QueueKind>;
-    /// Gives a queue of [`Driver::open_queue`] back, which is empty.
+    /// Closes an empty queue that [`Driver::open_queue`] opened.
     fn close_queue(&self, queue: QueueKind);
-    /// Enqueues a launch in the compute queue; with `timed`, returns an event whose times can be read.
+    /// Enqueues a launch in the compute queue. With `timed`, returns an event whose times can be read.
     fn launch(
         &self,
         kernel: &KernelHandle,
@@ -224,7 +225,7 @@ pub trait Driver: Send + Sync {
     ) -> Result<Option<Event>> {
         self.launch_in(QueueKind::Compute, kernel, args, range, timed)
     }
-    /// The same in another queue.
+    /// Enqueues a launch in the given queue.
     fn launch_in(
         &self,
         queue: QueueKind,
@@ -233,32 +234,32 @@ pub trait Driver: Send + Sync {
         range: Range,
         timed: bool,
     ) -> Result<Option<Event>>;
-    /// Another object of the same kernel that keeps these arguments and their memory, for launches that are repeated unchanged.
+    /// Returns another object of the same kernel that keeps these arguments and their memory, for launches that repeat unchanged.
     fn bind(&self, kernel: &KernelHandle, args: &[Arg<'_>]) -> Result<KernelHandle>;
-    /// Enqueues a launch of what [`Driver::bind`] made, with the arguments it has.
+    /// Enqueues a launch of a kernel from [`Driver::bind`] with its bound arguments.
     fn launch_bound(&self, bound: &KernelHandle, range: Range, timed: bool) -> Result<Option<Event>>;
-    /// An event that completes when everything enqueued so far has.
+    /// Returns an event that completes after everything enqueued so far.
     fn mark(&self, queue: QueueKind) -> Result<Event>;
-    /// Makes what is enqueued next in `queue` wait for `event`.
+    /// Makes later commands in `queue` wait for `event`.
     fn wait_for(&self, queue: QueueKind, event: &Event) -> Result<()>;
     /// Blocks until `event` completes.
     fn wait(&self, event: &Event) -> Result<()>;
-    /// Whether `event` has completed; its command has been flushed. A driver that cannot tell waits for it.
+    /// Returns true if `event` has completed; its command has been flushed. A driver that cannot query this waits for the event.
     fn has_come(&self, event: &Event) -> Result<bool> {
         self.wait(event).map(|()| true)
     }
-    /// Start and end in nanoseconds of the device's clock; only for events of timed launches.
+    /// Returns start and end in nanoseconds of the device clock; valid only for events of timed launches.
     fn times(&self, event: &Event) -> Result<(u64, u64)>;
-    /// With `on`, times transfers and fills from now on. Waits for those that were timed since it was last asked, and returns them
-    /// in the order they were enqueued; their times are as those of [`Driver::times`].
+    /// Starts or stops timing transfers and fills. Waits for those timed since the last call and returns them in enqueue order. Their times use the
+    /// clock of [`Driver::times`].
     fn time_transfers(&self, on: bool) -> Result<Vec<Transfer>>;
-    /// Hands enqueued commands to the device.
+    /// Submits enqueued commands to the device.
     fn flush(&self, queue: QueueKind) -> Result<()>;
-    /// Blocks until a queue is empty.
+    /// Blocks until `queue` is empty.
     fn finish(&self, queue: QueueKind) -> Result<()>;
-    /// An error that a destructor could not report, if any; it is forgotten by being asked.
+    /// Returns and clears an error that a destructor could not report.
     fn deferred_error(&self) -> Option<crate::Error>;
 }
 
-/// Rewrites a source text before it is built; `None` leaves it as it is.
+/// Rewrites source code before it is built. `None` leaves it unchanged.
 pub type Edit = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;

@@ -1,19 +1,19 @@
-//! The one error of the workspace: a kind, which decides exit code and exception, and a sentence that says
-//! what was expected, what was found and what to do.
+//! The error type of the workspace: a kind, which determines exit code and exception, and a sentence. The sentence says what was expected, what was
+//! found and what to do.
 
 use std::fmt;
 
-/// Result of everything fallible in netcl.
+/// Result of every fallible function in netcl.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, coarsely: the table in `docs/errors.md` maps it to exit codes.
+/// Error category. The table in `docs/errors.md` maps it to exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// Shapes do not fit each other or the operation.
+    /// Shapes do not match each other or the operation.
     Shape,
-    /// A tensor has a dtype the operation does not take.
+    /// The operation does not accept a tensor's dtype.
     DType,
-    /// No such device, no OpenCL library, or a device that was lost.
+    /// No such device, no OpenCL library, or a lost device.
     Device,
     /// Out of device or host memory, or above a limit of the device.
     Memory,
@@ -21,18 +21,18 @@ pub enum ErrorKind {
     Build,
     /// A driver call for a kernel, copy or queue failed.
     Launch,
-    /// Asked for something this device or version cannot do.
+    /// This device or version does not support the request.
     Unsupported,
-    /// A file or an argument does not say what it should.
+    /// A file or an argument has invalid content.
     Format,
     /// Reading or writing a file failed.
     Io,
-    /// A defect of netcl itself.
+    /// A defect in netcl.
     Internal,
 }
 
 impl ErrorKind {
-    /// Every kind, in the order of `docs/errors.md`.
+    /// All kinds, in the order of `docs/errors.md`.
     pub const ALL: [ErrorKind; 10] = [
         Self::Shape,
         Self::DType,
@@ -46,7 +46,7 @@ impl ErrorKind {
         Self::Internal,
     ];
 
-    /// Exit status of the command line program. 2 is usage, 130 and 143 are signals.
+    /// Returns the exit status of the command-line program. 2 is a usage error; 130 and 143 are signals.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Device => 3,
@@ -58,7 +58,7 @@ impl ErrorKind {
     }
 }
 
-/// An error: kind and sentence. Cheap to move; the parts are behind one box.
+/// An error: kind and sentence. It is cheap to move because both parts share one box.
 #[derive(Clone)]
 pub struct Error(Box<Parts>);
 
@@ -69,25 +69,25 @@ struct Parts {
 }
 
 impl Error {
-    /// An error of `kind` that says `message`.
+    /// Returns an error of `kind` with `message`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Parts { kind, message: message.into() }))
     }
-    /// The coarse kind.
+    /// Returns the error category.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
-    /// The sentence alone, without the kind.
+    /// Returns the sentence without the kind.
     pub fn message(&self) -> &str {
         &self.0.message
     }
-    /// The same error with `context: ` before its sentence.
+    /// Returns the same error with `context: ` before the sentence.
     #[must_use]
     pub fn context(mut self, context: impl fmt::Display) -> Self {
         self.0.message = format!("{context}: {}", self.0.message);
         self
     }
-    /// `Io`, with the path and what was being done to it.
+    /// Returns an `Io` error with the path and the attempted operation.
     pub fn io(doing: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
         let hint = match error.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {

@@ -1,5 +1,5 @@
-//! A driver that fails on purpose: the n-th call returns an error, so that tests can show that every failure is reported,
-//! leaks nothing and leaves the process able to go on.
+//! A fault-injecting driver: the n-th call returns an error. Tests use it to show that every failure is reported, leaks nothing and leaves the
+//! process usable.
 
 use crate::driver::{Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
 use crate::driver::{Edit, Transfer};
@@ -7,34 +7,33 @@ use crate::{Capabilities, Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// When to fail, and how many calls there were. Shared between a test and its driver.
+/// Fault plan: when to fail, and the number of calls so far. A test and its driver share it.
 #[derive(Default)]
 pub struct Plan {
     calls: AtomicU64,
     fail_at: AtomicU64,
     fail_times: AtomicU64,
-    /// Only calls of this name count; empty counts all.
+    /// Counts only calls with this name; an empty name counts all calls.
     only: Mutex<&'static str>,
 }
 
 impl Plan {
-    /// Fails the `n`-th call from now, counted from 1; 0 never fails.
+    /// Makes the `n`-th call from now fail, counted from 1; 0 disables failures.
     pub fn arm(&self, n: u64) {
         self.arm_only("", n);
     }
-    /// The same, counting only calls of the method `name`.
+    /// Does the same but counts only calls of the method `name`.
     pub fn arm_only(&self, name: &'static str, n: u64) {
         *self.only.lock().unwrap_or_else(PoisonError::into_inner) = name;
         self.fail_times.store(1, Ordering::SeqCst);
         self.calls.store(0, Ordering::SeqCst);
         self.fail_at.store(n, Ordering::SeqCst);
     }
-    /// The call after the one that fails does so too, and so on, `times` in all: an allocation is tried twice before it is
-    /// given up.
+    /// Makes `times` consecutive calls fail: an allocation is tried twice before it is reported as failed.
     pub fn lasting(&self, times: u64) {
         self.fail_times.store(times, Ordering::SeqCst);
     }
-    /// Calls since the plan was armed.
+    /// Returns the number of calls since the plan was armed.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::SeqCst)
     }
@@ -52,7 +51,7 @@ impl Plan {
     }
 }
 
-/// Passes calls on to `inner` as its [`Plan`] allows.
+/// Forwards calls to `inner` unless the [`Plan`] makes them fail.
 pub struct FaultDriver {
     inner: Box<dyn Driver>,
     plan: Arc<Plan>,
@@ -61,18 +60,18 @@ pub struct FaultDriver {
 }
 
 impl FaultDriver {
-    /// A driver over `inner` that fails when `plan` says so.
+    /// Returns a driver that wraps `inner` and fails according to `plan`.
     pub fn new(inner: Box<dyn Driver>, plan: Arc<Plan>) -> Self {
         let capabilities = inner.capabilities().clone();
         Self { inner, plan, capabilities, edit: None }
     }
-    /// Passes every source text through `edit` before it is built: for tests that plant defects.
+    /// Passes every kernel source through `edit` before the build. Tests use it to plant defects.
     #[must_use]
     pub fn edit_sources(mut self, edit: Edit) -> Self {
         self.edit = Some(edit);
         self
     }
-    /// The same driver with other capabilities: for example those of a GPU that lacks its vendor's instructions.
+    /// Returns the same driver with different capabilities, for example those of a GPU without its vendor's instructions.
     #[must_use]
     pub fn pretending(mut self, capabilities: Capabilities) -> Self {
         self.capabilities = capabilities;

@@ -1,5 +1,5 @@
-//! Files that several programs read and write at one time: whole or absent, locked while they are changed, and trusted only
-//! where nobody else could have written them.
+//! Helpers for files that several programs read and write at the same time. Such a file is complete or absent, is locked during changes, and is
+//! trusted only if no other user could have written it.
 
 use crate::{Error, Result};
 use std::fs::{self, File, OpenOptions};
@@ -7,10 +7,10 @@ use std::io::{self, ErrorKind, Read as _, Write};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The name, where it names a file directly in a folder: what is read from a file must not lead out of the folder that it is about.
+/// Returns the name if it refers to a file directly in a folder. A name read from a file must not lead out of that file's folder.
 ///
 /// # Errors
-/// `Format` for a path with folders in it, an absolute one, `.`, `..`, and names that only some systems take apart.
+/// `Format` for a path with folders, an absolute path, `.`, `..`, and names that only some systems split.
 pub fn plain_name(name: &str) -> Result<&str> {
     let mut parts = Path::new(name).components();
     let one = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name);
@@ -20,13 +20,13 @@ pub fn plain_name(name: &str) -> Result<&str> {
     Err(Error::format(format!("{name:?} is not the plain name of a file: folders are not allowed here")))
 }
 
-/// Bytes of a file that is read whole, at most: descriptions, vocabularies, templates.
+/// Maximum size, in bytes, of a file that is read at once: descriptions, vocabularies, templates.
 const MOST_WHOLE: u64 = 1 << 30;
 
-/// Refuses a path that is not a regular file: a pipe waits for a writer, and a device may never end.
+/// Rejects a path that is not a regular file. A pipe waits for a writer, and a device may never end.
 ///
 /// # Errors
-/// `InvalidInput` for a pipe, a socket or a device, and those of the system.
+/// `InvalidInput` for a pipe, a socket or a device, and system errors.
 pub fn require_file(path: &Path) -> io::Result<()> {
     let kind = fs::metadata(path)?.file_type();
     match kind.is_file() || kind.is_dir() {
@@ -38,22 +38,22 @@ pub fn require_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The bytes of a regular file of at most 1 GiB.
+/// Returns the bytes of a regular file of at most 1 GiB.
 ///
 /// # Errors
-/// `InvalidInput` for a path that is not a regular file, `FileTooLarge` for a larger file, and those of the system.
+/// `InvalidInput` for a path that is not a regular file, `FileTooLarge` for a larger file, and system errors.
 pub fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
     read_within(path, MOST_WHOLE)
 }
 
-/// The bytes of a regular file of at most `most` bytes.
+/// Returns the bytes of a regular file of at most `most` bytes.
 ///
 /// # Errors
-/// As [`read_whole`].
+/// Same as [`read_whole`].
 pub fn read_within(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     require_file(path)?;
     let file = File::open(path)?;
-    // A file with holes may say that it has more bytes than there is memory.
+    // A sparse file can report more bytes than the memory holds.
     let length = file.metadata()?.len();
     let large =
         || Err(io::Error::new(ErrorKind::FileTooLarge, format!("it has more than {} MiB", most >> 20)));
@@ -65,17 +65,17 @@ pub fn read_within(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > most { large() } else { Ok(bytes) }
 }
 
-/// The text of a regular file of at most 1 GiB.
+/// Returns the text of a regular file of at most 1 GiB.
 ///
 /// # Errors
-/// As [`read_whole`]; `InvalidData` for what is not UTF-8.
+/// Same as [`read_whole`]; `InvalidData` if the content is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let bytes = read_whole(path)?;
     String::from_utf8(bytes)
         .map_err(|_| io::Error::new(ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
 }
 
-/// A path beside `path` that no other thread or program uses at this time.
+/// Returns a path next to `path` that no other thread or program uses at this time.
 pub fn beside(path: &Path) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -84,16 +84,16 @@ pub fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Writes a file beside the path and renames it: readers see the old content or the new, never half of it, and of two writers at
-/// one time one wins. The folder has to exist.
+/// Writes a file next to the path and renames it. Readers see the old or the new content, never a mixture. If two writers run at the same time, one
+/// of them wins. The folder must exist.
 ///
 /// # Errors
-/// Those of creating, writing and renaming. The file at the path is then as before, and nothing half-written stays.
+/// Errors from creating, writing and renaming. The file at the path is then unchanged, and no partial file remains.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let (mut file, aside) = loop {
         let aside = beside(path);
-        // Never into a file that is there: a process of the same id on another machine may be writing it, or somebody may have
-        // put a link in its place.
+        // Never write to an existing file: a process with the same id on another machine may be writing it, or another user may have put a link
+        // there.
         match OpenOptions::new().write(true).create_new(true).open(&aside) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
             opened => break (opened?, aside),
@@ -102,16 +102,16 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let written = file.write_all(content);
     drop(file);
     written.and_then(|()| fs::rename(&aside, path)).inspect_err(|_| {
-        // The rest of a full disk's file would only take the space that is missing.
+        // After a disk-full error, the partial file would only occupy the missing space.
         let _ = fs::remove_file(&aside);
     })
 }
 
-/// Checks that a file can be written at `path` later, and leaves nothing behind: work that takes long asks before it begins.
-/// What exists and is no file, such as a pipe or `/dev/stdout`, is taken to be writable.
+/// Checks that a file can be written at `path` later, and leaves no file. Long-running work calls this before it starts. A path that exists and is
+/// not a file, such as a pipe or `/dev/stdout`, counts as writable.
 ///
 /// # Errors
-/// `Io` that names the path: its folder is missing or may not be written to, or it is a folder itself.
+/// `Io` with the path: the folder is missing or not writable, or the path is a folder.
 pub fn check_writable(path: &Path) -> Result<()> {
     let fail = |e| Error::io("writing", path, &e);
     if path.is_dir() || path.file_name().is_none() {
@@ -120,25 +120,25 @@ pub fn check_writable(path: &Path) -> Result<()> {
     if path.exists() && !path.is_file() {
         return Ok(());
     }
-    // A file of its own: the one that may be there stays as it is.
+    // Use a separate file, so that an existing file stays unchanged.
     let aside = beside(path);
     fs::write(&aside, b"").map_err(fail)?;
     fs::remove_file(&aside).map_err(fail)
 }
 
-/// The right to change a file, held until it is dropped, by one thread of one program.
+/// An exclusive lock for changing a file. One thread of one program holds it until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
-    /// Closing the file gives the lock back, also where the program is killed.
+    /// Closing the file releases the lock, even if the program is killed.
     _file: Option<File>,
 }
 
 impl Lock {
-    /// Waits for the right to read, change and write back the file at `path`, whose folder has to exist. The lock is a file of its
-    /// own beside it, which stays: what is renamed away cannot be waited for.
+    /// Waits for the exclusive lock for reading, changing and writing the file at `path`. The folder must exist. The lock is a separate file next to
+    /// it. The lock file stays, because a program cannot wait for a file that is renamed away.
     ///
     /// # Errors
-    /// Those of creating the lock's file. Where a file system knows no locks there is none, and no error.
+    /// Errors from creating the lock file. On a file system without locks there is no lock and no error.
     pub fn of(path: &Path) -> io::Result<Self> {
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(".lock");
@@ -151,11 +151,10 @@ impl Lock {
         }
     }
 
-    /// Waits for the right to change what a folder holds. On Unix the folder itself is locked and nothing is added to it.
+    /// Waits for the exclusive lock for changing a folder. On Unix this locks the folder itself and adds no file.
     ///
     /// # Errors
-    /// `Io` where the folder cannot be opened. Where it cannot be locked, as on some network file systems, there is no lock, and no
-    /// error.
+    /// `Io` if the folder cannot be opened. If it cannot be locked, as on some network file systems, there is no lock and no error.
     pub fn of_folder(folder: &Path) -> Result<Self> {
         let opened = if cfg!(unix) {
             File::open(folder)
@@ -167,18 +166,18 @@ impl Lock {
     }
 }
 
-/// Start time of a running process, in the system's own unit. With the process id, which the system reuses, it identifies a process.
-/// `None` where it does not run, or the system does not say.
+/// Returns the start time of a running process, in the system's unit. Together with the process id, which the system reuses, it identifies a process.
+/// `None` if the process is not running or the system does not report the time.
 pub fn started(process: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The program's name, in brackets, may hold anything; the start is the 20th field behind it.
+    // The program name, in parentheses, may contain any character; the start time is the 20th field after it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Creates a folder, and those above it, that only its owner may enter: a cache that others may write to is not read.
+/// Creates a folder and its parents that only the owner may enter. A cache that others may write to is not read.
 ///
 /// # Errors
-/// Those of creating it; one that exists stays as it is.
+/// Errors from creating the folder. An existing folder stays unchanged.
 pub fn create_private(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -187,21 +186,21 @@ pub fn create_private(folder: &Path) -> io::Result<()> {
     builder.create(folder)
 }
 
-/// Why a file or folder could hold what another user put there; `None` where only this user and the administrator can write to
-/// it. What does not exist, and systems that know no owners, count as fine.
+/// Returns the reason why another user could have written to a file or folder. `None` if only this user and the administrator can write to it.
+/// Missing paths and systems without file owners also return `None`.
 pub fn distrust(path: &Path) -> Option<String> {
     let about = fs::metadata(path).ok()?;
     distrust_of(&about).map(|why| format!("{} {why}", path.display()))
 }
 
-/// As [`distrust`] for a file that is open, without its name.
+/// Same as [`distrust`] for an open file, without its name.
 #[cfg(unix)]
 pub fn distrust_of(about: &fs::Metadata) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     distrusted(about.uid(), about.mode(), fs::metadata("/proc/self").ok().map(|me| me.uid()))
 }
 
-/// As [`distrust`] for a file that is open, without its name.
+/// Same as [`distrust`] for an open file, without its name.
 #[cfg(not(unix))]
 pub fn distrust_of(_: &fs::Metadata) -> Option<String> {
     None
@@ -238,7 +237,7 @@ mod tests {
             let error = crate::MappedFile::open(&path).unwrap_err();
             assert!(error.message().contains("expected a regular file"), "{error}");
         }
-        // Sparse: nothing of it takes place on the disk.
+        // A sparse file: it occupies no disk space.
         let large = dir.path().join("large");
         File::create(&large).unwrap().set_len(1 << 40).unwrap();
         assert_eq!(read_whole(&large).unwrap_err().kind(), ErrorKind::FileTooLarge);
@@ -260,7 +259,7 @@ mod tests {
         }
     }
 
-    /// With one name a process both threads wrote into one file, and the second rename found nothing.
+    /// With one name per process, both threads wrote to one file, and the second rename found nothing.
     #[test]
     fn two_threads_that_replace_a_file_write_into_files_of_their_own() {
         let dir = tempfile::tempdir().unwrap();
@@ -356,7 +355,7 @@ mod tests {
             );
         }
         assert_eq!(distrust(&dir.path().join("missing")), None);
-        // The administrator's files are fine; another user's are not, whatever their mode.
+        // Files of the administrator are trusted; files of another user are not, regardless of their mode.
         assert_eq!(distrusted(0, 0o755, Some(1000)), None);
         assert_eq!(distrusted(1000, 0o755, Some(1000)), None);
         assert!(distrusted(1001, 0o700, Some(1000)).unwrap().contains("user 1001"));

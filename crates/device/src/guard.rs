@@ -1,4 +1,4 @@
-//! Libraries that panic on files that nobody made for them.
+//! Guards against libraries that panic on malformed files.
 
 use crate::error::{Error, Result};
 use std::cell::Cell;
@@ -8,15 +8,15 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is within [`guarded`]: a panic there becomes an error, and need not be reported.
+/// Returns true while this thread is inside [`guarded`]: a panic there becomes an error and needs no report.
 pub fn is_guarded() -> bool {
     GUARDED.get()
 }
 
-/// What `work` gives. It may change nothing that is seen after a panic in the middle of it.
+/// Returns the result of `work`. `work` must not change state that is visible after a panic.
 ///
 /// # Errors
-/// `Format` with `what` and the panic's words.
+/// `Format` with `what` and the panic message.
 pub fn guarded<T>(what: &str, work: impl FnOnce() -> T) -> Result<T> {
     let before = GUARDED.replace(true);
     let done = catch_unwind(AssertUnwindSafe(work));

@@ -1,22 +1,22 @@
-//! Host memory: files seen as bytes without reading them first, and memory that several devices or processes share.
+//! Host memory: files mapped as bytes, and memory that several devices or processes share.
 //!
-//! The one place outside `opencl` that may use `unsafe`: for the call that maps a file, and for copies from and to shared memory.
+//! This is the only module outside `opencl` that may use `unsafe`: to map a file, and to copy from and to shared memory.
 #![allow(unsafe_code)]
 
 use crate::{Error, Result};
 use std::{fs::File, io::Write, ops::Deref, path::Path};
 
-/// A file mapped read-only. Dereferences to its bytes; an empty file is an empty slice.
+/// A file mapped read-only. It dereferences to its bytes; an empty file is an empty slice.
 ///
-/// The file must not be truncated or rewritten in place while it is mapped: the pages are the file. Everything that
-/// netcl itself writes is written aside and renamed, which leaves an existing mapping as it was.
+/// The file must not be truncated or rewritten in place while it is mapped, because the mapped pages are the file. netcl writes every file to a
+/// temporary path and renames it, which leaves an existing mapping unchanged.
 #[derive(Debug)]
 pub struct MappedFile {
     map: Option<memmap2::Mmap>,
 }
 
 impl MappedFile {
-    /// Maps `path`. `Io` when it cannot be opened, is a directory, a pipe or a device, or cannot be mapped.
+    /// Maps `path`. Returns `Io` if the path cannot be opened, is a directory, a pipe or a device, or cannot be mapped.
     pub fn open(path: &Path) -> Result<Self> {
         crate::files::require_file(path).map_err(|e| Error::io("opening", path, &e))?;
         let file = File::open(path).map_err(|e| Error::io("opening", path, &e))?;
@@ -24,13 +24,13 @@ impl MappedFile {
         if meta.is_dir() {
             return Err(Error::io("opening", path, &std::io::ErrorKind::IsADirectory.into()));
         }
-        // Mapping zero bytes is an error on several systems.
+        // Several systems reject a mapping of zero bytes.
         if meta.len() == 0 {
             return Ok(Self { map: None });
         }
-        // SAFETY: the mapping is read-only and private to this value. What the type cannot rule out is another process
-        // that shortens or rewrites the file meanwhile; the documentation above makes that the caller's promise, as for
-        // every mapped file, and our own writers rename instead of rewriting.
+        // SAFETY: the mapping is read-only and private to this value. The type cannot rule out that another process shortens or rewrites the file
+        // meanwhile. The documentation above makes that the caller's promise, the same as for every mapped file. Our own writers rename instead of
+        // rewriting.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| Error::io("mapping", path, &e))?;
         Ok(Self { map: Some(map) })
     }
@@ -43,30 +43,30 @@ impl Deref for MappedFile {
     }
 }
 
-/// Host memory that threads, devices and processes share, at an address that does not change.
+/// Host memory at a fixed address that threads, devices and processes share.
 ///
-/// Who writes which part, and when others read it, is agreed by messages; the type only checks that accesses stay inside.
+/// The users agree by messages on who writes which part and when others read it. The type only checks that accesses are in bounds.
 #[derive(Debug)]
 pub struct SharedMemory {
     map: memmap2::MmapRaw,
 }
 
 impl SharedMemory {
-    /// Zeroed memory of this process alone.
+    /// Returns zeroed memory that is private to this process.
     ///
     /// # Errors
-    /// `Memory` where the system has none.
+    /// `Memory` if the system has none available.
     pub fn new(bytes: usize) -> Result<Self> {
         let map = memmap2::MmapMut::map_anon(bytes.max(1));
         let map = map.map_err(|e| Error::memory(format!("{bytes} bytes of host memory: {e}")))?;
         Ok(Self { map: map.into() })
     }
 
-    /// The memory of a new file of zeros, which other processes [open](Self::open). Its blocks are written first, because a file system
-    /// that is full would end the process at the first access.
+    /// Creates a file of zeros and maps it; other processes can [open](Self::open) it. The blocks are written first, because on a full file system
+    /// the first access would terminate the process.
     ///
     /// # Errors
-    /// `Io` where the file exists, or has no room.
+    /// `Io` if the file exists or the disk has no space.
     pub fn create(path: &Path, bytes: usize) -> Result<Self> {
         let failed = |e: std::io::Error| Error::io("creating", path, &e);
         let mut file = File::options().read(true).write(true).create_new(true).open(path).map_err(failed)?;
@@ -82,10 +82,10 @@ impl SharedMemory {
         Ok(Self { map })
     }
 
-    /// The memory of a file that another process [created](Self::create).
+    /// Maps a file that another process [created](Self::create).
     ///
     /// # Errors
-    /// `Io` where it is not there or cannot be mapped.
+    /// `Io` if the file does not exist or cannot be mapped.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::options().read(true).write(true).open(path);
         let file = file.map_err(|e| Error::io("opening", path, &e))?;
@@ -93,15 +93,15 @@ impl SharedMemory {
         Ok(Self { map })
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.map.len()
     }
 
-    /// The address of byte `at`, from which `bytes` are inside.
+    /// Returns the address of byte `at` if `bytes` bytes from there are in bounds.
     ///
     /// # Errors
-    /// `Internal` where they are not.
+    /// `Internal` if they are not.
     pub(crate) fn address(&self, at: usize, bytes: usize) -> Result<*mut u8> {
         if at.checked_add(bytes).is_none_or(|end| end > self.bytes()) {
             return Err(Error::internal(format!(
@@ -112,32 +112,32 @@ impl SharedMemory {
         Ok(self.map.as_mut_ptr().wrapping_add(at))
     }
 
-    /// Copies the bytes from `at` on.
+    /// Copies bytes from the memory, starting at `at`.
     ///
     /// # Errors
-    /// `Internal` where they leave the memory.
+    /// `Internal` if the range exceeds the memory.
     pub fn read(&self, at: usize, out: &mut [u8]) -> Result<()> {
         let from = self.address(at, out.len())?;
-        // SAFETY: the part lies inside the mapping, which `out` cannot overlap. A device or process that writes there at the same time
-        // breaks the agreement above; what is copied then is unspecified.
+        // SAFETY: the part is inside the mapping, which `out` cannot overlap. A device or process that writes there at the same time breaks the
+        // agreement above. The content copied in that case is unspecified.
         unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
         Ok(())
     }
 
-    /// Replaces the bytes from `at` on.
+    /// Overwrites bytes of the memory, starting at `at`.
     ///
     /// # Errors
-    /// `Internal` where they leave the memory.
+    /// `Internal` if the range exceeds the memory.
     pub fn write(&self, at: usize, data: &[u8]) -> Result<()> {
         let to = self.address(at, data.len())?;
-        // SAFETY: as in `read`.
+        // SAFETY: same as in `read`.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
         Ok(())
     }
 }
 
-/// Bytes that this process can still take of the host's memory: what Linux calls available and what is free of the swap space, or
-/// what the control group leaves where that is less. `None` where the system does not say.
+/// Returns the bytes of host memory that this process can still allocate. This is the available memory of Linux plus the free swap space, or the
+/// remainder of the control group if that is less. `None` if the system does not report it.
 pub fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib = |name: &str| number_after(&text, name).map(|n| n.saturating_mul(1024));
@@ -145,15 +145,15 @@ pub fn available_memory() -> Option<u64> {
     Some(control_group(Path::new("/sys/fs/cgroup")).map_or(free, |left| left.min(free)))
 }
 
-/// What the limit of the control group mounted at `dir` leaves; `None` without a limit. Version 2 of the interface, as containers
-/// have it. Pages of files do not count: they are given back.
+/// Returns the bytes below the limit of the control group mounted at `dir`; `None` without a limit. Reads version 2 of the interface, which
+/// containers use. Pages of files do not count because the system reclaims them.
 fn control_group(dir: &Path) -> Option<u64> {
     let limit: u64 = std::fs::read_to_string(dir.join("memory.max")).ok()?.trim().parse().ok()?;
     let used = std::fs::read_to_string(dir.join("memory.stat")).ok()?;
     Some(limit.saturating_sub(number_after(&used, "anon")?))
 }
 
-/// The number after the word `name` at the start of a line.
+/// Returns the number after the word `name` at the start of a line.
 fn number_after(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().map(str::split_whitespace);
     lines.find_map(|mut words| (words.next()? == name).then(|| words.next()?.parse().ok()).flatten())

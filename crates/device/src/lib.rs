@@ -1,7 +1,7 @@
-//! netcl-device: memory, queues and events of one device. The only crate that speaks OpenCL,
-//! and to the simulated GPU of the crate `aethercl`, which is the default feature `sim`.
+//! netcl-device: memory, queues and events of one device. This is the only crate that calls OpenCL. It also calls the simulated GPU of the crate
+//! `aethercl`, the default feature `sim`.
 //!
-//! Everything above stands on [`driver::Driver`]; [`Device`] adds the memory pool, statistics and the profiler.
+//! All higher layers use [`driver::Driver`]; [`Device`] adds the memory pool, statistics and the profiler.
 
 pub mod driver;
 pub mod error;

@@ -1,15 +1,15 @@
-//! A driver that computes nothing: memory reads as zeros, every source builds, launches do nothing. It shows what
-//! would be built and launched on a device that is not here, and what launching itself costs the host.
+//! A driver that computes nothing: memory reads as zeros, every source builds, and launches have no effect. It shows the builds and launches of a
+//! device that is not present, and the host cost of launching.
 
 use crate::driver::Transfer;
 use crate::driver::{Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
 use crate::{Capabilities, Result};
 
-/// Stands for a device of given capabilities.
+/// A driver for a device with the given capabilities.
 pub struct NullDriver(Capabilities);
 
 impl NullDriver {
-    /// A driver that says it is this device.
+    /// Returns a driver that reports these capabilities.
     pub fn new(capabilities: Capabilities) -> Self {
         Self(capabilities)
     }

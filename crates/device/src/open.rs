@@ -1,18 +1,18 @@
-//! Which devices there are, and which of them a name means.
+//! Lists the available devices and finds a device by name.
 
 use crate::driver::Driver;
 use crate::opencl::{self, OpenClDriver};
 use crate::{Capabilities, DeviceKind, Error, Result, Settings, did_you_mean};
 
-/// Devices of OpenCL drivers, in the order they are numbered. `sim::profiles` lists the simulated ones.
+/// Returns the devices of OpenCL drivers in numbering order. `sim::profiles` lists the simulated devices.
 pub fn list(settings: &Settings) -> Result<Vec<Capabilities>> {
     Ok(opencl::devices(settings)?.into_iter().map(|d| d.capabilities).collect())
 }
 
-/// Why there is nothing to compute on where OpenCL itself is there.
+/// Returns an error if OpenCL is present but has no device.
 ///
 /// # Errors
-/// `Device`, when `devices` are none.
+/// `Device` if `devices` is empty.
 pub fn at_least_one(devices: &[Capabilities]) -> Result<()> {
     if !devices.is_empty() {
         return Ok(());
@@ -23,10 +23,10 @@ pub fn at_least_one(devices: &[Capabilities]) -> Result<()> {
     ))
 }
 
-/// The driver of the device called `name`, as [`Device::open`](crate::Device::open) takes it.
+/// Returns the driver of the device called `name`, in the form that [`Device::open`](crate::Device::open) takes.
 ///
 /// # Errors
-/// As [`Device::open`](crate::Device::open).
+/// Same as [`Device::open`](crate::Device::open).
 pub fn open_driver(name: &str, settings: &Settings) -> Result<Box<dyn Driver>> {
     if name == "sim" || name.starts_with("sim:") {
         return simulated(name, settings);
@@ -49,11 +49,11 @@ pub fn open_driver(name: &str, settings: &Settings) -> Result<Box<dyn Driver>> {
     }
     let records: Vec<&Capabilities> = devices.iter().map(|d| &d.capabilities).collect();
     let index = choose(name, &records)?;
-    // Profiling costs 0.05 µs a launch on the queues we measured as long as no event is attached.
+    // On the queues we measured, profiling costs 0.05 µs per launch if no event is attached.
     Ok(Box::new(OpenClDriver::open(&devices[index], true)?))
 }
 
-/// Whether this build has the simulated GPU.
+/// Whether this build includes the simulated GPU.
 const SIMULATES: bool = cfg!(feature = "sim");
 
 #[cfg(feature = "sim")]
@@ -69,7 +69,7 @@ fn simulated(name: &str, _: &Settings) -> Result<Box<dyn Driver>> {
     )))
 }
 
-/// Index of the device called `name`.
+/// Returns the index of the device called `name`.
 fn choose(name: &str, devices: &[&Capabilities]) -> Result<usize> {
     let list = || {
         let lines: Vec<String> =
@@ -150,7 +150,7 @@ mod tests {
                 "{e}"
             );
         }
-        // Nothing to fall back on: what OpenCL lacks is said.
+        // There is no fallback: the error names what OpenCL lacks.
         let settings = Settings { opencl_library: Some("no-such-library".into()), ..Settings::default() };
         assert_eq!(open_driver("auto", &settings).err().unwrap().kind(), crate::ErrorKind::Device);
     }

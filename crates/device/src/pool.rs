@@ -1,52 +1,52 @@
-//! Device memory with reuse: size classes, small blocks carved from slabs, statistics by tag.
+//! Device memory pool: size classes, small blocks carved from slabs, statistics by tag.
 //!
-//! A block given back may still be read by commands in the queue; handing it out again is safe because both users'
-//! commands go through the same in-order compute queue.
+//! Commands in the queue may still read a released block. Reusing it is safe because the commands of both users go through the same in-order compute
+//! queue.
 
 use crate::driver::{Driver, Memory};
 use crate::quick::QuickMap;
 use crate::{Error, ErrorKind, Result};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Blocks up to this size are carved from slabs; a driver call and its page rounding cost more than they are worth.
+/// Maximum size of blocks carved from slabs. For these sizes a driver call and its page rounding cost more than the block itself.
 const SMALL: usize = 128 << 10;
 const SLAB: usize = 4 << 20;
 
-/// A block of device memory: `memory` is the object to bind, `root` and `offset` say where it lies, because OpenCL
-/// forbids a sub-buffer of a sub-buffer.
+/// A block of device memory. `memory` is the object to bind. `root` and `offset` give its position, because OpenCL forbids a sub-buffer of a
+/// sub-buffer.
 #[derive(Clone)]
 pub(crate) struct Block {
     pub memory: Memory,
     pub root: Memory,
     pub offset: usize,
     pub bytes: usize,
-    /// Where the block lies in the device's address space, once somebody asked.
+    /// The block's address in the device's address space, after the first query.
     pub address: Arc<OnceLock<u64>>,
     pub home: Home,
 }
 
-/// Where a block goes when nobody uses it.
+/// Destination of a block that is no longer used.
 #[derive(Clone)]
 pub(crate) enum Home {
-    /// To the pool, for the next who wants one of its size.
+    /// The pool, for the next request of the same size.
     Pool,
-    /// To the driver.
+    /// The driver.
     Driver,
-    /// Nowhere: it is a part of a buffer, which its own buffer keeps.
+    /// None: the block is a part of a buffer, and its parent keeps the memory.
     Part,
-    /// Nowhere: there is no memory. The address, which nothing else has, stands for its own.
+    /// None: there is no memory. The unique address replaces the block's own address.
     Nowhere(u64),
 }
 
-/// Bytes before and behind each buffer where they are watched; a multiple of what devices align sub-buffers to.
+/// Bytes of the guard zones before and after each watched buffer; a multiple of the sub-buffer alignment of devices.
 pub(crate) const ZONE: usize = 4096;
 
 pub(crate) struct Pool {
-    /// No classes, slabs or reuse: see [`Settings::exact_memory`](crate::Settings::exact_memory).
+    /// Disables classes, slabs and reuse: see [`Settings::exact_memory`](crate::Settings::exact_memory).
     exact: bool,
-    /// With `exact`: freed blocks are kept and not used again.
+    /// With `exact`: keeps freed blocks and does not reuse them.
     keep: bool,
-    /// Bytes of the guard zones around each buffer; 0 for none. They come with `exact`.
+    /// Bytes of the guard zones around each buffer; 0 disables them. They require `exact`.
     zone: usize,
     state: Mutex<State>,
 }
@@ -58,24 +58,24 @@ struct State {
     stats: MemoryStats,
 }
 
-/// Memory of one device, in bytes.
+/// Memory use of one device, in bytes.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct MemoryStats {
     /// In use by live buffers, rounded up to size classes.
     pub live: usize,
-    /// Taken from the driver, in use or kept for reuse.
+    /// Reserved from the driver, in use or kept for reuse.
     pub reserved: usize,
     /// Highest `live` so far, or since [`reset_peak`](crate::Device::reset_memory_peak).
     pub peak: usize,
-    /// Buffers alive.
+    /// Number of live buffers.
     pub buffers: usize,
-    /// Allocations asked of the driver.
+    /// Number of allocations requested from the driver.
     pub driver_allocations: usize,
     /// Live bytes by tag.
     pub by_tag: Vec<(&'static str, usize)>,
 }
 
-/// Rounds up to a class: eight steps between powers of two, so at most 12.5 % is wasted.
+/// Rounds up to a size class: eight steps between powers of two, so at most 12.5 % is wasted.
 pub fn size_class(bytes: usize) -> usize {
     let bytes = bytes.max(256);
     let step = (bytes.next_power_of_two() / 16).max(256);
@@ -92,7 +92,7 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes a buffer of `bytes` takes.
+    /// Returns the bytes that a buffer of `bytes` occupies.
     pub fn class(&self, bytes: usize) -> usize {
         if self.exact { bytes.max(1) } else { size_class(bytes) }
     }
@@ -114,7 +114,7 @@ impl Pool {
         Ok(block)
     }
 
-    /// A block of its own of exactly `bytes`, that goes back to the driver.
+    /// Allocates a separate block of exactly `bytes` that returns to the driver when freed.
     pub fn take_own(&self, driver: &dyn Driver, bytes: usize, tag: &'static str) -> Result<Block> {
         check_limit(driver, bytes)?;
         let mut state = self.state();
@@ -125,12 +125,12 @@ impl Pool {
         Ok(Block { home: Home::Driver, ..block })
     }
 
-    /// Counts a block as in use again that [`Pool::release`] took out of the statistics.
+    /// Counts a block as in use again after [`Pool::release`] removed it from the statistics.
     pub fn take_again(&self, block: &Block, tag: &'static str) {
         self.state().count(block, tag);
     }
 
-    /// Counts a block as no longer in use that its owner keeps.
+    /// Counts a block as unused although its owner keeps it.
     pub fn release(&self, bytes: usize, tag: &'static str) {
         self.state().discount(bytes, tag);
     }
@@ -144,7 +144,7 @@ impl Pool {
         }
     }
 
-    /// Gives every cached block back to the driver.
+    /// Returns every cached block to the driver.
     pub fn trim(&self) {
         self.state().trim();
     }
@@ -159,7 +159,7 @@ impl Pool {
     }
 }
 
-/// Whether a device gives so much at once.
+/// Checks that the device supports one allocation of this size.
 fn check_limit(driver: &dyn Driver, bytes: usize) -> Result<()> {
     let limit = driver.capabilities().max_alloc;
     if bytes as u64 <= limit.max(256) {
@@ -217,7 +217,7 @@ impl State {
         Ok(Block { memory: memory?, root: slab, offset: at, bytes: class, address, home })
     }
 
-    /// From the driver; when it has no memory left, what is cached is released and the call repeated once.
+    /// Allocates from the driver. If the driver is out of memory, releases the cache and retries once.
     fn allocate(&mut self, driver: &dyn Driver, bytes: usize, tag: &'static str) -> Result<Memory> {
         let memory = match driver.allocate(bytes, tag) {
             Err(e) if e.kind() == ErrorKind::Memory && self.cached() > 0 => {
@@ -245,7 +245,7 @@ impl State {
                 self.stats.reserved = self.stats.reserved.saturating_sub(class * blocks.len());
             }
         }
-        // A slab lives on while blocks of it do; what no block uses is gone with it.
+        // A slab stays alive while one of its blocks does; an unused slab is freed here.
         self.slab = None;
     }
 
@@ -281,7 +281,7 @@ impl State {
     }
 }
 
-/// Bytes for people: `1.5 GiB`.
+/// Formats bytes for people: `1.5 GiB`.
 pub fn human(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut value = bytes as f64;

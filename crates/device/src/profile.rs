@@ -1,4 +1,4 @@
-//! Time per kernel, from events of timed launches. Nothing is recorded unless asked.
+//! Time per kernel, from events of timed launches. Nothing is recorded unless requested.
 
 use crate::driver::{Driver, Event, Range};
 use crate::timeline::{KernelTime, LaunchTime, Start, Totals, add, sorted};
@@ -6,16 +6,16 @@ use crate::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// What a launch is called and how much it moves and computes, for the profiler.
+/// Name and cost of a launch, for the profiler: bytes moved and operations computed.
 #[derive(Clone, Copy, Debug)]
 pub struct Label {
     /// Name of the `__kernel` function.
     pub name: &'static str,
-    /// Name of the text that it is in: the variant.
+    /// Name of the kernel source (the variant).
     pub variant: &'static str,
     /// Bytes of all arguments.
     pub bytes: u64,
-    /// Floating-point operations, 0 where unknown.
+    /// Floating-point operations; 0 if unknown.
     pub flops: u64,
 }
 
@@ -29,11 +29,11 @@ pub(crate) struct Profiler {
 struct State {
     pending: Vec<Pending>,
     totals: Totals,
-    /// While a timeline is made: since when, and the launches whose times were read.
+    /// While a timeline is recorded: its start and the launches whose times were read.
     timeline: Option<(Start, Vec<LaunchTime>)>,
 }
 
-/// A launch whose time was not read yet.
+/// A launch whose time has not been read yet.
 struct Pending {
     label: Label,
     event: Event,
@@ -51,7 +51,7 @@ impl Pending {
     }
 }
 
-/// Events held before their times are read; bounds what a long profiled run keeps alive.
+/// Events kept before their times are read. It bounds the number of events that a long profiled run keeps alive.
 const HARVEST: usize = 4096;
 
 impl Profiler {
@@ -69,7 +69,7 @@ impl Profiler {
         if state.pending.len() >= HARVEST { state.harvest(driver) } else { Ok(()) }
     }
 
-    /// Stops and returns the totals since the start, most expensive first.
+    /// Stops profiling and returns the totals since the start, most expensive first.
     pub fn stop(&self, driver: &dyn Driver) -> Result<Vec<KernelTime>> {
         self.on.store(false, Ordering::Relaxed);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +77,7 @@ impl Profiler {
         Ok(sorted(std::mem::take(&mut state.totals)))
     }
 
-    /// Keeps each launch from now on; `start` is asked once nobody else profiles.
+    /// Records each launch from now on. `start` is called after any other profiling has ended.
     pub fn start_timeline(&self, start: impl FnOnce() -> Result<Start>) -> Result<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.timeline.is_some() || self.is_on() {
@@ -88,7 +88,7 @@ impl Profiler {
         Ok(())
     }
 
-    /// Stops; since when, and each launch, in order.
+    /// Stops and returns the start and each launch, in order.
     pub fn stop_timeline(&self, driver: &dyn Driver) -> Result<(Start, Vec<LaunchTime>)> {
         self.on.store(false, Ordering::Relaxed);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +99,7 @@ impl Profiler {
         timeline.ok_or_else(|| Error::internal("profile: no timeline was started"))
     }
 
-    /// Stops and returns each launch since the start, in order; of more than [`HARVEST`], the last.
+    /// Stops and returns each launch since the start, in order. With more than [`HARVEST`] launches, returns only the last ones.
     pub fn stop_each(&self, driver: &dyn Driver) -> Result<Vec<LaunchTime>> {
         self.on.store(false, Ordering::Relaxed);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,7 +108,7 @@ impl Profiler {
     }
 }
 
-/// Launches of a timeline at most, about 130 bytes each.
+/// Maximum number of launches in a timeline, about 130 bytes each.
 const MOST: usize = 1 << 20;
 
 impl State {

@@ -1,5 +1,5 @@
-//! A hash for keys that the program makes itself, such as sizes and addresses: every launch looks several things up, and a hash made against
-//! attackers is not needed there.
+//! A hash for keys that the program creates itself, such as sizes and addresses. Every launch makes several lookups, and these keys need no
+//! protection against attackers.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -25,7 +25,7 @@ impl Hasher for QuickHasher {
     fn write_usize(&mut self, n: usize) {
         self.write_u64(n as u64);
     }
-    /// Tables take the highest and the lowest bits; a product's lowest bits come from those of its factors alone.
+    /// Hash tables use the highest and the lowest bits. The lowest bits of a product depend only on the lowest bits of its factors.
     fn finish(&self) -> u64 {
         self.0 ^ (self.0 >> 32)
     }
@@ -37,7 +37,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::hash::{BuildHasher, BuildHasherDefault};
 
-    /// Size classes are multiples of powers of two; they have to differ where a table looks.
+    /// Size classes are multiples of powers of two; they must differ in the bits that a table uses.
     #[test]
     fn multiples_of_a_page_differ_in_their_lowest_bits() {
         let build = BuildHasherDefault::<QuickHasher>::default();

@@ -1,9 +1,9 @@
-//! Words of command lines that can be pasted into a shell.
+//! Quotes words so that command lines can be pasted into a shell.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// A word as a shell reads it back: as it is where nothing in it means anything to a shell, else in quotes.
+/// Returns a word in the form that a shell reads back. A word without special characters stays unchanged; any other word is quoted.
 pub fn quote(word: &OsStr) -> String {
     let bytes = word.as_encoded_bytes();
     let harmless = |b: &u8| b.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(b);
@@ -12,7 +12,7 @@ pub fn quote(word: &OsStr) -> String {
     }
     match word.to_str().filter(|text| !text.chars().any(char::is_control)) {
         Some(text) => format!("'{}'", text.replace('\'', r"'\''")),
-        // Control characters, and bytes that are no text: bash, zsh, ksh and busybox know these quotes.
+        // Control characters and bytes that are not UTF-8: bash, zsh, ksh and busybox support this form of quotes.
         None => {
             let byte = |b: &u8| match b {
                 b'\\' | b'\'' => format!("\\{}", *b as char),
@@ -24,7 +24,7 @@ pub fn quote(word: &OsStr) -> String {
     }
 }
 
-/// A path that no program takes for a flag.
+/// Returns a path in a form that no program parses as a flag.
 pub fn quote_path(path: &Path) -> String {
     let flag = path.as_os_str().as_encoded_bytes().starts_with(b"-");
     quote(if flag { Path::new(".").join(path) } else { path.to_owned() }.as_os_str())

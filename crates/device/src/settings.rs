@@ -1,87 +1,86 @@
-//! Settings read once at the edge. Libraries never look at the environment themselves.
+//! Settings that the program reads once at startup. Libraries never read the environment.
 
 use crate::{Error, Result};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// Everything the environment decides. `docs/env-vars.md` lists the variables.
+/// All settings from the environment. `docs/env-vars.md` lists the variables.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// `NETCL_OPENCL_LIBRARY`: the OpenCL library to load instead of searching for one.
     pub opencl_library: Option<PathBuf>,
-    /// `OCL_ICD_VENDORS`: folder of `.icd` files, one such file, or a library, for when there is no ICD loader.
+    /// `OCL_ICD_VENDORS`: folder of `.icd` files, one `.icd` file, or a library. Used if there is no ICD loader.
     pub icd_vendors: Option<PathBuf>,
-    /// `NETCL_NO_LOADER`: skip the system's ICD loader and load the vendors' libraries directly.
+    /// `NETCL_NO_LOADER`: skips the system's ICD loader and loads the vendor libraries directly.
     pub no_loader: bool,
-    /// `NETCL_CACHE_DIR`, else `$XDG_CACHE_HOME/netcl`, else `~/.cache/netcl`. `None` keeps nothing on disk.
+    /// `NETCL_CACHE_DIR`, or `$XDG_CACHE_HOME/netcl`, or `~/.cache/netcl`. `None` keeps nothing on disk.
     pub cache_dir: Option<PathBuf>,
-    /// `NETCL_QUARANTINE_DIR`: where variants to avoid are kept instead of in the cache, if there is one; tests have a folder of their own.
+    /// `NETCL_QUARANTINE_DIR`: folder of the list of variants to avoid, instead of the cache. Tests use separate folders.
     pub quarantine_dir: Option<PathBuf>,
-    /// `NETCL_DISABLE`: kernel variants never to use, by name.
+    /// `NETCL_DISABLE`: names of kernel variants to never use.
     pub disable: Vec<String>,
-    /// `NETCL_PREFER`: kernel variants to use wherever they can be, by name.
+    /// `NETCL_PREFER`: names of kernel variants to use wherever possible.
     pub prefer: Vec<String>,
-    /// `NETCL_TRUST_KERNELS`: variants made for one architecture are used without the test before their first use.
+    /// `NETCL_TRUST_KERNELS`: uses architecture-specific variants without testing them before their first use.
     pub trust_kernels: bool,
-    /// What the device computes means nothing, as on a [null driver](crate::null): a self-test launches its kernels and counts as passed.
+    /// Set if device results are meaningless, as on a [null driver](crate::null). A self-test then launches its kernels and always passes.
     pub no_results: bool,
-    /// How to start processes that build kernels for this one. `NETCL_BUILDER` names a program `netcl` for programs that cannot start
-    /// themselves so, such as those in C.
+    /// How to start processes that build kernels for this one. `NETCL_BUILDER` names a `netcl` program, for programs that cannot start themselves
+    /// this way, such as C programs.
     pub builders: Option<Builders>,
-    /// `NETCL_TRUST_DRIVER`: kernels are built in this process even on a driver that has not passed a self-test.
+    /// `NETCL_TRUST_DRIVER`: builds kernels in this process even if the driver has not passed a self-test.
     pub trust_driver: bool,
-    /// `NETCL_BUILD_OPTIONS`: options of every build of kernels, after those of netcl itself.
+    /// `NETCL_BUILD_OPTIONS`: options added to every kernel build, after netcl's own options.
     pub build_options: String,
-    /// `NETCL_NO_CACHE`: neither read nor write compiled kernels.
+    /// `NETCL_NO_CACHE`: disables reading and writing compiled kernels.
     pub no_binary_cache: bool,
-    /// `NETCL_EXACT_MEMORY`: every buffer gets a driver allocation of its own, of exactly its size, freed with it. For memory
-    /// checkers: in a pool an access past the end lands in a neighbour.
+    /// `NETCL_EXACT_MEMORY`: every buffer is a separate driver allocation of exactly its size, freed with the buffer. For memory checkers: in a pool,
+    /// an access past the end reaches a neighboring block.
     pub exact_memory: bool,
-    /// `NETCL_EXACT_MEMORY=keep`: what is freed stays allocated and is never handed out again, for checkers that take a new
-    /// allocation at an old place for written.
+    /// `NETCL_EXACT_MEMORY=keep`: freed memory stays allocated and is never reused. For checkers that treat a new allocation at an old address as
+    /// initialized.
     pub keep_memory: bool,
-    /// `NETCL_FUSE=0`: captured graphs make no trees of ops by themselves.
+    /// `NETCL_FUSE=0`: captured graphs do not fuse ops into trees automatically.
     pub no_fuse: bool,
-    /// `NETCL_DEBUG`: what is shown or checked besides, by name ([`Debug`](crate::Debug)). `fuse`: the trees of lazy scopes and their kernels, in
-    /// the log.
+    /// `NETCL_DEBUG`: additional output or checks, by name ([`Debug`](crate::Debug)). `fuse` logs the trees of lazy scopes and their kernels.
     pub debug: Vec<String>,
-    /// `NETCL_LAST_CACHE`: bytes of a processor's last cache instead of what the driver says. Results larger than half of it
-    /// are stored past the caches; 0 stores none so.
+    /// `NETCL_LAST_CACHE`: bytes of a processor's last-level cache, overriding the driver. Results larger than half of it are stored with
+    /// non-temporal stores; 0 disables this.
     pub last_cache: Option<u64>,
-    /// What products of f32 may be rounded to; `--matmul-precision` of the program.
+    /// Permitted rounding of f32 products; `--matmul-precision` on the command line.
     pub matmul_precision: MatmulPrecision,
-    /// How the simulated GPU is opened.
+    /// Settings of the simulated GPU.
     pub sim: SimSettings,
 }
 
-/// Processes that build kernels: many drivers build one program at a time in a process, however many threads ask.
+/// Processes that build kernels. Many drivers build one program at a time per process, regardless of the number of threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Builders {
-    /// The program.
+    /// Path of the program.
     pub program: PathBuf,
-    /// Its arguments; the device's id follows. It then serves orders from stdin, as `netcl_kernel::ahead::serve` does.
+    /// Arguments; the device id follows. The program then serves requests from stdin, like `netcl_kernel::ahead::serve`.
     pub arguments: Vec<std::ffi::OsString>,
-    /// Processes at most.
+    /// Maximum number of processes.
     pub most: usize,
 }
 
 impl Builders {
-    /// Processes at most: each takes memory of the host and of the device.
+    /// Upper limit of processes: each takes memory of the host and of the device.
     const MOST: usize = 12;
 
-    /// The program `netcl` at this path.
+    /// Uses the `netcl` program at this path.
     pub fn program(program: PathBuf) -> Self {
         Self::new(program, vec!["build-kernels".into(), "--device".into()])
     }
 
-    /// A program with its arguments: as many processes as this machine has cores, at most 12.
+    /// Uses a program with arguments: as many processes as this machine has cores, at most 12.
     pub fn new(program: PathBuf, arguments: Vec<std::ffi::OsString>) -> Self {
         let most = std::thread::available_parallelism().map_or(1, usize::from).min(Self::MOST);
         Self { program, arguments, most }
     }
 
-    /// Starts a process for the device of this id. That process builds by itself.
+    /// Starts a process for the device with this id. That process builds in-process.
     pub fn command(&self, device: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).arg(device).env_remove("NETCL_BUILDER");
@@ -89,19 +88,19 @@ impl Builders {
     }
 }
 
-/// What a device may round the operands of f32 products to. Sums are f32 either way; f16 and bf16 are not concerned.
+/// Permitted rounding of the operands of f32 products. Sums are always f32; f16 and bf16 are not affected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MatmulPrecision {
-    /// Nothing: 24 bits of mantissa.
+    /// No rounding: 24 bits of mantissa.
     #[default]
     Highest,
-    /// tf32, 11 bits of mantissa, where tensor cores take it: several times as fast.
+    /// tf32, 11 bits of mantissa, if tensor cores support the product: several times faster.
     High,
 }
 
 impl MatmulPrecision {
-    /// All of them, by name.
+    /// All values by name.
     pub const NAMES: [(&str, Self); 2] = [("highest", Self::Highest), ("high", Self::High)];
 }
 
@@ -124,40 +123,39 @@ impl std::fmt::Display for MatmulPrecision {
     }
 }
 
-/// What the environment says of the simulated GPU.
+/// Environment settings of the simulated GPU.
 #[derive(Clone, Debug, Default)]
 pub struct SimSettings {
-    /// `NETCL_SIM_CHECK`: checks that every launch gets, by name; `all`; empty for none.
+    /// `NETCL_SIM_CHECK`: names of the checks for every launch; `all`; empty for none.
     pub check: Vec<String>,
-    /// `NETCL_SIM_TRACE`: where the timeline goes when the device is closed.
+    /// `NETCL_SIM_TRACE`: path of the timeline that is written when the device is closed.
     pub trace: Option<PathBuf>,
-    /// `NETCL_SIM_TRACE_LEVEL`: what is told in words of each command: `off`, `commands`, `steps`, `all`.
+    /// `NETCL_SIM_TRACE_LEVEL`: the commands to log as text: `off`, `commands`, `steps`, `all`.
     pub trace_level: String,
-    /// `NETCL_SIM_MEMORY`: bytes of its memory, where they are to be fewer than the profile's.
+    /// `NETCL_SIM_MEMORY`: bytes of simulated memory, to set fewer than the profile has.
     pub memory: Option<u64>,
-    /// `NETCL_SIM_SAMPLE`: run so many groups of each launch instead of all and scale up what they did: times of large
-    /// launches, without their results.
+    /// `NETCL_SIM_SAMPLE`: runs this many groups of each launch instead of all and scales up their counts. Gives times of large launches without
+    /// their results.
     pub sample: Option<u64>,
-    /// `NETCL_SIM_TIMEOUT`: seconds that a work-group may take before it counts as hanging; `Some(None)`, written 0, for as
-    /// long as it takes.
+    /// `NETCL_SIM_TIMEOUT`: seconds before a work-group counts as hanging. `Some(None)`, written 0, disables the timeout.
     pub timeout: Option<Option<Duration>>,
 }
 
-/// A limit in seconds; 0 is none. What is no number sets nothing.
+/// Parses a limit in seconds; 0 disables it. Text that is not a number leaves the setting unset.
 fn seconds(text: &str) -> Option<Option<Duration>> {
     let limit = Duration::try_from_secs_f64(text.trim().parse().ok()?).ok()?;
     Some((!limit.is_zero()).then_some(limit))
 }
 
 impl Settings {
-    /// From the process environment.
+    /// Reads the settings from the process environment.
     pub fn from_env() -> Self {
         let path = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         let flag = |name: &str| std::env::var_os(name).is_some_and(|v| !v.is_empty() && v != "0");
         let cache_dir = path("NETCL_CACHE_DIR")
             .or_else(|| path("XDG_CACHE_HOME").map(|p| p.join("netcl")))
             .or_else(|| path("HOME").map(|p| p.join(".cache/netcl")));
-        // A cache that is named has all that is kept.
+        // An explicitly named cache holds all stored data, including the quarantine list.
         let quarantine_dir = match path("NETCL_CACHE_DIR") {
             Some(_) => None,
             None => path("NETCL_QUARANTINE_DIR"),

@@ -1,8 +1,7 @@
-//! AetherCL as a [`Driver`]: the simulated GPU, which is there on every machine.
+//! AetherCL as a [`Driver`]: the simulated GPU, available on every machine.
 //!
-//! Every command is announced to the machine and computed at once, so that an error belongs to the call that caused it; on
-//! the simulated clock queues and engines still overlap. With checks on, a launch whose kernel does something wrong is an
-//! error that shows the finding with its source line.
+//! Every command is submitted to the simulated machine and computed at once, so that an error belongs to the call that caused it. On the simulated
+//! clock, queues and engines still overlap. With checks on, a faulty launch is an error that shows the finding with its source line.
 
 mod profiles;
 
@@ -20,14 +19,14 @@ use aethercl::{Checks, Finding, Includes, LaunchOptions, NdRange, Source, Target
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Findings that an error shows; one defect makes one in every work-item.
+/// Maximum number of findings that an error shows; one defect can produce one finding per work-item.
 const SHOWN: usize = 4;
 
-/// The device's parts that its memory objects keep alive.
+/// Device state that its memory objects keep alive.
 struct Shared {
     gpu: Mutex<Gpu>,
     deferred: Mutex<Option<Error>>,
-    /// Where the timeline goes in the end.
+    /// Path of the timeline that is written at the end.
     trace: Option<PathBuf>,
 }
 
@@ -57,7 +56,7 @@ impl Drop for Shared {
     }
 }
 
-/// One allocation; the last handle gives it back.
+/// One allocation; dropping the last handle frees it.
 struct Block {
     shared: Arc<Shared>,
     address: u64,
@@ -84,7 +83,7 @@ struct SimProgram(Arc<aethercl::Program>, Arc<str>);
 struct SimKernel {
     program: Arc<aethercl::Program>,
     name: String,
-    /// Arguments, where it was made to keep them.
+    /// Bound arguments of a kernel from `bind`.
     bound: Vec<Binding>,
 }
 
@@ -99,16 +98,16 @@ pub struct SimDriver {
     capabilities: Capabilities,
     compute: usize,
     copy: usize,
-    /// Queues that were opened besides, and which of them are not used any more.
+    /// Additional queues, and the indices of closed ones.
     streams: Mutex<(Vec<usize>, Vec<u32>)>,
     options: LaunchOptions,
     target: Target,
     edit: Option<Edit>,
-    /// Transfers since somebody wants their times.
+    /// Recorded transfers while timing is on.
     transfers: Mutex<Option<Vec<Transfer>>>,
 }
 
-/// The machine's errors as ours.
+/// Converts an error of the simulated machine.
 fn error(e: &GpuError) -> Error {
     let kind = match e {
         GpuError::OutOfMemory { .. } => ErrorKind::Memory,
@@ -127,15 +126,15 @@ impl SimDriver {
     /// Opens the simulated device called `name`: `sim`, `sim:<profile>` or `sim:<file>.toml`.
     ///
     /// # Errors
-    /// When there is no such profile, or a setting names a check or level that does not exist.
+    /// If the profile does not exist, or a setting names an unknown check or level.
     pub fn open(name: &str, settings: &SimSettings) -> Result<Self> {
         Self::with_faults(name, settings, Arc::default())
     }
 
-    /// The same, with faults that a test arms while the device is in use.
+    /// Same, with faults that a test arms while the device is in use.
     ///
     /// # Errors
-    /// As [`SimDriver::open`].
+    /// Same as [`SimDriver::open`].
     pub fn with_faults(name: &str, settings: &SimSettings, faults: Arc<Faults>) -> Result<Self> {
         let profile = profile(name)?;
         let wrong = |variable: &str, why: String| Error::format(format!("{variable}: {why}"));
@@ -155,7 +154,7 @@ impl SimDriver {
             timeline: settings.trace.is_some(),
             narrator: Narrator::new(level, Some(Box::new(|line| tracing::info!("sim: {line}")))),
             faults,
-            // Counting costs time, and only those who look at the clock want it.
+            // Counting costs time and is needed only for the simulated clock.
             count_none: settings.trace.is_none() && level == TraceLevel::Off,
             ..Options::default()
         };
@@ -186,7 +185,7 @@ impl SimDriver {
         })
     }
 
-    /// Passes every source text through `edit` before it is built: for tests that plant defects.
+    /// Passes every kernel source through `edit` before the build. Tests use it to plant defects.
     #[must_use]
     pub fn edit_sources(mut self, edit: Edit) -> Self {
         self.edit = Some(edit);
@@ -204,7 +203,7 @@ impl SimDriver {
         }
     }
 
-    /// Announces a command and computes it; how it went. The host's clock does not wait for it.
+    /// Submits a command, computes it and returns the outcome. The host clock does not wait for it.
     fn do_now(
         &self,
         submit: impl FnOnce(&mut Gpu, Callback) -> std::result::Result<Fence, GpuError>,
@@ -263,7 +262,7 @@ impl SimDriver {
             global: range.global.map(|n| n as u64),
             local: range.local.map(|n| n as u64),
             offset: [0; 3],
-            // As OpenCL's own launches here: always three, those not used of size one.
+            // Like the OpenCL launches of this crate: always three dimensions; unused ones have size one.
             dimensions: 3,
         };
         let options = self.options.clone();
@@ -281,7 +280,7 @@ impl SimDriver {
         Ok(timed.then(|| Event::new(SimEvent { fence, times })))
     }
 
-    /// Bindings of a launch.
+    /// Returns the bindings of a launch.
     fn bindings(&self, args: &[Arg<'_>]) -> Result<Vec<Binding>> {
         let access = |access: &Access| match access {
             Access::Read => aethercl::Access::Read,
@@ -301,7 +300,7 @@ impl SimDriver {
                     Binding::Indirect { address: m.address, bytes: m.bytes as u64, access: access(how) }
                 }
             };
-            // Several tensors are parts of one object.
+            // Several tensors can be parts of one object.
             if !matches!(binding, Binding::Indirect { .. }) || !out.contains(&binding) {
                 out.push(binding);
             }
@@ -318,7 +317,7 @@ fn sim_event(event: &Event) -> Result<&SimEvent> {
     event.get::<SimEvent>().ok_or_else(|| foreign("event"))
 }
 
-/// Address of `bytes` from `offset` on, where they are within the object.
+/// Returns the address of `bytes` bytes from `offset`, if they are within the object.
 fn place(memory: &SimMemory, offset: usize, bytes: usize) -> Result<u64> {
     if offset.checked_add(bytes).is_some_and(|end| end <= memory.bytes) {
         return Ok(memory.address + offset as u64);
@@ -329,7 +328,7 @@ fn place(memory: &SimMemory, offset: usize, bytes: usize) -> Result<u64> {
     )))
 }
 
-/// What waiting came to. A command's own failure was the error of the call that enqueued it.
+/// Returns the result of a wait. A failed command was already reported by the call that enqueued it.
 fn finished(waited: std::result::Result<(), GpuError>) -> Result<()> {
     match waited {
         Err(e @ (GpuError::Lost | GpuError::Deadlock(_) | GpuError::Unknown(_))) => Err(error(&e)),
@@ -337,7 +336,7 @@ fn finished(waited: std::result::Result<(), GpuError>) -> Result<()> {
     }
 }
 
-/// The findings of a launch as an error.
+/// Converts the findings of a launch to an error.
 fn found(kernel: &str, findings: &[Finding]) -> Error {
     let shown = findings.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join("\n");
     let more = findings.len().saturating_sub(SHOWN);
@@ -380,7 +379,7 @@ impl Driver for SimDriver {
             return Err(Error::internal("a read-back brought another number of bytes"));
         }
         out.copy_from_slice(&outcome.data);
-        // The program waits for its data, so its clock does.
+        // The program waits for its data, so its clock waits too.
         self.shared.gpu().wait(fence).map(|_| ()).map_err(|e| error(&e))
     }
 
@@ -420,7 +419,7 @@ impl Driver for SimDriver {
         }
     }
 
-    /// The text itself: building from it takes milliseconds.
+    /// Returns the source itself: building from source takes milliseconds.
     fn binary(&self, program: &Program) -> Result<Vec<u8>> {
         let program = program.get::<SimProgram>().ok_or_else(|| foreign("program"))?;
         Ok(program.1.as_bytes().to_vec())
@@ -507,7 +506,7 @@ impl Driver for SimDriver {
     fn wait(&self, event: &Event) -> Result<()> {
         let fence = sim_event(event)?.fence;
         if fence.value == 0 {
-            // Marked before anything was enqueued.
+            // The mark was set before anything was enqueued.
             return Ok(());
         }
         finished(self.shared.gpu().wait(fence).map(|_| ()))

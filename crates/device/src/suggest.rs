@@ -1,9 +1,9 @@
-//! "Did you mean …?": the name that was probably meant.
+//! "Did you mean …?": suggests the name that was probably meant.
 
 use strsim::osa_distance;
 
-/// The known name that is nearest to `name`: one that differs in few letters for its length, else the only one that begins with it.
-/// Capitals do not count.
+/// Returns the known name that is nearest to `name`. It differs in few letters for its length, or it is the only one that starts with `name`. Case is
+/// ignored.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
     let known: Vec<(usize, &str)> =
@@ -17,7 +17,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     longer.next().filter(|_| longer.next().is_none()).map(|(_, known)| *known)
 }
 
-/// `; did you mean …?` to go behind a message, or nothing.
+/// Returns the suffix `; did you mean …?` for a message, or an empty string.
 pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(name, known).map_or_else(String::new, |near| format!("; did you mean {near}?"))
 }

@@ -1,13 +1,13 @@
-//! Words of messages. AetherCL, which knows nothing of netcl and can be left out, has the same for its own.
+//! Words for messages. AetherCL does not depend on netcl and has its own copy.
 
-/// A number with its noun, which is given for one: `1 finding`, `2 findings`, `0 axes`.
+/// Formats a number with its noun, given in the singular: `1 finding`, `2 findings`, `0 axes`.
 pub fn counted(n: impl TryInto<u64>, noun: &str) -> String {
-    // What does not fit 64 bits is a negative number, of which there is no list.
+    // A number that does not fit in 64 bits is negative, which no count can be.
     let n = n.try_into().unwrap_or_default();
     if n == 1 { format!("1 {noun}") } else { format!("{n} {}", plural(noun)) }
 }
 
-/// Of nouns with words before them the last one counts: `simulated device`.
+/// Returns the plural. In a phrase of several words only the last changes: `simulated device`.
 fn plural(noun: &str) -> String {
     let consonant = |c: char| !"aeiou".contains(c);
     if let Some(stem) = noun.strip_suffix("axis") {

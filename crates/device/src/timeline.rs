@@ -1,7 +1,7 @@
-//! Launches and transfers of a stretch of time, on the host's clock.
+//! Launches and transfers of a period of time, on the host clock.
 //!
-//! Events tell times of the device's clock. A fill of a few bytes between two readings of the host's clock shows where the one
-//! stands on the other; it is done at the start and at the end, and what the clocks drifted apart meanwhile counts as error.
+//! Events report times of the device clock. A fill of a few bytes between two readings of the host clock relates the two clocks. It runs at the start
+//! and at the end, and the drift between them counts as error.
 
 use crate::driver::{Driver, QueueKind, Transfer};
 use crate::{Error, Result};
@@ -9,30 +9,30 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// What happened on a device, with times in nanoseconds since [`Timeline::begun`].
+/// Events on a device, with times in nanoseconds since [`Timeline::begun`].
 #[derive(Clone, Debug)]
 pub struct Timeline {
     /// Time 0.
     pub begun: Instant,
-    /// When it ended.
+    /// End of the timeline.
     pub end_ns: u64,
     /// Launches in the order they were enqueued.
     pub launches: Vec<LaunchTime>,
     /// Transfers and fills in the order they were enqueued.
     pub transfers: Vec<Transfer>,
-    /// How far device times may be off host times, nanoseconds: half the time between the two readings of the host's clock, and
-    /// the drift. On a simulated device, whose clock is its own, it says nothing.
+    /// Maximum difference between device times and host times, in nanoseconds: half the time between the two readings of the host clock, plus the
+    /// drift. On a simulated device, which has a separate clock, the value is meaningless.
     pub clock_error_ns: u64,
 }
 
 impl Timeline {
-    /// Time per kernel, the most expensive first.
+    /// Returns the time per kernel, most expensive first.
     pub fn kernels(&self) -> Vec<KernelTime> {
         totals(&self.launches)
     }
 }
 
-/// Pairs of readings; the closest counts.
+/// Number of pairs of readings; the closest pair is used.
 const READINGS: usize = 8;
 
 /// One moment on both clocks.
@@ -40,7 +40,7 @@ const READINGS: usize = 8;
 struct Moment {
     host: Instant,
     device_ns: u64,
-    /// How far both may be apart.
+    /// Maximum difference between both clocks.
     error_ns: u64,
 }
 
@@ -57,7 +57,7 @@ impl Moment {
             let Some(fill) = driver.time_transfers(false)?.pop() else {
                 return Err(Error::unsupported("profile: the device does not tell when its commands ran"));
             };
-            // Begun after the first reading and ended before the second.
+            // The fill began after the first reading and ended before the second.
             let length = fill.end_ns.saturating_sub(fill.start_ns);
             let slack = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).saturating_sub(length);
             let host = before + std::time::Duration::from_nanos(slack / 2);
@@ -70,45 +70,45 @@ impl Moment {
     }
 }
 
-/// What all launches of one kernel took.
+/// Total cost of all launches of one kernel.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct KernelTime {
     /// Kernel name.
     pub name: String,
-    /// Launches.
+    /// Number of launches.
     pub count: u64,
     /// Device time, seconds.
     pub seconds: f64,
-    /// Bytes of all arguments, each counted once a launch.
+    /// Bytes of all arguments, counted once per launch.
     pub bytes: u64,
-    /// Floating-point operations, where the op says how many.
+    /// Floating-point operations, if the op reports them.
     pub flops: u64,
 }
 
-/// What one launch took.
+/// Cost of one launch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LaunchTime {
     /// Name of the `__kernel` function.
     pub name: &'static str,
-    /// Name of the text that it is in: the variant.
+    /// Name of the kernel source (the variant).
     pub variant: &'static str,
     /// Work-items in each dimension.
     pub global: [usize; 3],
-    /// Work-items of a group in each dimension.
+    /// Work-items per group in each dimension.
     pub local: [usize; 3],
     /// Device time, seconds.
     pub seconds: f64,
     /// Bytes of all arguments, each counted once.
     pub bytes: u64,
-    /// Floating-point operations, 0 where unknown.
+    /// Floating-point operations; 0 if unknown.
     pub flops: u64,
-    /// When it began, nanoseconds of the device's clock; in a [`Timeline`](crate::Timeline), since that began.
+    /// Start, in nanoseconds of the device clock; in a [`Timeline`](crate::Timeline), since the start of the timeline.
     pub start_ns: u64,
-    /// When it ended, likewise.
+    /// End, on the same clock.
     pub end_ns: u64,
 }
 
-/// Times by kernel while they are added up.
+/// Accumulated times by kernel.
 pub(crate) type Totals = BTreeMap<&'static str, KernelTime>;
 
 pub(crate) fn add(totals: &mut Totals, launch: &LaunchTime) {
@@ -127,14 +127,14 @@ pub(crate) fn sorted(totals: Totals) -> Vec<KernelTime> {
     out
 }
 
-/// Time per kernel, the most expensive first.
+/// Returns the time per kernel, most expensive first.
 fn totals(launches: &[LaunchTime]) -> Vec<KernelTime> {
     let mut totals = Totals::new();
     launches.iter().for_each(|launch| add(&mut totals, launch));
     sorted(totals)
 }
 
-/// Where a timeline begins.
+/// Start of a timeline.
 pub(crate) struct Start {
     begun: Instant,
     moment: Moment,
@@ -146,7 +146,7 @@ impl Start {
         Ok(Self { begun: Instant::now(), moment })
     }
 
-    /// The timeline that ends now.
+    /// Ends the timeline now and returns it.
     pub fn conclude(
         self,
         driver: &dyn Driver,
@@ -159,7 +159,7 @@ impl Start {
         let by_device = last.device_ns.saturating_sub(self.moment.device_ns);
         let by_host = u64::try_from(nanos(last.host, self.moment.host)).unwrap_or(u64::MAX);
         let clock_error_ns = self.moment.error_ns.saturating_add(by_device.abs_diff(by_host));
-        // The moment lies before the beginning.
+        // The moment is before the start of the timeline.
         let before = u64::try_from(nanos(self.begun, self.moment.host)).unwrap_or(u64::MAX);
         let zero = self.moment.device_ns.saturating_add(before);
         for launch in &mut launches {

@@ -1,8 +1,8 @@
-//! Random kernels give the same on the simulated GPU as on every OpenCL device that is here.
+//! Random kernels give the same results on the simulated GPU as on every available OpenCL device.
 //!
-//! `NETCL_DIFFERENTIAL=10000 cargo test -p netcl-device --test differential --release -- --nocapture` runs more seeds than
-//! the default, `NETCL_DIFFERENTIAL=2000..4000` a part of them. Every 500 seeds it says how far it has come, so that a run that is
-//! cut off still tells what it compared. Without an OpenCL device there is nothing to compare with, and the test says so.
+//! `NETCL_DIFFERENTIAL=10000 cargo test -p netcl-device --test differential --release -- --nocapture` runs more seeds than the default;
+//! `NETCL_DIFFERENTIAL=2000..4000` runs a range of them. The test reports progress every 500 seeds, so that an interrupted run still shows what it
+//! compared. Without an OpenCL device there is nothing to compare with, and the test says so.
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
@@ -13,14 +13,14 @@ use netcl_device::driver::{Access, Arg, Driver, Program, QueueKind, Range};
 use netcl_device::sim::SimDriver;
 use netcl_device::{OpenClDriver, Settings, SimSettings, devices};
 
-/// Seeds of an ordinary test run. PoCL keeps what it compiled.
+/// Number of seeds of an ordinary test run. PoCL keeps what it compiled.
 const SEEDS: u64 = 200;
-/// Kernels of a program.
+/// Number of kernels per program.
 const BATCH: u64 = 20;
-/// Seeds between two lines of progress.
+/// Number of seeds between progress lines.
 const PROGRESS: u64 = 500;
-/// For the devices to compare with: they are not what is tested, PoCL takes three times as long for a kernel otherwise, and
-/// Intel's optimiser contracts floats whatever the pragma says.
+/// Build options of the reference devices. These devices are not under test. Without the options, PoCL takes three times as long per kernel, and
+/// Intel's optimizer contracts floats regardless of the pragma.
 const OPTIONS: &str = "-cl-opt-disable -w";
 
 fn run(d: &dyn Driver, program: &Program, seed: u64) -> netcl_device::Result<Vec<u8>> {
@@ -41,7 +41,7 @@ fn run(d: &dyn Driver, program: &Program, seed: u64) -> netcl_device::Result<Vec
     Ok(bytes)
 }
 
-/// The first word that differs: which item, which of its words.
+/// Describes the first word that differs: the item and the index of the word.
 fn difference(a: &[u8], b: &[u8]) -> Option<String> {
     let at = a.chunks(4).zip(b.chunks(4)).position(|(x, y)| x != y)?;
     let word =
@@ -50,7 +50,7 @@ fn difference(a: &[u8], b: &[u8]) -> Option<String> {
     Some(format!("item {item}, out[{index}]: 0x{} on the simulator, 0x{}", word(a), word(b)))
 }
 
-/// Seeds that `text` names: `TO` (from 0) or `FROM..TO`.
+/// Parses a range of seeds: `TO` (from 0) or `FROM..TO`.
 fn range(text: &str) -> Option<std::ops::Range<u64>> {
     let (from, to) = text.split_once("..").unwrap_or(("0", text));
     Some(from.trim().parse().ok()?..to.trim().parse().ok()?)

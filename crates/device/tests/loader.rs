@@ -1,11 +1,11 @@
-//! Systems without an ICD loader: the drivers that `.icd` files name are loaded directly; where there are none either, the
-//! message says what to install. Settings are values, so no test here disturbs another.
+//! Systems without an ICD loader: netcl loads the drivers that `.icd` files name. Without `.icd` files, the message says what to install. Settings
+//! are values, so tests here do not affect each other.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // tests
 
 use netcl_device::{Capabilities, Device, ErrorKind, Settings, list, report};
 use std::path::{Path, PathBuf};
 
-/// A folder of its own for one test, empty.
+/// Returns an empty folder for one test.
 fn folder(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("netcl-loader-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&path);
@@ -13,7 +13,7 @@ fn folder(name: &str) -> PathBuf {
     path
 }
 
-/// Drivers are looked for in `vendors` alone, and by netcl itself.
+/// Returns settings with which netcl itself looks for drivers, only in `vendors`.
 fn without_loader(vendors: &Path) -> Settings {
     Settings { no_loader: true, icd_vendors: Some(vendors.into()), ..Settings::default() }
 }
@@ -22,7 +22,7 @@ fn ids(devices: &[Capabilities]) -> Vec<&str> {
     devices.iter().map(|d| d.id.as_str()).collect()
 }
 
-/// The system's drivers that can be opened, and what the test environment names.
+/// Returns the system's drivers that can be opened, and those that the test environment names.
 fn drivers() -> Vec<(PathBuf, String)> {
     let found = report(&Settings { no_loader: true, ..Settings::from_env() });
     found
@@ -41,7 +41,8 @@ fn drivers_are_loaded_without_a_loader() {
         return;
     };
     let dir = folder("vendors");
-    // Besides what works: a file that is none, an empty one, a library that is not there, and one that is no library.
+    // In addition to working files: a file of another type, an empty one, one that names a missing library, and one that names a file that is not a
+    // library.
     std::fs::write(dir.join("a-note.txt"), "libnothing.so").unwrap();
     std::fs::write(dir.join("b-empty.icd"), "\n\n").unwrap();
     std::fs::write(dir.join("c-gone.icd"), "libnetcl-nothing.so\n").unwrap();
@@ -50,7 +51,7 @@ fn drivers_are_loaded_without_a_loader() {
     let settings = without_loader(&dir);
     let through_folder = list(&settings).unwrap();
     assert!(!through_folder.is_empty(), "{} names {library}, which shows no device", file.display());
-    // One file, and the library itself, are taken as well as a folder.
+    // A single file, and the library itself, are accepted in place of a folder.
     let through_file = list(&without_loader(&dir.join("e-driver.icd"))).unwrap();
     assert_eq!(ids(&through_file), ids(&through_folder));
 
@@ -86,7 +87,7 @@ fn without_any_opencl_the_message_says_what_to_install() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// A library that was named is not silently replaced by another.
+/// A library named in the settings is not silently replaced by another.
 #[test]
 fn a_named_library_is_the_only_one_tried() {
     let settings = Settings { opencl_library: Some("/nowhere/libOpenCL.so".into()), ..Settings::default() };

@@ -1,4 +1,4 @@
-//! Memory that is given back although handles of it are left.
+//! Memory that is released while handles of it exist.
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used)] // tests
 
@@ -37,7 +37,7 @@ fn a_released_buffer_is_refused_everywhere_and_its_memory_serves_others() {
             assert!(error.kind() == ErrorKind::Launch && error.message().contains("freed"), "{of}: {error}");
         }
     }
-    // Who gets the memory now is not disturbed by what is left of the other.
+    // A remaining handle does not affect the new owner of the memory.
     let next = device.allocate(4096).unwrap();
     device.fill(&next, &[7]).unwrap();
     drop((buffer, window));

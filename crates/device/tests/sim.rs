@@ -1,4 +1,4 @@
-//! The simulated GPU through the driver trait: transfers, launches, checks, the clock, and faults on purpose.
+//! The simulated GPU through the driver trait: transfers, launches, checks, the clock, and injected faults.
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
@@ -67,7 +67,7 @@ fn read(d: &dyn Driver, memory: &Memory, n: usize) -> Vec<f32> {
     bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
-/// Launches a kernel of one buffer.
+/// Launches a kernel on one buffer.
 fn launch_one(d: &dyn Driver, name: &str, y: &Memory, items: usize) -> netcl_device::Result<()> {
     let program = d.build(SCALE, "").unwrap();
     let kernel = d.kernel(&program, name).unwrap();
@@ -162,7 +162,7 @@ fn checks_name_kernel_line_and_buffer() {
     let args = [Arg::Memory(&x, Access::Read), Arg::Memory(&y, Access::Write)];
     let e = d.launch(&kernel, &args, range(64, 64), false).err().unwrap();
     assert!(e.message().contains("read"), "{e}");
-    // Never written before it is read.
+    // The memory is read before it is written.
     let (fresh, scale) = (d.allocate(256, "fresh").unwrap(), d.kernel(&program, "scale").unwrap());
     let (by, n) = (3.0f32.to_le_bytes(), 64u32.to_le_bytes());
     let args = [
@@ -193,7 +193,7 @@ fn faults_on_purpose() {
     faults.hang_launch(1);
     let e = launch_one(&d, "race", &y, 64).unwrap_err();
     assert!(e.kind() == ErrorKind::Launch && e.message().contains("did not end"), "{e}");
-    // The error was the launch's; the queue goes on.
+    // The error belonged to the launch; the queue stays usable.
     d.finish(QueueKind::Compute).unwrap();
     faults.limit_memory(1 << 20);
     assert_eq!(d.allocate(2 << 20, "much").err().unwrap().kind(), ErrorKind::Memory);
@@ -248,7 +248,7 @@ fn names_and_settings() {
     }
 }
 
-/// What a driver refuses with CL_OUT_OF_RESOURCES ran here, so that a kernel for large devices seemed to work on small ones.
+/// A launch that a driver rejects with CL_OUT_OF_RESOURCES ran here, so a kernel for large devices appeared to work on small ones.
 #[test]
 fn local_memory_beyond_the_devices_is_refused_with_both_sizes() {
     let text = "
@@ -272,7 +272,7 @@ __kernel void wide(__global float *y) { __local float a[12289]; a[0] = 1.0f; y[0
         let ran = d.launch(&kernel_handle, args, range(64, 64), false).map(drop);
         ran.map(|()| read(&d, &y, 64)[0])
     };
-    // 32 KiB of its own: with 16 KiB more it fills this device to the last byte.
+    // The kernel has 32 KiB of static local memory; 16 KiB more fills this device exactly.
     assert_eq!(run("sim:teaching", "tiles", 16 << 10).unwrap(), 4.0);
     let error = run("sim:teaching", "tiles", (16 << 10) + 4).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Launch);
@@ -293,7 +293,7 @@ __kernel void wide(__global float *y) { __local float a[12289]; a[0] = 1.0f; y[0
     }
 }
 
-/// Memory that a kernel reaches by an address that it reads is there where the launch names it, with what the launch says of it.
+/// Memory that a kernel reaches through a loaded address is accessible if the launch names it, with the declared access.
 #[test]
 fn addresses_in_a_table_lead_to_memory_that_the_launch_names() {
     let d = open("all");
@@ -324,7 +324,7 @@ fn a_kernel_gets_the_sub_groups_that_it_requires() {
     assert_eq!(read(&d, &y, 32), [16.0; 32]);
 }
 
-/// Those of a kernel with a parameter in volatile device memory: the last group here comes first.
+/// Findings for a kernel with a parameter in volatile device memory. Here the last group runs first.
 #[test]
 fn groups_wait_for_one_another() {
     let d = open("");

@@ -1,4 +1,4 @@
-//! Streams: commands that overlap with those of the device's own queue, ordered by events where somebody asks for it.
+//! Streams: commands that overlap with those of the device's own queue, ordered by events only on request.
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used)] // tests
 
@@ -56,14 +56,14 @@ fn first(device: &Device, buffer: &Buffer) -> f32 {
     f32::from_ne_bytes(bytes)
 }
 
-/// When the upload in a stream ran, and the launches of the device's own queue.
+/// Returns the time span of the upload in a stream, and those of the launches in the device's own queue.
 fn times(timeline: &Timeline) -> ((u64, u64), Vec<(u64, u64)>) {
     let upload = timeline.transfers.iter().find(|t| matches!(t.queue, QueueKind::Stream(_))).unwrap();
     let launches = timeline.launches.iter().map(|l| (l.start_ns, l.end_ns)).collect();
     ((upload.start_ns, upload.end_ns), launches)
 }
 
-/// A launch, then an upload in a stream; `before` and `after` may order them. Then another launch.
+/// Traces a launch, then an upload in a stream, then another launch. `before` and `after` may order them.
 fn traced(
     before: impl Fn(&Device, &netcl_device::Stream),
     after: impl Fn(&netcl_device::Stream),
@@ -105,7 +105,7 @@ fn results(device: &Device) {
     for round in 0..20u32 {
         let x = buffer(device);
         let (y, z, last) = (buffer(device), buffer(device), buffer(device));
-        // a after the device, b after a, the device after b.
+        // `a` runs after the device, `b` after `a`, the device after `b`.
         a.wait(&device.mark().unwrap()).unwrap();
         a.run(|| {
             launch(device, &plus, &x, &y, round);
@@ -147,7 +147,7 @@ fn what_a_stream_touches_is_no_one_elses_before_it_is_joined() {
     assert_eq!(device.memory().live, live, "the fill may still be going on");
     stream.join().unwrap();
     assert!(device.memory().live < live);
-    // Memory of its own, not what the pool had.
+    // The stream gets separate memory, not memory from the pool.
     stream.run(|| device.fill(&made, &[1])).unwrap();
     drop(made);
     stream.finish().unwrap();
@@ -170,7 +170,7 @@ fn what_comes_before_an_event_is_free_when_the_device_waits_for_it() {
     let second = stream.record().unwrap();
     touched(9000);
     let all = device.memory().live;
-    // Another stream that waits frees nothing: the device's own queue could take the memory.
+    // A wait by another stream frees nothing: the device's own queue could reuse the memory.
     let other = device.stream().unwrap();
     other.run(|| device.wait_for(&second)).unwrap();
     assert_eq!(device.memory().live, all);
@@ -179,7 +179,7 @@ fn what_comes_before_an_event_is_free_when_the_device_waits_for_it() {
     assert!(live < later && later < all, "{live} < {later} < {all}");
     device.wait_for(&second).unwrap();
     assert!(live < device.memory().live && device.memory().live < later);
-    // An event of before, or of the device, changes nothing.
+    // An earlier event, or an event of the device, changes nothing.
     device.wait_for(&first).unwrap();
     device.wait_for(&device.mark().unwrap()).unwrap();
     assert!(live < device.memory().live);
@@ -201,11 +201,11 @@ fn streams_come_and_go_and_are_refused_where_commands_are_recorded() {
     let replay = stream.run(|| device.start_replay().map(drop)).unwrap_err();
     assert_eq!(replay.kind(), ErrorKind::Unsupported);
     drop(device.start_replay().unwrap());
-    // Another device's commands stay where they are.
+    // Commands of another device stay in its own queue.
     let other = sim();
     let queue = stream.run(|| Ok(other.queue())).unwrap();
     assert_eq!(queue, QueueKind::Compute);
-    // A queue that the driver does not give, and a launch that fails.
+    // The driver refuses a queue, and a launch fails.
     let plan = Arc::new(Plan::default());
     let inner = Box::new(SimDriver::open("sim", &Settings::default().sim).unwrap());
     let faulty =

@@ -1,4 +1,4 @@
-//! Devices opened from many threads at once, which no driver may crash on.
+//! Opens devices from many threads at the same time; no driver may crash.
 #![allow(clippy::unwrap_used)] // a test
 
 use netcl_device::{Settings, list};

@@ -1,11 +1,11 @@
-//! What a timeline holds: transfers on the queue they were in, in order, on the host's clock.
+//! Contents of a timeline: transfers with their queue, in order, on the host clock.
 #![allow(clippy::unwrap_used)] // tests
 
 use netcl_device::driver::QueueKind;
 use netcl_device::null::NullDriver;
 use netcl_device::{Capabilities, Device, DeviceKind, ErrorKind, Settings, Transfer, TransferKind};
 
-/// An upload of two pieces, one beside, a copy, a fill and two downloads.
+/// Runs an upload of two pieces, a concurrent upload, a copy, a fill and two downloads.
 fn transfers(device: &Device) -> Vec<Transfer> {
     let n = 1 << 20;
     let (a, b) = (device.allocate(n).unwrap(), device.allocate(n).unwrap());
@@ -33,7 +33,7 @@ fn transfers(device: &Device) -> Vec<Transfer> {
             "{timeline:?}"
         );
     }
-    // What comes after it is not in it, and the next can begin.
+    // Later commands are not in the timeline, and the next timeline can start.
     device.fill(&a, &[5; 4]).unwrap();
     device.start_timeline().unwrap();
     assert!(device.stop_timeline().unwrap().transfers.is_empty());

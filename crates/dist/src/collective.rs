@@ -1,9 +1,9 @@
-//! The algorithms, over bytes. Everything is made of [`Transport::exchange`], in an order that depends on the ranks alone.
+//! The collective algorithms, over bytes. All of them use [`Transport::exchange`], in an order that depends only on the ranks.
 //!
-//! Large vectors are reduced by pairwise exchange: each rank gets its share of the vector from every other one and adds them in the order
-//! of ranks, then gives its sums to everyone (Thakur, Rabenseifner and Gropp 2005). That moves 2 (n - 1) / n of the vector each way, as a
-//! ring does, in as many steps, and the order of the sums is the same for every share. Small vectors go to everyone in log2(n) steps
-//! (Bruck et al. 1997), and each rank adds them by itself.
+//! Large vectors are reduced by pairwise exchange. Each rank receives its share of the vector from every other rank, adds the shares in rank order,
+//! and sends its sums to all ranks (Thakur, Rabenseifner and Gropp 2005). That moves 2 (n - 1) / n of the vector in each direction, with the same
+//! data volume and step count as a ring. The order of the sums is the same for every share. Small vectors are sent to all ranks in log2(n) steps
+//! (Bruck et al. 1997), and each rank adds them itself.
 
 use crate::element::{Reduction, reduce};
 use crate::shard::shard;
@@ -12,12 +12,12 @@ use netcl_device::Result;
 use netcl_tensor::DType;
 use std::ops::Range;
 
-/// Vectors of which all ranks' together have at most so many bytes go to everyone.
+/// Maximum total size, in bytes, of all ranks' vectors that are sent to all ranks whole.
 pub(crate) const SMALL: usize = 64 << 10;
-/// Bytes of a share that are exchanged at a time: what a rank needs besides the vector is as much from each other one.
+/// Bytes of a share that are exchanged at a time. In addition to the vector, a rank needs this much memory for each other rank.
 pub(crate) const SEGMENT: usize = 8 << 20;
 
-/// Replaces `data` by the reduction of all ranks'; shares are exchanged in segments of `length` bytes, whole elements.
+/// Replaces `data` with the reduction over all ranks. Shares are exchanged in segments of `length` bytes, a multiple of the element size.
 pub(crate) fn all_reduce(
     link: &dyn Transport,
     dtype: DType,
@@ -53,19 +53,19 @@ pub(crate) fn reduce_scatter(
     Ok(())
 }
 
-/// Every rank's share of `data` to everyone.
+/// Sends every rank's share of `data` to all ranks.
 pub(crate) fn all_gather_shares(link: &dyn Transport, dtype: DType, data: &mut [u8]) -> Result<()> {
     gather_shares(link, data, &shares(link, dtype, data.len()))
 }
 
-/// The bytes of each rank's share of a vector of `bytes` bytes.
+/// Returns the byte range of each rank's share of a vector of `bytes` bytes.
 fn shares(link: &dyn Transport, dtype: DType, bytes: usize) -> Vec<Range<usize>> {
     let (n, size) = (link.size(), dtype.size());
     let share = |rank| shard(bytes / size, n, rank);
     (0..n).map(share).map(|elements| elements.start * size..elements.end * size).collect()
 }
 
-/// The shares in parts of at most `length` bytes: in each step one part of every rank's, empty where its share has ended.
+/// Splits the shares into parts of at most `length` bytes. Each step has one part per rank, which is empty after the rank's share has ended.
 fn segments(
     link: &dyn Transport,
     dtype: DType,
@@ -81,7 +81,7 @@ fn segments(
     (0..steps).map(move |step| shares.iter().map(|share| segment(share, step)).collect())
 }
 
-/// Each rank's range of `data` reduced into that rank's `data`.
+/// Reduces each rank's range of `data` into that rank's `data`.
 pub(crate) fn reduce_shares(
     link: &dyn Transport,
     dtype: DType,
@@ -107,7 +107,7 @@ pub(crate) fn reduce_shares(
     reduce(dtype, how, &parts, &mut data[own])
 }
 
-/// Each rank's range of `data` to everyone.
+/// Sends each rank's range of `data` to all ranks.
 pub(crate) fn gather_shares(link: &dyn Transport, data: &mut [u8], shares: &[Range<usize>]) -> Result<()> {
     let (n, rank) = (link.size(), link.rank());
     for step in 1..n {
@@ -118,7 +118,7 @@ pub(crate) fn gather_shares(link: &dyn Transport, data: &mut [u8], shares: &[Ran
     Ok(())
 }
 
-/// Two ranges of `data` that do not overlap: one to read, one to write.
+/// Returns two disjoint ranges of `data`: one to read, one to write.
 fn apart<'a>(data: &'a mut [u8], read: &Range<usize>, write: &Range<usize>) -> (&'a [u8], &'a mut [u8]) {
     if read.is_empty() {
         return (&[], &mut data[write.clone()]);
@@ -135,7 +135,7 @@ fn apart<'a>(data: &'a mut [u8], read: &Range<usize>, write: &Range<usize>) -> (
     }
 }
 
-/// Vectors of the same length from everyone, in the order of ranks.
+/// Collects vectors of the same length from all ranks, in rank order.
 pub(crate) fn all_gather(link: &dyn Transport, own: &[u8], all: &mut [u8]) -> Result<()> {
     let (n, rank, len) = (link.size(), link.rank(), own.len());
     if len == 0 {
@@ -146,7 +146,7 @@ pub(crate) fn all_gather(link: &dyn Transport, own: &[u8], all: &mut [u8]) -> Re
         let shares: Vec<Range<usize>> = (0..n).map(|rank| rank * len..(rank + 1) * len).collect();
         return gather_shares(link, all, &shares);
     }
-    // Vectors of the ranks from this one on, in turn.
+    // Vectors of the ranks, starting with this one.
     let mut known = vec![0; all.len()];
     known[..len].copy_from_slice(own);
     let mut have = 1;
@@ -164,7 +164,7 @@ pub(crate) fn all_gather(link: &dyn Transport, own: &[u8], all: &mut [u8]) -> Re
     Ok(())
 }
 
-/// The vector of `root` to everyone: by a binomial tree, or, where it is long, in shares that the ranks then exchange.
+/// Sends the vector of `root` to all ranks: by a binomial tree, or, if it is long, in shares that the ranks then exchange.
 pub(crate) fn broadcast(link: &dyn Transport, data: &mut [u8], root: usize) -> Result<()> {
     let n = link.size();
     if data.len() <= SMALL || n < 3 {
@@ -207,7 +207,7 @@ fn scatter_shares(link: &dyn Transport, data: &mut [u8], shares: &[Range<usize>]
     Ok(())
 }
 
-/// One vector of `all` at `root` to each rank.
+/// Sends one vector of `all` at `root` to each rank.
 pub(crate) fn scatter(link: &dyn Transport, all: &[u8], own: &mut [u8], root: usize) -> Result<()> {
     if own.is_empty() {
         return Ok(());
@@ -225,7 +225,7 @@ pub(crate) fn scatter(link: &dyn Transport, all: &[u8], own: &mut [u8], root: us
     Ok(())
 }
 
-/// A vector of each rank to `all` at `root`.
+/// Collects one vector from each rank into `all` at `root`.
 pub(crate) fn gather(link: &dyn Transport, own: &[u8], all: &mut [u8], root: usize) -> Result<()> {
     if own.is_empty() {
         return Ok(());

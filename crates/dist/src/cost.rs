@@ -1,18 +1,18 @@
-//! What operations take on a link: a model of time with a delay for each message and a bandwidth.
+//! Cost of operations on a link: a time model with a delay per message and a bandwidth.
 //!
-//! It follows the algorithms of this crate: pairwise exchange of shares in segments for large vectors, and log2(n) steps for small ones. A
-//! rank sends and receives one message at a time, so `n` ranks that share a network card have its bandwidth divided by `n`.
+//! It follows the algorithms of this crate: pairwise exchange of shares in segments for large vectors, and log2(n) steps for small ones. A rank sends
+//! and receives one message at a time, so `n` ranks that share a network card each get its bandwidth divided by `n`.
 
 use crate::Link;
 use crate::collective::{SEGMENT, SMALL};
 
 impl Link {
-    /// Seconds of a message of `bytes`.
+    /// Returns the seconds for a message of `bytes`.
     pub fn message(&self, bytes: f64) -> f64 {
         self.delay.as_secs_f64() + bytes / self.bytes_per_s.max(1.0)
     }
 
-    /// Seconds that `ranks` take to sum vectors of `bytes` without the sums themselves.
+    /// Returns the seconds for `ranks` ranks to sum vectors of `bytes`, without the additions themselves.
     pub fn all_reduce(&self, bytes: f64, ranks: usize) -> f64 {
         if ranks > 1 && bytes * ranks as f64 <= SMALL as f64 {
             let steps = f64::from(ranks.next_power_of_two().trailing_zeros());
@@ -21,7 +21,7 @@ impl Link {
         2.0 * self.all_gather(bytes, ranks)
     }
 
-    /// Seconds that `ranks` take to complete a vector of `bytes` of which each has its share; as long as to sum one and keep the shares.
+    /// Returns the seconds for `ranks` ranks to complete a vector of `bytes` from their shares; a reduce-scatter takes the same time.
     pub fn all_gather(&self, bytes: f64, ranks: usize) -> f64 {
         let others = ranks.saturating_sub(1) as f64;
         let share = bytes / ranks.max(1) as f64;
@@ -43,11 +43,11 @@ mod tests {
 
     #[test]
     fn large_vectors_move_twice_the_others_shares() {
-        // 2 (n - 1) / n of the vector each way.
+        // 2 (n - 1) / n of the vector in each direction.
         close(LINK.all_reduce(4e6, 2), 2.0 * 10e-6 + 4e6 / 1e9);
         close(LINK.all_reduce(4e6, 4), 6.0 * 10e-6 + 1.5 * 4e6 / 1e9);
         close(LINK.all_gather(4e6, 4), 3.0 * 10e-6 + 0.75 * 4e6 / 1e9);
-        // Shares of three segments.
+        // Shares with three segments.
         let bytes = 2.0 * 2.5 * SEGMENT as f64;
         close(LINK.all_reduce(bytes, 2), 6.0 * 10e-6 + bytes / 1e9);
     }

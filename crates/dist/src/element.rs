@@ -1,14 +1,14 @@
-//! Reduction of vectors, element by element.
+//! Element-wise reduction of vectors.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use netcl_device::{Error, Result};
 use netcl_tensor::DType;
 
-/// How the ranks' values become one.
+/// Reduction operation over the ranks' values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// The sum; of integers modulo 2^32, of masks whether any is set.
+    /// The sum. Integers wrap modulo 2^32; for masks, whether any is set.
     Sum,
     /// The sum divided by the number of ranks; floats only.
     Mean,
@@ -16,29 +16,29 @@ pub enum Reduction {
     Max,
 }
 
-/// A type that can be reduced, with the type that sums are kept in.
+/// A type that can be reduced, and its accumulator type.
 pub trait Element: bytemuck::Pod {
-    /// f32 for floats.
+    /// Accumulator type: f32 for floats.
     type Sum: Copy;
     /// The storage type.
     const DTYPE: DType;
-    /// Widens.
+    /// Converts to the accumulator type.
     fn widen(self) -> Self::Sum;
-    /// Rounds to storage.
+    /// Rounds to the storage type.
     fn narrow(sum: Self::Sum) -> Self;
-    /// Widens `from` into as many sums.
+    /// Converts all elements of `from` to accumulators; both slices have the same length.
     fn widen_all(from: &[Self], sums: &mut [Self::Sum]) {
         sums.iter_mut().zip(from).for_each(|(sum, x)| *sum = x.widen());
     }
-    /// Rounds sums to as many elements.
+    /// Rounds all accumulators to elements; both slices have the same length.
     fn narrow_all(sums: &[Self::Sum], to: &mut [Self]) {
         to.iter_mut().zip(sums).for_each(|(to, sum)| *to = Self::narrow(*sum));
     }
-    /// `a + b`.
+    /// Returns `a + b`.
     fn add(a: Self::Sum, b: Self::Sum) -> Self::Sum;
-    /// The larger one, or NaN.
+    /// Returns the larger value, or NaN.
     fn max(a: Self::Sum, b: Self::Sum) -> Self::Sum;
-    /// `sum / n`; `None` for integers and masks.
+    /// Returns `sum / n`; `None` for integers and masks.
     fn divide(sum: Self::Sum, n: usize) -> Option<Self::Sum>;
 }
 
@@ -63,7 +63,7 @@ macro_rules! float {
                 Some(sum / n as f32)
             }
             $(
-                // Several at a time where the processor can, optimised whatever this crate is.
+                // Converts several at a time if the processor can. This is optimized even in an unoptimized build of this crate.
                 fn widen_all(from: &[Self], sums: &mut [f32]) {
                     from.$widen_all(sums);
                 }
@@ -105,7 +105,7 @@ float!(bf16, Bf16, bf16::to_f32, bf16::from_f32, convert_to_f32_slice, convert_f
 integer!(i32, I32);
 integer!(u32, U32);
 
-/// A mask's byte: sum and maximum say whether any is set.
+/// A mask byte: sum and maximum both give whether any is set.
 impl Element for u8 {
     type Sum = bool;
     const DTYPE: DType = DType::Bool;
@@ -126,7 +126,7 @@ impl Element for u8 {
     }
 }
 
-/// `parts` holds one vector of `out.len()` bytes for each rank, in their order; `out` becomes their reduction.
+/// Reduces `parts`, one vector of `out.len()` bytes per rank in rank order, into `out`.
 ///
 /// # Errors
 /// `DType` for a mean of integers or masks.
@@ -141,7 +141,7 @@ pub(crate) fn reduce(dtype: DType, how: Reduction, parts: &[&[u8]], out: &mut [u
     }
 }
 
-/// Elements that are reduced at a time, so that sums stay in the first cache.
+/// Number of elements that are reduced at a time, so that accumulators stay in the L1 cache.
 const BLOCK: usize = 2048;
 
 fn typed<T: Element>(how: Reduction, parts: &[&[u8]], out: &mut [u8]) -> Result<()> {
@@ -180,7 +180,7 @@ fn typed<T: Element>(how: Reduction, parts: &[&[u8]], out: &mut [u8]) -> Result<
     Ok(())
 }
 
-/// The elements of `bytes`, aligned or not.
+/// Converts the elements of `bytes`, aligned or not.
 fn widen<T: Element>(bytes: &[u8], sums: &mut [T::Sum]) {
     match bytemuck::try_cast_slice::<u8, T>(bytes) {
         Ok(all) => T::widen_all(all, sums),

@@ -1,4 +1,4 @@
-//! What one rank calls.
+//! The interface of one rank.
 
 use crate::collective::SEGMENT;
 use crate::element::{Element, Reduction};
@@ -13,44 +13,44 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
-/// One rank's part of a group of ranks that compute together.
+/// One rank's handle of a group of ranks that compute together.
 ///
-/// Every operation is called by all ranks, in the same order and with the same lengths; calls of one rank do not overlap. Sums go in the
-/// order of ranks, those of 16-bit floats in f32, so they have the same bits in every run with as many ranks.
+/// All ranks call every operation, in the same order and with the same lengths; calls of one rank do not overlap. Sums are computed in rank order,
+/// for 16-bit floats in f32. So they have the same bits in every run with the same number of ranks.
 #[derive(Clone)]
 pub struct Group {
     transport: Arc<dyn Transport>,
-    /// Memory of the last reduction; also what keeps two threads of a rank from calling at a time.
+    /// Memory of the last reduction. Its lock also keeps two threads of a rank from calling at the same time.
     scratch: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Group {
-    /// The ranks of `transport`.
+    /// Returns a group of the ranks of `transport`.
     pub fn new(transport: Arc<dyn Transport>) -> Self {
         Self { transport, scratch: Arc::default() }
     }
 
-    /// This rank.
+    /// Returns this rank.
     pub fn rank(&self) -> usize {
         self.transport.rank()
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn size(&self) -> usize {
         self.transport.size()
     }
 
-    /// Whether this is rank 0, which speaks for all.
+    /// Returns true for rank 0, which reports for all ranks.
     pub fn leads(&self) -> bool {
         self.rank() == 0
     }
 
-    /// What carries messages.
+    /// Returns the message transport.
     pub fn transport(&self) -> &Arc<dyn Transport> {
         &self.transport
     }
 
-    /// How long this rank waits for others, and what it knows of its waiting.
+    /// Returns the watch: the wait timeout of this rank and its wait statistics.
     pub fn watch(&self) -> &Watch {
         self.transport.watch()
     }
@@ -64,7 +64,7 @@ impl Group {
         done
     }
 
-    /// Replaces `data` by the reduction of all ranks' vectors.
+    /// Replaces `data` with the reduction of all ranks' vectors.
     ///
     /// # Errors
     /// `Device` if a rank has ended or does not answer; `DType` for a mean of integers.
@@ -72,37 +72,37 @@ impl Group {
         self.all_reduce_bytes(T::DTYPE, bytemuck::cast_slice_mut(data), how)
     }
 
-    /// The same for elements of `dtype` as bytes.
+    /// Same as [`Group::all_reduce`], for elements of `dtype` as bytes.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`]; `Shape` for a part of an element.
+    /// Same as [`Group::all_reduce`]; `Shape` for an incomplete element.
     pub fn all_reduce_bytes(&self, dtype: DType, data: &mut [u8], how: Reduction) -> Result<()> {
         whole_elements("all_reduce", dtype, data)?;
         self.alone(|link, scratch| collective::all_reduce(link, dtype, how, data, (scratch, SEGMENT)))
     }
 
-    /// Reduces all ranks' vectors; this rank gets the elements [`shard`]`(count, size, rank)` of the result, in their place. The others
-    /// keep their values.
+    /// Reduces all ranks' vectors. This rank gets the elements [`shard`]`(count, size, rank)` of the result, in place. The other elements keep their
+    /// values.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`].
+    /// Same as [`Group::all_reduce`].
     pub fn reduce_scatter<T: Element>(&self, data: &mut [T], how: Reduction) -> Result<()> {
         self.reduce_scatter_bytes(T::DTYPE, bytemuck::cast_slice_mut(data), how)
     }
 
-    /// The same for elements of `dtype` as bytes.
+    /// Same as [`Group::reduce_scatter`], for elements of `dtype` as bytes.
     ///
     /// # Errors
-    /// As [`Group::all_reduce_bytes`].
+    /// Same as [`Group::all_reduce_bytes`].
     pub fn reduce_scatter_bytes(&self, dtype: DType, data: &mut [u8], how: Reduction) -> Result<()> {
         whole_elements("reduce_scatter", dtype, data)?;
         self.alone(|link, scratch| collective::reduce_scatter(link, dtype, how, data, (scratch, SEGMENT)))
     }
 
-    /// The same for other parts: this rank gets the bytes `ranges[rank]`, whole elements, in their place.
+    /// Does the same for arbitrary parts: this rank gets the bytes `ranges[rank]`, a multiple of the element size, in place.
     ///
     /// # Errors
-    /// As [`Group::all_reduce_bytes`]; `Shape` for another number of ranges than ranks.
+    /// Same as [`Group::all_reduce_bytes`]; `Shape` if the number of ranges differs from the number of ranks.
     pub fn reduce_scatter_ranges(
         &self,
         dtype: DType,
@@ -118,14 +118,14 @@ impl Group {
     /// Completes a vector of which every rank has the bytes `ranges[rank]`.
     ///
     /// # Errors
-    /// As [`Group::reduce_scatter_ranges`].
+    /// Same as [`Group::reduce_scatter_ranges`].
     pub fn all_gather_ranges(&self, data: &mut [u8], ranges: &[Range<usize>]) -> Result<()> {
         self.check_ranges("all_gather_ranges", data.len(), ranges)?;
         self.alone(|link, _| collective::gather_shares(link, data, ranges))
     }
 
     fn check_ranges(&self, op: &str, bytes: usize, ranges: &[Range<usize>]) -> Result<()> {
-        // In the order of ranks, so that they do not overlap.
+        // The ranges must be in rank order and not overlap.
         let ordered =
             ranges.iter().try_fold(0, |end, r| (end <= r.start && r.start <= r.end).then_some(r.end));
         if ranges.len() == self.size() && ordered.is_some_and(|end| end <= bytes) {
@@ -137,16 +137,16 @@ impl Group {
     /// Completes a vector of which every rank has its [`shard`].
     ///
     /// # Errors
-    /// As [`Group::all_reduce_bytes`].
+    /// Same as [`Group::all_reduce_bytes`].
     pub fn all_gather_shards(&self, dtype: DType, data: &mut [u8]) -> Result<()> {
         whole_elements("all_gather_shards", dtype, data)?;
         self.alone(|link, _| collective::all_gather_shares(link, dtype, data))
     }
 
-    /// The vectors of all ranks one after the other.
+    /// Returns the concatenated vectors of all ranks.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`].
+    /// Same as [`Group::all_reduce`].
     pub fn all_gather<T: Pod>(&self, own: &[T]) -> Result<Vec<T>> {
         let mut all = vec![T::zeroed(); own.len() * self.size()];
         self.alone(|link, _| {
@@ -155,10 +155,10 @@ impl Group {
         Ok(all)
     }
 
-    /// Bytes of any length from every rank.
+    /// Returns bytes of any length from every rank.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`].
+    /// Same as [`Group::all_reduce`].
     pub fn all_gather_bytes(&self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
         let own_length = (own.len() as u64).to_le_bytes();
         let mut lengths = vec![0; 8 * self.size()];
@@ -174,37 +174,37 @@ impl Group {
         })
     }
 
-    /// Replaces `data` by that of the rank `root`.
+    /// Replaces `data` with that of the rank `root`.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`]; `Shape` for a rank that is not there.
+    /// Same as [`Group::all_reduce`]; `Shape` for a rank that does not exist.
     pub fn broadcast<T: Pod>(&self, data: &mut [T], root: usize) -> Result<()> {
         self.broadcast_bytes(bytemuck::cast_slice_mut(data), root)
     }
 
-    /// The same for bytes.
+    /// Same as [`Group::broadcast`], for bytes.
     ///
     /// # Errors
-    /// As [`Group::broadcast`].
+    /// Same as [`Group::broadcast`].
     pub fn broadcast_bytes(&self, data: &mut [u8], root: usize) -> Result<()> {
         self.check_rank("broadcast", root)?;
         self.alone(|link, _| collective::broadcast(link, data, root))
     }
 
-    /// Gives the vector `all[rank * own.len()..]` of `root` to each rank; the others' `all` is not read.
+    /// Sends the vector `all[rank * own.len()..]` of `root` to each rank; `all` of the other ranks is not read.
     ///
     /// # Errors
-    /// As [`Group::broadcast`]; `Shape` if `root` has not as many vectors as there are ranks.
+    /// Same as [`Group::broadcast`]; `Shape` if the number of vectors at `root` differs from the number of ranks.
     pub fn scatter<T: Pod>(&self, all: &[T], own: &mut [T], root: usize) -> Result<()> {
         self.check_vectors("scatter", all.len(), own.len(), root)?;
         let own = bytemuck::cast_slice_mut(own);
         self.alone(|link, _| collective::scatter(link, bytemuck::cast_slice(all), own, root))
     }
 
-    /// Collects each rank's vector in `all` at `root`; the others' `all` is not written.
+    /// Collects each rank's vector in `all` at `root`; `all` of the other ranks is not written.
     ///
     /// # Errors
-    /// As [`Group::scatter`].
+    /// Same as [`Group::scatter`].
     pub fn gather<T: Pod>(&self, own: &[T], all: &mut [T], root: usize) -> Result<()> {
         self.check_vectors("gather", all.len(), own.len(), root)?;
         let all = bytemuck::cast_slice_mut(all);
@@ -214,26 +214,26 @@ impl Group {
     /// Sends to another rank, which calls [`Group::recv`].
     ///
     /// # Errors
-    /// As [`Group::broadcast`]; `Shape` for this rank itself.
+    /// Same as [`Group::broadcast`]; `Shape` for this rank itself.
     pub fn send<T: Pod>(&self, to: usize, data: &[T]) -> Result<()> {
         self.check_other("send", to)?;
         self.alone(|link, _| link.exchange(Some((to, bytemuck::cast_slice(data))), None))
     }
 
-    /// Receives as many elements as `data` has from another rank.
+    /// Receives `data.len()` elements from another rank.
     ///
     /// # Errors
-    /// As [`Group::send`].
+    /// Same as [`Group::send`].
     pub fn recv<T: Pod>(&self, from: usize, data: &mut [T]) -> Result<()> {
         self.check_other("recv", from)?;
         self.alone(|link, _| link.exchange(None, Some((from, bytemuck::cast_slice_mut(data)))))
     }
 
-    /// Sends to a rank and receives as many elements as there is room for from another one or the same, at the same time: two ranks that send
-    /// to each other do not wait for ever. Either may be absent.
+    /// Sends to one rank and receives from the same or another rank at the same time, until the receive buffer is full. Two ranks that send to each
+    /// other do not deadlock. Either argument may be absent.
     ///
     /// # Errors
-    /// As [`Group::send`].
+    /// Same as [`Group::send`].
     pub fn exchange<T: Pod>(&self, to: Option<(usize, &[T])>, from: Option<(usize, &mut [T])>) -> Result<()> {
         for rank in to.iter().map(|to| to.0).chain(from.iter().map(|from| from.0)) {
             self.check_other("exchange", rank)?;
@@ -246,16 +246,16 @@ impl Group {
     /// Waits until every rank has called it.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`].
+    /// Same as [`Group::all_reduce`].
     pub fn barrier(&self) -> Result<()> {
         let mut all = vec![0; self.size()];
         self.alone(|link, _| collective::all_gather(link, &[1], &mut all))
     }
 
-    /// The ranks that give the same `color`, as a group of their own, in the order of this one's ranks. All ranks call it.
+    /// Returns a group of the ranks that pass the same `color`, in the order of this group's ranks. All ranks call it.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`].
+    /// Same as [`Group::all_reduce`].
     pub fn split(&self, color: u32) -> Result<Self> {
         let colors = self.all_gather(&[color])?;
         let members: Vec<usize> = (0..self.size()).filter(|rank| colors[*rank] == color).collect();
@@ -264,38 +264,38 @@ impl Group {
         let whole = self.transport.clone();
         Ok(Self {
             transport: Arc::new(Subset { whole, members, rank }),
-            // One rank exchanges messages in one place at a time, whichever of its groups they are of.
+            // A rank exchanges messages for one of its groups at a time.
             scratch: self.scratch.clone(),
         })
     }
 
-    /// Whether all ranks are on one machine, whose memory they can share. All ranks call it.
+    /// Returns true if all ranks are on one machine and can share its memory. All ranks call it.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`].
+    /// Same as [`Group::all_reduce`].
     pub fn is_on_one_machine(&self) -> Result<bool> {
         if !self.transport.may_share_memory() {
             return Ok(false);
         }
-        // Machines may have a file system in common, but no memory.
+        // Machines may share a file system, but not memory.
         let machine = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let machines = self.all_gather_bytes(&machine)?;
         Ok(machines.iter().all(|other| !other.is_empty() && *other == machine))
     }
 
-    /// Host memory of `bytes` that all ranks see, at first zero; `None` where they are on several machines, or there is no room. All ranks
-    /// call it.
+    /// Returns zeroed host memory of `bytes` that all ranks can access. `None` if the ranks are on several machines or there is not enough space. All
+    /// ranks call it.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`].
+    /// Same as [`Group::all_reduce`].
     pub fn share_memory(&self, bytes: usize) -> Result<Option<SharedMemory>> {
         if !self.is_on_one_machine()? {
             return Ok(None);
         }
-        // In memory where the system has such a file system, else where temporary files are.
+        // Prefer a file system in memory, then the folder for temporary files.
         for folder in [PathBuf::from("/dev/shm"), std::env::temp_dir()] {
             let (path, own) = if self.leads() { create_in(&folder, bytes) } else { (PathBuf::new(), None) };
-            // The memory lives as long as somebody has it. Its name goes also where the ranks' exchange fails.
+            // The memory lives as long as any rank uses it. Its name is removed even if the ranks' exchange fails.
             let _named = Named(if self.leads() { path.clone() } else { PathBuf::new() });
             let name = self.all_gather_bytes(path.to_string_lossy().as_bytes())?;
             let path = PathBuf::from(String::from_utf8_lossy(&name[0]).into_owned());
@@ -312,10 +312,10 @@ impl Group {
         Ok(None)
     }
 
-    /// Makes an error of one rank everyone's: each gets its own error, or, without one, that of the lowest rank that failed.
+    /// Makes an error of one rank an error of all ranks. Each rank gets its own error or, if it succeeded, that of the lowest rank that failed.
     ///
     /// # Errors
-    /// What failed, with the rank's number; as [`Group::all_reduce`].
+    /// The failure with the rank's number; same as [`Group::all_reduce`].
     pub fn all_succeed<T>(&self, own: Result<T>) -> Result<T> {
         if self.size() == 1 {
             return own;
@@ -336,10 +336,10 @@ impl Group {
         Ok(value)
     }
 
-    /// Checks that all ranks have the same values of what is named.
+    /// Checks that all ranks have the same values for the named items.
     ///
     /// # Errors
-    /// `Format`, at every rank, with the first name whose values differ, and the ranks that have each of them.
+    /// `Format`, at every rank, with the first name whose values differ, and the ranks that have each value.
     pub fn agree(&self, items: &[(&str, String)]) -> Result<()> {
         let own: Vec<u8> =
             items.iter().flat_map(|(name, value)| [field(name), field(value)].concat()).collect();
@@ -362,7 +362,8 @@ impl Group {
         Err(Error::format("the ranks do not agree: they compare different things, so their programs differ"))
     }
 
-    /// Ends this rank's part: all ranks call it, after their last message. A rank that ends without it fails for the others.
+    /// Ends this rank's participation: all ranks call it, after their last message. A rank that ends without this call counts as failed for the
+    /// others.
     ///
     /// # Errors
     /// `Device` if the transport could not be closed.
@@ -370,7 +371,7 @@ impl Group {
         self.transport.close()
     }
 
-    /// Ends all ranks at once, with this exit code: for a rank that fails where the others do not learn of it.
+    /// Ends all ranks at once with this exit code, for a failure that the other ranks cannot detect.
     pub fn abort(&self, code: u8) {
         self.transport.abort(code);
     }
@@ -403,8 +404,8 @@ impl Group {
     }
 }
 
-/// A new file of shared memory in `folder`: its path and the memory, or nothing where there is no room.
-/// A file that is removed when this is dropped, if it has a name.
+/// The name of a shared-memory file created by `create_in`. The file is removed when this is dropped; an empty name means that there was not enough
+/// space.
 struct Named(PathBuf);
 
 impl Drop for Named {
@@ -424,7 +425,7 @@ fn create_in(folder: &Path, bytes: usize) -> (PathBuf, Option<SharedMemory>) {
         Ok(memory) => (path, Some(memory)),
         Err(e) => {
             tracing::debug!("no memory is shared in {}: {e}", folder.display());
-            // What was made before there was no room.
+            // Remove the file that was created before the space ran out.
             let _ = std::fs::remove_file(&path);
             (PathBuf::new(), None)
         }
@@ -438,7 +439,7 @@ fn whole_elements(op: &str, dtype: DType, data: &[u8]) -> Result<()> {
     Err(Error::shape(format!("{op}: {} bytes are no whole number of {dtype}", data.len())))
 }
 
-/// Of two texts the first lines that differ.
+/// Returns the first lines in which two texts differ.
 fn unlike_lines<'a>(a: &'a str, b: &'a str) -> [&'a str; 2] {
     let (mut a, mut b) = (a.lines(), b.lines());
     loop {
@@ -460,7 +461,7 @@ fn number(bytes: &[u8]) -> usize {
     usize::try_from(u64::from_le_bytes(le)).unwrap_or(usize::MAX)
 }
 
-/// A text with its length in front.
+/// Returns a text preceded by its length.
 fn field(text: &str) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
 }

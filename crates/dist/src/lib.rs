@@ -1,13 +1,13 @@
-//! Ranks that compute together: collective operations among the devices of one process, or among processes that an MPI launcher started.
+//! Ranks that compute together: collective operations over the devices of one process, or over processes that an MPI launcher started.
 //!
 //! ```text
-//! Group       what a rank calls: all_reduce, reduce_scatter, all_gather, broadcast, scatter, gather, send, recv, barrier
+//! Group       interface of a rank: all_reduce, reduce_scatter, all_gather, broadcast, scatter, gather, send, recv, barrier
 //! algorithms  pairwise exchange, Bruck's all-gather, binomial trees: written once, over messages from rank to rank
-//! Transport   such messages: between threads (local), by MPI (mpi), or either with a delay and a bandwidth put on it (slowed)
+//! Transport   such messages: between threads (local), by MPI (mpi), or either with an added delay and bandwidth limit (slowed)
 //! ```
 //!
-//! Sums go in the order of ranks, in f32 for 16-bit floats, and are rounded once. So a result depends on the number of ranks, but not on
-//! the transport, on the time at which messages arrive, or on how a vector is cut into pieces: two runs give the same bits.
+//! Sums are computed in rank order, for 16-bit floats in f32, and rounded once. So a result depends on the number of ranks. It does not depend on the
+//! transport, on the arrival times of messages, or on how a vector is split into pieces: two runs give the same bits.
 
 mod collective;
 mod cost;

@@ -1,4 +1,4 @@
-//! Messages between threads of one process, each of which is a rank.
+//! Messages between threads of one process; each thread is a rank.
 
 use crate::watch::Waiting;
 use crate::{Group, Transport, Watch};
@@ -8,22 +8,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes of a message's piece: two fit a core's second cache.
+/// Bytes per message piece: two fit in a core's L2 cache.
 const PIECE: usize = 256 << 10;
-/// Bytes that are copied while the other rank waits for the lock: less time than to take it once more.
+/// Number of bytes copied while holding the lock. Copying them takes less time than acquiring the lock again.
 const AT_ONCE: usize = 32 << 10;
-/// Pieces that a sender may be ahead of its receiver.
+/// Number of pieces that a sender may be ahead of its receiver.
 const AHEAD: usize = 8;
-/// How long a rank looks again and again before it sleeps: waking a thread takes longer than most small messages, and ranks that compute the
-/// same come to an exchange a few waits for their devices apart.
+/// Duration of polling before a waiting rank sleeps. Waking a thread takes longer than most small messages. Ranks that compute the same work reach an
+/// exchange within a few device waits of each other.
 const SPIN: Duration = Duration::from_micros(200);
-/// How often a rank that waits looks whether its patience has ended.
+/// Interval at which a waiting rank checks its timeout.
 const LOOK: Duration = Duration::from_millis(200);
-/// A rank that waits for no other.
+/// Marks a rank that is not waiting.
 const NOBODY: usize = usize::MAX;
 
-/// `size` ranks of one process, each to be given to a thread of its own. A rank that is dropped before it was [closed](Group::close) makes
-/// the others' operations fail, by name; one that does not answer within `patience` likewise.
+/// Returns `size` ranks of one process, one per thread. If a rank is dropped before it was [closed](Group::close), the operations of the other ranks
+/// fail with an error that names it. The same applies to a rank that does not answer within `patience`.
 ///
 /// ```
 /// use netcl_dist::{Reduction, local};
@@ -48,25 +48,25 @@ pub fn local(size: usize, patience: Duration) -> Vec<Group> {
     (0..size).map(|rank| Group::new(Arc::new(thread(rank)))).collect()
 }
 
-/// Whether every one of `ranks` has a core for itself, and those that drive its device too, so that waiting awake takes nothing from others.
+/// Returns true if every rank and its device's driver threads have separate cores, so that polling takes no time from other threads.
 pub(crate) fn has_cores_for(ranks: usize) -> bool {
     std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 4 * ranks)
 }
 
 struct Shared {
-    /// From rank i to rank k at `i * size + k`.
+    /// The line from rank i to rank k is at `i * size + k`.
     lines: Vec<Line>,
     size: usize,
-    /// Whom each rank waits for.
+    /// The rank that each rank waits for.
     waits: Vec<AtomicUsize>,
-    /// See [`has_cores_for`].
+    /// Whether waiting ranks poll; see [`has_cores_for`].
     spins: bool,
 }
 
 #[derive(Default)]
 struct Line {
     state: Mutex<State>,
-    /// Counts changes of the state, for those that wait awake.
+    /// Counts state changes, for ranks that poll.
     changes: AtomicUsize,
     changed: Condvar,
 }
@@ -76,7 +76,7 @@ impl Line {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells whoever waits that `state` is another one. Waking threads is a call of the system, which nobody needs where none sleeps.
+    /// Signals a changed `state` to waiting ranks. Waking threads is a system call, which is skipped if none sleeps.
     fn change(&self, state: MutexGuard<'_, State>) {
         let sleeps = state.sleepers > 0;
         drop(state);
@@ -90,16 +90,16 @@ impl Line {
 #[derive(Default)]
 struct State {
     pieces: VecDeque<Vec<u8>>,
-    /// Emptied pieces, to be filled again.
+    /// Emptied pieces for reuse.
     spare: Vec<Vec<u8>>,
-    /// Threads that sleep until the state changes.
+    /// Number of threads that sleep until the state changes.
     sleepers: usize,
     /// The sender or the receiver has ended.
     closed: bool,
 }
 
 impl State {
-    /// Keeps the memory of a piece that was read.
+    /// Keeps the memory of a piece after it was read.
     fn keep(&mut self, piece: Vec<u8>) {
         if self.spare.len() < AHEAD {
             self.spare.push(piece);
@@ -107,7 +107,7 @@ impl State {
     }
 }
 
-/// While it lives, a rank waits.
+/// Marks a rank as waiting for the lifetime of this value.
 struct Waits<'a>(&'a AtomicUsize);
 
 impl<'a> Waits<'a> {
@@ -134,7 +134,7 @@ impl Thread {
         &self.shared.lines[from * self.shared.size + to]
     }
 
-    /// Waits until `ready`; `peer` is who it waits for.
+    /// Waits until `ready` returns true; `peer` is the rank that it waits for.
     fn when<'a>(
         &self,
         line: &'a Line,
@@ -148,7 +148,7 @@ impl Thread {
         let _waits = Waits::begin(&self.shared.waits[self.rank], peer);
         let mut waiting = Waiting::begin();
         while self.shared.spins && !ready(&state) && !state.closed && waiting.elapsed() < SPIN {
-            // A change from here on is seen by its count, without the lock that the other rank needs for it.
+            // A change after this point is visible in the count, without the lock that the other rank needs for it.
             let seen = line.changes.load(Ordering::Acquire);
             if ready(&state) || state.closed {
                 break;
@@ -180,7 +180,7 @@ impl Thread {
         Ok(state)
     }
 
-    /// The rank that `peer` waits for, directly or through others: the one that waits for nobody.
+    /// Follows the chain of waits from `peer` and returns the rank that is not waiting for another.
     fn silent(&self, peer: usize) -> usize {
         let mut at = peer;
         for _ in 0..self.shared.size {
@@ -276,7 +276,7 @@ impl Transport for Thread {
 }
 
 impl Drop for Thread {
-    /// Whoever waits for this rank learns that it has ended. What it has sent can still be received.
+    /// Signals to waiting ranks that this rank has ended. Messages already sent can still be received.
     fn drop(&mut self) {
         for other in 0..self.shared.size {
             for line in [self.line(self.rank, other), self.line(other, self.rank)] {

@@ -1,40 +1,40 @@
-//! Tensors from a rank to the one before or behind it, through page-locked host memory that the ranks of a machine share. A copy to the host, a
-//! short message that says so, and a copy to the other device; where ranks are on several machines, or behind a [`slowed`](crate::slowed)
-//! link, the bytes are the message.
+//! Transfers tensors between adjacent ranks through page-locked host memory that the ranks of a machine share. A transfer is a copy to the host, a
+//! short message, and a copy to the other device. If the ranks are on several machines, or use a [`slowed`](crate::slowed) link, the message contains
+//! the bytes.
 
 use crate::Group;
 use netcl_device::{Device, Error, Pinned, Result};
 use netcl_tensor::Tensor;
 use std::sync::Arc;
 
-/// Slots begin at multiples of this many bytes.
+/// Slots start at multiples of this many bytes.
 const PAGE: usize = 4096;
 
-/// This rank's end of what ranks of a group hand over to those beside them.
+/// One rank's mailbox for exchanges with its adjacent ranks.
 pub struct Mailbox {
     group: Group,
     device: Device,
-    /// The memory of all ranks, if they share any.
+    /// The memory of all ranks, if shared.
     host: Option<Pinned>,
-    /// Bytes of a slot.
+    /// Bytes per slot.
     slot: usize,
     slots: usize,
-    /// Messages so far: to the rank before and to the one behind, and from them.
+    /// Number of messages so far, by side: exchanged with the previous and with the next rank.
     sent: [usize; 2],
     received: [usize; 2],
-    /// What is to be sent where no memory is shared.
+    /// Bytes to send without shared memory.
     bytes: Vec<u8>,
 }
 
 impl Mailbox {
-    /// The end of this rank, on its device, for tensors of `bytes` at most. All ranks of `group` call it with the same sizes. No rank may be
-    /// `slots` messages or more ahead of the one that reads them: whoever sends has learned before that the first of them was read.
+    /// Returns this rank's mailbox on its device, for tensors of at most `bytes`. All ranks of `group` call it with the same sizes. A rank may not be
+    /// `slots` or more messages ahead of its reader: before it sends, it must know that the oldest of them was read.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`].
+    /// Same as [`Group::all_reduce`].
     pub fn new(group: &Group, device: &Device, bytes: usize, slots: usize) -> Result<Self> {
         let (slot, slots) = (bytes.next_multiple_of(PAGE), slots.max(1));
-        // Between each two neighbours in both directions.
+        // Both directions between each two adjacent ranks.
         let lines = 2 * group.size().saturating_sub(1);
         let shared = group.share_memory(lines * slots * slot)?;
         let host = shared.map(|memory| device.pin(&Arc::new(memory)));
@@ -42,15 +42,15 @@ impl Mailbox {
         Ok(Self { group, device, host, slot, slots, sent: [0; 2], received: [0; 2], bytes })
     }
 
-    /// Whether tensors go through memory that the ranks share.
+    /// Returns true if tensors go through memory that the ranks share.
     pub fn shares_memory(&self) -> bool {
         self.host.is_some()
     }
 
-    /// Puts contiguous `x` where the rank `to` will read it, once the device has computed it; waits until it is there.
+    /// Copies contiguous `x` to the place where the rank `to` will read it, after the device has computed it. Waits until the copy is complete.
     ///
     /// # Errors
-    /// `Shape` for a tensor that has no room, or a rank that is not beside this one; those of the device.
+    /// `Shape` for a tensor that does not fit, or a rank that is not adjacent; device errors.
     pub fn put(&mut self, to: usize, x: &Tensor) -> Result<()> {
         let side = self.side(to)?;
         let Some(host) = &self.host else {
@@ -66,12 +66,11 @@ impl Mailbox {
         self.device.wait(&there)
     }
 
-    /// Tells the rank `to` that what was [put](Mailbox::put) there can be read, and waits for what a rank sends for `from`, which then is in
-    /// that tensor for whatever the device's queue does from here on. Either may be absent; if both are one rank, neither waits for
-    /// ever where the other does the same.
+    /// Tells the rank `to` that the tensor [put](Mailbox::put) there can be read, and waits for the tensor from the rank in `from`. Later commands of
+    /// the device's queue see it. Either argument may be absent. If both name one rank that does the same, the two do not deadlock.
     ///
     /// # Errors
-    /// As [`Group::exchange`] and [`Mailbox::put`]; those of the device.
+    /// Same as [`Group::exchange`] and [`Mailbox::put`]; device errors.
     pub fn exchange(&mut self, to: Option<usize>, from: Option<(usize, &Tensor)>) -> Result<()> {
         let to = to.map(|to| Ok::<_, Error>((to, self.side(to)?))).transpose()?;
         let from = from.map(|(rank, x)| Ok::<_, Error>((rank, self.side(rank)?, x))).transpose()?;
@@ -105,7 +104,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// 0 for the rank before this one, 1 for the one behind.
+    /// Returns 0 for the previous rank, 1 for the next one.
     fn side(&self, rank: usize) -> Result<usize> {
         let own = self.group.rank();
         match rank {
@@ -128,7 +127,7 @@ impl Mailbox {
         Ok(bytes)
     }
 
-    /// Where message `number` from a rank to one beside it lies.
+    /// Returns the position of message `number` from a rank to an adjacent one.
     fn place(&self, from: usize, to: usize, number: usize) -> usize {
         let line = 2 * from.min(to) + usize::from(from > to);
         (line * self.slots + number % self.slots) * self.slot
@@ -143,7 +142,7 @@ mod tests {
     use netcl_tensor::suite::test_device;
     use std::time::Duration;
 
-    /// Rows go along three ranks and come back, each of which adds its number; slots are used again.
+    /// Rows pass through three ranks and back. Each rank adds its number; slots are reused.
     #[test]
     fn tensors_go_to_the_rank_behind_and_come_back() {
         for messages in [false, true] {

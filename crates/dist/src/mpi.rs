@@ -1,11 +1,14 @@
-//! Messages between processes by MPI, the library of the system, found and loaded at run time.
+//! Messages between processes by MPI. The system's library is found and loaded at run time.
 //!
-//! The three binary interfaces in use are Open MPI's (handles are addresses of the library's objects), MPICH's, which Intel MPI, MVAPICH and
-//! Cray share (handles are numbers in an `int`), and the one that MPI 5 standardised (handles are small numbers in a pointer). On
-//! little-endian 64-bit machines a number in a pointer-sized argument is a valid `int` argument, and an `int` written to a zeroed pointer is
-//! its number, so one table of functions serves all three; on other machines MPI is refused.
+//! Three binary interfaces are in use:
+//! - Open MPI: handles are addresses of the library's objects.
+//! - MPICH, shared by Intel MPI, MVAPICH and Cray: handles are numbers in an `int`.
+//! - The standard of MPI 5: handles are small numbers in a pointer.
 //!
-//! The one place of this crate that may use `unsafe`: it calls the library's functions with the signatures of the MPI standard.
+//! On little-endian 64-bit machines, a number in a pointer-sized argument is a valid `int` argument. An `int` written to a zeroed pointer is its
+//! number. So one table of functions serves all three; on other machines MPI is refused.
+//!
+//! This is the only module of this crate that may use `unsafe`: it calls the library's functions with the signatures of the MPI standard.
 #![allow(unsafe_code)]
 
 use crate::watch::Waiting;
@@ -17,26 +20,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What a launcher says in the environment of a process that it starts.
+/// Environment of a process that a launcher started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launcher {
     /// `Open MPI`, `MPICH`, `Slurm`.
     pub name: &'static str,
-    /// Processes that it started.
+    /// Number of processes that it started.
     pub size: usize,
-    /// This process among all.
+    /// Rank of this process.
     pub rank: usize,
-    /// This process among those of its machine; 0 where the launcher does not say.
+    /// Rank of this process on its machine; 0 if the launcher does not report it.
     pub local_rank: usize,
 }
 
-/// The launcher that started this process, if one did, and more than one process.
+/// Returns the launcher that started this process together with at least one more.
 pub fn launched(variable: &dyn Fn(&str) -> Option<String>) -> Option<Launcher> {
     const LAUNCHERS: [(&str, [&str; 3]); 4] = [
         ("Open MPI", ["OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"]),
         ("MPICH", ["PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"]),
         ("MVAPICH", ["MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK"]),
-        // A batch script has a number of tasks too; only what `srun` starts is a step of them.
+        // A batch script also has a number of tasks, but only processes started by `srun` are tasks of a step.
         ("Slurm", ["SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"]),
     ];
     const LOCAL_RANKS: [&str; 5] = [
@@ -49,13 +52,13 @@ pub fn launched(variable: &dyn Fn(&str) -> Option<String>) -> Option<Launcher> {
     LAUNCHERS.iter().find_map(|(name, [size, rank, local_rank])| {
         let number = |name: &str| variable(name)?.trim().parse::<usize>().ok();
         let size = number(size).filter(|size| *size > 1)?;
-        // A launcher may speak to the library by another one's protocol, as `srun --mpi=pmi2` does.
+        // A launcher may use another one's protocol to talk to the library, like `srun --mpi=pmi2`.
         let local_rank = number(local_rank).or_else(|| LOCAL_RANKS.iter().find_map(|name| number(name)));
         Some(Launcher { name, size, rank: number(rank)?, local_rank: local_rank.unwrap_or(0) })
     })
 }
 
-/// The library's handle of a communicator, a datatype, a request.
+/// The library's handle for a communicator, a datatype or a request.
 type Handle = usize;
 
 type InitThread = unsafe extern "C" fn(*mut c_int, *mut c_void, c_int, *mut c_int) -> c_int;
@@ -72,7 +75,7 @@ type ErrorText = unsafe extern "C" fn(c_int, *mut c_char, *mut c_int) -> c_int;
 type Finalize = unsafe extern "C" fn() -> c_int;
 type Abort = unsafe extern "C" fn(Handle, c_int) -> c_int;
 
-/// The functions in use, and the values that a binary interface gives the standard's names.
+/// The functions in use, and the values of the standard's constants in a binary interface.
 struct Library {
     path: String,
     initialized: Ask,
@@ -97,22 +100,22 @@ struct Library {
     serialized: c_int,
 }
 
-/// Room for `MPI_MAX_LIBRARY_VERSION_STRING` and `MPI_MAX_ERROR_STRING` of every implementation.
+/// Buffer size for `MPI_MAX_LIBRARY_VERSION_STRING` and `MPI_MAX_ERROR_STRING` of every implementation.
 const TEXT: usize = 16 << 10;
-/// Bytes of a message: counts are `int`.
+/// Bytes per message: counts are `int`.
 const PIECE: usize = 1 << 30;
 const TAG: c_int = 1;
-/// Tag of the messages by which ranks that wait say that they are there.
+/// Tag of the messages with which waiting ranks report that they are alive.
 const PRESENT: c_int = 2;
-/// After so long a wait a rank looks whether another one has lost its patience, and as often.
+/// Wait duration after which a rank starts to check whether another one timed out, and the interval of these checks.
 const SLOW: Duration = Duration::from_millis(500);
-/// How long ranks that wait have time to say so.
+/// Time for waiting ranks to report.
 const ROLL_CALL: Duration = Duration::from_secs(2);
-/// How long a rank waits for the one that speaks for all to end it.
+/// Time that a rank waits to be ended by the reporting rank.
 const SPOKEN_FOR: Duration = Duration::from_secs(5);
 
 impl Library {
-    /// The first of `candidates` that can be opened and has all functions.
+    /// Opens the first of `candidates` that loads and has all functions.
     fn open(candidates: &[PathBuf]) -> Result<Self> {
         let mut tried = Vec::new();
         for path in candidates {
@@ -132,9 +135,9 @@ impl Library {
         if cfg!(any(target_endian = "big", not(target_pointer_width = "64"))) {
             return Err("MPI is supported on little-endian 64-bit machines only".into());
         }
-        // SAFETY: loading runs the library's constructors, as in any program that is linked with it.
+        // SAFETY: loading runs the library's constructors, the same as in any program that is linked with it.
         let library = unsafe { open_global(path) }.map_err(|e| e.to_string())?;
-        // Other threads may be in it at exit, so it stays.
+        // Other threads may be inside the library at exit, so it stays loaded.
         let library = std::mem::ManuallyDrop::new(library);
         let find = |name: &str| -> Option<usize> {
             // SAFETY: only the address is taken.
@@ -178,7 +181,7 @@ impl Library {
         }
     }
 
-    /// What a call that returned `code` says.
+    /// Returns the error of a call that returned `code`.
     fn check(&self, call: &str, code: c_int) -> Result<()> {
         if code == 0 {
             return Ok(());
@@ -190,7 +193,7 @@ impl Library {
         Err(Error::device(format!("{call}: {}", String::from_utf8_lossy(&text))))
     }
 
-    /// The implementation and its version: the first line of what it says of itself.
+    /// Returns the implementation and its version: the first line of its version string.
     fn version(&self) -> String {
         let (mut text, mut length) = (vec![0u8; TEXT], 0);
         // SAFETY: the buffer is longer than any implementation's MPI_MAX_LIBRARY_VERSION_STRING.
@@ -202,7 +205,7 @@ impl Library {
         first.replace("Version:", "").split_whitespace().collect::<Vec<_>>().join(" ").replace(" v", " ")
     }
 
-    /// Answers of `ask` about the communicator.
+    /// Returns the value that `ask` reports for a communicator.
     fn number(&self, call: &str, ask: AskComm, comm: Handle) -> Result<usize> {
         let mut value = 0;
         // SAFETY: `comm` is a communicator of this library, which is initialized.
@@ -211,31 +214,31 @@ impl Library {
     }
 }
 
-/// Whether a library speaks the standard's interface; an MPICH that only answers questions about it does not.
+/// Returns true if a library implements the standard's interface. An MPICH that only answers queries about it does not count.
 fn is_standard(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().contains("mpi_abi"))
 }
 
 /// # Safety
-/// As for every library: its constructors run.
+/// Same as for every library: its constructors run.
 #[cfg(unix)]
 unsafe fn open_global(path: &Path) -> std::result::Result<libloading::Library, libloading::Error> {
     use libloading::os::unix;
-    // Parts of Open MPI that it loads by itself look for its symbols in the whole process.
+    // Components that Open MPI loads itself look up its symbols in the whole process.
     let flags = unix::RTLD_NOW | unix::RTLD_GLOBAL;
     // SAFETY: the caller's.
     unsafe { unix::Library::open(Some(path), flags) }.map(Into::into)
 }
 
 /// # Safety
-/// As for every library: its constructors run.
+/// Same as for every library: its constructors run.
 #[cfg(not(unix))]
 unsafe fn open_global(path: &Path) -> std::result::Result<libloading::Library, libloading::Error> {
     // SAFETY: the caller's.
     unsafe { libloading::Library::new(path) }
 }
 
-/// Names of MPI libraries, those of `launcher` first.
+/// Returns the names of MPI libraries, those of `launcher` first.
 fn candidates(launcher: Option<&Launcher>, named: Option<&Path>) -> Vec<PathBuf> {
     if let Some(named) = named {
         return vec![named.to_path_buf()];
@@ -256,16 +259,16 @@ pub struct Mpi {
     rank: usize,
     size: usize,
     watch: Watch,
-    /// One call at a time: the library is asked for `MPI_THREAD_SERIALIZED`. Nobody holds it while it waits for a message.
+    /// Serializes calls: the library is asked for `MPI_THREAD_SERIALIZED`. The lock is not held while waiting for a message.
     calls: Mutex<()>,
     closed: AtomicBool,
 }
 
 impl Mpi {
-    /// Initializes MPI and joins all processes of the launcher. `library` is the one to load instead of those known by name.
+    /// Initializes MPI and joins all processes of the launcher. `library` replaces the search by known names.
     ///
     /// # Errors
-    /// `Device` if there is no library, it was initialized before, or its launcher is another one's, which shows as a world of one process.
+    /// `Device` if there is no library or it was initialized before. Also if it belongs to another launcher, which shows as a world of one process.
     pub fn join(launcher: Option<&Launcher>, library: Option<&Path>, patience: Duration) -> Result<Group> {
         let library = Library::open(&candidates(launcher, library))?;
         let (mut before, mut level) = (0, 0);
@@ -313,24 +316,24 @@ impl Mpi {
         Ok(Group::new(Arc::new(Self { library, comm, rank, size, watch, calls: Mutex::new(()), closed })))
     }
 
-    /// Path and version of the library that would be loaded, without initializing it.
+    /// Returns path and version of the library that would be loaded, without initializing it.
     ///
     /// # Errors
-    /// `Device` if there is none.
+    /// `Device` if none is found.
     pub fn found(launcher: Option<&Launcher>, library: Option<&Path>) -> Result<(String, String)> {
         let library = Library::open(&candidates(launcher, library))?;
         let version = library.version();
         Ok((library.path, version))
     }
 
-    /// Ends all processes after an error with messages under way, whose memory the caller would free.
+    /// Ends all processes after an error with messages in flight, because returning would free their memory.
     fn end(&self, error: Error) -> Error {
         tracing::error!("{error}");
         self.abort(error.kind().exit_code());
         error
     }
 
-    /// Whether a rank says that it has lost its patience.
+    /// Returns true if a rank reports that it timed out.
     fn is_called(&self) -> Result<bool> {
         for peer in (0..self.size).filter(|peer| *peer != self.rank) {
             let mut there = 0;
@@ -346,7 +349,8 @@ impl Mpi {
         Ok(false)
     }
 
-    /// Says to all that this rank waits, and hears who else does: the others hang. One rank speaks for all; the others wait for it to end them.
+    /// Reports to all ranks that this rank waits, and collects the reports of the others. Ranks without a report are hanging. One rank reports the
+    /// error for all; the others wait for it to end them.
     fn roll_call(&self, waited: Duration) -> Result<Error> {
         static HERE: [u8; 1] = [1];
         let (lib, one) = (&self.library, 1);
@@ -387,7 +391,7 @@ impl Mpi {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for requests of this rank and those of the peers they need. Other threads of this rank may exchange meanwhile.
+    /// Waits for requests of this rank and those of the peers that they depend on. Other threads of this rank may exchange meanwhile.
     fn complete(&self, requests: &mut [(Option<Handle>, usize)]) -> Result<()> {
         let mut waiting = Waiting::begin();
         let (mut rounds, mut looked) = (0u32, Duration::ZERO);
@@ -419,7 +423,7 @@ impl Mpi {
                 return Err(self.roll_call(waited)?);
             }
             drop(one);
-            // Short messages arrive while it turns; for long waits the core is left to others, of which there may be ranks.
+            // Short messages arrive during polling. During long waits the core is released to other threads, which may be ranks.
             rounds = rounds.saturating_add(1);
             match rounds {
                 0..200 => std::hint::spin_loop(),
@@ -466,7 +470,7 @@ impl Transport for Mpi {
             }
             if let Some(piece) = next {
                 let (count, mut handle) = (piece.len() as c_int, 0);
-                // SAFETY: as above.
+                // SAFETY: same as above.
                 let code = unsafe {
                     let at = piece.as_ptr().cast();
                     (lib.send)(at, count, lib.byte, receiver as c_int, TAG, self.comm, &raw mut handle)

@@ -1,9 +1,11 @@
-//! Reductions of tensors through page-locked host memory, beside what the device computes.
+//! Tensor reductions through page-locked host memory, concurrent with the device's computation.
 //!
-//! Every rank copies a piece of its vector into a slot of host memory; ranks of one machine share that memory and copy each other's pieces
-//! to their devices, which add them up: few ranks the whole vectors, more of them a share each, which they pass on. Two streams carry the copies, one each way, so both directions of the link are in use, and the
-//! device's own queue goes on meanwhile. Ranks on several machines, or behind a [`slowed`](crate::slowed) link, exchange the pieces by
-//! messages and add them on the host. The sums have the same bits either way: in the order of ranks, in f32, rounded once.
+//! Every rank copies a piece of its vector into a slot of host memory. Ranks of one machine share that memory and copy each other's pieces to their
+//! devices, which add them. With few ranks, each adds the whole vectors. With more ranks, each adds one share and passes the sums on. Two streams
+//! carry the copies, one per direction, so both directions of the link are in use, and the device's own queue continues meanwhile.
+//!
+//! Ranks on several machines, or on a [`slowed`](crate::slowed) link, exchange the pieces by messages and add them on the host. The sums have the
+//! same bits either way: in rank order, in f32, rounded once.
 
 mod parts;
 mod small;
@@ -23,14 +25,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Sizes of a [`Relay`].
+/// Sizes for a [`Relay`].
 #[derive(Clone, Copy, Debug)]
 pub struct RelaySettings {
     /// Bytes that are copied at a time: a multiple of 4096.
     pub piece: usize,
-    /// Pieces of each rank that the host memory holds: at least 3.
+    /// Number of pieces per rank that the host memory holds: at least 3.
     pub slots: usize,
-    /// From so many ranks on each sums its share and passes the sums on; with fewer, each sums everything.
+    /// Number of ranks from which each rank sums a share and passes the sums on. With fewer ranks, each sums everything.
     pub shares_from: usize,
 }
 
@@ -41,12 +43,13 @@ impl Default for RelaySettings {
     }
 }
 
-/// A vector is copied in so many pieces, if they have at least so many bytes: the copy of one to the host and that of another to the device overlap.
+/// A vector is copied in at least this many pieces, if they have at least the minimum size. The copy of one piece to the host and that of another to
+/// the device then overlap.
 const PIECES: usize = 4;
 const LEAST_PIECE: usize = 2 << 20;
-/// Elements at whose multiples shares begin: an alignment that every device accepts.
+/// Alignment of shares in elements, which every device accepts.
 const ALIGN: usize = 1024;
-/// Summands of one launch.
+/// Parameter names of the summands of one launch.
 const SUMMANDS: [&str; 7] = [
     "x0 + x1",
     "x0 + x1 + x2",
@@ -57,66 +60,68 @@ const SUMMANDS: [&str; 7] = [
     "x0 + x1 + x2 + x3 + x4 + x5 + x6 + x7",
 ];
 
-/// One rank's end of the reductions of a group.
+/// One rank's interface for the reductions of a group.
 pub struct Relay {
     group: Group,
     device: Device,
     settings: RelaySettings,
-    // Before the memory: what is under way ends first.
+    // Declared before the memory: running transfers must end first.
     down: Stream,
     up: Stream,
-    /// Whether they were used since the last join.
+    /// Whether the streams were used since the last join.
     down_used: bool,
     up_used: bool,
     host: Pinned,
-    /// Whether the memory is that of all ranks.
+    /// Whether all ranks share the memory.
     shared: bool,
-    /// Memory of the device for other ranks' pieces where each rank sums its share, by type.
+    /// Device memory for other ranks' pieces, by type. Used if each rank sums its share.
     staging: Vec<(DType, Vec<Tensor>)>,
-    /// Memory for other ranks' vectors where each rank sums everything: of the first vector since the last join, of the second, …
+    /// Memory for other ranks' vectors, used if each rank sums everything. Entry 0 belongs to the first vector since the last join, entry 1 to the
+    /// second, …
     others: Vec<Vec<Tensor>>,
-    /// How many of those are in use since the last join.
+    /// Number of these entries in use since the last join.
     taken: usize,
-    /// Vectors that are still to be summed, and which of `others` they are summed with.
+    /// Vectors that are still to be summed, with the index of their entry in `others`.
     pending: Vec<(Tensor, usize)>,
     small: Small,
-    /// How long this host waits awake: not at all where cores are few.
+    /// Duration of polling on this host: zero if it has few cores.
     awake: Duration,
-    /// Of the last small vector.
+    /// Times of the last small vector.
     last_small: Option<SmallTimes>,
-    /// Pieces whose download was enqueued, and pieces that were reduced.
+    /// Number of pieces whose download was enqueued, and number of reduced pieces.
     started: usize,
     reduced: usize,
-    /// Of the last pieces: when this rank has read the slots, if it reads any.
+    /// For the last pieces: the event after which this rank has read the slots, if it reads any.
     read: VecDeque<Option<Event>>,
 }
 
-/// How the time of the last small vector of [`Relay::all_reduce_in_order`] went.
+/// Times of the last small vector of [`Relay::all_reduce_in_order`].
 #[derive(Clone, Default)]
 pub struct SmallTimes {
-    /// Until the host had it: what was in the queue before, and its copy.
+    /// Time until the host had the vector: earlier commands in the queue, and its copy.
     pub read: Duration,
-    /// Until the host had the sum: messages, and waiting for other ranks.
+    /// Time until the host had the sum: messages, and waiting for other ranks.
     pub message: Duration,
-    /// Until the sum was enqueued.
+    /// Time until the sum was enqueued.
     pub write: Duration,
-    /// When it is on the device, if the driver says so.
+    /// Event after which the sum is on the device, if the driver reports it.
     there: Option<Event>,
 }
 
-/// A piece that is on its way to the host.
+/// A piece on its way to the host.
 struct Piece {
     x: Tensor,
-    /// Where it begins in its vector, in elements.
+    /// Start within its vector, in elements.
     begin: usize,
     there: Event,
 }
 
 impl Relay {
-    /// The end of this rank, on its device. All ranks call it, with the same settings.
+    /// Returns this rank's relay on its device. All ranks call it with the same settings.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`]; `Shape` for other settings than those described; `Format` where ranks give different ones; `Memory` without room on the host; those of the device.
+    /// Same as [`Group::all_reduce`]; `Shape` for invalid settings; `Format` if the settings of the ranks differ; `Memory` if the host has too little
+    /// memory; device errors.
     pub fn new(group: &Group, device: &Device, settings: RelaySettings) -> Result<Self> {
         let RelaySettings { piece, slots, .. } = settings;
         if piece / 8 < group.size() || !piece.is_multiple_of(4096) || slots < 3 {
@@ -152,17 +157,17 @@ impl Relay {
         })
     }
 
-    /// Whether the ranks exchange data through memory that they share.
+    /// Returns true if the ranks exchange data through shared memory.
     pub fn shares_memory(&self) -> bool {
         self.shared
     }
 
-    /// Replaces the values of contiguous `x`, of a float type, by the sums of all ranks'. They are on the device once `ready` has come, and
-    /// the sums once the device's queue has come to where [`Relay::join`] was called. Waits for the other ranks, but not for the device's own
-    /// queue behind `ready`. All ranks call it, with the same length and type.
+    /// Replaces the values of contiguous `x`, of a float type, with the sums over all ranks. The values must be on the device when `ready` completes.
+    /// The sums are valid after the device's queue has reached the call of [`Relay::join`]. Waits for the other ranks, but not for commands in the
+    /// device's own queue after `ready`. All ranks call it with the same length and type.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`]; those of the device.
+    /// Same as [`Group::all_reduce`]; device errors.
     pub fn all_reduce(&mut self, x: &Tensor, ready: &Event) -> Result<()> {
         check_floats(x)?;
         if self.group.size() == 1 {
@@ -187,13 +192,14 @@ impl Relay {
         before.map_or(Ok(()), |last| self.reduce(&last, &rooms))
     }
 
-    /// The same for a vector that is complete where the device's own queue is now; what comes next in that queue sees the sums. Of a small one
-    /// the host waits once for the device, in that queue: a mark that is waited for, and a copy in a stream behind it, each take as long as the
-    /// whole copy. All ranks call it, with the same length and type. Returns how long it took from when the device had come to it: messages, and
-    /// waiting for slower ranks.
+    /// Does the same for a vector that is complete at the current position of the device's own queue; later commands in that queue see the sums. For
+    /// a small vector the host waits once for the device, in that queue. Waiting for a mark, and copying in a stream after it, would each take as
+    /// long as the whole copy.
+    ///
+    /// All ranks call it with the same length and type. Returns the time since the device reached this point: messages, and waiting for slower ranks.
     ///
     /// # Errors
-    /// As [`Relay::all_reduce`].
+    /// Same as [`Relay::all_reduce`].
     pub fn all_reduce_in_order(&mut self, x: &Tensor) -> Result<Duration> {
         check_floats(x)?;
         if self.group.size() == 1 {
@@ -220,11 +226,11 @@ impl Relay {
         Ok(begun.elapsed())
     }
 
-    /// Waits until the device's own queue has come to where it is now; after [`Relay::all_reduce_in_order`] of a small vector, until its sums
+    /// Waits until the device's own queue has reached its current end. After [`Relay::all_reduce_in_order`] of a small vector, waits until its sums
     /// are on the device.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Device errors.
     pub fn settle(&mut self) -> Result<()> {
         let there = self.last_small.as_mut().and_then(|times| times.there.take());
         let there = there.map_or_else(|| self.device.mark(), Ok)?;
@@ -232,28 +238,28 @@ impl Relay {
         self.wait(&there)
     }
 
-    /// How the time of the last vector of [`Relay::all_reduce_in_order`] went, if it was small.
+    /// Returns the times of the last vector of [`Relay::all_reduce_in_order`], if it was small.
     pub fn last_small(&self) -> Option<&SmallTimes> {
         self.last_small.as_ref()
     }
 
-    /// What the ways to read and to write small vectors take on this device, of which the quickest are used.
+    /// Returns the times of the methods to read and write small vectors on this device. The fastest ones are used.
     pub fn ways(&self) -> &[WayTime] {
         self.small.times()
     }
 
-    /// Waits for an event that is flushed: awake for a while, where there are cores for that.
+    /// Waits for an event that is flushed. Polls for a while if there are enough cores.
     fn wait(&self, event: &Event) -> Result<()> {
         self.device.wait_awake(event, self.awake)
     }
 
-    /// Bytes of the pieces of a vector of `bytes`.
+    /// Returns the piece size in bytes for a vector of `bytes`.
     fn piece(&self, bytes: usize) -> usize {
         let most = self.settings.piece;
         (bytes / PIECES).next_multiple_of(4096).clamp(LEAST_PIECE.min(most), most)
     }
 
-    /// What comes next in both streams comes after `ready`.
+    /// Makes later commands in both streams wait for `ready`.
     fn use_streams(&mut self, ready: &Event) -> Result<()> {
         self.down_used = true;
         self.up_used = true;
@@ -261,12 +267,12 @@ impl Relay {
         self.up.wait(ready)
     }
 
-    /// Whether each rank sums whole vectors, of which the others' are copied to its device.
+    /// Returns true if each rank sums whole vectors, so that those of the others are copied to its device.
     fn sums_whole(&self) -> bool {
         self.shared && self.group.size() < self.settings.shares_from
     }
 
-    /// Memory for the other ranks' vectors like `x`, which will be summed with it: that of the last step if `x` is not longer.
+    /// Returns memory for the other ranks' vectors that are summed with `x`. Reuses the memory of the last step if `x` is not longer.
     fn rooms(&mut self, x: &Tensor) -> Result<Vec<Tensor>> {
         let _tag = self.device.tag("gradients of other ranks");
         let at = self.taken;
@@ -276,7 +282,7 @@ impl Relay {
             |rooms: &Vec<Tensor>| rooms.iter().all(|r| r.dtype() == x.dtype() && r.count() >= x.count());
         if !self.others.get(at).is_some_and(fits) {
             let one = || Tensor::empty(&self.device, [x.count()], x.dtype());
-            // Within the stream memory is new, so that no command before can still use it.
+            // Allocations within the stream are new memory, so that no earlier command can still use it.
             let made = self.up.run(|| (1..self.group.size()).map(|_| one()).collect::<Result<Vec<_>>>())?;
             self.others.truncate(at);
             self.others.push(made);
@@ -284,21 +290,21 @@ impl Relay {
         Ok(self.others[at].clone())
     }
 
-    /// What the device's own queue does from here on comes after all sums so far. Where each rank sums whole vectors, it does so now and in
-    /// that queue: with NVIDIA's driver (580) a kernel of another queue begins when this one is empty.
+    /// Makes later commands of the device's own queue run after all sums so far. If each rank sums whole vectors, it sums them now and in that queue.
+    /// With NVIDIA's driver (580), a kernel of another queue starts only when this one is empty.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Device errors.
     pub fn join(&mut self) -> Result<()> {
         self.taken = 0;
         self.join_so_far()
     }
 
-    /// The same while more vectors follow before the next [`Relay::join`]: the device sums what has arrived while they are on their way. What
-    /// follows may be on the device since before this call.
+    /// Does the same if more vectors follow before the next [`Relay::join`]: the device sums the vectors that have arrived while the others are in
+    /// transit. The following vectors may already be complete on the device before this call.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Device errors.
     pub fn join_so_far(&mut self) -> Result<()> {
         if std::mem::take(&mut self.down_used) {
             self.down.join()?;
@@ -318,26 +324,26 @@ impl Relay {
         Ok(())
     }
 
-    /// Runs `f`, whose transfers come after `ready` and wait neither for the device's own queue behind it nor for sums under way; they may not
-    /// touch what is being summed.
+    /// Runs `f`. Its transfers run after `ready` and wait neither for later commands of the device's own queue nor for running sums. They must not
+    /// touch data that is being summed.
     ///
     /// # Errors
-    /// Those of `f` and of the device.
+    /// Errors of `f` and of the device.
     pub fn beside<T>(&mut self, ready: &Event, f: impl FnOnce() -> Result<T>) -> Result<T> {
         self.down_used = true;
         self.down.wait(ready)?;
         self.down.run(f)
     }
 
-    /// Where the slot of piece `number` of a rank begins.
+    /// Returns the start of the slot of piece `number` of a rank.
     fn slot(&self, rank: usize, number: usize) -> usize {
         let RelaySettings { piece, slots, .. } = self.settings;
         let rank = if self.shared { rank } else { 0 };
         (rank * slots + number % slots) * piece
     }
 
-    /// Enqueues the copy of a piece to the host. Its slot is free: all ranks had read what was there before they reduced the last piece but
-    /// one (see `reduce`).
+    /// Enqueues the copy of a piece to the host. Its slot is free: all ranks read its previous content before they reduced the second to last piece
+    /// (see `reduce`).
     fn start(&mut self, x: Tensor, begin: usize) -> Result<Piece> {
         let at = self.slot(self.group.rank(), self.started);
         let there = self.download(&x, 0..x.count(), at)?;
@@ -345,14 +351,14 @@ impl Relay {
         Ok(Piece { x, begin, there })
     }
 
-    /// A vector for which a message takes less time than what it takes to start transfers. Waiting on the host takes less than ordering streams.
+    /// Reduces a vector for which a message takes less time than starting transfers. Waiting on the host takes less time than ordering streams.
     fn reduce_small(&mut self, x: &Tensor, ready: &Event) -> Result<()> {
         self.wait(ready)?;
         let mut data = self.down.run(|| self.small.read(x))?;
-        // It is empty: the copy was waited for.
+        // The stream is empty: its copy has been waited for.
         self.down.finish()?;
         self.group.all_reduce_bytes(x.dtype(), &mut data, Reduction::Sum)?;
-        // In the device's own queue, where what comes behind it needs no order of streams.
+        // Write in the device's own queue, where later commands need no ordering between streams.
         self.small.write(x, &data).map(drop)
     }
 
@@ -380,7 +386,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Two pieces after this one a slot is written again: whoever comes to the messages of this one has read that.
+    /// Waits for reads of old slots. A slot is rewritten two pieces later: a rank that reaches the messages of this piece has read it.
     fn free_slots(&mut self) -> Result<()> {
         while self.read.len() + 2 >= self.settings.slots
             && let Some(read) = self.read.pop_front()
@@ -390,7 +396,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Every rank copies all others' pieces to its device.
+    /// Copies the pieces of all other ranks to this rank's device.
     fn collect(&self, piece: &Piece, rooms: &[Tensor]) -> Result<Event> {
         self.group.barrier()?;
         let own = self.group.rank();
@@ -401,7 +407,7 @@ impl Relay {
         Ok(read)
     }
 
-    /// Every rank sums its share of the piece, and reads the others' sums.
+    /// Sums this rank's share of the piece and reads the sums of the other ranks.
     fn sum_shares(&mut self, x: &Tensor) -> Result<Event> {
         let (rank, size) = (self.group.rank(), self.group.size());
         let share = |rank: usize| {
@@ -410,7 +416,7 @@ impl Relay {
         };
         self.group.barrier()?;
         self.sum(x, share(rank))?;
-        // The sums take the place of this rank's share in its slot, which no other rank reads before.
+        // The sums replace this rank's share in its slot. The other ranks read it only afterwards.
         let summed = self.up.record()?;
         self.down.wait(&summed)?;
         let mut read = self.download(x, share(rank), self.slot(rank, self.reduced))?;
@@ -431,7 +437,7 @@ impl Relay {
         self.upload(self.group.rank(), 0..x.count(), (x, 0))
     }
 
-    /// Replaces the elements `range` of `x` by the sums of all ranks'.
+    /// Replaces the elements `range` of `x` with the sums over all ranks.
     fn sum(&mut self, x: &Tensor, range: Range<usize>) -> Result<()> {
         if range.is_empty() {
             return Ok(());
@@ -455,7 +461,7 @@ impl Relay {
         }
         let _tag = self.device.tag("gradients of other ranks");
         let count = self.settings.piece / dtype.size();
-        // Within the stream memory is new, so that no command before can still use it.
+        // Allocations within the stream are new memory, so that no earlier command can still use it.
         let made = self.up.run(|| {
             (1..self.group.size())
                 .map(|_| Tensor::empty(&self.device, [count], dtype))
@@ -475,7 +481,7 @@ impl Relay {
         Ok(there)
     }
 
-    /// The elements `range` of a rank's piece into `to`, from an element on.
+    /// Copies the elements `range` of a rank's piece into `to`, starting at element `start`.
     fn upload(&self, rank: usize, range: Range<usize>, (to, start): (&Tensor, usize)) -> Result<Event> {
         let size = to.dtype().size();
         let (at, target) = (self.slot(rank, self.reduced) + range.start * size, to.layout().offset + start);
@@ -492,15 +498,15 @@ fn check_floats(x: &Tensor) -> Result<()> {
     Err(Error::shape(format!("all_reduce of {} {}: expected contiguous floats", x.dtype(), x.shape())))
 }
 
-/// Whether a vector is exchanged by messages and summed on the host.
+/// Returns true if a vector is exchanged by messages and summed on the host.
 fn is_small(x: &Tensor) -> bool {
     x.count() * x.dtype().size() <= SMALL
 }
 
-/// `y = terms[0] + terms[1] + …`, in f32 and rounded once. `y` may be one of the terms.
+/// Computes `y = terms[0] + terms[1] + …`, in f32 and rounded once. `y` may be one of the terms.
 ///
 /// # Errors
-/// Those of the device.
+/// Device errors.
 pub fn sum_into(terms: &[Tensor], y: &Tensor) -> Result<()> {
     let most = SUMMANDS.len() + 1;
     let (mut sum, mut rest): (Option<Tensor>, &[Tensor]) = (None, terms);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[test]
 fn shares_in_segments_are_those_in_one() {
-    // More elements than go to everyone at once, and shares of unlike lengths.
+    // More elements than the limit for small vectors, and shares of different lengths.
     let (n, count) = (3, 30_001usize);
     let value = |rank: usize, i: usize| (i * 7 + rank * 1000) as u32;
     let sums: Vec<u32> = (0..count).map(|i| (0..n).map(|rank| value(rank, i)).sum()).collect();

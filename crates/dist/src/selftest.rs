@@ -1,4 +1,5 @@
-//! Collective operations on drawn vectors, compared with what one rank computes alone: what `netcl doctor --mpi` and the tests run.
+//! Self-test of collective operations on random vectors. Results are compared with those that one rank computes alone. `netcl doctor --mpi` and the
+//! tests run it.
 
 use crate::{Group, Reduction, shard};
 use half::{bf16, f16};
@@ -6,24 +7,24 @@ use netcl_device::{Error, Result};
 use netcl_tensor::DType;
 use std::time::{Duration, Instant};
 
-/// What a self-test did.
+/// Result of a self-test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SelfTest {
-    /// Collective operations.
+    /// Number of collective operations.
     pub operations: usize,
-    /// Their time.
+    /// Their total time.
     pub elapsed: Duration,
 }
 
-/// Lengths that are special: none, one, fewer than there are ranks, around the bound between the algorithms.
+/// Special lengths: zero, one, fewer than the number of ranks, and around the limit between the algorithms.
 const LENGTHS: [usize; 10] = [0, 1, 2, 3, 7, 1000, 4099, 16_384, 65_537, 300_001];
 const DTYPES: [DType; 6] = [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::U32, DType::Bool];
 
-/// Runs `rounds` rounds of every operation with vectors drawn from `seed`, of at most `longest` elements; results have to have the bits of
-/// the definition.
+/// Runs `rounds` rounds of every operation with random vectors from `seed`, of at most `longest` elements. Results must have the same bits as the
+/// definition.
 ///
 /// # Errors
-/// `Internal` for a wrong result, with the operation, its length and type; those of the group.
+/// `Internal` for a wrong result, with the operation, its length and type; errors of the group.
 pub fn selftest(group: &Group, seed: u64, rounds: usize, longest: usize) -> Result<SelfTest> {
     let begun = Instant::now();
     let mut operations = 0;
@@ -45,10 +46,10 @@ pub fn selftest(group: &Group, seed: u64, rounds: usize, longest: usize) -> Resu
     Ok(SelfTest { operations, elapsed: begun.elapsed() })
 }
 
-/// Sums and broadcasts a vector of `bytes` bytes, with numbers of which the results are known: for vectors of more bytes than 31 bits count.
+/// Sums and broadcasts a vector of `bytes` bytes with known results, for vectors whose byte count exceeds 31 bits.
 ///
 /// # Errors
-/// `Internal` for a wrong result, with its place; those of the group.
+/// `Internal` for a wrong result, with its position; errors of the group.
 pub fn selftest_long(group: &Group, bytes: usize) -> Result<SelfTest> {
     let begun = Instant::now();
     let own = |rank: usize, i: usize| (i as u32).wrapping_mul(2_654_435_761) ^ (rank as u32) << 28;
@@ -70,7 +71,7 @@ pub fn selftest_long(group: &Group, bytes: usize) -> Result<SelfTest> {
     Ok(SelfTest { operations: 2, elapsed: begun.elapsed() })
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014): every rank draws every rank's numbers.
+/// SplitMix64 (Steele, Lea and Flood 2014): every rank generates the numbers of every rank.
 struct Draw(u64);
 
 impl Draw {
@@ -109,7 +110,7 @@ impl Case<'_> {
         found.iter().zip(expected).position(|(a, b)| a != b).map_or(Ok(()), |at| Err(self.fail(op, at)))
     }
 
-    /// The vector of a rank.
+    /// Returns the vector of a rank.
     fn of(&self, rank: usize) -> Vec<u8> {
         let mut draw = Draw(self.seed.wrapping_add((rank as u64) << 40));
         let mut value = || {
@@ -130,7 +131,7 @@ impl Case<'_> {
         (0..self.group.size()).map(|rank| self.of(rank)).collect()
     }
 
-    /// An element of the reduction of `all`: by the definition, one element at a time.
+    /// Returns element `i` of the reduction of `all`, computed from the definition.
     fn reduced(&self, how: Reduction, all: &[Vec<u8>], i: usize) -> Vec<u8> {
         let at = |vector: &Vec<u8>| {
             let mut bytes = [0; 4];
@@ -208,7 +209,7 @@ impl Case<'_> {
         if group.rank() == root {
             self.same("gather", &found, &joined)?;
         }
-        // Each pair of neighbours once, the lower one sending first.
+        // Each pair of adjacent ranks once; the lower rank sends first.
         let mut found = vec![0u8; own.len()];
         if group.rank() + 1 < size {
             group.send(group.rank() + 1, own)?;

@@ -1,16 +1,16 @@
-//! How elements are divided among ranks.
+//! Division of elements over ranks.
 
 use std::ops::Range;
 
-/// The elements of `count` that belong to `rank` of `size`: consecutive, and of lengths that differ by one at most.
+/// Returns the elements of `count` that belong to `rank` of `size`: consecutive ranges whose lengths differ by at most one.
 pub fn shard(count: usize, size: usize, rank: usize) -> Range<usize> {
     let (least, longer) = (count / size.max(1), count % size.max(1));
     let begin = rank * least + rank.min(longer);
     begin..begin + least + usize::from(rank < longer)
 }
 
-/// Divides `count` elements by `weights`: at least one for each, where there are as many, and the rest by largest remainders. Weights that
-/// are not positive count as none.
+/// Divides `count` elements by `weights`: at least one for each if there are enough elements, and the rest by largest remainders. Weights that are
+/// not positive count as zero.
 pub fn divide(count: usize, weights: &[f64]) -> Vec<usize> {
     let weight = |i: usize| if weights[i] > 0.0 && weights[i].is_finite() { weights[i] } else { 0.0 };
     let n = weights.len();
@@ -21,15 +21,15 @@ pub fn divide(count: usize, weights: &[f64]) -> Vec<usize> {
     let least = usize::from(count >= n);
     let mut parts: Vec<usize> = (0..n).map(|i| least + exact(i) as usize).collect();
     let mut order: Vec<usize> = (0..n).collect();
-    // Equal remainders go to the lower ranks.
+    // For equal remainders, lower ranks go first.
     order.sort_by(|a, b| exact(*b).fract().total_cmp(&exact(*a).fract()).then(a.cmp(b)));
     let left = count.saturating_sub(parts.iter().sum());
     order.iter().cycle().take(left).for_each(|i| parts[*i] += 1);
     parts
 }
 
-/// As [`divide`] with at most `most[i]` elements for each; what one has no room for goes to the others by their weights. `None` where they have no
-/// room for all together.
+/// Same as [`divide`] with at most `most[i]` elements for each; the excess goes to the others by their weights. `None` if all limits together are too
+/// small.
 pub fn divide_within(count: usize, weights: &[f64], most: &[usize]) -> Option<Vec<usize>> {
     let room = most.iter().fold(0usize, |sum, most| sum.saturating_add(*most));
     if room < count || weights.len() != most.len() {

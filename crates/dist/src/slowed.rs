@@ -1,28 +1,28 @@
-//! A link that is slower than this machine's: for tests of overlap and for what other machines would take.
+//! A link that is slower than this machine's, for tests of overlap and for estimates of other machines.
 
 use crate::{Group, Transport, Watch};
 use netcl_device::Result;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a message takes: `delay + bytes / bytes_per_s`.
+/// Time of a message: `delay + bytes / bytes_per_s`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     /// Time before the first byte arrives.
     pub delay: Duration,
-    /// Bandwidth of one direction.
+    /// Bandwidth per direction.
     pub bytes_per_s: f64,
 }
 
 impl Link {
-    /// The time of a message of `bytes`.
+    /// Returns the time of a message of `bytes`.
     pub fn time(&self, bytes: usize) -> Duration {
         let seconds = bytes as f64 / self.bytes_per_s.max(1.0);
         self.delay + Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 }
 
-/// The same group over a link that is at best as fast as `link`.
+/// Returns the same group over a link that is at most as fast as `link`.
 #[must_use]
 pub fn slowed(group: &Group, link: Link) -> Group {
     Group::new(Arc::new(Slowed { inner: group.transport().clone(), link }))
@@ -51,7 +51,7 @@ impl Transport for Slowed {
     }
 
     fn may_share_memory(&self) -> bool {
-        // It would be faster than the link.
+        // Shared memory would be faster than the link.
         false
     }
 

@@ -1,4 +1,4 @@
-//! Some of the ranks of a transport, as a transport.
+//! A subset of the ranks of a transport, as a transport.
 
 use crate::{Transport, Watch};
 use netcl_device::{Error, Result};

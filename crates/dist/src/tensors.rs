@@ -1,24 +1,24 @@
-//! Collective operations on tensors, through the memory of the host.
+//! Collective operations on tensors, through host memory.
 
 use crate::{Group, Reduction};
 use netcl_device::Result;
 use netcl_tensor::Tensor;
 
 impl Group {
-    /// Replaces the values of contiguous `x` by the reduction of all ranks'.
+    /// Replaces the values of contiguous `x` with the reduction over all ranks.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`]; those of the device.
+    /// Same as [`Group::all_reduce`]; device errors.
     pub fn all_reduce_tensor(&self, x: &Tensor, how: Reduction) -> Result<()> {
         let mut values = x.to_bytes()?;
         self.all_reduce_bytes(x.dtype(), &mut values, how)?;
         x.write_bytes(0, &values)
     }
 
-    /// Replaces the values of contiguous `x` by those of the rank `root`.
+    /// Replaces the values of contiguous `x` with those of the rank `root`.
     ///
     /// # Errors
-    /// As [`Group::broadcast`]; those of the device.
+    /// Same as [`Group::broadcast`]; device errors.
     pub fn broadcast_tensor(&self, x: &Tensor, root: usize) -> Result<()> {
         if self.rank() == root {
             return self.broadcast_bytes(&mut x.to_bytes()?, root);

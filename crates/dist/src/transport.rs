@@ -1,40 +1,40 @@
-//! Messages from rank to rank: all that a means of transport has to offer.
+//! Messages from rank to rank: the interface that every transport implements.
 
 use crate::Watch;
 use netcl_device::Result;
 
 /// Messages between the ranks `0..size`. Messages from one rank to another arrive in the order they were sent.
 ///
-/// Ranks call the same operations in the same order; what one of them does alone waits for the others until it gives up.
+/// Ranks call the same operations in the same order. An operation that only some ranks call waits for the others until it times out.
 pub trait Transport: Send + Sync {
-    /// This rank.
+    /// Returns this rank.
     fn rank(&self) -> usize;
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     fn size(&self) -> usize;
 
-    /// Sends bytes to a rank and receives as many as `from` has room for from another, at the same time; either may be absent.
+    /// Sends bytes to one rank and fills the buffer in `from` with bytes from another, at the same time. Either argument may be absent.
     ///
     /// # Errors
     /// `Device` if a rank has ended or does not answer; the message names it.
     fn exchange(&self, to: Option<(usize, &[u8])>, from: Option<(usize, &mut [u8])>) -> Result<()>;
 
-    /// How long this rank waits for others, and what it knows of its waiting.
+    /// Returns the watch: the wait timeout of this rank and its wait statistics.
     fn watch(&self) -> &Watch;
 
-    /// What carries the messages, for people: `threads`, `Open MPI 4.1.4`.
+    /// Returns a display name of the transport: `threads`, `Open MPI 4.1.4`.
     fn name(&self) -> String;
 
-    /// Whether ranks of one machine may exchange data through memory that they share, beside these messages.
+    /// Returns true if ranks of one machine may exchange data through shared memory in addition to these messages.
     fn may_share_memory(&self) -> bool {
         true
     }
 
-    /// Ends all ranks at once, because this one cannot go on. Where ranks are threads, those that wait for this one learn of its end when
-    /// it is dropped, and nothing happens here.
+    /// Ends all ranks at once, because this one cannot continue. Does nothing if ranks are threads: waiting ranks detect the end when this one is
+    /// dropped.
     fn abort(&self, _code: u8) {}
 
-    /// Ends this rank's part in order: all ranks call it, after their last message.
+    /// Ends this rank's participation in order: all ranks call it, after their last message.
     ///
     /// # Errors
     /// `Device` if the transport could not be closed.

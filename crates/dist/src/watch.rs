@@ -1,13 +1,13 @@
-//! How long a rank waits for another one before it gives up, what ranks are called, and how much time operations took.
+//! Wait timeout of a rank, display names of ranks, and the time spent in operations.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The longest pause between two looks that counts as waiting: a process that was stopped, or a machine that slept, has not waited.
+/// The longest interval between two clock readings that counts as waiting. A process that was stopped, or a machine that slept, has not waited.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What one rank knows of its waiting for others.
+/// One rank's wait timeout and wait statistics.
 #[derive(Debug)]
 pub struct Watch {
     patience_ns: AtomicU64,
@@ -16,7 +16,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A rank that waits for `patience`; see [`Watch::set_patience`].
+    /// Returns a watch with the timeout `patience`; see [`Watch::set_patience`].
     pub fn new(patience: Duration) -> Self {
         let watch =
             Self { patience_ns: AtomicU64::new(0), names: OnceLock::new(), busy_ns: AtomicU64::new(0) };
@@ -24,23 +24,23 @@ impl Watch {
         watch
     }
 
-    /// How long this rank waits for a message before it takes its sender for hung.
+    /// Returns the wait time for a message after which its sender counts as hung.
     pub fn patience(&self) -> Duration {
         Duration::from_nanos(self.patience_ns.load(Ordering::Relaxed))
     }
 
-    /// The same from now on, also for a message that is waited for already. Ranks need not have the same: the shortest ends the group.
+    /// Sets the timeout from now on, also for a wait that has already begun. Ranks may have different timeouts: the shortest one ends the group.
     pub fn set_patience(&self, patience: Duration) {
         let ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
         self.patience_ns.store(ns, Ordering::Relaxed);
     }
 
-    /// What each rank runs on, for messages. Only the first call counts.
+    /// Sets what each rank runs on, for messages. Only the first call counts.
     pub fn name_ranks(&self, names: Vec<String>) {
         let _ = self.names.set(names);
     }
 
-    /// A rank for people: `rank 3`, or `rank 3 (nvidia:1)`.
+    /// Returns the display name of a rank: `rank 3`, or `rank 3 (nvidia:1)`.
     pub fn name(&self, rank: usize) -> String {
         match self.names.get().and_then(|names| names.get(rank)) {
             Some(name) => format!("rank {rank} ({name})"),
@@ -48,7 +48,7 @@ impl Watch {
         }
     }
 
-    /// Time that this rank has spent in operations of its groups, which is mostly waiting for the others.
+    /// Returns the time that this rank has spent in operations of its groups, which is mostly waiting for the others.
     pub fn busy(&self) -> Duration {
         Duration::from_nanos(self.busy_ns.load(Ordering::Relaxed))
     }
@@ -58,7 +58,7 @@ impl Watch {
         self.busy_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// What is said of ranks that did not answer for `waited`.
+    /// Returns the message about ranks that did not answer for `waited`.
     pub(crate) fn silent(&self, waited: Duration, absent: &[usize]) -> String {
         let seconds = waited.as_secs_f64();
         let seconds = if seconds < 1.0 { format!("{seconds:.2}") } else { format!("{seconds:.0}") };
@@ -78,7 +78,7 @@ impl Watch {
     }
 }
 
-/// Time spent waiting, by looks at the clock.
+/// Time spent waiting, measured by clock readings.
 pub(crate) struct Waiting {
     last: Instant,
     waited: Duration,
@@ -89,12 +89,12 @@ impl Waiting {
         Self { last: Instant::now(), waited: Duration::ZERO }
     }
 
-    /// How long ago it began or was last looked at.
+    /// Returns the time since the start or since the last reading.
     pub fn elapsed(&self) -> Duration {
         self.last.elapsed()
     }
 
-    /// Looks at the clock: how long it has been waited for so far.
+    /// Reads the clock and returns the total wait time so far.
     pub fn look(&mut self) -> Duration {
         let now = Instant::now();
         self.waited += now.duration_since(self.last).min(LOOK);

@@ -1,4 +1,4 @@
-//! Collective operations among threads.
+//! Collective operations between threads.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 use netcl_device::{ErrorKind, Result, Settings};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What `f` gives on each of `n` ranks.
+/// Runs `f` on each of `n` ranks and returns the results.
 fn on<T: Send>(n: usize, f: impl Fn(&Group) -> T + Sync) -> Vec<T> {
     let f = &f;
     std::thread::scope(|scope| {
@@ -62,7 +62,7 @@ fn long_vectors_have_the_right_sums() {
     }
 }
 
-/// `make collectives`: more bytes than 31 bits count, also in the share of each rank.
+/// `make collectives`: byte counts that exceed 31 bits, also in the share of each rank.
 #[test]
 #[ignore = "9 GB of memory"]
 fn vectors_of_more_than_two_to_the_31_bytes() {
@@ -90,7 +90,7 @@ fn a_rank_that_hangs_is_named_after_a_while() {
     let ranks = local(2, Duration::from_millis(50));
     let error = ranks[0].barrier().unwrap_err();
     assert!(error.message().contains("rank 1 does not answer"), "{error}");
-    // Patience may change while a rank waits, and ranks may have names.
+    // The timeout may change while a rank waits, and ranks may have names.
     ranks[0].watch().name_ranks(vec!["pocl:0".into(), "sim".into()]);
     ranks[0].watch().set_patience(Duration::from_secs(3600));
     let error = std::thread::scope(|scope| {
@@ -102,12 +102,12 @@ fn a_rank_that_hangs_is_named_after_a_while() {
     assert!(error.message().contains("rank 1 (sim) does not answer"), "{error}");
 }
 
-/// Ranks that wait for one that waits itself name the one that hangs.
+/// A rank may wait for another waiting rank. It names the rank that hangs.
 #[test]
 fn of_a_chain_of_ranks_that_wait_the_last_one_is_named() {
     let ranks = local(4, PATIENCE);
     let errors: Vec<String> = std::thread::scope(|scope| {
-        // The first rank waits for the second, that for the third, and that for the last, which hangs.
+        // The first rank waits for the second, the second for the third, and the third for the last, which hangs.
         let wait = |rank: usize| {
             let ranks = &ranks;
             scope.spawn(move || ranks[rank].recv(rank + 1, &mut [0u32]).unwrap_err().to_string())
@@ -213,8 +213,8 @@ fn a_process_that_no_launcher_started_is_alone() {
     assert_eq!(launched(&|_| None), None);
 }
 
-/// Sums through shared memory, by shares and as a whole, and through messages, in pieces of 4096 bytes that take turns in the slots; their
-/// bits are those of the operation on the host.
+/// Sums through shared memory, by shares and whole, and through messages, in pieces of 4096 bytes that use the slots in turn. Their bits equal those
+/// of the operation on the host.
 #[test]
 fn a_relay_has_the_sums_of_the_host() {
     let numbers = |rank: usize, round: usize, count: usize| -> Vec<f32> {
@@ -240,7 +240,7 @@ fn a_relay_has_the_sums_of_the_host() {
                     relay.all_reduce(&x, &device.mark()?)?;
                     relay.join()?;
                     assert!(x.to_bytes()? == expected, "{n} ranks, {count} {dtype}");
-                    // In the device's own queue, behind and before what else is there; the first half alone, too.
+                    // In the device's own queue, after and before other commands; also for the first half alone.
                     x.write_bytes(0, &own)?;
                     relay.all_reduce_in_order(&x.window(0, [count / 2])?)?;
                     let half = count / 2 * dtype.size();

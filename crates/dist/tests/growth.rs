@@ -1,4 +1,4 @@
-//! Memory of many operations in a row; a test of its own process, whose memory is nobody else's.
+//! Memory use of many consecutive operations. This test has a separate process so that no other test changes its memory use.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 use netcl_device::Result;
@@ -6,13 +6,13 @@ use netcl_dist::{Group, Reduction, local};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Bytes of this process's memory, where Linux tells it.
+/// Returns the bytes of this process's memory, if Linux reports them.
 fn resident() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     text.split_whitespace().nth(1)?.parse::<usize>().ok()?.checked_mul(4096)
 }
 
-/// Memory is used again: what a rank has sent ahead is bounded. One vector that was kept of each operation would be 160 MB.
+/// Memory is reused: the amount that a rank has sent ahead is bounded. Keeping one vector of each operation would take 160 MB.
 #[test]
 fn ten_thousand_operations_in_a_row() {
     const LENGTH: usize = 4000;

@@ -1,4 +1,4 @@
-//! The binary interface that MPI 5 standardised, by a library of one process that is compiled here: no package of a distribution has one yet.
+//! Tests the binary interface of the MPI 5 standard with a single-process library that is compiled here, because no distribution packages one yet.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test
 
@@ -6,7 +6,7 @@ use netcl_dist::{Launcher, Mpi};
 use std::process::Command;
 use std::time::Duration;
 
-/// Handles are those of the standard: the library refuses all others. One test, as MPI is initialized once in a process.
+/// Handles are those of the standard: the library rejects all others. This is a single test because MPI is initialized once per process.
 #[test]
 fn a_library_of_the_standard_interface_is_loaded() {
     let dir = tempfile::tempdir().unwrap();
@@ -24,7 +24,7 @@ fn a_library_of_the_standard_interface_is_loaded() {
     assert_eq!(group.all_gather(&[7u32]).unwrap(), [7]);
     group.close().unwrap();
     assert_eq!(group.transport().name(), "Stub 5.0, finalized");
-    // A second time it says so, and a step of Slurm that the library knows nothing of would be several runs of one process each.
+    // A second initialization returns an error. A Slurm step that the library does not know would be several runs of one process each.
     let again = Mpi::join(None, Some(&path), Duration::from_secs(5)).err().unwrap().to_string();
     assert!(again.contains("was initialized in this process before"), "{again}");
     let other = dir.path().join("libmpi_abi.so");

@@ -1,4 +1,4 @@
-//! Sums of which each rank keeps a part, and parts that all ranks give each other, through memory of the host and through messages.
+//! Sums of which each rank keeps a part, and parts that all ranks send to each other, through host memory and through messages.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 use netcl_device::{Result, Settings};
@@ -6,10 +6,10 @@ use netcl_dist::{Group, Link, Reduction, Relay, RelaySettings, Span, local, slow
 use netcl_tensor::{DType, Device, Tensor};
 use std::time::Duration;
 
-/// Ranks, and whether they exchange messages instead of sharing memory.
+/// Number of ranks, and whether they exchange messages instead of sharing memory.
 const CASES: [(usize, bool); 6] = [(1, false), (2, false), (3, false), (6, false), (2, true), (3, true)];
 
-/// Runs `f` on each of `n` ranks, with a relay of pieces that are small.
+/// Runs `f` on each of `n` ranks, with a relay of small pieces.
 fn relayed(n: usize, messages: bool, f: impl Fn(&Group, &Device, &mut Relay) -> Result<()> + Sync) {
     let f = &f;
     let run = |rank: Group| -> Result<()> {
@@ -29,7 +29,7 @@ fn relayed(n: usize, messages: bool, f: impl Fn(&Group, &Device, &mut Relay) -> 
     });
 }
 
-/// Bounds of parts of unlike lengths, some of them empty.
+/// Returns bounds of parts with different lengths, some of them empty.
 fn bounds(n: usize, count: usize, round: usize) -> Vec<usize> {
     let mut all: Vec<usize> = (1..n).map(|rank| (rank * 7919 * (round + 1)) % (count + 1)).collect();
     all.extend([0, count]);
@@ -42,7 +42,7 @@ fn numbers(rank: usize, round: usize, count: usize) -> Vec<f32> {
     (0..count).map(|i| draw(i) as f32 / 17.0 - 100.0).collect()
 }
 
-/// Sums of parts have the bits of those of the whole, and other elements stay; several vectors are under way at a time.
+/// Sums of parts have the same bits as sums of the whole, and other elements stay unchanged. Several vectors are in flight at a time.
 #[test]
 fn each_rank_has_its_part_of_the_sums() {
     for (n, messages) in CASES {
@@ -63,7 +63,7 @@ fn each_rank_has_its_part_of_the_sums() {
                     let part = bounds[group.rank()] * dtype.size()..bounds[group.rank() + 1] * dtype.size();
                     let found = x.to_bytes()?;
                     assert!(found[part.clone()] == expected[part.clone()], "{n} ranks, {dtype} {bounds:?}");
-                    // Short vectors are summed as a whole.
+                    // Short vectors are summed whole.
                     if x.count() > 16_384 {
                         assert!(found[..part.start] == before[..part.start]);
                         assert!(found[part.end..] == before[part.end..]);
@@ -80,7 +80,7 @@ fn all_ranks_get_the_parts_of_the_others() {
     for (n, messages) in CASES {
         relayed(n, messages, |group, device, relay| {
             for round in 0..4 {
-                // Parts of two tensors; the second one lies at other places in each.
+                // Parts of two tensors; the second tensor is at a different place in each.
                 let tensors = [1000 + 17 * round, 9000 * round + 1].map(|count| {
                     let mine = numbers(group.rank(), round, count);
                     Tensor::from_f32(device, [count], &mine, DType::F32)
@@ -100,7 +100,7 @@ fn all_ranks_get_the_parts_of_the_others() {
                 let longest = parts.iter().map(|part| part.iter().map(|s| s.bytes).sum()).max();
                 assert!(told.iter().map(|(bytes, _)| *bytes).is_sorted());
                 assert_eq!(told.last().map(|(bytes, _)| *bytes), longest.filter(|_| n > 1));
-                // One way or the other.
+                // Wait in one of two ways.
                 match (round % 2, told.iter().rev().find_map(|(_, there)| there.clone())) {
                     (1, Some(last)) => device.wait_for(&last)?,
                     _ => relay.join()?,

@@ -1,8 +1,8 @@
 //! Builds the kernels of a job before it runs, in several processes.
 //!
-//! Many drivers build one program at a time in a process: NVIDIA's takes the same 20 s for 40 programs with one thread as with sixteen.
-//! So the job runs once on a device that computes nothing ([`NullDriver`]), which says what would be built, and processes of
-//! [`Settings::builders`] build what the disk cache lacks. The job itself then finds it there.
+//! Many drivers build one program at a time per process: NVIDIA's driver takes the same 20 s for 40 programs with one thread as with sixteen. So the
+//! job first runs once on a device that computes nothing ([`NullDriver`]), which lists the required builds. Processes of [`Settings::builders`] build
+//! those that the disk cache lacks. The job then finds them in the cache.
 
 use crate::cache::DiskCache;
 use crate::order::{BUILT, Line, Order, READY, entries};
@@ -18,38 +18,38 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Device memory for each process beside this one: a driver's context takes some hundred megabytes of it.
+/// Device memory for each process in addition to this one: a driver's context takes several hundred megabytes.
 const MEMORY: u64 = 8 << 30;
 
-/// What was built ahead.
+/// Result of building ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ahead {
-    /// Programs that the job needs.
+    /// Number of programs that the job needs.
     pub programs: usize,
-    /// Those of them that were built.
+    /// Number of programs that were built.
     pub built: usize,
-    /// Processes that built them.
+    /// Number of processes that built them.
     pub processes: usize,
 }
 
-/// A device with the capabilities and choices of `device` that computes nothing and keeps nothing.
+/// Returns a device with the capabilities and choices of `device` that computes and stores nothing.
 pub fn twin(device: &Device) -> Device {
     twin_with(device, |settings| settings)
 }
 
-/// The same with changed settings.
+/// Same as [`twin`] with changed settings.
 pub fn twin_with(device: &Device, change: impl FnOnce(Settings) -> Settings) -> Device {
     let settings =
         Settings { no_binary_cache: true, no_results: true, builders: None, ..device.settings().clone() };
     Device::from_driver(Box::new(NullDriver::new(device.capabilities().clone())), change(settings))
 }
 
-/// Builds what `job` needs and the disk cache lacks, in several processes, where the settings name them. `watch` hears how many
-/// programs of how many are there, and answers whether to go on. Does nothing where the driver keeps its kernels itself, the device is simulated or there is no disk
-/// cache. What cannot be built here is built, and its error told, when the job launches it.
+/// Builds the programs that `job` needs and the disk cache lacks, in several processes, if the settings name them. `watch` receives the number of
+/// finished programs and the total, and returns whether to continue. Does nothing if the driver caches its kernels itself, the device is simulated,
+/// or there is no disk cache. A program that cannot be built here is built when the job launches it, which then reports the error.
 ///
 /// # Errors
-/// Those of the job on a device that computes nothing.
+/// Errors of the job on a device that computes nothing.
 pub fn build(
     device: &Device,
     job: impl FnOnce(&Device) -> Result<()>,
@@ -71,7 +71,7 @@ pub fn build(
     if processes < 2 {
         return Ok(Ahead { programs: all, ..Ahead::default() });
     }
-    // Long texts take longest: the last to be begun should be short.
+    // Long sources take longest: the last one to start should be short.
     lacking.sort_by_key(|order| order.source.len());
     let built = share_out(builders, processes, &capabilities.id, lacking, &mut |built, of| {
         watch(all - of + built, all)
@@ -79,10 +79,10 @@ pub fn build(
     Ok(Ahead { programs: all, built, processes })
 }
 
-/// What a job would build, in the order of its launches.
+/// Returns the programs that a job would build, in launch order.
 ///
 /// # Errors
-/// Those of the job on a device that computes nothing.
+/// Errors of the job on a device that computes nothing.
 pub fn orders(device: &Device, job: impl FnOnce(&Device) -> Result<()>) -> Result<Vec<Order>> {
     let twin = twin(device);
     let programs = Programs::of(&twin);
@@ -92,7 +92,7 @@ pub fn orders(device: &Device, job: impl FnOnce(&Device) -> Result<()>) -> Resul
     outcome.map(|()| orders)
 }
 
-/// Those that the cache does not have, each once.
+/// Returns the orders that the cache does not have, without duplicates.
 fn lacking(disk: &DiskCache, device: &Device, orders: Vec<Order>) -> Vec<Order> {
     let mut seen = BTreeSet::new();
     let new = |order: &Order| {
@@ -102,7 +102,7 @@ fn lacking(disk: &DiskCache, device: &Device, orders: Vec<Order>) -> Vec<Order> 
     orders.into_iter().filter(new).collect()
 }
 
-/// Hands `orders` to processes, each the last one as soon as it has built one; how many were built.
+/// Distributes `orders` to processes; each process takes the last order when it has finished one. Returns the number of programs built.
 fn share_out(
     builders: &Builders,
     processes: usize,
@@ -134,7 +134,7 @@ fn share_out(
     })
 }
 
-/// Starts a process and gives it orders until there are none.
+/// Starts a process and gives it orders until none are left.
 fn feed(
     builders: &Builders,
     device: &str,
@@ -159,12 +159,12 @@ fn feed(
                     answer => break answer,
                 }
             };
-            // Nobody listens any more where the program ends.
+            // No receiver remains if the program is ending.
             let _ = done.send(answer == BUILT);
         }
     };
     let outcome = talk();
-    // It ends with its input.
+    // The process ends when its input ends.
     drop(to);
     if outcome.is_err() {
         let _ = child.kill();
@@ -173,14 +173,14 @@ fn feed(
     outcome
 }
 
-/// Time without an order after which a process that builds ends: its context takes memory of the device. Whoever needs it again starts another.
+/// Idle time after which a build process ends, because its context occupies device memory. The next order starts another process.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Builds what lines of stdin order, into the disk cache; answers each with a line. Ends with its input, or a minute after its last order. For
-/// the processes of [`Settings::builders`].
+/// Builds the orders on stdin into the disk cache and answers each with one line. Ends with its input, or a minute after its last order. The
+/// processes of [`Settings::builders`] run this.
 ///
 /// # Errors
-/// `Io` when stdin or stdout break, `Format` for a line that is no order.
+/// `Io` if stdin or stdout fails, `Format` for a line that is not an order.
 pub fn serve(device: &Device) -> Result<()> {
     let programs = Programs::of(device);
     let broken = |e: &std::io::Error| Error::io("reading", Path::new("stdin"), e);
@@ -192,7 +192,7 @@ pub fn serve(device: &Device) -> Result<()> {
         let order = line.order()?;
         let answer = match programs.build(device, &order) {
             Ok(program) => {
-                // An entry that cannot be made is an error at its launch.
+                // An entry that cannot be created causes an error at its launch.
                 for entry in entries(&order.source).into_iter().filter(|_| every) {
                     drop(device.driver().kernel(&program, &entry));
                 }
@@ -205,13 +205,13 @@ pub fn serve(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Lines of `input` until it ends, or until none has come for this long.
+/// Returns lines of `input` until it ends, or until no line has arrived for the given time.
 fn until_idle(
     input: impl Read + Send + 'static,
     idle: Duration,
 ) -> impl Iterator<Item = std::io::Result<String>> {
     let (to, lines) = channel();
-    // It waits for a line of its input, so nobody can wait for it.
+    // The thread blocks on its input, so it cannot be joined.
     std::thread::spawn(move || BufReader::new(input).lines().try_for_each(|line| to.send(line)));
     std::iter::from_fn(move || lines.recv_timeout(idle).ok())
 }
@@ -234,7 +234,7 @@ mod tests {
         writeln!(writer, "first").unwrap();
         let mut lines = until_idle(reader, Duration::from_millis(200));
         assert_eq!(lines.next().unwrap().unwrap(), "first");
-        // The writer is still there.
+        // The writer still exists.
         assert!(lines.next().is_none());
         drop(writer);
         let both = until_idle(&b"a\nb"[..], Duration::from_secs(60)).collect::<std::io::Result<Vec<_>>>();
@@ -243,7 +243,7 @@ mod tests {
 
     static KERNEL: Kernel = Kernel::new("ahead_test", "__kernel void k(__global float *x) { x[0] = N; }");
 
-    /// A GPU that builds nothing and keeps what it "built" under `cache`.
+    /// Returns a GPU that builds nothing and stores its "builds" under `cache`.
     fn device(cache: &Path, builders: Option<Builders>) -> Device {
         let mut card = Capabilities::floor("card:0", DeviceKind::Gpu);
         card.global_mem = 64 << 30;
@@ -266,7 +266,7 @@ mod tests {
     #[cfg(unix)]
     fn every_program_is_ordered_once_and_none_that_is_there() {
         let folder = tempfile::tempdir().unwrap();
-        // Each answer also tells how much was ordered.
+        // Each answer also writes the number of orders to a log.
         let log = folder.path().join("log");
         let script = format!("while read -r line; do echo x >> {}; echo built; done", log.display());
         let device = device(folder.path(), shell(&script, 2));
@@ -279,14 +279,14 @@ mod tests {
         assert_eq!(ahead, Ahead { programs: 3, built: 3, processes: 2 });
         assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 3);
         assert_eq!(seen, [(1, 3), (2, 3), (3, 3)]);
-        // One is there now: two are left.
+        // One is now in the cache: two are left.
         let disk = DiskCache::of(device.settings()).unwrap();
         let orders = orders(&device, job).unwrap();
         disk.note(&DiskCache::key(&orders[0], device.capabilities()), "ahead_test", device.capabilities());
         assert_eq!(build(&device, job, &mut |_, _| true).unwrap().built, 2);
     }
 
-    /// What was begun is finished.
+    /// A build that has started is completed.
     #[test]
     #[cfg(unix)]
     fn who_watches_may_stop_it() {
@@ -310,7 +310,7 @@ mod tests {
         }
         let missing = Builders { program: "/no/such/program".into(), arguments: Vec::new(), most: 4 };
         assert_eq!(build(&device(folder.path(), Some(missing)), job, &mut |_, _| true).unwrap().built, 0);
-        // Nobody to build, or nowhere to keep it: the job is not even tried.
+        // Without builders or without a cache, the job does not run at all.
         let never = |_: &Device| -> Result<()> { panic!("tried") };
         assert_eq!(build(&device(folder.path(), None), never, &mut |_, _| true).unwrap(), Ahead::default());
     }

@@ -1,10 +1,10 @@
 //! Compiled kernels on disk, under `<cache>/kernels`.
 //!
-//! A file's name is the hash of the whole [`Order`], device, driver, platform, netcl's version and format version, so a stale entry is never
-//! found. Files are written aside and renamed; readers see a whole file or none. Each begins with one line of JSON that
-//! says what it is, followed by the hash of the binary and the binary.
+//! A file's name is the hash of the whole [`Order`], device, driver, platform, netcl version and format version, so a stale entry is never found.
+//! Files are written to a temporary path and renamed; readers see a complete file or none. Each file starts with one line of JSON that describes it,
+//! followed by the hash of the binary and the binary.
 //!
-//! A binary is native code that the driver runs in this process, so a folder or file that another user may have written is not read.
+//! A binary is native code that the driver runs in this process. So a folder or file that another user may have written is not read.
 
 use crate::order::Order;
 use netcl_device::files::{self, distrust, distrust_of};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::path::PathBuf;
 
-/// Changes when the layout of the files changes.
+/// Increment this when the file layout changes.
 const FORMAT: u32 = 2;
 
 /// The kernel cache of one user.
@@ -22,16 +22,16 @@ pub struct DiskCache {
     folder: PathBuf,
 }
 
-/// One cached kernel, as `netcl cache ls` shows it.
+/// One cached kernel, as listed by `netcl cache ls`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CacheEntry {
-    /// Kernel text it was built from.
+    /// Kernel source that it was built from.
     pub kernel: String,
-    /// Device it is for.
+    /// Target device.
     pub device: String,
     /// Driver that built it.
     pub driver: String,
-    /// Bytes of the binary; 0 where the driver keeps it.
+    /// Bytes of the binary; 0 if the driver stores it.
     pub bytes: u64,
     /// blake3 of the binary.
     hash: String,
@@ -49,7 +49,7 @@ struct Identity<'a> {
 }
 
 impl DiskCache {
-    /// The cache the settings name; `None` when they say to keep nothing. Whether it may be used is for [`DiskCache::distrust`].
+    /// Returns the cache that the settings name; `None` if they disable storage. [`DiskCache::distrust`] checks whether it may be used.
     pub fn of(settings: &Settings) -> Option<Self> {
         if settings.no_binary_cache {
             return None;
@@ -57,7 +57,7 @@ impl DiskCache {
         settings.cache_dir.as_ref().map(|dir| Self { folder: dir.join("kernels") })
     }
 
-    /// Why the folder is not to be used: another user may have put kernels there. `None` where it is fine.
+    /// Returns the reason not to use the folder: another user may have put kernels there. `None` if the folder is safe.
     pub fn distrust(&self) -> Option<String> {
         let above = self.folder.parent().and_then(distrust);
         let why = above.or_else(|| distrust(&self.folder))?;
@@ -67,12 +67,12 @@ impl DiskCache {
         ))
     }
 
-    /// Where the files are.
+    /// Returns the folder of the files.
     pub fn folder(&self) -> &std::path::Path {
         &self.folder
     }
 
-    /// Name of the entry for an order on a device.
+    /// Returns the name of the entry for an order on a device.
     pub fn key(order: &Order, device: &Capabilities) -> String {
         let identity = Identity {
             format: FORMAT,
@@ -83,12 +83,12 @@ impl DiskCache {
             platform: &device.platform_version,
         };
         let mut hash = blake3::Hasher::new();
-        // Neither strings nor numbers can fail to be written as JSON; an entry of that name would only be built again.
+        // Strings and numbers always serialize to JSON. In the impossible case, the entry would only be built again.
         hash.update(&serde_json::to_vec(&identity).unwrap_or_default());
         hash.finalize().to_hex()[..32].to_string()
     }
 
-    /// The binary of an entry, if it is there and whole.
+    /// Returns the binary of an entry if it exists and is complete.
     pub fn read(&self, key: &str) -> Option<Vec<u8>> {
         let bytes = self.read_file(key)?;
         let (entry, binary) = split(&bytes)?;
@@ -100,7 +100,7 @@ impl DiskCache {
         (whole && !binary.is_empty()).then(|| binary.to_vec())
     }
 
-    /// The file of an entry, where only this user can have written it.
+    /// Returns the file of an entry if only this user can have written it.
     fn read_file(&self, key: &str) -> Option<Vec<u8>> {
         let mut file = std::fs::File::open(self.folder.join(key)).ok()?;
         let about = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
@@ -113,17 +113,17 @@ impl DiskCache {
         Some(bytes)
     }
 
-    /// Whether an entry was noted as kept by the driver.
+    /// Returns true if the entry is recorded as cached by the driver.
     pub fn knows(&self, key: &str) -> bool {
         self.folder.join(key).is_file()
     }
 
-    /// Notes that the driver itself keeps the binary.
+    /// Records that the driver itself caches the binary.
     pub fn note(&self, key: &str, kernel: &str, device: &Capabilities) {
         self.write(key, kernel, device, &[]);
     }
 
-    /// Stores a binary. A cache that cannot be written only costs time, so that is logged and nothing more.
+    /// Stores a binary. A cache that cannot be written only costs time, so a failure is only logged.
     pub fn write(&self, key: &str, kernel: &str, device: &Capabilities, binary: &[u8]) {
         let entry = CacheEntry {
             kernel: kernel.into(),
@@ -145,7 +145,7 @@ impl DiskCache {
         files::replace(&self.folder.join(key), &bytes)
     }
 
-    /// Every entry, sorted by kernel.
+    /// Returns all entries, sorted by kernel.
     pub fn list(&self) -> Vec<CacheEntry> {
         let files = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let mut out: Vec<CacheEntry> =
@@ -154,7 +154,7 @@ impl DiskCache {
         out
     }
 
-    /// Removes every entry; returns how many files went.
+    /// Removes all entries and returns the number of removed files.
     pub fn clear(&self) -> std::io::Result<usize> {
         let mut removed = 0;
         match std::fs::read_dir(&self.folder) {
@@ -163,7 +163,7 @@ impl DiskCache {
             Ok(files) => {
                 for file in files {
                     match std::fs::remove_file(file?.path()) {
-                        // Another program was faster.
+                        // Another program removed it first.
                         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
                         gone => gone.map(|()| removed += 1)?,
                     }
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(disk.read("key"), None, "a file that others may write");
     }
 
-    /// A second build that does anything else is another binary, whatever the text.
+    /// A second build with a different reload produces a different binary from the same source.
     #[test]
     fn a_changed_second_build_is_not_taken_from_the_cache() {
         static OLD: Reload =
@@ -247,7 +247,7 @@ mod tests {
         assert_ne!(DiskCache::key(&order(None), &driver), keys[0]);
     }
 
-    /// With one name a process, two threads wrote into one file beside it.
+    /// With one temporary name per process, two threads wrote to the same file.
     #[test]
     fn threads_that_store_one_kernel_at_one_time_store_it_whole() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-/* The most a device can do, to judge measurements by: multiply-adds from registers, and copying.
+/* Peak performance of a device, as a reference for measurements: multiply-adds from registers, and copying.
  *
- * peak   y[i] = some number: CHAINS independent chains of ROUNDS fused multiply-adds on vectors of VW lanes each;
- *        2 * CHAINS * ROUNDS * VW flops a work-item.   y float, one element a work-item
+ * peak   y[i] = an arbitrary number: CHAINS independent chains of ROUNDS fused multiply-adds on vectors of VW lanes each;
+ *        2 * CHAINS * ROUNDS * VW flops per work-item.   y float, one element per work-item
  * copy   y[i] = x[i] for n float vectors of VW lanes.  Work-items take every get_global_size(0)-th vector; with CHUNKED
  *        (CPUs) each takes one contiguous range.
  *
- * Tuned: VW, CHAINS (enough to hide the latency of a multiply-add, few enough for registers), WG.
+ * Tuned: VW, CHAINS (enough to hide the latency of a multiply-add, few enough for the registers), WG.
  *
  * Design: independent chains of multiply-adds hide their latency (Volkov 2010, "Better Performance at Lower Occupancy"); STREAM's
  * copy (McCalpin 1995).

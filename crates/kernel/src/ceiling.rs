@@ -1,5 +1,5 @@
-//! What a device can do at most, measured: multiply-adds from registers and copying between large buffers. Other
-//! measurements are given as shares of these.
+//! Measures the peak performance of a device: multiply-adds from registers and copying between large buffers. Other measurements are reported as
+//! fractions of these.
 
 use crate::kernel::Kernel;
 use crate::launch::Launch;
@@ -14,7 +14,7 @@ static KERNEL: Kernel = Kernel::new("ceiling", crate::cl_file!("ceiling.cl"))
 const ROUNDS: usize = 1024;
 const REPEATS: usize = 5;
 
-/// The ceilings of one device.
+/// Peak performance of one device.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Ceilings {
     /// f32 multiply-adds from registers, GFLOP/s.
@@ -23,7 +23,7 @@ pub struct Ceilings {
     pub gbps: f64,
 }
 
-/// Measures both, in about half a second. The best of several runs counts: a ceiling is what was reached once.
+/// Measures both, in about half a second. The best of several runs counts, because a ceiling only has to be reached once.
 pub fn measure(device: &Device) -> Result<Ceilings> {
     Ok(Ceilings { gflops: gflops(device)?, gbps: gbps(device)? })
 }
@@ -32,7 +32,7 @@ fn value(device: &Device, name: &str) -> usize {
     Tuning::value(device, &KERNEL, 0, name)
 }
 
-/// Both kernels have the same defines, so that one build serves both.
+/// Begins a launch. Both kernels have the same defines, so that one build serves both.
 fn begin(entry: &'static str, device: &Device) -> Launch<'static> {
     KERNEL.launch(entry).define("ROUNDS", ROUNDS).define("CHUNKED", device.capabilities().is_cpu())
 }
@@ -47,7 +47,7 @@ fn gflops(device: &Device) -> Result<f64> {
         let launch = begin("peak", device).groups(groups).write(&y);
         launch.scalar(0.999_f32).scalar(1e-3_f32).run()
     };
-    // Long enough that starting the launch does not count.
+    // Long enough to make the launch overhead negligible.
     let most = groups * 64;
     while groups < most && best(device, || run(groups), 2)? < 4e-3 {
         groups *= 2;
@@ -59,7 +59,7 @@ fn gflops(device: &Device) -> Result<f64> {
 fn gbps(device: &Device) -> Result<f64> {
     let c = device.capabilities();
     let (lanes, units) = (value(device, "VW"), c.compute_units.max(1) as usize);
-    // Past the last cache, which a copy's two buffers together exceed eightfold where memory allows.
+    // Exceeds the last-level cache: a copy's two buffers together are eight times as large if memory allows.
     let most = (c.max_alloc / 2).min(c.global_mem / 8).clamp(1 << 20, 256 << 20);
     let bytes = usize::try_from((c.cache * 4).clamp(64 << 20, 256 << 20).min(most)).unwrap_or(1 << 20);
     let bytes = bytes / (lanes * 4) * (lanes * 4);
@@ -77,13 +77,13 @@ fn gbps(device: &Device) -> Result<f64> {
     Ok(2.0 * bytes as f64 / by_kernel.min(by_driver) * 1e-9)
 }
 
-/// [`best`] of so many runs one after the other that starting and waiting for them does not count, a run.
+/// Returns the [`best`] time per run of a sequence of runs, long enough to make starting and waiting negligible.
 fn best_in_a_row(device: &Device, mut run: impl FnMut() -> Result<()>) -> Result<f64> {
     let runs = (4e-3 / best(device, &mut run, 1)?.max(1e-6)).ceil().clamp(1.0, 256.0);
     Ok(best(device, || (0..runs as usize).try_for_each(|_| run()), REPEATS)? / runs)
 }
 
-/// Shortest time of a run, seconds, after one that does not count.
+/// Returns the shortest time of a run in seconds, after one warm-up run.
 fn best(device: &Device, mut run: impl FnMut() -> Result<()>, repeats: usize) -> Result<f64> {
     run()?;
     device.finish()?;

@@ -1,4 +1,4 @@
-//! Which of several texts for the same job a launch uses.
+//! Chooses the kernel variant for a launch.
 
 use crate::kernel::Kernel;
 use crate::tune::Tuning;
@@ -7,21 +7,21 @@ use netcl_device::{Device, Error, Result};
 use std::sync::Arc;
 
 impl Variants {
-    /// Those that can be used for a class of shapes on a device, in order of preference.
+    /// Returns the variants that can be used for a class of shapes on a device, in order of preference.
     pub fn usable(&'static self, device: &Device, bucket: u64) -> Arc<Usable> {
         Tuning::of(device).usable(device, self, bucket)
     }
-    /// The variant for a class of shapes on a device.
+    /// Returns the variant for a class of shapes on a device.
     ///
     /// # Errors
-    /// `Unsupported` when none runs there.
+    /// `Unsupported` if no variant runs on the device.
     pub fn choose(&'static self, device: &Device, bucket: u64) -> Result<&'static Kernel> {
         self.choose_where(device, bucket, |_| true)
     }
-    /// The same among those that `fits` accepts: what depends on a launch's shapes, not on the device.
+    /// Returns the best variant that `fits` accepts. `fits` checks the shapes of a launch, not the device.
     ///
     /// # Errors
-    /// `Unsupported` when there is none.
+    /// `Unsupported` if no variant fits.
     pub fn choose_where(
         &'static self,
         device: &Device,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A define's value: a number, a token, or text made at run time (a generated expression).
+/// A define's value: a number, a token, or a string created at run time (a generated expression).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
     /// An integer.
@@ -56,7 +56,7 @@ impl From<Text> for Value {
     }
 }
 
-/// Generated text that is hashed once, when it is made: launches look kernels up by their defines.
+/// Generated text, hashed once when it is created: launches look up kernels by their defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text {
     text: Arc<str>,
@@ -64,18 +64,18 @@ pub struct Text {
 }
 
 impl Text {
-    /// Keeps `text` with its hash.
+    /// Stores `text` with its hash.
     pub fn new(text: &str) -> Self {
         let mut hash = [0; 16];
         hash.copy_from_slice(&blake3::hash(text.as_bytes()).as_bytes()[..16]);
-        // A define is one line.
+        // A define must be one line.
         Self { text: text.replace('\n', " ").into(), hash }
     }
-    /// The text, on one line.
+    /// Returns the text on one line.
     pub fn as_str(&self) -> &str {
         &self.text
     }
-    /// The first 12 digits of its hash, for names.
+    /// Returns the first 12 digits of its hash, for names.
     pub fn digits(&self) -> String {
         self.hash[..6].iter().map(|byte| format!("{byte:02x}")).collect()
     }

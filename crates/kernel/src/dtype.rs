@@ -1,13 +1,13 @@
 //! Storage types, for all crates. Arithmetic of floats is always f32; integers are indices, counts and masks.
 //!
-//! What others call them stands where they are met: safetensors' names in `netcl_model::checkpoint`, codes of tensor maps in
+//! External names of the types are defined where they are used: safetensors names in `netcl_model::checkpoint`, codes of tensor maps in
 //! [`vendors::nvidia`](crate::vendors::nvidia).
 
 use half::{bf16, f16};
 use serde::Serialize;
 use std::fmt;
 
-/// How elements are stored, numbered as kernels know it (`DTYPE`).
+/// Storage type of elements, with the numbers that kernels use (`DTYPE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
@@ -21,7 +21,7 @@ pub enum DType {
     I32 = 3,
     /// Unsigned 32-bit integer.
     U32 = 4,
-    /// A mask: a byte, 0 or 1. A kernel takes any other byte for 1.
+    /// A mask: a byte, 0 or 1. Kernels treat any other nonzero byte as 1.
     Bool = 5,
 }
 
@@ -29,7 +29,7 @@ impl DType {
     /// The types gradients can flow through.
     pub const FLOATS: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
 
-    /// Bytes an element.
+    /// Returns the bytes per element.
     pub fn size(self) -> usize {
         match self {
             Self::Bool => 1,
@@ -37,15 +37,15 @@ impl DType {
             Self::F32 | Self::I32 | Self::U32 => 4,
         }
     }
-    /// Whether it is one of [`DType::FLOATS`].
+    /// Returns true for the types in [`DType::FLOATS`].
     pub fn is_float(self) -> bool {
         Self::FLOATS.contains(&self)
     }
-    /// The number kernels know it by (`DTYPE`).
+    /// Returns the number that kernels use (`DTYPE`).
     pub fn code(self) -> i64 {
         self as i64
     }
-    /// The type in OpenCL C that an element is loaded as; a bf16 has none of its own.
+    /// Returns the OpenCL C type that an element is loaded as; bf16 has no OpenCL C type.
     pub fn c_type(self) -> &'static str {
         match self {
             Self::F32 => "float",
@@ -56,7 +56,7 @@ impl DType {
             Self::Bool => "uchar",
         }
     }
-    /// By any common name, in capitals or not: `f32`, `float32`, `fp32`, `torch.bfloat16`, `half`, … The one place that knows them.
+    /// Parses any common name, case-insensitively: `f32`, `float32`, `fp32`, `torch.bfloat16`, `half`, … All names are defined here.
     pub fn parse(name: &str) -> Option<Self> {
         let name = name.trim().to_ascii_lowercase();
         let bare = ["torch.", "np.", "numpy.", "jnp."].iter().find_map(|library| name.strip_prefix(library));
@@ -70,18 +70,18 @@ impl DType {
             _ => return None,
         })
     }
-    /// The value nearest to `value` that this type stores.
+    /// Returns the value nearest to `value` that this type can store.
     pub fn round(self, value: f64) -> f64 {
         match self {
             Self::F32 => f64::from(value as f32),
             Self::F16 => f16::from_f64(value).to_f64(),
-            // Through f32, as kernels do.
+            // Round through f32, the same as kernels.
             Self::Bf16 => f64::from(bf16::from_f32(value as f32).to_f32()),
             Self::I32 | Self::U32 => value.round(),
             Self::Bool => f64::from(value != 0.0),
         }
     }
-    /// Distance from 1 to the next larger value.
+    /// Returns the distance from 1 to the next larger value.
     pub fn epsilon(self) -> f64 {
         match self {
             Self::F32 => f64::from(f32::EPSILON),
@@ -113,7 +113,7 @@ mod tests {
     fn names_and_numbers_are_each_others() {
         let all = [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::U32, DType::Bool];
         for (code, dtype) in all.into_iter().enumerate() {
-            // As kernel texts number them: prelude.cl.
+            // The numbers in kernel sources: prelude.cl.
             assert_eq!(dtype.code(), code as i64);
             assert_eq!(DType::parse(&dtype.to_string()), Some(dtype));
             assert_eq!(serde_json::to_string(&dtype).unwrap(), format!("\"{dtype}\""));

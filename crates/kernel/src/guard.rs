@@ -1,7 +1,7 @@
-//! First builds on a driver that has not passed a self-test run in another process: a compiler that aborts, exits or crashes takes that one
-//! with it, and this one learns which kernel it was.
+//! Crash guard for builds. On a driver that has not passed a self-test, a first build runs in another process. A compiler that aborts, exits or
+//! crashes ends only that process, and this one learns which kernel caused it.
 //!
-//! `netcl doctor` notes a driver whose self-test passed ([`DriverRecord`]). From then on builds run in this process alone.
+//! `netcl doctor` records a driver whose self-test passed ([`DriverRecord`]). From then on, builds run only in this process.
 
 use crate::order::{BUILT, Line, Order, READY};
 use netcl_device::{Builders, Capabilities, Device, Error, Result, Settings, files};
@@ -13,36 +13,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Lines of a process's standard error that an error quotes.
+/// Number of lines of a process's standard error that an error quotes.
 const QUOTED_LINES: usize = 4;
 
 /// Outcome of a build in another process.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The compiler came back, with a program or with an error that a build here repeats.
+    /// The compiler returned a program, or an error that a build here repeats.
     Returned,
-    /// The process ended: how, and its last words.
+    /// The process ended. Contains how it ended and its last output.
     Ended(String),
 }
 
-/// Whether builds on a device need a process of their own first.
+/// Returns true if builds on a device must first run in a separate process.
 pub(crate) fn wanted(device: &Device) -> bool {
     let (settings, capabilities) = (device.settings(), device.capabilities());
     let own = capabilities.simulated || settings.no_results || settings.trust_driver;
     settings.builders.is_some() && !own && !DriverRecord::of(settings, capabilities).has_passed()
 }
 
-/// A process that builds, kept between builds.
+/// A build process, kept between builds.
 #[derive(Default)]
 pub(crate) struct Guard {
     process: Mutex<Option<Process>>,
-    /// No process starts here.
+    /// Set if processes cannot start.
     given_up: AtomicBool,
 }
 
 impl Guard {
-    /// Builds an order in the other process, which is started if it does not run. The compiler is blamed for an end of that process only if
-    /// a fresh one ends at the same order.
+    /// Builds an order in the other process and starts that process if necessary. If it ends, the compiler is blamed only if a fresh process ends at
+    /// the same order.
     pub fn build(&self, builders: &Builders, device: &str, order: &Order) -> Outcome {
         if self.given_up.load(Ordering::Relaxed) {
             return Outcome::Returned;
@@ -75,7 +75,7 @@ impl Guard {
                     return Outcome::Returned;
                 }
                 Err(_) if fresh => return running.end(),
-                // It may have ended since its last order: idle for long, or by somebody's signal.
+                // The process may have ended since its last order, by an idle timeout or a signal.
                 Err(_) => {}
             }
         }
@@ -93,7 +93,7 @@ struct Process {
 impl Process {
     fn start(builders: &Builders, device: &str) -> std::io::Result<Self> {
         let mut command = builders.command(device);
-        // A signal of the terminal is for this process, which may finish its work before it ends.
+        // A terminal signal is intended for this process, which may finish its work before it ends.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child =
@@ -114,7 +114,7 @@ impl Process {
             }
         });
         let mut process = Self { child, to, from, errors, reader: Some(reader) };
-        // The device is open then; an end before that is not about a kernel.
+        // The device is now open; a process that ended earlier did not end because of a kernel.
         match process.answer() {
             Ok(line) if line == READY => Ok(process),
             Ok(line) => Err(std::io::Error::other(line)),
@@ -140,20 +140,20 @@ impl Process {
         }
     }
 
-    /// The outcome of an order at which the process ended. A signal from outside says nothing about the compiler.
+    /// Returns the outcome of an order at which the process ended. An external signal says nothing about the compiler.
     fn end(self) -> Outcome {
         let (sent, words) = self.last_words();
         if sent { Outcome::Returned } else { Outcome::Ended(words) }
     }
 
-    /// Whether somebody ended the process by a signal; how it ended and what it wrote last.
+    /// Returns whether an external signal ended the process, and how it ended with its last output.
     fn last_words(mut self) -> (bool, String) {
         self.to = None;
         let status = self.child.wait();
         let sent = status.as_ref().is_ok_and(was_stopped);
         let status = status.map_or_else(|e| e.to_string(), |status| status.to_string());
         if let Some(reader) = self.reader.take() {
-            // It ends with the pipe, and a panic there has nothing to say.
+            // The reader ends with the pipe; a panic in it carries no information.
             let _ = reader.join();
         }
         let lines = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,7 +162,7 @@ impl Process {
     }
 }
 
-/// Whether a process was ended by a signal that people and systems send: SIGHUP, SIGINT, SIGKILL, SIGTERM.
+/// Returns true if a process was ended by a signal that users and systems send: SIGHUP, SIGINT, SIGKILL, SIGTERM.
 #[cfg(unix)]
 fn was_stopped(status: &std::process::ExitStatus) -> bool {
     std::os::unix::process::ExitStatusExt::signal(status)
@@ -176,18 +176,18 @@ fn was_stopped(_: &std::process::ExitStatus) -> bool {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It ends with its input; one that still builds something is not waited for.
+        // The process ends with its input. If it is still building, do not wait for it.
         self.to = None;
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Which drivers have passed a self-test: a file for each device, driver and version of netcl under `<cache>/drivers`.
+/// Records of drivers that passed a self-test: one file per device, driver and netcl version under `<cache>/drivers`.
 pub struct DriverRecord(Option<PathBuf>);
 
 impl DriverRecord {
-    /// The record of a device's driver.
+    /// Returns the record of a device's driver.
     pub fn of(settings: &Settings, device: &Capabilities) -> Self {
         let mut hash = blake3::Hasher::new();
         let version = env!("CARGO_PKG_VERSION");
@@ -199,12 +199,12 @@ impl DriverRecord {
         Self(settings.cache_dir.as_ref().map(|dir| dir.join("drivers").join(name)))
     }
 
-    /// Whether the driver has passed.
+    /// Returns true if the driver has passed.
     pub fn has_passed(&self) -> bool {
         self.0.as_ref().is_some_and(|path| path.is_file())
     }
 
-    /// Notes the outcome of a self-test.
+    /// Records the outcome of a self-test.
     ///
     /// # Errors
     /// `Io` with the path.
@@ -234,7 +234,7 @@ mod tests {
     static PLAIN: Kernel = Kernel::new("guard_plain", "__kernel void job(__global float *x) { x[0] = 2; }");
     static JOB: Variants = Variants::new("guard_job", &[&FAST, &PLAIN]);
 
-    /// A device whose other process is a shell with this script.
+    /// Returns a device whose build process is a shell with this script.
     fn device(folder: &std::path::Path, script: &str) -> Device {
         let builders =
             Builders { program: "/bin/sh".into(), arguments: vec!["-c".into(), script.into()], most: 1 };
@@ -251,7 +251,7 @@ mod tests {
         JOB.choose(device, 0)?.launch("job").write(&x).groups(1).run()
     }
 
-    /// Ends as a compiler's crash ends it, at each text of the first variant.
+    /// Ends like a compiler crash at each source of the first variant.
     const CRASHES: &str = "echo ready; while read -r line; do case \"$line\" in *'// guard_fast'*) \
         echo 'unknown intrinsic' >&2; kill -SEGV $$;; *) echo built;; esac; done";
 
@@ -266,7 +266,7 @@ mod tests {
         }
         assert_eq!(JOB.choose(&device, 0).unwrap().name, "guard_plain");
         run(&device).unwrap();
-        // It is avoided by later programs, too.
+        // Later programs avoid it too.
         let tuning = Tuning::of(&super::tests::device(folder.path(), CRASHES));
         assert!(tuning.quarantine().suspects()[0].why.contains("unknown intrinsic"));
     }
@@ -287,7 +287,7 @@ mod tests {
         assert!(wanted(&device));
     }
 
-    /// The device does not open there, the process was idle for too long, or somebody stopped it: no kernel is blamed.
+    /// The device does not open there, the process was idle for too long, or a user stopped it: no kernel is blamed.
     #[test]
     fn ends_that_are_not_the_compilers_blame_no_kernel() {
         let once = "read -r line; echo built; exit 0";

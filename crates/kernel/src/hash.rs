@@ -1,19 +1,19 @@
-//! A fast hash of 128 bits for what every launch looks up, where the hash stands for the value; maps of keys that are compared have
-//! [`QuickMap`](netcl_device::quick::QuickMap). Neither is made against attackers.
+//! A fast hash of 128 bits for lookups at every launch, where the hash replaces the value. Maps that compare keys use
+//! [`QuickMap`](netcl_device::quick::QuickMap). Neither resists attackers.
 
 use std::hash::{Hash, Hasher};
 
-/// Two multiplicative hashes side by side.
+/// Two parallel multiplicative hashes.
 pub struct Mix(u64, u64);
 
 impl Mix {
-    /// 128 bits of `value`: two values have the same by an accident of one in 2^64 among billions.
+    /// Returns 128 bits of `value`. Among billions of values, two have the same hash with a probability of one in 2^64.
     pub fn of(value: &(impl Hash + ?Sized)) -> u128 {
         let mut mix = Self::default();
         value.hash(&mut mix);
         mix.bits()
     }
-    /// 128 bits of what was hashed so far.
+    /// Returns 128 bits of the data hashed so far.
     pub fn bits(&self) -> u128 {
         u128::from(self.0) << 64 | u128::from(self.1)
     }

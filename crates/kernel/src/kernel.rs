@@ -1,47 +1,47 @@
-//! A kernel text and what can be chosen about it.
+//! A kernel source and its tunable parameters.
 
 use crate::define::Value;
 use netcl_device::Capabilities;
 use serde::Serialize;
 
-/// Prepended to every kernel text.
+/// Source prepended to every kernel source.
 pub const PRELUDE: &str = concat!(crate::cl_file!("prelude.cl"), crate::cl_file!("prelude_reductions.cl"));
 
-/// A tuned parameter: name and candidates, the default first. The candidate 0 of `VW` stands for the device's vector lanes.
+/// Tuned parameters: name and candidates, the default first. For `VW`, the candidate 0 means the device's vector lanes.
 pub type Space = &'static [(&'static str, &'static [i64])];
 
-/// A second build of a program, from the source that a driver returns as the program's binary. The functions are not serialized: `code`
-/// replaces them in the names of cached binaries.
+/// A second build of a program, from the source that a driver returns as the program's binary. The functions are not serialized: `code` represents
+/// them in the names of cached binaries.
 #[derive(Clone, Copy, Serialize)]
 pub struct Reload {
-    /// What it is called where it cannot be pointed at.
+    /// Name for messages and for other processes, which cannot receive a pointer.
     pub name: &'static str,
-    /// Further options of the second build.
+    /// Additional options of the second build.
     pub options: &'static str,
     /// Source code of `patch` and `complaint`: the file that defines them.
     pub code: &'static str,
-    /// The changed text.
+    /// Returns the changed source.
     #[serde(skip)]
     pub patch: fn(&str) -> String,
-    /// Why a build counts as failed though the driver took it, by its log.
+    /// Returns from the log why a build counts as failed although the driver accepted it.
     #[serde(skip)]
     pub complaint: fn(&str) -> Option<String>,
 }
 
-/// Among includes: the place of the texts that a define chooses ([`Kernel::choose`]).
+/// Placeholder in the includes for the sources that a define chooses ([`Kernel::choose`]).
 pub const CHOSEN: &str = "/* the texts that a define chooses */\n";
 
-/// Texts that a define of a launch chooses among.
+/// Sources that a define of a launch selects from.
 #[derive(Clone, Copy)]
 pub(crate) struct Choice {
-    /// The define whose value has the names of the texts wanted.
+    /// The define whose value lists the names of the selected sources.
     pub define: &'static str,
-    /// Every text by its name.
+    /// All sources by name.
     pub texts: fn() -> Vec<(&'static str, &'static str)>,
 }
 
 impl Choice {
-    /// The texts that these defines name, in the order of the list.
+    /// Returns the sources that these defines name, in the order of the list.
     pub fn texts_of(&self, defines: &[(&'static str, Value)]) -> Vec<&'static str> {
         let value = defines.iter().find(|(name, _)| *name == self.define);
         let value = value.map_or_else(String::new, |(_, value)| value.to_string());
@@ -50,9 +50,9 @@ impl Choice {
     }
 }
 
-/// A kernel text, its tuned parameters and what it needs of a device.
+/// A kernel source, its tuned parameters and its device requirements.
 pub struct Kernel {
-    /// Name of the variant: what it assumes (`matmul_tile`, `matmul_vector`).
+    /// Name of the variant. It states the variant's assumption (`matmul_tile`, `matmul_vector`).
     pub name: &'static str,
     pub(crate) source: &'static str,
     pub(crate) includes: &'static [&'static str],
@@ -66,7 +66,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// A kernel of this name and text ([`cl_file!`](crate::cl_file) for that of a file) that runs anywhere and has nothing to tune.
+    /// Returns a kernel with this name and source ([`cl_file!`](crate::cl_file) for a file) that runs on any device and has no tuned parameters.
     pub const fn new(name: &'static str, source: &'static str) -> Self {
         Self {
             name,
@@ -81,19 +81,19 @@ impl Kernel {
             reload: None,
         }
     }
-    /// Texts placed between the prelude and this one.
+    /// Sets sources to insert between the prelude and this one.
     #[must_use]
     pub const fn include(mut self, includes: &'static [&'static str]) -> Self {
         self.includes = includes;
         self
     }
-    /// A text that a function makes, placed between the includes and this one.
+    /// Sets a generated source to insert between the includes and this one.
     #[must_use]
     pub const fn generate(mut self, text: fn() -> String) -> Self {
         self.generated = Some(text);
         self
     }
-    /// Texts of which a program has those that the value of this define names: they replace [`CHOSEN`] among the includes.
+    /// Sets sources that a define selects from: the selected ones replace [`CHOSEN`] in the includes.
     #[must_use]
     pub const fn choose(
         mut self,
@@ -103,43 +103,44 @@ impl Kernel {
         self.choice = Some(Choice { define, texts });
         self
     }
-    /// For instructions that a driver's compiler does not pass on: what it made of the text is changed and loaded back, as
-    /// [`vendors::nvidia::SM90A`](crate::vendors::nvidia::SM90A) does.
+    /// Sets a second build for instructions that a driver's compiler does not support. The compiler's output is patched and loaded again, as in
+    /// [`vendors::nvidia::SM90A`](crate::vendors::nvidia::SM90A).
     #[must_use]
     pub const fn reload(mut self, reload: &'static Reload) -> Self {
         self.reload = Some(reload);
         self
     }
-    /// Tuned parameters; they become defines of the same name. `WG` is also the work-group size of [`Launch::groups`](crate::Launch::groups).
+    /// Sets the tuned parameters; they become defines of the same name. `WG` is also the work-group size of
+    /// [`Launch::groups`](crate::Launch::groups).
     #[must_use]
     pub const fn tune(mut self, space: Space) -> Self {
         self.space = space;
         self
     }
-    /// Tuned parameters on CPUs, where they differ.
+    /// Sets the tuned parameters on CPUs if they differ.
     #[must_use]
     pub const fn tune_cpu(mut self, space: Space) -> Self {
         self.cpu_space = Some(space);
         self
     }
-    /// What a device needs for this variant.
+    /// Sets the device requirements of this variant.
     #[must_use]
     pub const fn requires(mut self, requires: fn(&Capabilities) -> bool) -> Self {
         self.requires = requires;
         self
     }
-    /// Build options of this text on a device, such as a register limit.
+    /// Sets build options of this source for a device, such as a register limit.
     #[must_use]
     pub const fn options(mut self, options: fn(&Capabilities) -> &'static str) -> Self {
         self.options = options;
         self
     }
 
-    /// Whether this variant can run on a device at all.
+    /// Returns true if this variant can run on a device.
     pub fn runs_on(&self, device: &Capabilities) -> bool {
         (self.requires)(device)
     }
-    /// Changes when the code does, comments aside: what was found about one text says nothing about the next.
+    /// Returns a hash that changes when the code does, ignoring comments. Results for one source do not apply to a changed one.
     pub fn fingerprint(&self) -> String {
         let mut hash = blake3::Hasher::new();
         for text in [PRELUDE, self.source].iter().chain(self.includes) {
@@ -153,7 +154,7 @@ impl Kernel {
         }
         hash.finalize().to_hex()[..16].into()
     }
-    /// The search space on a device: each parameter with its candidates, the default first.
+    /// Returns the search space on a device: each parameter with its candidates, the default first.
     pub fn space_on(&self, device: &Capabilities) -> Vec<(&'static str, Vec<i64>)> {
         let space = if device.is_cpu() { self.cpu_space.unwrap_or(self.space) } else { self.space };
         let lanes = i64::try_from(device.vector_lanes()).unwrap_or(4);
@@ -172,7 +173,7 @@ impl Kernel {
     }
 }
 
-/// Work-group sizes that a device takes; where none does, the largest power of two that it takes.
+/// Returns the work-group sizes that a device supports. If it supports none of them, returns the largest power of two that it supports.
 fn fitting(sizes: Vec<i64>, limit: usize) -> Vec<i64> {
     let limit = i64::try_from(limit.max(1)).unwrap_or(i64::MAX);
     let fit: Vec<i64> = sizes.into_iter().filter(|wg| *wg <= limit).collect();
@@ -183,7 +184,7 @@ fn fitting(sizes: Vec<i64>, limit: usize) -> Vec<i64> {
 mod tests {
     use super::*;
 
-    /// Elsewhere 0 is a number: off, for a parameter that is on or off.
+    /// For other parameters, 0 is a number: off, for an on/off parameter.
     #[test]
     fn only_the_vector_width_follows_the_device() {
         static KERNEL: Kernel = Kernel::new("k", "").tune(&[("VW", &[0, 2]), ("ALIGNED", &[1, 0])]);

@@ -1,7 +1,6 @@
-//! The launch builder: defines, sizes and arguments in the order the kernel takes them.
+//! The launch builder: defines, sizes and arguments in the order of the kernel's parameters.
 //!
-//! `read` and `write` are the whole truth about a launch's memory: what keeps buffers alive, orders commands and counts
-//! bytes reads it from here.
+//! `read` and `write` fully describe a launch's memory accesses. Buffer lifetimes, command order and byte counts rely on them.
 
 use crate::define::Value;
 use crate::kernel::Kernel;
@@ -13,15 +12,15 @@ use netcl_device::{Buffer, Device, Effects, Error, ErrorKind, Label, Result};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-/// Something a launch can bind: a buffer from an offset on.
+/// An object that a launch can bind: a buffer from an offset.
 pub trait Operand {
-    /// The buffer.
+    /// Returns the buffer.
     fn buffer(&self) -> &Buffer;
-    /// Where the data starts, in bytes.
+    /// Returns the start of the data, in bytes.
     fn offset(&self) -> usize {
         0
     }
-    /// Bytes the kernel touches.
+    /// Returns the bytes that the kernel touches.
     fn bytes(&self) -> usize {
         self.buffer().bytes()
     }
@@ -33,7 +32,7 @@ impl Operand for Buffer {
     }
 }
 
-/// A scalar argument: its bytes as the device reads them.
+/// A scalar argument: its bytes in the device's format.
 #[derive(Clone, Copy, Debug)]
 pub struct Scalar {
     bytes: [u8; 8],
@@ -81,7 +80,7 @@ impl From<usize> for Scalar {
 
 #[derive(Clone, Copy)]
 enum Shape {
-    /// Work-groups a dimension; the group size is `local` or the define `WG`.
+    /// Work-groups per dimension; the group size is `local` or the define `WG`.
     Groups([usize; 3]),
     /// Work-items in one dimension, rounded up to whole groups.
     Items(usize),
@@ -94,12 +93,12 @@ impl Default for Shape {
 }
 
 thread_local! {
-    /// Emptied parts of earlier launches. Fresh ones for every launch made a third of a small model's time on the host.
+    /// Emptied parts of earlier launches. Allocating new ones for every launch took a third of the host time of a small model.
     #[allow(clippy::vec_box)] // a launch takes the box as it is
     static SPARE: RefCell<Vec<Box<Parts>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What a launch found: its kernel and sizes. [`Launch::run_as`] with the same defines and shape looks nothing up.
+/// Result of a launch's lookups: its kernel and sizes. [`Launch::run_as`] with the same defines and shape needs no lookup.
 pub struct Found {
     kernel: Arc<KernelHandle>,
     range: Range,
@@ -108,7 +107,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Whether a launch would find the same now: no tuned parameter has changed, and nobody notes what launches ask for.
+    /// Returns true if a launch would look up the same kernel now: no tuned parameter has changed, and launches are not being recorded.
     pub fn is_current(&self) -> bool {
         self.tuning.generation() == Some(self.generation)
     }
@@ -117,11 +116,11 @@ impl Found {
 /// Kernel, sizes, tuning and its generation.
 type Looked = (Arc<KernelHandle>, Range, Arc<Tuning>, Option<u64>);
 
-/// A launch being put together. Arguments are bound in the order of the calls.
+/// A launch under construction. Arguments are bound in call order.
 pub struct Launch<'a> {
     kernel: &'a Kernel,
     entry: &'static str,
-    // Boxed, because the builder hands the launch on by value from call to call.
+    // Boxed, because the builder passes the launch by value from call to call.
     parts: Box<Parts>,
 }
 
@@ -142,7 +141,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Emptied, for the next launch.
+    /// Empties the parts and keeps them for the next launch.
     fn recycle(mut self: Box<Self>) {
         self.defines.clear();
         self.slots.clear();
@@ -152,7 +151,7 @@ impl Parts {
         let (defines, slots) = (std::mem::take(&mut self.defines), std::mem::take(&mut self.slots));
         let changes = std::mem::take(&mut self.changes);
         *self = Self { defines, slots, changes, ..Self::default() };
-        // A thread that ends has no place left to put them.
+        // A thread that is ending has no storage for them.
         let _ = SPARE.try_with(|spare| spare.borrow_mut().push(self));
     }
 }
@@ -161,8 +160,8 @@ thread_local! {
     static CHECKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `f`, in which launches of this thread that are part of a dry run are dropped before their programs are built: for a step of which
-/// only the checks of its operations are wanted.
+/// Runs `f` and drops its launches in a dry run on this thread before their programs are built. Use it if only the checks of a step's operations are
+/// needed.
 pub fn checked_only<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {
@@ -175,7 +174,7 @@ pub fn checked_only<R>(f: impl FnOnce() -> R) -> R {
 }
 
 impl Kernel {
-    /// Begins a launch of `entry`, a `__kernel` function of this text.
+    /// Begins a launch of `entry`, a `__kernel` function of this source.
     pub fn launch(&'static self, entry: &'static str) -> Launch<'static> {
         Launch::new(self, entry)
     }
@@ -192,103 +191,103 @@ impl<'a> Launch<'a> {
         });
         Self { kernel, entry, parts }
     }
-    /// `#define name value`. What a model fixes is a define; what a step changes is an argument.
+    /// Adds `#define name value`. Use a define for values that a model fixes, and an argument for values that a step changes.
     #[must_use]
     pub fn define(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.parts.defines.push((name, value.into()));
         self
     }
-    /// Work-groups in one dimension, each of the define `WG` (1 without one) or [`Launch::local`] items.
+    /// Sets the number of work-groups in one dimension. Each has the define `WG` (1 without one) or [`Launch::local`] items.
     #[must_use]
     pub fn groups(self, groups: usize) -> Self {
         self.groups3([groups, 1, 1])
     }
-    /// Work-groups in three dimensions.
+    /// Sets the number of work-groups in three dimensions.
     #[must_use]
     pub fn groups3(mut self, groups: [usize; 3]) -> Self {
         self.parts.shape = Shape::Groups(groups);
         self
     }
-    /// At least this many work-items in one dimension; the kernel guards its bounds.
+    /// Sets a minimum number of work-items in one dimension; the kernel checks its bounds.
     #[must_use]
     pub fn items(mut self, items: usize) -> Self {
         self.parts.shape = Shape::Items(items);
         self
     }
-    /// Work-group size, where it is not the define `WG`.
+    /// Sets the work-group size if it is not the define `WG`.
     #[must_use]
     pub fn local(mut self, local: [usize; 3]) -> Self {
         self.parts.local = Some(local);
         self
     }
-    /// Which class of shapes this launch belongs to, for tuning.
+    /// Sets the class of shapes of this launch, for tuning.
     #[must_use]
     pub fn bucket(mut self, bucket: u64) -> Self {
         self.parts.bucket = bucket;
         self
     }
-    /// Floating-point operations of this launch, for the profiler.
+    /// Sets the floating-point operations of this launch, for the profiler.
     #[must_use]
     pub fn flops(mut self, flops: u64) -> Self {
         self.parts.flops = flops;
         self
     }
-    /// An input that starts where its buffer, or an aligned part of it, starts.
+    /// Adds an input at the start of its buffer or of an aligned part of it.
     #[must_use]
     pub fn read(self, operand: &impl Operand) -> Self {
         self.bind(operand, Access::Read, true)
     }
-    /// An output (or input and output).
+    /// Adds an output (or input and output).
     #[must_use]
     pub fn write(self, operand: &impl Operand) -> Self {
         self.bind(operand, Access::Write, true)
     }
-    /// An input bound from its buffer's start; the kernel takes the offset as an argument.
+    /// Adds an input bound at the start of its buffer; the kernel takes the offset as an argument.
     #[must_use]
     pub fn read_base(self, operand: &impl Operand) -> Self {
         self.bind(operand, Access::Read, false)
     }
-    /// An output bound from its buffer's start; the kernel takes the offset as an argument.
+    /// Adds an output bound at the start of its buffer; the kernel takes the offset as an argument.
     #[must_use]
     pub fn write_base(self, operand: &impl Operand) -> Self {
         self.bind(operand, Access::Write, false)
     }
-    /// Like [`Launch::write_base`], and all of it is read as well: its bytes count twice for the profiler.
+    /// Does the same as [`Launch::write_base`] for an output that is also read entirely: its bytes count twice for the profiler.
     #[must_use]
     pub fn update_base(mut self, operand: &impl Operand) -> Self {
         self.parts.bytes += operand.bytes() as u64;
         self.bind(operand, Access::Write, false)
     }
-    /// An input that is no argument, because its address lies in one: tensor maps hold such addresses. Without it nobody knows
-    /// that the launch reads there.
+    /// Declares an input that is not an argument because an argument contains its address, such as a tensor map. Without this call, the read is
+    /// unknown.
     #[must_use]
     pub fn read_indirect(mut self, operand: &impl Operand) -> Self {
         self.parts.bytes += operand.bytes() as u64;
         self.parts.indirect.push(operand.buffer().clone());
         self
     }
-    /// The same of what it reads and writes.
+    /// Declares memory that the launch reads and writes the same way.
     #[must_use]
     pub fn update_indirect(mut self, operand: &impl Operand) -> Self {
         self.parts.bytes += operand.bytes() as u64;
         self.parts.indirect_writes.push(operand.buffer().clone());
         self
     }
-    /// Declares that the launch changes only this window of a buffer that it writes, and others declared so. The versions of the rest of
-    /// the buffer stay (`netcl_device::version`).
+    /// Declares that the launch changes only this window of a buffer that it writes, and other windows declared this way. The versions of the rest of
+    /// the buffer stay the same (`netcl_device::version`).
     #[must_use]
     pub fn changes(mut self, part: &Buffer) -> Self {
         self.parts.changes.push(part.clone());
         self
     }
-    /// A scalar argument.
+    /// Adds a scalar argument.
     #[must_use]
     pub fn scalar(mut self, value: impl Into<Scalar>) -> Self {
         let Scalar { bytes, size } = value.into();
         self.parts.slots.push(Argument::Scalar(bytes, size));
         self
     }
-    /// Local memory of this many bytes.
+    /// Adds local memory of this many bytes.
     #[must_use]
     pub fn local_memory(mut self, bytes: usize) -> Self {
         self.parts.slots.push(Argument::Local(bytes));
@@ -345,7 +344,7 @@ impl<'a> Launch<'a> {
         self.parts.error = Some(Error::new(kind, format!("{}: {why}", self.name())));
     }
 
-    /// The kernel, and its entry where that has a name of its own.
+    /// Returns the kernel name, with the entry name if that differs.
     fn name(&self) -> String {
         if self.kernel.name == self.entry {
             return self.entry.into();
@@ -353,12 +352,13 @@ impl<'a> Launch<'a> {
         format!("{} {}", self.kernel.name, self.entry)
     }
 
-    /// Builds the kernel if it is new and enqueues it. A launch of no work-items does nothing.
+    /// Builds the kernel if it is new and enqueues it. A launch without work-items does nothing.
     pub fn run(self) -> Result<()> {
         self.run_finding().map(|_| ())
     }
 
-    /// The same; what it found, for [`Launch::run_as`]. `None` of no work-items, and while it is noted what launches ask for.
+    /// Does the same and returns its lookups for [`Launch::run_as`]. Returns `None` for a launch without work-items, and while launches are being
+    /// recorded.
     pub fn run_finding(mut self) -> Result<Option<Found>> {
         let done = self.device().and_then(|device| match self.find(&device)? {
             Some((kernel, range, tuning, generation)) => {
@@ -371,14 +371,14 @@ impl<'a> Launch<'a> {
         done
     }
 
-    /// Enqueues it as what a launch with the same defines and shape found; those of this one are not looked at.
+    /// Enqueues the launch with the lookups of a launch with the same defines and shape. The defines and shape of this launch are ignored.
     pub fn run_as(mut self, found: &Found) -> Result<()> {
         let done = self.device().and_then(|device| self.enqueue(&device, &found.kernel, found.range));
         self.parts.recycle();
         done
     }
 
-    /// The device of its arguments; what was wrong with them.
+    /// Returns the device of the arguments, or the error of an invalid argument.
     fn device(&mut self) -> Result<Device> {
         if let Some(error) = self.parts.error.take() {
             return Err(error);
@@ -395,7 +395,7 @@ impl<'a> Launch<'a> {
         }
         let (which, bucket) = ((self.kernel, self.entry), self.parts.bucket);
         let tuning = Tuning::of(device);
-        // Before what it says is read: a change meanwhile then shows.
+        // Read the generation before the parameters, so that a change in between is detected.
         let generation = tuning.generation();
         let wg = tuning.resolve(device, which, bucket, &mut self.parts.defines);
         let Some(range) = self.range(wg) else { return Ok(None) };

@@ -1,7 +1,7 @@
-//! netcl-kernel: OpenCL C in, launched kernel out. Knows no tensors.
+//! netcl-kernel: takes OpenCL C and launches kernels. It has no notion of tensors.
 //!
-//! A [`Kernel`] is a text with defines and tuned parameters. [`Kernel::launch`] binds arguments, builds the text for the
-//! device on first use (or loads it from the disk cache) and enqueues it.
+//! A [`Kernel`] is a source with defines and tuned parameters. [`Kernel::launch`] binds arguments, builds the source for the device on first use (or
+//! loads it from the disk cache) and enqueues it.
 #![forbid(unsafe_code)]
 
 pub mod ahead;

@@ -1,4 +1,4 @@
-//! Input of a program build, in this process and in others.
+//! Input of a program build, in this process and in build processes.
 
 use crate::define::Value;
 use crate::kernel::{CHOSEN, Kernel, PRELUDE, Reload};
@@ -8,13 +8,13 @@ use netcl_device::{Device, Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
-/// Options of every build. No `-cl-fast-relaxed-math`: it lets a compiler assume that NaNs never occur, and NaNs must be found.
-/// `-w`: a driver may count its compiler's warnings on the program's stderr, where nobody sees what they say: loops not unrolled,
-/// and the calling convention of vectors wider than the processor's. `make compile-check` shows those that matter.
+/// Options of every build. They exclude `-cl-fast-relaxed-math`, which lets a compiler assume that NaNs never occur, although netcl must detect NaNs.
+/// `-w`: a driver may print the number of compiler warnings to the program's stderr without their content. Such warnings are about loops that were
+/// not unrolled, and the calling convention of vectors wider than the processor's. `make compile-check` shows the warnings that matter.
 const OPTIONS: &str = "-cl-std=CL1.2 -cl-mad-enable -w";
 
-/// Everything that decides what a program becomes on a device: programs are built from it, and the whole of it names the entry in the disk
-/// cache, so that a new field changes both.
+/// Complete input of a program build on a device. Programs are built from it, and its hash names the entry in the disk cache, so that a new field
+/// changes both.
 #[derive(Clone, Serialize)]
 pub struct Order {
     /// Name of the kernel.
@@ -23,7 +23,7 @@ pub struct Order {
     pub source: String,
     /// Options of the build.
     pub options: String,
-    /// A second build from what the first one gave.
+    /// A second build from the output of the first one.
     pub reload: Option<&'static Reload>,
 }
 
@@ -43,14 +43,14 @@ impl Order {
     }
 }
 
-/// An [`Order`] on its way to another process.
+/// An [`Order`] in the format that is sent to another process.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Line {
     kernel: String,
     source: String,
     options: String,
     reload: Option<String>,
-    /// Whether every entry is made as well: some drivers compile only then.
+    /// Whether every entry is also created: some drivers compile only then.
     #[serde(default)]
     pub entries: bool,
 }
@@ -76,22 +76,22 @@ impl Line {
     }
 }
 
-/// Line of a process that is ready for orders.
+/// Line from a process that is ready for orders.
 pub(crate) const READY: &str = "ready";
 /// Answer to an order that was built.
 pub(crate) const BUILT: &str = "built";
 
 impl Kernel {
-    /// The text that a driver compiles under `defines`, for tools that look at it without a device.
+    /// Returns the source that a driver compiles under `defines`, for tools that inspect it without a device.
     pub fn text(&self, defines: &[(&'static str, Value)]) -> String {
         assemble(self, defines)
     }
 }
 
-/// The text the driver compiles: the variant's name, defines, prelude, includes, the kernel.
+/// Returns the source that the driver compiles: the variant's name, defines, prelude, includes, the kernel.
 pub(crate) fn assemble(kernel: &Kernel, defines: &[(&'static str, Value)]) -> String {
     let mut source = String::with_capacity(PRELUDE.len() + kernel.source.len() + 512);
-    // Several variants can be of one file.
+    // Several variants can share one file.
     let _ = writeln!(source, "// {}", kernel.name);
     for (name, value) in defines {
         let _ = writeln!(source, "#define {name} {value}");
@@ -114,7 +114,7 @@ pub(crate) fn assemble(kernel: &Kernel, defines: &[(&'static str, Value)]) -> St
     source
 }
 
-/// Names of the functions that a text declares as kernels.
+/// Returns the names of the functions that a source declares as kernels.
 pub(crate) fn entries(text: &str) -> Vec<String> {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
@@ -132,7 +132,7 @@ pub(crate) fn entries(text: &str) -> Vec<String> {
         if word != "__kernel" && word != "kernel" {
             continue;
         }
-        // Attributes may stand between; another kernel begins a new one.
+        // Attributes may appear in between; another kernel starts a new declaration.
         let void = words.by_ref().find(|w| *w == "void");
         names.extend(void.and_then(|_| words.next()).map(String::from));
     }

@@ -1,13 +1,13 @@
-/* Prepended to every kernel. Storage types against f32 arithmetic, vectors of VW lanes, reductions.
+/* Prepended to every kernel. Converts storage types to f32 arithmetic; vectors of VW lanes; reductions.
  *
- * DTYPE  storage of the tensors a kernel calls T: 0 f32, 1 f16, 2 bf16, 5 masks of bytes. Arithmetic is always float.
- * OUT    storage of those it calls OUT_T: the same, and 3 i32, 4 u32; DTYPE where not given.
- *        A mask's byte that is not 0 is loaded as 1, and a value that is not 0 is stored as 1.
+ * DTYPE  storage of the tensors of type T: 0 f32, 1 f16, 2 bf16, 5 byte masks. Arithmetic is always float.
+ * OUT    storage of the tensors of type OUT_T: the same, and 3 i32, 4 u32; DTYPE by default.
+ *        A nonzero byte of a mask is loaded as 1, and a nonzero value is stored as 1.
  * VW     lanes per work-item (1, 2, 4, 8, 16). FV is float or floatVW.
- * WG     work-items per group where a kernel reduces over a group; 1 on CPUs, where a row fits a core.
- * ALIGNED_VECTORS 1: LDV and STV meet multiples of VW elements only, so that a vector is one access. VW is above 1 then.
+ * WG     work-items per group where a kernel reduces over a group; 1 on CPUs, where one core handles a row.
+ * ALIGNED_VECTORS 1: LDV and STV access multiples of VW elements only, so that a vector is one access. VW is then above 1.
  * UNROLL before a loop asks the compiler to unroll it.
- * NVIDIA_CC  compute capability of an NVIDIA device, 90 for 9.0. From 80 on instructions round to 16 bits.
+ * NVIDIA_CC  compute capability of an NVIDIA device, 90 for 9.0. From 80 up, instructions round to 16 bits.
  */
 #ifndef DTYPE
 #define DTYPE 0
@@ -69,8 +69,8 @@ static inline float of_bf16(ushort h) { return as_float((uint)h << 16); }
 static inline float of_mask(uchar b) { return b != 0 ? 1.0f : 0.0f; }
 static inline uchar mask_of(float v) { return v != 0.0f; }
 
-/* Vectors of 16-bit floats. Halves go through an aligned private vector: PoCL's vstore_halfN takes the address for aligned
- * to the whole vector, which the specification does not promise. */
+/* Vectors of 16-bit floats. Halves go through an aligned private vector: PoCL's vstore_halfN assumes that the address is aligned
+ * to the whole vector, which the specification does not guarantee. */
 #if VW == 1
 #define LDV_F32(p) (*(p))
 #define STV_F32(p, v) (*(p) = (v))
@@ -84,8 +84,8 @@ static inline uchar mask_of(float v) { return v != 0.0f; }
 typedef CAT(ushort, VW) HV;
 typedef CAT(uchar, VW) BV;
 #if WG == 1 && defined(__clang__)
-/* PoCL's vload and vstore go by halves of halves, down to single short elements. Where a sum follows at once, the compiler takes it by these
- * pieces too, and puts the vector together behind it. */
+/* PoCL's vload and vstore split vectors recursively down to single short elements. If a sum follows at once, the compiler also computes it
+ * from these pieces, and assembles the vector afterwards. */
 typedef HV __attribute__((aligned(2))) HV_ANY;
 typedef FV __attribute__((aligned(4))) FV_ANY;
 typedef IV __attribute__((aligned(4))) IV_ANY;
@@ -117,7 +117,7 @@ WHOLE_VECTORS_OF(uchar, BV)
 static inline FV mask_values(BV b) { return CAT(convert_int, VW)(b) != (IV)(0) ? (FV)(1.0f) : (FV)(0.0f); }
 static inline BV mask_bytes(FV v) { return CAT(convert_uchar, VW)((v != (FV)(0.0f)) & (IV)(1)); }
 #if NVIDIA_CC >= 80
-/* Two at a time, by instructions: the driver's vstore_half is several times as slow. */
+/* Two at a time, with instructions: the driver's vstore_half is several times slower. */
 static inline FV f16_values(HV h) {
   FV v;
   float *lanes = (float *)&v;
@@ -156,7 +156,7 @@ static inline HV bf16_rounded(FV v) {
 }
 static inline void bf16_store(__global ushort *p, FV v) { STORE_VECTOR(p, bf16_rounded(v)); }
 
-/* The same where p is a multiple of VW elements. */
+/* The same for p at a multiple of VW elements. */
 #define LDVA_F32(p) (*(__global const FV *)(p))
 #define STVA_F32(p, v) (*(__global FV *)(p) = (v))
 #if NVIDIA_CC >= 80
@@ -209,7 +209,7 @@ typedef ushort T;
 #define STV(p, i, v) CAT(STV_, KIND)((p) + (i), (v))
 #endif
 
-/* Four neighbours of T at an address that is a multiple of four elements. */
+/* Four adjacent elements of T at an address that is a multiple of four elements. */
 static inline float4 load4(__global const T *p) {
 #if DTYPE == 0
   return *(__global const float4 *)p;
@@ -320,7 +320,7 @@ static inline float max_lanes(FV v) {
 #define AHEAD(p)
 #endif
 
-/* Rows that this item of dimension D owns: a run of neighbours on CPUs, whose prefetchers follow addresses; else every n-th. */
+/* The rows of this item in dimension D: a run of consecutive rows on CPUs, whose prefetchers follow addresses; every n-th on other devices. */
 #if WG == 1
 #define FOR_ROWS(row, rows, D)                                                                             \
   for (ulong row##_per = ((rows) + get_global_size(D) - 1) / get_global_size(D),                           \

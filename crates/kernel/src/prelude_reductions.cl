@@ -1,6 +1,6 @@
-/* The second part of what stands before every kernel: reductions over work-groups, and a row's share of softmax. */
+/* Second part of the prelude of every kernel: reductions over work-groups, and an item's share of a softmax row. */
 
-/* Reductions over a work-group of WG items by a fixed tree; every item gets the result. */
+/* Reductions over a work-group of WG items with a fixed tree; every item receives the result. */
 #define PLUS(a, b) ((a) + (b))
 #if WG == 1
 #define GROUP_SCRATCH(name)
@@ -9,7 +9,7 @@
 #define COLUMN_SCRATCH(name)
 #define COLUMN_SUM(name, v) (v)
 #else
-/* The same over dimension 1 of a group of (X, Y) items, for vectors: one sum for each x. */
+/* The same over dimension 1 of a group of (X, Y) items, for vectors: one sum per x. */
 #define COLUMN_SCRATCH(name) __local FV name[WG]
 #define COLUMN_SUM(name, v) column_sum(name, v)
 static inline FV column_sum(__local FV *s, FV v) {
@@ -26,8 +26,8 @@ static inline FV column_sum(__local FV *s, FV v) {
 #define GROUP_SUM(name, v) group_sum(name, v)
 #define GROUP_MAX(name, v) group_max(name, v)
 #if NVIDIA_CC >= 70 && WG >= 32
-/* A hardware group's 32 items by shuffles, then the results of all such groups the same way: two barriers, or none. Both of a
- * pair compute the same result, so every item gets the same bits. */
+/* Reduces a hardware group's 32 items by shuffles, then the results of all such groups the same way: two barriers, or none. Both
+ * items of a pair compute the same result, so every item gets the same bits. */
 #define JOINS (WG / 32)
 #define GROUP_SCRATCH(name) __local float name[JOINS]
 static inline float from_lane(float v, uint other) {
@@ -76,7 +76,7 @@ static inline float group_max(__local float *s, float v) {
 #endif
 #endif
 
-/* Exponentials whose results are rounded to 16 bits: on NVIDIA the hardware's, within 2^-18 for every x that does not overflow.
+/* Exponentials whose results are rounded to 16 bits. NVIDIA uses the hardware function, within 2^-18 for every x that does not overflow.
  * Its results below 2^-126 may be 0. */
 #if NVIDIA_CC && (OUT == 1 || OUT == 2)
 #define EXP(x) native_exp2((x) * 1.44269504f)
@@ -84,7 +84,7 @@ static inline float group_max(__local float *s, float v) {
 #define EXP(x) exp(x)
 #endif
 
-/* CPUs keep a maximum for each lane: one more vector of exponentials costs them less than a look across lanes. */
+/* CPUs keep one maximum per lane: one more vector of exponentials costs them less than a reduction across lanes. */
 #if WG == 1
 typedef FV TOP;
 #define TOP_OF(v) (v)
@@ -95,7 +95,7 @@ typedef float TOP;
 #define ONE_TOP(top) (top)
 #endif
 /* This item's share of a row's softmax: x the maximum, y the sum of exp(v - maximum), in one pass over vectors l, l + WG, …
- * The sum is brought to a new maximum once every four vectors. No share: (-FLT_MAX, 0). A NaN or +infinity makes y NaN. */
+ * The sum is rescaled to a new maximum once every four vectors. An empty share is (-FLT_MAX, 0). A NaN or +infinity makes y NaN. */
 static inline float2 softmax_share(__global const T *x, ulong n) {
   const ulong step = WG * VW;
   TOP top = (TOP)(-FLT_MAX);

@@ -1,4 +1,4 @@
-//! Built kernels of one device: in memory by kernel and defines, on disk by everything that decides the binary.
+//! Built kernels of one device: in memory by kernel and defines, on disk by all inputs that determine the binary.
 
 use crate::cache::DiskCache;
 use crate::define::Value;
@@ -15,18 +15,18 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-/// What building cost so far.
+/// Cost of all builds so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct BuildStats {
     /// Programs compiled from source.
     pub compiled: u64,
-    /// Programs taken from the disk cache, or known to be in the driver's own.
+    /// Programs taken from the disk cache, or known to be in the driver's cache.
     pub loaded: u64,
     /// Milliseconds spent building and loading.
     pub milliseconds: u64,
 }
 
-/// A program, or nothing while it is being built: who wants it meanwhile waits for its lock, and other programs are built beside it.
+/// A program, or `None` while it is being built. Other threads that need it wait for its lock, and other programs are built concurrently.
 type Slot = Mutex<Option<Program>>;
 
 /// The programs of one device.
@@ -38,21 +38,21 @@ pub struct Programs {
     loaded: AtomicU64,
     micros: AtomicU64,
     orders: Mutex<Option<Vec<Order>>>,
-    /// The cache on disk, where there is one that may be used.
+    /// The disk cache, if one may be used.
     disk: OnceLock<Option<DiskCache>>,
-    /// Declarations of the driver's built-in functions, where texts are given those that they need.
+    /// Declarations of the driver's built-in functions, if sources receive only the ones they need.
     header: OnceLock<Option<Header>>,
-    /// Builds first on a driver that has not passed a self-test; `None` elsewhere.
+    /// Guards first builds on a driver that has not passed a self-test; `None` for other drivers.
     guard: OnceLock<Option<Guard>>,
 }
 
 impl Programs {
-    /// Those of `device`.
+    /// Returns the programs of `device`.
     pub fn of(device: &Device) -> Arc<Self> {
         device.extension(|_| Self::default())
     }
 
-    /// The kernel `entry` of `kernel` under `defines`, built if this is its first use.
+    /// Returns the kernel `entry` of `kernel` under `defines`, and builds it on first use.
     pub(crate) fn get(
         &self,
         device: &Device,
@@ -103,8 +103,8 @@ impl Programs {
         Ok(program)
     }
 
-    /// Lets another process build an order that the disk cache lacks, where this driver's compiler may end the process that calls it. The
-    /// binary is in the cache then.
+    /// Lets another process build an order that the disk cache lacks, if this driver's compiler may end the calling process. Afterwards the binary is
+    /// in the cache.
     fn try_elsewhere(&self, device: &Device, kernel: &Kernel, order: &Order) -> Result<()> {
         let guard = self.guard.get_or_init(|| guard::wanted(device).then(Guard::default));
         let (Some(guard), Some(builders)) = (guard, &device.settings().builders) else { return Ok(()) };
@@ -125,7 +125,7 @@ impl Programs {
         )))
     }
 
-    /// The program of an order: from the disk cache, or compiled and kept there.
+    /// Returns the program of an order: from the disk cache, or compiled and stored there.
     pub(crate) fn build(&self, device: &Device, order: &Order) -> Result<Program> {
         let capabilities = device.capabilities();
         let disk = self.disk(device);
@@ -140,7 +140,7 @@ impl Programs {
                 return Ok(program);
             }
             if let Some(binary) = disk.read(&key) {
-                // The driver has a cache of its own, by text and options: those that it was filled with.
+                // The driver's cache uses source and options as the key: use the options that it was filled with.
                 let options =
                     order.reload.map_or_else(|| order.options.clone(), |r| r.all_options(&order.options));
                 match device.driver().load_binary(&binary, &options) {
@@ -167,7 +167,7 @@ impl Programs {
         Ok(program)
     }
 
-    /// The cache on disk; a warning, once, where the folder is not fit for one.
+    /// Returns the disk cache. Warns once if the folder is not suitable.
     pub(crate) fn disk(&self, device: &Device) -> Option<&DiskCache> {
         let open = || {
             let disk = DiskCache::of(device.settings())?;
@@ -192,35 +192,36 @@ impl Programs {
         }
     }
 
-    /// Builds a text, with the declarations that it needs where the driver's whole header can be left out.
+    /// Builds a source with the declarations that it needs, if the driver's complete header can be omitted.
     fn build_text(&self, device: &Device, order: &Order) -> Result<Program> {
         let header = self.header.get_or_init(|| vendors::header(device.capabilities()));
         if let Some(header) = header {
             let options = format!("{} {}", order.options, Header::OPTION);
             match device.driver().build(&header.before(&order.source), &options) {
                 Ok(program) => return Ok(program),
-                // It calls what was left out, or is wrong, which the driver then says of its own lines.
+                // The source calls an omitted function, or is wrong. In both cases a build of the original source reports the error with the right
+                // lines.
                 Err(e) if e.message().contains("error:") => {
                     tracing::debug!("{} is built with the driver's whole header: {e}", order.kernel);
                 }
-                // What is no error of the compiler's would not go away with the header.
+                // An error that is not from the compiler would also occur with the complete header.
                 Err(e) => return Err(e),
             }
         }
         device.driver().build(&order.source, &order.options)
     }
 
-    /// Keeps the order of every program that is built from now on.
+    /// Records the order of every program built from now on.
     pub fn start_recording(&self) {
         *self.orders.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
     }
 
-    /// The order of every program built since [`Programs::start_recording`].
+    /// Stops recording and returns the order of every program built since [`Programs::start_recording`].
     pub fn stop_recording(&self) -> Vec<Order> {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
     }
 
-    /// What building cost so far.
+    /// Returns the cost of all builds so far.
     pub fn stats(&self) -> BuildStats {
         BuildStats {
             compiled: self.compiled.load(Ordering::Relaxed),
@@ -236,7 +237,7 @@ impl Reload {
     }
 }
 
-/// The program again, with the instructions of its architecture: see [`Kernel::reload`].
+/// Rebuilds the program with the instructions of its architecture: see [`Kernel::reload`].
 fn reload(device: &Device, program: &Program, options: &str, how: &Reload) -> Result<Program> {
     let driver = device.driver();
     let text = String::from_utf8(driver.binary(program)?)
@@ -249,7 +250,7 @@ fn reload(device: &Device, program: &Program, options: &str, how: &Reload) -> Re
     }
 }
 
-/// That a text has no such entry, with those that it has; another error of a driver with the kernel's name.
+/// Returns an error that a source lacks this entry, with a list of its entries. Adds the kernel name to any other driver error.
 fn entry_error(kernel: &Kernel, entry: &str, cause: Error) -> Error {
     let generated = kernel.generated.map(|text| text()).unwrap_or_default();
     let texts = kernel.includes.iter().copied().chain([generated.as_str(), kernel.source]);
@@ -268,7 +269,7 @@ fn entry_error(kernel: &Kernel, entry: &str, cause: Error) -> Error {
     )
 }
 
-/// Build failures keep the source, name it, and show the lines the log points at.
+/// Returns a build error that stores and names the source file, and shows the lines that the log refers to.
 fn build_error(device: &Device, kernel: &Kernel, source: &str, cause: &Error) -> Error {
     let own = || std::env::temp_dir().join(format!("netcl-{}", std::process::id()));
     let folder = device.settings().cache_dir.clone().unwrap_or_else(own).join("failed");
@@ -289,7 +290,7 @@ fn build_error(device: &Device, kernel: &Kernel, source: &str, cause: &Error) ->
     ))
 }
 
-/// In-memory key. Kernels are statics, so their address names them.
+/// Returns the in-memory key. Kernels are statics, so their address identifies them.
 fn key_of(kernel: &Kernel, entry: &str, defines: &[(&'static str, Value)]) -> u128 {
     Mix::of(&(std::ptr::from_ref(kernel) as usize, entry, defines))
 }
@@ -299,7 +300,7 @@ mod tests {
     use super::*;
     use netcl_device::Settings;
 
-    /// What macros put together, what has many forms, and what is not there at all.
+    /// Covers names assembled by macros, functions with many overloads, and missing functions.
     #[test]
     fn pocl_builds_texts_with_parts_of_its_header() {
         static TEXT: Kernel = Kernel::new(
@@ -312,7 +313,7 @@ mod tests {
         static WRONG: Kernel =
             Kernel::new("header_wrong", "__kernel void k(__global float *x) { x[0] = no_such(x[0]); }");
         let Ok(device) = Device::open("pocl:0", &Settings::default()) else { return };
-        // Other builds of it have no header of their own.
+        // Other PoCL builds have no separate header.
         let Some(header) = vendors::header(device.capabilities()) else { return };
         let order = Order::of(&device, &TEXT, &[]);
         let text = header.before(&order.source);

@@ -1,11 +1,11 @@
-//! The files that the parts of a kernel's text are from.
+//! Source locations of the parts of a kernel source.
 //!
-//! [`cl_file!`](crate::cl_file) puts a `#line` before the text of a file, so that drivers' messages name the file as one opens it, also
-//! where several texts were joined by `concat!`.
+//! [`cl_file!`](crate::cl_file) puts a `#line` before the content of a file. Driver messages then name the file by its path, even if several sources
+//! were joined by `concat!`.
 
 use std::fmt::Write as _;
 
-/// The text of a `.cl` file, by its path from the file that this stands in. It begins with a `#line` that names the file; texts joined by
+/// Returns the content of a `.cl` file, by its path relative to the calling file. It starts with a `#line` that names the file; sources joined by
 /// `concat!` keep theirs.
 ///
 /// ```ignore
@@ -20,13 +20,13 @@ macro_rules! cl_file {
 
 const LINE: &str = "#line ";
 
-/// Line number and file that a `#line` names.
+/// Returns the line number and file of a `#line`.
 fn place(line: &str) -> Option<(usize, &str)> {
     let (number, file) = line.strip_prefix(LINE)?.split_once(' ')?;
     Some((number.parse().ok()?, file.strip_prefix('"')?.strip_suffix('"')?))
 }
 
-/// A path without detours: `ops/softmax/mod.rs/../../include/philox.cl` is `ops/include/philox.cl`.
+/// Returns a path without `..`: `ops/softmax/mod.rs/../../include/philox.cl` is `ops/include/philox.cl`.
 fn plain(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split(['/', '\\']) {
@@ -41,7 +41,7 @@ fn plain(path: &str) -> String {
     parts.join("/")
 }
 
-/// Appends a text with plain paths in its `#line`s; one that begins with none is said to be `otherwise`.
+/// Appends a source with simplified paths in its `#line`s. A source without a `#line` at the start gets the name `otherwise`.
 pub(crate) fn append(source: &mut String, text: &str, otherwise: &str) {
     if !text.starts_with(LINE) {
         // Writing to a String cannot fail.
@@ -57,8 +57,8 @@ pub(crate) fn append(source: &mut String, text: &str, otherwise: &str) {
     }
 }
 
-/// The lines of a text that a compiler sees, without the `#line`s of [`cl_file!`](crate::cl_file), comments and empty lines: what was
-/// measured on a text holds wherever its file lies and whatever its comments say. `//@` is no comment: instructions stand behind it.
+/// Returns the lines of a source that a compiler sees, without the `#line`s of [`cl_file!`](crate::cl_file), comments and empty lines. A measurement
+/// of a source stays valid when its file moves or its comments change. `//@` does not start a comment: instructions follow it.
 pub(crate) fn code(text: &str) -> String {
     let named_by_macro = |line: &&str| place(line).is_some_and(|(_, path)| path.contains("/../"));
     let plain = without_comments(text);
@@ -85,7 +85,7 @@ fn without_comments(text: &str) -> String {
     out + rest
 }
 
-/// Bytes of a string literal behind its first quote, the last quote included.
+/// Returns the number of bytes of a string literal after its first quote, including the last quote.
 fn string_end(text: &str) -> usize {
     let mut escaped = false;
     let end = text.find(|c: char| {
@@ -96,7 +96,7 @@ fn string_end(text: &str) -> usize {
     end.map_or(text.len(), |end| end + 1)
 }
 
-/// Lines of the assembled text that a build log points at by `file:line`, five at most, each with its place.
+/// Returns the lines of the assembled source that a build log refers to as `file:line`, at most five, each with its location.
 pub(crate) fn quote_lines(source: &str, log: &str) -> String {
     let mut lines: Vec<(&str, usize, &str)> = Vec::new();
     let mut at = None;

@@ -1,17 +1,17 @@
-//! Several texts for the same job.
+//! Several kernels for the same job.
 
 use crate::kernel::Kernel;
 
-/// Which kernels of a job can be used.
+/// The usable kernels of a job.
 pub struct Usable {
-    /// Those that run on the device and are neither disabled nor in quarantine: the wanted one, then the others in their own order.
+    /// Kernels that run on the device and are neither disabled nor in quarantine: the wanted one, then the others in their order.
     pub kernels: Vec<&'static Kernel>,
-    /// Whether the first is wanted: tried out, named in `NETCL_PREFER`, or measured as fastest for the class of shapes.
+    /// Whether the first kernel is wanted: tried out, named in `NETCL_PREFER`, or measured as fastest for the class of shapes.
     pub wanted: bool,
 }
 
-/// Kernels that do the same job under different assumptions, the preferred first. They are candidates of one search: what
-/// was measured fastest goes first, what failed its self-test or is disabled (`NETCL_DISABLE`) is left out.
+/// Kernels that do the same job under different assumptions, in order of preference. They are candidates of one search. The fastest measured kernel
+/// goes first; kernels that failed their self-test or are disabled (`NETCL_DISABLE`) are omitted.
 ///
 /// ```
 /// use netcl_kernel::{Kernel, Variants};
@@ -26,19 +26,19 @@ pub struct Variants {
 }
 
 impl Variants {
-    /// Variants of the job `name`.
+    /// Returns variants of the job `name`.
     pub const fn new(name: &'static str, kernels: &'static [&'static Kernel]) -> Self {
         Self { name, kernels }
     }
-    /// The job's name.
+    /// Returns the job's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
-    /// All of them, in order of preference.
+    /// Returns all kernels, in order of preference.
     pub fn kernels(&self) -> &'static [&'static Kernel] {
         self.kernels
     }
-    /// Changes when one of their texts does: which is fastest was found about these.
+    /// Returns a hash that changes if one of their sources does: a measured order is valid only for these sources.
     pub fn fingerprint(&self) -> String {
         let mut hash = blake3::Hasher::new();
         for kernel in self.kernels {

@@ -1,4 +1,4 @@
-//! What failed its self-test, or is disabled, is not chosen again; another driver or another text starts afresh.
+//! Variants that failed their self-test or are disabled are not chosen again; another driver or source resets this.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 use netcl_device::null::NullDriver;
@@ -99,14 +99,14 @@ fn a_damaged_file_counts_as_empty() {
     assert_eq!(chosen(&device(&settings, "1")), "job_fast");
 }
 
-/// Each program wrote all that it held: what another one had found since it was opened was gone.
+/// Each program used to write all of its entries, and so deleted the entries that another one had added since.
 #[test]
 fn two_programs_keep_each_others_suspects() {
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::default() };
     let names: Vec<&str> = vec!["a", "b", "c", "d"];
     let programs: Vec<_> = names.iter().map(|_| device(&settings, "1")).collect();
-    // Opened before anybody writes.
+    // Opened before anyone writes.
     let tunings: Vec<_> = programs.iter().map(Tuning::of).collect();
     std::thread::scope(|scope| {
         for (tuning, name) in tunings.iter().zip(&names) {
@@ -126,7 +126,7 @@ fn two_programs_keep_each_others_suspects() {
     });
     let later = Tuning::of(&device(&settings, "1"));
     assert_eq!(later.quarantine().suspects().len(), 40);
-    // What one program tests again and finds healthy is not brought back by another that still holds it.
+    // A program tests a variant again and finds it healthy. Another program that still has the entry must not bring it back.
     later.quarantine().replace(Vec::new());
     later.quarantine().save().unwrap();
     let path = later.quarantine().path().unwrap().to_owned();
@@ -135,8 +135,8 @@ fn two_programs_keep_each_others_suspects() {
     assert!(!path.exists(), "{}", std::fs::read_to_string(&path).unwrap_or_default());
 }
 
-/// A self-test begins with an empty quarantine. The first variant that proved itself during it brought the old file back into memory,
-/// and the rest of what was held was left out of the test.
+/// A self-test starts with an empty quarantine. The first variant that passed during it used to bring the old file back into memory, so the remaining
+/// quarantined variants were not tested.
 #[test]
 fn a_self_test_is_not_told_what_failed_before_and_a_stopped_one_releases_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -152,20 +152,20 @@ fn a_self_test_is_not_told_what_failed_before_and_a_stopped_one_releases_nothing
     assert!(tuning.proven(&testing, &PLAIN, || Ok(())));
     assert_eq!(tuning.quarantine().suspects(), []);
     assert_eq!(chosen(&testing), "job_fast", "it is tested again");
-    // Stopped here, it has released nothing.
+    // An interruption at this point has released nothing.
     assert_eq!(chosen(&device(&settings, "1")), "job_plain");
-    // What another program finds meanwhile is held here, too.
+    // Entries that another program adds meanwhile also apply here.
     let other = device(&settings, "1");
     assert!(!Tuning::of(&other).proven(&other, &NOWHERE, || Err(netcl_device::Error::launch("wrong"))));
     tuning.retire(&testing, &PLAIN, "wrong");
     let names = |t: &Tuning| t.quarantine().suspects().into_iter().map(|s| s.kernel).collect::<Vec<_>>();
     assert_eq!(names(&tuning), ["job_nowhere", "job_plain"]);
-    // Done, the file is what was found.
+    // After completion, the file contains the findings.
     tuning.quarantine().save().unwrap();
     assert_eq!(names(&Tuning::of(&device(&settings, "1"))), ["job_nowhere", "job_plain"]);
 }
 
-/// Another process tests a variant while this one runs its self-test: its mark is neither held here nor written back once it is gone.
+/// Another process tests a variant while this one runs its self-test. Its mark is neither kept here nor written back after its removal.
 #[test]
 fn a_test_of_another_process_leaves_no_entry() {
     let folder = tempfile::tempdir().unwrap();
@@ -175,7 +175,7 @@ fn a_test_of_another_process_leaves_no_entry() {
     assert!(theirs.proven(&other, &FAST, || {
         assert!(tuning.proven(&doctor, &PLAIN, || Ok(())));
         assert_eq!(tuning.quarantine().suspects(), []);
-        // A self-test that ends now keeps what it found, and the other's mark.
+        // A self-test that ends now keeps its findings and the other process's mark.
         tuning.quarantine().save().unwrap();
         let left = Tuning::of(&device(&settings, "1")).quarantine().suspects();
         assert!(left.len() == 1 && left[0].is_under_way() && !left[0].is_avoided(), "{left:?}");
@@ -185,7 +185,7 @@ fn a_test_of_another_process_leaves_no_entry() {
     assert_eq!(Tuning::of(&device(&settings, "1")).quarantine().suspects(), []);
 }
 
-/// The system gives numbers of programs out again, and in a container every first program is number 1.
+/// The system reuses process ids, and in a container every first process has id 1.
 #[test]
 fn a_process_number_that_is_in_use_again_is_not_the_program_that_ended() {
     let me = std::process::id();
@@ -200,7 +200,7 @@ fn a_process_number_that_is_in_use_again_is_not_the_program_that_ended() {
     assert_eq!(Suspect { process: Some(u32::MAX), ..mine }.ended(), 2, "no program of this number");
 }
 
-/// While the test runs the variant is marked on disk: a second program that ends meanwhile leaves it in quarantine.
+/// While the test runs, the variant is marked on disk: a second program that ends meanwhile leaves it in quarantine.
 #[test]
 fn a_variant_proves_itself_once_and_is_released_only_then() {
     let folder = tempfile::tempdir().unwrap();
@@ -246,7 +246,7 @@ fn a_variant_that_fails_its_first_test_gives_way() {
     assert!(Tuning::of(&trusting).proven(&trusting, &FAST, never));
 }
 
-/// A folder of its own beside the cache; whoever keeps nothing on disk has none.
+/// The quarantine has a separate folder next to the cache; with storage disabled there is none.
 #[test]
 fn the_folder_can_be_another_than_the_caches() {
     let [cache, own] = [0; 2].map(|_| tempfile::tempdir().unwrap());
@@ -259,7 +259,7 @@ fn the_folder_can_be_another_than_the_caches() {
     assert_eq!(of(Some(&cache), None), Some(cache.path().join("quarantine")));
     assert_eq!(of(Some(&cache), Some(&own)), Some(own.path().to_owned()));
     assert_eq!(of(None, Some(&own)), None);
-    // What cargo runs, as it runs this, is kept apart from a user's.
+    // Programs that cargo runs, including this test, use a folder separate from the user's.
     let settings = Settings::from_env();
     let named = std::env::var_os("NETCL_CACHE_DIR").is_some() || std::env::var_os("CARGO").is_none();
     assert!(settings.quarantine_dir.is_some() || named);

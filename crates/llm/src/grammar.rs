@@ -1,6 +1,6 @@
-//! Text that follows a JSON schema, a grammar or a regular expression: tokens that would leave it are not chosen.
+//! Constrained decoding with a JSON schema, a grammar or a regular expression: tokens that would violate it are not chosen.
 //!
-//! The parser is that of llguidance. What it does not know in a schema or a grammar is an error and is never passed over.
+//! The parser is llguidance. Unsupported constructs in a schema or a grammar are errors and are never ignored.
 
 mod overlap;
 
@@ -14,33 +14,33 @@ use serde_json::{Value, json};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-/// The keyword with llguidance's own options of a schema.
+/// The keyword for llguidance's own options of a schema.
 const OPTIONS: &str = "x-guidance";
-/// White space between two parts of JSON: without a bound a model may go on with it for ever.
+/// White space between two parts of JSON: without a bound, a model may generate it forever.
 const WHITE_SPACE: &str = r"[ ]|\n[ \t]{0,20}";
 
-/// States of the automaton that reads tokens, at most, each of 1 to 2 kB. A text that needs more of them fails.
+/// Maximum number of states of the automaton that reads tokens, each of 1 to 2 kB. A sequence that needs more of them fails.
 const MOST_STATES: usize = 100_000;
 
-/// Makes grammars for the texts of one tokenizer: holds its tokens as a trie.
+/// Compiles grammars for one tokenizer: holds its tokens as a trie.
 pub struct Grammars {
     factory: ParserFactory,
     stops: Arc<[u32]>,
 }
 
-/// A grammar that any number of texts may follow. They share the automaton, which grows while they are read.
+/// A grammar for any number of sequences. They share the automaton, which grows during use.
 pub struct Compiled {
     parser: TokenParser,
     stops: Arc<[u32]>,
 }
 
 impl Compiled {
-    /// For one text, at its beginning.
+    /// Returns the grammar state for one sequence, at its start.
     pub fn grammar(&self) -> Grammar {
         Grammar { matcher: Matcher::new(Ok(self.parser.clone())), stops: self.stops.clone(), ended: false }
     }
 
-    /// Follows some of the grammar's texts for a number of tokens each: what it costs then is known to who watches.
+    /// Follows some random sequences of the grammar for a number of tokens each, to measure its cost.
     pub fn walk(&self, texts: u64, tokens: u64) {
         for text in 0..texts {
             let mut grammar = self.grammar();
@@ -56,12 +56,12 @@ impl Compiled {
         }
     }
 
-    /// Bytes that the automaton takes by now, about.
+    /// Returns the approximate bytes of the automaton.
     pub fn bytes(&self) -> usize {
         self.parser.parser.lexer_stats().num_bytes
     }
 
-    /// Whether the automaton has reached its bound: no text can follow it any more.
+    /// Returns true if the automaton has reached its limit: no sequence can use it any more.
     pub fn is_spent(&self) -> bool {
         self.parser.parser.lexer_stats().error
     }
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Compiled {
     }
 }
 
-/// What a text has to follow, and how far it is.
+/// A constraint on a sequence, and its current state.
 #[derive(Clone)]
 pub struct Grammar {
     matcher: Matcher,
@@ -82,10 +82,10 @@ pub struct Grammar {
 }
 
 impl Grammars {
-    /// For texts of `tokenizer`.
+    /// Returns a compiler for `tokenizer`.
     ///
     /// # Errors
-    /// `Format` where the tokenizer has no token that ends a text.
+    /// `Format` if the tokenizer has no end token.
     pub fn new(tokenizer: &Tokenizer) -> Result<Self> {
         let end = tokenizer.eos().or(tokenizer.stops().first().copied());
         let vocab = tokenizer.vocab_size() as u32;
@@ -96,7 +96,7 @@ impl Grammars {
         };
         let word = |id| {
             let piece = tokenizer.piece(id)?;
-            // Names of control tokens are no text; a mark that no UTF-8 begins with keeps them apart.
+            // Names of control tokens are not text; a mark that cannot start UTF-8 distinguishes them.
             Ok(match tokenizer.kind(id) {
                 TokenKind::Control | TokenKind::Unknown => [&[TokTrie::SPECIAL_TOKEN_MARKER], piece].concat(),
                 _ if piece.first() == Some(&TokTrie::SPECIAL_TOKEN_MARKER) => Vec::new(),
@@ -108,10 +108,10 @@ impl Grammars {
         Self::of_words(&words, end, stops)
     }
 
-    /// For tokens that are single bytes, with further ones without a text up to `vocab`: enough to see whether a grammar compiles.
+    /// Returns a compiler for single-byte tokens, with additional ids without a text up to `vocab`. It suffices to check whether a grammar compiles.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Same as [`new`](Self::new).
     pub fn of_bytes(vocab: usize) -> Result<Self> {
         let mut words: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![byte]).collect();
         words.resize(vocab.max(256) + 1, Vec::new());
@@ -128,47 +128,47 @@ impl Grammars {
         Ok(Self { factory, stops })
     }
 
-    /// Texts that a JSON schema describes.
+    /// Returns the grammar of a JSON schema.
     ///
     /// # Errors
-    /// `Format` for a schema that is wrong, and for a keyword that is not supported, with its name.
+    /// `Format` for an invalid schema, and for an unsupported keyword, with its name.
     pub fn json_schema(&self, schema: &Value) -> Result<Grammar> {
         self.grammar("JSON schema", TopLevelGrammar::from_json_schema(prepared(schema)?))
     }
 
-    /// A schema as a part of a [grammar](Self::lark): what stands behind a rule's colon. References are within the schema.
+    /// Returns a schema as a part of a [grammar](Self::lark): the right side of a rule. References are within the schema.
     ///
     /// # Errors
-    /// `Format` for options that would pass over keywords. What else is wrong is an error of the whole.
+    /// `Format` for options that would ignore keywords. Other problems are errors of the whole grammar.
     pub fn nested(schema: &Value) -> Result<String> {
         Ok(format!("%json {}", prepared(schema)?))
     }
 
-    /// JSON objects of any kind.
+    /// Returns the grammar of any JSON object.
     ///
     /// # Errors
-    /// None that follow from what is given.
+    /// None that depend on the input.
     pub fn json_object(&self) -> Result<Grammar> {
         self.json_schema(&json!({ "type": "object" }))
     }
 
-    /// Texts of a grammar as llguidance writes them, which is much like Lark's.
+    /// Returns a grammar in llguidance's notation, which is similar to Lark's.
     ///
     /// # Errors
-    /// `Format` with the place of what is wrong.
+    /// `Format` with the position of the problem.
     pub fn lark(&self, grammar: &str) -> Result<Grammar> {
         self.grammar("grammar", TopLevelGrammar::from_lark(grammar.to_owned()))
     }
 
-    /// Texts that a regular expression matches as a whole.
+    /// Returns the grammar of strings that a regular expression matches completely.
     ///
     /// # Errors
-    /// `Format` for an expression that is wrong or has look-around.
+    /// `Format` for an expression that is invalid or has look-around.
     pub fn regex(&self, pattern: &str) -> Result<Grammar> {
         self.grammar("regular expression", TopLevelGrammar::from_regex(pattern))
     }
 
-    /// As [`json_schema`](Self::json_schema), for many texts.
+    /// Same as [`json_schema`](Self::json_schema), for many sequences.
     ///
     /// # Errors
     /// The same.
@@ -176,7 +176,7 @@ impl Grammars {
         self.compile("JSON schema", TopLevelGrammar::from_json_schema(prepared(schema)?))
     }
 
-    /// As [`lark`](Self::lark), for many texts.
+    /// Same as [`lark`](Self::lark), for many sequences.
     ///
     /// # Errors
     /// The same.
@@ -199,12 +199,12 @@ impl Grammars {
         }
         let init = GrammarInit::Internal(rules, lexemes);
         let mut parser = self.factory.create_parser_from_init_default(init).map_err(|e| wrong(what, &e))?;
-        // What is passed over with a warning is an error as well.
+        // Constructs that are ignored with a warning are errors here.
         if let Some(warning) = parser.grammar_warnings().first() {
             return Err(Error::format(format!("{what}: {warning}")));
         }
         let compiled = Compiled { parser, stops: self.stops.clone() };
-        // A schema that refers to itself alone, for one, compiles and allows nothing.
+        // Some schemas compile but allow nothing, for example one that only refers to itself.
         let mut first = compiled.grammar();
         let begins = first.is_complete().and_then(|complete| match complete {
             true => Ok(()),
@@ -224,11 +224,10 @@ impl std::fmt::Debug for Grammar {
 }
 
 impl Grammar {
-    /// Sets the logits of tokens that may not come next to −∞: also those behind the vocabulary. A token that ends a text may come where
-    /// the text is complete.
+    /// Sets the logits of forbidden tokens to −∞, including ids beyond the vocabulary. An end token is allowed if the text is complete.
     ///
     /// # Errors
-    /// `Format` where the parser gives up, such as for a grammar that has too many ways to read a text.
+    /// `Format` if the parser gives up, for example for a grammar with too many parses.
     pub fn mask(&mut self, logits: &mut [f32]) -> Result<()> {
         let complete = self.is_complete()?;
         let allowed = match self.ended || self.matcher.is_stopped() {
@@ -248,10 +247,10 @@ impl Grammar {
         Ok(())
     }
 
-    /// Goes on by the token that was chosen.
+    /// Advances by the chosen token.
     ///
     /// # Errors
-    /// `Format` for one that the grammar does not allow here.
+    /// `Format` for a token that the grammar does not allow here.
     pub fn accept(&mut self, id: u32) -> Result<()> {
         if self.stops.contains(&id) && self.is_complete()? {
             self.ended = true;
@@ -263,12 +262,12 @@ impl Grammar {
         self.matcher.consume_token(id).map_err(|e| wrong("grammar", &e))
     }
 
-    /// Whether the text may end here.
+    /// Returns true if the text may end here.
     ///
     /// # Errors
-    /// `Format` where the parser gave up.
+    /// `Format` if the parser gave up.
     pub fn is_complete(&mut self) -> Result<bool> {
-        // A parser that failed counts as stopped for llguidance.
+        // llguidance treats a failed parser as stopped.
         if let Some(error) = self.matcher.get_error() {
             return Err(wrong("grammar", &error));
         }
@@ -278,13 +277,13 @@ impl Grammar {
         self.matcher.is_accepting().map_err(|e| wrong("grammar", &e))
     }
 
-    /// Whether nothing but the end may come.
+    /// Returns true if only the end is allowed.
     pub fn is_finished(&self) -> bool {
         self.ended || (self.matcher.is_stopped() && !self.matcher.is_error())
     }
 }
 
-/// A schema with options under which nothing is passed over and white space ends.
+/// Returns a schema with options that ignore nothing and bound white space.
 fn prepared(schema: &Value) -> Result<Value> {
     exact(schema)?;
     let mut schema = if *schema == Value::Bool(true) { json!({}) } else { schema.clone() };
@@ -305,10 +304,10 @@ fn prepared(schema: &Value) -> Result<Value> {
     Ok(schema)
 }
 
-/// Keywords whose value the parser reads as a number of 64 bits with a fraction.
+/// Keywords whose value the parser reads as a 64-bit floating-point number.
 const BOUNDS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
 
-/// Whether the parser keeps a number: of integers beyond 2^53 only some.
+/// Returns true if the parser represents a number exactly; beyond 2^53 this applies only to some integers.
 fn kept(value: &Value) -> bool {
     let whole = value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from));
     whole.is_none_or(|whole| whole as f64 as i128 == whole)
@@ -321,7 +320,7 @@ fn not_kept(key: &str, value: &Value) -> Error {
     ))
 }
 
-/// The first integer within a value that the parser does not keep.
+/// Returns the first integer in a value that the parser does not represent exactly.
 fn first_not_kept(value: &Value) -> Option<&Value> {
     match value {
         Value::Array(list) => list.iter().find_map(first_not_kept),
@@ -330,7 +329,7 @@ fn first_not_kept(value: &Value) -> Option<&Value> {
     }
 }
 
-/// Whether all integers of a schema are kept: bounds and constants.
+/// Returns true if all integers of a schema are exact: bounds and constants.
 fn exact(schema: &Value) -> Result<()> {
     let mut left = vec![schema];
     while let Some(schema) = left.pop() {
@@ -363,7 +362,7 @@ fn exact(schema: &Value) -> Result<()> {
 }
 
 fn wrong(what: &str, error: &impl std::fmt::Display) -> Error {
-    // Behind this mark the parser lists its state.
+    // After this mark the parser lists its state.
     let error = error.to_string();
     let said = error.split("<state>").next().unwrap_or_default();
     Error::format(format!("{what}: {}", said.trim_end()))
@@ -375,7 +374,7 @@ mod tests {
     use crate::tokenizer::Vocab;
     use netcl_tensor::random;
 
-    /// The bytes, and pieces of JSON that cross its borders.
+    /// Returns a tokenizer with the bytes, and pieces of JSON across its token boundaries.
     fn tokenizer() -> Tokenizer {
         let controls = ["</s>", "<|im_end|>"].map(|word| (word, TokenKind::Control));
         let words =
@@ -384,11 +383,11 @@ mod tests {
         Tokenizer::from_vocab(&Vocab::of_bytes(&[&controls[..], &words].concat())).unwrap()
     }
 
-    /// A text of tokens drawn from those that are allowed; the end as soon as it may come.
+    /// Generates a text from random allowed tokens; it ends as soon as possible.
     fn text(tokenizer: &Tokenizer, mut grammar: Grammar, seed: u64) -> (String, bool) {
         let mut ids = Vec::new();
         for n in 0..600 {
-            // Larger than the vocabulary, as a model's is.
+            // Larger than the vocabulary, the same as for a model.
             let mut logits = vec![0.0; tokenizer.vocab_size() + 9];
             grammar.mask(&mut logits).unwrap();
             let allowed: Vec<u32> = (0..logits.len() as u32).filter(|i| logits[*i as usize] == 0.0).collect();
@@ -444,7 +443,7 @@ mod tests {
         assert!(whole > 5, "{whole}");
     }
 
-    /// A model that likes nothing better than white space has to go on.
+    /// A model that prefers white space must still progress.
     #[test]
     fn white_space_ends() {
         let tokenizer = tokenizer();
@@ -484,7 +483,7 @@ mod tests {
         assert!(wrong.accept(256).is_err() && !wrong.is_finished());
         let mut wrong = grammars.json_object().unwrap();
         assert!(wrong.accept(u32::from(b'[')).is_err() && !wrong.is_finished());
-        // Nothing goes on behind an error.
+        // Nothing continues after an error.
         assert!(
             wrong.accept(256).is_err() && wrong.mask(&mut [0.0; 9]).is_err() && wrong.is_complete().is_err()
         );

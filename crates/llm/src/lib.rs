@@ -1,4 +1,4 @@
-//! Inference of language models that others trained: their files, tokenizers, chat templates and samplers. Tokens in, tokens out.
+//! Inference of pretrained language models: files, tokenizers, chat templates and samplers. Tokens in, tokens out.
 #![forbid(unsafe_code)]
 
 pub mod engine;

@@ -1,13 +1,13 @@
-//! Bytes that arrive in parts, given as text without ever cutting a character.
+//! Converts bytes that arrive in parts to text without splitting a character.
 
-/// Holds the beginning of a character until its last byte is there.
+/// Holds the start of a character until its last byte arrives.
 #[derive(Clone, Debug, Default)]
 pub struct Utf8Buffer {
     held: Vec<u8>,
 }
 
 impl Utf8Buffer {
-    /// The text that `bytes` complete. What is no UTF-8 becomes U+FFFD, as in [`String::from_utf8_lossy`].
+    /// Returns the text that `bytes` complete. Invalid UTF-8 becomes U+FFFD, the same as in [`String::from_utf8_lossy`].
     pub fn push(&mut self, bytes: &[u8]) -> String {
         self.held.extend_from_slice(bytes);
         let mut text = String::new();
@@ -22,7 +22,7 @@ impl Utf8Buffer {
                     let end = at + error.valid_up_to();
                     text.push_str(&String::from_utf8_lossy(&self.held[at..end]));
                     at = end;
-                    // Without a length the bytes are a beginning that more may follow.
+                    // Without a length, the bytes may be an incomplete character.
                     let Some(len) = error.error_len() else { break };
                     text.push(char::REPLACEMENT_CHARACTER);
                     at += len;
@@ -33,7 +33,7 @@ impl Utf8Buffer {
         text
     }
 
-    /// What is left at the end: U+FFFD for a character that never became whole.
+    /// Returns the rest at the end: U+FFFD for an incomplete character.
     pub fn finish(&mut self) -> String {
         let text = String::from_utf8_lossy(&self.held).into_owned();
         self.held.clear();

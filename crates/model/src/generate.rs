@@ -7,7 +7,7 @@ use netcl_tensor::ops::choose::{Chooser, NO_NUMBER, Rule, Rules};
 use netcl_tensor::{Device, Error, Result};
 use std::sync::Arc;
 
-/// How the next token is chosen. Filters apply in the order of the fields, as in `transformers`.
+/// Sampling parameters. Filters apply in the order of the fields, the same as in `transformers`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// Temperature: divides the logits; 0 is greedy decoding.
@@ -30,7 +30,7 @@ impl Default for Sampling {
 
 impl Sampling {
     /// # Errors
-    /// `Format`, naming the option that is out of range.
+    /// `Format` with the option that is out of range.
     pub fn validate(&self) -> Result<()> {
         let bad = |what: &str| Err(Error::format(what.to_string()));
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
@@ -45,7 +45,7 @@ impl Sampling {
         Ok(())
     }
 
-    /// The sampling rules for the device; `None` if it does not support them.
+    /// Returns the sampling rules for the device; `None` if it does not support them.
     fn rules(&self, vocab: usize) -> Option<Rules> {
         let mut steps = vec![Rule::Temperature(self.temperature)];
         if self.top_k > 0 {
@@ -140,8 +140,8 @@ impl<'a> Generation<'a> {
         })
     }
 
-    /// Samples only tokens that `tokenizer` has. A model's vocabulary is often padded to a multiple that suits its kernels; the ids beyond
-    /// the tokenizer's stand for no text.
+    /// Samples only tokens that `tokenizer` has. A model's vocabulary is often padded to a multiple that suits its kernels; ids beyond the
+    /// tokenizer's have no text.
     ///
     /// # Errors
     /// `Format` if the tokenizer has none of the model's ids.
@@ -157,7 +157,7 @@ impl<'a> Generation<'a> {
         Ok(self)
     }
 
-    /// Limits the number of new tokens, also of those that the device generates ahead.
+    /// Limits the number of new tokens, including those that the device generates ahead.
     #[must_use]
     pub fn up_to(mut self, tokens: usize) -> Self {
         self.most = tokens;
@@ -174,7 +174,7 @@ impl<'a> Generation<'a> {
         Ok(id)
     }
 
-    /// The next token, sampled on the device; `None` if it cannot.
+    /// Returns the next token, sampled on the device; `None` if it cannot.
     fn ahead(&mut self) -> Result<Option<u32>> {
         let Some(rules) = &self.rules else { return Ok(None) };
         let by = match &self.chooser {
@@ -216,17 +216,17 @@ impl Iterator for Generation<'_> {
     }
 }
 
-/// The `n`-th random number of a seed, in `[0, 1)`.
+/// Returns the `n`-th random number of a seed, in `[0, 1)`.
 fn uniform(seed: u64, n: u64) -> f64 {
     (drawn(seed, n) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// The upper 32 bits of the `n`-th random word of a seed.
+/// Returns the upper 32 bits of the `n`-th random word of a seed.
 fn word(seed: u64, n: u64) -> u32 {
     (drawn(seed, n) >> 32) as u32
 }
 
-/// The `n`-th random word of a seed (SplitMix64).
+/// Returns the `n`-th random word of a seed (SplitMix64).
 fn drawn(seed: u64, n: u64) -> u64 {
     let mut z = seed.wrapping_add((n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -259,7 +259,7 @@ mod tests {
         assert!(hot.iter().all(|n| (850..1150).contains(n)), "{hot:?}");
     }
 
-    /// Against a whole sort.
+    /// Compares with a full sort.
     #[test]
     fn every_share_comes_to_the_token_that_has_it() {
         let logits: Vec<f32> = (0..5000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 20) as f32).collect();
@@ -304,7 +304,7 @@ mod tests {
             Sampling { temperature: 1e6, top_k: 0, ..Sampling::default() },
             Sampling { top_k: 4, top_p: 0.999, ..Sampling::default() },
         ] {
-            // Also at the very end of the range, where rounding may leave a little over.
+            // Also at the very end of the range, where rounding may leave a remainder.
             for uniform in [0.0, 0.5, 0.999_999, 1.0 - f64::EPSILON / 2.0, 1.0] {
                 let id = sampling.choose(&logits, uniform);
                 assert!([1, 3].contains(&id), "{sampling:?} {uniform}: {id}");

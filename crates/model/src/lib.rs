@@ -1,4 +1,4 @@
-//! Models: layers, decoders, networks for images, tokenizers, checkpoints. Everything that running a model needs; no data sets and no optimizers.
+//! Models: layers, decoders, image networks, tokenizers, checkpoints. Contains everything for running a model, but no data sets and no optimizers.
 #![forbid(unsafe_code)]
 
 pub mod checkpoint;

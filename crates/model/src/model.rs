@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 /// A language model on a device: B sequences of T token ids, vocabulary V.
 pub trait Model: Send + Sync {
-    /// The model's configuration.
+    /// Returns the model's configuration.
     fn config(&self) -> &DecoderConfig;
-    /// Its parameters, by name.
+    /// Returns its parameters, by name.
     fn params(&self) -> &Params;
 
-    /// The trained table (V, C) that is both embedding and output head, if there is one. Two gradients reach it: first that of the head, and at the
-    /// end of the backward pass that of the embedding, whose rows are zeros but for those of the tokens.
+    /// Returns the trained table (V, C) that is both embedding and output head, if there is one. It receives two gradients: first that of the head,
+    /// and at the end of the backward pass that of the embedding, whose rows are zero except for those of the tokens.
     fn tied_embedding(&self) -> Option<&Tensor> {
         None
     }
@@ -29,11 +29,11 @@ pub trait Model: Send + Sync {
     /// `Shape` when T is longer than the context.
     fn forward(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor>;
 
-    /// Mean cross entropy of `targets (B, T)` after `ids (B, T)`, in nats a token: a scalar. Where gradients are recorded, a mixture of
-    /// experts adds its balance loss, if its configuration says so.
+    /// Returns the mean cross entropy of `targets (B, T)` after `ids (B, T)`, in nats per token: a scalar. If gradients are recorded, a mixture of
+    /// experts adds its balance loss, depending on its configuration.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward).
+    /// Same as [`forward`](Self::forward).
     fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode<'_>) -> Result<Tensor>;
 
     /// Floating-point operations of one training step (forward and backward) on `tokens` tokens in sequences of length `t`.
@@ -41,7 +41,7 @@ pub trait Model: Send + Sync {
         self.config().flops(tokens, t)
     }
 
-    /// The weights under their names in Hugging Face files. Each is copied to the host when its bytes are requested.
+    /// Returns the weights under their names in Hugging Face files. Each is copied to the host when its bytes are requested.
     fn state(&self) -> Vec<Planned<'static>>;
 
     /// Loads weights, by those names.
@@ -50,7 +50,7 @@ pub trait Model: Send + Sync {
     /// `Format` for a tensor that is missing, unknown, of another shape or not of a floating-point type; no weight is changed then.
     fn load_state(&self, tensors: &[TensorView<'_>]) -> Result<()>;
 
-    /// The content of the model's `config.json`.
+    /// Returns the content of the model's `config.json`.
     ///
     /// # Errors
     /// `Unsupported` for a configuration that the family's format cannot express.
@@ -64,13 +64,13 @@ pub trait Model: Send + Sync {
     /// `Memory` when the device has no room for the key/value cache.
     fn continuation(&self) -> Result<Box<dyn Continuation + '_>>;
 
-    /// Itself, for whoever needs more of a model of a kind that it knows.
+    /// Downcast hook for callers that need a concrete model type.
     fn as_any(&self) -> Option<&dyn Any> {
         None
     }
 }
 
-/// How tokens of a text are sampled on the device.
+/// Sampling of a text's tokens on the device.
 pub struct Choice<'a> {
     /// Sampling rules on the device, for one text.
     pub by: &'a Arc<Chooser>,
@@ -97,34 +97,34 @@ pub fn check_token(token: u32) -> Result<u32> {
 
 /// Incremental processing of one text: the state that a model keeps of the tokens it has read (key/value cache).
 pub trait Continuation {
-    /// Logits (V) for the token after `ids`. If `ids` begins with the tokens of an earlier call, only the new ones are computed. Of a text
-    /// longer than the context, only the last tokens are used.
+    /// Returns the logits (V) for the token after `ids`. If `ids` begins with the tokens of an earlier call, only the new ones are computed. For a
+    /// text longer than the context, only the last tokens are used.
     ///
     /// # Errors
     /// `Shape` for an empty text.
     fn logits_after(&mut self, ids: &[u32]) -> Result<Vec<f32>>;
 
-    /// Reads `ids`, the beginning of a prompt of `length` tokens that is read in several parts, without logits.
+    /// Reads `ids`, the start of a prompt of `length` tokens that is read in several parts, without logits.
     ///
     /// # Errors
-    /// As [`logits_after`](Self::logits_after).
+    /// Same as [`logits_after`](Self::logits_after).
     fn begin(&mut self, ids: &[u32], length: usize) -> Result<()> {
         let _ = length;
         self.logits_after(ids).map(drop)
     }
 
-    /// Whether a prompt of `length` tokens can go on behind what was read so far. It can not where positions of longer texts have other rotary angles
-    /// (LongRoPE): the whole prompt is read again then.
+    /// Returns true if a prompt of `length` tokens can continue after the tokens read so far. This is not possible if positions of longer texts have
+    /// other rotary angles (LongRoPE): the whole prompt is then read again.
     fn keeps(&self, length: usize) -> bool {
         let _ = length;
         true
     }
 
-    /// The token after `ids`, sampled on the device, which generates further tokens ahead of the requests for them. `None` if that is not
-    /// possible, for example if the text fills the context: use [`logits_after`](Self::logits_after) then.
+    /// Returns the token after `ids`, sampled on the device, which generates further tokens ahead of requests. `None` if that is not possible, for
+    /// example if the text fills the context: use [`logits_after`](Self::logits_after) then.
     ///
     /// # Errors
-    /// As [`logits_after`](Self::logits_after); those of [`check_token`].
+    /// Same as [`logits_after`](Self::logits_after); errors of [`check_token`].
     fn token_after(&mut self, ids: &[u32], choice: &Choice<'_>) -> Result<Option<u32>> {
         let _ = (ids, choice);
         Ok(None)

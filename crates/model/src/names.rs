@@ -1,8 +1,8 @@
-//! Values that have names on command lines and in files.
+//! Values with names on command lines and in files.
 
 use netcl_device::{Error, Result};
 
-/// The value of this name; `what` is the flag that it was given to.
+/// Returns the value with this name; `what` is its flag.
 ///
 /// # Errors
 /// `Format` with all names, and the nearest one.
@@ -15,7 +15,7 @@ pub fn by_name<T: Copy>(what: &str, name: &str, all: &[(&str, T)]) -> Result<T> 
     })
 }
 
-/// The name of a value.
+/// Returns the name of a value.
 pub fn name_of<T: PartialEq>(value: T, all: &[(&'static str, T)]) -> &'static str {
     all.iter().find(|(_, other)| *other == value).map_or("", |(name, _)| name)
 }

@@ -1,17 +1,17 @@
-//! Parameters of a model: created by name, stored side by side in arenas.
+//! Parameters of a model: created by name, stored contiguously in arenas.
 //!
-//! An arena is one buffer that holds many parameters at aligned offsets, so that an optimizer can update a whole model in one launch. Names are
-//! those of the Hugging Face checkpoint.
+//! An arena is one buffer that holds many parameters at aligned offsets, so that an optimizer can update a whole model in one launch. Names are those
+//! of the Hugging Face checkpoint.
 
 use netcl_tensor::quant::{Activations, Blocks};
 use netcl_tensor::random::Generator;
 use netcl_tensor::{DType, Device, Error, Result, Shape, Tensor};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Parameters begin at multiples of this many elements: an alignment that every device accepts for sub-buffers, and that suits vector loads.
+/// Alignment of parameters in elements, which every device accepts for sub-buffers and which suits vector loads.
 pub const ALIGN: usize = 256;
 
-/// Initialisation of a parameter.
+/// Initialization of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     /// Zeros.
@@ -33,7 +33,7 @@ impl Init {
     pub fn kaiming_normal(fan_in: usize) -> Self {
         Self::Normal((2.0 / fan_in as f32).sqrt())
     }
-    /// He et al. (2015) as PyTorch's `Linear` uses it: uniform with bound `1 / sqrt(fan_in)`.
+    /// Returns the initialization of PyTorch's `Linear` (He et al. 2015): uniform with bound `1 / sqrt(fan_in)`.
     pub fn kaiming_uniform(fan_in: usize) -> Self {
         Self::Uniform(1.0 / (fan_in as f32).sqrt())
     }
@@ -63,11 +63,11 @@ pub struct Params {
     seed: Option<u64>,
     list: Vec<Tensor>,
     arenas: Vec<Arena>,
-    /// Quantised matrices that replace parameters, by name; read-only and not part of the list.
+    /// Quantized matrices that replace parameters, by name; read-only and not part of the list.
     blocks: BTreeMap<String, Vec<Blocks>>,
     /// Whether only shapes are recorded: the first pass of [`Params::build`].
     counting: bool,
-    /// Elements, with alignment, of the parameters that are still to come; empty where they were not counted.
+    /// Elements, with alignment, of the remaining parameters; empty if they were not counted.
     coming: VecDeque<usize>,
 }
 
@@ -79,7 +79,7 @@ struct Arena {
 /// Largest number of unused elements of an arena.
 const LATER_ARENA: usize = 1 << 24;
 
-/// Bytes of an arena at most: with NVIDIA's driver (580) filling a buffer of 16 GB piece by piece ended in an access out of bounds.
+/// Maximum bytes of an arena. With NVIDIA's driver (580), filling a buffer of 16 GB piece by piece caused an out-of-bounds access.
 const LARGEST_ARENA: u64 = 1 << 32;
 
 /// Number of elements rounded up to the alignment.
@@ -111,11 +111,11 @@ impl Params {
 
     /// Creates a model with its parameters in one arena of the exact size (or in several, if one allocation cannot hold them).
     ///
-    /// `make` is called twice and must create the same parameters both times. In the first call, which determines the size, they have no
-    /// memory of their own.
+    /// `make` is called twice and must create the same parameters both times. In the first call, which determines the size, they have no separate
+    /// memory.
     ///
     /// # Errors
-    /// Errors of `make`; `Memory` if the device has no room.
+    /// Errors of `make`; `Memory` if the device has too little memory.
     pub fn build<M>(
         device: &Device,
         dtype: DType,
@@ -132,10 +132,10 @@ impl Params {
         Ok((params, model))
     }
 
-    /// Elements of the parameters that `make` would create; none of them takes memory.
+    /// Returns the elements of the parameters that `make` would create, without allocating memory.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// Errors of `make`.
     pub fn elements_of<M>(
         device: &Device,
         dtype: DType,
@@ -146,7 +146,7 @@ impl Params {
         Ok(counted.list.iter().fold(0, |all, t| all.saturating_add(t.count())))
     }
 
-    /// The parameters of a model whose parts are on several devices, in the order of the parts.
+    /// Joins the parameters of a model's parts on several devices, in the order of the parts.
     pub fn joined(parts: Vec<Self>) -> Option<Self> {
         parts.into_iter().reduce(|mut all, part| {
             all.list.extend(part.list);
@@ -156,7 +156,7 @@ impl Params {
         })
     }
 
-    /// The device of the parameters; where they are on several, of the first.
+    /// Returns the device of the parameters; with several devices, the first.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -166,7 +166,7 @@ impl Params {
         self.add(name, shape.into(), init, Tensor::parameter)
     }
 
-    /// The same without gradient.
+    /// Does the same without gradient.
     pub fn make_frozen(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Result<Tensor> {
         self.add(name, shape.into(), init, Tensor::frozen)
     }
@@ -201,7 +201,7 @@ impl Params {
         let window = arena.whole.window(arena.used, shape)?;
         arena.used += step;
         let parameter = named(&window, name);
-        // An arena is zeros.
+        // A new arena is zero.
         if let Some(seed) = self.seed {
             init.fill(&parameter, name_seed(seed, name))?;
         }
@@ -209,13 +209,13 @@ impl Params {
         Ok(parameter)
     }
 
-    /// Elements of an arena at most.
+    /// Returns the maximum number of elements of an arena.
     fn largest(&self) -> usize {
         let bytes = self.device.capabilities().max_alloc.min(LARGEST_ARENA);
         usize::try_from(bytes).unwrap_or(usize::MAX) / self.dtype.size() / ALIGN * ALIGN
     }
 
-    /// Elements of the next parameters, as many as one arena holds.
+    /// Returns the elements of as many of the next parameters as one arena can hold.
     fn fitting(&self) -> usize {
         let largest = self.largest();
         self.coming
@@ -237,32 +237,32 @@ impl Params {
         Ok(())
     }
 
-    /// Replaces parameters by quantised matrices, stacked along the rows.
+    /// Replaces parameters with quantized matrices, stacked along the rows.
     pub fn hold(&mut self, blocks: BTreeMap<String, Vec<Blocks>>) {
         self.blocks.extend(blocks);
     }
-    /// The quantised matrices that replace a parameter.
+    /// Returns the quantized matrices that replace a parameter.
     pub fn blocks(&self, name: &str) -> Option<&[Blocks]> {
         self.blocks.get(name).map(Vec::as_slice)
     }
-    /// What is multiplied by the quantised matrices, where there are any; on several devices, on the first that has some.
+    /// Returns the type of the activations for the quantized matrices, if any; with several devices, on the first that has some.
     pub fn activations(&self) -> Option<Activations> {
         self.blocks.values().flatten().next().map(Blocks::activations)
     }
-    /// Device memory of all quantised matrices in bytes.
+    /// Device memory of all quantized matrices in bytes.
     pub fn block_bytes(&self) -> usize {
         self.blocks.values().flatten().map(Blocks::bytes).sum()
     }
 
-    /// The parameter called `name`.
+    /// Returns the parameter called `name`.
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.list.iter().find(|t| t.name() == Some(name))
     }
-    /// All parameters, in order of creation.
+    /// Returns all parameters, in order of creation.
     pub fn list(&self) -> &[Tensor] {
         &self.list
     }
-    /// The parameters that are trained.
+    /// Returns the trained parameters.
     pub fn trained(&self) -> Vec<Tensor> {
         self.list.iter().filter(|t| t.requires_grad()).cloned().collect()
     }
@@ -274,7 +274,7 @@ impl Params {
     pub fn dtype(&self) -> DType {
         self.dtype
     }
-    /// The arenas: whole buffers, each with the elements in use.
+    /// Returns the arenas: whole buffers, each with the elements in use.
     pub fn arenas(&self) -> impl Iterator<Item = (&Tensor, usize)> {
         self.arenas.iter().map(|a| (&a.whole, a.used))
     }
@@ -284,7 +284,7 @@ impl Params {
 mod tests {
     use super::*;
 
-    /// A model of a user who never counted anything.
+    /// A user model that was built without counting.
     fn layers(params: &mut Params) -> Result<Vec<Tensor>> {
         let sizes = [(300, 5), (7, 7), (1, 1000)];
         let make =
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(sizes, [(1536 + 256 + 1024, 1536 + 256 + 1024)]);
         assert_eq!(params.count(), 1500 + 49 + 1000);
         assert!(device.memory().live - before < 2 * 4 * sizes[0].0, "the counting run keeps nothing");
-        // One by one: more arenas, the same values.
+        // Created one by one: more arenas, the same values.
         let mut single = Params::new(&device, DType::F32, Some(7));
         let again = layers(&mut single).unwrap();
         assert!(single.arenas().count() > 1);

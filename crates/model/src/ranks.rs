@@ -1,5 +1,4 @@
-//! Tokens in descending order of their logits, sorted lazily: a vocabulary has up to some hundred thousand tokens, of which samplers look at a
-//! few.
+//! Tokens in descending order of their logits, sorted lazily: a vocabulary has up to some hundred thousand tokens, and samplers inspect only a few.
 
 /// Tokens in descending order of logits; equal logits in ascending order of ids.
 #[derive(Clone, Debug)]
@@ -31,7 +30,7 @@ impl<L: AsRef<[f32]>> Ranks<L> {
         self.sorted += n;
     }
 
-    /// The token of rank `i`, from 0.
+    /// Returns the token of rank `i`, from 0.
     pub fn get(&mut self, i: usize) -> Option<usize> {
         while i >= self.sorted && self.sorted < self.order.len() {
             self.select(self.sorted.max(64));
@@ -70,12 +69,12 @@ impl<L: AsRef<[f32]>> Ranks<L> {
         self.sorted = kept;
     }
 
-    /// The remaining tokens, in unspecified order.
+    /// Returns the remaining tokens, in unspecified order.
     pub fn tokens(&self) -> &[u32] {
         &self.order
     }
 
-    /// The logits of all tokens.
+    /// Returns the logits of all tokens.
     pub fn logits(&self) -> &[f32] {
         self.logits.as_ref()
     }

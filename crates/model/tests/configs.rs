@@ -1,4 +1,4 @@
-//! `config.json` as the world writes it: the configurations of public models, defaults of fields that are left out, and fields with two names.
+//! Public `config.json` files: the configurations of public models, defaults of omitted fields, and fields with two names.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
 use netcl_model::decoder::{Decoder, DecoderConfig, FAMILIES, FileFacts, Rotary, Scaling, Sizes};
@@ -17,7 +17,7 @@ fn table(name: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(goldens(name)).unwrap()).unwrap()
 }
 
-/// The configurations of the most downloaded decoders: each is read, or refused with the reason in the table.
+/// The configurations of the most downloaded decoders: each is read, or rejected with the reason in the table.
 #[test]
 fn configurations_of_public_models_are_read_or_refused_for_the_right_reason() {
     let (table, mut wrong) = (table("configs.json"), Vec::new());
@@ -27,7 +27,7 @@ fn configurations_of_public_models_are_read_or_refused_for_the_right_reason() {
         let name = row["model"].as_str().unwrap();
         match (DecoderConfig::from_json(&row["config"]), row["refused"].as_str()) {
             (Ok(config), None) => {
-                // And written back it is the same model.
+                // Written back, it is the same model.
                 let again =
                     config.to_json(&FileFacts::default()).and_then(|json| DecoderConfig::from_json(&json));
                 if again.as_ref().ok() != Some(&config) {
@@ -42,7 +42,7 @@ fn configurations_of_public_models_are_read_or_refused_for_the_right_reason() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
 }
 
-/// Every field that a file leaves out has the default of `transformers` in that family.
+/// Every omitted field has the default of `transformers` in that family.
 #[test]
 fn fields_that_are_left_out_have_the_defaults_of_transformers() {
     let table = table("config_defaults.json");
@@ -60,7 +60,7 @@ fn fields_that_are_left_out_have_the_defaults_of_transformers() {
             let read = DecoderConfig::from_json(&one.into()).unwrap_or_else(|e| panic!("{family}: {e}"));
             assert_eq!(read, expected, "{family} without {name}");
         }
-        // The table has all that netcl knows, with the same values.
+        // The table has everything that netcl knows, with the same values.
         for (name, usual) in row.defaults {
             assert!(
                 defaults.contains_key(*name),
@@ -70,7 +70,7 @@ fn fields_that_are_left_out_have_the_defaults_of_transformers() {
     }
 }
 
-/// `transformers` takes a default for a missing `pad_token_id`, and does not open a model whose vocabulary is smaller.
+/// `transformers` uses a default for a missing `pad_token_id`, and does not open a model with a smaller vocabulary.
 #[test]
 fn a_model_from_scratch_names_no_token_beyond_its_vocabulary() {
     for row in FAMILIES {
@@ -85,7 +85,7 @@ fn a_model_from_scratch_names_no_token_beyond_its_vocabulary() {
     }
 }
 
-/// A small Llama with these fields.
+/// Returns a small Llama with these fields.
 fn llama(fields: Value) -> Value {
     let mut map: Map<String, Value> = serde_json::from_value(json!({
         "model_type": "llama", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
@@ -232,7 +232,7 @@ fn a_switch_that_is_off_is_harmless_and_a_misspelled_one_is_not() {
     }
 }
 
-/// Folders that `tools/check_config.py` made: the loss of each, or why it is refused, in `result.json` in it.
+/// Folders from `tools/check_config.py`: the loss of each, or the reason for rejecting it, is in its `result.json`.
 #[test]
 #[ignore = "needs folders by tools/check_config.py in NETCL_CONFIGS"]
 fn drawn_configurations() {

@@ -1,4 +1,4 @@
-//! Networks and a language model as graphs of operations: for any number of rows they give what the model gives, here and on another device.
+//! Networks and a language model as graphs of operations: for any number of rows they give the model's results, here and on another device.
 #![allow(clippy::unwrap_used)] // tests
 
 use netcl_model::decoder::{Decoder, DecoderConfig, Sizes};

@@ -1,42 +1,42 @@
-//! Parts of an answer: content, reasoning and calls of tools.
+//! Parts of an answer: content, reasoning and tool calls.
 
-/// A part of an answer, as its text is read.
+/// A part of an answer, produced while its text is parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Text for the reader.
+    /// Text for the user.
     Content(String),
-    /// What the model thought before.
+    /// Reasoning text that precedes the answer.
     Reasoning(String),
-    /// A call of a function begins.
+    /// Start of a function call.
     CallBegin {
         /// The function's name.
         name: String,
     },
-    /// More of the call's arguments, which are JSON.
+    /// More of the call's JSON arguments.
     CallArguments(String),
     /// The call is complete.
     CallEnd,
 }
 
-/// A call of a function.
+/// A function call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
-    /// Names it in what follows.
+    /// Id of the call, for later references.
     pub id: String,
     /// The function.
     pub name: String,
-    /// JSON.
+    /// Arguments as JSON.
     pub arguments: String,
 }
 
-/// An answer as a whole.
+/// A complete answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Text for the reader.
+    /// Text for the user.
     pub content: String,
-    /// What the model thought before.
+    /// Reasoning text that precedes the answer.
     pub reasoning: String,
-    /// Calls in their order.
+    /// Calls in order.
     pub calls: Vec<Call>,
 }
 

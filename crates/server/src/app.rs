@@ -1,4 +1,4 @@
-//! What all requests share.
+//! State that all requests share.
 
 use crate::error::ApiResult;
 use crate::metrics::Metrics;
@@ -10,28 +10,28 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How a server listens and whom it answers.
+/// Listen address, access control and limits of a server.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// The address; of a name the first one that it has.
+    /// Host address; for a host name, its first address is used.
     pub host: String,
-    /// 0 takes a free one.
+    /// Port; 0 selects a free one.
     pub port: u16,
-    /// Keys that requests are let in with; without one everybody is.
+    /// API keys; without keys, every request is accepted.
     pub keys: Vec<String>,
     /// Whether other machines are served without a key.
     pub open: bool,
-    /// Pages of these origins may ask; `*` for all.
+    /// Origins whose pages may send requests; `*` for all.
     pub origins: Vec<String>,
-    /// How long running answers may take after a signal to stop.
+    /// Time that running answers may take after a stop signal.
     pub drain: Duration,
-    /// Bytes of a request's body at most.
+    /// Maximum bytes of a request body.
     pub max_body: usize,
-    /// How long a request's head, and its body, may take to arrive.
+    /// Time limit for a request's head and for its body to arrive.
     pub read_timeout: Duration,
-    /// How long a client may take none of what is written to it.
+    /// Time limit for a client that does not read its response.
     pub write_timeout: Duration,
-    /// Connections at the same time, at most.
+    /// Maximum number of concurrent connections.
     pub connections: usize,
 }
 
@@ -52,45 +52,45 @@ impl Default for ServeOptions {
     }
 }
 
-/// KiB that requests may take until they are answered; four of the largest bodies in any case.
+/// KiB that requests may occupy until they are answered, but at least four of the largest bodies.
 const MOST_MEMORY: usize = 1 << 20;
-/// Threads that render and encode at the same time, at most.
+/// Maximum number of threads that render and encode concurrently.
 pub const ASIDE: usize = 8;
-/// Grammars that are compiled at the same time, at most.
+/// Maximum number of grammars that are compiled concurrently.
 const MOST_COMPILERS: usize = 4;
-/// Requests whose grammars wait to be compiled, at most.
+/// Maximum number of requests whose grammars wait for compilation.
 pub const MOST_GRAMMARS: usize = 32;
 
 /// The state of a server.
 pub struct App {
-    /// Its models.
+    /// Models of the server.
     pub models: Models,
-    /// What is counted.
+    /// Counters.
     pub metrics: Metrics,
-    /// Hashes of keys: the keys themselves are not kept.
+    /// Hashes of keys; the keys themselves are not stored.
     pub keys: Vec<blake3::Hash>,
-    /// How it listens.
+    /// Listen options.
     pub options: ServeOptions,
-    /// Where it listens, if it does.
+    /// Listen address, if the server listens.
     pub address: Option<SocketAddr>,
-    /// When it began.
+    /// Start time.
     pub started: Instant,
-    /// The same in seconds since 1970.
+    /// Start time in seconds since 1970.
     pub since: u64,
-    /// Whether it is stopping.
+    /// Whether the server is stopping.
     pub draining: AtomicBool,
-    /// Memory that requests may take until they are answered, in KiB.
+    /// Memory that requests may occupy until they are answered, in KiB.
     pub memory: Arc<Semaphore>,
-    /// A place for each thread that renders and encodes.
+    /// A permit for each thread that renders and encodes.
     pub threads: Arc<Semaphore>,
-    /// A place for each grammar that is compiled: half of the processors are left to others.
+    /// A permit for each grammar that is compiled: half of the processors stay free for other work.
     pub compilers: Arc<Semaphore>,
-    /// A place for each request that has a grammar compiled or waits for that.
+    /// A permit for each request whose grammar is being compiled or waits for compilation.
     pub grammars: Semaphore,
 }
 
 impl App {
-    /// Nothing is loaded and nobody listens yet.
+    /// Returns a server state without loaded models or a listener.
     pub fn new(models: Models, metrics: Metrics, options: ServeOptions) -> Self {
         let keys = options.keys.iter().map(|key| blake3::hash(key.as_bytes())).collect();
         let options = ServeOptions { keys: Vec::new(), ..options };
@@ -114,10 +114,10 @@ impl App {
         }
     }
 
-    /// Places for so many texts, if there are any.
+    /// Returns permits for `texts` sequences, if available.
     ///
     /// # Errors
-    /// As [`Loaded::places`].
+    /// Same as [`Loaded::places`].
     pub fn places(&self, model: &Loaded, texts: usize) -> ApiResult<OwnedSemaphorePermit> {
         model.places(texts).inspect_err(|error| {
             if error.retry_after.is_some() {
@@ -126,10 +126,10 @@ impl App {
         })
     }
 
-    /// Whether a key is one of this server's. Takes as long whatever the key is: hashes of equal length are compared, with all of them.
+    /// Returns true if a key belongs to this server. The time is the same for every key: hashes of equal length are compared, with all of them.
     pub fn knows(&self, key: &str) -> bool {
         let hash = blake3::hash(key.as_bytes());
-        // Equality of blake3's hashes takes the same time for all.
+        // Comparing blake3 hashes takes constant time.
         self.keys.iter().fold(false, |known, own| (*own == hash) | known)
     }
 }

@@ -1,6 +1,6 @@
 //! Compiles the grammar of a request first in a separate process, which has a budget of time and memory and can be killed.
 //!
-//! A schema of a few hundred bytes can take its compiler hours, all memory, or the whole stack. The server compiles only grammars that the
+//! A schema of a few hundred bytes can occupy its compiler for hours, or exhaust the memory or the stack. The server compiles only grammars that the
 //! process has compiled within the budget. The process does not know the vocabulary: its tokens are single bytes.
 
 use crate::error::{ApiError, ApiResult};
@@ -13,19 +13,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Seconds of processor time that one grammar may take to compile.
+/// CPU seconds for the compilation of one grammar.
 const SECONDS: u64 = 2;
-/// Bytes of memory that compiling it may take.
+/// Bytes of memory for the compilation.
 const MEMORY: u64 = 256 << 20;
-/// How long a request may take to compile all of its grammars, by the clock.
+/// Wall-clock limit for compiling all grammars of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Less than threads of the server have: what ends within it ends there.
+/// Smaller than the stack of the server's threads: a compilation that fits here also fits there.
 const STACK: usize = 1 << 20;
-/// Bytes of a schema that is compiled without a check if all of its keywords are plain.
+/// Maximum bytes of a schema that is compiled without a check if all of its keywords are simple.
 const PLAIN: usize = 4 << 10;
-/// Ids of a vocabulary that a check knows at most.
+/// Maximum number of vocabulary ids that a check supports.
 const MOST_IDS: u64 = 4 << 20;
-/// Before the answer, in whatever else the program prints.
+/// Prefix that marks the answer in the other output of the program.
 const MARK: &str = "netcl-grammar ";
 
 /// The program that checks grammars: it calls [`check_grammar`].
@@ -33,7 +33,7 @@ const MARK: &str = "netcl-grammar ";
 pub struct Checker {
     /// Its path.
     pub program: PathBuf,
-    /// Its command-line arguments.
+    /// Command-line arguments.
     pub arguments: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub struct Patience {
     until: Instant,
 }
 
-/// Ends the patience of a request when it is dropped.
+/// Ends the time limit of a request when it is dropped.
 pub struct Waiting(Arc<AtomicBool>);
 
 impl Drop for Waiting {
@@ -54,13 +54,13 @@ impl Drop for Waiting {
 }
 
 impl Patience {
-    /// From now on, and who keeps it up.
+    /// Starts a time limit now. Returns it with the guard that keeps it active.
     pub fn begin() -> (Self, Waiting) {
         let gone = Arc::new(AtomicBool::new(false));
         (Self { gone: Arc::clone(&gone), until: Instant::now() + PATIENCE }, Waiting(gone))
     }
 
-    /// Whether the request is waited for no longer.
+    /// Returns true if no one waits for the request any more.
     pub fn is_over(&self) -> bool {
         self.gone.load(Ordering::Relaxed) || Instant::now() >= self.until
     }
@@ -82,20 +82,20 @@ impl Patience {
     }
 }
 
-/// What is compiled.
+/// The input of a compilation.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
     /// A JSON schema.
     Schema(&'a Value),
-    /// A grammar that the server wrote around schemas.
+    /// A grammar that the server generated around schemas.
     Lark(&'a str),
 }
 
 impl Checker {
-    /// Compiles `source` in another process, for `vocab` tokens; the bytes that this took.
+    /// Compiles `source` in another process, for `vocab` tokens. Returns the bytes that this took.
     ///
     /// # Errors
-    /// 400 for a source that is wrong or takes more than the budget, 503 once the client has left.
+    /// 400 for an invalid source or one that exceeds the budget, 503 after the client has disconnected.
     pub fn check(
         &self,
         source: Source<'_>,
@@ -113,7 +113,7 @@ impl Checker {
             Source::Lark(text) => json!({ "vocab": vocab, "lark": text }),
         };
         let (input, output) = (child.0.stdin.take(), child.0.stdout.take());
-        // Either may be as long as a request.
+        // Input and output may each be as long as a request.
         let said = std::thread::scope(|scope| {
             let read = scope.spawn(move || {
                 let mut text = String::new();
@@ -135,7 +135,7 @@ impl Checker {
     }
 }
 
-/// A process that does not outlive its place here.
+/// A process that is killed when this is dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -159,7 +159,7 @@ fn ended(child: &mut Child, param: &str, patience: &Patience) -> ApiResult<ExitS
     }
 }
 
-/// The error of a grammar whose check ended without an answer.
+/// Returns the error of a grammar whose check ended without an answer.
 fn over(param: &str, status: ExitStatus) -> ApiError {
     tracing::info!("the check of a grammar ended with {status}");
     let message = format!(
@@ -170,10 +170,10 @@ fn over(param: &str, status: ExitStatus) -> ApiError {
     ApiError::field(param, message)
 }
 
-/// Limits this process, compiles what `input` says, and writes what came of it to `output`. A program that checks grammars calls it and ends.
+/// Limits this process, compiles the source from `input`, and writes the result to `output`. A grammar checker program calls it and exits.
 ///
 /// # Errors
-/// Those of reading and writing.
+/// Errors from reading and writing.
 pub fn check_grammar(mut input: impl Read, mut output: impl Write) -> std::io::Result<()> {
     limit();
     let mut text = String::new();
@@ -202,7 +202,7 @@ fn compiled(question: &str) -> Result<usize, String> {
     Ok(made.bytes())
 }
 
-/// The most memory that this process has had, in bytes, where the system says it.
+/// Returns the peak memory of this process in bytes, if the system reports it.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -216,20 +216,20 @@ fn limit() {
     let most = |resource, value: u64| {
         let maximum = getrlimit(resource).maximum;
         let value = maximum.map_or(value, |maximum| value.min(maximum));
-        // A system without this limit has the others, and the time by the clock.
+        // A system without this limit still has the other limits and the wall-clock limit.
         let _ = setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) });
     };
     most(Resource::Cpu, SECONDS);
     most(Resource::Core, 0);
     most(Resource::Data, MEMORY);
-    // The requests of others come first.
+    // Other requests have priority.
     let _ = nice(10);
 }
 
 #[cfg(not(unix))]
 fn limit() {}
 
-/// Whether compiling a schema is cheap whatever it says: no patterns, no references, no combinations.
+/// Returns true if compiling a schema is always cheap: no patterns, no references, no combinations.
 pub fn is_plain(schema: &Value) -> bool {
     schema.to_string().len() <= PLAIN && has_plain_keywords(schema)
 }

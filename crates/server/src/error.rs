@@ -1,4 +1,4 @@
-//! Errors as OpenAI's clients read them.
+//! Errors in OpenAI's format.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -6,24 +6,24 @@ use axum::response::{IntoResponse, Response};
 use netcl::device::{Error, ErrorKind};
 use serde_json::{Value, json};
 
-/// Why a request has no answer.
+/// Reason why a request fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiError {
-    /// HTTP's status.
+    /// HTTP status.
     pub status: StatusCode,
-    /// One sentence: what was found, what is expected.
+    /// One sentence: the problem, and the expected input.
     pub message: String,
-    /// OpenAI's type of error.
+    /// OpenAI's error type.
     pub kind: &'static str,
-    /// The field that is wrong.
+    /// The invalid field.
     pub param: Option<String>,
-    /// A word for programs.
+    /// Machine-readable code.
     pub code: Option<&'static str>,
-    /// Seconds after which to try again.
+    /// Seconds before a retry.
     pub retry_after: Option<u64>,
 }
 
-/// What a request comes to.
+/// Result of a request.
 pub type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
@@ -31,23 +31,23 @@ impl ApiError {
         Self { status, message: message.into(), kind, param: None, code: None, retry_after: None }
     }
 
-    /// 400: the request cannot be answered as it is.
+    /// 400: the request is invalid.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
     }
 
-    /// The same for one of its fields.
+    /// 400 for one of its fields.
     pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self { param: Some(param.into()), code: Some("invalid_value"), ..Self::invalid(message) }
     }
 
-    /// A field that this server does not have.
+    /// 400 for a field that this server does not support.
     pub fn unknown(param: &str) -> Self {
         let message = format!("{param}: this field is not supported; nothing was ignored, leave it out");
         Self { code: Some("unsupported_parameter"), ..Self::field(param, message) }
     }
 
-    /// 400: the prompt is longer than a text can be here.
+    /// 400: the prompt is longer than the maximum sequence length.
     pub fn context(tokens: usize, longest: usize, param: &str) -> Self {
         let message = format!(
             "This model's maximum context length is {longest} tokens, and the prompt has {tokens} tokens. \
@@ -56,7 +56,7 @@ impl ApiError {
         Self { code: Some("context_length_exceeded"), ..Self::field(param, message) }
     }
 
-    /// 400: the same of a prompt that was not encoded to its end.
+    /// 400: the same for a prompt that was not encoded completely.
     pub fn long_context(longest: usize, param: &str) -> Self {
         let message = format!(
             "This model's maximum context length is {longest} tokens, and the prompt is much longer. Nothing was cut: \
@@ -73,7 +73,7 @@ impl ApiError {
         Self { code: Some("invalid_api_key"), ..error }
     }
 
-    /// 404: no such model.
+    /// 404: unknown model.
     pub fn no_model(name: &str, known: &[&str]) -> Self {
         let known = known.join(", ");
         let message = format!("The model {name:?} does not exist here; this server has {known}");
@@ -81,7 +81,7 @@ impl ApiError {
         Self { code: Some("model_not_found"), param: Some("model".into()), ..error }
     }
 
-    /// 404: no such address.
+    /// 404: unknown path.
     pub fn no_route(method: &str, path: &str) -> Self {
         let hint = match path.trim_start_matches('/').split('/').next() {
             Some("chat" | "completions" | "embeddings" | "models" | "responses") => {
@@ -98,13 +98,13 @@ impl ApiError {
         }
     }
 
-    /// 405: another method.
+    /// 405: method not allowed.
     pub fn method(method: &str, path: &str) -> Self {
         let message = format!("{path} does not take {method}");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
     }
 
-    /// 408: the body did not come, or too slowly.
+    /// 408: the body did not arrive, or arrived too slowly.
     pub fn slow_body(bytes: usize, seconds: f64) -> Self {
         let message =
             format!("The body of the request is late: {bytes} bytes of it came within {seconds:.1} s");
@@ -131,14 +131,14 @@ impl ApiError {
         }
     }
 
-    /// 429: as many requests as may wait are waiting.
+    /// 429: the maximum number of requests is already waiting.
     pub fn full(waiting: usize, seconds: u64) -> Self {
         let message = format!("The queue is full: {waiting} texts are waiting; try again in {seconds} s");
         let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
         Self { code: Some("rate_limit_exceeded"), retry_after: Some(seconds), ..error }
     }
 
-    /// 503: not now.
+    /// 503: temporarily unavailable.
     pub fn unavailable(message: impl Into<String>, seconds: u64) -> Self {
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message);
         Self { retry_after: Some(seconds), ..error }
@@ -149,7 +149,7 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
-    /// An error of the library about what a request says in `param`.
+    /// Converts a library error about the content of the field `param`.
     pub fn of_field(param: &str, error: &Error) -> Self {
         match error.kind() {
             ErrorKind::Format | ErrorKind::Unsupported | ErrorKind::Shape => {
@@ -159,7 +159,7 @@ impl ApiError {
         }
     }
 
-    /// An error of the library that is no fault of the request.
+    /// Converts a library error that the request did not cause.
     pub fn of(error: &Error) -> Self {
         match error.kind() {
             ErrorKind::Memory => {
@@ -169,7 +169,7 @@ impl ApiError {
         }
     }
 
-    /// The error of a single text that failed. If schema, biases and penalties leave no token to take, the request is invalid.
+    /// Returns the error of a single sequence that failed. If schema, biases and penalties leave no token, the request is invalid.
     pub fn of_text(error: &Error) -> Self {
         match error.kind() {
             ErrorKind::Format | ErrorKind::Unsupported => Self::invalid(error.message()),
@@ -177,7 +177,7 @@ impl ApiError {
         }
     }
 
-    /// The body.
+    /// Returns the response body.
     pub fn json(&self) -> Value {
         json!({ "error": { "message": self.message, "type": self.kind, "param": self.param, "code": self.code } })
     }
@@ -197,11 +197,11 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// What is said of a failed request in logs.
+/// Log information about a failed request.
 #[derive(Clone, Debug)]
 pub struct Failure(pub String);
 
-/// A response of JSON.
+/// Returns a JSON response.
 pub fn json_response(status: StatusCode, body: &Value) -> Response {
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = status;

@@ -1,4 +1,4 @@
-//! The fields of a request: each is taken by its name and type, and what nobody took is an error.
+//! The fields of a request: each is taken by name and type, and a field that was not taken is an error.
 
 use crate::error::{ApiError, ApiResult};
 use serde_json::{Map, Value};
@@ -6,16 +6,16 @@ use serde_json::{Map, Value};
 /// A JSON object whose fields are taken one by one. A field that is `null` counts as absent.
 #[derive(Debug)]
 pub struct Fields {
-    /// Before the names of its fields in errors, such as `response_format.`.
+    /// Prefix of field names in errors, such as `response_format.`.
     prefix: String,
     fields: Map<String, Value>,
 }
 
 impl Fields {
-    /// The body of a request.
+    /// Parses the body of a request.
     ///
     /// # Errors
-    /// 400 for what is no JSON or no object.
+    /// 400 if the body is not a JSON object.
     pub fn of_body(body: &[u8]) -> ApiResult<Self> {
         if body.is_empty() {
             return Err(ApiError::invalid("The body of the request is empty, expected an object of JSON"));
@@ -31,10 +31,10 @@ impl Fields {
         }
     }
 
-    /// An object within a request, which errors call `name`.
+    /// Returns the fields of an object within a request, called `name` in errors.
     ///
     /// # Errors
-    /// 400 for what is no object.
+    /// 400 if the value is not an object.
     pub fn of(name: &str, value: Value) -> ApiResult<Self> {
         match value {
             Value::Object(fields) => Ok(Self { prefix: format!("{name}."), fields }),
@@ -46,20 +46,20 @@ impl Fields {
         format!("{}{field}", self.prefix)
     }
 
-    /// A field that is not taken; none where it is `null`.
+    /// Returns a field without taking it; `None` if it is `null`.
     pub fn peek(&self, field: &str) -> Option<&Value> {
         self.fields.get(field).filter(|value| !value.is_null())
     }
 
-    /// A field of any type.
+    /// Takes a field of any type.
     pub fn any(&mut self, field: &str) -> Option<Value> {
         self.fields.shift_remove(field).filter(|value| !value.is_null())
     }
 
-    /// A text.
+    /// Takes a string.
     ///
     /// # Errors
-    /// 400 naming the field, as of all that follow.
+    /// 400 with the field name; the same for all following methods.
     pub fn text(&mut self, field: &str) -> ApiResult<Option<String>> {
         match self.any(field) {
             None => Ok(None),
@@ -68,10 +68,10 @@ impl Fields {
         }
     }
 
-    /// True or false.
+    /// Takes a Boolean.
     ///
     /// # Errors
-    /// 400 naming the field.
+    /// 400 with the field name.
     pub fn flag(&mut self, field: &str) -> ApiResult<Option<bool>> {
         match self.any(field) {
             None => Ok(None),
@@ -80,10 +80,10 @@ impl Fields {
         }
     }
 
-    /// A number between two others.
+    /// Takes a number within a range.
     ///
     /// # Errors
-    /// 400 naming the field and the range.
+    /// 400 with the field name and the range.
     pub fn number(&mut self, field: &str, least: f64, most: f64) -> ApiResult<Option<f32>> {
         let Some(value) = self.any(field) else { return Ok(None) };
         let expected = || match most >= f64::from(f32::MAX) {
@@ -96,13 +96,13 @@ impl Fields {
         }
     }
 
-    /// A whole number between two others.
+    /// Takes an integer within a range.
     ///
     /// # Errors
-    /// 400 naming the field and the range.
+    /// 400 with the field name and the range.
     pub fn whole(&mut self, field: &str, least: usize, most: usize) -> ApiResult<Option<usize>> {
         let Some(value) = self.any(field) else { return Ok(None) };
-        // 1.0 is a whole number in JSON, too.
+        // In JSON, 1.0 is also an integer.
         let number = value.as_u64().or_else(|| {
             value.as_f64().filter(|x| x.fract() == 0.0 && (0.0..9e15).contains(x)).map(|x| x as u64)
         });
@@ -118,29 +118,29 @@ impl Fields {
         }
     }
 
-    /// Any whole number, as seeds are.
+    /// Takes any integer, for example a seed.
     ///
     /// # Errors
-    /// 400 naming the field.
+    /// 400 with the field name.
     pub fn integer(&mut self, field: &str) -> ApiResult<Option<i64>> {
         let Some(value) = self.any(field) else { return Ok(None) };
         let number = value.as_i64().or_else(|| value.as_u64().map(|n| n as i64));
         number.map(Some).ok_or_else(|| wrong(&self.name(field), &value, "a whole number"))
     }
 
-    /// An object.
+    /// Takes an object.
     ///
     /// # Errors
-    /// 400 naming the field.
+    /// 400 with the field name.
     pub fn object(&mut self, field: &str) -> ApiResult<Option<Fields>> {
         let name = self.name(field);
         self.any(field).map(|value| Self::of(&name, value)).transpose()
     }
 
-    /// A list.
+    /// Takes a list.
     ///
     /// # Errors
-    /// 400 naming the field.
+    /// 400 with the field name.
     pub fn list(&mut self, field: &str) -> ApiResult<Option<Vec<Value>>> {
         match self.any(field) {
             None => Ok(None),
@@ -149,10 +149,10 @@ impl Fields {
         }
     }
 
-    /// A text, or a list of texts.
+    /// Takes a string or a list of strings.
     ///
     /// # Errors
-    /// 400 naming the field.
+    /// 400 with the field name.
     pub fn texts(&mut self, field: &str) -> ApiResult<Vec<String>> {
         match self.any(field) {
             None => Ok(Vec::new()),
@@ -168,22 +168,22 @@ impl Fields {
         }
     }
 
-    /// What is left, with its names.
+    /// Returns the remaining fields.
     pub fn rest(self) -> Map<String, Value> {
         self.fields
     }
 
-    /// Passes over fields that change nothing of an answer.
+    /// Ignores fields that do not affect an answer.
     pub fn pass_over(&mut self, fields: &[&str]) {
         for field in fields {
             self.fields.shift_remove(*field);
         }
     }
 
-    /// Takes a field that may only have the value that changes nothing.
+    /// Takes a field that may only have the value without effect.
     ///
     /// # Errors
-    /// 400 naming the field where it has another one.
+    /// 400 with the field name for any other value.
     pub fn only(&mut self, field: &str, value: &Value) -> ApiResult<()> {
         match self.any(field) {
             Some(other) if other != *value => {
@@ -195,10 +195,10 @@ impl Fields {
         }
     }
 
-    /// Ends the reading.
+    /// Ends the parsing.
     ///
     /// # Errors
-    /// 400 naming a field that nobody took.
+    /// 400 with the name of a field that was not taken.
     pub fn end(self) -> ApiResult<()> {
         match self.fields.iter().find(|(_, value)| !value.is_null()) {
             Some((field, _)) => Err(ApiError::unknown(&self.name(field))),
@@ -207,7 +207,7 @@ impl Fields {
     }
 }
 
-/// A value of another type than expected.
+/// Returns the error of a value with an unexpected type.
 pub fn wrong(name: &str, value: &Value, expected: &str) -> ApiError {
     let found = match value {
         Value::Number(number) => number.to_string(),

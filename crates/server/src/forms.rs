@@ -1,24 +1,24 @@
-//! The forms of answers that model families have: thoughts, and calls of functions.
+//! Answer formats of model families: reasoning and function calls.
 
-/// How calls stand in answers.
+/// Format of calls in answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
-    /// `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, each: Hermes, Qwen.
+    /// One `<tool_call>{"name": …, "arguments": {…}}</tool_call>` per call: Hermes, Qwen.
     Tagged,
-    /// `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>`, each: Qwen3-Coder.
+    /// One `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>` per call: Qwen3-Coder.
     Xml,
-    /// `[{"name": …, "arguments": {…}}, …]`, behind the control token `[TOOL_CALLS]`: Mistral.
+    /// `[{"name": …, "arguments": {…}}, …]`, after the control token `[TOOL_CALLS]`: Mistral.
     List,
-    /// `[TOOL_CALLS]NAME[ARGS]{…}`, each: Mistral since 2025.
+    /// One `[TOOL_CALLS]NAME[ARGS]{…}` per call: Mistral since 2025.
     Named,
-    /// `{"name": …, "parameters": {…}}`, several after each other: Llama 3.
+    /// `{"name": …, "parameters": {…}}`, several in sequence: Llama 3.
     Objects,
-    /// Messages in channels, those to `functions.NAME` being calls: gpt-oss.
+    /// Messages in channels; those to `functions.NAME` are calls: gpt-oss.
     Channels,
 }
 
 impl Calls {
-    /// As a chat template writes them; none where it knows no tools, or writes them in a form that is not read here.
+    /// Returns the format of a chat template; `None` if it does not support tools or uses an unsupported format.
     pub fn of_template(text: &str) -> Option<Self> {
         let has = |mark: &str| text.contains(mark);
         match () {
@@ -33,37 +33,37 @@ impl Calls {
     }
 }
 
-/// What is looked for in answers.
+/// Elements to parse in answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forms {
-    /// Calls, if the template writes them in a form that is read here.
+    /// Calls, if the template uses a supported format.
     pub calls: Option<Calls>,
-    /// Whether all of an answer is messages in channels, also where no function can be called.
+    /// Whether the whole answer consists of messages in channels, even if no function can be called.
     pub channels: bool,
-    /// Whether the model thinks between `<think>` and `</think>`.
+    /// Whether the model puts its reasoning between `<think>` and `</think>`.
     pub thinks: bool,
-    /// Whether the prompt ends with `<think>`, so that the answer is within.
+    /// Whether the prompt ends with `<think>`, so that the answer starts inside the reasoning.
     pub thinking: bool,
 }
 
 impl Forms {
-    /// Whether names of control tokens are part of what is read.
+    /// Returns true if names of control tokens are part of the parsed text.
     pub fn shows_controls(&self, tools: bool) -> bool {
         self.channels || tools && matches!(self.calls, Some(Calls::List | Calls::Named))
     }
 }
 
-/// Around what a model thinks.
+/// Marks around reasoning.
 pub const THINK: [&str; 2] = ["<think>", "</think>"];
-/// Around calls, of [`Calls::Tagged`] and [`Calls::Xml`].
+/// Marks around calls, for [`Calls::Tagged`] and [`Calls::Xml`].
 pub const CALL: [&str; 2] = ["<tool_call>", "</tool_call>"];
-/// Before calls, of [`Calls::List`] and [`Calls::Named`].
+/// Mark before calls, for [`Calls::List`] and [`Calls::Named`].
 pub const LIST: &str = "[TOOL_CALLS]";
-/// Between a name and its arguments, of [`Calls::Named`].
+/// Mark between a name and its arguments, for [`Calls::Named`].
 pub const ARGS: &str = "[ARGS]";
-/// Before calls, of [`Calls::Objects`], where the model writes it.
+/// Optional mark before calls, for [`Calls::Objects`].
 pub const PYTHON: &str = "<|python_tag|>";
-/// Of [`Calls::Channels`]: begins a message, names its channel, begins its text, says what form that has, ends it, calls.
+/// Marks of [`Calls::Channels`]: start a message, name its channel, start its text, declare the format of the text, end the message, call.
 pub const CHANNELS: [&str; 6] =
     ["<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>"];
 

@@ -1,4 +1,4 @@
-//! What every request passes: its name, who sent it, how long it may take, and the log.
+//! Checks that every request passes: its id, its origin, time limits, and the log.
 
 use crate::app::App;
 use crate::error::{ApiError, ApiResult, Failure};
@@ -14,24 +14,24 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout_at;
 
-/// The header with a request's name, in both directions.
+/// The header with a request's id, in both directions.
 const NAME: &str = "x-request-id";
-/// Longer names of requests are replaced.
+/// Longer request ids are replaced.
 const LONGEST_NAME: usize = 128;
-/// A body that is too large is read up to so many times the limit, so that its sender gets to reading why it is refused.
+/// An oversized body is read up to this many times the limit, so that its sender can read the error.
 const PATIENCE: usize = 4;
-/// How long a body may arrive at any rate.
+/// Time during which a body may arrive at any rate.
 const ANY_RATE: Duration = Duration::from_secs(10);
-/// Bytes a second that a body has to come with on average behind that.
+/// Minimum average bytes per second of a body after that time.
 const LEAST_RATE: f64 = 1000.0;
-/// Addresses that need no key: whether the server lives, and the pages, which ask for it.
+/// Paths that need no key: the liveness check, and the pages, which ask for the key.
 const OPEN: [&str; 4] = ["/health", "/ready", "/", "/device"];
 
-/// A request's name, as logs have it.
+/// A request's id in logs.
 #[derive(Clone, Debug)]
 pub struct RequestName(pub String);
 
-/// Names, checks, times and logs a request.
+/// Assigns an id to a request, checks, times and logs it.
 pub async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let given = request.headers().get(NAME).and_then(|value| value.to_str().ok());
@@ -41,7 +41,7 @@ pub async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next
     let id = given.filter(sane).map_or_else(|| name("req-"), str::to_owned);
     request.extensions_mut().insert(RequestName(id.clone()));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    // What anybody may ask for is no label.
+    // A path from the client must not become a label.
     let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let mut response = match allowed(&app, &request) {
         Ok(()) => next.run(request).await,
@@ -51,7 +51,7 @@ pub async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next
     app.metrics.request(&route, status);
     let ms = began.elapsed().as_secs_f64() * 1e3;
     match response.extensions().get::<Failure>() {
-        // Who waits for a model to be loaded asks again and again.
+        // Clients that wait for a model to load poll repeatedly.
         Some(Failure(why)) if status >= 500 && path != "/ready" => {
             tracing::error!(request = %id, %method, %path, status, ms, "{why}");
         }
@@ -80,7 +80,7 @@ fn allowed(app: &App, request: &Request) -> ApiResult<()> {
     }
 }
 
-/// HTTP/1.1 wants exactly one Host, and no version lets two be sent (RFC 9112, 3.2): a proxy before this server might follow the other one.
+/// Requires exactly one Host header in HTTP/1.1, and at most one in any version (RFC 9112, 3.2). A proxy before this server might use the other one.
 fn one_host(version: Version, headers: &HeaderMap) -> ApiResult<()> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let is_host =
@@ -94,7 +94,7 @@ fn one_host(version: Version, headers: &HeaderMap) -> ApiResult<()> {
     }
 }
 
-/// Refuses what pages of others send: a browser lets them ask any address, also this machine's.
+/// Rejects requests from pages of other origins: a browser lets them request any address, including this machine's.
 fn own_page(app: &App, headers: &HeaderMap) -> ApiResult<()> {
     let host = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let Some(origin) = headers.get(header::ORIGIN) else { return local_name(app, host) };
@@ -107,7 +107,7 @@ fn own_page(app: &App, headers: &HeaderMap) -> ApiResult<()> {
     Err(ApiError { status: axum::http::StatusCode::FORBIDDEN, ..ApiError::invalid(message) })
 }
 
-/// A server for this machine alone is asked by a name of this machine: others lead back here by a trick (DNS rebinding).
+/// Requires a name of this machine if the server only serves this machine. Other names lead here through DNS rebinding.
 fn local_name(app: &App, host: &str) -> ApiResult<()> {
     let local = app.address.is_some_and(|address| address.ip().is_loopback());
     if !local || !app.keys.is_empty() || host.is_empty() {
@@ -127,7 +127,7 @@ fn local_name(app: &App, host: &str) -> ApiResult<()> {
     Err(ApiError { status: axum::http::StatusCode::FORBIDDEN, ..ApiError::invalid(message) })
 }
 
-/// A body, and the memory that its request may take until it is answered.
+/// A body, and the memory that its request may occupy until it is answered.
 pub struct Held {
     /// The bytes of the body.
     pub body: Vec<u8>,
@@ -135,11 +135,11 @@ pub struct Held {
     pub memory: OwnedSemaphorePermit,
 }
 
-/// Bytes of a body that take nothing of the budget.
+/// Bytes of a body that do not count toward the budget.
 const SMALL: usize = 16 << 10;
-/// Bytes that a value of JSON takes once it is read.
+/// Bytes that a JSON value occupies after parsing.
 const VALUE: usize = 96;
-/// Values of JSON that a body has at most: an embedding's 2048 texts of 500 ids each.
+/// Maximum number of JSON values in a body: an embedding request's 2048 texts of 500 ids each.
 const MOST_VALUES: usize = 1 << 20;
 
 /// Extends `held` until it covers `bytes`; the first `SMALL` bytes are free.
@@ -152,7 +152,7 @@ fn take(app: &App, held: &mut OwnedSemaphorePermit, bytes: usize) -> ApiResult<(
     Ok(())
 }
 
-/// Values of JSON in a body, at most: what begins, separates and names them is counted.
+/// Returns an upper bound of the number of JSON values in a body. It counts the characters that start, separate and name values.
 fn values(body: &[u8]) -> usize {
     let (mut count, mut quoted, mut escaped) = (1, false, false);
     for byte in body {
@@ -167,11 +167,11 @@ fn values(body: &[u8]) -> usize {
     count
 }
 
-/// The body of a request.
+/// Returns the body of a request.
 ///
 /// # Errors
-/// 413 if the body exceeds the limit of bytes or of values, 408 if it takes too long or comes too slowly, 400 if it is incomplete. 503 if other
-/// requests use all memory.
+/// 413 if the body exceeds the limit of bytes or of values, 408 if it takes too long or arrives too slowly, 400 if it is incomplete. 503 if other
+/// requests occupy all memory.
 pub async fn body(app: &App, request: Request) -> ApiResult<Held> {
     let (most, timeout) = (app.options.max_body, app.options.read_timeout);
     let none = || ApiError::unavailable("The server is stopping", 5);
@@ -208,12 +208,12 @@ pub async fn body(app: &App, request: Request) -> ApiResult<Held> {
     Ok(Held { body, memory: held })
 }
 
-/// There is nothing at this address.
+/// Responds to an unknown path.
 pub async fn nothing(request: Request) -> Response {
     ApiError::no_route(request.method().as_str(), request.uri().path()).into_response()
 }
 
-/// There is something, but not for this method.
+/// Responds to a known path with a method that is not supported.
 pub async fn other_method(request: Request) -> Response {
     ApiError::method(request.method().as_str(), request.uri().path()).into_response()
 }

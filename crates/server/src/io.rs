@@ -1,4 +1,4 @@
-//! A connection whose reader may not stand still for ever.
+//! A connection with a write timeout.
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream on which a write that makes no progress fails after a while: its reader is gone, or does not read.
+/// A stream on which a write without progress fails after a timeout: the client has disconnected or does not read.
 pub struct Timed {
     stream: TcpStream,
     timeout: Duration,
@@ -17,12 +17,12 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// With a limit for each write.
+    /// Sets a time limit for each write.
     pub fn new(stream: TcpStream, timeout: Duration) -> Self {
         Self { stream, timeout, waits: None }
     }
 
-    /// Passes on what a write came to, unless it waits for too long.
+    /// Returns the result of a write, or a timeout error.
     fn in_time<T>(&mut self, done: Poll<Result<T>>, context: &mut Context<'_>) -> Poll<Result<T>> {
         if done.is_ready() {
             self.waits = None;

@@ -1,8 +1,8 @@
 //! OpenAI's HTTP interface for models that netcl runs: JSON and connections here, tokens in [`netcl::llm::engine`].
 //!
-//! Connections live on one thread, and each loaded model on another one, which alone calls the device. A request becomes a command to that thread, and
-//! its tokens come back through a channel that has room for the whole answer: the model's thread never waits for a reader. A request that is dropped,
-//! because its client went away, tells the thread so, and its pages are free with the next step.
+//! Connections run on one thread. Each loaded model runs on another thread, the only one that calls the device. A request becomes a command to that
+//! thread. Its tokens come back through a channel with capacity for the whole answer, so the model's thread never waits for a reader. When a client
+//! disconnects, its request is dropped. This notifies the thread, and the pages are free in the next step.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -43,9 +43,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// Those that compile grammars, and wait for threads that end, besides.
+/// Additional threads: those that compile grammars and those that wait for threads to end.
 const MORE: usize = 8;
-/// How long threads that work for requests of clients that have left may take to end.
+/// Time limit for threads of disconnected clients to end.
 const END: Duration = Duration::from_secs(1);
 
 fn runtime() -> Result<Runtime> {
@@ -53,11 +53,11 @@ fn runtime() -> Result<Runtime> {
     made.map_err(|e| Error::memory(format!("the server's runtime: {e}")))
 }
 
-/// Serves models until SIGINT or SIGTERM, and then until running answers have ended, for as long as the options say. `announce` is told the address as
-/// soon as connections are accepted; the first model is loaded then, and requests wait for it.
+/// Serves models until SIGINT or SIGTERM, and then until running answers have ended, within the configured limit. `announce` receives the address as
+/// soon as connections are accepted. The first model is loaded then, and requests wait for it.
 ///
 /// # Errors
-/// `Io` and `Format` of the address, and those of loading the first model.
+/// `Io` and `Format` of the address, and errors from loading the first model.
 pub fn serve(
     specs: Vec<ModelSpec>,
     models: ModelOptions,
@@ -94,12 +94,12 @@ pub fn serve(
         app.models.close().await;
         loaded
     });
-    // Dropped, it would wait for all of its threads, however long they take.
+    // Dropping the runtime would wait for all of its threads without a time limit.
     runtime.shutdown_timeout(END);
     served
 }
 
-/// Is done when the process is asked to stop.
+/// Completes when the process is asked to stop.
 #[cfg(unix)]
 fn signals() -> Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -116,11 +116,11 @@ fn signals() -> Result<impl Future<Output = ()>> {
     })
 }
 
-/// Is done when the process is asked to stop.
+/// Completes when the process is asked to stop.
 #[cfg(not(unix))]
 fn signals() -> Result<impl Future<Output = ()>> {
     Ok(async {
-        // Without signals it serves for ever.
+        // Without signals the server runs forever.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -1,4 +1,4 @@
-//! Connections: from the address to the last answer.
+//! Connections: from the listener to the last answer.
 
 use crate::app::App;
 use crate::guard::{guard, nothing, other_method};
@@ -25,16 +25,16 @@ use tokio::net::{TcpListener, lookup_host};
 use tokio::sync::Semaphore;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-/// Bytes of a request's head at most.
+/// Maximum bytes of a request head.
 const MOST_HEAD: usize = 64 << 10;
-/// Fields of a request's head at most.
+/// Maximum number of header fields of a request.
 const MOST_HEADERS: usize = 100;
-/// How long until a connection is looked for again that can make room.
+/// Interval between attempts to close a connection for a new one.
 const AGAIN: Duration = Duration::from_millis(100);
-/// How long the ends of texts may take to reach their readers after the time for draining is over.
+/// Time for the ends of answers to reach their clients after the drain time is over.
 const LAST: Duration = Duration::from_secs(2);
 
-/// The addresses with what every request passes.
+/// Returns the routes with the checks for every request.
 pub fn router(app: &Arc<App>) -> Router {
     let router = routes::all()
         .fallback(nothing)
@@ -57,10 +57,10 @@ pub fn router(app: &Arc<App>) -> Router {
     router.layer(cors)
 }
 
-/// Takes the address.
+/// Binds the address.
 ///
 /// # Errors
-/// `Io` where it is taken or unknown, `Format` where other machines would be served without a key.
+/// `Io` if it is in use or unknown, `Format` if other machines would be served without a key.
 pub async fn bind(app: &App) -> Result<(TcpListener, SocketAddr)> {
     let (host, port) = (app.options.host.trim_matches(['[', ']']), app.options.port);
     let wrong = |e: std::io::Error| {
@@ -93,7 +93,7 @@ pub async fn bind(app: &App) -> Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-/// Answers connections until `stop` is done; then lets running answers end, for as long as options say.
+/// Serves connections until `stop` completes. Then lets running answers end within the configured time.
 pub async fn answer(app: &Arc<App>, listener: TcpListener, stop: impl Future<Output = ()>) {
     let (router, graceful) = (router(app), GracefulShutdown::new());
     let places = Arc::new(Semaphore::new(app.options.connections.max(1)));
@@ -110,14 +110,14 @@ pub async fn answer(app: &Arc<App>, listener: TcpListener, stop: impl Future<Out
         let (stream, _) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Such as no file numbers left: others may end meanwhile.
+                // For example, too many open files: other connections may end meanwhile.
                 tracing::warn!("a connection was not accepted: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
         let place = loop {
-            // Whoever only holds a connection open, or sends a body slowly, makes room for one that comes.
+            // An idle connection, or one that sends a body slowly, is closed for a new one.
             if places.available_permits() == 0 {
                 seats.make_room();
             }
@@ -127,7 +127,7 @@ pub async fn answer(app: &Arc<App>, listener: TcpListener, stop: impl Future<Out
                 () = &mut stop => break 'all,
             }
         };
-        // A token is worth a packet of its own.
+        // Send each token in a separate packet.
         drop(stream.set_nodelay(true));
         let io = TokioIo::new(Timed::new(stream, app.options.write_timeout));
         number += 1;
@@ -153,7 +153,7 @@ pub async fn answer(app: &Arc<App>, listener: TcpListener, stop: impl Future<Out
     drained(app, graceful).await;
 }
 
-/// Lets answers that are running end, and ends those that take too long.
+/// Lets running answers end, and aborts those that take too long.
 async fn drained(app: &App, graceful: GracefulShutdown) {
     app.draining.store(true, Ordering::SeqCst);
     tracing::info!("stopping: answers that are running have {} s", app.options.drain.as_secs());

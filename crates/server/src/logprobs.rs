@@ -1,11 +1,11 @@
-//! How likely tokens were, in the forms of OpenAI's two interfaces.
+//! Token probabilities in the formats of OpenAI's two interfaces.
 
 use crate::piece::Token;
 use netcl::llm::Tokenizer;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// Texts of tokens.
+/// Strings of tokens.
 #[derive(Clone)]
 pub struct Words(pub Option<Arc<Tokenizer>>);
 
@@ -15,7 +15,7 @@ impl Words {
         piece.map(<[u8]>::to_vec).unwrap_or_default()
     }
 
-    /// Bytes that are no text are written as numbers, so that two tokens have two names.
+    /// Writes bytes that are not UTF-8 as numbers, so that two tokens have different names.
     fn text(&self, id: u32) -> String {
         let bytes = self.bytes(id);
         match String::from_utf8(bytes) {
@@ -32,7 +32,7 @@ impl Words {
         entry
     }
 
-    /// `logprobs.content` of chats.
+    /// Returns `logprobs.content` for chats.
     pub fn of_chat(&self, tokens: &[Token]) -> Value {
         let one = |token: &Token| {
             let known = token.logprobs.as_ref()?;
@@ -44,7 +44,7 @@ impl Words {
         json!({ "content": tokens.iter().filter_map(one).collect::<Value>(), "refusal": null })
     }
 
-    /// `logprobs` of completions; `offset` is the place of the first token in the text, and that behind the last one afterwards.
+    /// Returns `logprobs` for completions. `offset` is the position of the first token in the text, and afterwards the position after the last one.
     pub fn of_completion(&self, tokens: &[Token], offset: &mut usize) -> Value {
         let (mut names, mut values, mut tops, mut places) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for token in tokens {
@@ -52,7 +52,7 @@ impl Words {
             let text = self.text(token.id);
             let mut top: Map<String, Value> =
                 known.top.iter().map(|(id, logprob)| (self.text(*id), finite(*logprob).into())).collect();
-            // The token that was taken is always in the list.
+            // The chosen token is always in the list.
             top.entry(text.clone()).or_insert_with(|| finite(known.token).into());
             places.push(*offset);
             *offset += text.chars().count();
@@ -64,7 +64,7 @@ impl Words {
     }
 }
 
-/// JSON has no infinity; OpenAI writes −9999 for what is as good as impossible.
+/// Converts to a finite number. JSON has no infinity; OpenAI writes −9999 for nearly impossible tokens.
 fn finite(logprob: f32) -> f64 {
     if logprob.is_finite() { f64::from(logprob) } else { -9999.0 }
 }

@@ -1,4 +1,4 @@
-//! What is counted: for Prometheus, and for the page about the device.
+//! Metrics for Prometheus and for the device page.
 
 use crate::piece::{End, Piece};
 use netcl::llm::engine::StepCost;
@@ -20,7 +20,7 @@ pub struct Metrics {
     registry: Registry,
     requests: Family<Labels, Counter>,
     answered: Counter,
-    /// Requests that the queue had no room for.
+    /// Requests rejected because the queue was full.
     pub rejected: Counter,
     generated: Family<Labels, Counter>,
     prompt: Family<Labels, Counter>,
@@ -31,53 +31,53 @@ pub struct Metrics {
     between: Family<Labels, Histogram>,
     batch: Family<Labels, Histogram>,
     duration: Family<Labels, Histogram>,
-    /// Numbers that are as they are when somebody asks.
+    /// Gauges that are updated on request.
     now: Family<Labels, Gauge>,
     pages: Family<Labels, Gauge>,
     memory: Family<Labels, Gauge>,
     steps: Family<Labels, Gauge<f64, AtomicU64>>,
     launches: Family<Labels, Gauge>,
-    /// Those that were asked for last.
+    /// The rates computed last.
     rates: Mutex<Option<Rates>>,
 }
 
-/// When it was, tokens until then, and tokens a second, of prompts and of texts.
+/// Time of the computation, tokens until then, and tokens per second; each for prompts and for generated tokens.
 type Rates = (Instant, [u64; 2], [f64; 2]);
 
-/// Those of one model.
+/// Metrics of one model.
 #[derive(Clone)]
 pub struct OfModel {
-    /// New tokens.
+    /// Generated tokens.
     pub generated: Counter,
-    /// Tokens of prompts.
+    /// Prompt tokens.
     pub prompt_tokens: Counter,
-    /// Of those, tokens that were in the cache.
+    /// Prompt tokens that were in the cache.
     pub cached_tokens: Counter,
-    /// Texts that nobody waited for any more.
+    /// Sequences canceled because their client disconnected.
     pub cancelled: Counter,
-    /// Texts that failed.
+    /// Sequences that failed.
     pub errors: Counter,
-    /// Texts that went on in a step.
+    /// Sequences per step.
     pub batch: Histogram,
     first: Histogram,
     between: Histogram,
     duration: Histogram,
 }
 
-/// How busy a model is, as gauges say it.
+/// Load of a model, for gauges.
 #[derive(Clone, Debug, Default)]
 pub struct Busy {
     /// Its name.
     pub model: String,
-    /// Texts that are read or continued.
+    /// Sequences in prefill or decode.
     pub running: usize,
-    /// Texts that wait.
+    /// Waiting sequences.
     pub waiting: usize,
-    /// Pages that texts have.
+    /// Pages in use by sequences.
     pub used: usize,
     /// All pages.
     pub pages: usize,
-    /// What its steps take.
+    /// Cost of its steps.
     pub costs: Vec<StepCost>,
 }
 
@@ -92,7 +92,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All at zero.
+    /// Returns metrics with all values at zero.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("netcl");
         let mut metrics = Self {
@@ -160,7 +160,7 @@ impl Metrics {
         registry.register("step_launches", "Launches of a step", self.launches.clone());
     }
 
-    /// Those of a model.
+    /// Returns the metrics of a model.
     pub fn of(&self, model: &str) -> OfModel {
         let labels = vec![("model", model.to_owned())];
         OfModel {
@@ -176,19 +176,19 @@ impl Metrics {
         }
     }
 
-    /// A request was answered.
+    /// Counts an answered request.
     pub fn request(&self, route: &str, status: u16) {
         let labels = vec![("route", route.to_owned()), ("status", status.to_string())];
         self.requests.get_or_create(&labels).inc();
         self.answered.inc();
     }
 
-    /// HTTP requests so far.
+    /// Returns the number of HTTP requests so far.
     pub fn answered(&self) -> u64 {
         self.answered.get()
     }
 
-    /// The text that Prometheus reads.
+    /// Returns the text in Prometheus format.
     pub fn text(&self, busy: &[Busy], memory: &[(String, [(&'static str, u64); 4])]) -> String {
         let set = |family: &Family<Labels, Gauge>, labels: Labels, value: u64| {
             family.get_or_create(&labels).set(i64::try_from(value).unwrap_or(i64::MAX));
@@ -228,14 +228,14 @@ impl Metrics {
         text
     }
 
-    /// Tokens of prompts and of answers so far, by all of these models, and how many of each came in a second lately.
+    /// Returns the total tokens of prompts and answers of these models, and the recent rates per second.
     pub fn tokens(&self, models: &[OfModel]) -> ([u64; 2], [f64; 2]) {
         let sum = |of: fn(&OfModel) -> u64| models.iter().map(of).sum::<u64>();
         let totals = [sum(|m| m.prompt_tokens.get()), sum(|m| m.generated.get())];
         let now = Instant::now();
         let mut last = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
         let rates = match *last {
-            // Two pages that ask at the same time see the same.
+            // Two pages that ask at the same time see the same rates.
             Some((then, _, rates)) if now.duration_since(then).as_secs_f64() < 0.5 => return (totals, rates),
             Some((then, before, _)) => {
                 let seconds = now.duration_since(then).as_secs_f64();
@@ -247,7 +247,7 @@ impl Metrics {
         (totals, rates)
     }
 
-    /// Requests by whether their status was below 500, and all of them.
+    /// Returns the number of canceled and of failed sequences.
     pub fn cancelled_and_failed(models: &[OfModel]) -> [u64; 2] {
         let sum = |of: fn(&OfModel) -> u64| models.iter().map(of).sum::<u64>();
         [sum(|m| m.cancelled.get()), sum(|m| m.errors.get())]
@@ -255,7 +255,7 @@ impl Metrics {
 }
 
 impl OfModel {
-    /// Counts what a step gave to a text that was asked for at `began` and had its last token at `last`.
+    /// Counts the tokens of a step for a sequence that was requested at `began` and had its last token at `last`.
     pub fn count(&self, piece: &Piece, began: Instant, last: &mut Option<Instant>, now: Instant) {
         let tokens = piece.tokens.len();
         self.generated.inc_by(tokens as u64);
@@ -265,7 +265,7 @@ impl OfModel {
             following -= 1;
         }
         if let Some(last) = last.filter(|_| following > 0) {
-            // A run of steps gives several tokens at once.
+            // A run of steps returns several tokens at once.
             let each = now.duration_since(last).as_secs_f64() / following as f64;
             (0..following).for_each(|_| self.between.observe(each));
         }

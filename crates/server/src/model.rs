@@ -1,4 +1,4 @@
-//! A loaded model as the HTTP side sees it: what its texts are made of, and the way to the thread that it works on.
+//! A loaded model on the HTTP side: its tokenizer and templates, and the channel to its worker thread.
 
 use crate::checker::Checker;
 use crate::error::{ApiError, ApiResult};
@@ -27,94 +27,94 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-/// How long the thread of a model may take to end.
+/// Time limit for a model's thread to end.
 const END: Duration = Duration::from_secs(10);
-/// Room in a request's channel beside its tokens: the piece with its end, for each text.
+/// Capacity of a request's channel in addition to its tokens: the final piece of each sequence.
 const SPARE: usize = 2;
 
-/// Where a model comes from, and how it is loaded.
+/// Source of a model, and how to load it.
 #[derive(Clone, Debug)]
 pub struct ModelSpec {
-    /// What requests call it.
+    /// Name in requests.
     pub name: String,
-    /// A GGUF file, a folder in the Hugging Face layout, or the folder of a run.
+    /// A GGUF file, a folder in the Hugging Face layout, or a training run folder.
     pub path: PathBuf,
-    /// Low-rank adapters with their factors.
+    /// LoRA adapters with their scale factors.
     pub adapters: Vec<(PathBuf, f32)>,
 }
 
-/// What holds for all models of a server.
+/// Options for all models of a server.
 #[derive(Clone, Debug)]
 pub struct ModelOptions {
-    /// Devices that layers are divided among.
+    /// Devices over which layers are distributed.
     pub devices: Vec<Device>,
-    /// Storage of dense weights, keys and values.
+    /// Storage type of dense weights, keys and values.
     pub dtype: Option<DType>,
-    /// Tokens of the context.
+    /// Context length in tokens.
     pub context: Option<usize>,
-    /// Whether quantised matrices are stored dense.
+    /// Whether quantized matrices are stored dense.
     pub dequantise: bool,
-    /// What quantised matrices are multiplied by.
+    /// Type of the activations that quantized matrices are multiplied by.
     pub activations: Option<Activations>,
-    /// Layers of each device.
+    /// Number of layers per device.
     pub layers: Option<Vec<usize>>,
-    /// Texts at the same time, pages, the cache.
+    /// Concurrent sequences, pages, the cache.
     pub engine: EngineOptions,
-    /// Texts that wait beside those, at most.
+    /// Maximum number of additional sequences that wait.
     pub queue: usize,
-    /// Kernels of every so many steps are timed; of none without it.
+    /// Interval in steps at which kernels are timed [default: never].
     pub profile: Option<usize>,
-    /// Compiles grammars of requests within a budget, before the server does.
+    /// Compiles grammars of requests within a budget before the server does.
     pub checker: Option<Checker>,
 }
 
-/// What is known of a loaded model.
+/// Properties of a loaded model.
 #[derive(Clone, Debug)]
 pub struct About {
-    /// Tokens that a text can have: of the context, or of what the cache has room for.
+    /// Maximum tokens of a sequence: the context length, or the capacity of the cache.
     pub longest: usize,
-    /// Tokens of the context that its files name.
+    /// Context length in the model's files.
     pub trained: usize,
-    /// Elements of all parameters.
+    /// Number of parameters.
     pub parameters: u64,
-    /// The family's name.
+    /// Name of the family.
     pub architecture: &'static str,
-    /// The type of most of its weights.
+    /// Type of most of its weights.
     pub quantization: String,
-    /// Width of the hidden states.
+    /// Hidden size.
     pub width: usize,
-    /// Ids of the vocabulary.
+    /// Vocabulary size.
     pub vocab: usize,
-    /// How its files say that tokens are drawn.
+    /// Sampling parameters in its files.
     pub sampling: Sampling,
-    /// Bytes that it takes on its devices, with its cache.
+    /// Bytes on its devices, including its cache.
     pub memory: u64,
-    /// When it was loaded, in seconds since 1970.
+    /// Load time in seconds since 1970.
     pub created: u64,
 }
 
-/// What texts are made of.
+/// Components for text input and output.
 pub struct TextParts {
-    /// Its tokenizer.
+    /// Tokenizer.
     pub tokenizer: Arc<Tokenizer>,
-    /// Its chat templates.
+    /// Chat templates.
     pub templates: Arc<Templates>,
-    /// Makes prompts of conversations.
+    /// Converts conversations to prompts.
     pub prompts: Prompts,
     /// Grammars of schemas.
     pub schemas: Schemas,
-    /// How its answers are read.
+    /// Format of its answers.
     pub forms: Forms,
 }
 
-/// What a model's thread needs, and what it says when it is ready.
+/// Message from a model's thread when it is ready.
 type Ready = (About, Option<TextParts>);
 
 /// A loaded model.
 pub struct Loaded {
-    /// What requests call it.
+    /// Name in requests.
     pub name: String,
-    /// What it is.
+    /// Properties of the model.
     pub about: About,
     text: Option<TextParts>,
     commands: Sender<Command>,
@@ -127,17 +127,17 @@ pub struct Loaded {
     used: Mutex<Instant>,
 }
 
-/// A request that is being answered. Dropped, it frees what it has.
+/// A request that is being answered. Dropping it frees its resources.
 pub struct Running {
-    /// Hears of its texts.
+    /// Receives pieces of its sequences.
     pub pieces: mpsc::Receiver<Piece>,
-    /// Texts that are still to end.
+    /// Number of sequences that have not ended.
     pub choices: usize,
-    /// What all of them took, once they have ended: tokens of prompts, of those from the cache, and new ones.
+    /// Total tokens after all sequences have ended: of prompts, of those from the cache, and generated.
     pub totals: Option<[usize; 3]>,
     ticket: Ticket,
     commands: Sender<Command>,
-    /// The request's name, as logs have it.
+    /// The request's id in logs.
     request: String,
     model: String,
     began: Instant,
@@ -160,11 +160,11 @@ impl Drop for Running {
 }
 
 impl Loaded {
-    /// Loads a model on a thread of its own, which keeps it until this is dropped. All models together take `budget` bytes on their devices at most, with
-    /// their caches, and without what a step needs besides.
+    /// Loads a model on a separate thread, which keeps it until this is dropped. All models together may occupy `budget` bytes on their devices,
+    /// including their caches, but without the additional memory of a step.
     ///
     /// # Errors
-    /// Those of [`LoadedModel::open_adapted`] and of its engine.
+    /// Errors of [`LoadedModel::open_adapted`] and of its engine.
     pub async fn open(
         spec: &ModelSpec,
         options: &ModelOptions,
@@ -183,7 +183,7 @@ impl Loaded {
                 Err(error) => return drop(tell.send(Err(error))),
             };
             let sampled = Sampled::new(&with.devices, with.profile);
-            // What the weights have left of what all models may take.
+            // The remaining budget after the weights.
             let memory = budget.map(|budget| budget.saturating_sub(live(&with.devices)));
             let engine = EngineOptions { memory, ..with.engine_options() };
             let begin = || Worker::new(&model, engine, Arc::clone(&seen), metrics, sampled);
@@ -218,7 +218,7 @@ impl Loaded {
         })
     }
 
-    /// Tokenizer, templates and schemas.
+    /// Returns tokenizer, templates and schemas.
     ///
     /// # Errors
     /// 400 for a model without a tokenizer.
@@ -230,59 +230,59 @@ impl Loaded {
         })
     }
 
-    /// Whether its files have a chat template.
+    /// Returns true if its files have a chat template.
     pub fn has_template(&self) -> bool {
         self.text.as_ref().is_some_and(|text| text.templates.get(None, false).is_ok())
     }
 
-    /// Whether its answers begin with what it thinks.
+    /// Returns true if its answers start with reasoning.
     pub fn reasons(&self) -> bool {
         self.text.as_ref().is_some_and(|text| text.forms.thinks)
     }
 
-    /// Whether its template knows tools, in a form that calls are read from.
+    /// Returns true if its template supports tools in a format that can be parsed.
     pub fn calls_tools(&self) -> bool {
         self.text.as_ref().is_some_and(|text| text.forms.calls.is_some())
     }
 
-    /// Reads an answer; calls only where functions were given.
+    /// Returns a parser for an answer. It finds calls only if functions were given.
     pub fn reader(&self, tools: Option<&Arc<Tools>>) -> Reader {
         let forms = self.text.as_ref().map(|text| text.forms).unwrap_or_default();
         Reader::new(forms, tools.cloned())
     }
 
-    /// Whether its thread still takes requests.
+    /// Returns true if its thread still accepts requests.
     pub fn is_alive(&self) -> bool {
         self.status.alive.load(Ordering::SeqCst)
     }
 
-    /// Whether nobody waits for it.
+    /// Returns true if no request waits for it.
     pub fn is_idle(&self) -> bool {
         self.places.available_permits() == self.all_places
     }
 
-    /// When it was used last.
+    /// Returns the time of its last use.
     pub fn used(&self) -> Instant {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that it is used.
+    /// Updates the time of its last use.
     pub fn touch(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// What kernels took in steps that were timed.
+    /// Returns the kernel times of the timed steps.
     pub fn kernels(&self) -> Times {
         self.status.kernels.times()
     }
 
-    /// How busy it is.
+    /// Returns its load.
     pub fn busy(&self) -> Busy {
         let load = self.status.load();
         Busy {
             model: self.name.clone(),
             running: load.running + load.reading,
-            // Also what the engine has not heard of yet.
+            // Includes requests that the engine has not received yet.
             waiting: (self.all_places - self.places.available_permits())
                 .saturating_sub(load.running + load.reading),
             used: load.pages.saturating_sub(load.available),
@@ -291,10 +291,10 @@ impl Loaded {
         }
     }
 
-    /// Places for so many texts.
+    /// Returns permits for this many sequences.
     ///
     /// # Errors
-    /// 429 if there are not so many, 400 if there never are.
+    /// 429 if not enough are free, 400 if the total is too small.
     pub fn places(&self, texts: usize) -> ApiResult<OwnedSemaphorePermit> {
         if texts > self.all_places {
             let message = format!(
@@ -306,13 +306,13 @@ impl Loaded {
         let wanted = u32::try_from(texts).unwrap_or(u32::MAX);
         Arc::clone(&self.places).try_acquire_many_owned(wanted).map_err(|_| {
             let waiting = self.busy().waiting;
-            // As if each took a second; clients add a delay of their own.
+            // Assumes one second per request; clients add their own delay.
             let seconds = (waiting / self.parallel.max(1)).clamp(1, 30) as u64;
             ApiError::full(waiting, seconds)
         })
     }
 
-    /// Begins the answers to prompts, each `choices` times.
+    /// Starts the answers to prompts, each `choices` times.
     ///
     /// # Errors
     /// 503 if its thread has ended.
@@ -348,10 +348,10 @@ impl Loaded {
         })
     }
 
-    /// Embeddings of texts.
+    /// Returns the embeddings of texts.
     ///
     /// # Errors
-    /// 503 if its thread has ended, those of the device.
+    /// 503 if its thread has ended, device errors.
     pub async fn embed(&self, texts: Vec<Vec<u32>>) -> ApiResult<Vec<Vec<f32>>> {
         self.touch();
         let (reply, made) = oneshot::channel();
@@ -359,18 +359,18 @@ impl Loaded {
         made.await.map_err(|_| lost())?.map_err(|e| ApiError::of(&e))
     }
 
-    /// Lets its thread panic.
+    /// Makes its thread panic.
     #[cfg(test)]
     pub fn inject_panic(&self) {
         drop(self.commands.send(Command::Panic));
     }
 
-    /// Ends all texts.
+    /// Ends all sequences.
     pub fn stop(&self) {
         drop(self.commands.send(Command::Stop));
     }
 
-    /// Gives its memory back; returns when that is done, or has taken too long.
+    /// Frees its memory. Returns when that is done or has taken too long.
     pub async fn close(&self) {
         self.stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -380,7 +380,7 @@ impl Loaded {
             drop(thread.join());
             drop(tell);
         };
-        // Threads for requests may all be taken.
+        // All threads for requests may be in use.
         let waits = std::thread::Builder::new().name("end of a model".into()).spawn(wait);
         if waits.is_ok() && tokio::time::timeout(END, ended).await.is_err() {
             tracing::warn!(model = %self.name, "its thread has not ended within {} s", END.as_secs());
@@ -393,20 +393,20 @@ fn lost() -> ApiError {
 }
 
 impl ModelOptions {
-    /// The engine's, with a queue that this side bounds.
+    /// Returns the engine options; this side limits the queue.
     fn engine_options(&self) -> EngineOptions {
         EngineOptions { queue: self.engine.texts + self.queue, ..self.engine }
     }
 }
 
-/// Bytes that are taken on devices, each counted once.
+/// Returns the bytes in use on devices, counting each device once.
 pub fn live(devices: &[Device]) -> u64 {
     let first = |at: usize| !devices[..at].iter().any(|other| other.same(&devices[at]));
     let own = (0..devices.len()).filter(|at| first(*at));
     own.map(|at| devices[at].memory().live as u64).sum()
 }
 
-/// The model, and the bytes that were taken before it.
+/// Returns the model, and the bytes that were in use before it was loaded.
 fn load(spec: &ModelSpec, options: &ModelOptions) -> Result<(LoadedModel, u64)> {
     let before = live(&options.devices);
     let how = Options {
@@ -448,7 +448,7 @@ fn about(model: &LoadedModel, longest: usize, memory: u64) -> About {
     }
 }
 
-/// The type of most elements, as files name it: `q4_k`, `bf16`.
+/// Returns the type of most elements, with its name in files: `q4_k`, `bf16`.
 fn quantization(model: &LoadedModel) -> String {
     let mut counts: Vec<(String, usize)> = Vec::new();
     for shape in model.config().shapes() {
@@ -472,7 +472,7 @@ fn text_parts(model: &LoadedModel, checker: Option<Checker>) -> Result<Option<Te
     Ok(Some(TextParts { schemas, tokenizer, templates, prompts, forms }))
 }
 
-/// How answers of a model with these templates are read.
+/// Returns the answer format of a model with these templates.
 fn forms(tokenizer: &Tokenizer, templates: &Templates, prompts: &Prompts) -> Forms {
     let calls = templates.get(None, true).ok().and_then(|template| Calls::of_template(template.text()));
     let Ok(template) = templates.get(None, false) else { return Forms { calls, ..Forms::default() } };

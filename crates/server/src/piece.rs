@@ -1,35 +1,35 @@
-//! Messages of a worker to the readers of a text.
+//! Messages from a worker to the readers of a sequence.
 
 use netcl::device::Error;
 use netcl::llm::engine::{Logprobs, Usage};
 use netcl::llm::sampler::Finish;
 
-/// A token with what is known of it.
+/// A token with its probabilities.
 #[derive(Clone, Debug)]
 pub struct Token {
     /// Its id.
     pub id: u32,
-    /// How likely it was, if that was asked for.
+    /// Probabilities, if requested.
     pub logprobs: Option<Logprobs>,
 }
 
-/// New tokens of a text after a step.
+/// New tokens of a sequence after a step.
 #[derive(Debug)]
 pub struct Piece {
-    /// Which text of the request.
+    /// Index of the sequence in the request.
     pub choice: usize,
     /// New tokens.
     pub tokens: Vec<Token>,
-    /// Text that is final.
+    /// Final text.
     pub text: String,
     /// Set with the last piece.
     pub end: Option<End>,
 }
 
-/// How a text ended.
+/// End of a sequence.
 #[derive(Debug)]
 pub enum End {
-    /// As it should.
+    /// Normally.
     Done(Finish, Usage),
     /// With an error.
     Failed(Error),

@@ -1,27 +1,27 @@
-//! Time by kernel, of every so many steps of an engine: launches are timed in those alone.
+//! Time per kernel, sampled at an interval of engine steps: only the launches in those steps are timed.
 
 use netcl::device::{Device, KernelTime, Result};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Of so many steps those before count half, so that the page shows what is done lately.
+/// Number of steps after which earlier ones count half, so that the page shows recent activity.
 const LATELY: f64 = 128.0;
 
-/// What kernels took in the steps that were timed.
+/// Kernel times of the timed steps.
 #[derive(Default)]
 pub struct Kernels(Mutex<Times>);
 
-/// Launches and seconds by kernel.
+/// Launches and seconds per kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
-    /// Steps that they are of.
+    /// Number of steps.
     pub steps: f64,
-    /// By kernel: launches, seconds.
+    /// Launches and seconds by kernel name.
     pub each: HashMap<String, (f64, f64)>,
 }
 
 impl Times {
-    /// Adds those of another model.
+    /// Adds the times of another model.
     pub fn add(&mut self, other: &Times) {
         self.steps += other.steps;
         for (name, (count, seconds)) in &other.each {
@@ -41,7 +41,7 @@ impl Times {
         self.add(&Times { steps: 1.0, each });
     }
 
-    /// Kernels, those that took longest first.
+    /// Returns the kernels, longest time first.
     pub fn sorted(&self) -> Vec<(&str, f64, f64)> {
         let mut all: Vec<_> =
             self.each.iter().map(|(name, (count, seconds))| (name.as_str(), *count, *seconds)).collect();
@@ -51,29 +51,29 @@ impl Times {
 }
 
 impl Kernels {
-    /// Those so far.
+    /// Returns the times so far.
     pub fn times(&self) -> Times {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Times some steps.
+/// Times selected steps.
 pub struct Sampled {
     devices: Vec<Device>,
-    /// Every so many; none are timed without it.
+    /// Interval in steps; `None` times no steps.
     every: Option<usize>,
     seen: usize,
 }
 
 impl Sampled {
-    /// Of engines on these devices.
+    /// Returns a sampler for engines on these devices.
     pub fn new(devices: &[Device], every: Option<usize>) -> Self {
         let first = |at: usize| !devices[..at].iter().any(|other| other.same(&devices[at]));
         let own = (0..devices.len()).filter(|at| first(*at)).map(|at| devices[at].clone());
         Self { devices: own.collect(), every, seen: 0 }
     }
 
-    /// A step begins; whether it is timed.
+    /// Begins a step. Returns true if it is timed.
     pub fn begin(&mut self) -> bool {
         let Some(every) = self.every else { return false };
         self.seen += 1;
@@ -85,10 +85,10 @@ impl Sampled {
         timed
     }
 
-    /// A step that is timed has ended.
+    /// Ends a timed step.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Device errors.
     pub fn end(&self, kernels: &Kernels) -> Result<()> {
         let mut all = Vec::new();
         for device in &self.devices {

@@ -1,4 +1,4 @@
-//! The models of a server: loaded when they are asked for, and given up, those that were used longest ago first, when another one needs their memory.
+//! The models of a server: loaded on request and unloaded when another one needs their memory, least recently used first.
 
 use crate::error::{ApiError, ApiResult};
 use crate::metrics::{Busy, Metrics, OfModel};
@@ -8,20 +8,20 @@ use netcl::llm::LoadedModel;
 use netcl::llm::engine::Options;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Seconds after which a client tries again for memory that others use.
+/// Seconds after which a client retries when other models occupy the memory.
 const RETRY: u64 = 5;
 
 /// All models by name.
 pub struct Models {
     entries: Vec<Entry>,
     options: ModelOptions,
-    /// Bytes that models may take on the devices together.
+    /// Maximum bytes of all models on the devices.
     budget: Option<u64>,
-    /// One model is loaded at a time.
+    /// Serializes loading: one model at a time.
     loading: tokio::sync::Mutex<()>,
 }
 
-/// One of them.
+/// One model entry.
 struct Entry {
     spec: ModelSpec,
     metrics: OfModel,
@@ -39,10 +39,10 @@ impl Entry {
 }
 
 impl Models {
-    /// None is loaded yet.
+    /// Returns the models, none of them loaded.
     ///
     /// # Errors
-    /// `Format` for no model, or two of the same name.
+    /// `Format` for an empty list, or two models with the same name.
     pub fn new(
         specs: Vec<ModelSpec>,
         options: ModelOptions,
@@ -66,32 +66,32 @@ impl Models {
         }
     }
 
-    /// How models are loaded.
+    /// Returns the load options.
     pub fn options(&self) -> &ModelOptions {
         &self.options
     }
 
-    /// Their names, in the order that they were given in.
+    /// Returns their names in the given order.
     pub fn names(&self) -> Vec<&str> {
         self.entries.iter().map(|entry| entry.spec.name.as_str()).collect()
     }
 
-    /// Each by its name, with the loaded model if it is.
+    /// Returns each model's specification, with the loaded model if it is loaded.
     pub fn each(&self) -> impl Iterator<Item = (&ModelSpec, Option<Arc<Loaded>>)> {
         self.entries.iter().map(|entry| (&entry.spec, entry.loaded()))
     }
 
-    /// The counters of all.
+    /// Returns the metrics of all models.
     pub fn metrics(&self) -> Vec<OfModel> {
         self.entries.iter().map(|entry| entry.metrics.clone()).collect()
     }
 
-    /// How busy those are that are loaded.
+    /// Returns the load of the loaded models.
     pub fn busy(&self) -> Vec<Busy> {
         self.each().filter_map(|(_, loaded)| loaded).map(|loaded| loaded.busy()).collect()
     }
 
-    /// Whether the first model, which is loaded with the server, is there.
+    /// Returns true if the first model, which is loaded at startup, is loaded.
     pub fn is_ready(&self) -> bool {
         self.each().any(|(_, loaded)| loaded.is_some())
     }
@@ -104,18 +104,18 @@ impl Models {
         found.ok_or_else(|| ApiError::no_model(name.unwrap_or_default(), &self.names()))
     }
 
-    /// Whether there is a model of that name.
+    /// Checks that a model with this name exists.
     ///
     /// # Errors
-    /// 404 if there is none.
+    /// 404 if it does not exist.
     pub fn check(&self, name: &str) -> ApiResult<()> {
         self.entry(Some(name)).map(drop)
     }
 
-    /// The model of that name, or the first one, which is loaded if it is not.
+    /// Returns the model with this name, or the first one. Loads it if necessary.
     ///
     /// # Errors
-    /// 404 if there is none of that name, 503 if there is no memory for it now, 500 if it cannot be loaded.
+    /// 404 if no model has this name, 503 if there is currently not enough memory, 500 if it cannot be loaded.
     pub async fn get(&self, name: Option<&str>) -> ApiResult<Arc<Loaded>> {
         let entry = self.entry(name)?;
         self.open(entry).await.map_err(|error| match error.kind() {
@@ -126,10 +126,10 @@ impl Models {
         })
     }
 
-    /// Loads the first one.
+    /// Loads the first model.
     ///
     /// # Errors
-    /// Those of loading it.
+    /// Errors from loading it.
     pub async fn open_first(&self) -> Result<()> {
         match self.entries.first() {
             Some(entry) => self.open(entry).await.map(drop),
@@ -171,14 +171,14 @@ impl Models {
         }
     }
 
-    /// Why a model may not be loaded beside those that are.
+    /// Returns the reason why a model cannot be loaded in addition to the loaded ones.
     fn over_budget(&self, entry: &Entry) -> Option<Error> {
         let budget = self.budget?;
         let options =
             Options { dtype: self.options.dtype, dequantise: self.options.dequantise, ..Options::default() };
-        // Without its needs it cannot be opened either, which says why.
+        // If the memory plan fails, opening the model also fails and reports the reason.
         let needs = LoadedModel::needs(&entry.spec.path, options).ok()?;
-        // Of the context as much as fits, where none was asked for.
+        // Without a requested context length, use as much of the context as fits.
         let engine = self.options.engine;
         let work = needs.workspace(self.options.context.unwrap_or(1), engine.texts, engine.page);
         let (taken, weights) = (live(&self.options.devices), needs.weights());
@@ -194,7 +194,7 @@ impl Models {
         })
     }
 
-    /// Gives up the model that was used longest ago, of those that nobody waits for. False if there is none.
+    /// Unloads the least recently used idle model. Returns false if there is none.
     async fn give_one_up(&self) -> bool {
         let idle = self.entries.iter().filter_map(|entry| Some((entry, entry.loaded()?)));
         let idle = idle.filter(|(_, loaded)| loaded.is_idle());
@@ -205,12 +205,12 @@ impl Models {
         true
     }
 
-    /// Ends all texts.
+    /// Ends all sequences.
     pub fn stop(&self) {
         self.each().filter_map(|(_, loaded)| loaded).for_each(|loaded| loaded.stop());
     }
 
-    /// Gives all models up.
+    /// Unloads all models.
     pub async fn close(&self) {
         for entry in &self.entries {
             if let Some(loaded) = entry.set(None) {

@@ -1,4 +1,4 @@
-//! Compiled grammars of schemas: those that were used lately are kept, within a bound of memory.
+//! Compiled grammars of schemas: recently used ones are cached, within a memory limit.
 
 use crate::checker::{Checker, Patience, Source, is_plain};
 use crate::error::{ApiError, ApiResult};
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Grammars that are kept.
+/// Maximum number of cached grammars.
 const KEPT: usize = 64;
-/// Bytes that those may take, each with what its automaton has grown to.
+/// Maximum bytes of the cached grammars, each with the current size of its automaton.
 const KEPT_BYTES: usize = 256 << 20;
-/// Refused sources whose errors are kept.
+/// Number of rejected sources whose errors are cached.
 const REFUSED: usize = 256;
 
-/// Makes grammars for one tokenizer.
+/// Compiles grammars for one tokenizer.
 pub struct Schemas {
     tokenizer: Arc<Tokenizer>,
     checker: Option<Checker>,
@@ -25,16 +25,16 @@ pub struct Schemas {
 
 #[derive(Default)]
 struct Kept {
-    /// Those used last at the end.
+    /// Least recently used first.
     grammars: VecDeque<Entry>,
-    /// Hashes of sources that were refused, each with why.
+    /// Hashes of rejected sources, each with the error.
     refused: VecDeque<(blake3::Hash, ApiError)>,
 }
 
 struct Entry {
     source: String,
     compiled: Arc<Compiled>,
-    /// Bytes that compiling it took.
+    /// Bytes that the compilation took.
     bytes: usize,
 }
 
@@ -47,7 +47,7 @@ impl Entry {
 impl Kept {
     /// Finds a cached grammar and marks it as the most recently used.
     fn find(&mut self, source: &str) -> Option<Grammar> {
-        // A text has driven them to their bound, and no other one can follow them.
+        // Generated text has driven their automata to the limit, so no other sequence can use them.
         self.grammars.retain(|entry| !entry.compiled.is_spent());
         let at = self.grammars.iter().position(|entry| entry.source == source)?;
         let entry = self.grammars.remove(at)?;
@@ -74,17 +74,17 @@ impl Kept {
 }
 
 impl Schemas {
-    /// The tokens are sorted with the first schema. Schemas that may be expensive go through `checker` first.
+    /// Returns an empty cache. The tokens are sorted for the first schema. Schemas that may be expensive first go through `checker`.
     pub fn new(tokenizer: Arc<Tokenizer>, checker: Option<Checker>) -> Self {
         Self { tokenizer, checker, grammars: OnceLock::new(), kept: Mutex::default() }
     }
 
-    /// For a request that is waited for.
+    /// Returns the compiler for a request with a time limit.
     pub fn compiler<'a>(&'a self, patience: &'a Patience) -> Compiler<'a> {
         Compiler { schemas: self, patience }
     }
 
-    /// Bytes of the grammars that are kept.
+    /// Returns the bytes of the cached grammars.
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +92,7 @@ impl Schemas {
     }
 }
 
-/// Makes the grammars of one request.
+/// Compiles the grammars of one request.
 #[derive(Clone, Copy)]
 pub struct Compiler<'a> {
     schemas: &'a Schemas,
@@ -100,26 +100,26 @@ pub struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    /// Any JSON object.
+    /// Returns the grammar of any JSON object.
     ///
     /// # Errors
-    /// 400 for a tokenizer that no grammar can follow.
+    /// 400 for a tokenizer that no grammar supports.
     pub fn object(&self) -> ApiResult<Grammar> {
         self.schema(&json!({ "type": "object" }), "response_format")
     }
 
-    /// Texts that a schema describes; `param` is where it stands.
+    /// Returns the grammar of a schema; `param` is its position in the request.
     ///
     /// # Errors
-    /// 400 for a schema that is wrong, that has a keyword that cannot be enforced, which the message names, or that takes too long to compile.
+    /// 400 for a schema that is invalid, has a keyword that cannot be enforced (named in the message), or takes too long to compile.
     pub fn schema(&self, schema: &Value, param: &str) -> ApiResult<Grammar> {
         self.kept(schema.to_string(), Source::Schema(schema), param)
     }
 
-    /// Texts of a grammar that was made of a request's fields; `param` is the one that it is about.
+    /// Returns a grammar generated from a request's fields; `param` is the related field.
     ///
     /// # Errors
-    /// 400 for what the grammar's parser refuses.
+    /// 400 if the grammar's parser rejects it.
     pub fn lark(&self, grammar: &str, param: &str) -> ApiResult<Grammar> {
         self.kept(grammar.to_owned(), Source::Lark(grammar), param)
     }
@@ -172,23 +172,23 @@ impl Compiler<'_> {
     }
 }
 
-/// What an answer has to follow.
+/// The constraint on an answer.
 #[derive(Clone, Debug, Default)]
 pub enum Format {
-    /// Nothing.
+    /// No constraint.
     #[default]
     Text,
     /// Any JSON object.
     Object,
-    /// A schema, and the field that it stands in.
+    /// A schema, and the name of its field.
     Schema(Value, String),
 }
 
 impl Format {
-    /// Its grammar.
+    /// Returns its grammar.
     ///
     /// # Errors
-    /// 400 for a schema that is wrong, or has a keyword that cannot be enforced.
+    /// 400 for a schema that is invalid or has a keyword that cannot be enforced.
     pub fn grammar(&self, compiler: Compiler<'_>) -> ApiResult<Option<Grammar>> {
         match self {
             Self::Text => Ok(None),

@@ -1,5 +1,5 @@
-//! Connections that are open. Where all places are taken, the one that has been idle longest makes room for the next, or the one that has been sending
-//! a body longest.
+//! Open connections. If all slots are in use, the server closes one connection for a new one: the one that has been idle longest, or else the one
+//! that has been sending a body longest.
 
 use axum::body::{Body, Bytes};
 use axum::response::Response;
@@ -12,12 +12,12 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// Milliseconds that a connection may be idle, or send a body, before it can make room: the request of a new one is still to be read.
+/// Milliseconds that a connection may be idle, or send a body, before it can be closed: the request of a new connection has not been read yet.
 const UNDISTURBED: u64 = 500;
-/// The time of what has not begun.
+/// Time value of an event that has not begun.
 const NEVER: u64 = u64::MAX;
 
-/// All of them.
+/// All connections.
 #[derive(Clone)]
 pub struct Seats {
     began: Instant,
@@ -27,18 +27,18 @@ pub struct Seats {
 /// One connection.
 pub struct Seat {
     number: u64,
-    /// Requests that are being answered.
+    /// Number of requests that are being answered.
     busy: AtomicU64,
-    /// Milliseconds from the beginning of the server to its last request's end.
+    /// Milliseconds from server start to the end of its last request.
     idle_since: AtomicU64,
-    /// The same until a body began that is still arriving.
+    /// Milliseconds from server start to the start of a body that is still arriving.
     receives_since: AtomicU64,
     close: Notify,
     seats: Seats,
 }
 
 impl Seat {
-    /// Since when it only takes a place, if it may be disturbed; idle ones are before others.
+    /// Returns since when the connection only occupies a slot, if it may be closed; idle connections sort first.
     fn wastes_since(&self, now: u64) -> Option<(bool, u64)> {
         let is_busy = self.busy.load(Ordering::SeqCst) > 0;
         let since = if is_busy { &self.receives_since } else { &self.idle_since }.load(Ordering::SeqCst);
@@ -47,7 +47,7 @@ impl Seat {
 }
 
 impl Seats {
-    /// None is open yet.
+    /// Returns an empty list.
     pub fn new() -> Self {
         Self { began: Instant::now(), all: Arc::default() }
     }
@@ -56,7 +56,7 @@ impl Seats {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A connection that was accepted.
+    /// Adds an accepted connection.
     pub fn take(&self, number: u64) -> Taken {
         let idle_since = AtomicU64::new(self.now());
         let seat = Arc::new(Seat {
@@ -71,28 +71,29 @@ impl Seats {
         Taken(seat)
     }
 
-    /// Closes the connection that has been idle longest, or else the one that has been sending a body longest. False if all are busy otherwise.
+    /// Closes the connection that has been idle longest, or else the one that has been sending a body longest. Returns false if all connections are
+    /// otherwise busy.
     pub fn make_room(&self) -> bool {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.now();
         let oldest = all.values().filter_map(|seat| Some((seat.wastes_since(now)?, seat.number))).min();
         let Some((_, number)) = oldest else { return false };
-        // It is not chosen twice.
+        // Remove it, so that it is not chosen twice.
         all.remove(&number).inspect(|seat| seat.close.notify_one());
         true
     }
 }
 
-/// An open connection; dropped, it is closed.
+/// An open connection; dropping it closes it.
 pub struct Taken(Arc<Seat>);
 
 impl Taken {
-    /// The connection, for its requests.
+    /// Returns the connection, for its requests.
     pub fn seat(&self) -> Arc<Seat> {
         Arc::clone(&self.0)
     }
 
-    /// Is done when the connection has to make room.
+    /// Completes when the connection must be closed.
     pub async fn closed(&self) {
         self.0.close.notified().await;
     }
@@ -109,13 +110,13 @@ impl Drop for Taken {
 pub struct Busy(Arc<Seat>);
 
 impl Busy {
-    /// From now on, until this is dropped.
+    /// Marks the connection as busy until this is dropped.
     pub fn begin(seat: &Arc<Seat>) -> Self {
         seat.busy.fetch_add(1, Ordering::SeqCst);
         Self(Arc::clone(seat))
     }
 
-    /// Until the response's body has been written.
+    /// Keeps the connection busy until the response's body has been written.
     pub fn during(self, response: Response) -> Response {
         response.map(|body| Body::new(Written { body, _busy: self }))
     }
@@ -132,7 +133,7 @@ impl Drop for Busy {
 pub struct Receiving(Arc<Seat>);
 
 impl Receiving {
-    /// From now on, until this is dropped.
+    /// Marks the body as arriving until this is dropped.
     pub fn begin(seat: &Arc<Seat>) -> Self {
         seat.receives_since.store(seat.seats.now(), Ordering::SeqCst);
         Self(Arc::clone(seat))
@@ -145,7 +146,7 @@ impl Drop for Receiving {
     }
 }
 
-/// A body during which its connection is busy.
+/// A response body that keeps its connection busy.
 struct Written {
     body: Body,
     _busy: Busy,

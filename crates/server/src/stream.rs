@@ -1,4 +1,4 @@
-//! From pieces of texts to a response: one JSON object at the end, or events as they come.
+//! Converts pieces of sequences to a response: one JSON object at the end, or streamed events.
 
 use crate::error::{ApiError, ApiResult};
 use crate::model::Running;
@@ -14,32 +14,32 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
-/// How long a stream may be silent: proxies close what seems to be dead.
+/// Maximum silence of a stream: proxies close connections without data.
 const PING: Duration = Duration::from_secs(15);
 
 /// An event of a stream.
 pub struct Event {
-    /// Its name, which only some interfaces have.
+    /// Its name, which only some interfaces use.
     pub name: Option<&'static str>,
-    /// What it says.
+    /// Its data.
     pub data: Value,
 }
 
 impl Event {
-    /// Without a name.
+    /// Returns an event without a name.
     pub fn of(data: Value) -> Self {
         Self { name: None, data }
     }
 }
 
-/// How events lie in a stream.
+/// Framing of events in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// Server-sent events that end with `[DONE]`.
     Openai,
-    /// Server-sent events that end by themselves.
+    /// Server-sent events without an end mark.
     Named,
-    /// A line of JSON each.
+    /// One line of JSON per event.
     Lines,
 }
 
@@ -60,37 +60,37 @@ impl Framing {
     }
 }
 
-/// What makes an interface's events and answers of pieces.
+/// Converts pieces to the events and answers of an interface.
 pub trait Wire: Send + 'static {
-    /// Before the first piece.
+    /// Returns the events before the first piece.
     fn begin(&mut self) -> Vec<Event>;
-    /// What a piece says.
+    /// Returns the events of a piece.
     fn piece(&mut self, piece: &Piece) -> Vec<Event>;
-    /// Behind the last piece.
+    /// Returns the events after the last piece.
     fn end(&mut self, usage: &Totals) -> Vec<Event>;
-    /// An error in the middle.
+    /// Returns the events of an error in the middle.
     fn failed(&mut self, error: &ApiError) -> Vec<Event> {
         vec![Event::of(error.json())]
     }
 }
 
-/// What all texts of a request took.
+/// Total usage of all sequences of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// Tokens of prompts, each prompt once.
+    /// Prompt tokens; each prompt counts once.
     pub prompt: usize,
-    /// Of those, tokens that were in the cache.
+    /// Prompt tokens that were in the cache.
     pub cached: usize,
-    /// New tokens.
+    /// Generated tokens.
     pub made: usize,
-    /// Until the first token, of the slowest text, in milliseconds.
+    /// Time to the first token of the slowest sequence, in milliseconds.
     pub prompt_ms: f64,
-    /// From the first token to the end, of the slowest text.
+    /// Time from the first token to the end of the slowest sequence.
     pub made_ms: f64,
 }
 
 impl Totals {
-    /// Adds a text; of `choices` for a prompt the first one counts the prompt.
+    /// Adds a sequence; the first of `choices` for a prompt counts the prompt.
     pub fn add(&mut self, choice: usize, choices: usize, usage: &Usage) {
         if choice.is_multiple_of(choices.max(1)) {
             self.prompt += usage.prompt;
@@ -101,12 +101,12 @@ impl Totals {
         self.made_ms = self.made_ms.max(usage.generation_time.as_secs_f64() * 1e3);
     }
 
-    /// Tokens of prompts, of those from the cache, and new ones.
+    /// Returns tokens of prompts, of those from the cache, and generated tokens.
     pub fn counts(&self) -> [usize; 3] {
         [self.prompt, self.cached, self.made]
     }
 
-    /// OpenAI's `usage`.
+    /// Returns OpenAI's `usage`.
     pub fn usage(&self) -> Value {
         json!({
             "prompt_tokens": self.prompt,
@@ -116,7 +116,7 @@ impl Totals {
         })
     }
 
-    /// llama.cpp's `timings`.
+    /// Returns llama.cpp's `timings`.
     pub fn timings(&self) -> Value {
         let read = self.prompt.saturating_sub(self.cached);
         // The first token comes with the prompt.
@@ -133,7 +133,7 @@ impl Totals {
     }
 }
 
-/// OpenAI's word for why a text ended.
+/// Returns OpenAI's finish reason.
 pub fn finish_reason(finish: &Finish) -> &'static str {
     match finish {
         Finish::Token(_) | Finish::Text(_) => "stop",
@@ -142,15 +142,15 @@ pub fn finish_reason(finish: &Finish) -> &'static str {
     }
 }
 
-/// The error of a request whose model went away.
+/// Returns the error of a request whose model was unloaded.
 fn gone() -> ApiError {
     ApiError::unavailable("The model went away while it answered; try again", 1)
 }
 
-/// All pieces of a request, to their ends.
+/// Receives all pieces of a request.
 ///
 /// # Errors
-/// That of the first text that failed.
+/// The error of the first sequence that failed.
 pub async fn collect(mut running: Running, choices: usize, mut each: impl FnMut(Piece)) -> ApiResult<Totals> {
     let mut totals = Totals::default();
     let mut left = running.choices;
@@ -170,7 +170,7 @@ pub async fn collect(mut running: Running, choices: usize, mut each: impl FnMut(
     Ok(totals)
 }
 
-/// A response that streams.
+/// A streaming response.
 struct Streaming<W> {
     running: Option<Running>,
     wire: W,
@@ -223,7 +223,7 @@ impl<W: Wire> Streaming<W> {
         }
     }
 
-    /// The next bytes; none at the end.
+    /// Returns the next bytes; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(bytes) = self.ready.pop_front() {
@@ -244,7 +244,7 @@ impl<W: Wire> Streaming<W> {
     }
 }
 
-/// A response with events as they come; `choices` is the number of texts for each prompt.
+/// Returns a response that streams events; `choices` is the number of sequences per prompt.
 pub fn respond<W: Wire>(running: Running, wire: W, framing: Framing, choices: usize) -> Response {
     let left = running.choices;
     let (totals, ready) = (Totals::default(), VecDeque::new());
@@ -259,7 +259,7 @@ pub fn respond<W: Wire>(running: Running, wire: W, framing: Framing, choices: us
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, framing.content_type());
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // nginx holds streams back otherwise.
+    // Without this header, nginx buffers streams.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }

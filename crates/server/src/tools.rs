@@ -1,44 +1,44 @@
-//! Functions that a model may call, and what a request says of calling them.
+//! Functions that a model may call, and a request's options for calls.
 
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, wrong};
 use serde_json::{Map, Value, json};
 
-/// Which functions have to be called.
+/// Functions that must be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The model decides.
     Auto,
-    /// One at least.
+    /// At least one.
     Required,
-    /// That one, by its place in the list.
+    /// The function at this index in the list.
     Function(usize),
 }
 
 /// Functions that a model may call.
 #[derive(Clone, Debug)]
 pub struct Tools {
-    /// In the form that chat templates read: `{"type": "function", "function": {"name", "description", "parameters"}}`.
+    /// Functions in the format of chat templates: `{"type": "function", "function": {"name", "description", "parameters"}}`.
     pub list: Vec<Value>,
-    /// Whether each one's arguments have to follow its schema also where no call is forced.
+    /// Whether each function's arguments must match its schema even if no call is forced.
     pub strict: Vec<bool>,
-    /// Which have to be called.
+    /// Functions that must be called.
     pub choice: Choice,
-    /// Those that may be called, by their places in the list; all without it.
+    /// Indices of the functions that may be called [default: all].
     pub allowed: Option<Vec<usize>>,
-    /// Whether there may be several calls.
+    /// Whether several calls are allowed.
     pub parallel: bool,
 }
 
 impl Tools {
-    /// Of functions that may be called, none of which has to be.
+    /// Returns functions that may be called, without a required one.
     ///
     /// # Errors
-    /// 400 naming what is wrong.
+    /// 400 with the invalid field.
     pub fn new(mut list: Vec<Value>) -> ApiResult<Self> {
         let mut strict = Vec::new();
         for (at, tool) in list.iter_mut().enumerate() {
-            // Models are told what a function is, not how it is enforced.
+            // The template gets the description of a function, not its enforcement.
             let flag = tool["function"].as_object_mut().and_then(|function| function.shift_remove("strict"));
             strict.push(match flag {
                 None | Some(Value::Null) => false,
@@ -51,12 +51,12 @@ impl Tools {
         Ok(Self { list, strict, choice: Choice::Auto, allowed: None, parallel: true })
     }
 
-    /// The name of a function.
+    /// Returns the name of a function.
     pub fn name(&self, at: usize) -> &str {
         self.list.get(at).and_then(|tool| tool["function"]["name"].as_str()).unwrap_or_default()
     }
 
-    /// Functions that an answer may call, by their places in the list.
+    /// Returns the indices of functions that an answer may call.
     pub fn callable(&self) -> Vec<usize> {
         match (self.choice, &self.allowed) {
             (Choice::Function(at), _) => vec![at],
@@ -65,25 +65,25 @@ impl Tools {
         }
     }
 
-    /// Whether an answer may have several calls: not if they are not wanted, and a function that has to be called is called once.
+    /// Returns true if an answer may have several calls. False if the request excludes them; a required function is called once.
     pub fn may_be_several(&self) -> bool {
         self.parallel && !matches!(self.choice, Choice::Function(_))
     }
 
-    /// Whether a call has to come.
+    /// Returns true if a call is required.
     pub fn is_forced(&self) -> bool {
         self.choice != Choice::Auto
     }
 
-    /// Whether the request says more than which functions there are.
+    /// Returns true if the request restricts calls beyond the list of functions.
     pub fn is_bound(&self) -> bool {
         self.is_forced() || !self.parallel || self.allowed.is_some() || self.strict.contains(&true)
     }
 
-    /// The schema that arguments of a function have to follow, and the field that it stands in.
+    /// Returns the schema for a function's arguments, and the name of its field.
     ///
     /// # Errors
-    /// 400 for parameters that are no schema of an object.
+    /// 400 for parameters that are not an object schema.
     pub fn schema(&self, at: usize) -> ApiResult<(Value, String)> {
         let param = format!("tools[{at}].function.parameters");
         if !self.is_forced() && !self.strict.get(at).copied().unwrap_or(false) {
@@ -108,7 +108,7 @@ impl Tools {
         }
     }
 
-    /// What the parameters of a function say of one of them.
+    /// Returns the schema of one parameter of a function.
     pub fn property(&self, function: &str, key: &str) -> Option<&Value> {
         let at = (0..self.list.len()).find(|at| self.name(*at) == function)?;
         let parameters = &self.list.get(at)?["function"]["parameters"];
@@ -120,10 +120,10 @@ impl Tools {
     }
 }
 
-/// `tool_choice` and `parallel_tool_calls`, of functions that were given. None where none may be called.
+/// Parses `tool_choice` and `parallel_tool_calls` for the given functions. `None` if none may be called.
 ///
 /// # Errors
-/// 400 naming what is wrong.
+/// 400 with the invalid field.
 pub fn choice(fields: &mut Fields, tools: Option<Vec<Value>>) -> ApiResult<Option<Tools>> {
     let mut tools = tools.map(Tools::new).transpose()?;
     let parallel = fields.flag("parallel_tool_calls")?.unwrap_or(true);
@@ -164,7 +164,7 @@ fn wrong_choice(message: impl std::fmt::Display) -> ApiError {
     ApiError::field("tool_choice", format!("tool_choice: {message}"))
 }
 
-/// `{"type": "function", "function": {"name": …}}`, or flat as `/v1/responses` has it, with no other fields than `known`.
+/// Parses `{"type": "function", "function": {"name": …}}`, or the flat form of `/v1/responses`, with no other fields than `known`.
 fn function(choice: &Map<String, Value>, tools: Option<&Tools>, known: &[&str]) -> ApiResult<usize> {
     match choice.get("type") {
         Some(Value::String(kind)) if kind == "function" => {}
@@ -185,8 +185,8 @@ fn function(choice: &Map<String, Value>, tools: Option<&Tools>, known: &[&str]) 
     known.ok_or_else(|| wrong_choice(format!("there is no function {name:?} among tools")))
 }
 
-/// `{"type": "allowed_tools", "allowed_tools": {"mode": …, "tools": […]}}`, or flat as `/v1/responses` has it: the functions that may be called, in the
-/// order of `tools`, and whether one has to be.
+/// Parses `{"type": "allowed_tools", "allowed_tools": {"mode": …, "tools": […]}}`, or the flat form of `/v1/responses`. Returns the functions that
+/// may be called, in the order of `tools`, and whether one is required.
 fn allowed_tools(mut choice: Map<String, Value>, tools: Option<&Tools>) -> ApiResult<(Choice, Vec<usize>)> {
     choice.shift_remove("type");
     let mut inner = match choice.shift_remove("allowed_tools") {
@@ -210,7 +210,7 @@ fn allowed_tools(mut choice: Map<String, Value>, tools: Option<&Tools>) -> ApiRe
         let Some(one) = one.as_object() else {
             return Err(wrong_choice("allowed_tools.tools: expected objects that name functions"));
         };
-        // Whole definitions may stand here; the name says which function is meant.
+        // The list may contain complete definitions; the name identifies the function.
         let known = ["type", "function", "name", "description", "parameters", "strict"];
         places.push(function(one, tools, &known)?);
     }

@@ -1,4 +1,4 @@
-//! How an answer is to be made: the fields that all interfaces share.
+//! Generation parameters: the fields that all interfaces share.
 
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, wrong};
@@ -9,14 +9,14 @@ use netcl::llm::grammar::Grammar;
 use netcl::llm::sampler::{Sampler, Sampling, StopTexts};
 use serde_json::Value;
 
-/// Stop texts at most.
+/// Maximum number of stop strings.
 const MOST_STOPS: usize = 16;
-/// Texts of one request at most.
+/// Maximum number of sequences per request.
 const MOST_CHOICES: usize = 128;
-/// Likeliest tokens that are listed at most.
+/// Maximum number of most likely tokens that are listed.
 pub const MOST_LOGPROBS: usize = 20;
 
-/// What a request says about sampling, ends and numbers of texts. What it does not say is as the model's files have it.
+/// A request's sampling parameters, stop conditions and number of sequences. Defaults come from the model's files.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
     temperature: Option<f32>,
@@ -29,29 +29,29 @@ pub struct Wishes {
     presence_penalty: Option<f32>,
     frequency_penalty: Option<f32>,
     logit_bias: Vec<(u32, f32)>,
-    /// The seed of the first text.
+    /// The seed of the first sequence.
     pub seed: Option<u64>,
-    /// Texts that end it.
+    /// Strings that end a sequence.
     pub stops: Vec<String>,
-    /// New tokens at most.
+    /// Maximum number of new tokens.
     pub max: Option<usize>,
-    /// Texts for each prompt.
+    /// Number of sequences per prompt.
     pub choices: usize,
-    /// How many of the likeliest tokens are listed with each, if any.
+    /// Number of most likely tokens to list with each token, if any.
     pub logprobs: Option<usize>,
-    /// Whether tokens that end a text are passed over.
+    /// Whether end tokens are ignored.
     pub ignore_ends: bool,
     /// Whether names of control tokens are part of a text.
     pub controls: bool,
-    /// Whether penalties count the prompt as llama.cpp and Ollama do, and OpenAI and vLLM do not.
+    /// Whether penalties count the prompt. llama.cpp and Ollama count it; OpenAI and vLLM do not.
     pub counts_prompt: bool,
 }
 
 impl Wishes {
-    /// The fields of sampling that all interfaces have, by OpenAI's names and, beyond those, llama.cpp's.
+    /// Takes the sampling fields that all interfaces have, by OpenAI's names and, for additional fields, llama.cpp's.
     ///
     /// # Errors
-    /// 400 naming a field that is wrong.
+    /// 400 with the invalid field.
     pub fn take(fields: &mut Fields) -> ApiResult<Self> {
         let most = f64::from(f32::MAX);
         Ok(Self {
@@ -76,17 +76,17 @@ impl Wishes {
         })
     }
 
-    /// The chain of a model with what was asked for.
+    /// Returns a model's sampling parameters with the request's overrides.
     ///
     /// # Errors
-    /// 400 naming what is out of its range.
+    /// 400 with the value that is out of range.
     pub fn sampling(&self, base: &Sampling, vocab: usize) -> ApiResult<Sampling> {
         let mut out = base.clone();
         fn set<T: Copy>(to: &mut T, from: Option<T>) {
             *to = from.unwrap_or(*to);
         }
         set(&mut out.temperature, self.temperature);
-        // OpenAI's 0 means the likeliest token alone.
+        // OpenAI's 0 selects only the most likely token.
         set(&mut out.top_p, self.top_p.map(|p| p.max(f32::MIN_POSITIVE)));
         set(&mut out.top_k, self.top_k);
         set(&mut out.min_p, self.min_p);
@@ -109,10 +109,10 @@ impl Wishes {
         Ok(out)
     }
 
-    /// What the engine is asked for a prompt; the answer follows `grammar` if there is one.
+    /// Returns the engine job for a prompt; the answer follows `grammar` if given.
     ///
     /// # Errors
-    /// 400 for a prompt that is longer than a text can be, or wrong fields.
+    /// 400 for a prompt that is longer than the maximum sequence length, or invalid fields.
     pub fn job(
         &self,
         model: &Loaded,
@@ -158,7 +158,7 @@ fn stops(texts: Vec<String>) -> ApiResult<Vec<String>> {
     }
 }
 
-/// `{"15043": -100}`: −100 and less forbids a token.
+/// Parses `{"15043": -100}`: −100 and less forbids a token.
 fn biases(fields: &mut Fields) -> ApiResult<Vec<(u32, f32)>> {
     let Some(biases) = fields.object("logit_bias")? else { return Ok(Vec::new()) };
     let one = |(id, value): (String, Value)| {

@@ -1,5 +1,5 @@
-//! The thread that has a model and its engine. It takes commands, steps the engine while there is something to do, and hands tokens to those who
-//! asked for them. With nothing to do it waits for a command; it never waits for a reader.
+//! The worker thread that owns a model and its engine. It takes commands, steps the engine while there is work, and sends tokens to the requesters.
+//! Without work it waits for a command; it never waits for a reader.
 
 use crate::metrics::OfModel;
 use crate::piece::{End, Piece, Token};
@@ -17,64 +17,64 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-/// How long building kernels before the first request may take.
+/// Time limit for building kernels before the first request.
 const WARM: Duration = Duration::from_secs(10);
 
-/// Prompts that kernels are built for, in tokens.
+/// Prompt lengths, in tokens, for which kernels are built in advance.
 const WARM_PROMPTS: [usize; 5] = [2, 8, 32, 128, 512];
 
-/// Names what one HTTP request asked for.
+/// Identifies one HTTP request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(pub u64);
 
-/// What a worker is asked to do.
+/// A command to a worker.
 pub enum Command {
-    /// Continues a prompt in several ways.
+    /// Continues a prompt in one or more sequences.
     Generate(Box<Asked>),
-    /// Ends all that has this ticket.
+    /// Cancels everything with this ticket.
     Cancel(Ticket),
-    /// The means of the last hidden states of texts.
+    /// Computes the means of the last hidden states of texts.
     Embed(Vec<Vec<u32>>, oneshot::Sender<Result<Vec<Vec<f32>>>>),
     /// Ends everything.
     Stop,
-    /// A defect, for tests.
+    /// Simulates a defect, for tests.
     #[cfg(test)]
     Panic,
 }
 
-/// A prompt, and who hears of its texts.
+/// A prompt, and the receiver of its sequences.
 pub struct Asked {
-    /// Whose it is.
+    /// The HTTP request that it belongs to.
     pub ticket: Ticket,
-    /// The prompt and how it goes on.
+    /// The prompt and its generation parameters.
     pub job: Job,
-    /// How many texts.
+    /// Number of sequences.
     pub choices: usize,
-    /// The number of the first one.
+    /// Index of the first sequence.
     pub first: usize,
-    /// Hears of all of them. Its capacity is that of the whole answer, so that a slow reader delays nobody.
+    /// Sender for all sequences. Its capacity is the whole answer, so that a slow reader delays no one.
     pub tell: mpsc::Sender<Piece>,
-    /// As many places as there are choices.
+    /// One permit per sequence.
     pub places: OwnedSemaphorePermit,
 }
 
-/// What others see of a worker.
+/// Shared status of a worker.
 #[derive(Default)]
 pub struct Status {
     load: Mutex<Load>,
     costs: Mutex<Vec<StepCost>>,
     /// Whether it still takes commands.
     pub alive: AtomicBool,
-    /// What kernels take, if steps are timed.
+    /// Kernel times, if steps are timed.
     pub kernels: Kernels,
 }
 
 impl Status {
-    /// How busy the engine is.
+    /// Returns the load of the engine.
     pub fn load(&self) -> Load {
         *self.load.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// What steps of the engine have taken.
+    /// Returns the costs of the engine's steps.
     pub fn costs(&self) -> Vec<StepCost> {
         self.costs.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -83,7 +83,7 @@ impl Status {
     }
 }
 
-/// Says that a thread takes no commands any more, however it ends.
+/// Marks the thread as ended when dropped, however it ends.
 struct Alive(Arc<Status>);
 
 impl Drop for Alive {
@@ -92,25 +92,25 @@ impl Drop for Alive {
     }
 }
 
-/// A text that is waited for.
+/// A running sequence.
 struct Listener {
     ticket: Ticket,
     choice: usize,
     tell: mpsc::Sender<Piece>,
-    /// Free again when the text has ended.
+    /// Released when the sequence has ended.
     _place: OwnedSemaphorePermit,
     began: Instant,
     last: Option<Instant>,
 }
 
-/// Texts whose vectors are wanted.
+/// Texts to embed.
 struct Embedding {
     texts: VecDeque<Vec<u32>>,
     vectors: Vec<Vec<f32>>,
     reply: oneshot::Sender<Result<Vec<Vec<f32>>>>,
 }
 
-/// A model at work.
+/// A running model.
 pub struct Worker<'a> {
     model: &'a LoadedModel,
     options: EngineOptions,
@@ -122,10 +122,10 @@ pub struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// With the engine that [`run`](Self::run) begins with, whose kernels are built.
+    /// Returns a worker with the engine for [`run`](Self::run); its kernels are built.
     ///
     /// # Errors
-    /// Those of [`LoadedModel::engine`].
+    /// Errors of [`LoadedModel::engine`].
     pub fn new(
         model: &'a LoadedModel,
         options: EngineOptions,
@@ -140,8 +140,8 @@ impl<'a> Worker<'a> {
         Ok((Self { model, options, listeners, embeddings, status, metrics, sampled }, engine))
     }
 
-    /// Works until it receives a stop command or the channel closes. A panic ends the current texts, and the next ones get a new engine.
-    /// If no engine can be made, the model is dropped, and the next request loads it again.
+    /// Runs until it receives a stop command or the channel closes. A panic ends the current sequences, and the next ones get a new engine. If an
+    /// engine cannot be created, the model is dropped, and the next request loads it again.
     pub fn run(&mut self, engine: Engine<'a>, commands: &Receiver<Command>) {
         let _alive = Alive(Arc::clone(&self.status));
         let mut next = Some(engine);
@@ -167,7 +167,7 @@ impl<'a> Worker<'a> {
             if !engine.is_idle()
                 && let Err(error) = self.step(&mut engine)
             {
-                // All texts end with it, and the next ones have a new engine; there may be no memory for two.
+                // The failure ends all sequences, and the next ones get a new engine. The memory may not suffice for two engines.
                 tracing::error!("a step of the engine failed: {error}");
                 self.fail_all(&error);
                 drop(engine);
@@ -194,7 +194,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Takes the commands that are there; waits for one if there is nothing to do. False at the end.
+    /// Takes the available commands; waits for one if there is no work. Returns false at the end.
     fn hear(&mut self, engine: &mut Engine<'a>, commands: &Receiver<Command>) -> bool {
         loop {
             let command = match engine.is_idle() && self.embeddings.is_empty() {
@@ -248,7 +248,7 @@ impl<'a> Worker<'a> {
         self.end(engine, &ids);
     }
 
-    /// Ends texts that nobody waits for any more.
+    /// Ends sequences that no client waits for.
     fn end(&mut self, engine: &mut Engine<'a>, ids: &[RequestId]) {
         for id in ids {
             drop(engine.cancel(*id));
@@ -257,7 +257,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Hands out what a step gave, in one piece a text.
+    /// Sends the results of a step, one piece per sequence.
     fn tell(&mut self, engine: &mut Engine<'a>, events: Vec<Event>) {
         let (mut order, mut pieces) = (Vec::new(), HashMap::new());
         for event in events {
@@ -289,10 +289,10 @@ impl<'a> Worker<'a> {
             self.metrics.count(&piece, listener.began, &mut listener.last, now);
             let (ended, tell) = (piece.end.is_some(), listener.tell.clone());
             if ended {
-                // Its place is free before anybody hears of the end.
+                // The slot is free before the receiver sees the end.
                 self.listeners.remove(&id);
             }
-            // There is room for the whole answer, so an error says that nobody listens.
+            // The channel has capacity for the whole answer, so an error means that the receiver is gone.
             if tell.try_send(piece).is_err() && !ended {
                 gone.push(id);
             }
@@ -301,7 +301,7 @@ impl<'a> Worker<'a> {
     }
 
     fn fail_all(&mut self, error: &Error) {
-        // An error that ends all texts is not caused by one request.
+        // An error that ends all sequences is not caused by one request.
         let error = &match error.kind() {
             ErrorKind::Format | ErrorKind::Unsupported => Error::internal(error.message()),
             _ => error.clone(),
@@ -314,7 +314,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Goes on with vectors that are wanted, by about as many tokens as the engine reads of a prompt between two steps: streams go on meanwhile.
+    /// Continues with the requested embeddings, by about as many tokens as the engine prefills between two steps, so that streams continue meanwhile.
     fn embed(&mut self) {
         let mut left = self.options.chunk;
         while left > 0 {
@@ -341,12 +341,12 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Builds the kernels of steps of every number of texts and of prompts, so that no request waits for that: a text comes to those before with each
-/// step. Of prompts, which take long on some devices, the longer ones are left out where they would.
+/// Builds the kernels for steps of every batch size and for prompts, so that no request waits for them. Each step adds one sequence. Long prompts are
+/// omitted on devices where they would take too long.
 fn warm(model: &LoadedModel, engine: &mut Engine<'_>, texts: usize) -> Result<()> {
     let began = Instant::now();
     let ids = (0..texts).map(|_| begin(model, engine, vec![0], None)).collect::<Result<Vec<_>>>()?;
-    // As many steps again, in case there is no room for all.
+    // Twice the number of steps, in case the cache cannot hold all sequences.
     for _ in 0..2 * texts {
         step(engine)?;
         if engine.is_idle() || engine.load().running >= texts || began.elapsed() > WARM {
@@ -358,7 +358,7 @@ fn warm(model: &LoadedModel, engine: &mut Engine<'_>, texts: usize) -> Result<()
     let longest = engine.longest();
     for (n, length) in WARM_PROMPTS.into_iter().enumerate().filter(|(_, length)| *length <= longest) {
         let before = Instant::now();
-        // Other tokens than those before, whose pages would be found again.
+        // Uses different tokens than before, because the cache would find the pages of equal ones.
         begin(model, engine, vec![((n + 1) % vocab) as u32; length], Some(1))?;
         while !engine.is_idle() {
             step(engine)?;

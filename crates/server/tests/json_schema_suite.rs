@@ -1,5 +1,6 @@
-//! JSON-Schema-Test-Suite, draft 2020-12, against the grammars of schemas: what is wrong is refused, or the schema is refused with a keyword's name.
-//! `NETCL_JSON_SCHEMA_SUITE` names the suite's folder, `tests/draft2020-12` of github.com/json-schema-org/JSON-Schema-Test-Suite. A table goes to stdout.
+//! Runs JSON-Schema-Test-Suite, draft 2020-12, against the grammars of schemas. An invalid instance must be rejected, or the schema must be rejected
+//! with the name of a keyword. `NETCL_JSON_SCHEMA_SUITE` names the suite's folder, `tests/draft2020-12` of
+//! github.com/json-schema-org/JSON-Schema-Test-Suite. The test prints a table to stdout.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // helpers of tests
 
 use netcl::llm::grammar::Grammars;
@@ -7,26 +8,26 @@ use netcl::llm::tokenizer::{TokenKind, Tokenizer, Vocab};
 use serde_json::Value;
 use std::path::Path;
 
-/// The bytes and an end.
+/// Returns a tokenizer with the bytes and an end token.
 fn tokenizer() -> Tokenizer {
     Tokenizer::from_vocab(&Vocab::of_bytes(&[("</s>", TokenKind::Control)])).unwrap()
 }
 
-/// What became of a file's cases.
+/// Results of a file's cases.
 #[derive(Default)]
 struct Count {
-    /// Schemas that were taken, and those that were refused with a name.
+    /// Number of accepted schemas, and of schemas rejected with a keyword name.
     taken: usize,
     refused: Vec<String>,
-    /// Valid instances that a text may be, and that none may be: other orders of keys, other ways to write a number.
+    /// Number of valid instances that a text can match, and of those that none can: other key orders, other number formats.
     valid: usize,
     narrower: usize,
-    /// Invalid instances that no text may be, and that one may be.
+    /// Number of invalid instances that no text can match, and of those that one can.
     invalid: usize,
     wrong: Vec<String>,
 }
 
-/// Whether an error says which keyword it is about, or that no value fits.
+/// Returns true if an error names its keyword, or says that no value matches.
 fn is_named(message: &str, schema: &Value) -> bool {
     let mut keys = Vec::new();
     all_keys(schema, &mut keys);

@@ -9,7 +9,7 @@ use crate::raw::Handle;
 use crate::registry;
 use aethercl::model::Profile;
 
-/// `CL_DEVICE_VERSION` and the platform's.
+/// `CL_DEVICE_VERSION` and `CL_PLATFORM_VERSION`.
 const VERSION: &str = concat!("OpenCL 3.0 AetherCL ", env!("CARGO_PKG_VERSION"));
 const OPENCL_C: &str = concat!("OpenCL C 1.2 AetherCL ", env!("CARGO_PKG_VERSION"));
 const DRIVER: &str = env!("CARGO_PKG_VERSION");
@@ -19,7 +19,7 @@ const fn version(major: u32, minor: u32, patch: u32) -> u32 {
     major << 22 | minor << 12 | patch
 }
 
-/// Extensions of a device, of its compiler and of the host API.
+/// Returns the extensions of a device, of its compiler and of the host API.
 pub(super) fn extensions(profile: &Profile) -> Vec<String> {
     let c = &profile.compute;
     let always = [
@@ -47,8 +47,8 @@ pub(super) fn extensions(profile: &Profile) -> Vec<String> {
     always.into_iter().chain(optional).map(String::from).collect()
 }
 
-/// Extensions that a device reports. `cl_khr_subgroups` is left out: it guarantees independent forward progress of sub-groups, and here the
-/// sub-groups of a work-group run in lockstep. Programs can test `__opencl_c_subgroups`; the compiler accepts both names.
+/// Returns the extensions that a device reports. `cl_khr_subgroups` is omitted: it guarantees independent forward progress of sub-groups, but here
+/// the sub-groups of a work-group run in lockstep. Programs can test `__opencl_c_subgroups`; the compiler accepts both names.
 fn offered(device: &Device) -> impl Iterator<Item = &str> {
     device.target.extensions.iter().map(String::as_str).filter(|e| *e != "cl_khr_subgroups")
 }
@@ -75,7 +75,7 @@ pub fn platform_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     }
 }
 
-/// Answers some of the queries; `None` for a name that is not handled here.
+/// Answers some of the queries; returns `None` for a name that it does not handle.
 type Group = fn(&Device, u32, Room) -> Option<Result<()>>;
 
 /// `clGetDeviceInfo`.
@@ -142,7 +142,7 @@ fn compute(device: &Device, name: u32, room: Room) -> Option<Result<()>> {
     })
 }
 
-/// Preferred vector widths are 1: lanes are scalar.
+/// Returns vector widths. Preferred widths are 1 because lanes are scalar.
 fn vectors(device: &Device, name: u32, room: Room) -> Option<Result<()>> {
     let c = &device.profile.compute;
     Some(match name {
@@ -182,7 +182,7 @@ fn memory(device: &Device, name: u32, room: Room) -> Option<Result<()>> {
     })
 }
 
-/// Image limits.
+/// Returns image limits.
 fn images(_device: &Device, name: u32, room: Room) -> Option<Result<()>> {
     Some(match name {
         cl::DEVICE_IMAGE_SUPPORT => room.give(&true),
@@ -202,12 +202,12 @@ fn images(_device: &Device, name: u32, room: Room) -> Option<Result<()>> {
     })
 }
 
-/// Maximum size of one allocation in bytes.
+/// Returns the maximum size of one allocation in bytes.
 pub fn max_alloc(profile: &Profile) -> u64 {
     (profile.memory.bytes / 4).max(128 << 20).min(profile.memory.bytes)
 }
 
-/// Queries added after OpenCL 1.2. Optional features that are not listed here are not supported.
+/// Answers queries added after OpenCL 1.2. Optional features that are not listed here are not supported.
 fn newer(device: &Device, name: u32, room: Room) -> Option<Result<()>> {
     let p = &device.profile;
     Some(match name {
@@ -224,7 +224,7 @@ fn newer(device: &Device, name: u32, room: Room) -> Option<Result<()>> {
         cl::DEVICE_OPENCL_C_FEATURES => room.give(&features(p)[..]),
         cl::DEVICE_ILS_WITH_VERSION | cl::DEVICE_BUILT_IN_KERNELS_WITH_VERSION => room.give(&[0u8; 0][..]),
         cl::DEVICE_IL_VERSION => room.give(""),
-        // No version of the official tests has been passed; programs parse the date.
+        // No version of the official conformance tests has been passed; programs parse the date.
         cl::DEVICE_LATEST_CONFORMANCE_VERSION_PASSED => room.give("v0000-01-01-00"),
         cl::DEVICE_SVM_CAPABILITIES
         | cl::DEVICE_QUEUE_ON_DEVICE_PROPERTIES
@@ -261,7 +261,7 @@ fn newer(device: &Device, name: u32, room: Room) -> Option<Result<()>> {
     })
 }
 
-/// Supported optional features of OpenCL C 3.0.
+/// Returns the supported optional features of OpenCL C 3.0.
 fn features(profile: &Profile) -> Vec<(u32, &'static str)> {
     let c = &profile.compute;
     let list = [

@@ -1,4 +1,4 @@
-//! Devices: each has a profile and its own simulated GPU.
+//! Devices: each has a profile and a separate simulated GPU.
 
 mod info;
 
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Hardware queues that a device opens; if a program creates more command queues, they share these.
+/// Number of hardware queues that a device opens. If a program creates more command queues, they share these.
 const QUEUES: usize = 8;
 
 /// The platform object.
@@ -37,18 +37,18 @@ impl Object for Platform {
 /// A simulated GPU.
 pub struct Device {
     tag: Tag,
-    /// Figures of the modelled GPU.
+    /// Figures of the modeled GPU.
     pub profile: Profile,
-    /// Extensions of its compiler.
+    /// Target of its compiler, with the extensions.
     pub target: Target,
     /// Default options of launches.
     pub launch: LaunchOptions,
     gpu: Mutex<Gpu>,
     /// Number of command queues that use each hardware queue.
     users: Mutex<[usize; QUEUES]>,
-    /// The modelled host clock, ns: time to submit commands and time spent waiting for them.
+    /// The modeled host clock, ns: time to submit commands and time spent waiting for them.
     clock: AtomicU64,
-    /// When the program enqueued the current command, on the modelled host clock.
+    /// Time at which the program enqueued the current command, on the modeled host clock.
     asked: AtomicU64,
 }
 
@@ -76,12 +76,12 @@ pub struct Times {
 }
 
 impl Times {
-    /// From the completion of a command.
+    /// Converts the completion of a command.
     pub fn of((fence, done): &(Fence, Completion)) -> Self {
         let (submitted, start, end) = (done.queued_ns, done.start_ns, done.end_ns);
         Self { queued: 0, submitted, start, end, fence: Some(*fence) }
     }
-    /// For something that takes no time.
+    /// Returns the times of an operation that takes no time.
     pub fn at(moment: u64) -> Self {
         Self { queued: moment, submitted: moment, start: moment, end: moment, fence: None }
     }
@@ -102,20 +102,20 @@ fn all() -> &'static (Arc<Platform>, Vec<Arc<Device>>) {
     })
 }
 
-/// The platform's handle.
+/// Returns the platform's handle.
 pub fn platform() -> Handle {
     all().0.tag.handle()
 }
 
-/// Every device.
+/// Returns all devices.
 pub fn devices() -> &'static [Arc<Device>] {
     &all().1
 }
 
-/// How long the exit handler waits for a device that is still executing a command.
+/// Maximum time that the exit handler waits for a device that is still executing a command.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Name and data for the report of every device; no data of one that is still busy.
+/// Returns name and report data of every device; no data for a device that is still busy.
 fn journals() -> Vec<(String, Option<Journal>)> {
     devices().iter().map(|d| (d.profile.name.clone(), d.journal(PATIENCE))).collect()
 }
@@ -145,12 +145,12 @@ impl Device {
         }
     }
 
-    /// Its handle.
+    /// Returns its handle.
     pub fn handle(&self) -> Handle {
         self.tag.handle()
     }
 
-    /// The simulated GPU. To avoid deadlocks no other lock may be taken while it is locked.
+    /// Locks the simulated GPU. To avoid deadlocks, take no other lock while it is locked.
     pub fn gpu(&self) -> MutexGuard<'_, Gpu> {
         self.gpu.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -175,22 +175,22 @@ impl Device {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)[queue] -= 1;
     }
 
-    /// The modelled host clock, ns.
+    /// Returns the modeled host clock, ns.
     pub fn now(&self) -> u64 {
         self.clock.load(Ordering::Relaxed)
     }
 
-    /// Advances the host clock by the cost of submitting a command; returns the time before it.
+    /// Advances the host clock by the cost of submitting a command and returns the time before it.
     pub fn enqueued(&self) -> u64 {
         self.clock.fetch_add(self.profile.launch.submit_ns, Ordering::Relaxed)
     }
 
-    /// Sets when the command that is executed next was enqueued.
+    /// Sets the enqueue time of the command that is executed next.
     pub fn asked(&self, ns: u64) {
         self.asked.store(ns, Ordering::Relaxed);
     }
 
-    /// Data for the report; `None` if it is not recorded, or if the device is still busy after `patience`.
+    /// Returns the report data; `None` if it is not recorded, or if the device is still busy after `patience`.
     fn journal(&self, patience: Duration) -> Option<Journal> {
         let until = Instant::now() + patience;
         loop {
@@ -203,7 +203,7 @@ impl Device {
         }
     }
 
-    /// The host has waited until this time.
+    /// Advances the host clock to the end of a wait.
     pub fn waited(&self, until: u64) {
         self.clock.fetch_max(until, Ordering::Relaxed);
     }

@@ -25,7 +25,7 @@ pub fn get_kernel_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     }
 }
 
-/// Attributes as a program writes them.
+/// Returns the attributes in source form.
 fn attributes(kernel: &Kernel) -> Result<String> {
     let program = kernel.program.any()?;
     let id = program.hir().kernel(&kernel.info.name).ok_or(cl::INVALID_KERNEL)?;
@@ -79,7 +79,7 @@ fn address_space(types: &Types, local: &Local) -> u32 {
     }
 }
 
-/// The type without qualifiers, `float*`.
+/// Returns the type without qualifiers, `float*`.
 fn type_name(types: &Types, ty: Type) -> String {
     if let Type::Image(kind, _) = ty {
         return kind.name().to_string();
@@ -90,7 +90,7 @@ fn type_name(types: &Types, ty: Type) -> String {
     }
 }
 
-/// Type qualifiers: those of a pointer's target type and the pointer's own `restrict`. Values have none, since they are passed by copy.
+/// Returns the type qualifiers: those of a pointer's target type and the pointer's own `restrict`. Values have none because they are passed by copy.
 fn qualifiers(types: &Types, local: &Local) -> u64 {
     let Some(to) = types.pointee(local.ty) else { return cl::KERNEL_ARG_TYPE_NONE };
     let constant = to.is_const || to.space == Space::Constant;
@@ -100,7 +100,7 @@ fn qualifiers(types: &Types, local: &Local) -> u64 {
         | bit(local.is_restrict, cl::KERNEL_ARG_TYPE_RESTRICT)
 }
 
-/// The device that a call names, or the only one there is.
+/// Returns the device of a call, or the only device if the handle is null.
 fn device_of(kernel: &Kernel, device: Handle) -> Result<Arc<Device>> {
     let context = &kernel.program.context;
     match &context.devices[..] {
@@ -122,13 +122,13 @@ pub fn get_kernel_work_group_info(handle: Handle, device: Handle, name: u32, roo
         cl::KERNEL_LOCAL_MEM_SIZE => room.give(&local_bytes(&kernel)),
         cl::KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE => room.give(&(compute.simd_width as usize)),
         cl::KERNEL_PRIVATE_MEM_SIZE => room.give(&0u64),
-        // Defined for custom devices and built-in kernels only.
+        // Defined only for custom devices and built-in kernels.
         cl::KERNEL_GLOBAL_WORK_SIZE => Err(cl::INVALID_VALUE),
         _ => Err(cl::INVALID_VALUE),
     }
 }
 
-/// Bytes of local memory: variables of the kernel and local arguments set so far.
+/// Returns the bytes of local memory: variables of the kernel and local arguments set so far.
 pub(super) fn local_bytes(kernel: &Kernel) -> u64 {
     let given = |v: &Option<Value>| match v {
         // Rounding up would overflow for the largest sizes.

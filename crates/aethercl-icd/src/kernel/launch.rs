@@ -18,7 +18,7 @@ use aethercl::{Access, ArgKind, KernelInfo, NdRange};
 use std::io::Write;
 use std::sync::Arc;
 
-/// Maximum work-group size that the driver picks by itself, if the program gives none.
+/// Maximum work-group size that the driver chooses if the program specifies none.
 const CHOSEN: u64 = 256;
 
 /// `clEnqueueNDRangeKernel`.
@@ -104,7 +104,7 @@ fn range(
         list.list(n).iter().zip(&mut out).for_each(|(size, to)| *to = *size as u64);
         out
     };
-    // Since OpenCL 2.1 a range may be empty, and a null global size means an empty one.
+    // Since OpenCL 2.1 a range may be empty, and a null global size means an empty range.
     let mut range = NdRange {
         global: if global.is_null() { [0; 3] } else { sizes(global, 1) },
         local: sizes(local, 1),
@@ -135,7 +135,7 @@ fn range(
     Ok(range)
 }
 
-/// The largest work-group of at most `most` items whose sizes divide the range; dimension 0 is maximised first.
+/// Returns the largest work-group of at most `most` items whose sizes divide the range; dimension 0 is maximized first.
 fn chosen(global: [u64; 3], most: u64) -> [u64; 3] {
     let mut left = most;
     global.map(|size| {
@@ -161,7 +161,7 @@ fn run(
             Given::Sampler(sampler) => Binding::Sampler(*sampler),
             Given::Mem(None) => Binding::Buffer { address: 0, bytes: 0, access: Access::Read },
             Given::Mem(Some(mem)) => {
-                // Real devices do not enforce read-only flags and programs rely on that, so only the `contract` check does.
+                // Real devices do not enforce read-only flags and programs rely on that, so only the `contract` check enforces them.
                 let promised = mem.flags & cl::MEM_READ_ONLY != 0
                     || matches!(
                         arg.kind,
@@ -191,12 +191,12 @@ fn run(
     Ok(Times::of(&done))
 }
 
-/// Handles the output of a finished launch: findings and printf text.
+/// Handles the output of a finished launch: findings and printf output.
 fn left(outcome: &Outcome) {
     report::findings(&outcome.done.findings);
     if !outcome.done.printed.is_empty() {
         let mut out = std::io::stdout().lock();
-        // A closed stream is no error of the program.
+        // A closed stream is not an error of the program.
         let _ = out.write_all(outcome.done.printed.as_bytes()).and_then(|()| out.flush());
     }
 }

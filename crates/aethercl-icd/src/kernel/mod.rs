@@ -33,9 +33,9 @@ pub struct Kernel {
 /// An argument.
 #[derive(Clone)]
 pub enum Value {
-    /// A buffer, or null. A weak reference: setting an argument does not retain the buffer, as the standard says.
+    /// A buffer, or null. The reference is weak: following the standard, setting an argument does not retain the buffer.
     Mem(Option<Weak<Mem>>),
-    /// Local memory of so many bytes.
+    /// Local memory of this many bytes.
     Local(usize),
     /// A sampler.
     Sampler(Bits),
@@ -64,7 +64,7 @@ impl Kernel {
         registry::publish(&Arc::new(Self { tag: Tag::default(), program, info: info.clone(), values }))
     }
 
-    /// The arguments by index; `None` for one that was never set.
+    /// Returns the arguments by index; `None` for an argument that was never set.
     pub fn values(&self) -> MutexGuard<'_, Vec<Option<Value>>> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,7 +101,7 @@ pub fn clone_kernel(kernel: Handle) -> Result<Handle> {
     Ok(Kernel::make(&kernel.program, &kernel.info, values))
 }
 
-/// Reads the bytes of an argument as a handle; a null handle for a null pointer.
+/// Reads the bytes of an argument as a handle; returns a null handle for a null pointer.
 fn handle_at(value: In<u8>) -> Handle {
     let raw = value.list(size_of::<Handle>());
     raw.try_into().map_or(Handle::NULL, |b| Handle(usize::from_ne_bytes(b)))

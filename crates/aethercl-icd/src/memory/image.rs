@@ -25,7 +25,7 @@ pub fn create_image(
     create(context, Vec::new(), flags, format.get(), descriptor.get(), host_ptr)
 }
 
-/// `clCreateImageWithProperties`: there are none.
+/// `clCreateImageWithProperties`: no properties exist.
 pub fn create_image_with_properties(
     context: Handle,
     list: In<u64>,
@@ -41,7 +41,7 @@ pub fn create_image_with_properties(
     create(context, properties, flags, format.get(), descriptor.get(), host_ptr)
 }
 
-/// `clCreateImage2D`, which OpenCL 1.0 had.
+/// `clCreateImage2D` from OpenCL 1.0.
 pub fn create_image_2d(
     context: Handle,
     flags: u64,
@@ -56,7 +56,7 @@ pub fn create_image_2d(
     old(create(context, Vec::new(), flags, format.get(), Some(descriptor), host_ptr))
 }
 
-/// `clCreateImage3D`, which OpenCL 1.0 had.
+/// `clCreateImage3D` from OpenCL 1.0.
 pub fn create_image_3d(
     context: Handle,
     flags: u64,
@@ -72,7 +72,7 @@ pub fn create_image_3d(
     old(create(context, Vec::new(), flags, format.get(), Some(descriptor), host_ptr))
 }
 
-/// The functions of OpenCL 1.0 have no descriptor, so errors in it are reported as invalid sizes.
+/// Converts errors for the functions of OpenCL 1.0. They have no descriptor, so errors in it are reported as invalid sizes.
 fn old(made: Result<Handle>) -> Result<Handle> {
     made.map_err(|code| if code == cl::INVALID_IMAGE_DESCRIPTOR { cl::INVALID_IMAGE_SIZE } else { code })
 }
@@ -109,7 +109,7 @@ fn create(
     if given != (host_ptr != 0) {
         return Err(cl::INVALID_HOST_PTR);
     }
-    // With `CL_MEM_USE_HOST_PTR` the image keeps the program's pitches, since mapping returns the program's memory.
+    // With `CL_MEM_USE_HOST_PTR` the image keeps the program's pitches, because mapping returns the program's memory.
     let used = flags & cl::MEM_USE_HOST_PTR != 0;
     let own = if used { picture } else { picture.packed() };
     let flags = if flags & ACCESS == 0 { flags | cl::MEM_READ_WRITE } else { flags };
@@ -237,7 +237,7 @@ pub fn get_image_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     }
 }
 
-/// The `CL_MEM_OBJECT_…` constant of a kind of image.
+/// Returns the `CL_MEM_OBJECT_…` constant of an image kind.
 pub(super) fn type_number(kind: ImageKind) -> u32 {
     TYPES.iter().find(|(_, own)| *own == kind).map_or(cl::MEM_OBJECT_IMAGE2D, |(number, _)| *number)
 }

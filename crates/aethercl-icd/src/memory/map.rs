@@ -27,7 +27,7 @@ impl Mem {
     }
 }
 
-/// `clEnqueueMapBuffer`: the address.
+/// `clEnqueueMapBuffer`: returns the address.
 pub fn enqueue_map_buffer(
     queue: Handle,
     mem: Handle,
@@ -46,7 +46,7 @@ pub fn enqueue_map_buffer(
     map(&queue, &mem, (cl::COMMAND_MAP_BUFFER, blocking != 0), flags, part, ask)
 }
 
-/// Maps a region; returns the host address of its first byte.
+/// Maps a region and returns the host address of its first byte.
 pub(super) fn map(
     queue: &Arc<Queue>,
     mem: &Arc<Mem>,
@@ -92,7 +92,7 @@ pub(super) fn map(
 /// `clEnqueueUnmapMemObject`.
 pub fn enqueue_unmap_mem_object(queue: Handle, mem: Handle, address: usize, ask: Ask) -> Result<()> {
     let (queue, mem) = objects(queue, mem)?;
-    // Removed now rather than in the command, so that no other call can unmap the same mapping.
+    // The mapping is removed now rather than in the command, so that no other call can unmap it again.
     let mapping = {
         let mut maps = mem.maps();
         let at = maps.iter().position(|m| m.address == address).ok_or(cl::INVALID_VALUE)?;

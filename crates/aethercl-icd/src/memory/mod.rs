@@ -1,4 +1,4 @@
-//! Memory objects. The bytes of an object are on one device of its context; they move when a command on another device uses the object.
+//! Memory objects. The bytes of an object are on one device of its context. They move when a command on another device uses the object.
 
 mod image;
 mod map;
@@ -45,14 +45,14 @@ pub struct Mem {
     pub size: usize,
     /// The parent of a sub-buffer or of an image created from a buffer, and the offset in it.
     parent: Option<(Arc<Mem>, usize)>,
-    /// The `host_ptr` of `CL_MEM_USE_HOST_PTR`; 0 without.
+    /// The `host_ptr` of `CL_MEM_USE_HOST_PTR`; 0 without the flag.
     host_ptr: usize,
     properties: Vec<u64>,
     /// Format and layout of an image; `None` for buffers.
     pub picture: Option<Picture>,
     /// Device and address of its bytes; not used for sub-buffers.
     place: Mutex<Place>,
-    /// Host memory that mapping returns, unless the program has provided its own.
+    /// Host memory that mapping returns, unless the program provided memory.
     shadow: OnceLock<Block>,
     maps: Mutex<Vec<map::Mapping>>,
     destructors: Mutex<Vec<(Notify, usize)>>,
@@ -90,7 +90,7 @@ impl Mem {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The parent buffer that owns the bytes (or itself), and the offset in it.
+    /// Returns the parent buffer that owns the bytes (or this object), and the offset in it.
     fn root(&self) -> (&Mem, usize) {
         match &self.parent {
             Some((parent, origin)) => {
@@ -101,7 +101,7 @@ impl Mem {
         }
     }
 
-    /// A buffer without parent, host memory and properties.
+    /// Returns a buffer without parent, host memory and properties.
     fn plain(context: &Arc<Context>, flags: u64, size: usize) -> Self {
         Self {
             tag: Tag::default(),
@@ -119,7 +119,7 @@ impl Mem {
         }
     }
 
-    /// Address on a device. Allocates the memory or moves the bytes there if necessary.
+    /// Returns its address on a device. Allocates the memory or moves the bytes there if necessary.
     ///
     /// # Errors
     /// `CL_MEM_OBJECT_ALLOCATION_FAILURE` if the device is out of memory.
@@ -143,7 +143,7 @@ impl Mem {
         if let Some((other, old)) = place.take() {
             let from = other.gpu().memory().find(old);
             let to = device.gpu().memory().find(address);
-            // Copies the bytes and the record of which ones were initialised.
+            // Copies the bytes and the record of which ones were initialized.
             match (from, to) {
                 (Some((from, 0)), Some((to, 0))) => to.restore(&from.save(0, root.size)),
                 _ => return Err(cl::OUT_OF_RESOURCES),
@@ -154,7 +154,7 @@ impl Mem {
         Ok(address + origin as u64)
     }
 
-    /// Name used in findings.
+    /// Returns the name used in findings.
     fn name(&self) -> String {
         match self.picture {
             Some(picture) => {
@@ -165,7 +165,7 @@ impl Mem {
         }
     }
 
-    /// Host address that mapping returns for its first byte.
+    /// Returns the host address that mapping returns for its first byte.
     fn host(&self) -> Host {
         let (root, origin) = self.root();
         match Host::at(root.host_ptr) {
@@ -174,10 +174,10 @@ impl Mem {
         }
     }
 
-    /// Checks that a range lies inside of it.
+    /// Checks that a range is within the object.
     ///
     /// # Errors
-    /// `CL_INVALID_VALUE` if it does not.
+    /// `CL_INVALID_VALUE` if it is not.
     fn holds(&self, offset: usize, bytes: usize) -> Result<()> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.size => Ok(()),
@@ -196,7 +196,7 @@ impl Mem {
         }
     }
 
-    /// Whether two objects use the same parent buffer.
+    /// Returns true if two objects use the same parent buffer.
     fn shares(&self, other: &Mem) -> bool {
         std::ptr::eq(self.root().0, other.root().0)
     }
@@ -224,7 +224,7 @@ pub fn create_buffer(context: Handle, flags: u64, size: usize, host_ptr: usize) 
     create(context, Vec::new(), flags, size, host_ptr)
 }
 
-/// `clCreateBufferWithProperties`: there are none.
+/// `clCreateBufferWithProperties`: no properties exist.
 pub fn create_buffer_with_properties(
     context: Handle,
     list: In<u64>,
@@ -254,7 +254,7 @@ fn create(context: Handle, properties: Vec<u64>, flags: u64, size: usize, host_p
     let mut mem = Mem::plain(&context, flags, size);
     mem.host_ptr = if flags & cl::MEM_USE_HOST_PTR != 0 { host_ptr } else { 0 };
     mem.properties = properties;
-    // Allocated on the first device at once, so that running out of memory is reported by this call.
+    // The memory is allocated on the first device at once, so that this call reports a lack of memory.
     let device = &context.devices[0];
     let address = mem.address_on(device)?;
     if given {

@@ -8,7 +8,7 @@ use crate::raw::{ImageDescriptor, ImageFormat};
 use aethercl::image::{Format, Image};
 use aethercl::types::ImageKind;
 
-/// `CL_MEM_OBJECT_IMAGE…` constants and the kinds that they stand for.
+/// `CL_MEM_OBJECT_IMAGE…` constants and their image kinds.
 pub const TYPES: [(u32, ImageKind); 6] = [
     (cl::MEM_OBJECT_IMAGE1D, ImageKind::Line),
     (cl::MEM_OBJECT_IMAGE1D_BUFFER, ImageKind::Buffer),
@@ -18,7 +18,7 @@ pub const TYPES: [(u32, ImageKind); 6] = [
     (cl::MEM_OBJECT_IMAGE3D, ImageKind::Volume),
 ];
 
-/// The kind of image of a `CL_MEM_OBJECT_IMAGE…` constant.
+/// Returns the image kind of a `CL_MEM_OBJECT_IMAGE…` constant.
 pub fn kind_of(number: u32) -> Option<ImageKind> {
     TYPES.iter().find(|(own, _)| *own == number).map(|(_, kind)| *kind)
 }
@@ -28,7 +28,7 @@ pub fn kind_of(number: u32) -> Option<ImageKind> {
 pub struct Picture {
     /// Kind, format, extent and strides; the address is 0.
     pub shape: Image,
-    /// The format as the program passed it.
+    /// The format in the form that the program passed.
     pub format: ImageFormat,
 }
 
@@ -46,7 +46,7 @@ pub fn format_of(format: Option<ImageFormat>) -> Result<(Format, ImageFormat)> {
     }
 }
 
-/// Texels along each axis; layers are the last one.
+/// Returns the texels along each axis; layers are the last axis.
 fn extent(kind: ImageKind, d: &ImageDescriptor) -> Result<[usize; 3]> {
     let (extent, most) = match kind {
         ImageKind::Line => ([d.width, 1, 1], [MAX_PLANE, 1, 1]),
@@ -64,7 +64,7 @@ fn extent(kind: ImageKind, d: &ImageDescriptor) -> Result<[usize; 3]> {
 }
 
 impl Picture {
-    /// From a descriptor. `pitched`: pitches may be given, because the image has a host pointer or is created from a buffer.
+    /// Converts a descriptor. `pitched`: pitches may be given, because the image has a host pointer or is created from a buffer.
     ///
     /// # Errors
     /// `CL_INVALID_IMAGE_DESCRIPTOR`, `CL_INVALID_IMAGE_SIZE`.
@@ -111,23 +111,23 @@ impl Picture {
         Ok(Self { shape, format: given })
     }
 
-    /// The same image without padding between rows and slices.
+    /// Returns the same image without padding between rows and slices.
     pub fn packed(self) -> Self {
         let shape = Image::packed(0, self.shape.kind, self.shape.format, self.shape.extent);
         Self { shape, ..self }
     }
 
-    /// Bytes of a texel.
+    /// Returns the bytes per texel.
     pub fn texel(&self) -> usize {
         self.shape.format.bytes() as usize
     }
 
-    /// Its size in bytes.
+    /// Returns its size in bytes.
     pub fn bytes(&self) -> usize {
         (self.shape.strides[2] * self.shape.extent[2]) as usize
     }
 
-    /// Row pitch and slice pitch; the latter is 0 for images without slices.
+    /// Returns row pitch and slice pitch; the latter is 0 for images without slices.
     pub fn pitches(&self) -> (usize, usize) {
         let [_, s1, s2] = self.shape.strides.map(|n| n as usize);
         match self.shape.kind {
@@ -137,7 +137,7 @@ impl Picture {
         }
     }
 
-    /// The layout of a region of the image.
+    /// Returns the layout of a region of the image.
     ///
     /// # Errors
     /// `CL_INVALID_VALUE` if it is empty or out of bounds.
@@ -157,7 +157,7 @@ impl Picture {
         })
     }
 
-    /// The layout of a region in host memory with these pitches; 0 stands for tightly packed.
+    /// Returns the layout of a region in host memory with these pitches; 0 means tightly packed.
     ///
     /// # Errors
     /// `CL_INVALID_VALUE` if the pitches are too small.
@@ -200,7 +200,7 @@ mod tests {
             slice_pitch,
             ..ImageDescriptor::default()
         };
-        // RGBA, 8 bits a channel.
+        // RGBA, 8 bits per channel.
         let format = format_of(Some(ImageFormat { order: 0x10b5, channel: 0x10d2 }))?;
         Picture::new(format, &d, true)
     }

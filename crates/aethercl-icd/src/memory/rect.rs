@@ -1,7 +1,7 @@
-//! Commands on rectangular regions (boxes): rows of `region[0]` bytes, `region[1]` rows a slice, `region[2]` slices.
+//! Commands on rectangular regions (boxes): rows of `region[0]` bytes, `region[1]` rows per slice, `region[2]` slices.
 //!
-//! A box is transferred as one packed block. Rows are gathered or scattered in device memory at no modelled cost, as a copy engine with
-//! strides would do.
+//! A box is transferred as one packed block. Rows are gathered or scattered in device memory at no modeled cost, the same as in a copy engine with
+//! strides.
 
 use super::Mem;
 use super::transfer::{both, host_may};
@@ -49,14 +49,14 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Offset after its last byte; `None` on overflow.
+    /// Returns the offset after its last byte; `None` on overflow.
     fn end(&self) -> Option<usize> {
         let [x, y, z] = self.region;
         let last = (z - 1).checked_mul(self.slice)?.checked_add((y - 1).checked_mul(self.row)?)?;
         self.start.checked_add(last)?.checked_add(x)
     }
 
-    /// Offset of each row.
+    /// Returns the offset of each row.
     pub(super) fn rows(&self) -> impl Iterator<Item = usize> + '_ {
         let [_, y, z] = self.region;
         (0..z).flat_map(move |k| (0..y).map(move |j| self.start + k * self.slice + j * self.row))
@@ -66,7 +66,7 @@ impl Layout {
         self.region.iter().product()
     }
 
-    /// Checks that it lies within a buffer.
+    /// Checks that it is within a buffer.
     pub(super) fn within(&self, mem: &Mem) -> Result<()> {
         mem.holds(0, self.end().ok_or(cl::INVALID_VALUE)?)
     }
@@ -204,10 +204,10 @@ pub fn enqueue_copy_buffer_rect(
     copy_boxes(&queue, cl::COMMAND_COPY_BUFFER_RECT, (from, source), (to, target), ask)
 }
 
-/// A command that reads a box of a buffer or image into a box of the program's memory; both have rows of the same length.
+/// Enqueues a command that reads a box of a buffer or image into a box of the program's memory. Both boxes have rows of the same length.
 ///
 /// # Errors
-/// `CL_INVALID_OPERATION` where the host may not read it; as [`enqueue_and`].
+/// `CL_INVALID_OPERATION` if the host may not read it; same as [`enqueue_and`].
 pub(super) fn read_box(
     queue: &Arc<Queue>,
     (kind, blocking): (u32, bool),
@@ -225,10 +225,10 @@ pub(super) fn read_box(
     enqueue_and(queue, kind, ask, blocking, job).map(|_| ())
 }
 
-/// A command that writes a box of the program's memory into a box of a buffer or image; both have rows of the same length.
+/// Enqueues a command that writes a box of the program's memory into a box of a buffer or image. Both boxes have rows of the same length.
 ///
 /// # Errors
-/// `CL_INVALID_OPERATION` where the host may not write it; as [`enqueue_and`].
+/// `CL_INVALID_OPERATION` if the host may not write it; same as [`enqueue_and`].
 pub(super) fn write_box(
     queue: &Arc<Queue>,
     (kind, blocking): (u32, bool),
@@ -245,10 +245,10 @@ pub(super) fn write_box(
     enqueue_and(queue, kind, ask, blocking, job).map(|_| ())
 }
 
-/// A command that copies the rows of one box to those of another.
+/// Enqueues a command that copies the rows of one box to those of another.
 ///
 /// # Errors
-/// As [`enqueue`].
+/// Same as [`enqueue`].
 pub(super) fn copy_boxes(
     queue: &Arc<Queue>,
     kind: u32,
@@ -272,7 +272,7 @@ pub(super) fn copy_boxes(
     enqueue(queue, kind, ask, After::Usual, job).map(|_| ())
 }
 
-/// Whether two boxes overlap.
+/// Returns true if two boxes overlap.
 pub(super) fn overlap((a, a_origin): (&Layout, usize), (b, b_origin): (&Layout, usize)) -> bool {
     let width = a.region[0];
     let mut rows: Vec<(usize, bool)> =

@@ -1,4 +1,4 @@
-//! Image commands: read, write, copy, fill, map. A region of an image is handled as a box of rows, like a rectangular region of a buffer.
+//! Image commands: read, write, copy, fill, map. A region of an image is a box of rows, like a rectangular region of a buffer.
 
 use super::Mem;
 use super::map::map;
@@ -12,14 +12,14 @@ use crate::raw::{Handle, Host, In, Out};
 use aethercl::machine::Packet;
 use std::sync::Arc;
 
-/// Queue and image of a call.
+/// Returns queue and image of a call.
 fn both(queue: Handle, image: Handle) -> Result<(Arc<Queue>, Arc<Mem>, Picture)> {
     let (queue, mem) = objects(queue, image)?;
     let picture = mem.picture.ok_or(cl::INVALID_MEM_OBJECT)?;
     Ok((queue, mem, picture))
 }
 
-/// The rows of the region that a call names, and the region in texels.
+/// Returns the rows of a call's region, and the region in texels.
 fn part(picture: &Picture, origin: In<usize>, region: In<usize>) -> Result<(Layout, [usize; 3])> {
     let region = triple(region)?;
     Ok((picture.part(triple(origin)?, region)?, region))
@@ -121,7 +121,7 @@ pub fn enqueue_copy_buffer_to_image(
     copy_boxes(&queue, cl::COMMAND_COPY_BUFFER_TO_IMAGE, (from, source), (to, target), ask)
 }
 
-/// `clEnqueueFillImage`: the colour is four `float`s, `int`s or `uint`s, by the format.
+/// `clEnqueueFillImage`: the color is four `float`s, `int`s or `uint`s, depending on the format.
 pub fn enqueue_fill_image(
     queue: Handle,
     image: Handle,
@@ -149,7 +149,7 @@ pub fn enqueue_fill_image(
     enqueue(&queue, cl::COMMAND_FILL_IMAGE, ask, After::Usual, job).map(|_| ())
 }
 
-/// `clEnqueueMapImage`: the address of the part's first texel.
+/// `clEnqueueMapImage`: returns the address of the region's first texel.
 pub fn enqueue_map_image(
     queue: Handle,
     image: Handle,

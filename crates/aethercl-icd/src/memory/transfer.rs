@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Looks up queue and buffer of a call.
 ///
 /// # Errors
-/// As [`objects`]; images are an error too.
+/// Same as [`objects`]; images are also an error.
 pub(super) fn both(queue: Handle, mem: Handle) -> Result<(Arc<Queue>, Arc<Mem>)> {
     let (queue, mem) = objects(queue, mem)?;
     if mem.picture.is_some() { Err(cl::INVALID_MEM_OBJECT) } else { Ok((queue, mem)) }
@@ -167,7 +167,7 @@ pub fn enqueue_fill_buffer(
             .device
             .transfer(of.number, ("fill", bytes), |gpu, q, call| gpu.submit(q, packet, Some(call)))?;
         if length > part {
-            // The simulated GPU supports patterns of up to 16 bytes: its fill gives the time, and the longer pattern is written here.
+            // The simulated GPU supports patterns of up to 16 bytes. Its fill gives the time, and the longer pattern is written here.
             let memory = Arc::clone(of.device.gpu().memory());
             let repeated: Vec<u8> = pattern.iter().copied().cycle().take(bytes).collect();
             memory.write(to, &repeated).map_err(|_| cl::OUT_OF_RESOURCES)?;

@@ -26,7 +26,7 @@ pub struct Program {
     devices: Vec<Arc<Device>>,
     source: Option<String>,
     builds: Mutex<BTreeMap<Handle, Build>>,
-    /// Number of kernel objects; the program cannot be rebuilt while there are any.
+    /// Number of kernel objects. The program cannot be rebuilt while kernel objects exist.
     pub kernels: AtomicUsize,
 }
 
@@ -40,7 +40,7 @@ pub struct Build {
     unit: Option<Unit>,
     /// The compiled program, if it is executable.
     pub program: Option<Arc<aethercl::Program>>,
-    /// Whether work-groups have to divide the range evenly (`-cl-uniform-work-group-size`, and before 2.0).
+    /// Whether work-groups must divide the range evenly (`-cl-uniform-work-group-size`, and before 2.0).
     pub uniform: bool,
 }
 
@@ -68,21 +68,21 @@ impl Program {
         self.builds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its build state for a device.
+    /// Returns its build state for a device.
     pub fn build_on(&self, device: &Device) -> Build {
         self.builds().get(&device.handle()).cloned().unwrap_or_default()
     }
 
-    /// Any device's executable.
+    /// Returns the executable of any device.
     ///
     /// # Errors
-    /// `CL_INVALID_PROGRAM_EXECUTABLE` if there is none.
+    /// `CL_INVALID_PROGRAM_EXECUTABLE` if no device has one.
     pub fn any(&self) -> Result<Arc<aethercl::Program>> {
         let builds = self.builds();
         builds.values().find_map(|b| b.program.clone()).ok_or(cl::INVALID_PROGRAM_EXECUTABLE)
     }
 
-    /// Devices that a call lists.
+    /// Returns the devices that a call lists.
     fn listed(&self, count: u32, list: In<Handle>) -> Result<Vec<Arc<Device>>> {
         if (count == 0) != list.is_null() {
             return Err(cl::INVALID_VALUE);
@@ -181,7 +181,7 @@ pub fn create_program_with_binary(
     Ok(registry::publish(&Arc::new(program)))
 }
 
-/// `clCreateProgramWithBuiltInKernels`: there are none.
+/// `clCreateProgramWithBuiltInKernels`: no built-in kernels exist.
 pub fn create_program_with_built_in_kernels(
     context: Handle,
     count: u32,
@@ -196,7 +196,7 @@ pub fn create_program_with_built_in_kernels(
     Err(cl::INVALID_VALUE)
 }
 
-/// `clCreateProgramWithIL`: no intermediate language is known.
+/// `clCreateProgramWithIL`: no intermediate language is supported.
 pub fn create_program_with_il(context: Handle, _il: In<u8>, _length: usize) -> Result<Handle> {
     registry::get::<Context>(context)?;
     Err(cl::INVALID_OPERATION)
@@ -243,7 +243,7 @@ pub fn build_program(
         let kept = program.source.is_none().then(|| unit.clone());
         let mut build = unit.executable(&device, &options);
         failed |= build.status == cl::BUILD_ERROR;
-        // A program created from a binary is rebuilt from the texts in the binary.
+        // A program created from a binary is rebuilt from the sources in the binary.
         build.unit = build.unit.or(kept);
         program.builds().insert(device.handle(), build);
     }
@@ -309,7 +309,7 @@ fn link_options(text: &str) -> Result<bool> {
     Ok(library)
 }
 
-/// `clLinkProgram`: the program, and how the link went.
+/// `clLinkProgram`: returns the program and the result of the link.
 pub fn link_program(
     context: Handle,
     count: u32,
@@ -353,7 +353,7 @@ pub fn link_program(
     }
     let handle = registry::publish(&program);
     told(function, handle, data);
-    // A failed link still returns a program object, which has the log.
+    // A failed link still returns a program object, which contains the log.
     Ok((handle, if failed { cl::LINK_PROGRAM_FAILURE } else { cl::SUCCESS }))
 }
 
@@ -383,7 +383,7 @@ pub fn get_program_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     }
 }
 
-/// The caller passes an array of addresses, one for each binary; null means that this binary is not wanted.
+/// Copies binaries to the caller's array of addresses, one per binary; a null address skips its binary.
 fn give_binaries(binaries: &[Vec<u8>], room: Room) -> Result<()> {
     let bytes = binaries.len() * size_of::<usize>();
     if !room.value.is_null() {
@@ -424,13 +424,13 @@ pub fn get_program_build_info(handle: Handle, device: Handle, name: u32, room: R
     }
 }
 
-/// `clSetProgramReleaseCallback`: only programs with global destructors have one.
+/// `clSetProgramReleaseCallback`: supported only for programs with global destructors.
 pub fn set_program_release_callback(handle: Handle, _function: Notify, _data: usize) -> Result<()> {
     registry::get::<Program>(handle)?;
     Err(cl::INVALID_OPERATION)
 }
 
-/// `clSetProgramSpecializationConstant`: only programs in an intermediate language have them.
+/// `clSetProgramSpecializationConstant`: supported only for programs in an intermediate language.
 pub fn set_program_specialization_constant(
     handle: Handle,
     _id: u32,

@@ -1,17 +1,17 @@
-//! Source texts of a program with their options and headers. A program binary is this data in serialised form.
+//! Sources of a program with their options and headers. A program binary is this data in serialized form.
 
 use aethercl::options::Options;
 use aethercl::{BuildError, Includes, Source, Target};
 use serde::{Deserialize, Serialize};
 
-/// One source text.
+/// One source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Text {
     /// OpenCL C.
     pub text: String,
     /// Build options.
     pub options: String,
-    /// Embedded headers (`clCompileProgram`): names and texts.
+    /// Embedded headers (`clCompileProgram`): names and contents.
     pub headers: Vec<(String, String)>,
 }
 
@@ -26,12 +26,12 @@ pub enum Kind {
     Executable,
 }
 
-/// All source texts of a program.
+/// All sources of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unit {
     /// Its type.
     pub kind: Kind,
-    /// Its texts in order.
+    /// Its sources in order.
     pub texts: Vec<Text>,
     /// Options of the link, or of the build from a binary.
     pub options: String,
@@ -39,11 +39,11 @@ pub struct Unit {
 
 /// Magic bytes of a binary; the number is the format version.
 const MAGIC: &[u8] = b"AETHERCL-BINARY-1\n";
-/// Name of a program's text in messages.
+/// Name of a program's source in messages.
 const NAME: &str = "<source>";
 
 impl Unit {
-    /// Serialises it.
+    /// Serializes it.
     pub fn binary(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend(serde_json::to_vec(self).unwrap_or_default());
@@ -66,15 +66,15 @@ impl Unit {
             one.keep(&includes);
             return Ok(built);
         }
-        // Several texts: each is preprocessed with its own options and headers, then they are concatenated.
+        // Several sources: each is preprocessed with its own options and headers, then they are concatenated.
         let mut joined = String::new();
         let mut known: Vec<String> = Vec::new();
         for text in &self.texts {
             let source = Source { name: NAME, text: &text.text };
             let plain = aethercl::preprocessed(&source, &text.options, &text.includes(), target)?;
             for item in items(&plain) {
-                // Declarations from headers occur once for every text that included them, so duplicates are removed.
-                // Duplicate definitions are kept, so that the compiler reports them.
+                // Declarations from headers occur once per source that included them, so duplicates are removed. Duplicate definitions are kept, so
+                // that the compiler reports them.
                 let words = item.split_whitespace().collect::<Vec<_>>().join(" ");
                 if known.contains(&words) && !defines(&words) {
                     continue;
@@ -88,10 +88,10 @@ impl Unit {
         aethercl::Program::build_for(&source, &self.joint_options()?, &Includes::none(), target)
     }
 
-    /// Merges the options of all texts: the latest language version, and relaxed arithmetic only if all texts ask for it.
+    /// Merges the options of all sources: the latest language version, and relaxed arithmetic only if all sources request it.
     ///
     /// # Errors
-    /// A message where constants are of single precision in some texts only: one text cannot have both.
+    /// A message if only some sources use single-precision constants: one source cannot have both.
     fn joint_options(&self) -> Result<String, BuildError> {
         let all: Vec<Options> =
             self.texts.iter().map(|t| Options::parse(&t.options).unwrap_or_default()).collect();
@@ -112,8 +112,8 @@ impl Unit {
         Ok(out)
     }
 
-    /// Compiles every text separately; functions that are called may be defined in other texts. Headers on disk become part of the unit:
-    /// a later link or build does not need the files.
+    /// Compiles every source separately; called functions may be defined in other sources. Headers on disk become part of the unit, so that a later
+    /// link or build does not need the files.
     ///
     /// # Errors
     /// The log.
@@ -138,7 +138,7 @@ impl Text {
     }
 }
 
-/// Whether a top-level item (white space normalised) defines a function or variable with external linkage.
+/// Returns true if a top-level item (normalized white space) defines a function or variable with external linkage.
 fn defines(item: &str) -> bool {
     let words = |w: &str| item.split(|c: char| !c.is_alphanumeric() && c != '_').any(|x| x == w);
     let own = ["static", "inline", "typedef", "struct", "union", "enum"].into_iter().any(words);
@@ -147,7 +147,7 @@ fn defines(item: &str) -> bool {
     (body && !words("static") && !words("inline")) || (value && !own)
 }
 
-/// Splits a preprocessed text into its top-level declarations and definitions.
+/// Splits a preprocessed source into its top-level declarations and definitions.
 fn items(text: &str) -> Vec<&str> {
     let (mut out, mut depth, mut start) = (Vec::new(), 0i32, 0);
     let mut function = false;
@@ -245,7 +245,7 @@ mod tests {
         let kernel = format!("{same} kernel void k(global int *y) {{ y[0] = twice(1); }}");
         let log = link(vec![text(&kernel, "", &[]), text(same, "", &[])]).unwrap_err();
         assert!(log.contains("twice"), "{log}");
-        // A static function of a header exists once in every text.
+        // A static function in a header occurs once in every source.
         let header =
             [("h.h", "static int twice(int x) { return 2 * x; }\ntypedef struct { int a; } pair;\n")];
         let one = text("#include \"h.h\"\nint four(void) { return twice(2); }", "", &header);
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(link(&[owner, user]), Ok(()));
         let log = link(&[user]).unwrap_err();
         assert!(log.contains("variable 'p' is used but nothing defines it"), "{log}");
-        // Declared and not used needs no definition.
+        // A declared but unused variable needs no definition.
         assert_eq!(link(&["extern constant int absent; kernel void k(global int *y) { y[0] = 1; }"]), Ok(()));
     }
 

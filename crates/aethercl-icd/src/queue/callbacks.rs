@@ -7,13 +7,13 @@ use std::sync::{Mutex, PoisonError};
 
 type Call = Box<dyn FnOnce() + Send>;
 
-/// Where callbacks are sent to, and the process that the receiving thread is in.
+/// Sender for callbacks, and the process of the receiving thread.
 static CALLS: Mutex<Option<(u32, Sender<Call>)>> = Mutex::new(None);
 
 /// Starts the thread if it is not running.
 ///
 /// # Errors
-/// `CL_OUT_OF_RESOURCES` where the system gives no thread; a later call tries again.
+/// `CL_OUT_OF_RESOURCES` if the system cannot create a thread; a later call tries again.
 pub fn start() -> Result<()> {
     let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
@@ -28,10 +28,10 @@ pub fn start() -> Result<()> {
     Ok(())
 }
 
-/// Queues a callback for the thread, which [`start`] has started.
+/// Queues a callback for the thread that [`start`] has started.
 pub fn send(call: impl FnOnce() + Send + 'static) {
     if let Some((_, calls)) = &*CALLS.lock().unwrap_or_else(PoisonError::into_inner) {
-        // The receiver lives as long as the process, so this cannot fail.
+        // The receiver lives for the whole process, so this cannot fail.
         let _ = calls.send(Box::new(call));
     }
 }

@@ -1,4 +1,4 @@
-//! Events: status of a command, who waits for it, callbacks and profiling times.
+//! Events: status of a command, its waiters, callbacks and profiling times.
 
 use super::Queue;
 use super::callbacks;
@@ -20,21 +20,21 @@ pub struct Event {
     pub queue: Option<Arc<Queue>>,
     kind: u32,
     profiled: bool,
-    /// When its command was enqueued, ns of the device's clock.
+    /// Enqueue time of its command, ns of the device clock.
     pub queued: u64,
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// Tells a command that an event has finished, and whether that event failed.
+/// Notifies a command that an event has finished, and whether that event failed.
 pub(super) type Waiter = Box<dyn FnOnce(bool) + Send>;
 
-/// Status of the command, and who has to be told when it changes.
+/// Status of the command, and the waiters to notify when it changes.
 struct State {
     /// `CL_QUEUED` … `CL_COMPLETE`, or an error.
     status: i32,
     times: Times,
-    /// Commands that wait for this event; the flag says whether the event is in their wait list (else they wait because of queue order).
+    /// Commands that wait for this event. The flag says whether the event is in their wait list; if not, they wait because of queue order.
     waiters: Vec<(Waiter, bool)>,
     callbacks: Vec<(i32, EventNotify, usize)>,
 }
@@ -48,7 +48,7 @@ impl Object for Event {
 }
 
 impl Event {
-    /// A new event for a command of this queue.
+    /// Returns a new event for a command of this queue.
     pub(super) fn of_command(queue: &Arc<Queue>, kind: u32) -> Self {
         Self {
             queued: queue.device.enqueued(),
@@ -81,17 +81,17 @@ impl Event {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The current execution status.
+    /// Returns the current execution status.
     pub fn status(&self) -> i32 {
         self.state().status
     }
 
-    /// Profiling times; all 0 until the command has finished.
+    /// Returns profiling times; all 0 until the command has finished.
     pub fn times(&self) -> Times {
         self.state().times
     }
 
-    /// Registers a command that waits for this event; false if the event has already finished.
+    /// Registers a command that waits for this event. Returns false if the event has already finished.
     pub(super) fn hold(&self, waiter: Waiter, listed: bool) -> bool {
         let mut state = self.state();
         let open = state.status > 0;
@@ -143,7 +143,7 @@ impl Event {
         }
     }
 
-    /// Blocks until the command has finished, and advances the modelled host clock to its end.
+    /// Blocks until the command has finished, and advances the modeled host clock to its end.
     ///
     /// # Errors
     /// The error code of the command.
@@ -210,7 +210,7 @@ pub fn get_event_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     }
 }
 
-/// `clGetEventProfilingInfo`: times of the model.
+/// `clGetEventProfilingInfo`: returns modeled times.
 pub fn get_event_profiling_info(handle: Handle, name: u32, room: Room) -> Result<()> {
     let event = registry::get::<Event>(handle)?;
     if !event.profiled || event.status() != cl::COMPLETE as i32 {

@@ -1,8 +1,8 @@
 //! Command queues, their commands and events.
 //!
-//! Every command has an event. A command is ready when the events it depends on have finished: those of its wait list, and the previous
-//! command of its queue (in-order) or the last barrier (out-of-order). One thread executes ready commands of all queues in the order in which
-//! they were enqueued; each kernel uses all cores.
+//! Every command has an event. A command is ready when the events it depends on have finished. These are the events of its wait list, and the
+//! previous command of its queue (in-order) or the last barrier (out-of-order). One thread executes ready commands of all queues in enqueue order;
+//! each kernel uses all cores.
 
 mod callbacks;
 mod event;
@@ -58,21 +58,21 @@ impl Drop for Queue {
     }
 }
 
-/// What a command waits for in addition to its wait list.
+/// Dependencies of a command in addition to its wait list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
     /// The queue's default: the previous command (in-order) or the last barrier (out-of-order).
     Usual,
-    /// Everything enqueued before.
+    /// All commands enqueued before.
     Everything,
-    /// Everything enqueued before; everything enqueued later waits for this command.
+    /// All commands enqueued before; all commands enqueued later wait for this command.
     Barrier,
-    /// The wait list, and in an out-of-order queue the last barrier; everything enqueued later waits for it.
+    /// The wait list, and in an out-of-order queue the last barrier; all commands enqueued later wait for this command.
     ListBarrier,
 }
 
 impl Queue {
-    /// Whether profiling is enabled.
+    /// Returns true if profiling is enabled.
     pub fn profiles(&self) -> bool {
         self.flags() & cl::QUEUE_PROFILING_ENABLE != 0
     }
@@ -83,7 +83,7 @@ impl Queue {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a command to the queue; returns the events that it has to wait for because of its position.
+    /// Adds a command to the queue. Returns the events that it must wait for because of its position.
     fn enter(&self, event: &Arc<Event>, after: After) -> Vec<Arc<Event>> {
         let in_order = self.flags() & cl::QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0;
         let mut open = self.open();
@@ -112,7 +112,7 @@ impl Queue {
     fn finish(&self) {
         let events = self.open().events.clone();
         for event in events {
-            // Errors of single commands are reported by their own events.
+            // Each command's event reports the error of that command.
             let _ = event.wait();
         }
     }
@@ -121,16 +121,16 @@ impl Queue {
 /// The last three parameters of every `clEnqueue…`: wait list and returned event.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
-    /// Events in the wait list.
+    /// Number of events in the wait list.
     pub count: u32,
     /// The wait list.
     pub list: In<Handle>,
-    /// Where to store the event's handle; may be null.
+    /// Address for the event's handle; may be null.
     pub event: Out<Handle>,
 }
 
 impl Ask {
-    /// From the parameters of a call.
+    /// Converts the parameters of a call.
     pub fn new(count: u32, list: In<Handle>, event: Out<Handle>) -> Self {
         Self { count, list, event }
     }
@@ -157,7 +157,7 @@ pub fn enqueue(queue: &Arc<Queue>, kind: u32, ask: Ask, after: After, job: Job) 
 /// Enqueues a command; a blocking call waits until it has finished.
 ///
 /// # Errors
-/// As [`enqueue`]; for a blocking call also the error code of the command.
+/// Same as [`enqueue`]; for a blocking call also the error code of the command.
 pub fn enqueue_and(queue: &Arc<Queue>, kind: u32, ask: Ask, blocking: bool, job: Job) -> Result<Arc<Event>> {
     if !blocking {
         return enqueue(queue, kind, ask, After::Usual, job);
@@ -243,19 +243,19 @@ pub fn get_command_queue_info(handle: Handle, name: u32, room: Room) -> Result<(
         cl::QUEUE_PROPERTIES => room.give(&queue.flags()),
         cl::QUEUE_PROPERTIES_ARRAY => room.give(&queue.properties[..]),
         cl::QUEUE_DEVICE_DEFAULT => room.give(&Handle::NULL),
-        // Defined for on-device queues only.
+        // Defined only for on-device queues.
         cl::QUEUE_SIZE => Err(cl::INVALID_COMMAND_QUEUE),
         _ => Err(cl::INVALID_VALUE),
     }
 }
 
-/// `clSetCommandQueueProperty`, which OpenCL 1.0 had.
+/// `clSetCommandQueueProperty` from OpenCL 1.0.
 pub fn set_command_queue_property(handle: Handle, flags: u64, enable: u32, old: Out<u64>) -> Result<()> {
     let queue = registry::get::<Queue>(handle)?;
     if flags & !KNOWN != 0 {
         return Err(cl::INVALID_QUEUE_PROPERTIES);
     }
-    // Commands enqueued earlier keep the ordering that was in effect for them.
+    // Commands enqueued earlier keep the ordering that applied to them.
     queue.finish();
     let mut now = queue.flags.lock().unwrap_or_else(PoisonError::into_inner);
     old.set(*now);
@@ -263,7 +263,7 @@ pub fn set_command_queue_property(handle: Handle, flags: u64, enable: u32, old: 
     Ok(())
 }
 
-/// `clFlush`: commands begin by themselves.
+/// `clFlush`: does nothing, because commands start automatically.
 pub fn flush(handle: Handle) -> Result<()> {
     registry::get::<Queue>(handle).map(|_| ())
 }
@@ -317,7 +317,7 @@ fn nothing(handle: Handle, kind: u32, ask: Ask, after: After) -> Result<()> {
     Ok(())
 }
 
-/// `clSetDefaultDeviceCommandQueue`: queues on the device do not exist.
+/// `clSetDefaultDeviceCommandQueue`: on-device queues are not supported.
 pub fn set_default_device_command_queue(context: Handle, device: Handle) -> Result<()> {
     registry::get::<Context>(context)?.device(device)?;
     Err(cl::INVALID_OPERATION)

@@ -1,4 +1,4 @@
-//! The scheduler: one thread executes ready commands in the order in which they were enqueued.
+//! The scheduler: one thread executes ready commands in enqueue order.
 
 use super::event::Event;
 use crate::cl;
@@ -15,11 +15,11 @@ type Work = Box<dyn FnOnce() -> Result<Times> + Send>;
 pub struct Job(Option<Work>);
 
 impl Job {
-    /// Work on the simulated device; returns the times or an error code.
+    /// Returns work on the simulated device. It returns the times or an error code.
     pub fn new(work: impl FnOnce() -> Result<Times> + Send + 'static) -> Self {
         Self(Some(Box::new(work)))
     }
-    /// No work, only a position in the order: markers, barriers, empty ranges.
+    /// Returns an empty job that only has a position in the order: markers, barriers, empty ranges.
     pub fn nothing() -> Self {
         Self(None)
     }
@@ -33,7 +33,7 @@ struct Command {
     pending: AtomicUsize,
     failed: AtomicBool,
     job: Mutex<Job>,
-    /// The events that it waits for; their end times are lower bounds for its own start.
+    /// The events that it waits for. Their end times are lower bounds for its start time.
     before: Mutex<Vec<Arc<Event>>>,
 }
 
@@ -43,7 +43,8 @@ struct Ready {
     changed: Condvar,
 }
 
-/// Commands of this process that are ready to run. A forked child begins with none: those of its parent are the parent's.
+/// Returns the commands of this process that are ready to run. A forked child starts with an empty list, because its parent's commands belong to the
+/// parent.
 fn ready() -> &'static Ready {
     static READY: Mutex<Option<(u32, &'static Ready)>> = Mutex::new(None);
     let process = std::process::id();
@@ -88,7 +89,7 @@ fn work(ready: &'static Ready) {
     }
 }
 
-/// Adds a command to the dependency graph. `enter` adds it to its queue and returns the events that the queue's order makes it wait for.
+/// Adds a command to the dependency graph. `enter` adds it to its queue and returns the events that it must wait for because of the queue's order.
 pub fn submit(
     event: &Arc<Event>,
     listed: Vec<Arc<Event>>,
@@ -115,7 +116,7 @@ pub fn submit(
 }
 
 impl Command {
-    /// One of the events that it waits for has finished.
+    /// Called when one of the events that it waits for has finished.
     fn let_go(self: &Arc<Self>, failed: bool) {
         if failed {
             self.failed.store(true, Ordering::Relaxed);
@@ -140,7 +141,7 @@ impl Command {
         }
         event.reach(cl::SUBMITTED as i32, Times::default());
         event.reach(cl::RUNNING as i32, Times::default());
-        // A panic fails the command, so that waiters are not blocked for ever.
+        // A panic fails the command, so that waiters do not block forever.
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.done(&before, job)));
         match done.unwrap_or(Err(cl::OUT_OF_HOST_MEMORY)) {
             Ok(times) => event.reach(cl::COMPLETE as i32, times),
@@ -158,7 +159,7 @@ impl Command {
         };
         let here = |e: &&Arc<Event>| e.queue.as_ref().is_some_and(|q| Arc::ptr_eq(&q.device, &queue.device));
         let fences: Vec<Fence> = before.iter().filter(here).filter_map(|e| e.times().fence).collect();
-        // Commands of other devices, user events and commands without a fence (markers) are ordered by host time.
+        // Host time orders commands of other devices, user events and commands without a fence (markers).
         let elsewhere =
             before.iter().filter(|e| !here(e) || e.times().fence.is_none()).map(|e| e.times().end);
         let moment = elsewhere.fold(event.queued, u64::max);

@@ -36,7 +36,7 @@ fn bytes_come_back_through_every_way() {
 #[allow(clippy::too_many_lines)] // calls of fourteen arguments
 fn boxes_go_to_and_from_the_host_and_between_buffers() {
     let s = Setup::new();
-    // 4 × 4 bytes in the host, its middle 2 × 2 into a row pitch of 8 at (1, 1).
+    // Writes the middle 2 × 2 of 4 × 4 host bytes into a row pitch of 8 at (1, 1).
     let mut host: Vec<u8> = (0..16).collect();
     let b = s.buffer(0, 64, 0);
     let zero = [0u8];
@@ -122,7 +122,7 @@ fn parts_are_the_buffer_and_begin_where_they_may() {
     let info = |name| asked(|n, v, r| clGetMemObjectInfo(p, name, n, v, r));
     assert_eq!(number(info(cl::MEM_OFFSET)), 512);
     assert_eq!(number(info(cl::MEM_ASSOCIATED_MEMOBJECT)), b.0 as u64);
-    // The part keeps the buffer, whose handle stays a handle.
+    // The sub-buffer keeps the buffer alive, so its handle stays valid.
     assert_eq!(clReleaseMemObject(b), 0);
     assert_eq!(number(asked(|n, v, r| clGetMemObjectInfo(b, cl::MEM_SIZE, n, v, r))), 1024);
     assert_eq!(clReleaseMemObject(p), 0);

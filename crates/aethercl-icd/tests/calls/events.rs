@@ -22,7 +22,7 @@ fn commands_wait_for_what_their_lists_say() {
     set_buffer(kernel, 0, b);
     let gate = made(|e| clCreateUserEvent(s.context, e)).unwrap();
     let mut events = [Handle::NULL; 3];
-    // Enqueued as 1, 2, 3 and ordered by events as 3, 2, 1; arguments are those of the call.
+    // Enqueued as 1, 2, 3 and ordered by events as 3, 2, 1; each command uses the arguments from its call.
     let order = [gate, gate, gate];
     let later = [2usize, 1, 0];
     let gates: Vec<Handle> = (0..3).map(|_| made(|e| clCreateUserEvent(s.context, e)).unwrap()).collect();

@@ -1,4 +1,4 @@
-//! What objects hold of others, and what a call that fails leaves behind.
+//! References between objects, and the state after a failed call.
 
 use crate::setup::*;
 use aethercl_icd::api::entry::*;
@@ -20,7 +20,7 @@ fn a_kernel_does_not_keep_the_buffers_that_are_its_arguments() {
     assert_eq!(s.launch(kernel, 1, &[], Out::NULL), 0);
     assert_eq!(clFinish(s.queue), 0);
     assert_eq!(clReleaseMemObject(buffer), 0);
-    // The command that used it may still be about to end.
+    // The command that used it may not have ended yet.
     for _ in 0..1000 {
         if GONE.load(Ordering::Relaxed) == 1 {
             break;
@@ -65,7 +65,7 @@ fn a_blocking_call_that_fails_leaves_no_event_and_no_mapping_and_takes_no_other(
 #[test]
 fn a_binary_outlives_a_build_of_it_that_fails() {
     let s = Setup::new();
-    // What a program with an error in it was compiled to is its text; it fails when it is built.
+    // The compiled form of a faulty program is its source; the error appears in the build.
     let source = s.program("kernel void k(global int *x) { x[0] = 1; }");
     assert_eq!(clBuildProgram(source, 0, In::NULL, In::NULL, None, 0), 0);
     let sizes = asked(|n, v, r| clGetProgramInfo(source, cl::PROGRAM_BINARY_SIZES, n, v, r));
@@ -90,7 +90,7 @@ fn a_binary_outlives_a_build_of_it_that_fails() {
     let program = program.unwrap();
     let build = || clBuildProgram(program, 0, In::NULL, In::NULL, None, 0);
     assert_eq!(build(), cl::BUILD_PROGRAM_FAILURE);
-    // Without its text this would be CL_INVALID_BINARY.
+    // Without its source this would be CL_INVALID_BINARY.
     assert_eq!(build(), cl::BUILD_PROGRAM_FAILURE);
     for program in [program, source] {
         assert_eq!(clReleaseProgram(program), 0);

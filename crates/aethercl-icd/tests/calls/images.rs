@@ -1,4 +1,4 @@
-//! Images and samplers as a program uses them.
+//! Images and samplers through the API.
 
 use super::setup::*;
 use aethercl_icd::api::entry::*;
@@ -125,7 +125,7 @@ fn the_programs_rows_are_read_and_shown() {
     let at = map(cl::MAP_READ | cl::MAP_WRITE, Out::to(&mut row)).unwrap();
     assert_eq!((at.0, row), (host + 2 * 32 + 4, 32));
     own[2 * 32 + 4] = 99;
-    // Outside of what is mapped, and so not taken.
+    // Outside the mapped region, so it has no effect.
     own[0] = 98;
     assert_eq!(clEnqueueUnmapMemObject(s.queue, shown, at.0, 0, In::NULL, Out::NULL), 0);
     let mut out = vec![0; 80];
@@ -199,7 +199,7 @@ fn a_kernel_samples_an_image() {
         |b: Handle| -> Vec<f32> { s.read_ints(b, 4).iter().map(|w| f32::from_bits(*w as u32)).collect() };
     assert_eq!(floats(out), [2.0, 0.0, 2.0, 4.0]);
     assert_eq!(floats(bytes), [2.0, 0.0, 2.0, 4.0]);
-    // The buffer stays as long as its image.
+    // The buffer lives as long as its image.
     assert_eq!(clReleaseMemObject(bytes), 0);
     assert_eq!(info(line, cl::IMAGE_BUFFER), bytes.0 as u64);
     let wrong = |index, handle: Handle| set(kernel, index, &handle.0.to_ne_bytes());
@@ -243,11 +243,11 @@ fn descriptors_that_do_not_fit_are_refused() {
     let d = ImageDescriptor { buffer, row_pitch: 256, ..plane(50, 4) };
     let of_buffer = image(&s, 0, RGBA8, d, 0).unwrap();
     wanted(0, RGBA8, ImageDescriptor { row_pitch: 200, ..d }, 0, cl::INVALID_IMAGE_FORMAT_DESCRIPTOR);
-    // Rows that end within a texel break the rule for buffers too; rows that are too short are no matter of buffers.
+    // Rows that end within a texel also violate the rule for buffers; the length of rows does not matter for buffers.
     wanted(0, RGBA8, ImageDescriptor { row_pitch: 258, ..d }, 0, cl::INVALID_IMAGE_FORMAT_DESCRIPTOR);
     wanted(0, RGBA8, ImageDescriptor { row_pitch: 0, ..d }, 0, cl::INVALID_IMAGE_FORMAT_DESCRIPTOR);
     wanted(0, RGBA8, ImageDescriptor { width: 70, ..d }, 0, cl::INVALID_IMAGE_DESCRIPTOR);
-    // Memory of the program has to begin at a multiple of 64 texels.
+    // Program memory must start at a multiple of 64 texels.
     let mut memory = vec![0u8; 2048];
     let start = address(&mut memory).next_multiple_of(256);
     for (at, is) in [(start, Ok(())), (start + 128, Err(cl::INVALID_IMAGE_FORMAT_DESCRIPTOR))] {
@@ -260,7 +260,7 @@ fn descriptors_that_do_not_fit_are_refused() {
         clReleaseMemObject(buffer);
     }
     wanted(0, RGBA8, ImageDescriptor { height: 5, ..d }, 0, cl::INVALID_IMAGE_SIZE);
-    // Commands of buffers take no images.
+    // Buffer commands do not accept images.
     let read = clEnqueueReadBuffer(s.queue, of_buffer, 1, 0, 4, 8, 0, In::NULL, Out::NULL);
     assert_eq!(read, cl::INVALID_MEM_OBJECT);
     assert_eq!((clReleaseMemObject(of_buffer), clReleaseMemObject(buffer)), (0, 0));
@@ -287,7 +287,7 @@ fn every_required_format_is_there() {
     let mut list = vec![ImageFormat::default(); count as usize];
     let to = Out::to_list(&mut list);
     assert_eq!(clGetSupportedImageFormats(s.context, 1, kind, count, to, Out::NULL), 0);
-    // R, RG and RGBA of each channel, BGRA of normalised bytes.
+    // R, RG and RGBA of each channel type, BGRA of normalized bytes.
     for order in [0x10b0, 0x10b2, 0x10b5] {
         for channel in
             [0x10d2, 0x10d3, 0x10d0, 0x10d1, 0x10d7, 0x10d8, 0x10d9, 0x10da, 0x10db, 0x10dc, 0x10dd, 0x10de]

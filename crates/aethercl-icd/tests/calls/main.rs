@@ -1,4 +1,4 @@
-//! The functions as a program calls them, without a loader.
+//! Calls the API functions without a loader.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 mod buffers;

@@ -1,4 +1,4 @@
-//! Wrong calls are error codes: those of the standard where it has one, and never anything else.
+//! Incorrect calls return the error codes that the standard defines, and never crash.
 
 use crate::setup::*;
 use aethercl_icd::api::entry::*;
@@ -100,7 +100,7 @@ fn what_does_not_exist_says_so() {
     assert_eq!(native, cl::INVALID_OPERATION);
 }
 
-/// Undefined by the standard, and what programs do: devices write it.
+/// The standard leaves this undefined, but programs do it: devices write the buffer.
 #[test]
 fn a_kernel_writes_a_buffer_that_was_made_to_be_read() {
     let s = Setup::new();

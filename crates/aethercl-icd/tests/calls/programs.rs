@@ -184,7 +184,7 @@ fn what_devices_lack_is_said_in_the_form_that_the_standard_asks_for() {
     let s = Setup::new();
     let device = |name| asked(|n, v, r| clGetDeviceInfo(s.device, name, n, v, r));
     assert_eq!(number(device(cl::DEVICE_TYPE)), cl::DEVICE_TYPE_GPU);
-    // A date, and none on which any version of the conformance tests was published.
+    // A date on which no version of the conformance tests was published.
     assert_eq!(text(device(cl::DEVICE_LATEST_CONFORMANCE_VERSION_PASSED)), "v0000-01-01-00");
     assert_eq!(clSetDefaultDeviceCommandQueue(s.context, s.device, Handle::NULL), cl::INVALID_OPERATION);
     let kernel = s.kernel("kernel void k(global int *x) { x[0] = 1; }", "k");

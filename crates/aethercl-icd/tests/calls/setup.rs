@@ -1,4 +1,4 @@
-//! What most tests need: a context with a queue, and short ways to calls.
+//! Common setup: a context with a queue, and helpers for calls.
 
 use aethercl_icd::api::entry::*;
 use aethercl_icd::cl;
@@ -19,7 +19,7 @@ impl Drop for Setup {
     }
 }
 
-/// The result of a call that makes something.
+/// Returns the result of a call that creates an object.
 pub fn made(call: impl FnOnce(Out<i32>) -> Handle) -> Result<Handle, i32> {
     let mut code = 1;
     let handle = call(Out::to(&mut code));
@@ -58,7 +58,7 @@ impl Setup {
         made(|e| clCreateProgramWithSource(self.context, 1, In::of(&strings), In::NULL, e)).unwrap()
     }
 
-    /// The kernel of a text, with nothing set.
+    /// Returns the kernel of a source, without arguments.
     pub fn kernel(&self, text: &str, name: &str) -> Handle {
         let program = self.program(text);
         assert_eq!(clBuildProgram(program, 0, In::NULL, In::NULL, None, 0), 0);
@@ -106,7 +106,7 @@ pub fn set_buffer(kernel: Handle, index: u32, buffer: Handle) {
     assert_eq!(set(kernel, index, &buffer.0.to_ne_bytes()), 0);
 }
 
-/// A query's answer.
+/// Returns the answer to a query.
 pub fn asked(query: impl Fn(usize, Out<u8>, Out<usize>) -> i32) -> Result<Vec<u8>, i32> {
     let mut size = 0;
     match query(0, Out::NULL, Out::to(&mut size)) {
@@ -130,7 +130,7 @@ pub fn number(answer: Result<Vec<u8>, i32>) -> u64 {
     u64::from_ne_bytes(bytes.try_into().unwrap())
 }
 
-/// Address of memory that the test keeps.
+/// Returns the address of memory that the test keeps.
 pub fn address<T>(list: &mut [T]) -> usize {
     list.as_mut_ptr().expose_provenance()
 }

@@ -2,7 +2,7 @@ use crate::setup::*;
 use aethercl_icd::api::entry::*;
 use aethercl_icd::raw::{Handle, In, Out};
 
-/// Eight threads with queues of their own and one that they share, on buffers of one context.
+/// Eight threads, each with a separate queue plus one shared queue, on buffers of one context.
 #[test]
 fn threads_use_one_context() {
     let s = Setup::new();

@@ -1,37 +1,37 @@
-//! Conversions between number formats that Rust's `as` does not have: `half`, and directed roundings.
+//! Conversions between number formats that Rust's `as` lacks: `half`, and directed roundings.
 
 /// A rounding other than to the nearest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// Towards zero.
+    /// Toward zero.
     Zero,
-    /// Towards positive infinity.
+    /// Toward positive infinity.
     Up,
-    /// Towards negative infinity.
+    /// Toward negative infinity.
     Down,
 }
 
-/// The bits of the f32 equal to a half. Without branches, so that loops become SIMD.
+/// Returns the bits of the f32 equal to a half. Without branches, so that loops become SIMD.
 #[inline(always)]
 pub fn half_to_f32(half: u32) -> u32 {
     let magnitude = half & 0x7fff;
     let sign = (half & 0x8000) << 16;
-    // Exponent and mantissa in place, scaled by 2^112 in arithmetic, which normalises denormals.
+    // Exponent and mantissa in place, scaled by 2^112 in arithmetic, which normalizes denormals.
     let scaled = (f32::from_bits(magnitude << 13) * f32::from_bits(0x7780_0000)).to_bits();
     let special = 0x7f80_0000 | (magnitude << 13);
     (if magnitude >= 0x7c00 { special } else { scaled }) | sign
 }
 
-/// The bits of the half nearest to an f32, ties to even. Without branches.
+/// Returns the bits of the half nearest to an f32, ties to even. Without branches.
 #[inline(always)]
 pub fn f32_to_half(x: f32) -> u32 {
     let bits = x.to_bits();
     let sign = (bits >> 16) & 0x8000;
     let magnitude = bits & 0x7fff_ffff;
-    // Normal halves: round the 13 bits that fall away, and rebias the exponent.
+    // Normal halves: round off 13 bits, and rebias the exponent.
     let normal =
         (magnitude.wrapping_add(0xfff).wrapping_add((magnitude >> 13) & 1).wrapping_sub(112 << 23)) >> 13;
-    // Denormal halves: adding 0.5 leaves the half's bits, rounded, at the end of the mantissa.
+    // Denormal halves: adding 0.5 leaves the rounded bits of the half at the end of the mantissa.
     let denormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
     let nan = 0x7e00 | ((magnitude >> 13) & 0x3ff);
     let finite = if magnitude < 0x3880_0000 { denormal } else { normal };
@@ -39,9 +39,9 @@ pub fn f32_to_half(x: f32) -> u32 {
     (if magnitude > 0x7f80_0000 { nan } else { or_infinite }) | sign
 }
 
-/// The bits of the half nearest to an f64, ties to even, rounded once.
+/// Returns the bits of the half nearest to an f64, ties to even, rounded once.
 pub fn f64_to_half(x: f64) -> u32 {
-    // Round to odd in f32: the later rounding to 11 bits then sees every bit that was lost.
+    // Round to odd in f32: the later rounding to 11 bits then takes every lost bit into account.
     let near = x as f32;
     let exact = f64::from(near) == x || x.is_nan();
     let towards = if f64::from(near).abs() > x.abs() { f32::from_bits(near.to_bits() - 1) } else { near };
@@ -49,7 +49,7 @@ pub fn f64_to_half(x: f64) -> u32 {
     f32_to_half(odd)
 }
 
-/// The bits of a half, rounded in a direction.
+/// Returns the bits of a half, rounded in a direction.
 pub fn f64_to_half_directed(x: f64, direction: Direction) -> u32 {
     let half = f64_to_half(x);
     let back = |h: u32| f64::from(f32::from_bits(half_to_f32(h)));
@@ -81,8 +81,7 @@ fn half_below(h: u32) -> u32 {
     }
 }
 
-/// `near`, a number rounded to nearest, or its neighbour where that lies on the wrong side: `back` is `near` as the type of the
-/// exact number `x`.
+/// Returns `near`, a number rounded to nearest, or its neighbor if `near` is on the wrong side. `back` is `near` in the type of the exact number `x`.
 macro_rules! directed {
     ($near:ident, $back:expr, $x:ident, $direction:ident) => {{
         let back = $back;
@@ -96,19 +95,19 @@ macro_rules! directed {
     }};
 }
 
-/// An f64 as f32, rounded in a direction.
+/// Returns an f64 as f32, rounded in a direction.
 pub fn f64_to_f32_directed(x: f64, direction: Direction) -> f32 {
     let near = x as f32;
     directed!(near, f64::from(near), x, direction)
 }
 
-/// A 64-bit integer as f64, rounded in a direction.
+/// Returns a 64-bit integer as f64, rounded in a direction.
 pub fn i128_to_f64(x: i128, direction: Direction) -> f64 {
     let near = x as f64;
     directed!(near, near as i128, x, direction)
 }
 
-/// A 64-bit integer as f32, rounded in a direction.
+/// Returns a 64-bit integer as f32, rounded in a direction.
 pub fn i128_to_f32(x: i128, direction: Direction) -> f32 {
     let near = x as f32;
     directed!(near, near as i128, x, direction)

@@ -1,8 +1,8 @@
-//! Mathematical built-ins one value at a time, in f64. The f32 forms round the f64 result once.
+//! Mathematical built-ins on single values, in f64. The f32 forms round the f64 result once.
 
 use std::f64::consts::PI;
 
-/// Built-ins of one floating-point argument.
+/// Built-ins with one floating-point argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is the OpenCL C function of its name")]
 pub enum Math1 {
@@ -51,7 +51,7 @@ pub enum Math1 {
     Radians,
 }
 
-/// Built-ins of two floating-point arguments.
+/// Built-ins with two floating-point arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is the OpenCL C function of its name")]
 pub enum Math2 {
@@ -66,12 +66,12 @@ pub enum Math2 {
     Remainder,
 }
 
-/// A unary built-in in f64.
+/// Evaluates a unary built-in in f64.
 pub fn unary(f: Math1, x: f64) -> f64 {
     use Math1::*;
     match f {
         Acos => libm::acos(x),
-        // libm gives -inf for negative values far from 0.
+        // libm returns -inf for negative values far from 0.
         Acosh if x < 1.0 => f64::NAN,
         Acosh => libm::acosh(x),
         Acospi => libm::acos(x) / PI,
@@ -128,7 +128,7 @@ fn unary_rest(f: Math1, x: f64) -> f64 {
     }
 }
 
-/// A unary built-in of f32.
+/// Evaluates a unary built-in of f32.
 pub fn unary_f32(f: Math1, x: f32) -> f32 {
     match f {
         Math1::Fract => fract(f64::from(x), f64::from(1.0f32.next_down())) as f32,
@@ -151,7 +151,7 @@ fn f64_min_keep_nan(x: f64, y: f64) -> f64 {
     if x > y { y } else { x }
 }
 
-/// The exponent as a number; of a denormal that of its leading bit.
+/// Returns the exponent as a number; for a denormal, that of its leading bit.
 pub fn logb(x: f64) -> f64 {
     if x == 0.0 {
         f64::NEG_INFINITY
@@ -164,7 +164,7 @@ pub fn logb(x: f64) -> f64 {
     }
 }
 
-/// x modulo 2 as n halves and a rest of at most a quarter, which is exact: pi times the rest has one rounding.
+/// Returns x modulo 2 as n halves and an exact remainder of at most a quarter: pi times the remainder has one rounding.
 fn halves(x: f64) -> (i32, f64) {
     let y = x % 2.0;
     let n = (2.0 * y).round();
@@ -195,7 +195,7 @@ fn cospi(x: f64) -> f64 {
     }
 }
 
-/// Zeros and poles as the standard's section 7.5.1 lists them.
+/// Handles zeros and poles according to section 7.5.1 of the standard.
 fn tanpi(x: f64) -> f64 {
     let (n, r) = halves(x);
     match n {
@@ -209,7 +209,7 @@ fn tanpi(x: f64) -> f64 {
     }
 }
 
-/// A binary built-in in f64.
+/// Evaluates a binary built-in in f64.
 pub fn binary(f: Math2, x: f64, y: f64) -> f64 {
     match f {
         Math2::Atan2 => libm::atan2(x, y),
@@ -247,7 +247,7 @@ pub fn pown(x: f64, n: i32) -> f64 {
     libm::pow(x, f64::from(n))
 }
 
-/// The n-th root of x.
+/// Returns the n-th root of x.
 pub fn rootn(x: f64, n: i32) -> f64 {
     if n == 0 || (x < 0.0 && n % 2 == 0) {
         return f64::NAN;
@@ -260,7 +260,7 @@ pub fn rootn(x: f64, n: i32) -> f64 {
     if n == 3 {
         return libm::cbrt(x);
     }
-    // 1/n is rounded; what it lacks matters in the result as often as the logarithm of x is large.
+    // 1/n is rounded; its error affects the result in proportion to the logarithm of x.
     let (by, size) = (1.0 / f64::from(n), x.abs());
     let lacks = (-by).mul_add(f64::from(n), 1.0) / f64::from(n);
     let root = libm::pow(size, by);
@@ -274,7 +274,7 @@ pub fn ldexp(x: f64, n: i32) -> f64 {
     libm::ldexp(x, n)
 }
 
-/// The exponent of x as an integer: `FP_ILOGB0` (the smallest) for 0, `FP_ILOGBNAN` (the largest) for NaN.
+/// Returns the exponent of x as an integer: `FP_ILOGB0` (the smallest) for 0, `FP_ILOGBNAN` (the largest) for NaN.
 pub fn ilogb(x: f64) -> i32 {
     if x == 0.0 {
         i32::MIN
@@ -295,7 +295,7 @@ pub fn lgamma_r(x: f64) -> (f64, i32) {
     libm::lgamma_r(x)
 }
 
-/// The remainder and the low seven bits of the quotient, with its sign.
+/// Returns the remainder and the low seven bits of the quotient, with its sign.
 pub fn remquo(x: f64, y: f64) -> (f64, i32) {
     if x.is_nan() || y.is_nan() || x.is_infinite() || y == 0.0 {
         return (f64::NAN, 0);
@@ -305,12 +305,12 @@ pub fn remquo(x: f64, y: f64) -> (f64, i32) {
     (r, if q < 0 { -magnitude } else { magnitude })
 }
 
-/// The next f32 after x towards y.
+/// Returns the next f32 after x toward y.
 pub fn nextafter_f32(x: f32, y: f32) -> f32 {
     libm::nextafterf(x, y)
 }
 
-/// The next f64 after x towards y.
+/// Returns the next f64 after x toward y.
 pub fn nextafter_f64(x: f64, y: f64) -> f64 {
     libm::nextafter(x, y)
 }

@@ -1,7 +1,7 @@
 //! Elementary functions of f32 computed in f64, without branches, so that a loop over lanes becomes SIMD.
 //!
-//! Each is within 0.51 ulp of the exact value (the OpenCL table allows 2 to 16): the f64 polynomials are good to 1e-11
-//! and the only f32 rounding is the last one, which also makes overflow, underflow and denormals come out right.
+//! Each is within 0.51 ulp of the exact value (the OpenCL table allows 2 to 16). The f64 polynomials are accurate to 1e-11, and the only f32 rounding
+//! is the last one. That rounding also handles overflow, underflow and denormals correctly.
 
 /// Adding and subtracting this rounds an f64 below 2^51 to an integer, ties to even.
 const ROUNDER: f64 = 6_755_399_441_055_744.0;
@@ -52,7 +52,7 @@ fn ln_any(x: f64) -> f64 {
     if x > 0.0 && x < f64::INFINITY { y } else { special }
 }
 
-/// Keeps |t| in the range of [`exp2_core`] without changing an f32 result; NaN stays.
+/// Limits |t| to the range of [`exp2_core`] without changing an f32 result; NaN stays NaN.
 #[inline(always)]
 fn bound(t: f64, limit: f64) -> f64 {
     let t = if t > limit { limit } else { t };
@@ -89,7 +89,7 @@ pub fn expm1(x: f32) -> f32 {
     let t = f64::from(x);
     let small = t * (1.0 + t * (0.5 + t * (1.0 / 6.0 + t * (1.0 / 24.0))));
     let y = exp2_f64(t * std::f64::consts::LOG2_E) - 1.0;
-    // The small branch also keeps the sign of zero.
+    // The branch for small values also keeps the sign of zero.
     (if t.abs() < 1e-3 { small } else { y }) as f32
 }
 
@@ -136,10 +136,10 @@ pub fn rsqrt(x: f32) -> f32 {
     (1.0 / f64::from(x).sqrt()) as f32
 }
 
-/// Above this the reduction by two constants is no longer exact enough.
+/// Above this limit the reduction with two constants is not exact enough.
 pub const TRIG_LIMIT: f32 = 100_000.0;
 
-/// The quadrant and the rest in [-pi/4, pi/4] of an angle below [`TRIG_LIMIT`].
+/// Returns the quadrant and the remainder in [-pi/4, pi/4] of an angle below [`TRIG_LIMIT`].
 #[inline(always)]
 fn reduce(x: f64) -> (u64, f64) {
     // pi/2 in two parts, the first of 33 bits, so that its product with the quadrant is exact.
@@ -191,7 +191,7 @@ pub fn tan(x: f32) -> f32 {
 mod tests {
     use super::*;
 
-    /// The distance in units in the last place of the f32 nearest to the exact value.
+    /// Returns the distance in units in the last place of the f32 nearest to the exact value.
     pub fn ulp(got: f32, exact: f64) -> f64 {
         if (got.is_nan() && exact.is_nan()) || f64::from(got) == exact || got == exact as f32 {
             return 0.0;
@@ -202,7 +202,7 @@ mod tests {
         (f64::from(got) - exact).abs() / unit
     }
 
-    /// All exponents and signs with scattered mantissas, and the special values.
+    /// Returns all exponents and signs with scattered mantissas, and the special values.
     fn inputs() -> impl Iterator<Item = f32> {
         let special = [
             0.0,

@@ -1,4 +1,4 @@
-//! Accesses outside of their object, misaligned ones, and those to memory that was freed.
+//! Accesses outside their object, misaligned accesses, and accesses to freed memory.
 
 use super::report::Details;
 use super::{Access, Check, Context, FindingKind, Kind, Outside, Report, Touch, UNKNOWN, Whole};
@@ -77,7 +77,7 @@ impl Check for Bounds {
     }
 }
 
-/// What an access does, as a noun.
+/// Returns a noun for the kind of access.
 pub fn verb(kind: Kind) -> &'static str {
     match kind {
         Kind::Load => "read",
@@ -86,7 +86,7 @@ pub fn verb(kind: Kind) -> &'static str {
     }
 }
 
-/// The details of one work-item's access.
+/// Returns the details of one work-item's access.
 pub fn details(message: String, touch: &Touch, bytes: u32, object: String, cx: &Context<'_>) -> Details {
     Details {
         message,

@@ -1,4 +1,4 @@
-//! Writes to buffers that the launch declared as read.
+//! Writes to buffers that the launch declared read-only.
 
 use super::bounds::details;
 use super::report::Details;

@@ -1,50 +1,50 @@
-//! What the check for races remembers of a granule of memory: the last write and the last reads, in eight bytes each.
+//! Race-check state of a granule of memory: the last write and the last reads, in eight bytes each.
 
 use super::shadow::Shadow;
 use std::ops::Range;
 
-/// When accesses happen, in one kind of memory: a group that starts, and every barrier of it, takes the next stamp. One thread runs groups
-/// one after the other, so that stamps before the first of the running group are those of other groups.
+/// Time stamps of accesses in one kind of memory. The start of a group and each of its barriers take the next stamp. One thread runs its groups in
+/// sequence, so stamps before the first one of the running group belong to other groups.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
-    /// Memory of the group alone: what others did there is gone.
+    /// Whether the memory is local to the group: accesses of other groups no longer matter.
     local: bool,
     /// The first stamp of the running group.
     first: u32,
     /// The present.
     pub now: u32,
-    /// The last stamp that there is.
+    /// The last available stamp.
     pub last: u32,
 }
 
 impl Clock {
-    /// Before the first group.
+    /// Returns a clock before the first group.
     pub fn new(local: bool) -> Clock {
         Clock::ending(local, Mark::SEVERAL - 1)
     }
 
-    /// One that has no stamps after `last`.
+    /// Returns a clock that ends at stamp `last`.
     pub fn ending(local: bool, last: u32) -> Clock {
         Clock { local, first: 1, now: 0, last }
     }
 
-    /// The next group starts.
+    /// Starts the next group.
     pub fn start_group(&mut self) {
         self.now += 1;
         self.first = self.now;
     }
 
-    /// Whether there is no stamp after this one.
+    /// Returns true if no stamp after this one is available.
     pub fn is_full(&self) -> bool {
         self.now >= self.last
     }
 
-    /// A clock whose running group begins with this stamp, and has passed a barrier since.
+    /// Returns a clock whose running group starts with this stamp and has passed a barrier since.
     pub fn restarted(&self, first: u32) -> Clock {
         Clock { first, now: first + 1, ..*self }
     }
 
-    /// A stamp as it is after [`Clock::restarted`]; `number` gives those of other groups, from 1 on.
+    /// Converts a stamp for [`Clock::restarted`]; `number` returns the new stamps of other groups, starting at 1.
     pub fn restamp(&self, stamp: u32, first: u32, number: impl Fn(u32) -> u32) -> u32 {
         match stamp {
             0 | Mark::SEVERAL => stamp,
@@ -57,34 +57,34 @@ impl Clock {
         stamp >= self.first && stamp != Mark::SEVERAL
     }
 
-    /// Whether nobody whose accesses matter left this stamp.
+    /// Returns true if no relevant access has this stamp.
     fn is_nobody(&self, stamp: u32) -> bool {
         stamp == 0 || self.local && stamp < self.first
     }
 }
 
-/// A work-item of a group, or several.
+/// One or several work-items of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lane(u16);
 
 impl Lane {
-    /// Numbers from here on stand for several work-items of one sub-group.
+    /// Numbers from this value represent several work-items of one sub-group.
     const OF_SUB: u16 = 1 << 11;
     /// Several work-items of several sub-groups.
     const MANY: Lane = Lane(1 << 12);
 
-    /// One; groups have at most 1024, and the copy engine counts as one more.
+    /// Returns one lane. Groups have at most 1024, and the copy engine counts as one more.
     pub fn one(lane: usize) -> Lane {
         debug_assert!(lane < usize::from(Lane::OF_SUB));
         Lane(lane as u16)
     }
 
-    /// The work-item, if it is one.
+    /// Returns the work-item, if it is one.
     pub fn number(self) -> Option<u32> {
         (self.0 < Lane::OF_SUB).then_some(u32::from(self.0))
     }
 
-    /// The sub-group, if it is one.
+    /// Returns the sub-group, if it is one.
     fn sub(self, sub_size: u32) -> Option<u16> {
         match self.0 {
             lane if lane < Lane::OF_SUB => Some((u32::from(lane) / sub_size) as u16),
@@ -93,7 +93,7 @@ impl Lane {
         }
     }
 
-    /// Both of two that are not the same.
+    /// Returns the union of two different lanes.
     pub fn and(self, other: Lane, sub_size: u32) -> Lane {
         if self == Lane::MANY {
             return self;
@@ -105,8 +105,7 @@ impl Lane {
     }
 }
 
-/// An access, or several: stamp (32 bits), whether it was atomic (2), the work-item (14), and the barriers that its sub-group had passed
-/// by itself (16).
+/// One or several accesses: stamp (32 bits), whether it was atomic (2), the work-item (14), and the number of sub-group barriers before it (16).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark(u64);
 
@@ -121,14 +120,14 @@ impl Mark {
     const NOBODY: Mark = Mark(0);
     const WHO: u64 = 0x1fff << 16;
 
-    /// An access.
+    /// Returns an access.
     #[inline(always)]
     pub fn new(stamp: u32, who: Lane, sub_epoch: u16, atomic: bool) -> Mark {
         let flags = if atomic { Mark::ATOMIC | Mark::ALWAYS_ATOMIC } else { 0 };
         Mark(u64::from(stamp) << 32 | flags | u64::from(who.0) << 16 | u64::from(sub_epoch))
     }
 
-    /// When: 0 for never.
+    /// Returns the stamp; 0 for no access.
     #[inline(always)]
     pub fn stamp(self) -> u32 {
         (self.0 >> 32) as u32
@@ -155,7 +154,7 @@ impl Mark {
         Mark(self.0 & !Mark::WHO | u64::from(who.0) << 16)
     }
 
-    /// Whether nothing orders it before an access now.
+    /// Returns true if nothing orders this access before an access now.
     #[inline(always)]
     fn is_unordered(self, now: Mark, clock: Clock, sub_size: u32) -> bool {
         let stamp = self.stamp();
@@ -171,30 +170,30 @@ impl Mark {
     }
 }
 
-/// What an access races with.
+/// The other access of a race.
 #[derive(Debug, Clone, Copy)]
 pub struct Met {
     /// The other side.
     pub mark: Mark,
     /// It wrote.
     pub wrote: bool,
-    /// It is in local memory.
+    /// Whether it is in local memory.
     pub local: bool,
 }
 
-/// The last accesses to each granule of an allocation. What is only read takes no room for writes, nor the other way around.
+/// The last accesses to each granule of an allocation. Read-only data uses no memory for writes, and write-only data none for reads.
 pub struct Marks {
     writes: Shadow<u64>,
     reads: Shadow<u64>,
 }
 
 impl Marks {
-    /// Of so many granules that nobody touched.
+    /// Returns marks for this many untouched granules.
     pub fn new(granules: usize) -> Marks {
         Marks { writes: Shadow::new(granules), reads: Shadow::new(granules) }
     }
 
-    /// Whether some granule is written in one of two and touched in the other.
+    /// Returns true if a granule is written in one and accessed in the other.
     pub fn conflicts(&self, other: &Marks) -> bool {
         let clash = |a: &Shadow<u64>, b: &Shadow<u64>| a.common(b).any(|(a, b)| *a != 0 && *b != 0);
         clash(&self.writes, &other.writes)
@@ -202,7 +201,7 @@ impl Marks {
             || clash(&self.reads, &other.writes)
     }
 
-    /// Gives all marks other stamps; 0 forgets one.
+    /// Replaces the stamps of all marks; 0 removes a mark.
     pub fn restamp(&mut self, stamp: impl Fn(u32) -> u32) {
         for mark in self.writes.touched().chain(self.reads.touched()) {
             let new = stamp(Mark(*mark).stamp());
@@ -210,14 +209,14 @@ impl Marks {
         }
     }
 
-    /// Whether a read now races with nothing, whoever reads.
+    /// Returns true if a read now by any lane has no race.
     #[inline(always)]
     pub fn is_quiet(&self, at: usize, clock: Clock) -> bool {
         let stamp = Mark(self.writes.peek(at)).stamp();
         clock.is_nobody(stamp) || clock.is_own(stamp) && stamp != clock.now
     }
 
-    /// Records an access of one work-item; returns what it races with.
+    /// Records an access of one work-item and returns the accesses that it races with.
     #[inline(always)]
     pub fn visit(&mut self, at: usize, now: Mark, load: bool, clock: Clock, sub_size: u32) -> Option<Met> {
         let (own, others) = match load {
@@ -230,8 +229,8 @@ impl Marks {
         met
     }
 
-    /// Records accesses of lanes one behind the other, each to `1 << more` granules behind those of the lane before it; tells `hit` what
-    /// they race with. `now` is a mark of any of them.
+    /// Records accesses of consecutive lanes, each `1 << more` granules after the previous lane's. Calls `hit` with the accesses that they race with.
+    /// `now` is a mark of any of these lanes.
     #[inline(always)]
     pub fn visit_run(
         &mut self,
@@ -267,7 +266,7 @@ impl Marks {
         }
     }
 
-    /// Records a read by several work-items where [`Marks::is_quiet`] holds and no sub-group has passed a barrier of its own.
+    /// Records a read by several work-items if [`Marks::is_quiet`] is true and no sub-group has passed a separate barrier.
     #[inline(always)]
     pub fn read(&mut self, at: usize, now: Mark, clock: Clock, sub_size: u32) {
         if let Some(entry) = self.reads.get(at) {
@@ -276,7 +275,7 @@ impl Marks {
     }
 }
 
-/// The mark that stays of an access now behind one of its own kind, and what it races with of that and the other kind.
+/// Returns the mark after an access following one of its own kind, and the accesses of both kinds that it races with.
 #[inline(always)]
 fn step(own: Mark, other: Mark, now: Mark, load: bool, clock: Clock, sub_size: u32) -> (Mark, Option<Met>) {
     let met = |mark: Mark, wrote: bool| {
@@ -289,15 +288,15 @@ fn step(own: Mark, other: Mark, now: Mark, load: bool, clock: Clock, sub_size: u
     }
 }
 
-/// The mark that stays after a read.
+/// Returns the mark after a read.
 #[inline(always)]
 fn after_read(before: Mark, now: Mark, clock: Clock, sub_size: u32) -> Mark {
-    // The same once more changes nothing.
+    // Repeating the same access changes nothing.
     if before == Mark::NOBODY || before == now {
         return now;
     }
     if before.stamp() == now.stamp() {
-        // What another sub-group races with in the one it races with in the other.
+        // A race with one mark is also a race with the other for another sub-group.
         let passed =
             before.sub_epoch() != now.sub_epoch() && before.lane().sub(sub_size) == now.lane().sub(sub_size);
         return match passed {
@@ -312,7 +311,7 @@ fn after_read(before: Mark, now: Mark, clock: Clock, sub_size: u32) -> Mark {
     }
 }
 
-/// The mark that stays after a write: plain ones are not forgotten over atomic ones, nor one lane over another.
+/// Returns the mark after a write: atomic writes do not replace plain ones, and one lane does not replace another.
 #[inline(always)]
 fn after(before: Mark, now: Mark, clock: Clock, sub_size: u32) -> Mark {
     let stamp = before.stamp();

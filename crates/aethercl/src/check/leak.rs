@@ -3,7 +3,7 @@
 use super::{Finding, FindingKind};
 use crate::memory::Memory;
 
-/// A finding for each allocation still alive: for the end of a program.
+/// Returns a finding for each allocation that is still alive, for the end of a program.
 pub fn leaks(memory: &Memory) -> Vec<Finding> {
     let live = memory.live().into_iter();
     live.map(|(address, bytes, tag)| {

@@ -1,4 +1,4 @@
-//! What a GPU hides: each check is one file behind [`Check`], and looks at every access of every work-item.
+//! Checks for errors that a GPU hides. Each check is one file behind [`Check`] and inspects every access of every work-item.
 
 mod barrier;
 mod bounds;
@@ -29,17 +29,17 @@ use crate::memory::address::{self, GLOBAL, Space};
 /// Which checks run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Checks {
-    /// Accesses outside of their object, misaligned ones, and those to freed memory.
+    /// Accesses outside their object, misaligned accesses, and accesses to freed memory.
     pub bounds: bool,
-    /// Reads of bytes that nothing wrote.
+    /// Reads of uninitialized bytes.
     pub uninitialized: bool,
-    /// Two work-items at the same bytes, one of them writing, with nothing between that orders them.
+    /// Unordered accesses of two work-items to the same bytes, at least one of them a write.
     pub races: bool,
     /// Barriers that not all work-items of a group reach.
     pub barriers: bool,
     /// Integer division by zero.
     pub division: bool,
-    /// Writes to buffers that the launch declared as read.
+    /// Writes to buffers that the launch declared read-only.
     pub contract: bool,
 }
 
@@ -63,24 +63,24 @@ impl Checks {
         contract: true,
     };
 
-    /// Whether one of them runs.
+    /// Returns true if at least one check is enabled.
     pub fn any(&self) -> bool {
         *self != Checks::NONE
     }
 }
 
-/// What an access does.
+/// Kind of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Reads.
     Load,
     /// Writes.
     Store,
-    /// Reads and writes at once.
+    /// Reads and writes in one operation.
     Atomic,
 }
 
-/// Where one work-item's access goes.
+/// Target of one work-item's access.
 #[derive(Debug, Clone, Copy)]
 pub struct Touch {
     /// The lane.
@@ -89,53 +89,53 @@ pub struct Touch {
     pub at: u64,
     /// The space.
     pub space: Space,
-    /// The argument, or the object of its space; none is known for [`UNKNOWN`].
+    /// Index of the argument, or of the object in its space; [`UNKNOWN`] if it is not known.
     pub object: u32,
-    /// Bytes from the object's start.
+    /// Byte offset from the start of the object.
     pub offset: i64,
-    /// Bytes from the start of the allocation, or of the space.
+    /// Byte offset from the start of the allocation, or of the space.
     pub place: i64,
-    /// All its bytes belong to the object.
+    /// Whether all bytes belong to the object.
     pub inside: bool,
 }
 
-/// The object of an address that leads nowhere.
+/// The object of an invalid address.
 pub const UNKNOWN: u32 = u32::MAX;
 
 /// One memory instruction of the running work-items.
 pub struct Access<'a> {
     /// The instruction.
     pub pc: usize,
-    /// What it does.
+    /// Kind of access.
     pub kind: Kind,
-    /// What memory holds matters: not so for stores, and for atomic operations that only replace it.
+    /// Whether the content of memory matters. False for stores, and for atomic operations that only replace it.
     pub reads: bool,
-    /// Type of an element.
+    /// Element type.
     pub ty: MemType,
-    /// Bytes that each work-item touches.
+    /// Bytes that each work-item accesses.
     pub bytes: u32,
     /// Alignment promised.
     pub align: u32,
-    /// One for each running work-item, in order.
+    /// One entry per running work-item, in order.
     pub touches: &'a [Touch],
-    /// The value that a lane stores at an element.
+    /// Returns the value that a lane stores in an element.
     pub stored: &'a dyn Fn(usize, usize) -> u64,
-    /// What memory holds now at an address, as a lane sees it.
+    /// Returns the current content of memory at an address, from the view of a lane.
     pub memory: &'a dyn Fn(u64, usize) -> u64,
-    /// Of an atomic operation: which, and what it orders.
+    /// For an atomic operation: its kind and memory order.
     pub atomic: Option<(AtomicOp, MemoryOrder)>,
 }
 
 impl Access<'_> {
-    /// Whether two values are the same as the type of the access has them.
+    /// Returns true if two values are equal in the type of the access.
     fn is_equal(&self, a: u64, b: u64) -> bool {
         (a ^ b) & (u64::MAX >> (64 - 8 * self.ty.size())) == 0
     }
 
-    /// What memory holds at a touch, and what a store writes there, for people; of the first element.
+    /// Returns the content of memory at an access, and the value to be stored, formatted for messages; only for the first element.
     fn values(&self, touch: &Touch, cx: &Context<'_>) -> Vec<String> {
         let mut out = Vec::new();
-        // The copy engine shows none.
+        // The copy engine has no values to show.
         if touch.lane as u64 >= cx.size.iter().product() {
             return out;
         }
@@ -149,7 +149,7 @@ impl Access<'_> {
     }
 }
 
-/// The group that is running.
+/// The running group.
 pub struct Context<'a> {
     /// The launch.
     pub shared: &'a Shared<'a>,
@@ -157,26 +157,26 @@ pub struct Context<'a> {
     pub group: [u64; 3],
     /// Its size.
     pub size: [u64; 3],
-    /// Lanes that registers have.
+    /// Number of lanes of the registers.
     pub lanes: usize,
     /// Who runs.
     pub mask: &'a Mask,
 }
 
 impl Context<'_> {
-    /// The group as one number.
+    /// Returns the linear number of the group.
     pub fn group_number(&self) -> u64 {
         let [_, global, local] = self.shared.range;
         let counts = [0, 1].map(|d| global[d].div_ceil(local[d]));
         (self.group[2] * counts[1] + self.group[1]) * counts[0] + self.group[0]
     }
 
-    /// The work-item of a lane.
+    /// Returns the work-item of a lane.
     pub fn item(&self, lane: usize) -> Item {
         Item::of(self.shared, self.group, self.size, lane)
     }
 
-    /// The work-item of a lane of some group of the launch, with what it did; none for the copy engine, which is no work-item.
+    /// Returns the work-item of a lane of a group of the launch, with its action; `None` for the copy engine.
     pub fn item_of(&self, group: u64, lane: usize, did: &'static str) -> Option<Item> {
         let [_, global, local] = self.shared.range;
         let counts = [0, 1, 2].map(|d| global[d].div_ceil(local[d]).max(1));
@@ -186,7 +186,7 @@ impl Context<'_> {
         is_item.then(|| Item { did, ..Item::of(self.shared, group, size, lane) })
     }
 
-    /// The name of an object, its size, and what it is.
+    /// Returns the name of an object, its size, and its kind.
     pub fn object(&self, space: Space, object: u32) -> (String, u64) {
         let code = self.shared.code;
         let of = |list: &[crate::exec::bytecode::Object]| {
@@ -213,7 +213,7 @@ impl Context<'_> {
         found.unwrap_or_else(|| ("nothing".to_string(), 0))
     }
 
-    /// Finds what an access of a lane touches.
+    /// Returns the object that an access of a lane touches.
     #[inline(always)]
     pub fn touch(&self, lane: usize, at: u64, bytes: u32) -> Touch {
         let space = address::space(at);
@@ -263,13 +263,13 @@ impl Context<'_> {
     }
 }
 
-/// A work-item's texel that an image does not have, where the standard leaves undefined what happens.
+/// A work-item's access to a texel outside an image, where the standard leaves the behavior undefined.
 pub struct Outside<'a> {
     /// The lane.
     pub lane: usize,
     /// The image.
     pub image: &'a Image,
-    /// Its address, with the argument.
+    /// Its address with the argument number.
     pub base: u64,
     /// The texel.
     pub at: [i64; 3],
@@ -277,29 +277,29 @@ pub struct Outside<'a> {
     pub writes: bool,
 }
 
-/// A check. Every method may report; none changes what the kernel does.
+/// A check. Every method may report findings; none changes the behavior of the kernel.
 pub trait Check: Send {
     /// A group starts.
     fn start_group(&mut self, _cx: &Context<'_>) {}
-    /// Before a load, store or atomic operation that stays within one object, aligned: whether that is all there is to see.
-    /// If not, [`Check::access`] is called for it.
+    /// Called before an aligned load, store or atomic operation within one object. Returns true if the check needs no further information. If not,
+    /// [`Check::access`] is called.
     fn settles(&mut self, _whole: &Whole<'_>, _cx: &Context<'_>) -> bool {
         false
     }
-    /// Before a load, store or atomic operation.
+    /// Called before a load, store or atomic operation.
     fn access(&mut self, _access: &Access<'_>, _cx: &Context<'_>, _report: &mut Report) {}
-    /// Before a texel outside of its image is read or written.
+    /// Called before a texel outside its image is read or written.
     fn outside_image(&mut self, _pc: usize, _outside: &Outside<'_>, _cx: &Context<'_>, _report: &mut Report) {
     }
-    /// At a barrier of these fences: 1 local, 2 global.
+    /// Called at a barrier with these fences: 1 local, 2 global.
     fn barrier(&mut self, _pc: usize, _flags: u32, _cx: &Context<'_>, _report: &mut Report) {}
-    /// At a barrier of sub-groups, of these fences.
+    /// Called at a sub-group barrier with these fences.
     fn sub_barrier(&mut self, _flags: u32, _cx: &Context<'_>) {}
-    /// At a fence of these memories: 1 local, 2 global.
+    /// Called at a fence of these memories: 1 local, 2 global.
     fn fence(&mut self, _order: MemoryOrder, _flags: u32, _cx: &Context<'_>) {}
-    /// At a copy by the whole group; whether all work-items give the same operands.
+    /// Called at a copy by the whole group, with whether all work-items have the same operands.
     fn collective(&mut self, _pc: usize, _same: bool, _cx: &Context<'_>, _report: &mut Report) {}
-    /// Before an element of an array that is part of something larger is touched.
+    /// Called before an access to an element of an array inside a larger object.
     fn index(
         &mut self,
         _pc: usize,
@@ -309,7 +309,7 @@ pub trait Check: Send {
         _report: &mut Report,
     ) {
     }
-    /// Before an integer division, with the divisor in each lane.
+    /// Called before an integer division, with the divisor in each lane.
     fn divide(
         &mut self,
         _pc: usize,
@@ -318,15 +318,15 @@ pub trait Check: Send {
         _report: &mut Report,
     ) {
     }
-    /// The check for races, to compare with that of another thread.
+    /// Returns the race check, to compare it with that of another thread.
     fn races(&self) -> Option<&Races> {
         None
     }
-    /// A variable's bytes of private memory are uninitialised again.
+    /// Marks a variable's bytes of private memory as uninitialized again.
     fn undefine(&mut self, _offset: u32, _bytes: u32, _cx: &Context<'_>) {}
 }
 
-/// The checks that were asked for.
+/// Returns the enabled checks.
 pub fn checks(which: &Checks, shared: &Shared<'_>) -> Vec<Box<dyn Check>> {
     let mut list: Vec<Box<dyn Check>> = Vec::new();
     if which.bounds {
@@ -335,7 +335,7 @@ pub fn checks(which: &Checks, shared: &Shared<'_>) -> Vec<Box<dyn Check>> {
     if which.contract {
         list.push(Box::new(contract::Contract));
     }
-    // Before uninitialised reads, which count an atomic operation's target as written.
+    // Runs before the check of uninitialized reads, which marks the target of an atomic operation as written.
     if which.races {
         if shared.code.orders() {
             list.push(Box::new(ordered::OrderedRaces::new(shared)));

@@ -1,10 +1,10 @@
-//! Checks by name, as settings and command lines give them.
+//! Names of checks for settings and command lines.
 
 use super::Checks;
 
 type Switch = fn(&mut Checks);
 
-/// Names and the switch each stands for.
+/// Names with their switches.
 const NAMES: [(&str, Switch); 6] = [
     ("bounds", |c| c.bounds = true),
     ("uninitialized", |c| c.uninitialized = true),
@@ -15,13 +15,13 @@ const NAMES: [(&str, Switch); 6] = [
 ];
 
 impl Checks {
-    /// The list of a run that names no checks.
+    /// Default list of checks.
     pub const DEFAULT: &str = "bounds";
 
-    /// The checks that a list names, separated by commas; `all` for every one, nothing or `none` for none.
+    /// Parses a comma-separated list of checks; `all` for every check, an empty list or `none` for no check.
     ///
     /// # Errors
-    /// A sentence with the name that is no check, and those that are.
+    /// A sentence with the unknown name and the valid names.
     pub fn parse(list: &str) -> Result<Self, String> {
         let mut checks = Self::NONE;
         for name in list.split(',').map(str::trim).filter(|n| !n.is_empty()) {

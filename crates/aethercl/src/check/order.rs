@@ -8,11 +8,11 @@
 use crate::hir::{MemoryOrder, Scope};
 use std::collections::HashMap;
 
-/// The node that knows nothing.
+/// The node without history.
 const NONE: u32 = 0;
 /// Maximum number of nodes of a launch; beyond it all accesses count as ordered.
 const MAX_NODES: usize = 1 << 22;
-/// Maximum number of releases that a work-item has read by relaxed operations and not acquired by a fence yet; the oldest are dropped.
+/// Maximum number of releases that a work-item has read by relaxed operations without acquiring them by a fence; the oldest are dropped.
 const MAX_PENDING: usize = 64;
 
 /// A point in the execution of a work-item.
@@ -24,22 +24,22 @@ pub struct Moment {
     pub lane: u32,
     /// Its clock: number of release operations.
     pub clock: u32,
-    /// Barriers that the group had passed.
+    /// Number of barriers that the group had passed.
     pub epoch: u32,
 }
 
-/// A release, or several joined.
+/// One release or several joined releases.
 #[derive(Debug, Clone, Copy)]
 struct Node {
-    /// What is known of the releasing work-item: accesses of clocks before this one. Group 0 for a node that only joins.
+    /// Known history of the releasing work-item: accesses before this clock. Group 0 for a node that only joins.
     known: Moment,
     parents: [u32; 2],
 }
 
-/// What a location holds for those who acquire from it.
+/// The release that an acquire from a location reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Released {
-    /// 0 local, 1 global: of which memory accesses are ordered.
+    /// The memory whose accesses are ordered: 0 local, 1 global.
     side: usize,
     node: u32,
     scope: Scope,
@@ -47,7 +47,7 @@ struct Released {
     sub: u32,
 }
 
-/// Everything that a node leads to.
+/// Everything reachable from a node.
 #[derive(Debug, Default)]
 struct Known {
     node: u32,
@@ -60,13 +60,13 @@ struct Known {
 struct Own {
     clock: [u32; 2],
     node: [u32; 2],
-    /// By memory: what a fence released, for the atomic writes behind it.
+    /// By memory: the release of a fence, for later atomic writes.
     fence: [Option<Released>; 2],
-    /// What relaxed reads saw, for a fence behind them.
+    /// Releases seen by relaxed reads, for a later fence.
     pending: Vec<Released>,
 }
 
-/// The relation as the group that runs sees it.
+/// The relation from the view of the running group.
 pub struct Order {
     nodes: Vec<Node>,
     locations: HashMap<(usize, usize), Vec<Released>>,
@@ -78,7 +78,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// Nothing happened yet. `sub_size`: work-items of a sub-group.
+    /// Returns an empty relation. `sub_size`: work-items per sub-group.
     pub fn new(sub_size: u32) -> Order {
         let known = Moment { group: 0, lane: 0, clock: 0, epoch: 0 };
         Order {
@@ -92,7 +92,7 @@ impl Order {
         }
     }
 
-    /// Another group starts: number + 1, and its work-items. `local` are the locations that go with the group before it.
+    /// Starts another group: its number + 1, and its work-items. `local` is the range of locations that belonged to the previous group.
     pub fn start_group(&mut self, group: u32, items: usize, local: usize) {
         self.group = group;
         self.items.clear();
@@ -102,13 +102,13 @@ impl Order {
         self.locations.retain(|(object, _), _| *object != local);
     }
 
-    /// Where a work-item is. `side`: 0 for local memory, 1 for global memory.
+    /// Returns the current moment of a work-item. `side`: 0 for local memory, 1 for global memory.
     pub fn now(&self, side: usize, lane: usize) -> Moment {
         let clock = self.items.get(lane).map_or(0, |own| own.clock[side]);
         Moment { group: self.group, lane: lane as u32, clock, epoch: self.epochs[side] }
     }
 
-    /// Whether what happened then is known to a work-item of the running group.
+    /// Returns true if that moment happens before the current instruction of a work-item of the running group.
     pub fn is_before(&mut self, then: &Moment, side: usize, lane: usize) -> bool {
         if then.group == self.group && (then.lane == lane as u32 || then.epoch < self.epochs[side]) {
             return true;
@@ -148,7 +148,7 @@ impl Order {
         }
     }
 
-    /// A node for all that a work-item did and knows.
+    /// Returns a node for the whole history of a work-item.
     fn release(&mut self, side: usize, lane: usize, scope: Scope) -> Released {
         let mut known = self.now(side, lane);
         known.clock += 1;
@@ -171,7 +171,7 @@ impl Order {
         }
     }
 
-    /// Whether both sides are in the other's scope.
+    /// Returns true if each side is in the scope of the other.
     fn reaches(&self, from: &Released, lane: usize, scope: Scope) -> bool {
         match from.scope.min(scope) {
             Scope::Item => false,
@@ -181,7 +181,7 @@ impl Order {
         }
     }
 
-    /// An atomic operation of a work-item at a location, which reads what is there, writes it, or both.
+    /// Handles an atomic operation of a work-item at a location that reads, writes, or both.
     pub fn atomic(
         &mut self,
         place: (usize, usize),
@@ -198,7 +198,7 @@ impl Order {
         }
     }
 
-    /// A comparison that failed, which only reads.
+    /// Handles a failed comparison, which only reads.
     pub fn failed(&mut self, place: (usize, usize), side: usize, lane: usize, order: MemoryOrder) {
         self.read(place, side, lane, order.acquires_on_failure(), order.scope());
     }
@@ -219,7 +219,7 @@ impl Order {
         }
     }
 
-    /// A write replaces what the location held, unless it also reads: then those who acquire from it acquire both.
+    /// Replaces the content of a location. If the operation also reads, a later acquire acquires both releases.
     fn write(&mut self, place: (usize, usize), side: usize, lane: usize, order: MemoryOrder, reads: bool) {
         let fences = self.items.get(lane).map_or([None; 2], |own| own.fence);
         let own = order.releases().then(|| self.release(side, lane, order.scope()));
@@ -227,7 +227,7 @@ impl Order {
         if !reads {
             list.clear();
         }
-        // The fence's own scope and the operation's both hold.
+        // Both the fence's scope and the operation's scope must match.
         let within = |f: Released| Released { scope: f.scope.min(order.scope()), ..f };
         for new in own.into_iter().chain(fences.into_iter().flatten().map(within)) {
             let like = |o: &&mut Released| {
@@ -244,12 +244,12 @@ impl Order {
         }
     }
 
-    /// A fence of a work-item. Flags: 1 local, 2 global.
+    /// Handles a fence of a work-item. Flags: 1 local, 2 global.
     pub fn fence(&mut self, lane: usize, order: MemoryOrder, flags: u32) {
         for side in (0..2).filter(|side| flags >> side & 1 != 0) {
             if order.acquires() {
                 let pending = self.items.get(lane).map_or(Vec::new(), |own| own.pending.clone());
-                // What a relaxed read saw orders the memory that the fences on both sides name.
+                // A relaxed read orders the memory that the fences on both sides name.
                 for from in pending.iter().filter(|from| from.side == side) {
                     self.acquire(from, lane, order.scope());
                 }
@@ -263,7 +263,7 @@ impl Order {
         }
     }
 
-    /// A barrier of the group: everybody knows what anybody knew.
+    /// Handles a barrier of the group: every work-item then knows the history of all.
     pub fn barrier(&mut self, flags: u32) {
         for side in (0..2).filter(|side| flags >> side & 1 != 0) {
             self.epochs[side] += 1;
@@ -271,7 +271,7 @@ impl Order {
         }
     }
 
-    /// A barrier of the sub-groups of these lanes, which are in order.
+    /// Handles a barrier of the sub-groups of these lanes, which are in order.
     pub fn sub_barrier(&mut self, lanes: impl Iterator<Item = usize>, flags: u32) {
         let mut subs: Vec<usize> = lanes.map(|lane| lane / self.sub_size as usize).collect();
         subs.dedup();
@@ -297,7 +297,7 @@ impl Order {
     }
 }
 
-/// What a node leads to.
+/// Returns everything reachable from a node.
 fn walk(nodes: &[Node], from: u32) -> Known {
     let mut known = Known { node: from, ..Known::default() };
     let mut seen = vec![false; from as usize + 1];

@@ -1,5 +1,5 @@
-//! Data races of kernels whose atomic operations and fences order memory: each granule remembers every access that is not known
-//! to a later one, and [`Order`] says which are.
+//! Data races of kernels whose atomic operations and fences order memory. Each granule stores every access that a later access does not know.
+//! [`Order`] determines which these are.
 
 use super::order::{Moment, Order};
 use super::race::{Other, number_allocations, report_hits};
@@ -10,17 +10,17 @@ use crate::hir::MemoryOrder;
 use crate::memory::address::Space;
 use std::collections::HashMap;
 
-/// The number of local memory among the allocations.
+/// Index of local memory in the allocations.
 const LOCAL: usize = usize::MAX;
-/// Accesses that a granule remembers of a kind; beyond them the first that comes up is dropped, and a race may be missed.
+/// Maximum number of stored accesses per granule and kind. Beyond it, an arbitrary one is dropped and a race may be missed.
 const MOST: usize = 4096;
 
-/// Accesses of one kind, the last of each work-item (group + 1, lane).
+/// Accesses of one kind: the last one of each work-item (group + 1, lane).
 #[derive(Default)]
 struct Marks(HashMap<(u32, u32), Moment>);
 
 impl Marks {
-    /// Some access that is not known to the work-item.
+    /// Returns an access that is not ordered before the work-item, if any.
     fn unknown(&self, order: &mut Order, side: usize, lane: usize) -> Option<Moment> {
         self.0.values().filter(|m| !order.is_before(m, side, lane)).min_by_key(|m| (m.group, m.lane)).copied()
     }
@@ -48,7 +48,7 @@ struct Cell {
 }
 
 impl Cell {
-    /// Notes an access; tells whom it races with.
+    /// Records an access and returns the access that it races with.
     fn visit(&mut self, now: Moment, order: &mut Order, side: usize, does: Does) -> Option<Other> {
         let lane = now.lane as usize;
         let mut other = None;
@@ -67,7 +67,7 @@ impl Cell {
                 });
             }
         }
-        // Whoever races with what is known to this write races with the write itself.
+        // An access that races with one ordered before this write also races with the write itself.
         if does.writes && !does.atomic {
             for marks in [&mut self.writes, &mut self.reads, &mut self.atomic_writes, &mut self.atomic_reads]
             {
@@ -85,7 +85,7 @@ impl Cell {
     }
 }
 
-/// What an access is to a race.
+/// Properties of an access for race detection.
 #[derive(Clone, Copy)]
 struct Does {
     writes: bool,
@@ -96,9 +96,9 @@ struct Does {
 pub struct OrderedRaces {
     /// Bytes of a granule, as a power of two.
     shift: u32,
-    /// By number of an argument the number of its allocation.
+    /// Index of the allocation by argument index.
     allocations: Vec<usize>,
-    /// By number of an allocation: some argument may write it.
+    /// By allocation: whether an argument may write it.
     written: Vec<bool>,
     cells: HashMap<(usize, usize), Cell>,
     order: Order,
@@ -117,7 +117,7 @@ impl OrderedRaces {
         }
     }
 
-    /// The number of what an access touches, and whose order counts: 0 local memory, 1 global memory.
+    /// Returns the number of the accessed memory and its order: 0 local memory, 1 global memory.
     fn place(&self, space: Space, object: u32) -> Option<(usize, usize)> {
         match space {
             Space::Local => Some((LOCAL, 0)),
@@ -126,9 +126,9 @@ impl OrderedRaces {
         }
     }
 
-    /// The atomic operations of one instruction, one work-item after the other.
+    /// Handles the atomic operations of one instruction, one work-item at a time.
     fn synchronize(&mut self, access: &Access<'_>, (op, order): (AtomicOp, MemoryOrder)) {
-        // What memory will hold, where these operations change it.
+        // Memory content after these operations, where they change it.
         let mut after: HashMap<u64, u64> = HashMap::new();
         for touch in access.touches.iter().filter(|t| t.inside) {
             let Some((number, side)) = self.place(touch.space, touch.object) else { continue };

@@ -1,9 +1,9 @@
 //! Data races: unordered accesses of two work-items to the same bytes, at least one of them a write.
 //!
-//! Shadow memory stores, for each granule (the size of the kernel's smallest access), the last write and the last reads ([`Marks`]): a
-//! time stamp that tells group and barriers passed, and the lane. Within a group accesses on two sides of a
-//! barrier are ordered, and so are those of a sub-group on two sides of a barrier of its own; between groups nothing orders them but atomic operations. Two writes of the same value are let
-//! pass, as every device gives the same result.
+//! Shadow memory stores the last write and the last reads ([`Marks`]) of each granule, which has the size of the kernel's smallest access. A mark is
+//! a time stamp, which identifies the group and the barriers passed, and the lane. Within a group, a barrier orders the accesses on its two sides. A
+//! sub-group barrier does the same for its sub-group. Between groups, only atomic operations order accesses. Two writes of the same value are
+//! permitted, because every device gives the same result.
 
 use super::granule::{Clock, Lane, Mark, Marks, Met};
 use super::report::Details;
@@ -11,9 +11,9 @@ use super::{Access, Check, Context, FindingKind, Kind, Report, Touch, Whole};
 use crate::exec::Shared;
 use crate::memory::address::Space;
 
-/// Number of local memory among the clocks.
+/// Index of local memory in the clocks.
 const LOCAL: usize = 0;
-/// Number of global memory.
+/// Index of global memory.
 const GLOBAL: usize = 1;
 
 /// State of the check.
@@ -24,18 +24,17 @@ pub struct Races {
     /// For each kernel argument, the index of its allocation in `global`.
     allocations: Vec<usize>,
     global: Vec<Marks>,
-    /// Allocations that some argument may write. Loads from the others race with nothing; a store to them is against the
-    /// launch's contract.
+    /// Allocations that an argument may write. Loads from the others cannot race; a store to them violates the launch's contract.
     written: Vec<bool>,
-    /// Times in local and in global memory.
+    /// Clocks of local and global memory.
     clocks: [Clock; 2],
-    /// Of each group that ran its number + 1, by its first stamp in global memory.
+    /// For each group that ran, its first stamp in global memory and its number + 1.
     groups: Vec<(u32, u32)>,
-    /// Work-items of a sub-group.
+    /// Work-items per sub-group.
     sub_size: u32,
-    /// Barriers that each sub-group of the group passed by itself: local, global.
+    /// Number of barriers that each sub-group of the group passed separately: local, global.
     sub_epochs: Vec<[u16; 2]>,
-    /// Races of the access being looked at: lane and the other side.
+    /// Races of the current access: lane and the other side.
     hits: Vec<(usize, Met)>,
 }
 
@@ -61,17 +60,17 @@ impl Races {
         }
     }
 
-    /// Whether work-groups of two threads conflict: both access the same granule, and one of them writes.
+    /// Returns true if work-groups of two threads conflict: both access the same granule, and one of them writes.
     pub fn conflicts(&self, other: &Races) -> bool {
         self.global.iter().zip(&other.global).any(|(a, b)| a.conflicts(b))
     }
 
-    /// Number of an argument's allocation in the shadow.
+    /// Returns the index of an argument's allocation in the shadow.
     fn number(&self, object: u32) -> usize {
         self.allocations.get(object as usize).copied().unwrap_or(usize::MAX)
     }
 
-    /// Records an access of these lanes, to bytes from their place on, and collects its races.
+    /// Records an access of these lanes to bytes from their position, and collects its races.
     #[inline(always)]
     fn note(
         &mut self,
@@ -100,8 +99,8 @@ impl Races {
         }
     }
 
-    /// Records that several lanes, the first and the last of them given, read the same bytes, where that races with nothing and no sub-group
-    /// has passed a barrier of its own; otherwise each lane has to be looked at.
+    /// Records that several lanes, given as first and last, read the same bytes. Fails if the read may race or a sub-group has passed a separate
+    /// barrier; each lane must then be recorded individually.
     fn note_same(
         &mut self,
         (side, number): (usize, usize),
@@ -124,7 +123,7 @@ impl Races {
         true
     }
 
-    /// A group starts, given its number + 1.
+    /// Starts a group with the given number + 1.
     fn begin(&mut self, group: u32) {
         for side in [LOCAL, GLOBAL] {
             if self.clocks[side].is_full() {
@@ -136,7 +135,7 @@ impl Races {
         self.sub_epochs.clear();
     }
 
-    /// The group passes a barrier.
+    /// Passes a barrier of the group.
     fn pass(&mut self, flags: u32) {
         for side in [LOCAL, GLOBAL] {
             if flags >> side & 1 != 0 {
@@ -148,7 +147,7 @@ impl Races {
         }
     }
 
-    /// Records an access of lanes one behind the other to bytes one behind the other, where that can be done in one go.
+    /// Records an access of consecutive lanes to consecutive bytes in one step, if possible.
     fn note_run(
         &mut self,
         (side, number): (usize, usize),
@@ -179,7 +178,7 @@ impl Races {
         true
     }
 
-    /// Group and lane that a mark stands for.
+    /// Returns the group and lane of a mark.
     fn other(&self, met: Met) -> Other {
         let group = match met.mark.stamp() {
             stamp if stamp == Mark::SEVERAL => 0,
@@ -194,14 +193,14 @@ impl Races {
         Other { group, lane, wrote: met.wrote }
     }
 
-    /// Takes the races of the access that was looked at.
+    /// Takes the races of the current access.
     fn take_hits(&mut self) -> Vec<(usize, Other)> {
         let hits = std::mem::take(&mut self.hits);
         hits.into_iter().map(|(lane, met)| (lane, self.other(met))).collect()
     }
 
-    /// Stamps start over, once they are used up: those of earlier groups become the groups' numbers in the order in which they ran, those
-    /// of the running group before now one stamp.
+    /// Restarts the stamps after they are used up. Stamps of earlier groups become the group numbers in execution order. Stamps of the running group
+    /// before this point become one stamp.
     fn renumber(&mut self, side: usize) {
         let clock = self.clocks[side];
         if side == LOCAL {
@@ -210,7 +209,7 @@ impl Races {
             return;
         }
         let running = self.groups.pop();
-        // More groups than half of all stamps: which of them it was is forgotten, not that it was another one.
+        // There are more groups than half of all stamps. Forget which other group it was, but not that it was another group.
         if self.groups.len() >= clock.last as usize / 2 {
             self.groups = vec![(1, 0)];
         }
@@ -226,7 +225,7 @@ impl Races {
     }
 }
 
-/// Reports the hits (lane and the other side) that are no writes of the same value.
+/// Reports the hits (lane and the other side) that are not writes of the same value.
 pub(super) fn report_hits(
     hits: Vec<(usize, Other)>,
     access: &Access<'_>,
@@ -236,7 +235,7 @@ pub(super) fn report_hits(
     let group = cx.group_number() as u32 + 1;
     let mut last = None;
     for (lane, other) in hits {
-        // One finding a lane.
+        // Report one finding per lane.
         if last == Some(lane) {
             continue;
         }
@@ -249,8 +248,7 @@ pub(super) fn report_hits(
     }
 }
 
-/// By number of an argument the number of its allocation; and of each allocation address, size, and whether some argument may
-/// write it.
+/// Returns the allocation index by argument index. Also returns address, size, and whether an argument may write it, for each allocation.
 pub(super) fn number_allocations(shared: &Shared<'_>) -> (Vec<usize>, Vec<(u64, u64, bool)>) {
     let mut known: Vec<(u64, u64, bool)> = Vec::new();
     let mut numbers = Vec::new();
@@ -273,11 +271,11 @@ pub(super) fn number_allocations(shared: &Shared<'_>) -> (Vec<usize>, Vec<(u64, 
 /// The other side of a race.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Other {
-    /// The group's number + 1; 0 where it is one of several.
+    /// The group's number + 1; 0 for one of several groups.
     pub group: u32,
-    /// The work-item in it; none where it is one of several.
+    /// The work-item in the group; `None` for one of several.
     pub lane: Option<u32>,
-    /// What it did.
+    /// Kind of its access.
     pub wrote: bool,
 }
 
@@ -295,7 +293,7 @@ impl Check for Races {
             }
             last = Some(sub);
             if let Some(passed) = self.sub_epochs.get_mut(sub) {
-                // Where it can count no further it orders nothing.
+                // If the counter saturates, it orders nothing.
                 passed[0] = passed[0].saturating_add((flags & 1) as u16);
                 passed[1] = passed[1].saturating_add((flags >> 1 & 1) as u16);
             }
@@ -353,14 +351,14 @@ impl Check for Races {
     }
 }
 
-/// Whether what is written is what memory holds, or what the other lane writes in this very instruction.
+/// Returns true if the written value equals the content of memory, or the value that the other lane writes in this instruction.
 pub(super) fn same_value(access: &Access<'_>, touch: &Touch, other: &Other, group: u32) -> bool {
     let size = access.ty.size();
     let elements = (access.bytes / size) as usize;
     let mask = u64::MAX >> (64 - 8 * size);
     let own = |e: usize| (access.stored)(touch.lane, e) & mask;
     let at = |e: usize| touch.at.wrapping_add(e as u64 * u64::from(size));
-    // A lane that writes in this very instruction has not written yet.
+    // A lane that writes in this instruction has not written yet.
     let is_twin = |t: &&Touch| other.group == group && other.lane == Some(t.lane as u32) && t.at == touch.at;
     match access.touches.iter().find(is_twin) {
         Some(t) => (0..elements).all(|e| (access.stored)(t.lane, e) & mask == own(e)),
@@ -409,7 +407,7 @@ fn found(
 mod tests {
     use super::*;
 
-    /// The check for a buffer of eight granules and as many of local memory, whose stamps end early.
+    /// Returns a check for a buffer of eight granules and the same amount of local memory, with few stamps.
     fn check(last: u32) -> Races {
         let clock = |local| Clock::ending(local, last);
         Races {
@@ -449,7 +447,7 @@ mod tests {
                 check.take_hits()
             });
             assert_eq!(found[0], found[1], "step {step}");
-            // So few stamps that groups lose their names: a race it still is.
+            // With few stamps, groups lose their identity, but the race is still found.
             races += found[0].len();
             named += found[2].iter().filter(|(_, other)| other.group > 0).count();
             for (_, other) in found.iter_mut().flatten() {
@@ -465,7 +463,7 @@ mod tests {
         let never = Mark::SEVERAL - 1;
         let (mut each, mut whole) = (check(never), check(never));
         for check in [&mut each, &mut whole] {
-            // More than a page, so that runs lie across its end.
+            // More than a page, so that runs cross its end.
             (check.local, check.global) = (Marks::new(1030), vec![Marks::new(1030)]);
         }
         let mut seed = 3u32;

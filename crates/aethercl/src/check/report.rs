@@ -1,23 +1,23 @@
-//! Findings: what, where, by whom, how often.
+//! Findings: kind, place, work-items, count.
 
 use crate::exec::Shared;
 use crate::program::Program;
 use std::fmt;
 
-/// What was found.
+/// Kind of finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FindingKind {
-    /// A read outside of its object.
+    /// A read outside its object.
     ReadOutside,
-    /// A write outside of its object.
+    /// A write outside its object.
     WriteOutside,
-    /// An index outside of an array that is a row or a member of something larger.
+    /// An index outside an array that is a row or a member of a larger object.
     IndexOutside,
-    /// An address that is not a multiple of what the type asks for.
+    /// An address that violates the alignment of its type.
     Misaligned,
     /// An access to memory that was freed.
     UseAfterFree,
-    /// A read of bytes that nothing wrote.
+    /// A read of uninitialized bytes.
     Uninitialized,
     /// Two unordered accesses within a work-group.
     RaceInGroup,
@@ -27,16 +27,16 @@ pub enum FindingKind {
     DivergentBarrier,
     /// An integer divided by 0.
     DivisionByZero,
-    /// A write to a buffer that the launch declared as read.
+    /// A write to a buffer that the launch declared read-only.
     WriteToRead,
-    /// A loop that waits for what no work-group writes.
+    /// A loop that waits for a value that no work-group writes.
     EndlessWait,
     /// Memory that was never freed.
     Leak,
 }
 
 impl FindingKind {
-    /// A short name, the same in every release: for scripts.
+    /// Returns a short name for scripts, the same in every release.
     pub fn name(self) -> &'static str {
         match self {
             FindingKind::ReadOutside => "read-outside",
@@ -55,7 +55,7 @@ impl FindingKind {
         }
     }
 
-    /// What usually helps, in one line.
+    /// Returns the usual fix in one line.
     pub fn hint(self) -> &'static str {
         match self {
             FindingKind::ReadOutside | FindingKind::WriteOutside => {
@@ -96,12 +96,12 @@ pub struct Item {
     pub local: [u64; 3],
     /// Its group.
     pub group: [u64; 3],
-    /// What it did, where a finding has several: `read`, `written`.
+    /// Its action, for findings with several: `read`, `written`.
     pub did: &'static str,
 }
 
 impl Item {
-    /// The work-item of a lane of a group.
+    /// Returns the work-item of a lane of a group.
     pub(crate) fn of(shared: &Shared<'_>, group: [u64; 3], size: [u64; 3], lane: usize) -> Item {
         let l = lane as u64;
         let local = [l % size[0].max(1), l / size[0].max(1) % size[1].max(1), l / (size[0] * size[1]).max(1)];
@@ -119,7 +119,7 @@ impl fmt::Display for Item {
     }
 }
 
-/// One thing found, at one place of the program.
+/// One finding at one place in the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// What.
@@ -132,9 +132,9 @@ pub struct Finding {
     pub line: u32,
     /// Column from 1.
     pub column: u32,
-    /// What happened, in one line; of the first time.
+    /// Description of the first occurrence, in one line.
     pub message: String,
-    /// The work-items of the first time: the one that did it, and for a race the other one.
+    /// Work-items of the first occurrence: the one that caused it, and for a race the other one.
     pub items: Vec<Item>,
     /// Buffer or variable.
     pub object: String,
@@ -142,11 +142,11 @@ pub struct Finding {
     pub offset: i64,
     /// Bytes touched.
     pub bytes: u32,
-    /// How often it happened here.
+    /// Number of occurrences at this place.
     pub count: u64,
-    /// The values of the first time, where there are some: what memory held, what was to be stored.
+    /// Values of the first occurrence, if any: the content of memory, the value to be stored.
     pub values: Vec<String>,
-    /// Place, line and caret, as a compiler prints a message.
+    /// Place, line and caret, in the format of a compiler message.
     pub text: String,
 }
 
@@ -165,7 +165,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A finding before it knows its line.
+/// A finding before its line is resolved.
 #[derive(Debug, Clone)]
 pub struct Raw {
     kind: FindingKind,
@@ -179,17 +179,17 @@ pub struct Raw {
     values: Vec<String>,
 }
 
-/// Different findings kept at most; a launch with more has one cause.
+/// Maximum number of different findings; a launch with more has one common cause.
 const MAX_FINDINGS: usize = 64;
 
-/// Findings as they come.
+/// Collects findings.
 #[derive(Debug, Default)]
 pub struct Report {
     list: Vec<Raw>,
 }
 
 impl Report {
-    /// Adds a finding. The details are asked for only the first time at an instruction.
+    /// Adds a finding. `details` is called only for the first one at an instruction.
     pub fn add(&mut self, kind: FindingKind, pc: usize, details: impl FnOnce() -> Details) {
         if let Some(known) = self.list.iter_mut().find(|r| r.kind == kind && r.pc == pc) {
             known.count += 1;
@@ -199,17 +199,17 @@ impl Report {
         }
     }
 
-    /// Whether nothing was found.
+    /// Returns true if nothing was found.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Takes over what another thread found.
+    /// Merges the findings of another thread.
     pub fn join(&mut self, other: Report) {
         self.list.extend(other.list);
     }
 
-    /// The findings with their places; those of one line and kind become one.
+    /// Returns the findings with their places; those of one line and kind are merged.
     pub(crate) fn finish(self, program: &Program, shared: &Shared<'_>) -> Vec<Finding> {
         let mut out: Vec<Finding> = Vec::new();
         for raw in self.list {
@@ -242,18 +242,18 @@ impl Report {
     }
 }
 
-/// What a finding says beside its kind and place.
+/// Details of a finding in addition to its kind and place.
 #[derive(Debug, Clone, Default)]
 pub struct Details {
-    /// The values involved, a phrase each.
+    /// The values involved, one phrase each.
     pub values: Vec<String>,
-    /// What happened, in one line.
+    /// Description in one line.
     pub message: String,
     /// Who did it.
     pub items: Vec<Item>,
     /// Buffer or variable.
     pub object: String,
-    /// Byte offset in it.
+    /// Byte offset in the object.
     pub offset: i64,
     /// Bytes touched.
     pub bytes: u32,

@@ -1,7 +1,7 @@
-//! Reads of bytes that nothing wrote.
+//! Reads of uninitialized bytes.
 //!
-//! Reported where they are loaded. Global memory remembers from launch to launch, also what the host wrote; local memory
-//! starts unwritten with each group, private memory with each declaration.
+//! They are reported at the load. Global memory keeps its state between launches, including writes by the host. Local memory starts uninitialized in
+//! each group, and private memory at each declaration.
 
 use super::bounds::details;
 use super::{Access, Check, Context, FindingKind, Kind, Report, Touch, Whole};
@@ -10,15 +10,15 @@ use crate::memory::address::Space;
 
 /// The check.
 pub struct Uninitialized {
-    /// One byte a byte: 1 where written.
+    /// One byte per byte of local memory: 1 if written.
     local: Vec<u8>,
-    /// Four bits for each word of each lane, lanes side by side.
+    /// Four bits per word and lane; the lanes of a word are adjacent.
     private: Vec<u8>,
-    /// By argument: all of the buffer was written before the launch.
+    /// By argument: whether all of the buffer was written before the launch.
     complete: Vec<bool>,
 }
 
-/// A span is looked at as a whole where it is at most so many times as long as what lanes touch of it.
+/// A span is checked as a whole if it is at most this many times as long as the bytes that the lanes access.
 const SPAN: usize = 4;
 
 impl Uninitialized {
@@ -33,7 +33,7 @@ impl Uninitialized {
         }
     }
 
-    /// Whether the whole span was written, where it can be told at once.
+    /// Returns whether the whole span was written, if this can be determined at once.
     fn is_span_written(&self, whole: &Whole<'_>, cx: &Context<'_>) -> bool {
         let span = whole.places.clone();
         let short = span.len() <= SPAN * whole.touched(cx);
@@ -56,7 +56,7 @@ impl Uninitialized {
         }
     }
 
-    /// Notes what all running lanes write; only where they write one span, or the same bytes of each lane.
+    /// Records the writes of all running lanes, if they write one span or the same bytes of each lane.
     fn write_span(&mut self, whole: &Whole<'_>, cx: &Context<'_>) -> bool {
         let span = whole.places.clone();
         let words = span.start.is_multiple_of(4) && span.len().is_multiple_of(4);

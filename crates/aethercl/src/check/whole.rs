@@ -1,5 +1,4 @@
-//! An access of all running lanes at once, where it stays within one object: most do, and most checks then need no look at
-//! every lane.
+//! An access of all running lanes within one object. Most accesses are of this kind, and most checks then need not inspect every lane.
 
 use super::{Context, Kind};
 use crate::exec::Mask;
@@ -7,28 +6,28 @@ use crate::memory::address::{self, Space};
 use pulp::Arch;
 use std::ops::Range;
 
-/// Where the lanes of an access go. Slices have an entry for every lane of the group.
+/// Addresses of the lanes of an access. Slices have one entry per lane of the group.
 #[derive(Debug, Clone, Copy)]
 pub enum Lanes<'a> {
     /// All to one address.
     Same(u64),
     /// Each to `base + index * scale`.
     Indexed {
-        /// The address that index 0 stands for.
+        /// The address for index 0.
         base: u64,
         /// The index of each lane.
         index: &'a [u32],
-        /// It is a signed number.
+        /// Whether the index is signed.
         signed: bool,
         /// Bytes.
         scale: i64,
     },
-    /// Each to an address of its own.
+    /// A separate address per lane.
     Each(&'a [u64]),
 }
 
 impl Lanes<'_> {
-    /// The address of a running lane.
+    /// Returns the address of a running lane.
     #[inline(always)]
     fn at(&self, lane: usize) -> u64 {
         match *self {
@@ -40,15 +39,15 @@ impl Lanes<'_> {
         }
     }
 
-    /// The lowest and the highest address of running lanes, and the bits that one of those that were looked at has set. None where it
-    /// cannot be told.
+    /// Returns the lowest and the highest address of running lanes, and the OR of the bits of the inspected addresses. `None` if it cannot be
+    /// determined.
     fn extent(&self, align: u32, mask: &Mask) -> Option<(u64, u64, u64)> {
         let range = mask.range();
         let bits = (!mask.is_dense()).then(|| &mask.bits()[range.clone()]);
         match *self {
             Lanes::Same(at) => Some((at, at, at)),
             Lanes::Indexed { base, index, signed, scale } => {
-                // Between the ends lie multiples of the scale.
+                // All addresses between the ends are multiples of the scale.
                 if scale.unsigned_abs() >= 1 << 24 || scale % i64::from(align) != 0 {
                     return None;
                 }
@@ -56,7 +55,7 @@ impl Lanes<'_> {
                 let (low, high) = Arch::new().dispatch(Ends { index: &index[range], bits, flip });
                 let end = |i: u32| base.wrapping_add(distance(i, signed, scale) as u64);
                 let (a, b) = if scale < 0 { (end(high), end(low)) } else { (end(low), end(high)) };
-                // Beyond the last address it would start over.
+                // Beyond the last address it would wrap around.
                 (a <= b).then_some((a, b, a))
             }
             Lanes::Each(addresses) => {
@@ -66,14 +65,14 @@ impl Lanes<'_> {
     }
 }
 
-/// Bytes from the address that index 0 stands for.
+/// Returns the bytes from the address for index 0.
 #[inline(always)]
 fn distance(index: u32, signed: bool, scale: i64) -> i64 {
     let wide = if signed { i64::from(index as i32) } else { i64::from(index) };
     wide.wrapping_mul(scale)
 }
 
-/// The lowest and the highest of the indices whose bits are set, signed ones with the highest bit as `flip`.
+/// The lowest and the highest index of the running lanes; `flip` has the highest bit set for signed ones.
 struct Ends<'a> {
     index: &'a [u32],
     bits: Option<&'a [u32]>,
@@ -102,7 +101,7 @@ impl pulp::NullaryFnOnce for Ends<'_> {
     }
 }
 
-/// The lowest and the highest of the addresses whose bits are set, and the bits of all of them.
+/// The lowest and the highest address of the running lanes, and the OR of all of them.
 struct Bounds<'a> {
     addresses: &'a [u64],
     bits: Option<&'a [u32]>,
@@ -130,19 +129,19 @@ impl pulp::NullaryFnOnce for Bounds<'_> {
     }
 }
 
-/// An access whose lanes all stay inside of one object, aligned.
+/// An aligned access whose lanes all stay within one object.
 pub struct Whole<'a> {
-    /// What it does.
+    /// Kind of access.
     pub kind: Kind,
-    /// What memory holds matters.
+    /// Whether the content of memory matters.
     pub reads: bool,
-    /// Bytes that each lane touches.
+    /// Bytes that each lane accesses.
     pub bytes: u32,
     /// The space.
     pub space: Space,
-    /// The argument, or the object of its space.
+    /// Index of the argument, or of the object in its space.
     pub object: u32,
-    /// Bytes from the start of the allocation, or of the space, that lanes touch: from the first to behind the last.
+    /// Byte range that the lanes access, from the start of the allocation or space: from the first byte to after the last one.
     pub places: Range<usize>,
     /// The lowest address.
     low: u64,
@@ -150,7 +149,7 @@ pub struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
-    /// None where a lane leaves the object, or is not aligned, or where that takes a look at every lane. The mask has a lane.
+    /// Returns `None` if a lane leaves the object or is misaligned, or if checking requires inspecting every lane. At least one lane must be running.
     pub fn of(
         lanes: Lanes<'a>,
         (kind, reads): (Kind, bool),
@@ -170,23 +169,23 @@ impl<'a> Whole<'a> {
         Some(Whole { kind, reads, bytes, space: first.space, object: first.object, places, low, lanes })
     }
 
-    /// Bytes from the start of the allocation, or of the space, to what a running lane touches.
+    /// Returns the byte offset, from the start of the allocation or space, of a running lane's access.
     #[inline(always)]
     pub fn place(&self, lane: usize) -> usize {
         self.places.start + (self.lanes.at(lane) - self.low) as usize
     }
 
-    /// Bytes that the lanes touch together, each counted as often as it is touched.
+    /// Returns the total bytes that the lanes access; a byte accessed several times counts several times.
     pub fn touched(&self, cx: &Context<'_>) -> usize {
         cx.mask.count() * self.bytes as usize
     }
 
-    /// Whether all lanes touch the same bytes.
+    /// Returns true if all lanes touch the same bytes.
     pub fn is_same(&self) -> bool {
         self.places.len() == self.bytes as usize
     }
 
-    /// Whether each lane touches what lies behind the lane before it, none left out.
+    /// Returns true if each lane accesses the bytes directly after those of the previous lane.
     pub fn is_consecutive(&self, cx: &Context<'_>) -> bool {
         let range = cx.mask.range();
         if !cx.mask.is_dense() || self.places.len() != self.touched(cx) {
@@ -194,7 +193,7 @@ impl<'a> Whole<'a> {
         }
         match self.lanes {
             Lanes::Same(_) => true,
-            // Lanes whose ends lie so far apart and that follow each other by one.
+            // The distance between the ends shows that the indices of the lanes increase by one.
             Lanes::Indexed { index, scale, .. } if scale == i64::from(self.bytes) => {
                 index[range].windows(2).fold(0, |odd, w| odd | (w[1].wrapping_sub(w[0]) ^ 1)) == 0
             }
@@ -214,7 +213,7 @@ impl<'a> Whole<'a> {
 mod tests {
     use super::*;
 
-    /// All lanes, every third, and one.
+    /// Returns masks: all lanes, every third, and one.
     fn masks() -> Vec<Mask> {
         let pick = |keep: fn(usize) -> bool| {
             let (mut mask, mut rest) = (Mask::new(40), Mask::new(40));

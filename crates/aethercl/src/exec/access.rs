@@ -8,7 +8,7 @@ use crate::memory::address::{self, GLOBAL, Space};
 use crate::memory::{Allocation, store_part};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// A word that can be read.
+/// A readable word.
 pub(super) trait Cell {
     fn get(&self) -> u32;
 }
@@ -27,7 +27,7 @@ impl Cell for u32 {
     }
 }
 
-/// An element at a byte offset, sign- or zero-extended; 0 outside of the words.
+/// Returns the sign- or zero-extended element at a byte offset; 0 outside the words.
 #[inline(always)]
 pub(super) fn read<C: Cell>(words: &[C], at: i64, ty: MemType) -> u64 {
     let word = |i: i64| words.get(i as usize).map_or(0, Cell::get);
@@ -55,7 +55,7 @@ fn read_unaligned<C: Cell>(words: &[C], at: i64, ty: MemType) -> u64 {
     }
 }
 
-/// Writes an element at a byte offset through a function that changes bits of a word.
+/// Writes an element at a byte offset; `put` changes bits of a word.
 #[inline(always)]
 pub(super) fn write(at: i64, ty: MemType, value: u64, mut put: impl FnMut(i64, u32, u32)) {
     let mut bytes = i64::from(ty.size());
@@ -85,14 +85,14 @@ fn put_plain(words: &mut [u32], at: i64, value: u32, mask: u32) {
     }
 }
 
-/// Whether the numbers count up by one.
+/// Returns true if the numbers count up by one.
 fn is_run<I: Copy>(index: &[I], to: impl Fn(I) -> i64) -> bool {
     let (Some(first), Some(last)) = (index.first(), index.last()) else { return false };
     to(*last).wrapping_sub(to(*first)) == index.len() as i64 - 1
         && index.windows(2).fold(true, |all, w| all & (to(w[1]).wrapping_sub(to(w[0])) == 1))
 }
 
-/// Words `start + index * stride` into lanes.
+/// Copies words `start + index * stride` into lanes.
 fn gather<C: Cell, I: Copy>(
     out: &mut [u32],
     words: &[C],
@@ -126,7 +126,7 @@ impl<'a> Group<'a> {
         wide.wrapping_mul(index.scale)
     }
 
-    /// The part of an address that is the same in all lanes; the base must be uniform.
+    /// Returns the part of an address that is the same in all lanes; the base must be uniform.
     #[inline(always)]
     pub(super) fn uniform_address(&self, a: &Address) -> u64 {
         let base = self.uniforms[a.base.index as usize];
@@ -175,7 +175,7 @@ impl<'a> Group<'a> {
         self.addresses = out;
     }
 
-    /// The allocation that a global address belongs to, and the byte offset in it, which may lie outside.
+    /// Returns the allocation of a global address, and the byte offset in it, which may be out of bounds.
     #[inline(always)]
     pub(super) fn find(&self, at: u64) -> Option<(&'a Allocation, i64)> {
         let shared = self.shared;
@@ -193,7 +193,7 @@ impl<'a> Group<'a> {
         Some((allocation, (at & GLOBAL) as i64 - allocation.address as i64))
     }
 
-    /// One element at any address, as a lane sees it.
+    /// Returns one element at any address, from the view of a lane.
     pub(super) fn read_lane(&self, at: u64, ty: MemType, lane: usize) -> u64 {
         match address::space(at) {
             Space::Global => self.find(at).map_or(0, |(a, offset)| read(&a.words, offset, ty)),
@@ -219,7 +219,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Stores one element at any address, as a lane does.
+    /// Stores one element at any address, from the view of a lane.
     pub(super) fn write_lane(&mut self, at: u64, ty: MemType, value: u64, lane: usize) {
         match address::space(at) {
             Space::Global => {
@@ -241,7 +241,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// `count` elements from an address into registers.
+    /// Loads `count` elements from an address into registers.
     pub(super) fn load(&mut self, ty: MemType, list: &[Reg], a: &Address) {
         if self.mask.is_empty() {
             return;
@@ -273,7 +273,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// One element a lane, the lanes' addresses an index apart.
+    /// Loads one element per lane; the lanes' addresses differ by an index.
     #[inline(always)]
     fn load_from(&mut self, at: u64, ty: MemType, dst: Reg, a: &Address) {
         let space = address::space(at);
@@ -386,7 +386,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Private memory: word `w` of lane `l` lies at `w * lanes + l`, so that a uniform address is one run.
+    /// Loads private memory. Word `w` of lane `l` is at `w * lanes + l`, so that a uniform address is one contiguous run.
     fn load_private(&mut self, offset: i64, ty: MemType, dst: Reg, index: Option<Index>) {
         let range = self.mask.range();
         if index.is_none() && ty == MemType::B32 && offset & 3 == 0 {
@@ -423,7 +423,7 @@ impl<'a> Group<'a> {
         wide.wrapping_mul(index.scale)
     }
 
-    /// One element from each lane's own address, `more` bytes further. Lanes mostly point into one object.
+    /// Loads one element from each lane's address plus `more` bytes. Lanes mostly point into one object.
     fn load_scattered(&mut self, more: u64, ty: MemType, dst: Reg) {
         let Some(first) = self.mask.lanes().next() else { return };
         let range = self.mask.range();
@@ -460,7 +460,7 @@ impl<'a> Group<'a> {
         if ty == MemType::B64 { self.put_long(dst) } else { self.put_word(dst) }
     }
 
-    /// The bits of a register in a lane.
+    /// Returns the bits of a register in a lane.
     #[inline(always)]
     pub(super) fn lane_value(&self, r: Reg, lane: usize) -> u64 {
         match r.file {

@@ -1,11 +1,11 @@
-//! Atomic operations, lane by lane, and copies by the whole group.
+//! Atomic operations, one lane at a time, and copies by the whole group.
 
 use super::bytecode::{Address, AtomicOp, File, MemType, Reg};
 use super::group::Group;
 use crate::memory::address::{self, Space};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// The new value of memory.
+/// Returns the new value of memory.
 fn apply(op: AtomicOp, wide: bool, old: u64, x: u64, y: u64) -> u64 {
     let signed = |v: u64| if wide { v as i64 } else { i64::from(v as u32 as i32) };
     let float = |v: u64| if wide { f64::from_bits(v) } else { f64::from(f32::from_bits(v as u32)) };
@@ -70,7 +70,7 @@ impl Group<'_> {
         if dst.file == File::Long { self.put_long(dst) } else { self.put_word(dst) }
     }
 
-    /// Other groups may run at the same time: one exchange of the word.
+    /// Exchanges the word atomically, because other groups may run at the same time.
     fn atomic_global(&self, op: AtomicOp, at: u64, x: u64, y: u64) -> u64 {
         let Some((found, offset)) = self.find(at) else { return 0 };
         let Some(word) = usize::try_from(offset / 4).ok().and_then(|i| found.words.get(i)) else { return 0 };
@@ -84,12 +84,12 @@ impl Group<'_> {
         }
     }
 
-    /// How many elements an `async_work_group_copy` is asked for.
+    /// Returns the requested number of elements of an `async_work_group_copy`.
     pub(super) fn copied(&self, operands: &[Reg]) -> u64 {
         self.mask.lanes().next().map_or(0, |lane| self.lane_value(operands[2], lane))
     }
 
-    /// `async_work_group_copy`: done at once, by the first lane for all.
+    /// `async_work_group_copy`: the first lane performs the copy at once for all lanes.
     pub(super) fn async_copy(&mut self, bytes: u32, operands: &[Reg], strided: bool) {
         let Some(lane) = self.mask.lanes().next() else { return };
         let [to, from, count, stride] = [0, 1, 2, 3].map(|i| self.lane_value(operands[i], lane));

@@ -1,8 +1,8 @@
 //! The instructions of a lowered kernel.
 //!
-//! A kernel is one straight list: calls are inlined, control flow is jumps and masks. Registers come in three files:
-//! one value for the whole work-group, 32 bits a lane, 64 bits a lane. Which lanes run is the current mask; `if`, loops and
-//! early exits move lanes between it and numbered masks, in which lanes wait for the place where they go on.
+//! A kernel is one linear list: calls are inlined, and control flow consists of jumps and masks. There are three register files: one value for the
+//! whole work-group, 32 bits per lane, 64 bits per lane. The current mask selects the running lanes. `if`, loops and early exits move lanes between
+//! it and numbered masks, in which lanes wait for the place where they continue.
 
 use super::lanes::{Binary32, Binary64, Compare64, Narrow, Ternary32, Ternary64, Unary32, Unary64, Widen};
 pub use super::operand::{Address, Extend, File, Index, MemType, Reg};
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What an atomic operation does to memory.
+/// Effect of an atomic operation on memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "named for the function of the language")]
 pub enum AtomicOp {
@@ -36,30 +36,30 @@ pub enum AtomicOp {
     CompareExchange,
 }
 
-/// Registers of a read of an image.
+/// Number of registers of an image read.
 pub const READ: u8 = 9;
-/// Registers of a write to an image.
+/// Number of registers of an image write.
 pub const WRITE: u8 = 8;
 
-/// How an image is read.
+/// Form of an image read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageRead {
-    /// The coordinate is of `float`s.
+    /// Whether the coordinate is `float`.
     pub floats: bool,
-    /// There is a sampler.
+    /// Whether there is a sampler.
     pub sampled: bool,
-    /// The result is of `half`s.
+    /// Whether the result is `half`.
     pub half: bool,
 }
 
-/// How an image is written.
+/// Form of an image write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageWrite {
-    /// The colour is of `half`s.
+    /// Whether the color is `half`.
     pub half: bool,
 }
 
-/// A place in the list of instructions, or while lowering the number of a label.
+/// A position in the list of instructions or, during lowering, the number of a label.
 pub type Target = u32;
 /// The number of a waiting mask.
 pub type Slot = u16;
@@ -126,7 +126,7 @@ pub enum Inst {
         dst: Reg,
         a: Reg,
     },
-    /// `count` elements from an address into the registers of a list. A load that only copies may read what nothing wrote.
+    /// Loads `count` elements from an address into the registers of a list. A load that only copies may read uninitialized bytes.
     Load {
         ty: MemType,
         count: u8,
@@ -134,19 +134,19 @@ pub enum Inst {
         address: u32,
         copies: bool,
     },
-    /// `count` elements to an address.
+    /// Stores `count` elements to an address.
     Store {
         ty: MemType,
         count: u8,
         list: u32,
         address: u32,
     },
-    /// The address itself, as 64 bits.
+    /// Computes the address itself, as 64 bits.
     AddressOf {
         dst: Reg,
         address: u32,
     },
-    /// Old value to `dst`; operands in a list: the value, and for compare-exchange (expected, desired).
+    /// Stores the old value in `dst`. Operands are in a list: the value, and for compare-exchange (expected, desired).
     Atomic {
         op: AtomicOp,
         wide: bool,
@@ -155,37 +155,37 @@ pub enum Inst {
         address: u32,
         order: MemoryOrder,
     },
-    /// A list of the four registers of the result, image, sampler and three of the coordinate.
+    /// Reads an image. The list has the four registers of the result, image, sampler and three of the coordinate.
     ReadImage {
         read: ImageRead,
         list: u32,
     },
-    /// A list of the image, three registers of the coordinate and four of the colour.
+    /// Writes an image. The list has the image, three registers of the coordinate and four of the color.
     WriteImage {
         write: ImageWrite,
         list: u32,
     },
-    /// Goes to another instruction.
+    /// Jumps to another instruction.
     Jump {
         to: Target,
     },
-    /// Goes there where a uniform condition has this value.
+    /// Jumps if a uniform condition has this value.
     JumpIf {
         cond: Reg,
         value: bool,
         to: Target,
     },
-    /// Goes there where no lane runs.
+    /// Jumps if no lane is running.
     JumpIfNone {
         to: Target,
     },
-    /// Lanes where the condition is 0 wait in `save`; where none is left, goes to the matching `IfElse` or `IfEnd`.
+    /// Moves lanes with condition 0 to `save`. If none is left, jumps to the matching `IfElse` or `IfEnd`.
     IfBegin {
         cond: Reg,
         save: Slot,
         to: Target,
     },
-    /// Swaps the lanes that ran with those that wait; where none waits, goes to the matching `IfEnd`.
+    /// Swaps the running lanes with the waiting ones. If none was waiting, jumps to the matching `IfEnd`.
     IfElse {
         save: Slot,
         to: Target,
@@ -198,39 +198,39 @@ pub enum Inst {
     Clear {
         save: Slot,
     },
-    /// Lanes where the condition is 0 wait in `exit`; where none is left, goes to the loop's end.
+    /// Moves lanes with condition 0 to `exit`. If none is left, jumps to the loop's end.
     LoopCond {
         cond: Reg,
         exit: Slot,
         to: Target,
     },
-    /// All lanes wait in `slot`: `break`, `continue`, `return`.
+    /// Moves all lanes to `slot`: `break`, `continue`, `return`.
     Park {
         slot: Slot,
     },
-    /// The current mask is what waits in `slot`, and nothing else.
+    /// Replaces the current mask with the lanes in `slot`.
     Resume {
         slot: Slot,
     },
-    /// Waiting lanes of `entry` where the condition holds join, and wait no longer.
+    /// Moves waiting lanes of `entry` with a true condition to the current mask.
     Case {
         entry: Slot,
         cond: Reg,
     },
-    /// Every work-item must arrive; flags 1 local, 2 global.
+    /// Barrier: every work-item must arrive; flags 1 local, 2 global.
     Barrier {
         flags: Reg,
     },
-    /// Every work-item of a sub-group must arrive; flags as of `Barrier`. Only the checks see it.
+    /// Sub-group barrier: every work-item of a sub-group must arrive; flags as in `Barrier`. Only the checks use it.
     SubGroupBarrier {
         flags: Reg,
     },
-    /// Orders memory around atomic operations; only in code that is checked. Flags: 1 local, 2 global.
+    /// Orders memory around atomic operations; only in checked code. Flags: 1 local, 2 global.
     Fence {
         order: MemoryOrder,
         flags: Reg,
     },
-    /// Reports an index outside of `0..len`.
+    /// Reports an index outside `0..len`.
     CheckIndex {
         index: Reg,
         len: u32,
@@ -240,7 +240,7 @@ pub enum Inst {
         divisor: Reg,
         wide: bool,
     },
-    /// A variable's bytes of private memory are uninitialised again.
+    /// Marks a variable's bytes of private memory as uninitialized again.
     Undefine {
         offset: u32,
         bytes: u32,
@@ -258,19 +258,19 @@ pub enum Inst {
         list: u32,
         strided: bool,
     },
-    /// Prints for each lane: the format and its values.
+    /// Prints the format and its values for each lane.
     Print {
         format: u32,
         list: u32,
         count: u8,
     },
-    /// Stops the launch: the program ran into what it must not reach.
+    /// Stops the launch: the program reached unreachable code.
     Trap,
     /// The end.
     End,
 }
 
-/// Functions that look at other lanes. Operand 0 is the value, operand 1 an index.
+/// Functions that access other lanes. Operand 0 is the value, operand 1 an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named for the function of the language")]
 pub enum Collective {
@@ -288,7 +288,7 @@ pub enum Collective {
     Reduce(Reduction, Scan, Number),
 }
 
-/// How a reduction reads its bits.
+/// Interpretation of the bits in a reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "a kind of number")]
 pub enum Number {
@@ -308,21 +308,21 @@ pub struct Object {
     pub bytes: u32,
 }
 
-/// Where a kernel parameter's bytes go before the kernel starts.
+/// Destination of a kernel parameter's bytes before the kernel starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parameter {
     /// Elements of a scalar, vector or pointer in uniform registers: (byte offset in the argument, type, register).
     Registers(Vec<(u32, MemType, Reg)>),
     /// Bytes in the private memory of every work-item.
     Private {
-        /// Where.
+        /// Bytes in the private memory of every work-item.
         offset: u32,
-        /// How many.
+        /// Number of bytes.
         bytes: u32,
     },
 }
 
-/// Uniform registers with a meaning fixed for the launch or the group; three each, by dimension.
+/// Uniform registers with a fixed meaning for the launch or the group; three each, by dimension.
 pub mod preset {
     /// Work dimensions.
     pub const WORK_DIM: u16 = 0;
@@ -330,7 +330,7 @@ pub mod preset {
     pub const GLOBAL_SIZE: u16 = 1;
     /// Sizes of this group.
     pub const LOCAL_SIZE: u16 = 4;
-    /// Sizes of groups as enqueued.
+    /// Sizes of groups in the enqueue call.
     pub const ENQUEUED_SIZE: u16 = 7;
     /// Numbers of groups.
     pub const GROUPS: u16 = 10;
@@ -344,27 +344,27 @@ pub mod preset {
     pub const ITEMS: u16 = 22;
     /// Items in a sub-group.
     pub const SUB_GROUP: u16 = 23;
-    /// How many there are.
+    /// Number of these registers.
     pub const COUNT: u16 = 24;
     /// Long lane registers with the local ids, and as 32 bits the word lane registers of the same numbers.
     pub const LOCAL_ID: u16 = 0;
     /// The local linear id.
     pub const LINEAR_ID: u16 = 3;
-    /// How many lane registers of each width.
+    /// Number of lane registers of each width.
     pub const LANES: u16 = 4;
 }
 
-/// How long a work-group of a kernel takes, by the last launch.
+/// Duration of a kernel's work-group in the last launch.
 #[derive(Debug, Default)]
 pub struct Took(AtomicU64);
 
 impl Took {
-    /// The time of so many work-groups; none before the first launch.
+    /// Returns the duration of this many work-groups; `None` before the first launch.
     pub fn groups(&self, count: u64) -> Duration {
         Duration::from_nanos(self.0.load(Relaxed).saturating_mul(count))
     }
 
-    /// A work-group took so long.
+    /// Sets the duration of one work-group.
     pub fn set(&self, one: Duration) {
         self.0.store(u64::try_from(one.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
@@ -377,7 +377,7 @@ pub struct Code {
     pub name: String,
     /// Instructions.
     pub insts: Vec<Inst>,
-    /// Where each comes from.
+    /// Source span of each instruction.
     pub spans: Vec<Span>,
     /// Registers that instructions list.
     pub lists: Vec<Reg>,
@@ -387,15 +387,15 @@ pub struct Code {
     pub formats: Vec<Vec<FormatPiece>>,
     /// Uniform registers with constants.
     pub constants: Vec<(u16, u64)>,
-    /// How many uniform registers.
+    /// Number of uniform registers.
     pub uniforms: u16,
-    /// How many word lane registers.
+    /// Number of word lane registers.
     pub words: u16,
-    /// How many long lane registers.
+    /// Number of long lane registers.
     pub longs: u16,
-    /// How many waiting masks.
+    /// Number of waiting masks.
     pub masks: u16,
-    /// Bytes of private memory a work-item.
+    /// Bytes of private memory per work-item.
     pub private_bytes: u32,
     /// Variables in private memory.
     pub private_objects: Vec<Object>,
@@ -409,18 +409,18 @@ pub struct Code {
     pub restricted: Vec<bool>,
     /// The mask of work-items that returned.
     pub returned: Slot,
-    /// Smallest access to shared memory in bytes: what a race check must tell apart.
+    /// Smallest access to shared memory in bytes: the granularity of a race check.
     pub granule: u32,
-    /// Uses atomics on global memory, whose order may show.
+    /// Whether it uses atomics on global memory, whose order may be visible.
     pub global_atomics: bool,
-    /// What [`Code::registers`] found.
+    /// Cached result of [`Code::registers`].
     pub needed: OnceLock<u32>,
-    /// How long its work-groups take.
+    /// Duration of its work-groups.
     pub took: Took,
 }
 
 impl Inst {
-    /// Whether it computes from registers and does nothing else.
+    /// Returns true if it only computes from registers.
     pub fn is_arithmetic(&self) -> bool {
         use Inst::*;
         matches!(
@@ -439,7 +439,7 @@ impl Inst {
         )
     }
 
-    /// Whether it changes where or which lanes go on.
+    /// Returns true if it changes the control flow or the running lanes.
     pub fn is_control(&self) -> bool {
         use Inst::*;
         matches!(
@@ -459,7 +459,7 @@ impl Inst {
         )
     }
 
-    /// The register that an instruction of one result writes.
+    /// Returns the destination register of an instruction with one result.
     pub fn destination(&self) -> Option<Reg> {
         use Inst::*;
         match *self {
@@ -481,7 +481,7 @@ impl Inst {
         }
     }
 
-    /// The registers that an instruction of several results writes.
+    /// Returns the destination registers of an instruction with several results.
     pub fn results<'c>(&self, code: &'c Code) -> &'c [Reg] {
         match *self {
             Inst::Load { list, count, .. } => code.listed(list, count),
@@ -490,7 +490,7 @@ impl Inst {
         }
     }
 
-    /// Whether it writes the register.
+    /// Returns true if it writes the register.
     pub fn writes(&self, code: &Code, reg: Reg) -> bool {
         let same = |r: &Reg| r.file == reg.file && r.index == reg.index;
         match *self {
@@ -499,7 +499,7 @@ impl Inst {
         }
     }
 
-    /// Whether it reads or writes the register.
+    /// Returns true if it reads or writes the register.
     pub fn touches(&self, code: &Code, reg: Reg) -> bool {
         use Inst::*;
         let same = |r: &Reg| r.file == reg.file && r.index == reg.index;
@@ -526,14 +526,14 @@ impl Inst {
             Atomic { address: a, list, .. } => address(a) || code.listed(list, 2).iter().any(same),
             CheckDivisor { divisor, .. } => same(&divisor),
             Undefine { .. } | Clear { .. } => false,
-            // The rest is rare: taken to touch everything.
+            // The rest is rare: assume that it touches everything.
             _ => true,
         }
     }
 }
 
 impl Code {
-    /// Whether atomic operations or fences order other accesses: atomic operations alone, and fences alone, do not.
+    /// Returns true if atomic operations or fences order other accesses. Only the combination of both does.
     pub fn orders(&self) -> bool {
         let ordered = |i: &Inst| matches!(i, Inst::Atomic { order, .. } if order.orders());
         let atomic = |i: &Inst| matches!(i, Inst::Atomic { .. });
@@ -542,16 +542,16 @@ impl Code {
         any(&ordered) || any(&atomic) && any(&fence)
     }
 
-    /// The registers of a list.
+    /// Returns the registers of a list.
     pub fn listed(&self, list: u32, count: u8) -> &[Reg] {
         &self.lists[list as usize..list as usize + count as usize]
     }
 
-    /// Makes instruction `at` write `to` where it wrote `from`; false where it cannot.
+    /// Changes the destination of instruction `at` from `from` to `to`; returns false if this is not possible.
     pub fn set_destination(&mut self, at: usize, from: Reg, to: Reg) -> bool {
         use Inst::*;
         if let Load { list, count, address, .. } = self.insts[at] {
-            // Its parts are written one after another: the address must not change between.
+            // Its parts are written in sequence: the address must not change in between.
             if count > 1 && (Inst::AddressOf { dst: from, address }).touches(self, to) {
                 return false;
             }

@@ -1,16 +1,17 @@
 //! The critical path of a work-group: its latency on a machine with unlimited issue width.
 //!
-//! Each register has the length of the dependency chain that produced its value. A barrier depends on everything before it, and
-//! instructions after a branch depend on its condition. A load of global memory also depends on the operands of the stores before it: a compiler does
-//! not move it in front of a store that may be to the same address, as any may be but those by another pointer where one of the two is `restrict`, and work-items
-//! execute in order. Other loads overlap, as compilers schedule them. In a loop the overlap is
-//! limited to 16 bytes in flight for each load instruction and lane, which is about how far compilers unroll.
+//! Each register has the length of the dependency chain that produced its value. A barrier depends on everything before it, and instructions after a
+//! branch depend on its condition. Work-items execute in order.
+//!
+//! A load of global memory also depends on the operands of the stores before it. A compiler does not move it before a store that may have the same
+//! address. Any store may, except one through another pointer if one of the two is `restrict`. Other loads overlap, because compilers schedule them.
+//! In a loop the overlap is limited to 16 bytes in flight per load instruction and lane, which is about the extent of compiler unrolling.
 
 use super::bytecode::{Address, Code, File, Inst, READ, Reg, WRITE};
 use crate::counters::Chain;
 use crate::memory::address::Space;
 
-/// Bytes in flight for each lane and load instruction of a loop.
+/// Bytes in flight per lane and load instruction of a loop.
 const AHEAD: u32 = 16;
 /// Approximate latencies in clocks, used to compare chains: global load, local load, operation, barrier.
 const CLOCKS: [u64; 4] = [600, 30, 4, 30];
@@ -23,7 +24,7 @@ impl Chain {
         each.iter().zip(CLOCKS).map(|(n, clocks)| n * clocks).sum()
     }
 
-    /// The longer of two.
+    /// Returns the longer of two chains.
     fn or(self, other: Chain) -> Chain {
         if other.length() > self.length() { other } else { self }
     }
@@ -41,7 +42,7 @@ pub struct Chains {
     fixed: Vec<bool>,
     /// Lower bound for the start of every instruction: the last barrier and the conditions of branches.
     floor: Chain,
-    /// The longest so far.
+    /// The longest chain so far.
     longest: Chain,
     /// For each load instruction: the chains of its latest executions, newest last.
     rounds: Vec<Vec<Chain>>,
@@ -49,14 +50,14 @@ pub struct Chains {
     stored: Vec<(Option<usize>, Chain)>,
 }
 
-/// Whether accesses by pointers from these arguments may be to the same address, as far as a compiler knows.
+/// Returns true if a compiler must assume that accesses through pointers from these arguments may alias.
 fn may_alias(code: &Code, a: Option<usize>, b: Option<usize>) -> bool {
     let restricted = |x: Option<usize>| x.is_some_and(|i| code.restricted.get(i) == Some(&true));
     a == b || !(restricted(a) || restricted(b))
 }
 
 impl Chains {
-    /// The next group starts.
+    /// Starts the next group.
     pub fn start_group(&mut self, code: &Code) {
         self.end_group();
         for (list, n) in [
@@ -98,7 +99,7 @@ impl Chains {
         self.longest = self.longest.or(chain);
     }
 
-    /// Whether the result of an instruction is a compile-time constant after loop unrolling. Has to be called for every instruction in order.
+    /// Returns true if the result of an instruction is a compile-time constant after loop unrolling. Call it for every instruction in order.
     pub fn is_folded(&mut self, inst: &Inst, code: &Code) -> bool {
         let to = inst.destination().filter(|to| to.file == File::Uniform);
         if to.is_none() && !matches!(inst, Inst::JumpIf { .. }) {
@@ -115,7 +116,7 @@ impl Chains {
         fixed
     }
 
-    /// An instruction whose result is already in a register (common subexpression): it adds no latency.
+    /// Handles an instruction whose result is already in a register (common subexpression): it adds no latency.
     pub fn kept(&mut self, inst: &Inst, code: &Code) {
         let mut chain = self.floor;
         reads(inst, code, |r| {
@@ -128,8 +129,8 @@ impl Chains {
         }
     }
 
-    /// An executed instruction, which counts as `weight` instructions of the device. `argument` is the one that the address of an access to global memory
-    /// came from.
+    /// Handles an executed instruction, which counts as `weight` device instructions. `argument` is the kernel argument that a global address came
+    /// from.
     pub fn instruction(
         &mut self,
         inst: &Inst,
@@ -208,12 +209,12 @@ impl Chains {
     }
 }
 
-/// Whether an address may be one of global memory.
+/// Returns true if an address may be one of global memory.
 fn is_global(code: &Code, address: u32) -> bool {
     matches!(code.addresses[address as usize].space, None | Some(Space::Global))
 }
 
-/// Registers that an instruction reads.
+/// Calls `f` with the registers that an instruction reads.
 pub fn reads(inst: &Inst, code: &Code, mut f: impl FnMut(Reg)) {
     let address = |a: u32, f: &mut dyn FnMut(Reg)| {
         let a: &Address = &code.addresses[a as usize];

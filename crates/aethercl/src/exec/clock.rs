@@ -1,8 +1,8 @@
-//! The processor time of the calling thread, by which work-groups are limited: that of a busy machine's other programs is not theirs.
+//! CPU time of the calling thread, which limits work-groups. Time of other programs on a busy machine does not count.
 
 use std::time::Duration;
 
-/// Processor time that the calling thread has used; elapsed time where the system does not tell.
+/// Returns the CPU time of the calling thread; elapsed time if the system does not report it.
 pub fn thread_time() -> Duration {
     #[cfg(unix)]
     {

@@ -1,10 +1,10 @@
-//! Functions that look at other lanes of the group or the sub-group.
+//! Functions that access other lanes of the group or the sub-group.
 
 use super::bytecode::{Collective, File, Number, Reg};
 use super::group::Group;
 use crate::hir::{Reduction, Scan};
 
-/// How values combine.
+/// Combination of values.
 struct Combine {
     how: Reduction,
     number: Number,

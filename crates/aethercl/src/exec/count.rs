@@ -201,7 +201,7 @@ impl Counting {
         self
     }
 
-    /// The counters, extrapolated to all `groups` if only a sample ran; and those of each instruction, if counters by line are requested.
+    /// Returns the counters, extrapolated to all `groups` if only a sample ran; and those of each instruction, if counters by line are requested.
     pub fn finish(mut self, groups: u64, range: &NdRange) -> (Counters, Vec<Tally>) {
         self.chains.end_group();
         let mut counters = self.counters;
@@ -228,7 +228,7 @@ impl Counting {
         self.at = pc.min(self.tallies.len() - 1);
     }
 
-    /// An instruction that is about to run; with the argument that the address of an access to global memory came from.
+    /// Handles an instruction that is about to run. `argument` is the kernel argument that a global address came from.
     pub fn instruction(
         &mut self,
         pc: usize,
@@ -289,7 +289,7 @@ impl Counting {
         tally.lanes_idle += (issued * self.width as u64).saturating_sub(active * weight);
     }
 
-    /// A memory access that is about to run.
+    /// Handles a memory access that is about to run.
     pub fn access(&mut self, access: &Access<'_>) {
         self.at(access.pc);
         let width = self.width;
@@ -345,7 +345,7 @@ impl Counting {
         if load { &mut tally.global_load } else { &mut tally.global_store }
     }
 
-    /// Counts the sectors in `seen` of one request for `asked` bytes; `pointer` tells the kernel argument.
+    /// Counts the sectors in `seen` of one request for `asked` bytes; `pointer` identifies the kernel argument.
     fn sectors(&mut self, load: bool, pointer: u64, asked: u64) {
         self.seen.sort_unstable();
         self.seen.dedup();
@@ -365,7 +365,7 @@ impl Counting {
         }
     }
 
-    /// An image access by `items` work-items: texels of `bytes` bytes at `touches`, at most `taps` for each work-item of a filtered read. A
+    /// Handles an image access by `items` work-items: texels of `bytes` bytes at `touches`, at most `taps` per work-item of a filtered read. A
     /// texture unit reads four texels of four bytes in one step, through the L1 cache.
     pub fn image(&mut self, pc: usize, kind: Kind, bytes: u32, taps: u64, items: u64, touches: &mut [Touch]) {
         self.at(pc);
@@ -398,7 +398,7 @@ impl Counting {
     fn local(&mut self, access: &Access<'_>, from: usize, to: usize) {
         let (bytes, align) = (u64::from(access.bytes), u64::from(access.align.max(1)));
         let piece = [16, 8].into_iter().find(|p| bytes % p == 0 && align % p == 0).unwrap_or(4);
-        // A pass serves this many lanes, or twice as many if neighbouring lanes read the same address.
+        // A pass serves this many lanes, or twice as many if neighboring lanes read the same address.
         let lanes = self.width * 4 / piece as usize;
         let touches = &access.touches[from..to];
         for start in (0..bytes).step_by(piece as usize) {
@@ -419,7 +419,7 @@ impl Counting {
     }
 }
 
-/// Whether all lanes pairwise access the same address, with a lane distance of 1 or of 2.
+/// Returns true if all lanes pairwise access the same address, with a lane distance of 1 or of 2.
 fn neighbours_share(touches: &[Touch]) -> bool {
     [1, 2].into_iter().any(|apart| {
         touches.iter().all(|t| {
@@ -444,7 +444,7 @@ fn passes(seen: &mut Vec<u64>, kind: Kind, touches: &[Touch], bytes: std::ops::R
     passes.iter().max().copied().unwrap_or(1)
 }
 
-/// Whether it reads or writes memory.
+/// Returns true if it reads or writes memory.
 fn is_access(inst: &Inst) -> bool {
     use Inst::{Atomic, Load, ReadImage, Store, WriteImage};
     matches!(inst, Load { .. } | Store { .. } | Atomic { .. } | ReadImage { .. } | WriteImage { .. })

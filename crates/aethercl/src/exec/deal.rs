@@ -14,21 +14,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-/// Work-items for each thread: with fewer, saving memory for checks costs more than a thread saves.
+/// Work-items per thread: with fewer, saving memory for checks costs more than a thread saves.
 const ITEMS_PER_THREAD: u64 = 2048;
 
-/// Time of work-groups that is shared with other threads. To wake a thread takes a tenth of it or less.
+/// Minimum total time of work-groups to use more threads. Waking a thread takes at most a tenth of it.
 const WORTH_THREADS: Duration = Duration::from_micros(100);
 
-/// Maximum number of work-groups that get a thread each because they may wait for one another.
+/// Maximum number of work-groups that get a separate thread because they may wait for one another.
 const MOST_TOGETHER: u64 = 64;
 
 /// Result of all work-groups.
 #[derive(Default)]
 pub struct Ran {
-    /// What the checks found.
+    /// Findings of the checks.
     pub report: Report,
-    /// What was counted, for the whole launch.
+    /// Counters of the whole launch.
     pub counters: Counters,
     /// Counters by instruction, if counters by line were requested.
     pub tallies: Vec<Tally>,
@@ -42,7 +42,7 @@ struct Results {
     stopped: Option<(u64, Stop)>,
     printed: Vec<(u64, String)>,
     looked: Option<Looked>,
-    /// What the work-group that exceeded its limit waits for, and the instruction.
+    /// The value that the timed-out work-group waits for, and the instruction.
     awaited: Option<(usize, Details)>,
 }
 
@@ -61,8 +61,8 @@ impl Picked {
         Picked { counts, groups, run: sample.unwrap_or(groups).max(1).min(groups) }
     }
 
-    /// The `i`-th work-group to run. A sample takes one work-group from each of `run` equal intervals, at a pseudo-random position, so that it
-    /// does not alias with a period of the launch.
+    /// Returns the `i`-th work-group to run. A sample takes one work-group from each of `run` equal intervals, at a pseudo-random position, so that
+    /// it does not alias with a period of the launch.
     fn group(&self, i: u64) -> [u64; 3] {
         let at = |i: u64| (u128::from(i) * u128::from(self.groups) / u128::from(self.run.max(1))) as u64;
         let (start, length) = (at(i), at(i + 1) - at(i));
@@ -94,17 +94,17 @@ pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions)
     let threads = match (together, alone || turns) {
         (true, _) => Threads { own: true, ..Threads::all(picked.run) },
         (false, true) => Threads::all(1),
-        // Under checks memory is saved before several threads run, which pays for many work-items only.
+        // With checks, memory is saved before several threads run; this pays off only for many work-items.
         (false, false) if checks.any() => Threads::all(most.min(useful)),
         (false, false) if shared.code.took.groups(picked.run) > WORTH_THREADS => Threads::all(most),
         (false, false) => Threads { first: 1, ..Threads::all(most) },
     };
-    // Waiting work-groups cannot run one after another.
+    // Work-groups that wait for one another cannot run in sequence.
     let in_order = if together { threads } else { Threads::all(1) };
     let mut results = if threads.most > 1 && checks.any() {
         let saved = save(shared, checks.contract);
         let results = on_threads(shared, &picked, options, threads);
-        // After a timeout the second run would take as long again.
+        // After a timeout the second run would take just as long.
         let timed_out = matches!(results.stopped, Some((_, Stop::Time(_))));
         if timed_out || results.stopped.is_none() && results.looked.as_ref().is_none_or(Looked::is_clean) {
             results
@@ -125,12 +125,12 @@ pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions)
     (Ran { report: looked.report, counters, tallies, printf }, results.stopped.map(|(_, stop)| stop))
 }
 
-/// Whether work-groups have to run one after another, because a check depends on their order.
+/// Returns true if work-groups have to run one after another, because a check depends on their order.
 fn whole(options: &LaunchOptions) -> bool {
     options.checks.races || options.checks.uninitialized
 }
 
-/// Describes the other work-groups, for the message about a work-group that waits.
+/// Describes the other work-groups, for the message about a waiting work-group.
 fn beside(threads: u64, begun: u64, count: u64) -> String {
     match count - begun.min(count) {
         0 => String::new(),
@@ -148,22 +148,22 @@ pub fn save<'a>(shared: &'a Shared<'_>, contract: bool) -> Vec<(&'a Allocation, 
     buffers.map(save).collect()
 }
 
-/// Processors of this machine, asked for once: the answer is read from several files.
+/// Returns the number of processors of this machine. Queried once, because the answer is read from several files.
 fn processors() -> u64 {
     static COUNT: OnceLock<u64> = OnceLock::new();
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64))
 }
 
-/// The threads that launches of this process share; `None` where the system gives none.
+/// Returns the threads that launches of this process share; `None` if the system cannot create any.
 ///
-/// A forked child has the memory of its parent but not the parent's threads, so it makes a separate pool. It never drops the parent's pool,
-/// whose threads cannot answer.
+/// A forked child has the memory of its parent but not the parent's threads, so it creates a separate pool. It never drops the parent's pool, whose
+/// threads cannot answer.
 fn pool() -> Option<&'static ThreadPool> {
     static POOL: RwLock<Option<(u32, &'static ThreadPool)>> = RwLock::new(None);
     let process = std::process::id();
     let own = |pool: &Option<(u32, &'static ThreadPool)>| pool.filter(|(owner, _)| *owner == process);
-    // Nobody waits: at the fork another thread may have held the lock, which is then never released. A launch that finds it taken, which
-    // is only while a pool is made, has one thread.
+    // Never block: at the fork another thread may have held the lock, which is then never released. A launch that finds it locked, which only happens
+    // while a pool is created, uses one thread.
     if let Some((_, pool)) = own(&*POOL.try_read().ok()?) {
         return Some(pool);
     }
@@ -179,11 +179,11 @@ fn pool() -> Option<&'static ThreadPool> {
 /// Threads of a launch.
 #[derive(Clone, Copy)]
 struct Threads {
-    /// Those that are started at once.
+    /// Threads that are started at once.
     first: u64,
-    /// Those that there are once the first work-group has taken long.
+    /// Maximum number of threads after the first work-group has taken long.
     most: u64,
-    /// Started for this launch and not taken from the pool: work-groups that wait for one another block them.
+    /// Whether they are started for this launch and not taken from the pool: work-groups that wait for one another block them.
     own: bool,
 }
 
@@ -191,13 +191,13 @@ impl Threads {
     fn all(n: u64) -> Threads {
         Threads { first: n, most: n, own: false }
     }
-    /// Processor time that a thread gets on `processors` while all of them take `time`.
+    /// Returns the CPU time of a thread on `processors` while all of them take `time`.
     fn share(self, time: Duration, processors: u64) -> Duration {
         time.mul_f64((processors as f64 / self.most as f64).min(1.0))
     }
 }
 
-/// Runs the work-groups on so many threads.
+/// Runs the work-groups on this many threads.
 fn on_threads(shared: &Shared<'_>, picked: &Picked, options: &LaunchOptions, threads: Threads) -> Results {
     let lanes = shared.range[2].iter().product::<u64>();
     let fresh = || {
@@ -239,7 +239,7 @@ fn on_threads(shared: &Shared<'_>, picked: &Picked, options: &LaunchOptions, thr
     deal.results.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Work-groups that threads take one after the other.
+/// Work-groups that threads take in sequence.
 struct Deal<'a> {
     picked: &'a Picked,
     threads: Threads,
@@ -248,15 +248,15 @@ struct Deal<'a> {
 }
 
 impl Deal<'_> {
-    /// Whether there is a work-group that no thread has taken.
+    /// Returns true if a work-group is left that no thread has taken.
     fn any_left(&self) -> bool {
         self.next.load(Ordering::Relaxed) < self.picked.run
     }
 
-    /// Takes and runs work-groups until there are none; calls `after_first` behind the first one, with the time that it took.
+    /// Takes and runs work-groups until none are left. Calls `after_first` after the first one, with its time.
     fn work(&self, mut group: Group<'_>, after_first: impl FnOnce(Duration)) {
         let mut after_first = Some(after_first);
-        // Of work-groups that wait, each with a thread, a processor has many: together they take no longer than the limit.
+        // A processor runs many waiting work-groups, each with a thread: together they take no longer than the limit.
         let most = group.shared.max_time.map(|time| self.threads.share(time, processors()));
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);

@@ -1,13 +1,13 @@
-//! Memory footprint of a launch: distinct sectors by kernel argument, in all and by work-group, and reuse distances.
+//! Memory footprint of a launch: distinct sectors by kernel argument, in total and by work-group, and reuse distances.
 
 use crate::counters::DISTANCES;
 use crate::memory::address::{GLOBAL, argument};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Bytes of the unit that DRAM and caches move.
+/// Bytes of the transfer unit of DRAM and caches.
 pub const SECTOR: u64 = 32;
-/// Sectors of a cache line.
+/// Sectors per cache line.
 pub const SECTORS: u64 = 4;
 
 /// A fast hash for line numbers; no protection against crafted keys is needed.
@@ -63,12 +63,12 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// The next group starts.
+    /// Starts the next group.
     pub fn start_group(&mut self) {
         self.group += 1;
     }
 
-    /// Records a touch of a sector; `pointer` tells the kernel argument.
+    /// Records a touch of a sector; `pointer` identifies the kernel argument.
     pub fn touch(&mut self, sector: u64, pointer: u64) {
         let line = self.lines.entry(sector / SECTORS).or_default();
         let bit = 1u8 << (sector % SECTORS);
@@ -140,9 +140,9 @@ fn slot(arguments: &mut Vec<Touched>, number: u8) -> &mut Touched {
     &mut arguments[at]
 }
 
-/// Bytes of an argument that all groups together touch, where a sample of them was seen. As one counts animals by catching
-/// some twice: if every sector is touched by the same share `p` of the groups, `n` of them see a sector
-/// `n p / (1 - (1 - p)^n)` times on average, which gives p, and p the number of sectors.
+/// Returns the bytes of an argument that all groups together touch, estimated from a sample. The method resembles the capture-recapture estimate of
+/// animal populations. If every sector is touched by the same share `p` of the groups, `n` of them see a sector `n p / (1 - (1 - p)^n)` times on
+/// average. This gives p, and p gives the number of sectors.
 fn estimate(touched: &Touched, ran: u64, groups: u64) -> u64 {
     let (different, all) = (touched.different.max(1) as f64, touched.by_groups as f64);
     let n = ran.max(1) as f64;
@@ -150,14 +150,14 @@ fn estimate(touched: &Touched, ran: u64, groups: u64) -> u64 {
     let (mut low, mut high) = (1.0 / groups.max(1) as f64, 1.0);
     for _ in 0..50 {
         let p = (low + high) / 2.0;
-        // Less a rounding error: one group alone tells nothing.
+        // Subtract a rounding error: one group alone gives no information.
         if times(p) < all / different - 1e-9 { low = p } else { high = p }
     }
     let sectors = all / (n * low);
     (sectors * SECTOR as f64).round() as u64
 }
 
-/// The sector of a byte.
+/// Returns the sector of a byte.
 pub fn sector(address: u64) -> u64 {
     (address & GLOBAL) / SECTOR
 }
@@ -166,7 +166,7 @@ pub fn sector(address: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// What `groups` groups touch where each touches `per` sectors of its own and all share `common`.
+    /// Returns the estimate for `groups` groups if each touches `per` separate sectors and all share `common`.
     fn sampled(ran: u64, groups: u64, per: u64, common: u64) -> u64 {
         let mut f = Footprint::default();
         for i in 0..ran {
@@ -198,7 +198,7 @@ mod tests {
         }
         let sectors = f.different(64, 4096, |_| None) / SECTOR;
         assert!((4000..10_000).contains(&sectors), "{sectors}");
-        // No more than there is.
+        // The estimate is limited to the size.
         let with_limit = {
             let mut f = Footprint::default();
             f.start_group();

@@ -1,4 +1,4 @@
-//! The state of one work-group, and the instructions that move numbers between registers.
+//! The state of one work-group, and the instructions that operate on registers.
 
 use super::bytecode::{File, Inst, Reg, preset};
 use super::lanes::{self, Source, Unary32};
@@ -13,7 +13,7 @@ use std::ops::Range;
 pub struct Group<'a> {
     pub(super) shared: &'a Shared<'a>,
     pub(super) arch: Arch,
-    /// Lanes that registers have.
+    /// Number of lanes of the registers.
     pub(super) lanes: usize,
     /// Work-items of this group.
     pub(super) items: usize,
@@ -37,7 +37,7 @@ pub struct Group<'a> {
     pub(super) printed: String,
 }
 
-/// A lane register or a value for all, as a source of 32-bit operands.
+/// Returns a lane register or a uniform value as a source of 32-bit operands.
 #[inline(always)]
 pub(super) fn words<'b>(
     words: &'b [Vec<u32>],
@@ -65,7 +65,7 @@ pub(super) fn longs<'b>(
 }
 
 impl<'a> Group<'a> {
-    /// Room for groups of up to `lanes` work-items.
+    /// Allocates state for groups of up to `lanes` work-items.
     pub fn new(shared: &'a Shared<'a>, lanes: usize, observer: Option<Box<Observer>>) -> Group<'a> {
         let code = shared.code;
         Group {
@@ -92,7 +92,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Makes ready for the group of this number.
+    /// Prepares the group with this number.
     pub fn start(&mut self, id: [u64; 3]) {
         let [offset, global, local] = self.shared.range;
         let mut size = [0; 3];
@@ -136,22 +136,22 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// What the group printed.
+    /// Returns the output of the group's `printf`.
     pub fn take_printed(&mut self) -> String {
         std::mem::take(&mut self.printed)
     }
 
-    /// The observer, when the groups are done.
+    /// Returns the observer after the groups are done.
     pub fn take_observer(&mut self) -> Option<Box<Observer>> {
         self.observer.take()
     }
 
-    /// Gives back what [`Group::take_observer`] took.
+    /// Puts back the observer of [`Group::take_observer`].
     pub fn put_observer(&mut self, observer: Option<Box<Observer>>) {
         self.observer = observer;
     }
 
-    /// The result in the word scratch becomes the register's content in the running lanes.
+    /// Copies the result in the word scratch to the register's running lanes.
     #[inline(always)]
     pub(super) fn put_word(&mut self, dst: Reg) {
         let to = &mut self.words[dst.index as usize];
@@ -210,7 +210,7 @@ impl<'a> Group<'a> {
         self.put_long(dst);
     }
 
-    /// Runs an instruction whose operands are the same for all lanes, once.
+    /// Runs an instruction with uniform operands once.
     #[inline(always)]
     fn compute_uniform(&mut self, inst: &Inst) -> bool {
         let wide = |r: Reg| self.uniforms[r.index as usize];
@@ -257,7 +257,7 @@ impl<'a> Group<'a> {
         longs(&self.longs, &self.uniforms, r, range)
     }
 
-    /// Runs an instruction on registers; false if it is none of these.
+    /// Runs an instruction on registers; returns false for any other instruction.
     #[inline(always)]
     pub(super) fn arithmetic(&mut self, inst: &Inst) -> bool {
         if inst.destination().is_some_and(|d| d.file == File::Uniform) && self.compute_uniform(inst) {
@@ -326,7 +326,7 @@ fn is_angle(op: Unary32) -> bool {
     matches!(op, Unary32::SinF | Unary32::CosF | Unary32::TanF)
 }
 
-/// Angles too large for the SIMD forms.
+/// Recomputes angles that are too large for the SIMD forms.
 fn repair_angles(op: Unary32, out: &mut [u32], a: Source<'_, u32>) {
     let exact = match op {
         Unary32::SinF => math::Math1::Sin,

@@ -1,7 +1,7 @@
-//! What instructions do to lanes: tables of operations, each one loop over slices that the compiler turns into SIMD.
+//! Lane operations: tables of operations, each one loop over slices that the compiler turns into SIMD.
 //!
-//! Integers narrower than 32 bits live sign- or zero-extended in 32-bit lanes, `half` as its 16 bits, `bool` as 0 or 1.
-//! Floats live as their bits; an operation is named for what it takes its bits to be.
+//! Integers narrower than 32 bits are sign- or zero-extended in 32-bit lanes, `half` is stored as its 16 bits, `bool` as 0 or 1. Floats are stored as
+//! their bits; an operation's name states the type of its operands.
 
 #![allow(
     clippy::redundant_closure,
@@ -40,7 +40,7 @@ macro_rules! table {
             }
             arch.dispatch(Job { op, out, $($arg),* });
         }
-        /// The operation on single values.
+        /// Runs the operation on single values.
         pub fn $one(op: $name, $($arg: $in),*) -> $out {
             match op { $($name::$op => table!(= $apply $args $f),)* }
         }
@@ -133,7 +133,7 @@ table! {
         NeF = |x, y| u32::from(f(x) != f(y));
         LtF = |x, y| u32::from(f(x) < f(y));
         LeF = |x, y| u32::from(f(x) <= f(y));
-        // fmin and fmax: the other operand where one is NaN.
+        // fmin and fmax: the other operand if one is NaN.
         FminF = |x, y| if f(y).is_nan() || f(x) < f(y) { x } else { y };
         FmaxF = |x, y| if f(y).is_nan() || f(x) > f(y) { x } else { y };
         // min and max of floats: one comparison.
@@ -249,7 +249,7 @@ table! {
     Ternary32 ternary32 one_ternary32 zip3 apply3 (a, b, c) (a, b, c) u32 => u32 {
         FmaF = |x, y, z| f(x).mul_add(f(y), f(z)).to_bits();
         MadF = |x, y, z| (f(x) * f(y) + f(z)).to_bits();
-        // By a condition that is not 0, and by its sign bit.
+        // Selects by a nonzero condition, and by its sign bit.
         Select = |c, x, y| if c != 0 { x } else { y };
         SelectSign = |c, x, y| if s(c) < 0 { x } else { y };
         Bits = |a, b, c| (a & !c) | (b & c);
@@ -286,7 +286,7 @@ table! {
         Copy = |x| x;
         Neg = |x| x.wrapping_neg();
         Not = |x| !x;
-        // 1 where 0, and 1 where not 0.
+        // 1 for zero, and 1 for nonzero.
         IsZero = |x| u32::from(x == 0);
         NotZero = |x| u32::from(x != 0);
         AbsS = |x| s(x).unsigned_abs();
@@ -303,7 +303,7 @@ table! {
         NotZeroF = |x| u32::from(f(x) != 0.0);
         S32ToF = |x| (s(x) as f32).to_bits();
         U32ToF = |x| (x as f32).to_bits();
-        // Towards zero, saturating, NaN to 0.
+        // Toward zero, saturating, NaN to 0.
         FToS32 = |x| f(x) as i32 as u32;
         FToU32 = |x| f(x) as u32;
         HalfToF = |x| convert::half_to_f32(x);
@@ -343,7 +343,7 @@ table! {
         Log10F = |x| real::log10(f(x)).to_bits();
         Log1pF = |x| real::log1p(f(x)).to_bits();
         TanhF = |x| real::tanh(f(x)).to_bits();
-        // Exact for |x| up to real::TRIG_LIMIT only; the interpreter repairs the lanes beyond.
+        // Exact only for |x| up to real::TRIG_LIMIT; the interpreter recomputes the lanes beyond.
         SinF = |x| real::sin(f(x)).to_bits();
         CosF = |x| real::cos(f(x)).to_bits();
         TanF = |x| real::tan(f(x)).to_bits();

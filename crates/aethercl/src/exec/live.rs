@@ -96,10 +96,10 @@ mod tests {
         let sum = |dst, a, b| Inst::Binary32 { op: Binary32::Add, dst: word(dst), a: word(a), b: word(b) };
         let neg = |dst, a| Inst::Unary32 { op: Unary32::NegF, dst: word(dst), a: word(a) };
         let code = |insts| Code { words: 16, insts, ..Code::default() };
-        // One value handed on through five registers, beside the one it began with.
+        // One value passed on through five registers, in addition to the initial one.
         let chain = code(vec![neg(1, 0), neg(2, 1), neg(3, 2), sum(4, 3, 0), neg(5, 4), Inst::End]);
         assert_eq!(registers(&chain), 2);
-        // Three at once; in a loop what the next round reads stays.
+        // Three at once; in a loop, values that the next iteration reads stay live.
         let three = code(vec![neg(1, 0), neg(2, 0), sum(3, 1, 2), sum(4, 3, 0), Inst::End]);
         assert_eq!(registers(&three), 3);
         let round =

@@ -1,4 +1,4 @@
-//! Which lanes of a work-group run.
+//! The mask of running lanes of a work-group.
 
 use super::lanes::Source;
 use pulp::{Arch, NullaryFnOnce};
@@ -6,7 +6,7 @@ use pulp::{Arch, NullaryFnOnce};
 /// A set of lanes.
 #[derive(Debug, Clone, Default)]
 pub struct Mask {
-    /// All ones for a lane of the set, else 0.
+    /// All ones for a lane in the set, otherwise 0.
     bits: Vec<u32>,
     lo: usize,
     hi: usize,
@@ -14,54 +14,54 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// No lane of `lanes`.
+    /// Returns an empty set of `lanes` lanes.
     pub fn new(lanes: usize) -> Mask {
         Mask { bits: vec![0; lanes], ..Mask::default() }
     }
 
-    /// The first `lanes` lanes, all of a group.
+    /// Sets the first `lanes` lanes, all of a group.
     pub fn fill(&mut self, lanes: usize) {
         self.bits.fill(0);
         self.bits[..lanes].fill(u32::MAX);
         (self.lo, self.hi, self.count) = (0, lanes, lanes);
     }
 
-    /// Lanes from the first to behind the last of the set.
+    /// Returns the range from the first lane of the set to after the last one.
     pub fn range(&self) -> std::ops::Range<usize> {
         self.lo..self.hi
     }
 
-    /// How many lanes.
+    /// Number of lanes.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Whether it has no lane.
+    /// Returns true if it has no lane.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether every lane of its range belongs to it.
+    /// Returns true if every lane of its range belongs to it.
     pub fn is_dense(&self) -> bool {
         self.count == self.hi - self.lo
     }
 
-    /// All ones for a lane of the set, else 0; for each lane of the group.
+    /// Returns all ones for a lane in the set, otherwise 0; one entry per lane of the group.
     pub fn bits(&self) -> &[u32] {
         &self.bits
     }
 
-    /// Whether a lane belongs to the set.
+    /// Returns true if a lane belongs to the set.
     pub fn has(&self, lane: usize) -> bool {
         self.bits[lane] != 0
     }
 
-    /// The lanes in order.
+    /// Returns the lanes in order.
     pub fn lanes(&self) -> impl Iterator<Item = usize> + '_ {
         self.range().filter(|l| self.bits[*l] != 0)
     }
 
-    /// Takes all lanes out.
+    /// Removes all lanes.
     pub fn clear(&mut self) {
         if self.count > 0 {
             self.bits[self.lo..self.hi].fill(0);
@@ -69,7 +69,7 @@ impl Mask {
         }
     }
 
-    /// Lanes where the condition is 0 go over to `rest`, and join those there.
+    /// Moves lanes with condition 0 to `rest`.
     pub fn send(&mut self, arch: Arch, cond: Source<'_, u32>, rest: &mut Mask) {
         if self.count == 0 {
             return;
@@ -100,7 +100,7 @@ impl Mask {
         self.shrink();
     }
 
-    /// Lanes of `from` where the condition holds come over.
+    /// Moves lanes of `from` for which the condition holds to this set.
     pub fn take(&mut self, cond: Source<'_, u32>, from: &mut Mask) {
         let range = from.range();
         for (at, lane) in range.enumerate() {
@@ -117,7 +117,7 @@ impl Mask {
         self.recount();
     }
 
-    /// All lanes of `other` come over.
+    /// Moves all lanes of `other` to this set.
     pub fn join(&mut self, other: &mut Mask) {
         if other.count == 0 {
             return;
@@ -156,7 +156,7 @@ impl Mask {
     }
 }
 
-/// What [`Mask::send`] does to bits; returns how many lanes stay.
+/// Implements [`Mask::send`] on bits; returns the number of remaining lanes.
 struct Send<'m> {
     own: &'m mut [u32],
     other: &'m mut [u32],

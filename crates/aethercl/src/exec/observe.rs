@@ -9,7 +9,7 @@ use crate::memory::address::{self, Space};
 /// Maximum number of elements of an asynchronous copy that are checked.
 const MAX_COPY: u64 = 1 << 20;
 
-/// The context of a group for the checks.
+/// Returns the context of a group for the checks.
 pub(super) fn context<'c>(g: &'c Group<'_>) -> Context<'c> {
     Context { shared: g.shared, group: g.id, size: g.size, lanes: g.lanes, mask: &g.mask }
 }
@@ -26,7 +26,7 @@ impl Group<'_> {
         self.observer = Some(o);
     }
 
-    /// The argument that the address of a load or a store came from, as far as its first work-item tells.
+    /// Returns the argument that the address of a load or a store came from, according to its first work-item.
     fn argument_of(&self, inst: &Inst) -> Option<usize> {
         let (Inst::Load { address, .. } | Inst::Store { address, .. }) = *inst else { return None };
         let base = self.shared.code.addresses[address as usize].base;
@@ -131,7 +131,7 @@ impl Group<'_> {
         }
     }
 
-    /// An asynchronous copy: its accesses are attributed to an extra lane after the work-items, which stands for the copy engine.
+    /// Handles an asynchronous copy. Its accesses are attributed to an extra lane after the work-items, which represents the copy engine.
     fn observe_copy(&self, o: &mut Observer, pc: usize, bytes: u32, operands: &[Reg], strided: bool) {
         let cx = context(self);
         let Some(lane) = self.mask.lanes().next() else { return };
@@ -168,7 +168,7 @@ impl Group<'_> {
         }
     }
 
-    /// Asks the checks about an access as a whole; whether one of them, marked in `open`, wants to see every lane of it.
+    /// Passes a whole access to the checks. Returns true if a check, marked in `open`, needs every lane.
     fn settle(&mut self, o: &mut Observer, does: (Kind, bool), bytes: u32, a: &Address) -> bool {
         o.open.clear();
         if o.checks.is_empty() {
@@ -192,7 +192,7 @@ impl Group<'_> {
         o.open.contains(&true)
     }
 
-    /// Where an access goes, if that can be told without the address of each lane.
+    /// Returns the lanes' addresses, if they can be described without computing each one.
     fn near(&self, a: &Address) -> Option<Lanes<'_>> {
         if a.base.file != File::Uniform {
             return None;

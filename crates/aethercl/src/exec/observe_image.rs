@@ -1,4 +1,4 @@
-//! Shows reads and writes of images to the observer, each texel as an access to memory.
+//! Passes image reads and writes to the observer, each texel as a memory access.
 
 use super::bytecode::{ImageRead, ImageWrite, Inst, MemType, READ, Reg, WRITE};
 use super::group::Group;
@@ -6,7 +6,7 @@ use super::observer::Observer;
 use crate::check::{Access, Context, Kind, Outside, Touch};
 use crate::image::{MAX_TAPS, Taps};
 
-/// The type of what a texel is moved in.
+/// Returns the memory type that a texel is transferred in.
 fn moved_as(texel: u64) -> MemType {
     match texel {
         1 => MemType::U8,
@@ -21,7 +21,7 @@ impl Group<'_> {
         Context { shared: self.shared, group: self.id, size: self.size, lanes: self.lanes, mask: &self.mask }
     }
 
-    /// Looks at an instruction of images before it runs; false if it is none.
+    /// Handles an image instruction before it runs; returns false for any other instruction.
     pub(super) fn observe_image(&self, o: &mut Observer, pc: usize, inst: &Inst) -> bool {
         let code = self.shared.code;
         match *inst {
@@ -90,7 +90,7 @@ impl Group<'_> {
         }
     }
 
-    /// One texel of each of some lanes, to every check.
+    /// Passes one texel of each of several lanes to every check.
     fn show(
         &self,
         o: &mut Observer,

@@ -15,7 +15,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// The requested checks and counters, the latter by instruction with `lines`; `None` if neither is requested.
+    /// Returns the requested checks and counters, the latter by instruction with `lines`; `None` if neither is requested.
     pub fn new(which: &Checks, (count, lines): (bool, bool), shared: &Shared<'_>) -> Option<Box<Observer>> {
         if !which.any() && !count {
             return None;
@@ -29,7 +29,7 @@ impl Observer {
         }))
     }
 
-    /// The results.
+    /// Returns the results.
     pub fn finish(self) -> Looked {
         Looked { report: self.report, counting: self.counting, checks: vec![self.checks] }
     }
@@ -38,9 +38,9 @@ impl Observer {
 /// Results of the observer of one thread, or of several merged.
 #[derive(Default)]
 pub struct Looked {
-    /// What the checks found.
+    /// Findings of the checks.
     pub report: Report,
-    /// What was counted.
+    /// Counters.
     pub counting: Option<Counting>,
     /// The checks of each thread with their state.
     checks: Vec<Vec<Box<dyn Check>>>,
@@ -58,7 +58,7 @@ impl Looked {
         self
     }
 
-    /// Whether there are no findings and no conflicts between work-groups of different threads.
+    /// Returns true if there are no findings and no conflicts between work-groups of different threads.
     pub fn is_clean(&self) -> bool {
         let races: Vec<_> = self.checks.iter().flatten().filter_map(|c| c.races()).collect();
         let clash = |i: usize| races[i + 1..].iter().any(|other| races[i].conflicts(other));

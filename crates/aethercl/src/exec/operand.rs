@@ -1,4 +1,4 @@
-//! What instructions work on: registers, addresses, elements of memory.
+//! Operands of instructions: registers, addresses, elements of memory.
 
 use crate::memory::address::Space;
 
@@ -7,9 +7,9 @@ use crate::memory::address::Space;
 pub enum File {
     /// One 64-bit value for all lanes.
     Uniform,
-    /// 32 bits a lane.
+    /// 32 bits per lane.
     Word,
-    /// 64 bits a lane.
+    /// 64 bits per lane.
     Long,
 }
 
@@ -18,14 +18,14 @@ pub enum File {
 pub struct Reg {
     /// Its file.
     pub file: File,
-    /// It holds a variable: a write must leave the lanes outside the mask alone. What is not a variable is a temporary,
-    /// whose other lanes nobody reads.
+    /// Whether it holds a variable: a write must then preserve the lanes outside the mask. A register without a variable is a temporary, whose other
+    /// lanes are never read.
     pub variable: bool,
-    /// Its number in the file.
+    /// Index in the file.
     pub index: u16,
 }
 
-/// How an index becomes 64 bits.
+/// Extension of an index to 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extend {
     /// It has them.
@@ -41,7 +41,7 @@ pub enum Extend {
 pub struct Index {
     /// The number.
     pub reg: Reg,
-    /// How it becomes 64 bits.
+    /// Extension to 64 bits.
     pub extend: Extend,
     /// Bytes.
     pub scale: i64,
@@ -54,17 +54,17 @@ pub struct Address {
     pub base: Reg,
     /// An index that differs between lanes.
     pub index: Option<Index>,
-    /// An index that does not.
+    /// A uniform index.
     pub uniform: Option<Index>,
     /// Bytes.
     pub offset: i64,
-    /// Where it points, if that is known before the address is.
+    /// Address space, if it is known before the address.
     pub space: Option<Space>,
-    /// Alignment that the type promises, in bytes.
+    /// Alignment guaranteed by the type, in bytes.
     pub align: u32,
 }
 
-/// What lies in memory.
+/// Type of an element in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MemType {
     /// `bool`, `uchar`.
@@ -92,7 +92,7 @@ impl MemType {
         }
     }
 
-    /// An element's bytes as a register holds them.
+    /// Converts an element's bytes to register form.
     pub fn extend(self, bits: u64) -> u64 {
         match self {
             MemType::U8 => bits & 0xff,
@@ -104,7 +104,7 @@ impl MemType {
         }
     }
 
-    /// A value for people: as an integer, and as a float where its bits look like one.
+    /// Formats a value for messages: as an integer, and as a float if its bits look like one.
     pub fn show(self, bits: u64) -> String {
         let bits = self.extend(bits);
         let plain = |x: f64| x != 0.0 && (1e-6..1e9).contains(&x.abs());

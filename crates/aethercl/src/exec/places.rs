@@ -1,7 +1,7 @@
-//! Loads and stores of whole words whose lanes all point into one block of memory: the word numbers of all lanes are computed and
-//! checked first, in loops that the compiler turns into SIMD, and then used for each element of the instruction.
+//! Fast path for loads and stores of whole words whose lanes all point into one block of memory. The word numbers of all lanes are computed and
+//! checked first, in loops that the compiler turns into SIMD. They are then used for each element of the instruction.
 //!
-//! Every other access goes lane by lane through [`Group::read_lane`] and [`Group::write_lane`], with the same result.
+//! Every other access goes through [`Group::read_lane`] and [`Group::write_lane`] for each lane, with the same result.
 
 use super::access::Cell;
 use super::bytecode::{Address, Extend, File, Index, Reg};
@@ -13,7 +13,7 @@ use pulp::NullaryFnOnce;
 use std::mem::take;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Memory that all lanes point into.
+/// The memory block that all lanes point into.
 #[derive(Clone, Copy)]
 pub(super) enum Block<'a> {
     Global(&'a Allocation),
@@ -21,17 +21,17 @@ pub(super) enum Block<'a> {
     Local,
 }
 
-/// Where word numbers have to lie, and how they come from an index: `start + index * stride`.
+/// Valid range of word numbers, and their computation from an index: `start + index * stride`.
 #[derive(Clone, Copy)]
 struct Line {
     start: i64,
     stride: i64,
-    /// The greatest number that all elements of a lane fit behind.
+    /// The largest number for which all elements of a lane are inside the block.
     last: i64,
 }
 
 impl Line {
-    /// Whether numbers from one index to another lie inside.
+    /// Returns true if all numbers between two indices are valid.
     fn holds(self, low: i64, high: i64) -> bool {
         let at = |i: i64| i.checked_mul(self.stride).and_then(|i| i.checked_add(self.start));
         let inside = |i: i64| at(i).is_some_and(|at| (0..=self.last).contains(&at));
@@ -39,10 +39,10 @@ impl Line {
     }
 }
 
-// Loops over indices below, as in `spread`: what stays a function of its own is compiled without the vector instructions that
-// `Arch::dispatch` turns on.
+// The loops below use indices, like those in `spread`: a function that is not inlined would be compiled without the vector instructions that
+// `Arch::dispatch` enables.
 
-/// Word numbers from 32-bit indices; false where one lies outside. A lane that does not run counts as the first, which does.
+/// Computes word numbers from 32-bit indices; returns false if one is out of bounds. An inactive lane uses the index of the first active lane.
 struct FromWords<'o> {
     out: &'o mut [u32],
     index: &'o [u32],
@@ -58,9 +58,9 @@ impl NullaryFnOnce for FromWords<'_> {
         let FromWords { out, index, bits, line, signed } = self;
         let n = out.len();
         let index = &index[..n];
-        // Signed numbers are ordered as unsigned ones with another highest bit.
+        // Flipping the highest bit orders signed numbers like unsigned ones.
         let flip = if signed { 1 << 31 } else { 0 };
-        // Numbers that lie inside have 32 bits, so that arithmetic of 32 bits gives them.
+        // Valid numbers fit in 32 bits, so 32-bit arithmetic computes them.
         let (start, stride) = (line.start as u32, line.stride as u32);
         let (mut low, mut high) = (u32::MAX, 0);
         if let Some(bits) = bits {
@@ -84,7 +84,7 @@ impl NullaryFnOnce for FromWords<'_> {
     }
 }
 
-/// The same from 64-bit indices.
+/// The same for 64-bit indices.
 struct FromLongs<'o> {
     out: &'o mut [u32],
     index: &'o [u64],
@@ -113,7 +113,7 @@ impl NullaryFnOnce for FromLongs<'_> {
     }
 }
 
-/// Word numbers from addresses in a block that begins at `start`; false where one lies behind `last`, or between words.
+/// Computes word numbers from addresses in a block that starts at `start`; returns false for an address after `last` or between words.
 struct FromAddresses<'o> {
     out: &'o mut [u32],
     lanes: &'o [u64],
@@ -143,7 +143,7 @@ impl NullaryFnOnce for FromAddresses<'_> {
     }
 }
 
-/// Whether numbers count up by one.
+/// Checks whether numbers increase by one.
 struct IsRun<'o>(&'o [u32]);
 
 impl NullaryFnOnce for IsRun<'_> {
@@ -160,7 +160,7 @@ impl NullaryFnOnce for IsRun<'_> {
     }
 }
 
-/// A word of each lane, `more` words behind the lane's number, which lies inside. Where the numbers are a run, lanes lie side by side.
+/// Loads one word per lane, `more` words after the lane's valid number. If the numbers are a run, the words are contiguous.
 #[inline(always)]
 fn gather<C: Cell>(out: &mut [u32], words: &[C], numbers: &[u32], more: usize, run: bool) {
     let words = &words[more..];
@@ -172,7 +172,7 @@ fn gather<C: Cell>(out: &mut [u32], words: &[C], numbers: &[u32], more: usize, r
     }
 }
 
-/// Four words of each lane one behind the other, the first at the lane's number; all lie inside.
+/// Loads four consecutive words per lane, the first at the lane's number; all are valid.
 #[inline(always)]
 fn gather_4<C: Cell>(out: &mut [Vec<u32>; 4], words: &[C], numbers: &[u32], start: usize) {
     let [a, b, c, d] = out.each_mut().map(|o| &mut o[start..][..numbers.len()]);
@@ -182,7 +182,7 @@ fn gather_4<C: Cell>(out: &mut [Vec<u32>; 4], words: &[C], numbers: &[u32], star
     }
 }
 
-/// A lane's value to its number's word, which lies inside, in the order of lanes.
+/// Stores each lane's value to the word with its valid number, in lane order.
 #[inline(always)]
 fn scatter(mut put: impl FnMut(usize, u32), values: Source<'_, u32>, numbers: &[u32], bits: Option<&[u32]>) {
     match (values, bits) {
@@ -201,7 +201,7 @@ fn scatter(mut put: impl FnMut(usize, u32), values: Source<'_, u32>, numbers: &[
 }
 
 impl<'a> Group<'a> {
-    /// The block that an address points into, how many words it has, and the offset in bytes.
+    /// Returns the block of an address, its number of words, and the byte offset.
     #[inline(always)]
     fn block(&self, at: u64) -> Option<(Block<'a>, usize, i64)> {
         let own = || i64::from(address::offset(at) as i32);
@@ -218,7 +218,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Finds the word number of each lane's first element where all `count` elements of all lanes are words of one block.
+    /// Returns the block and computes the word number of each lane's first element, if all `count` elements of all lanes are words of one block.
     #[inline(always)]
     pub(super) fn places(&mut self, a: &Address, count: usize) -> Option<Block<'a>> {
         if a.base.file == File::Uniform {
@@ -242,7 +242,7 @@ impl<'a> Group<'a> {
         inside.then_some(block)
     }
 
-    /// Word numbers from an index of a block, which starts `offset` bytes in it.
+    /// Computes word numbers from an index into a block, starting at byte `offset`.
     fn number(&mut self, index: Index, offset: i64, last: i64) -> bool {
         let range = self.mask.range();
         let line = Line { start: offset >> 2, stride: index.scale >> 2, last };
@@ -261,7 +261,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The elements behind the word numbers into registers.
+    /// Loads the elements at the word numbers into registers.
     pub(super) fn load_placed(&mut self, block: Block<'a>, list: &[Reg]) {
         let range = self.mask.range();
         let places = take(&mut self.places);
@@ -292,7 +292,7 @@ impl<'a> Group<'a> {
         self.places = places;
     }
 
-    /// Registers to the elements behind the word numbers.
+    /// Stores registers to the elements at the word numbers.
     pub(super) fn store_placed(&mut self, block: Block<'a>, list: &[Reg]) {
         let range = self.mask.range();
         let numbers = &self.places[range.clone()];

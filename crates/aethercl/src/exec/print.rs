@@ -5,9 +5,9 @@ use super::group::Group;
 use crate::hir::FormatPiece;
 use crate::memory::address;
 
-/// Text of a `%s` argument at most.
+/// Maximum length of a `%s` argument.
 const MAX_TEXT: usize = 4096;
-/// Text of a group at most; devices have a buffer of about this size for all of them.
+/// Maximum output of a group; devices have a buffer of about this size for all groups.
 const MAX_PRINTED: usize = 1 << 20;
 
 impl Group<'_> {
@@ -65,7 +65,7 @@ impl Group<'_> {
                 unsigned(value, *conversion, has('#'), *precision)
             }
             _ => {
-                // A scalar float came as a double; a vector keeps its own type.
+                // A scalar float was promoted to a double; a vector keeps its type.
                 let value = if *lanes > 1 && *size <= 4 {
                     f64::from(f32::from_bits(bits as u32))
                 } else {
@@ -127,7 +127,7 @@ fn unsigned(value: u64, conversion: u8, alternate: bool, precision: Option<u32>)
     prefix.to_string() + &at_least(digits, precision)
 }
 
-/// A float that is not negative, as C prints it.
+/// Formats a float that is not negative, in C format.
 fn float(value: f64, conversion: u8, precision: Option<u32>, alternate: bool) -> String {
     let upper = conversion.is_ascii_uppercase();
     let digits = precision.unwrap_or(6) as usize;

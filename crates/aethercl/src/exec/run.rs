@@ -7,17 +7,17 @@ use crate::source::Span;
 use std::mem::take;
 use std::time::Duration;
 
-/// Instructions between two looks at the clock: a thousandth of a second to a second.
+/// Instructions between two clock readings: they take a thousandth of a second to a second.
 const STEPS_PER_LOOK: u64 = 1 << 14;
 
-/// Why a group stopped before its end.
+/// Reason why a group stopped before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// It executed as many instructions as allowed.
+    /// It executed the maximum number of instructions.
     Steps(Span),
-    /// It took as much processor time as allowed.
+    /// It used the maximum CPU time.
     Time(Span),
-    /// The program ran into what it must not reach.
+    /// The program reached unreachable code.
     Trap(Span),
 }
 
@@ -26,7 +26,7 @@ pub enum Stop {
 pub struct Place {
     /// Its next instruction.
     pub pc: usize,
-    /// Instructions that it may still execute.
+    /// Number of instructions that it may still execute.
     pub steps: u64,
 }
 
@@ -42,14 +42,14 @@ impl Group<'_> {
         self.shared.code.spans[place.pc]
     }
 
-    /// Executes the work-group to its end, in at most so much processor time.
+    /// Executes the work-group to its end, within this CPU time.
     pub fn run(&mut self, place: &mut Place, most: Option<Duration>) -> Result<(), Stop> {
         let deadline = most.and_then(|t| thread_time().checked_add(t));
         while !self.go_on(place, u64::MAX, deadline)? {}
         Ok(())
     }
 
-    /// Executes at most `most` instructions, until the thread's processor time is `deadline`; returns whether the work-group has ended.
+    /// Executes at most `most` instructions, until the thread's CPU time reaches `deadline`. Returns true if the work-group has ended.
     pub fn go_on(&mut self, place: &mut Place, most: u64, deadline: Option<Duration>) -> Result<bool, Stop> {
         let code = self.shared.code;
         let mut pc = place.pc;
@@ -105,7 +105,7 @@ impl Group<'_> {
         }
     }
 
-    /// Instructions that change where or which lanes go on; those that jump say where to.
+    /// Executes instructions that change the control flow or the running lanes. Returns the target of a jump.
     fn control(&mut self, inst: &Inst) -> Option<u32> {
         match *inst {
             Inst::Jump { to } => return Some(to),
@@ -152,7 +152,7 @@ impl Group<'_> {
         None
     }
 
-    /// Lanes where the condition is 0 go to wait.
+    /// Moves lanes with condition 0 to `rest`.
     fn send(&mut self, cond: Reg, rest: &mut super::mask::Mask) {
         let mut mask = take(&mut self.mask);
         let range = mask.range();
@@ -179,7 +179,7 @@ impl Group<'_> {
             Inst::Print { format, list, count } => {
                 self.print(&code.formats[format as usize], code.listed(list, count));
             }
-            // The rest speaks to the observer only: lanes in lockstep meet at every barrier.
+            // The remaining instructions only concern the observer: lanes in lockstep meet at every barrier.
             _ => {}
         }
     }

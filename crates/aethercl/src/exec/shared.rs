@@ -1,4 +1,4 @@
-//! What all work-groups of a launch share: code, memory, arguments and limits.
+//! State that all work-groups of a launch share: code, memory, arguments and limits.
 
 use super::bytecode::Code;
 use super::lower::Constants;
@@ -7,20 +7,20 @@ use crate::memory::{Allocation, Memory};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A buffer argument, or a program-scope variable, as kernels see it.
+/// A buffer argument or a program-scope variable from the view of kernels.
 #[derive(Debug)]
 pub struct Buffer {
     /// The allocation that holds it.
     pub allocation: Arc<Allocation>,
-    /// The first byte of the buffer in the allocation.
+    /// Offset of the buffer in the allocation.
     pub start: u64,
     /// The buffer's size.
     pub bytes: u64,
-    /// The kernel may write to it.
+    /// Whether the kernel may write to it.
     pub writable: bool,
 }
 
-/// What all groups of a launch share.
+/// State that all groups of a launch share.
 pub struct Shared<'a> {
     /// The kernel.
     pub code: &'a Code,
@@ -28,10 +28,9 @@ pub struct Shared<'a> {
     pub constants: &'a Constants,
     /// Device memory.
     pub memory: &'a Memory,
-    /// Buffers by argument number, behind them the program-scope variables that kernels may write, then what kernels reach by addresses that
-    /// they read.
+    /// Buffers by argument index, followed by writable program-scope variables, then memory that kernels reach through loaded addresses.
     pub buffers: Vec<Option<Buffer>>,
-    /// Images by argument number.
+    /// Images by argument index.
     pub images: Vec<Option<Image>>,
     /// Values of the uniform registers when a group starts.
     pub uniforms: Vec<u64>,
@@ -39,16 +38,16 @@ pub struct Shared<'a> {
     pub private_arguments: Vec<(u32, Vec<u8>)>,
     /// Global offset, global size, group size.
     pub range: [[u64; 3]; 3],
-    /// Bytes of local memory of a group, with what the arguments ask for.
+    /// Bytes of local memory per group, including arguments.
     pub local_bytes: u32,
     /// Local memory of arguments: (offset, bytes, argument).
     pub local_arguments: Vec<(u32, u32, usize)>,
-    /// Instructions a group may execute.
+    /// Maximum number of instructions per group.
     pub max_steps: u64,
-    /// Processor time a group may take.
+    /// Maximum CPU time per group.
     pub max_time: Option<Duration>,
-    /// Groups may wait for one another.
+    /// Whether groups may wait for one another.
     pub together: bool,
-    /// Work-items of a sub-group.
+    /// Work-items per sub-group.
     pub sub_group: u32,
 }

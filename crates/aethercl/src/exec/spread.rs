@@ -1,16 +1,16 @@
 //! Operands of lanes, and functions over all lanes of a range.
 
-/// An operand: one value a lane, or one for all.
+/// An operand: one value per lane, or one for all lanes.
 #[derive(Debug, Clone, Copy)]
 pub enum Source<'a, T> {
-    /// As many values as the result has lanes.
+    /// One value for each lane of the result.
     Lanes(&'a [T]),
     /// The same value in each lane.
     One(T),
 }
 
-// Loops over indices below: an iterator's adapter that stays a function of its own would be compiled without the vector
-// instructions that `Arch::dispatch` turns on.
+// The loops below use indices: an iterator adapter that is not inlined would be compiled without the vector instructions that `Arch::dispatch`
+// enables.
 
 #[inline(always)]
 pub(super) fn map<A: Copy, T: Copy>(out: &mut [T], a: Source<'_, A>, f: impl Fn(A) -> T) {

@@ -7,7 +7,7 @@ use crate::memory::address::{self, Space};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Group<'_> {
-    /// `count` elements from registers to an address.
+    /// Stores `count` elements from registers to an address.
     pub(super) fn store(&mut self, ty: MemType, list: &[Reg], a: &Address) {
         if self.mask.is_empty() {
             return;
@@ -46,7 +46,7 @@ impl Group<'_> {
             }
         }
         if space != Space::Private && a.index.is_none() {
-            // All lanes store to one place: the last one's value stays.
+            // All lanes store to one place: the value of the last lane stays.
             let Some(lane) = self.mask.lanes().last() else { return };
             let value = self.lane_value(src, lane);
             return self.write_lane(at, ty, value, lane);

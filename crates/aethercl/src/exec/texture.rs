@@ -1,4 +1,4 @@
-//! Reads and writes of images, lane by lane.
+//! Image reads and writes, one lane at a time.
 
 use super::access::{put_atomic, read, write};
 use super::bytecode::{ImageRead, ImageWrite, MemType, Reg};
@@ -8,7 +8,7 @@ use crate::image::{Class, Coordinates, Image, Sampler, Taps, taps};
 use crate::memory::{Allocation, address};
 use std::sync::atomic::AtomicU32;
 
-/// A texel's bytes.
+/// Returns a texel's bytes.
 fn load(words: &[AtomicU32], at: i64, bytes: u64) -> u128 {
     match bytes {
         1 => read(words, at, MemType::U8).into(),
@@ -33,7 +33,7 @@ fn store(words: &[AtomicU32], at: i64, bytes: u64, texel: u128) {
     }
 }
 
-/// The four numbers that a read gives, from the texels that it touches.
+/// Returns the four numbers of a read, from the texels that it touches.
 fn filtered(image: &Image, taps: &Taps, texel: impl Fn([i64; 3]) -> u128) -> [u32; 4] {
     let colour = |at| {
         if image.holds(at) { image.format.decode(texel(at)) } else { image.format.border() }
@@ -51,7 +51,7 @@ fn filtered(image: &Image, taps: &Taps, texel: impl Fn([i64; 3]) -> u128) -> [u3
 }
 
 impl<'a> Group<'a> {
-    /// The image that a register names, its memory, and where in that its first texel is.
+    /// Returns the image of a register, its memory, and the offset of its first texel in it.
     pub(super) fn image(&self, r: Reg) -> Option<(Image, &'a Allocation, i64)> {
         let lane = self.mask.lanes().next()?;
         let at = self.lane_value(r, lane);
@@ -60,7 +60,7 @@ impl<'a> Group<'a> {
         Some((image, allocation, start))
     }
 
-    /// A lane's coordinate.
+    /// Returns a lane's coordinate.
     pub(super) fn coordinates(&self, floats: bool, at: &[Reg], lane: usize) -> Coordinates {
         let bits = [0, 1, 2].map(|d| self.lane_value(at[d], lane) as u32);
         if floats {
@@ -70,18 +70,18 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The texels that a lane's read touches; of nine registers.
+    /// Returns the texels that a lane's read touches; the list has nine registers.
     pub(super) fn taps(&self, how: ImageRead, list: &[Reg], image: &Image, lane: usize) -> Taps {
         let sampler = how.sampled.then(|| Sampler(self.lane_value(list[5], lane) as u32));
         taps(image, sampler, self.coordinates(how.floats, &list[6..], lane))
     }
 
-    /// The place that a lane's write names; of eight registers.
+    /// Returns the coordinate of a lane's write; the list has eight registers.
     pub(super) fn written_place(&self, list: &[Reg], lane: usize) -> [i64; 3] {
         [1, 2, 3].map(|i| i64::from(self.lane_value(list[i], lane) as u32 as i32))
     }
 
-    /// The texel that a lane writes.
+    /// Returns the texel that a lane writes.
     pub(super) fn written_texel(&self, how: ImageWrite, list: &[Reg], image: &Image, lane: usize) -> u128 {
         let colour = [4, 5, 6, 7].map(|i| self.lane_value(list[i], lane) as u32);
         image.format.encode(if how.half { colour.map(half_to_f32) } else { colour })

@@ -1,8 +1,8 @@
 //! Cooperative scheduling of work-groups on one thread, so that a work-group can wait for a later one.
 //!
-//! A work-group runs to its end unless that takes many instructions: then it may be waiting for another one. In that case work-groups run
-//! round robin, in time slices. While no work-group ends, the number of resident work-groups is doubled, up to a limit that is about what
-//! a device holds at a time.
+//! A work-group runs to its end unless that takes many instructions: then it may be waiting for another one. In that case work-groups run round
+//! robin, in time slices. While no work-group ends, the number of resident work-groups is doubled, up to a limit that is about the capacity of a
+//! device.
 
 use super::clock::thread_time;
 use super::group::Group;
@@ -28,7 +28,7 @@ struct Resident<'a> {
     group: Group<'a>,
     place: Place,
     number: u64,
-    /// Processor time that it ran, without that of others between its slices.
+    /// CPU time of this work-group, without that of others between its slices.
     ran: Duration,
 }
 
@@ -39,7 +39,7 @@ pub struct Ended {
     pub printed: Vec<(u64, String)>,
     /// The work-group that exceeded a limit, which ends the launch.
     pub stopped: Option<(u64, Stop)>,
-    /// What that work-group waits for.
+    /// The value that this work-group waits for.
     pub awaited: Option<(usize, Details)>,
     /// Results of checks and counters.
     pub looked: Option<Looked>,
@@ -96,7 +96,7 @@ pub fn in_turns<'a>(
     out
 }
 
-/// Describes the other work-groups, for the message about a work-group that waits.
+/// Describes the other work-groups, for the message about a waiting work-group.
 fn others(begun: u64, count: u64) -> String {
     match count - begun {
         _ if count == 1 => ", and there is no other work-group".into(),
@@ -118,8 +118,7 @@ fn keep(out: &mut Ended, group: &mut Group<'_>) {
     }
 }
 
-/// Runs one time slice of every resident work-group; those that end become idle. An error names the index of the work-group that exceeded
-/// a limit.
+/// Runs one time slice of every resident work-group; those that end become idle. An error contains the index of the work-group that exceeded a limit.
 fn pass<'a>(
     residents: &mut Vec<Resident<'a>>,
     idle: &mut Vec<Group<'a>>,
@@ -151,7 +150,8 @@ fn pass<'a>(
     Ok(())
 }
 
-/// Where no work-group has ended for as long as one may take: an error if each of them waits, which would take that long for each of them to find out.
+/// Called if no work-group has ended within the time limit of one. Returns an error if each of them is waiting, because otherwise each would need the
+/// full limit to be detected.
 fn stuck(
     residents: &mut [Resident<'_>],
     most: Option<Duration>,

@@ -1,8 +1,8 @@
 //! Dynamic value numbering: finds computations that a compiler would eliminate as common subexpressions or loop invariants.
 //!
-//! Each register has a value number, which stands for an instruction and the value numbers of its operands. An instruction that is
-//! executed again with the same operand numbers yields the same value, for example a loop-invariant expression, and is not counted. Copies
-//! keep the number of their source. Results of instructions with masked lanes, of loads and of cross-lane operations get new numbers.
+//! Each register has a value number, which represents an instruction and the value numbers of its operands. An instruction that runs again with the
+//! same operand numbers yields the same value, for example a loop-invariant expression, and is not counted. Copies keep the number of their source.
+//! Results of instructions with masked lanes, of loads and of cross-lane operations get new numbers.
 
 use super::bytecode::{Code, File, Inst, Reg};
 use super::chain::reads;
@@ -11,8 +11,8 @@ use super::lanes::{Unary32, Unary64};
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 
-/// Values after which one that was not used counts as forgotten: no compiler keeps that many, and a set of all values of a group
-/// that takes long would take gigabytes.
+/// Number of newer values after which an unused value counts as forgotten. No compiler keeps that many, and the set of all values of a long-running
+/// group would take gigabytes.
 const KEPT: usize = 1 << 14;
 
 type Numbers = HashSet<u64, BuildHasherDefault<LineHasher>>;
@@ -23,22 +23,22 @@ pub struct Values {
     words: Vec<u64>,
     longs: Vec<u64>,
     uniforms: Vec<u64>,
-    /// Values that the current work-group computed or used lately.
+    /// Values that the current work-group recently computed or used.
     seen: Numbers,
-    /// Those of before. What is used again goes over to `seen`.
+    /// Earlier values. A value that is used again moves to `seen`.
     earlier: Numbers,
     /// Next number for a result that is not comparable to any other.
     fresh: u64,
 }
 
-/// A 64-bit hash.
+/// Returns a 64-bit hash.
 fn mixed(a: u64, b: u64) -> u64 {
     let x = (a ^ b.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ b
 }
 
 impl Values {
-    /// The next group starts.
+    /// Starts the next group.
     pub fn start_group(&mut self, code: &Code) {
         self.seen.clear();
         self.earlier.clear();
@@ -72,7 +72,7 @@ impl Values {
         mixed(3, self.fresh)
     }
 
-    /// Whether the result of an instruction is known already. Has to be called for every instruction in order; `all`: no lane is masked.
+    /// Returns true if the result of an instruction is already known. Call it for every instruction in order; `all`: no lane is masked.
     pub fn is_known(&mut self, pc: usize, inst: &Inst, code: &Code, all: bool) -> bool {
         if matches!(inst, Inst::Load { .. } | Inst::ReadImage { .. }) {
             for to in inst.results(code) {
@@ -108,7 +108,7 @@ impl Values {
         self.is_kept(number)
     }
 
-    /// Whether a value was computed or used lately; it is from now on.
+    /// Returns true if a value was recently computed or used, and marks it as used.
     fn is_kept(&mut self, number: u64) -> bool {
         if !self.seen.insert(number) {
             return true;
@@ -143,13 +143,13 @@ mod tests {
         assert!(!values.is_known(1, &sum(3, 3, 2), &code, true));
         assert!(values.is_known(0, &sum(2, 0, 1), &code, true));
         assert!(!values.is_known(1, &sum(3, 3, 2), &code, true));
-        // Through a copy it is the same value; in some lanes only it is a new one.
+        // A copy is the same value; a copy in only some lanes is a new value.
         assert!(values.is_known(2, &copy(4, 2), &code, true));
         assert!(!values.is_known(3, &sum(5, 4, 1), &code, true));
         assert!(values.is_known(3, &sum(5, 2, 1), &code, true));
         assert!(!values.is_known(0, &sum(2, 0, 1), &code, false));
         assert!(!values.is_known(3, &sum(5, 2, 1), &code, true));
-        // Neither is it forgotten while others are computed, as long as it is used, nor is all that was ever computed kept.
+        // A used value is not forgotten while others are computed, and not all computed values are kept.
         for i in 0..3 * KEPT {
             assert!(!values.is_known(4, &sum(6, 6, 1), &code, true), "{i}");
             if i % (KEPT / 2) == 0 {
@@ -163,7 +163,7 @@ mod tests {
             values.is_known(4, &sum(6, 6, 1), &code, true);
         }
         assert!(!values.is_known(7, &sum(5, 2, 1), &code, true));
-        // Another group knows nothing of it.
+        // Another group starts without known values.
         values.start_group(&code);
         assert!(!values.is_known(0, &sum(2, 0, 1), &code, true));
     }

@@ -1,4 +1,4 @@
-//! Diagnosis of a work-group that does not end: which memory it polls.
+//! Diagnoses a work-group that does not end: finds the memory that it polls.
 
 use super::bytecode::{AtomicOp, Inst, MemType};
 use super::group::Group;
@@ -35,12 +35,12 @@ impl Group<'_> {
         Some((word.pc, self.tells(&word)))
     }
 
-    /// Goes on for a while; returns whether it only reads the same unchanged words of global memory.
+    /// Continues for a while; returns true if it only reads the same unchanged words of global memory.
     pub(super) fn polls(&mut self, place: &mut Place) -> Result<bool, Stop> {
         self.polled(place).map(|word| word.is_some())
     }
 
-    /// Goes on until a word was polled; none where it does something else, or ends.
+    /// Continues until a word was polled; returns `None` if the work-group does something else or ends.
     fn polled(&mut self, place: &mut Place) -> Result<Option<Word>, Stop> {
         let mut words: Vec<Word> = Vec::new();
         for _ in 0..FOLLOWED {
@@ -64,7 +64,7 @@ impl Group<'_> {
         Ok(words.into_iter().find(|w| w.times >= ROUNDS))
     }
 
-    /// The word of global memory that the next instruction reads, if any; `None` if it writes global memory.
+    /// Returns the word of global memory that the next instruction reads, if any; `None` if it writes global memory.
     fn looks_at(&mut self, pc: usize) -> Option<Option<Word>> {
         let code = self.shared.code;
         let Some(lane) = self.mask.lanes().next() else { return Some(None) };

@@ -1,29 +1,29 @@
-//! The functions of the language, after their overloads are resolved.
+//! The built-in functions of the language, after overload resolution.
 //!
-//! The element type and the lanes an implementation works on are those of its operands; one variant serves all overloads.
-//! Operands have been converted: where the language lets `fmax(float4, float)` mix, the scalar has become a vector
-//! ([`super::ExprKind::Splat`]), and integers given for floats have been converted. Functions that are only notation for
-//! another expression do not appear: `convert_*`, `as_*`, `select`, `isequal` and the other plain comparisons, `vec_step`.
+//! The operands determine the element type and the lanes of an implementation; one variant serves all overloads. Operands have been converted. If the
+//! language permits mixed operands such as `fmax(float4, float)`, the scalar has become a vector ([`super::ExprKind::Splat`]), and integers given for
+//! floats have been converted. Functions that are only notation for another expression do not appear: `convert_*`, `as_*`, `select`, `isequal` and
+//! the other plain comparisons, `vec_step`.
 //!
-//! `F` is `half`, `float`, `double` or a vector of them, `I` an integer scalar or vector, `n` the lanes, `f`, `i` an
-//! element; all `F`s of a line are the same type.
+//! `F` is `half`, `float`, `double` or a vector of them, `I` an integer scalar or vector, `n` the lanes, `f`, `i` an element; all `F`s of a line are
+//! the same type.
 
 /// Rounding of a conversion or a half store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rounding {
-    /// What the language does where none is named.
+    /// The language's default.
     Default,
     /// `_rte`: to the nearest, ties to even.
     Even,
-    /// `_rtz`: towards zero.
+    /// `_rtz`: toward zero.
     Zero,
-    /// `_rtp`: towards positive infinity.
+    /// `_rtp`: toward positive infinity.
     Up,
-    /// `_rtn`: towards negative infinity.
+    /// `_rtn`: toward negative infinity.
     Down,
 }
 
-/// How the work-items of a group combine their values.
+/// Operation that combines the values of a group's work-items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduction {
     /// Sum.
@@ -42,18 +42,18 @@ pub enum Reduction {
     Xor,
 }
 
-/// Which values a work-item gets of a reduction.
+/// The values that a work-item's result of a reduction includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scan {
-    /// All of the group's: `reduce`.
+    /// All values of the group: `reduce`.
     Reduce,
-    /// Those of lower index and its own.
+    /// Values of lower index and its own.
     Inclusive,
-    /// Those of lower index; the first gets the neutral element.
+    /// Values of lower index; the first work-item gets the neutral element.
     Exclusive,
 }
 
-/// What is asked about an image.
+/// Property in an image query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ImageQuery {
     /// Texels along x.
@@ -64,15 +64,15 @@ pub enum ImageQuery {
     Depth,
     /// Layers.
     Layers,
-    /// `CLK_R` and the like.
+    /// `CLK_R` and similar.
     Order,
-    /// `CLK_UNORM_INT8` and the like.
+    /// `CLK_UNORM_INT8` and similar.
     Channel,
-    /// Width and height, for a volume also depth and 0.
+    /// Width and height; for a volume also depth and 0.
     Size,
 }
 
-/// A function of the language. Every variant says its operands and result.
+/// A built-in function. Every variant documents its operands and result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Builtin {
     /// `uint get_work_dim()`.
@@ -393,7 +393,7 @@ pub enum Builtin {
     Vstore,
     /// `vload_halfN(ulong offset, const half *p)`: `float`s, from `p + offset * N`; also of one lane.
     VloadHalf,
-    /// `vloada_halfN(ulong offset, const half *p)`: as before but of three lanes from `p + offset * 4`, aligned to the vector.
+    /// `vloada_halfN(ulong offset, const half *p)`: same as above, except that three lanes are at `p + offset * 4`; aligned to the vector.
     VloadaHalf,
     /// `void vstore_halfN(float or double data, ulong offset, half *p)`.
     VstoreHalf(Rounding),
@@ -414,7 +414,8 @@ pub enum Builtin {
     AsyncStridedCopy,
     /// `void wait_group_events(int count, event *list)`.
     WaitGroupEvents,
-    /// `T atomic_add(T *p, T)`: the old value, as every read-modify-write here; `T` is a 32- or 64-bit integer, or a float where said. Also `atom_add`, `atomic_fetch_add`. The last operand of all of them is a [`super::MemoryOrder`]. Floats too.
+    /// `T atomic_add(T *p, T)`: returns the old value, the same as all read-modify-write functions here. `T` is a 32- or 64-bit integer, or a float
+    /// where noted. Also `atom_add`, `atomic_fetch_add`. The last operand of all of them is a [`super::MemoryOrder`]. Floats too.
     AtomicAdd,
     /// `T atomic_sub(T *p, T)`. Floats too.
     AtomicSub,
@@ -440,13 +441,13 @@ pub enum Builtin {
     AtomicLoad,
     /// `void atomic_store(T *p, T)`, `atomic_init`. Floats too.
     AtomicStore,
-    /// `bool atomic_compare_exchange(T *p, T *expected, T desired)`, strong and weak: where `*p` differs it is written to `*expected`.
+    /// `bool atomic_compare_exchange(T *p, T *expected, T desired)`, strong and weak: if `*p` differs, it is written to `*expected`.
     AtomicCompareExchange,
     /// `bool atomic_flag_test_and_set(int *p)`.
     AtomicFlagTestAndSet,
     /// `void atomic_flag_clear(int *p)`.
     AtomicFlagClear,
-    /// `shuffle(vector, mask)`: as many lanes as the mask, indices taken modulo the vector's lanes.
+    /// `shuffle(vector, mask)`: the result has the lanes of the mask; indices are taken modulo the vector's lanes.
     Shuffle,
     /// `shuffle2(vector, vector, mask)`.
     Shuffle2,

@@ -1,14 +1,14 @@
-//! The typed program: what the front end hands to execution.
+//! The typed program: the front end's output and the input of execution.
 //!
-//! Everything is resolved. Names are indices, every implicit conversion is an expression of its own, built-in functions are
-//! [`Builtin`]s whose operands already have the parameter types, `sizeof` and constants are folded, initialisers are lists
-//! of stores at byte offsets. Three kinds of thing make up a body:
+//! Everything is resolved. Names are indices, every implicit conversion is a separate expression, and built-in functions are [`Builtin`]s whose
+//! operands already have the parameter types. `sizeof` and constants are folded, initializers are lists of stores at byte offsets. A body consists of
+//! three kinds of nodes:
 //!
-//! - a [`Place`] is somewhere in memory (an lvalue): variable, element, member, lanes of a vector;
-//! - an [`Expr`] is a value; [`ExprKind::Load`] reads a place, [`ExprKind::AddressOf`] makes a pointer to it;
-//! - a [`Stmt`] is control flow or an expression run for its effect.
+//! - a [`Place`] is a memory location (an lvalue): variable, element, member, lanes of a vector;
+//! - an [`Expr`] is a value; [`ExprKind::Load`] reads a place, [`ExprKind::AddressOf`] takes its address;
+//! - a [`Stmt`] is control flow or an expression evaluated for its effect.
 //!
-//! Recursion does not exist in OpenCL C, and the front end refuses it: the call graph has no cycle.
+//! OpenCL C has no recursion, and the front end rejects it: the call graph has no cycle.
 
 mod builtin;
 mod order;
@@ -37,18 +37,18 @@ pub struct LocalId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GlobalId(pub u32);
 
-/// A whole translation unit that passed every check of the front end.
+/// A complete translation unit that passed every check of the front end.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Pointer, array and record types that [`Type`]s name.
+    /// Pointer, array and record types that [`Type`]s refer to.
     pub types: Types,
     /// Functions with a body.
     pub functions: BTreeMap<FunctionId, Function>,
     /// Variables of program scope, `__constant` variables of functions, and string literals.
     pub globals: Vec<Global>,
-    /// The texts, to turn [`Span`]s into lines and columns.
+    /// The sources, for converting [`Span`]s to lines and columns.
     pub sources: SourceMap,
-    /// Warnings as a compiler prints them; those about the program only where the options ask for them.
+    /// Warnings in the format of a compiler; those about the program only if the options request them.
     pub warnings: String,
 }
 
@@ -59,7 +59,7 @@ pub struct Function {
     pub name: String,
     /// Result type; `void` for kernels.
     pub ret: Type,
-    /// How many of `locals` are parameters: the first ones, in order.
+    /// Number of parameters: the first entries of `locals`, in order.
     pub params: usize,
     /// Parameters, then every variable of every block, `__local` ones included.
     pub locals: Vec<Local>,
@@ -67,18 +67,18 @@ pub struct Function {
     pub body: Vec<Stmt>,
     /// Set on kernels.
     pub kernel: Option<Kernel>,
-    /// The name in its definition.
+    /// Span of the name in its definition.
     pub span: Span,
 }
 
-/// What a kernel has beyond a function.
+/// Additional properties of a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kernel {
     /// `reqd_work_group_size`.
     pub required_group: Option<[u64; 3]>,
     /// `work_group_size_hint`.
     pub group_hint: Option<[u64; 3]>,
-    /// `vec_type_hint`: the type as written.
+    /// `vec_type_hint`: the type in source form.
     pub vector_hint: Option<String>,
     /// `intel_reqd_sub_group_size` or `reqd_sub_group_size`.
     pub required_sub_group: Option<u32>,
@@ -87,16 +87,16 @@ pub struct Kernel {
 /// A parameter or a variable of a function.
 #[derive(Clone, Debug)]
 pub struct Local {
-    /// Its name; empty for a temporary that the front end made.
+    /// Its name; empty for a temporary of the front end.
     pub name: String,
     /// Its type. A pointer parameter of a kernel has the space of its argument.
     pub ty: Type,
-    /// Private, or local: one for the whole work-group, declared in a kernel's body.
+    /// Private, or local: one per work-group, declared in a kernel's body.
     pub space: Space,
     /// Alignment in bytes, from the type or an attribute.
     pub align: u64,
-    /// A pointer to it (or into it) is made somewhere: it needs memory. Where false, only whole-place loads and stores,
-    /// members, lanes and [`PlaceKind::Index`] reach it.
+    /// Whether a pointer to it (or into it) is created: it then needs memory. If false, only whole-place loads and stores, members, lanes and
+    /// [`PlaceKind::Index`] access it.
     pub address_taken: bool,
     /// Declared `const`.
     pub is_const: bool,
@@ -104,7 +104,7 @@ pub struct Local {
     pub is_volatile: bool,
     /// A pointer declared `restrict`.
     pub is_restrict: bool,
-    /// Where it is declared.
+    /// Span of its declaration.
     pub span: Span,
 }
 
@@ -121,11 +121,11 @@ pub struct Global {
     pub align: u64,
     /// Declared `const` or `__constant`.
     pub is_const: bool,
-    /// Its bytes before the first launch, as many as the type's size.
+    /// Its bytes before the first launch; the length is the type's size.
     pub data: Vec<u8>,
-    /// Places in `data` that hold addresses of other globals.
+    /// Positions in `data` that hold addresses of other globals.
     pub relocations: Vec<Relocation>,
-    /// Where it is declared.
+    /// Span of its declaration.
     pub span: Span,
 }
 
@@ -141,24 +141,24 @@ pub struct Relocation {
 }
 
 impl Program {
-    /// A function by its index.
+    /// Returns a function by its index.
     pub fn function(&self, id: FunctionId) -> &Function {
         &self.functions[&id]
     }
 
-    /// A program-scope variable by its index.
+    /// Returns a program-scope variable by its index.
     pub fn global(&self, id: GlobalId) -> &Global {
         &self.globals[id.0 as usize]
     }
 
-    /// The kernel of this name.
+    /// Returns the kernel with this name.
     pub fn kernel(&self, name: &str) -> Option<FunctionId> {
         self.functions.iter().find(|(_, f)| f.kernel.is_some() && f.name == name).map(|(id, _)| *id)
     }
 }
 
 impl Function {
-    /// A parameter or variable by its index.
+    /// Returns a parameter or variable by its index.
     pub fn local(&self, id: LocalId) -> &Local {
         &self.locals[id.0 as usize]
     }

@@ -4,7 +4,7 @@ use super::{Expr, ExprKind};
 use crate::source::Span;
 use crate::types::INT;
 
-/// Among which work-items an atomic operation or a fence orders memory.
+/// The work-items for which an atomic operation or a fence orders memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
     /// The work-item alone.
@@ -17,18 +17,18 @@ pub enum Scope {
     Device,
 }
 
-/// What an atomic operation or a fence orders. Packed: it is the last operand of these functions, an integer constant.
+/// The ordering of an atomic operation or a fence. Packed: it is the last operand of these functions, an integer constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryOrder(u16);
 
-/// The numbers of `memory_order`, those of C11.
+/// The constants of `memory_order`, those of C11.
 const ACQUIRE: u16 = 2;
 const RELEASE: u16 = 3;
 const ACQ_REL: u16 = 4;
 const SEQ_CST: u16 = 5;
 
 impl MemoryOrder {
-    /// `memory_order_relaxed`, of every work-item of the device: what functions of OpenCL C 1.x have.
+    /// `memory_order_relaxed` at device scope: the order of OpenCL C 1.x functions.
     pub const RELAXED: MemoryOrder = MemoryOrder::new(0, 0, Scope::Device);
     /// A fence that acquires and releases.
     pub const FULL: MemoryOrder = MemoryOrder::new(ACQ_REL, 0, Scope::Device);
@@ -41,8 +41,8 @@ impl MemoryOrder {
         MemoryOrder(order | failure << 3 | (scope as u16) << 6)
     }
 
-    /// The order, the one of a comparison that fails, and the scope, as a call writes them. Without an order it is the
-    /// strongest, without a scope the device's; a value that is not constant counts as the strongest.
+    /// Returns order, failure order and scope of a call's arguments. Without an order it is the strongest, without a scope the device's; a value that
+    /// is not constant counts as the strongest.
     pub fn of(order: Option<&Expr>, failure: Option<&Expr>, scope: Option<&Expr>) -> MemoryOrder {
         let value = |e: Option<&Expr>| match e.map(|e| &e.kind) {
             Some(ExprKind::Int(n)) => Some(*n as u16 & 7),
@@ -58,17 +58,17 @@ impl MemoryOrder {
         MemoryOrder::new(order, value(failure).unwrap_or(order), scope)
     }
 
-    /// The same with another scope.
+    /// Returns the same order with another scope.
     pub fn within(self, scope: Scope) -> MemoryOrder {
         MemoryOrder::new(self.order(), self.0 >> 3 & 7, scope)
     }
 
-    /// As the operand of a function.
+    /// Converts it to the operand of a function.
     pub fn expr(self, span: Span) -> Expr {
         Expr { kind: ExprKind::Int(u64::from(self.0)), ty: INT, span }
     }
 
-    /// The operand of a function.
+    /// Converts the operand of a function.
     pub fn from_expr(e: Option<&Expr>) -> MemoryOrder {
         match e.map(|e| &e.kind) {
             Some(ExprKind::Int(bits)) => MemoryOrder(*bits as u16),
@@ -80,12 +80,12 @@ impl MemoryOrder {
         self.0 & 7
     }
 
-    /// Reads of it see what was written before the write that they read.
+    /// Returns true if reads with it see everything written before the write that they read.
     pub fn acquires(self) -> bool {
         matches!(self.order(), ACQUIRE | ACQ_REL | SEQ_CST)
     }
 
-    /// What was written before it is seen by those that acquire it.
+    /// Returns true if those that acquire it see everything written before it.
     pub fn releases(self) -> bool {
         matches!(self.order(), RELEASE | ACQ_REL | SEQ_CST)
     }
@@ -95,7 +95,7 @@ impl MemoryOrder {
         self.acquires() || self.releases()
     }
 
-    /// A comparison that fails acquires.
+    /// Returns true if a failed comparison acquires.
     pub fn acquires_on_failure(self) -> bool {
         matches!(self.0 >> 3 & 7, ACQUIRE | ACQ_REL | SEQ_CST)
     }

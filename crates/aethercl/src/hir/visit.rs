@@ -1,4 +1,4 @@
-//! The one walk over a body: every statement and expression, each before its parts, in the order of the text.
+//! The traversal of a body: every statement and expression before its parts, in source order.
 
 use super::{Expr, ExprKind, Init, LocalId, Place, PlaceKind, Stmt, StmtKind};
 
@@ -94,7 +94,7 @@ impl Expr {
         }
     }
 
-    /// Whether evaluating it may change a variable of the function.
+    /// Returns true if evaluating it may change a variable of the function.
     pub fn has_effect(&self) -> bool {
         let mut found = false;
         self.visit(&mut |node| {
@@ -110,7 +110,7 @@ impl Expr {
 }
 
 impl Place {
-    /// The variable that the place is part of, unless a pointer leads there.
+    /// Returns the variable that the place is part of, unless it is reached through a pointer.
     pub fn root(&self) -> Option<LocalId> {
         match &self.kind {
             PlaceKind::Local(local) => Some(*local),

@@ -1,9 +1,9 @@
-//! Formats: how a texel's bytes become four numbers, and back. Section 5.3.1 of the OpenCL specification names them, 8.3 of OpenCL C
-//! says how numbers are rounded.
+//! Image formats: conversion of a texel's bytes to four numbers and back. Section 5.3.1 of the OpenCL specification lists the formats; section 8.3 of
+//! OpenCL C defines the rounding.
 
 use crate::builtins::convert::{f32_to_half, half_to_f32};
 
-/// Which channels a texel has, in the order of its bytes.
+/// Channels of a texel, in the order of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "named for their channels")]
 pub enum Order {
@@ -18,7 +18,7 @@ pub enum Order {
     Luminance,
 }
 
-/// What a channel holds.
+/// Data type of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "a number and its bits")]
 pub enum Channel {
@@ -36,7 +36,7 @@ pub enum Channel {
     Float,
 }
 
-/// Which functions read and write a channel.
+/// Class of functions that read and write a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// `read_imagef`, `read_imageh`.
@@ -48,7 +48,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// The name of the function that reads it.
+    /// Returns the name of the function that reads it.
     pub const fn reader(self) -> &'static str {
         match self {
             Self::Float => "read_imagef",
@@ -59,7 +59,7 @@ impl Class {
 }
 
 impl Order {
-    /// All of them, with the numbers that OpenCL has for them.
+    /// All orders, with their OpenCL constants.
     pub const ALL: [(Self, u32); 9] = [
         (Self::R, 0x10b0),
         (Self::A, 0x10b1),
@@ -72,12 +72,12 @@ impl Order {
         (Self::Luminance, 0x10b9),
     ];
 
-    /// Its `CL_R`, `CL_A`, ….
+    /// Returns its `CL_R`, `CL_A`, ….
     pub fn code(self) -> u32 {
         Self::ALL.iter().find(|(own, _)| *own == self).map_or(0, |(_, code)| *code)
     }
 
-    /// Channels of a texel.
+    /// Returns the number of channels of a texel.
     pub const fn channels(self) -> usize {
         match self {
             Self::R | Self::A | Self::Intensity | Self::Luminance => 1,
@@ -86,7 +86,7 @@ impl Order {
         }
     }
 
-    /// For red, green, blue and alpha the channel of the texel that holds it; none for one that it lacks.
+    /// Returns the texel channels of red, green, blue and alpha; `None` for a missing one.
     const fn places(self) -> [Option<usize>; 4] {
         match self {
             Self::R => [Some(0), None, None, None],
@@ -101,14 +101,14 @@ impl Order {
         }
     }
 
-    /// Whether what lies outside of the image is opaque black; it is transparent otherwise.
+    /// Returns true if the border color is opaque black, and false if it is transparent.
     const fn border_is_opaque(self) -> bool {
         matches!(self, Self::R | Self::Rg | Self::Luminance)
     }
 }
 
 impl Channel {
-    /// All of them, with the numbers that OpenCL has for them.
+    /// All channel types, with their OpenCL constants.
     pub const ALL: [(Self, u32); 12] = [
         (Self::Snorm8, 0x10d0),
         (Self::Snorm16, 0x10d1),
@@ -124,7 +124,7 @@ impl Channel {
         (Self::Float, 0x10de),
     ];
 
-    /// Its `CL_UNORM_INT8`, ….
+    /// Returns its `CL_UNORM_INT8`, ….
     pub fn code(self) -> u32 {
         Self::ALL.iter().find(|(own, _)| *own == self).map_or(0, |(_, code)| *code)
     }
@@ -138,7 +138,7 @@ impl Channel {
         }
     }
 
-    /// Which functions read and write it.
+    /// Returns the class of functions that read and write it.
     pub const fn class(self) -> Class {
         match self {
             Self::Signed8 | Self::Signed16 | Self::Signed32 => Class::Signed,
@@ -147,7 +147,7 @@ impl Channel {
         }
     }
 
-    /// The bits of a register for what the texel holds: of an `f32`, an `int` or a `uint`.
+    /// Converts a channel value to register bits of an `f32`, an `int` or a `uint`.
     fn decode(self, bits: u32) -> u32 {
         let small = |x: f32| x.to_bits();
         match self {
@@ -164,7 +164,7 @@ impl Channel {
         }
     }
 
-    /// What the texel holds of such a register: rounded to the nearest, ties to even, and saturated.
+    /// Converts register bits to a channel value: rounded to nearest, ties to even, and saturated.
     fn encode(self, bits: u32) -> u32 {
         let x = f32::from_bits(bits);
         let scaled = |low: f32, high: f32| (x * high).round_ties_even().clamp(low, high);
@@ -185,30 +185,30 @@ impl Channel {
     }
 }
 
-/// A format of texels.
+/// A texel format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Format {
     /// The channels.
     pub order: Order,
-    /// What each holds.
+    /// Data type of each channel.
     pub channel: Channel,
 }
 
 impl Format {
-    /// The format of OpenCL's two numbers, if devices here have it.
+    /// Returns the format of two OpenCL constants, if it is supported.
     pub fn of(order: u32, channel: u32) -> Option<Self> {
         let order = Order::ALL.iter().find(|(_, code)| *code == order)?.0;
         let channel = Channel::ALL.iter().find(|(_, code)| *code == channel)?.0;
         Some(Self { order, channel }).filter(Self::exists)
     }
 
-    /// Every format there is.
+    /// Returns every supported format.
     pub fn all() -> impl Iterator<Item = Self> {
         let channels = |order| Channel::ALL.into_iter().map(move |(channel, _)| Self { order, channel });
         Order::ALL.into_iter().flat_map(move |(order, _)| channels(order)).filter(Self::exists)
     }
 
-    /// Which channels the standard lets an order have.
+    /// Returns true if the standard permits the combination of order and channel type.
     fn exists(&self) -> bool {
         use Channel::{Float, Half, Signed8, Snorm8, Snorm16, Unorm8, Unorm16, Unsigned8};
         match self.order {
@@ -220,12 +220,12 @@ impl Format {
         }
     }
 
-    /// Bytes of a texel: 1, 2, 4, 8 or 16.
+    /// Returns the bytes per texel: 1, 2, 4, 8 or 16.
     pub const fn bytes(self) -> u64 {
         self.order.channels() as u64 * self.channel.bytes()
     }
 
-    /// Red, green, blue and alpha as registers hold them; what the texel lacks is 0, a missing alpha 1.
+    /// Converts a texel to register bits of red, green, blue and alpha. Missing channels are 0; a missing alpha is 1.
     pub fn decode(self, texel: u128) -> [u32; 4] {
         let bits = 8 * self.channel.bytes();
         let channel = |place: usize| self.channel.decode((texel >> (place as u64 * bits)) as u32);
@@ -237,11 +237,11 @@ impl Format {
         })
     }
 
-    /// The texel for red, green, blue and alpha.
+    /// Returns the texel for red, green, blue and alpha.
     pub fn encode(self, colour: [u32; 4]) -> u128 {
         let bits = 8 * self.channel.bytes();
         let mut texel = 0;
-        // An intensity is taken from red, the first.
+        // An intensity is taken from red, the first channel.
         for (value, place) in colour.iter().zip(self.order.places()).rev() {
             if let Some(place) = place {
                 let mask = !(((1u128 << bits) - 1) << (place as u64 * bits));
@@ -252,7 +252,7 @@ impl Format {
         texel
     }
 
-    /// What is read outside of the image.
+    /// Returns the border color.
     pub fn border(self) -> [u32; 4] {
         [0, 0, 0, if self.order.border_is_opaque() { self.one() } else { 0 }]
     }

@@ -1,4 +1,4 @@
-//! Images: texels of a format in device memory, and how coordinates find them.
+//! Images: texels of a format in device memory, and addressing by coordinates.
 
 mod format;
 mod sample;
@@ -13,42 +13,41 @@ use crate::types::ImageKind;
 pub struct Image {
     /// Address of its first texel.
     pub address: u64,
-    /// What it is.
+    /// Kind of image.
     pub kind: ImageKind,
-    /// How texels are stored.
+    /// Storage format of texels.
     pub format: Format,
-    /// Texels along x; then rows, or layers of an array of lines; then slices, or layers of an array of planes. 1 where there is no
-    /// such axis.
+    /// Texels along x; then rows, or layers of an array of lines; then slices, or layers of an array of planes. 1 for a missing axis.
     pub extent: [u64; 3],
-    /// Bytes from one texel to the next along each of these.
+    /// Bytes from one texel to the next along each axis.
     pub strides: [u64; 3],
 }
 
 impl Image {
-    /// One without gaps between rows and slices.
+    /// Returns an image without gaps between rows and slices.
     pub fn packed(address: u64, kind: ImageKind, format: Format, extent: [u64; 3]) -> Self {
         let texel = format.bytes();
         let row = texel.saturating_mul(extent[0]);
         Self { address, kind, format, extent, strides: [texel, row, row.saturating_mul(extent[1])] }
     }
 
-    /// Bytes from the first texel to behind the last one.
+    /// Returns the bytes from the first texel to after the last one.
     pub fn bytes(&self) -> u64 {
         let last = |d: usize| (self.extent[d].max(1) - 1).saturating_mul(self.strides[d]);
         last(0).saturating_add(last(1)).saturating_add(last(2)).saturating_add(self.format.bytes())
     }
 
-    /// Bytes from the first texel to this one, which is inside.
+    /// Returns the bytes from the first texel to this one, which must be inside.
     pub fn offset(&self, at: [i64; 3]) -> u64 {
         (0..3).map(|d| (at[d].max(0) as u64).saturating_mul(self.strides[d])).fold(0, u64::saturating_add)
     }
 
-    /// Whether there is such a texel.
+    /// Returns true if this texel exists.
     pub fn holds(&self, at: [i64; 3]) -> bool {
         (0..3).all(|d| (0..self.extent[d] as i64).contains(&at[d]))
     }
 
-    /// The argument of a kernel: address, width, height, depth, layers, channel order and type, as a parameter's bytes hold them.
+    /// Returns the kernel argument in the bytes of a parameter: address, width, height, depth, layers, channel order and type.
     pub fn parameter(&self, address: u64) -> Vec<u8> {
         let [width, y, z] = self.extent.map(|n| n as u32);
         let (height, depth, layers) = match self.kind {
@@ -60,7 +59,7 @@ impl Image {
         address.to_le_bytes().into_iter().chain(words.iter().flat_map(|w| w.to_le_bytes())).collect()
     }
 
-    /// `(3, 4) of an image of 16 x 8 texels`, for messages.
+    /// Returns `(3, 4) of an image of 16 x 8 texels`, for messages.
     pub fn place(&self, at: [i64; 3]) -> String {
         let n = self.kind.numbers();
         let join = |list: Vec<String>, by: &str| list.join(by);

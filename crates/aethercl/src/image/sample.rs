@@ -1,13 +1,13 @@
-//! Samplers: from a coordinate to the texels that are read and their weights. Section 8.2 of the OpenCL C specification has the
-//! formulas; those here are its, in `f32`.
+//! Samplers: convert a coordinate to the texels that are read and their weights. The formulas, in `f32`, are those of section 8.2 of the OpenCL C
+//! specification.
 
 use super::Image;
 
-/// How an image is read: the bits of `CLK_NORMALIZED_COORDS_…`, `CLK_ADDRESS_…` and `CLK_FILTER_…`.
+/// Sampling mode of an image read: the bits of `CLK_NORMALIZED_COORDS_…`, `CLK_ADDRESS_…` and `CLK_FILTER_…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Sampler(pub u32);
 
-/// What is done with coordinates outside.
+/// Handling of coordinates outside the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Addressing {
     None,
@@ -45,7 +45,7 @@ impl Sampler {
         match self.0 & 0xe {
             Self::EDGE => Addressing::Edge,
             Self::BORDER => Addressing::Border,
-            // Of coordinates that are not normalised the two repeat nothing.
+            // With unnormalized coordinates, these two modes do not repeat.
             Self::REPEAT if self.is_normalized() => Addressing::Repeat,
             Self::MIRROR if self.is_normalized() => Addressing::Mirror,
             _ => Addressing::None,
@@ -53,24 +53,24 @@ impl Sampler {
     }
 }
 
-/// A coordinate as a kernel gives it; what the kind of image does not have is 0.
+/// A coordinate from a kernel; components that the kind of image lacks are 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Coordinates {
     /// Texels.
     Int([i32; 3]),
-    /// Texels, or shares of the image.
+    /// Texels, or fractions of the image.
     Float([f32; 3]),
 }
 
-/// Texels of a filtered read at most.
+/// Maximum number of texels of a filtered read.
 pub const MAX_TAPS: usize = 8;
 
 /// One texel of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Tap {
-    /// Its place; not in the image where the border is read.
+    /// Its coordinate; outside the image for a border read.
     pub at: [i64; 3],
-    /// Its share; 1 of a read that is not filtered.
+    /// Its weight; 1 for an unfiltered read.
     pub weight: f32,
 }
 
@@ -79,7 +79,7 @@ pub struct Tap {
 pub struct Taps {
     list: [Tap; MAX_TAPS],
     count: usize,
-    /// The standard leaves undefined what is read outside of the image; it reads the border's colour otherwise.
+    /// Whether the standard leaves reads outside the image undefined. If false, they return the border color.
     pub undefined_outside: bool,
 }
 
@@ -90,7 +90,7 @@ impl Taps {
     }
 }
 
-/// Two texels of an axis and the share of the second one.
+/// Two texels of an axis and the weight of the second one.
 #[derive(Clone, Copy)]
 struct Pair {
     at: [i64; 2],
@@ -98,11 +98,11 @@ struct Pair {
 }
 
 fn whole(x: f32) -> i64 {
-    // Further away than any image reaches, a NaN at 0.
+    // Limited to values beyond the size of any image; a NaN becomes 0.
     (x.floor() as i64).clamp(-(1 << 40), 1 << 40)
 }
 
-/// Where a coordinate outside goes.
+/// Maps a coordinate outside the image.
 fn placed(i: i64, size: i64, how: Addressing) -> i64 {
     match how {
         Addressing::Edge => i.clamp(0, size - 1),
@@ -111,7 +111,7 @@ fn placed(i: i64, size: i64, how: Addressing) -> i64 {
     }
 }
 
-/// The coordinate within a mirrored image, in texels.
+/// Returns the coordinate in a mirrored image, in texels.
 fn mirrored(s: f32, size: f32) -> f32 {
     let even = 2.0 * (0.5 * s).round_ties_even();
     (s - even).abs() * size
@@ -150,7 +150,7 @@ fn linear(sampler: Sampler, s: f32, size: u64) -> Pair {
     Pair { at, share }
 }
 
-/// The texels that a read of an image touches. Without a sampler coordinates are texels, and have to be inside.
+/// Returns the texels that an image read touches. Without a sampler, coordinates are texels and must be inside.
 pub fn taps(image: &Image, sampler: Option<Sampler>, coordinates: Coordinates) -> Taps {
     let how = sampler.unwrap_or_default();
     let undefined_outside = how.addressing() == Addressing::None;
@@ -158,7 +158,7 @@ pub fn taps(image: &Image, sampler: Option<Sampler>, coordinates: Coordinates) -
     let axes = image.kind.axes();
     let filtered = how.is_linear() && image.format.channel.class() == super::Class::Float;
     let coordinates = match coordinates {
-        // Exact, also where an `f32` is not.
+        // Exact, even for values that `f32` cannot represent.
         Coordinates::Int(at) if !(how.is_normalized() || filtered) => {
             let placed = |d: usize| match sampler {
                 _ if d >= image.kind.numbers() => 0,

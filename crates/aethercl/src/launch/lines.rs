@@ -7,7 +7,7 @@ use crate::source::Span;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Counters of all executed lines, ordered by file and line. Code from a macro counts for the line that uses the macro.
+/// Returns counters of all executed lines, ordered by file and line. Code from a macro counts for the line that uses the macro.
 pub fn lines(program: &Program, code: &Code, tallies: &[Tally]) -> Vec<LineCounters> {
     let sources = &program.hir().sources;
     let mut found: BTreeMap<(String, u32), Tally> = BTreeMap::new();

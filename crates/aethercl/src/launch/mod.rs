@@ -1,4 +1,4 @@
-//! Launches: arguments in, groups over threads, outcome out.
+//! Launches: take arguments, run groups on threads, return the outcome.
 
 mod lines;
 mod terms;
@@ -19,16 +19,16 @@ use crate::text::counted;
 use crate::types::ImageAccess;
 use std::sync::Arc;
 
-/// Private memory that the work-items of a group may take together.
+/// Maximum total private memory of a group's work-items.
 const MAX_PRIVATE: u64 = 2 << 30;
-/// Local memory of a group: offsets in it have 32 bits with room on both sides.
+/// Maximum local memory of a group: offsets in it have 32 bits with a margin on both sides.
 const MAX_LOCAL: u64 = 1 << 30;
 
 impl Program {
     /// Runs a kernel to its end.
     ///
     /// # Errors
-    /// When the arguments or the range do not fit the kernel, or it does not come to its end.
+    /// If the arguments or the range do not match the kernel, or it does not end.
     pub fn launch(
         &self,
         memory: &Memory,
@@ -44,7 +44,7 @@ impl Program {
             .code(info.id(), checked)
             .map_err(|(span, m)| LaunchError::Unsupported(self.message(span, "error", &m)))?;
         let shared = self.prepare(memory, info, &code, args, &range, options)?;
-        // Checks add instructions: what a device does is counted without them, from the same memory.
+        // Checks add instructions: counters come from a second run without them, from the same memory.
         let twice = checked && options.counters;
         let before = if twice { save(&shared, false) } else { Vec::new() };
         let first = LaunchOptions { counters: options.counters && !twice, ..options.clone() };
@@ -59,7 +59,7 @@ impl Program {
         if !ran.tallies.is_empty() {
             ran.counters.lines = lines(self, &code, &ran.tallies);
         }
-        // Without the check nobody saw which bytes were written: all that may have been count as such.
+        // Without the check, the written bytes are not tracked: all writable bytes count as initialized.
         if !options.checks.uninitialized {
             for buffer in shared.buffers.iter().flatten().filter(|b| b.writable) {
                 buffer.allocation.mark_written(buffer.start as usize, buffer.bytes as usize);
@@ -73,7 +73,7 @@ impl Program {
         Ok(Outcome { findings, counters: ran.counters, printf: ran.printf })
     }
 
-    /// What a launch does without checks.
+    /// Counts a launch without checks.
     fn counted(
         &self,
         memory: &Memory,
@@ -96,7 +96,7 @@ impl Program {
         }
     }
 
-    /// Makes a kernel ready to launch; its first launch does so otherwise.
+    /// Prepares a kernel for launching; otherwise its first launch does it.
     ///
     /// # Errors
     /// A construct that this crate cannot execute, with its line.
@@ -234,7 +234,7 @@ fn set_presets(uniforms: &mut [u64], range: &NdRange, sub_group: u64) {
     }
 }
 
-/// Memory that a kernel may touch.
+/// Returns memory that a kernel may access.
 fn buffer(memory: &Memory, address: u64, bytes: u64, access: Access) -> Result<Buffer, LaunchError> {
     let outside = || {
         let what = memory.describe(address);
@@ -247,7 +247,7 @@ fn buffer(memory: &Memory, address: u64, bytes: u64, access: Access) -> Result<B
     Ok(Buffer { allocation, start, bytes, writable: access == Access::Write })
 }
 
-/// The memory of an image.
+/// Returns the memory of an image.
 fn image_memory(
     memory: &Memory,
     image: &Image,
@@ -261,7 +261,7 @@ fn image_memory(
     buffer(memory, image.address, image.bytes(), how)
 }
 
-/// The bytes of an argument as the kernel's parameter holds them.
+/// Returns the bytes of an argument in the form of the kernel's parameter.
 fn argument_bytes(
     shared: &mut Shared<'_>,
     index: usize,
@@ -284,7 +284,7 @@ fn argument_bytes(
                     "{bytes} bytes of local memory make {end} of the group; {MAX_LOCAL} are possible"
                 ));
             }
-            // Not above `MAX_LOCAL`; lowering and the parser bound the number of objects far below 2^32.
+            // At most `MAX_LOCAL`; lowering and the parser limit the number of objects far below 2^32.
             shared.local_bytes = end as u32;
             let object = (shared.code.local_objects.len() + shared.local_arguments.len()) as u32;
             shared.local_arguments.push((offset, *bytes as u32, index));

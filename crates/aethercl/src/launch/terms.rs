@@ -1,4 +1,4 @@
-//! What a launch is given and what it gives back: arguments, range, options; outcome or error.
+//! Input and output of a launch: arguments, range, options; outcome or error.
 
 use crate::check::{Checks, Finding};
 use crate::counters::Counters;
@@ -7,12 +7,12 @@ use crate::memory::MemoryError;
 use std::fmt;
 use std::time::Duration;
 
-/// What a kernel may do with a buffer: the launch's contract, which checks hold the kernel to.
+/// Permitted accesses of a kernel to a buffer: the launch's contract, which a check enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Only read.
     Read,
-    /// Written, and perhaps read.
+    /// Written, and possibly read.
     Write,
 }
 
@@ -23,36 +23,36 @@ pub enum Arg<'a> {
     Buffer {
         /// Its first byte.
         address: u64,
-        /// How many bytes the kernel may touch.
+        /// Number of bytes that the kernel may access.
         bytes: u64,
-        /// What it may do with them.
+        /// Permitted access.
         access: Access,
     },
     /// A value's bytes.
     Scalar(&'a [u8]),
-    /// Local memory of so many bytes.
+    /// Local memory of this many bytes.
     Local(usize),
-    /// An image, and what the kernel may do with it.
+    /// An image, and the permitted access.
     Image(Image, Access),
     /// A sampler.
     Sampler(Sampler),
-    /// Device memory that the kernel reaches by addresses which it reads, behind the arguments of its parameters.
+    /// Device memory that the kernel reaches through loaded addresses. These arguments follow those of its parameters.
     Indirect {
         /// Its first byte.
         address: u64,
-        /// How many bytes the kernel may touch.
+        /// Number of bytes that the kernel may access.
         bytes: u64,
-        /// What it may do with them.
+        /// Permitted access.
         access: Access,
     },
 }
 
-/// How many work-items, in which groups.
+/// Number of work-items and group sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NdRange {
-    /// Work-items in each dimension; 1 in those not used.
+    /// Work-items in each dimension; 1 in unused dimensions.
     pub global: [u64; 3],
-    /// Work-items of a group in each dimension. Groups at the end may be smaller.
+    /// Work-items per group in each dimension. Groups at the end may be smaller.
     pub local: [u64; 3],
     /// The first global id.
     pub offset: [u64; 3],
@@ -77,27 +77,25 @@ impl NdRange {
     }
 }
 
-/// How to launch.
+/// Options of a launch.
 #[derive(Debug, Clone)]
 pub struct LaunchOptions {
-    /// Checks to run. What they find is what groups that run in order make them find.
+    /// Checks to run. Findings are those of groups that run in order.
     pub checks: Checks,
-    /// Count what the kernel does.
+    /// Whether to count operations of the kernel.
     pub counters: bool,
-    /// With `counters`: count by source line too.
+    /// With `counters`: whether to count by source line too.
     pub lines: bool,
-    /// Threads over work-groups. Results do not depend on it.
+    /// Number of threads. Results do not depend on it.
     pub threads: usize,
-    /// Instructions a group may execute before it counts as hanging.
+    /// Number of instructions after which a group counts as hanging.
     pub max_steps: u64,
-    /// Processor time that a group may take before it counts as hanging; none for as long as it takes. Instructions take longer the
-    /// more work-items a group has and the more is checked.
+    /// CPU time after which a group counts as hanging; `None` for no limit. Instructions take longer with more work-items per group and more checks.
     pub max_time: Option<Duration>,
-    /// Work-items to a sub-group and to a SIMD group in the counters, of kernels that do not require a number of them.
+    /// Work-items per sub-group, and per SIMD group in the counters, for kernels that do not require a number.
     pub sub_group: u32,
-    /// Run only so many groups, spread over the launch and the same ones every time, and scale the counters up to all of
-    /// them: for the time of launches that are too large to be computed. Buffers keep what they held where a group that
-    /// was left out would have written.
+    /// Runs only this many groups, spread over the launch and always the same ones, and scales the counters up to all groups. Gives times of launches
+    /// that are too large to compute. Buffers keep their content where a skipped group would have written.
     pub sample: Option<u64>,
 }
 
@@ -116,34 +114,34 @@ impl Default for LaunchOptions {
     }
 }
 
-/// What a launch leaves behind besides memory.
+/// Result of a launch in addition to memory.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// What the checks found.
+    /// Findings of the checks.
     pub findings: Vec<Finding>,
-    /// What was counted.
+    /// Counters.
     pub counters: Counters,
-    /// What the kernel printed, in the order of its groups.
+    /// Output of the kernel's `printf`, in group order.
     pub printf: String,
 }
 
-/// Why a launch failed.
+/// Reason for the failure of a launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LaunchError {
     /// No kernel of this name.
     NoKernel(String),
-    /// An argument does not fit its parameter.
+    /// An argument does not match its parameter.
     Argument {
-        /// Number of the argument from 0.
+        /// Index of the argument from 0.
         index: usize,
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
     /// The range cannot be executed.
     Range(String),
-    /// A construct that this crate cannot execute, as a compiler says it.
+    /// A construct that this crate cannot execute, in the form of a compiler message.
     Unsupported(String),
-    /// The kernel ran too long, or into what it must not reach: the message with the line.
+    /// The kernel ran too long or reached unreachable code: the message with the line.
     Stopped(String),
     /// A buffer is not in memory.
     Memory(MemoryError),
@@ -164,11 +162,11 @@ impl fmt::Display for LaunchError {
 
 impl std::error::Error for LaunchError {}
 
-/// Instructions a group may execute by default: a loop of nothing comes to its end in seconds, and the longest groups of
-/// common kernels take a thousandth of them.
+/// Default maximum number of instructions per group. An empty loop reaches it within seconds, and the longest groups of common kernels need a
+/// thousandth of it.
 pub const MAX_STEPS: u64 = 100_000_000;
-/// Time that a group may take by default. The longest groups of common kernels take a second or two with every check.
+/// Default time limit per group. The longest groups of common kernels take a second or two with every check.
 pub const MAX_TIME: Duration = Duration::from_secs(30);
 
-/// Work-items of a group at most.
+/// Maximum number of work-items per group.
 pub const MAX_GROUP: u64 = 1024;

@@ -5,16 +5,16 @@ use crate::types::Scalar;
 /// A number's value and type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
-    /// An integer: its bits.
+    /// An integer as bits.
     Int(u64, Scalar),
     /// A floating constant, rounded to its type.
     Float(f64, Scalar),
 }
 
-/// Value of a number as spelled. A floating constant without suffix is `default_float`.
+/// Returns the value of a number in source form. A floating constant without suffix is `default_float`.
 ///
 /// # Errors
-/// What is wrong with it, as the end of a message.
+/// The problem, as the end of a message.
 pub fn parse_number(text: &str, default_float: Scalar) -> Result<Number, String> {
     let lower = text.to_ascii_lowercase();
     let hex = lower.starts_with("0x");
@@ -43,7 +43,7 @@ fn parse_integer(lower: &str) -> Result<Number, &'static str> {
     }
     let value = if digits.is_empty() { Ok(0) } else { u64::from_str_radix(digits, radix) };
     let value = value.map_err(|_| "integer constant too large for any type:")?;
-    // OpenCL C reserves `long long`; compilers take its suffixes for those of `long`, which has as many bits.
+    // OpenCL C reserves `long long`; compilers accept its suffixes for `long`, which has the same number of bits.
     let (unsigned, long) = match suffix {
         "" => (false, false),
         "u" => (true, false),
@@ -51,7 +51,7 @@ fn parse_integer(lower: &str) -> Result<Number, &'static str> {
         "ul" | "lu" | "ull" | "llu" => (true, true),
         _ => return Err("invalid suffix on integer constant"),
     };
-    // The first type of the list that holds it; decimal constants do not become unsigned by themselves.
+    // The first type of the list that can hold it; decimal constants do not become unsigned automatically.
     let fits = |t: Scalar| match t {
         Scalar::I32 => value <= i32::MAX as u64,
         Scalar::U32 => value <= u64::from(u32::MAX),
@@ -70,7 +70,7 @@ fn parse_integer(lower: &str) -> Result<Number, &'static str> {
 }
 
 fn parse_float(lower: &str, hex: bool, default_float: Scalar) -> Option<Number> {
-    // In hexadecimal 'f' is a digit until the exponent, which such a constant must have.
+    // In hexadecimal, 'f' is a digit until the exponent, which such a constant must have.
     let body = if hex { &lower[lower.find('p')?..] } else { lower };
     let (cut, ty) = match body.as_bytes().last()? {
         b'f' => (1, Scalar::F32),
@@ -83,7 +83,7 @@ fn parse_float(lower: &str, hex: bool, default_float: Scalar) -> Option<Number> 
     Some(Number::Float(round_to(value, ty), ty))
 }
 
-/// Decimal digits to the nearest value of the type; `float` is read as such, for rounding twice could be one bit off.
+/// Parses decimal digits to the nearest value of the type; `float` is parsed directly, because rounding twice could be off by one bit.
 fn parse_decimal(digits: &str, ty: Scalar) -> Option<f64> {
     let ok = |c: char| c.is_ascii_digit() || matches!(c, '.' | 'e' | '+' | '-');
     if !digits.chars().all(ok) || digits.ends_with(['e', '+', '-']) {
@@ -95,7 +95,7 @@ fn parse_decimal(digits: &str, ty: Scalar) -> Option<f64> {
     }
 }
 
-/// `0x1.8p3`: digits beyond the 60th bit only count as "not zero", which is all that rounding asks.
+/// Parses `0x1.8p3`: digits beyond the 60th bit only count as nonzero, which suffices for rounding.
 fn parse_hex_float(text: &str) -> Option<f64> {
     let (mantissa, exponent) = text.strip_prefix("0x")?.split_once('p')?;
     let mut exponent: i64 = exponent.parse().ok()?;
@@ -121,7 +121,7 @@ fn parse_hex_float(text: &str) -> Option<f64> {
     Some(scale(bits as f64, exponent.clamp(-5000, 5000) as i32))
 }
 
-/// `x · 2^e` in steps that stay normal as long as the result is.
+/// Computes `x · 2^e` in steps that stay normal as long as the result is normal.
 fn scale(mut x: f64, mut e: i32) -> f64 {
     while e > 0 && x != 0.0 && x.is_finite() {
         let step = e.min(1000);
@@ -136,7 +136,7 @@ fn scale(mut x: f64, mut e: i32) -> f64 {
     x
 }
 
-/// The nearest value of a floating type.
+/// Returns the nearest value of a floating type.
 pub fn round_to(value: f64, ty: Scalar) -> f64 {
     match ty {
         Scalar::F32 => f64::from(value as f32),
@@ -145,22 +145,22 @@ pub fn round_to(value: f64, ty: Scalar) -> f64 {
     }
 }
 
-/// The nearest `half`, ties to even; beyond 65,520 infinity.
+/// Returns the nearest `half`, ties to even; infinity beyond 65,520.
 fn round_to_half(value: f64) -> f64 {
     if !value.is_finite() || value == 0.0 {
         return value;
     }
     let exponent = (value.abs().to_bits() >> 52) as i32 - 1023;
-    // Halves have 10 bits behind the first one down to 2^-14, and no bit below 2^-24.
+    // Halves have 10 bits after the leading one down to 2^-14, and no bit below 2^-24.
     let unit = 2f64.powi((exponent - 10).max(-24));
     let rounded = (value / unit).round_ties_even() * unit;
     if rounded.abs() > 65504.0 { f64::INFINITY.copysign(value) } else { rounded }
 }
 
-/// Value of a character constant with its quotes: an `int`.
+/// Returns the value of a character constant with its quotes: an `int`.
 ///
 /// # Errors
-/// What is wrong with it, as a message.
+/// The problem, as a message.
 pub fn parse_char(text: &str) -> Result<i64, String> {
     let bytes = parse_quoted(text)?;
     match bytes[..] {
@@ -170,10 +170,10 @@ pub fn parse_char(text: &str) -> Result<i64, String> {
     }
 }
 
-/// Bytes of a string literal with its quotes, without the final zero.
+/// Returns the bytes of a string literal with its quotes, without the final zero.
 ///
 /// # Errors
-/// What is wrong with it, as a message.
+/// The problem, as a message.
 pub fn parse_text(text: &str) -> Result<Vec<u8>, String> {
     parse_quoted(text)
 }
@@ -193,7 +193,7 @@ fn parse_quoted(text: &str) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// One escape sequence without its backslash; gives what follows it.
+/// Parses one escape sequence without its backslash; returns the rest.
 fn escape<'a>(rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], String> {
     let Some((c, tail)) = rest.split_first() else { return Err("unfinished escape sequence".into()) };
     let plain = match c {
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(float("0.1"), 0.1);
         assert_eq!(float("0x1.fffffep127f"), f64::from(f32::MAX));
         assert_eq!(float("0x1p-149f"), f64::from(f32::from_bits(1)));
-        // Halfway between two floats when read as a double: must not be rounded there first.
+        // Halfway between two floats when read as a double: it must not be rounded to double first.
         assert_eq!(float("1.00000005960464477540f"), f64::from(1.000_000_1_f32));
         assert_eq!(float("1e400"), f64::INFINITY);
         assert!(parse_number("1e", Scalar::F64).is_err());

@@ -1,4 +1,4 @@
-//! Text to tokens, and the values of literals.
+//! Converts source to tokens, and literals to values.
 
 mod literal;
 mod scan;

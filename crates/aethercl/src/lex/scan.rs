@@ -1,17 +1,17 @@
-//! A text to its tokens. Nothing is an error here: a byte that begins no token becomes [`TokenKind::Stray`], so that what
-//! `#if 0` skips may hold anything.
+//! Splits a source into tokens. Nothing is an error here: a byte that starts no token becomes [`TokenKind::Stray`], so that code skipped by `#if 0`
+//! may contain anything.
 
 use super::{Names, Token, TokenKind};
 use crate::source::Span;
 
-/// Operators and brackets, longer ones before those they begin with.
+/// Operators and brackets, longer ones before their prefixes.
 const PUNCTS: [&str; 55] = [
     "...", "<<=", ">>=", "->", "++", "--", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "*=", "/=", "%=",
     "+=", "-=", "&=", "^=", "|=", "##", "::", "<:", ":>", "<%", "%>", "[", "]", "(", ")", "{", "}", ".", "&",
     "*", "+", "-", "~", "!", "/", "%", "<", ">", "^", "|", "?", ":", ";", "=", ",", "#", "@", "%:",
 ];
 
-/// Tokens of `text`, whose first byte has offset `base`; the last one is [`TokenKind::End`].
+/// Returns the tokens of `text`, whose first byte has offset `base`; the last one is [`TokenKind::End`].
 pub fn scan(text: &str, base: u32, names: &mut Names) -> Vec<Token> {
     let mut scanner = Scanner { bytes: text.as_bytes(), text, at: 0 };
     let mut tokens = Vec::with_capacity(text.len() / 4);
@@ -33,7 +33,7 @@ pub fn scan(text: &str, base: u32, names: &mut Names) -> Vec<Token> {
     }
 }
 
-/// What lay between two tokens.
+/// White space between two tokens.
 #[derive(PartialEq, Eq)]
 enum Blank {
     None,
@@ -48,7 +48,7 @@ struct Scanner<'a> {
 }
 
 impl Scanner<'_> {
-    /// Goes over backslashes at the ends of lines: the lines are one.
+    /// Skips backslashes at line ends: they join the lines.
     fn splice(&mut self) {
         while self.bytes.get(self.at) == Some(&b'\\') {
             match &self.bytes[self.at + 1..] {
@@ -59,13 +59,13 @@ impl Scanner<'_> {
         }
     }
 
-    /// The byte here, or 0 at the end.
+    /// Returns the current byte, or 0 at the end.
     fn peek(&mut self) -> u8 {
         self.splice();
         self.bytes.get(self.at).copied().unwrap_or(0)
     }
 
-    /// The byte `n` behind the current one, where no line is spliced.
+    /// Returns the byte `n` after the current one, if no line is spliced.
     fn ahead(&self, n: usize) -> u8 {
         self.bytes.get(self.at + n).copied().unwrap_or(0)
     }
@@ -154,7 +154,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// A string or character constant; one that its line does not finish is stray.
+    /// Scans a string or character constant; one that does not end on its line is stray.
     fn quoted(&mut self, quote: u8, names: &mut Names) -> TokenKind {
         let lo = self.at;
         self.at += 1;
@@ -175,7 +175,7 @@ impl Scanner<'_> {
         TokenKind::Stray(names.intern(if quote == b'"' { "\"" } else { "'" }))
     }
 
-    /// The bytes from `lo` to here, without spliced line ends.
+    /// Returns the bytes from `lo` to the current position, without spliced line ends.
     fn spelling(&self, lo: usize) -> String {
         let raw = String::from_utf8_lossy(&self.bytes[lo..self.at.min(self.bytes.len())]);
         if raw.contains('\n') { raw.replace("\\\r\n", "").replace("\\\n", "") } else { raw.into_owned() }
@@ -190,7 +190,7 @@ fn is_name_byte(c: u8) -> bool {
     is_name_start(c) || c.is_ascii_digit()
 }
 
-/// The usual spelling of the six alternative ones.
+/// Returns the usual spelling of the six digraphs.
 fn digraph(p: &'static str) -> &'static str {
     match p {
         "<:" => "[",

@@ -8,7 +8,7 @@ use crate::source::Span;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Symbol(pub u32);
 
-/// Every spelling of one build, each once.
+/// All spellings of one build, without duplicates.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     ids: HashMap<Box<str>, Symbol>,
@@ -16,7 +16,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The symbol of a spelling.
+    /// Returns the symbol of a spelling.
     pub fn intern(&mut self, text: &str) -> Symbol {
         if let Some(id) = self.ids.get(text) {
             return *id;
@@ -27,18 +27,18 @@ impl Names {
         id
     }
 
-    /// The spelling of a symbol.
+    /// Returns the spelling of a symbol.
     pub fn text(&self, symbol: Symbol) -> &str {
         &self.list[symbol.0 as usize]
     }
 }
 
-/// What a token is.
+/// Kind of token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
     /// Identifier or keyword.
     Name(Symbol),
-    /// A number as the preprocessor sees it, not parsed yet.
+    /// A preprocessing number, not parsed yet.
     Number(Symbol),
     /// A string literal with its quotes.
     Text(Symbol),
@@ -46,29 +46,29 @@ pub enum TokenKind {
     Char(Symbol),
     /// An operator or bracket.
     Punct(&'static str),
-    /// A byte that begins no token, or an unfinished literal.
+    /// A byte that starts no token, or an unfinished literal.
     Stray(Symbol),
-    /// Behind the last token.
+    /// After the last token.
     End,
 }
 
 /// A token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// What it is.
+    /// Kind of token.
     pub kind: TokenKind,
-    /// Where it is spelled, and the macro it came out of.
+    /// Source position, and the macro that it came from.
     pub span: Span,
-    /// Blank or comment before it.
+    /// Whether white space or a comment precedes it.
     pub spaced: bool,
-    /// First of its line.
+    /// Whether it is the first on its line.
     pub starts_line: bool,
-    /// A macro's name inside that macro's expansion: never expanded again.
+    /// A macro's name inside its own expansion: never expanded again.
     pub blocked: bool,
 }
 
 impl Token {
-    /// The name, if it is one.
+    /// Returns the name, if it is one.
     pub fn name(self) -> Option<Symbol> {
         match self.kind {
             TokenKind::Name(s) => Some(s),
@@ -76,17 +76,17 @@ impl Token {
         }
     }
 
-    /// Whether it is this operator or bracket.
+    /// Returns true if it is this operator or bracket.
     pub fn is(self, punct: &str) -> bool {
         matches!(self.kind, TokenKind::Punct(p) if p == punct)
     }
 
-    /// Whether it is the last.
+    /// Returns true if it is the last token.
     pub fn is_end(self) -> bool {
         self.kind == TokenKind::End
     }
 
-    /// The token as it would be written.
+    /// Returns the token in source form.
     pub fn spelling(self, names: &Names) -> &str {
         match self.kind {
             TokenKind::Name(s)
@@ -100,7 +100,7 @@ impl Token {
     }
 }
 
-/// Binding strength of an operator between two operands; higher binds tighter. Comma and assignment stand apart.
+/// Returns the precedence of a binary operator; higher binds tighter. Comma and assignment are handled separately.
 pub(crate) fn strength(op: &str) -> Option<u8> {
     Some(match op {
         "||" => 1,

@@ -1,9 +1,8 @@
-//! When what runs: the command processor, the compute units and the copy engines, each busy until some moment of the
-//! simulated clock.
+//! Scheduling of the command processor, the compute units and the copy engines. Each is busy until a time on the simulated clock.
 
 use crate::model::Profile;
 
-/// Which way a copy goes.
+/// Direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Host to device.
@@ -14,7 +13,7 @@ pub enum Direction {
     Within,
 }
 
-/// A stretch of the simulated clock, ns.
+/// An interval on the simulated clock, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
     /// Begin.
@@ -23,7 +22,7 @@ pub struct Interval {
     pub end: u64,
 }
 
-/// What one compute unit does of a launch.
+/// One compute unit's share of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// The unit.
@@ -34,7 +33,7 @@ pub struct Share {
     pub time: Interval,
 }
 
-/// Moments until which each part is busy, ns.
+/// Times until which each part is busy, ns.
 #[derive(Clone, Debug)]
 pub struct Engines {
     units: Vec<u64>,
@@ -52,23 +51,23 @@ impl Engines {
         }
     }
 
-    /// When the command processor would have read a command that is there at `ready`.
+    /// Returns the time at which the command processor would have read a command that is available at `ready`.
     pub fn earliest(&self, ready: u64) -> u64 {
         ready.max(self.processor)
     }
 
-    /// The command processor reads a command; it takes `ns`.
+    /// Lets the command processor read a command, which takes `ns`.
     pub fn fetch(&mut self, ready: u64, ns: u64) -> u64 {
         self.processor = self.earliest(ready) + ns;
         self.processor
     }
 
-    /// Number of the engine that copies this way.
+    /// Returns the number of the engine for this copy direction.
     pub fn copy_engine(&self, direction: Direction) -> usize {
         if direction == Direction::Out { 1 % self.copies.len() } else { 0 }
     }
 
-    /// A copy of `ns` that can begin at `ready`.
+    /// Schedules a copy of `ns` that can start at `ready`.
     pub fn copy(&mut self, direction: Direction, ready: u64, ns: u64) -> (usize, Interval) {
         let engine = self.copy_engine(direction);
         let start = ready.max(self.copies[engine]);
@@ -77,8 +76,8 @@ impl Engines {
         (engine, time)
     }
 
-    /// A launch of `groups` that can begin at `ready` and takes `ns` on the unit with most groups. Groups are dealt in turns
-    /// over the units that are free first; a launch of fewer groups than units leaves the others to other queues.
+    /// Schedules a launch of `groups` groups that can start at `ready` and takes `ns` on the unit with most groups. Groups are distributed round
+    /// robin over the units that are free first. A launch with fewer groups than units leaves the other units to other queues.
     pub fn compute(&mut self, ready: u64, groups: u64, ns: u64) -> (Interval, Vec<Share>) {
         let wanted = usize::try_from(groups).unwrap_or(usize::MAX).clamp(1, self.units.len());
         let mut order: Vec<usize> = (0..self.units.len()).collect();
@@ -90,7 +89,7 @@ impl Engines {
         let mut shares: Vec<Share> = Vec::with_capacity(wanted);
         for (i, unit) in order.into_iter().enumerate() {
             let mine = groups / n + u64::from((i as u64) < groups % n);
-            // Rounded up, so that a share never seems to take no time.
+            // Rounded up, so that a share never takes zero time.
             let length = (u128::from(ns) * u128::from(mine)).div_ceil(u128::from(most)) as u64;
             let time = Interval { start, end: start + length };
             self.units[unit] = time.end;
@@ -99,7 +98,7 @@ impl Engines {
         (Interval { start, end: start + ns }, shares)
     }
 
-    /// When the last of all parts becomes idle.
+    /// Returns the time at which all parts are idle.
     pub fn idle_at(&self) -> u64 {
         self.units.iter().chain(&self.copies).copied().fold(self.processor, u64::max)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong on the machine, each with what a person needs to know.
+//! Errors of the machine, each with the relevant details.
 
 use std::fmt;
 
@@ -11,35 +11,35 @@ pub enum GpuError {
         asked: u64,
         /// Bytes of free pages.
         free: u64,
-        /// Bytes there may be in all.
+        /// Total capacity in bytes.
         capacity: u64,
     },
-    /// An address range that is not inside one allocation, or one that was freed.
+    /// An address range that is not inside one allocation, or a freed one.
     Address(String),
-    /// A kernel could not run, or stopped: what the engine says.
+    /// A kernel could not run or stopped: the engine's message.
     Kernel {
         /// The kernel.
         name: String,
         /// Why.
         why: String,
     },
-    /// A work-group of a kernel takes more than the device has: nothing ran.
+    /// A work-group of a kernel needs more resources than the device has: nothing ran.
     Resources {
         /// The kernel.
         name: String,
-        /// What it takes and what there is.
+        /// Required and available resources.
         why: String,
     },
-    /// A kernel did not end and the watchdog ended it.
+    /// A kernel did not end, and the watchdog stopped it.
     Hang {
         /// The kernel.
         name: String,
-        /// After how long, ms of the device's clock.
+        /// Time until the stop, ms of the device clock.
         after_ms: u64,
-        /// What is known of why.
+        /// Known details of the cause.
         why: String,
     },
-    /// Words in a ring that are no command.
+    /// Words in a ring that are not a command.
     BadPacket {
         /// The header found.
         header: u32,
@@ -48,11 +48,11 @@ pub enum GpuError {
     },
     /// Every queue waits for another.
     Deadlock(String),
-    /// The device is gone.
+    /// The device was lost.
     Lost,
-    /// Asked for by a test.
+    /// A fault injected by a test.
     Injected,
-    /// Something that does not exist was named.
+    /// A reference to an object that does not exist.
     Unknown(String),
 }
 
@@ -85,7 +85,7 @@ impl fmt::Display for GpuError {
 impl std::error::Error for GpuError {}
 
 impl GpuError {
-    /// What the register FAULT reads after it.
+    /// Returns the value of the register FAULT after this error.
     pub(super) fn code(&self) -> u32 {
         match self {
             Self::BadPacket { .. } | Self::Deadlock(_) | Self::Unknown(_) => 1,

@@ -1,9 +1,9 @@
-//! Faults on purpose, so that a program's tests can show what it does when a device fails: a command that fails, memory that
-//! ends early, a kernel that hangs, a device that disappears.
+//! Fault injection, so that tests can show a program's behavior when a device fails: a command that fails, memory that runs out early, a kernel that
+//! hangs, a device that disappears.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is to go wrong, and when. Shared between a test and its device; everything may be set while the device is in use.
+/// Faults to inject and their times. A test and its device share it; everything may be set while the device is in use.
 #[derive(Debug, Default)]
 pub struct Faults {
     commands: AtomicU64,
@@ -14,50 +14,50 @@ pub struct Faults {
     memory: AtomicU64,
 }
 
-/// What a command is to suffer.
+/// Outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Nothing.
     Runs,
     /// It reports a failure and does nothing.
     Fails,
-    /// It never ends; the watchdog does.
+    /// It never ends; the watchdog stops it.
     Hangs,
-    /// The device is gone before it.
+    /// The device is lost before it.
     Lost,
 }
 
 impl Faults {
-    /// The `n`-th command from now fails, counted from 1; 0 none.
+    /// Makes the `n`-th command from now fail, counted from 1; 0 disables the fault.
     pub fn fail_command(&self, n: u64) {
         arm(&self.fail_at, &self.commands, n);
     }
-    /// The `n`-th kernel from now never ends; 0 none.
+    /// Makes the `n`-th kernel from now hang; 0 disables the fault.
     pub fn hang_launch(&self, n: u64) {
         arm(&self.hang_at, &self.launches, n);
     }
-    /// The device is gone at the `n`-th command from now, and stays so; 0 never.
+    /// Makes the device disappear at the `n`-th command from now, permanently; 0 disables the fault.
     pub fn disappear_at(&self, n: u64) {
         arm(&self.lose_at, &self.commands, n);
     }
-    /// No more than this many bytes can be allocated; 0 for as much as the profile has.
+    /// Limits allocations to this many bytes in total; 0 for the profile's size.
     pub fn limit_memory(&self, bytes: u64) {
         self.memory.store(bytes, Ordering::SeqCst);
     }
-    /// The limit, where there is one.
+    /// Returns the limit, if set.
     pub fn memory_limit(&self) -> Option<u64> {
         Some(self.memory.load(Ordering::SeqCst)).filter(|bytes| *bytes > 0)
     }
-    /// Commands that the device has begun.
+    /// Returns the number of commands that the device has begun.
     pub fn commands(&self) -> u64 {
         self.commands.load(Ordering::SeqCst)
     }
-    /// Kernels among them.
+    /// Returns the number of these commands that are kernels.
     pub fn launches(&self) -> u64 {
         self.launches.load(Ordering::SeqCst)
     }
 
-    /// Counts a command and says what is to happen to it.
+    /// Counts a command and returns its outcome.
     pub(crate) fn next(&self, launch: bool) -> Fate {
         let command = self.commands.fetch_add(1, Ordering::SeqCst) + 1;
         let launched = if launch { self.launches.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 };

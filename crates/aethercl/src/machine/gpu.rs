@@ -1,10 +1,13 @@
-//! The device as its host sees it: memory to allocate, queues to write commands into, a doorbell, fences and callbacks.
+//! The device from the view of its host: memory to allocate, queues for commands, a doorbell, fences and callbacks.
 //!
-//! A command goes this way: [`Gpu::submit`] writes it into a queue's ring, followed by a SIGNAL with the next number of the
-//! queue's fence; [`Gpu::doorbell`] announces it by writing a register; the command processor (`processor.rs`) reads it
-//! when its turn comes, an engine works on it, the SIGNAL writes the fence and raises an interrupt; the host clears the
-//! interrupt and calls back. Everything is computed when [`Gpu::run`] or [`Gpu::wait`] is called, in an order and at times
-//! that depend on the commands alone: two runs of a program see the same clock.
+//! The path of a command:
+//! - [`Gpu::submit`] writes it into a queue's ring, followed by a SIGNAL with the next number of the queue's fence.
+//! - [`Gpu::doorbell`] announces it by writing a register.
+//! - The command processor (`processor.rs`) reads it in turn, an engine executes it, the SIGNAL writes the fence and raises an interrupt.
+//! - The host clears the interrupt and calls the callback.
+//!
+//! Everything is computed when [`Gpu::run`] or [`Gpu::wait`] is called. Order and times depend only on the commands: two runs of a program see the
+//! same clock.
 
 use super::engines::Engines;
 use super::host::HostMemory;
@@ -22,28 +25,28 @@ use crate::model::{Estimate, Profile};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Words of a ring, unless [`Options::ring_words`] says otherwise.
+/// Words of a ring [default, see [`Options::ring_words`]].
 const RING_WORDS: usize = 4096;
-/// Results kept a queue for who asks with [`Gpu::wait`] later than a callback would.
+/// Results kept per queue for a [`Gpu::wait`] that comes later than a callback would.
 pub(super) const KEPT: usize = 256;
 
-/// How a device is opened.
+/// Options for opening a device.
 pub struct Options {
-    /// Bytes of memory, where they are to be fewer than the profile's.
+    /// Bytes of memory, to set fewer than the profile has.
     pub memory: Option<u64>,
     /// Keeps a timeline.
     pub timeline: bool,
-    /// Keeps what a [`Device`](crate::report::Device) of a report shows.
+    /// Whether to record the data of a report's [`Device`](crate::report::Device).
     pub journal: bool,
-    /// What is told in words, and to whom.
+    /// Level and sink of the text log.
     pub narrator: Narrator,
-    /// What is to go wrong.
+    /// Faults to inject.
     pub faults: Arc<Faults>,
     /// Words of a queue's ring.
     pub ring_words: usize,
-    /// Counts every launch anew; otherwise launches of one signature take the time of the first.
+    /// Whether to count every launch anew. If false, launches with one signature take the time of the first.
     pub count_all: bool,
-    /// Counts only launches whose [`Work::timed`](super::Work::timed) asks for it: others take no time on the simulated clock.
+    /// Counts only launches that request it through [`Work::timed`](super::Work::timed): others take no time on the simulated clock.
     pub count_none: bool,
 }
 
@@ -62,14 +65,14 @@ impl Default for Options {
     }
 }
 
-/// One queue: its ring, and where it stands.
+/// One queue: its ring and its state.
 pub(super) struct Queue {
     pub ring: Ring,
-    /// When the last command read is done.
+    /// End time of the last command read.
     pub ready_ns: u64,
     /// The number that the next command's SIGNAL writes.
     pub next: u64,
-    /// What the last command came to, until its SIGNAL is read.
+    /// Result of the last command, until its SIGNAL is read.
     pub last: Option<Completion>,
     pub callbacks: VecDeque<(u64, Callback)>,
     pub results: BTreeMap<u64, Completion>,
@@ -92,9 +95,9 @@ pub struct Gpu {
     pub(super) count_all: bool,
     pub(super) count_none: bool,
     ring_words: usize,
-    /// Registers and rings as memory, where a program asked for them.
+    /// Registers and rings as memory, if a program mapped them.
     pub(super) window: Option<Window>,
-    /// The host's clock: what it has spent on commands, and waited.
+    /// The host clock: time spent on commands, and waiting.
     pub(super) host_ns: u64,
 }
 
@@ -103,7 +106,7 @@ impl Gpu {
     pub fn new(profile: Profile, options: Options) -> Self {
         let bytes = options.memory.map_or(profile.memory.bytes, |m| m.min(profile.memory.bytes));
         Self {
-            // Pages decide what fits; addresses are plenty.
+            // Pages limit allocations; addresses are plentiful.
             memory: Arc::new(Memory::new(1 << 46)),
             vram: Vram::new(bytes),
             registers: Registers::new(profile.compute.units),
@@ -124,61 +127,61 @@ impl Gpu {
         }
     }
 
-    /// What it models.
+    /// Returns the profile of the modeled device.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
-    /// The address space that kernels see.
+    /// Returns the address space that kernels see.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
-    /// The pages behind it.
+    /// Returns the physical pages.
     pub fn vram(&self) -> &Vram {
         &self.vram
     }
-    /// Words of each queue's ring.
+    /// Returns the words of each queue's ring.
     pub(super) fn ring_words(&self) -> usize {
         Ring::new(self.ring_words).capacity()
     }
-    /// Tells what happens to another listener from now on.
+    /// Replaces the narrator.
     pub fn set_narrator(&mut self, narrator: Narrator) {
         self.narrator = narrator;
     }
-    /// Host memory that the copy engines reach at this bus address, and at those behind it, until [`Gpu::unpin`].
+    /// Pins host memory: copy engines access it at the returned bus address and the following ones, until [`Gpu::unpin`].
     pub fn pin(&mut self, data: Vec<u8>) -> u64 {
         self.host.keep(data)
     }
-    /// Takes memory of [`Gpu::pin`] back, with what was copied there.
+    /// Releases memory of [`Gpu::pin`] and returns its content.
     pub fn unpin(&mut self, at: u64) -> Option<Vec<u8>> {
         self.host.unpin(at)
     }
-    /// Describes a launch in host memory: what a LAUNCH packet that a program writes itself points to, once.
+    /// Stores a launch descriptor in host memory. A LAUNCH packet written by the program refers to it, once.
     pub fn describe(&mut self, work: Arc<dyn Work>) -> u64 {
         self.host.describe(work)
     }
-    /// The host's clock, ns.
+    /// Returns the host clock, ns.
     pub fn now(&self) -> u64 {
         self.host_ns
     }
-    /// The host has done something else until then, ns of its clock. It does not go back.
+    /// Advances the host clock to this time, ns, for other work of the host. It never goes back.
     pub fn host_reaches(&mut self, ns: u64) {
         self.host_ns = self.host_ns.max(ns);
     }
-    /// The timeline so far, where one is kept.
+    /// Returns the timeline so far, if one is recorded.
     pub fn timeline(&self) -> Option<&Timeline> {
         self.timeline.as_ref()
     }
-    /// What has happened so far, where a journal is kept.
+    /// Returns the journal so far, if one is recorded.
     pub fn journal(&self) -> Option<crate::report::Device> {
         self.journal.as_ref().map(|j| j.device(&self.profile))
     }
-    /// The program has asked for what comes now at this moment of its clock, which the journal tells.
+    /// Sets the program's request time of the next commands, for the journal.
     pub fn asked(&mut self, ns: u64) {
         if let Some(journal) = &mut self.journal {
             journal.asked = ns;
         }
     }
-    /// Whether the device is gone.
+    /// Returns true if the device is lost.
     pub fn is_lost(&self) -> bool {
         self.registers.has(status::LOST)
     }
@@ -186,7 +189,7 @@ impl Gpu {
     /// Opens a queue.
     ///
     /// # Errors
-    /// When the register file has no room for another.
+    /// If the register file has no room for another.
     pub fn open_queue(&mut self) -> Result<usize, GpuError> {
         let number = self.queues.len();
         if number == QUEUES {
@@ -208,10 +211,10 @@ impl Gpu {
         Ok(number)
     }
 
-    /// Uninitialised memory; `tag` names it in findings and traces.
+    /// Allocates uninitialized memory; `tag` names it in findings and traces.
     ///
     /// # Errors
-    /// When there are not enough free pages, or the device is gone.
+    /// If there are not enough free pages, or the device is lost.
     pub fn allocate(&mut self, bytes: u64, tag: &str) -> Result<u64, GpuError> {
         self.alive()?;
         let limit = self.faults.memory_limit();
@@ -234,10 +237,10 @@ impl Gpu {
         Ok(address)
     }
 
-    /// Gives memory back. Commands announced before have been done by then.
+    /// Frees memory. Commands announced earlier have completed by then.
     ///
     /// # Errors
-    /// When no allocation starts there.
+    /// If no allocation starts there.
     pub fn free(&mut self, address: u64) -> Result<(), GpuError> {
         self.memory.free(address).map_err(|e| GpuError::Address(e.to_string()))?;
         self.vram.unmap(address);
@@ -248,11 +251,11 @@ impl Gpu {
         Ok(())
     }
 
-    /// Writes a command into a queue's ring, and after it the SIGNAL that tells when it is done. Nothing happens until the
-    /// doorbell is rung. The command processor has to read on first where the ring is full.
+    /// Writes a command into a queue's ring, followed by the SIGNAL for its completion. Nothing happens before the doorbell is rung. If the ring is
+    /// full, the command processor must first read on.
     ///
     /// # Errors
-    /// When there is no such queue, the device is gone, or the ring stays full because its queue waits for ever.
+    /// If the queue does not exist, the device is lost, or the ring stays full because its queue waits forever.
     pub fn submit(
         &mut self,
         queue: usize,
@@ -288,7 +291,7 @@ impl Gpu {
     /// Copies bytes to the device: pins them and submits the copy.
     ///
     /// # Errors
-    /// As [`Gpu::submit`].
+    /// Same as [`Gpu::submit`].
     pub fn write(
         &mut self,
         queue: usize,
@@ -301,10 +304,10 @@ impl Gpu {
         self.submit(queue, Packet::CopyIn { to, from, bytes }, callback)
     }
 
-    /// Reads bytes back: pins room and submits the copy; the callback, or [`Gpu::wait`], gets them in [`Outcome::data`].
+    /// Reads bytes back: pins memory and submits the copy. The callback, or [`Gpu::wait`], gets them in [`Outcome::data`].
     ///
     /// # Errors
-    /// As [`Gpu::submit`].
+    /// Same as [`Gpu::submit`].
     pub fn read(
         &mut self,
         queue: usize,
@@ -317,10 +320,10 @@ impl Gpu {
         self.submit(queue, Packet::CopyOut { to, from, bytes }, callback)
     }
 
-    /// Describes a launch in host memory and submits it.
+    /// Stores a launch descriptor in host memory and submits the launch.
     ///
     /// # Errors
-    /// As [`Gpu::submit`].
+    /// Same as [`Gpu::submit`].
     pub fn launch(
         &mut self,
         queue: usize,
@@ -331,10 +334,10 @@ impl Gpu {
         self.submit(queue, Packet::Launch { descriptor }, callback)
     }
 
-    /// Rings: the command processor may read everything in the queue's ring.
+    /// Rings the doorbell: the command processor may read everything in the queue's ring.
     ///
     /// # Errors
-    /// When there is no such queue, or the device is gone.
+    /// If the queue does not exist, or the device is lost.
     pub fn doorbell(&mut self, queue: usize) -> Result<(), GpuError> {
         self.alive()?;
         let tail = self.queue(queue)?.ring.tail();
@@ -381,7 +384,7 @@ impl Gpu {
         }
     }
 
-    /// Empties every ring. What was announced and not yet done fails.
+    /// Empties every ring. Announced commands that have not completed fail.
     fn reset(&mut self) {
         self.narrator.say(TraceLevel::Steps, self.host_ns, || "device: resets, every ring is emptied".into());
         for queue in 0..self.queues.len() {
@@ -398,11 +401,11 @@ impl Gpu {
         self.service();
     }
 
-    /// Blocks until a command is done; how it went. Announces what its queue holds if that was not done.
+    /// Blocks until a command is complete and returns its result. Announces the queue's commands if necessary.
     ///
     /// # Errors
-    /// What went wrong with the command; when the device is gone; when its queue waits for ever. Also when it was done so
-    /// long ago that its result is forgotten and the device is not well.
+    /// The error of the command, a lost device, or a queue that waits forever. Also if the device is in an error state and the result of an old
+    /// command was discarded.
     pub fn wait(&mut self, fence: Fence) -> Result<Completion, GpuError> {
         if self.queue(fence.queue)?.next <= fence.value {
             return Err(GpuError::Unknown(format!("{fence} was never submitted")));
@@ -440,10 +443,10 @@ impl Gpu {
         self.registers.read(at) as usize
     }
 
-    /// Waits for everything of a queue.
+    /// Waits for all commands of a queue.
     ///
     /// # Errors
-    /// As [`Gpu::wait`], of the last command.
+    /// Same as [`Gpu::wait`] for the last command.
     pub fn finish(&mut self, queue: usize) -> Result<(), GpuError> {
         let last = self.queue(queue)?.next - 1;
         if last == 0 {
@@ -452,21 +455,21 @@ impl Gpu {
         self.wait(Fence { queue, value: last }).map(|_| ())
     }
 
-    /// The last command's fence of a queue: what everything enqueued so far is done at.
+    /// Returns the fence of a queue's last command, at which everything enqueued so far is complete.
     ///
     /// # Errors
-    /// When there is no such queue.
+    /// If the queue does not exist.
     pub fn last_fence(&self, queue: usize) -> Result<Fence, GpuError> {
         Ok(Fence { queue, value: self.queue(queue)?.next - 1 })
     }
 
-    /// Clears interrupts and calls back who waits for the fences that moved.
+    /// Clears interrupts and calls the callbacks of the fences that advanced.
     pub(super) fn service(&mut self) {
         let pending = self.registers.pending();
         if pending == 0 {
             return;
         }
-        // A program that sees the registers clears them by itself.
+        // A program that maps the registers clears them itself.
         if self.window.is_none() {
             self.registers.write(offset::IRQ_STATUS, pending);
         }
@@ -490,7 +493,7 @@ impl Gpu {
                     }),
                 };
                 let completion = queue.results.get_mut(&value).map(|kept| {
-                    // Read-backs are large and wanted once.
+                    // Read-back data is large and needed once.
                     let data = kept.outcome.as_mut().map(|o| std::mem::take(&mut o.data)).unwrap_or_default();
                     let mut mine = kept.clone();
                     if let Ok(outcome) = &mut mine.outcome {
@@ -506,7 +509,7 @@ impl Gpu {
         }
     }
 
-    /// Allocations that nobody freed: bytes and tag.
+    /// Returns allocations that were never freed: bytes and tag.
     pub fn leaks(&self) -> Vec<(u64, String)> {
         self.memory.live().into_iter().map(|(_, bytes, tag)| (bytes, tag)).collect()
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Maximum number of launch signatures of a kernel whose counters are cached; launches with other signatures are counted again.
 const SIGNATURES: usize = 64;
-/// Maximum size of the source texts kept for a program, bytes.
+/// Maximum size of the sources kept for a program, bytes.
 const TEXT: usize = 2 << 20;
 
 /// Launches of one signature.
@@ -33,7 +33,7 @@ struct Seen {
     ns: u64,
     width: u32,
     longest: Launch,
-    /// Counters and clocks by file and line, of launches whose signature is not cached any more.
+    /// Counters and clocks by file and line, for launches whose signature is no longer cached.
     lines: Lines,
 }
 
@@ -41,13 +41,13 @@ type Lines = BTreeMap<(Arc<str>, u32), (Tally, f64)>;
 
 /// The record of one device.
 pub struct Journal {
-    /// When the program enqueued the next command, ns of its clock.
+    /// Time at which the program enqueued the next command, ns of its clock.
     pub asked: u64,
     /// The copy engine of the current command.
     pub engine: Option<u32>,
-    /// What the compute units ran of the current command.
+    /// Groups of the current command by compute unit.
     pub units: Vec<UnitRun>,
-    /// Groups of it that a unit holds at a time.
+    /// Groups of the current command that a unit holds at a time.
     pub resident: u64,
     commands: Vec<Command>,
     commands_left_out: u64,
@@ -58,12 +58,12 @@ pub struct Journal {
     transfers: Vec<Transfer>,
     kernels: BTreeMap<(u64, String), Seen>,
     sources: BTreeMap<u64, Vec<Source>>,
-    /// Clock of a compute unit, cycles a ns.
+    /// Clock of a compute unit, cycles per ns.
     clocks: f64,
 }
 
 impl Journal {
-    /// An empty record for a device with so much memory.
+    /// Returns an empty record for a device with this much memory.
     pub fn new(profile: &Profile, capacity: u64) -> Self {
         Self {
             asked: 0,
@@ -173,7 +173,7 @@ impl Journal {
         self.kernels.get(&(work.origin().program, work.name().to_string()))
     }
 
-    /// Whether the counters of this signature are cached.
+    /// Returns true if the counters of this signature are cached.
     pub fn knows(&self, work: &dyn Work, signature: u64) -> bool {
         self.seen(work).is_some_and(|k| k.alike.contains_key(&signature))
     }
@@ -214,7 +214,7 @@ impl Journal {
         }
     }
 
-    /// The record as data of the report.
+    /// Returns the record as report data.
     pub fn device(&self, profile: &Profile) -> Device {
         let one =
             |((program, name), seen): (&(u64, String), &Seen)| self.kernel(profile, *program, name, seen);
@@ -232,7 +232,7 @@ impl Journal {
             commands_left_out: self.commands_left_out,
             memory: self.memory.clone(),
             transfers: self.transfers.clone(),
-            // Texts without executed lines are left out, such as the predefined macros.
+            // Sources without executed lines, such as the predefined macros, are omitted.
             sources: self.sources.values().flatten().filter(|s| ran(&kernels, s)).cloned().collect(),
             kernels,
         }
@@ -283,7 +283,7 @@ fn fold(lines: &mut Lines, profile: &Profile, alike: &Alike, clocks: f64) {
     }
 }
 
-/// Joins neighbouring units that ran the same.
+/// Merges adjacent units that ran the same number of groups.
 pub fn unit_runs(shares: &[Share]) -> Vec<UnitRun> {
     let mut shares = shares.to_vec();
     shares.sort_unstable_by_key(|s| s.unit);
@@ -303,7 +303,7 @@ pub fn unit_runs(shares: &[Share]) -> Vec<UnitRun> {
     runs
 }
 
-/// Truncates the texts to the maximum size.
+/// Truncates the sources to the maximum size.
 fn sources(program: u64, texts: Vec<(String, String)>) -> Vec<Source> {
     let mut room = TEXT;
     let mut out = Vec::new();

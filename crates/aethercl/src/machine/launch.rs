@@ -9,7 +9,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Variables and arguments that a message about local memory names, the largest first.
+/// Maximum number of variables and arguments that a message about local memory lists, largest first.
 const NAMED: usize = 4;
 
 /// An argument that a descriptor keeps.
@@ -19,31 +19,31 @@ pub enum Binding {
     Buffer {
         /// Address of its first byte.
         address: u64,
-        /// Bytes that the kernel may touch.
+        /// Bytes that the kernel may access.
         bytes: u64,
-        /// What the launch says that the kernel does with it.
+        /// Access declared by the launch.
         access: Access,
     },
-    /// A scalar or vector, as its bytes.
+    /// The bytes of a scalar or vector.
     Scalar(Vec<u8>),
     /// Local memory of this many bytes.
     Local(usize),
-    /// An image, and what the launch says that the kernel does with it.
+    /// An image and the access declared by the launch.
     Image(Image, Access),
     /// A sampler.
     Sampler(Sampler),
-    /// Part of device memory that the kernel reaches by addresses which it reads; behind all others.
+    /// Part of device memory that the kernel reaches through loaded addresses. These arguments come last.
     Indirect {
         /// Address of its first byte.
         address: u64,
-        /// Bytes that the kernel may touch.
+        /// Bytes that the kernel may access.
         bytes: u64,
-        /// What the launch says that the kernel does with it.
+        /// Access declared by the launch.
         access: Access,
     },
 }
 
-/// A kernel of a program with everything a launch needs.
+/// A kernel of a program with all parameters of a launch.
 pub struct KernelLaunch {
     program: Arc<Program>,
     name: String,
@@ -54,7 +54,7 @@ pub struct KernelLaunch {
 }
 
 impl KernelLaunch {
-    /// A launch of the kernel `name`.
+    /// Returns a launch of the kernel `name`.
     pub fn new(
         program: &Arc<Program>,
         name: &str,
@@ -65,7 +65,7 @@ impl KernelLaunch {
         Self { program: Arc::clone(program), name: name.into(), bindings, range, options, timed: false }
     }
 
-    /// Counts, so that the device's clock tells how long it takes, also where the device does not do so by itself.
+    /// Enables counting, so that the launch takes time on the device clock even if the device does not count by default.
     #[must_use]
     pub fn timed(mut self, timed: bool) -> Self {
         self.timed = timed;
@@ -117,7 +117,7 @@ impl Work for KernelLaunch {
         self.range.local.hash(&mut hash);
         for binding in &self.bindings {
             match binding {
-                // Where a buffer lies does not matter, how large it is may.
+                // The address of a buffer does not matter, but its size may.
                 Binding::Buffer { bytes, .. } | Binding::Indirect { bytes, .. } => bytes.hash(&mut hash),
                 Binding::Scalar(bytes) => bytes.hash(&mut hash),
                 Binding::Local(bytes) => bytes.hash(&mut hash),
@@ -130,7 +130,7 @@ impl Work for KernelLaunch {
 
     fn check_resources(&self, on: &Profile) -> Result<(), String> {
         let limit = on.local.group_bytes;
-        // Arguments that do not fit the kernel are an error of the launch itself.
+        // Arguments that do not match the kernel are an error of the launch itself.
         let Some(kernel) = self.program.kernel(&self.name) else { return Ok(()) };
         let own = kernel.locals.iter().map(|l| (format!("`{}` {}", l.name, l.bytes), l.bytes, Some(l.span)));
         let given = self.bindings.iter().zip(&kernel.args).enumerate().filter_map(|(at, (binding, arg))| {

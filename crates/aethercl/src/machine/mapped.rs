@@ -1,11 +1,11 @@
-//! The device's side of the register window: what the program wrote there is done, and what became of it is shown.
+//! The device side of the register window: executes the program's writes and shows the results.
 
 use super::gpu::Gpu;
 use super::registers::offset;
 use super::window::{Window, doorbell_of, registers};
 
 impl Gpu {
-    /// Makes the register window, if there is none yet. From now on interrupts stay until the program clears them.
+    /// Creates the register window if necessary. From now on interrupts stay until the program clears them.
     pub fn map_window(&mut self) -> &Window {
         let words = self.ring_words();
         let window = self.window.take().unwrap_or_else(|| Window::new(words));
@@ -14,14 +14,14 @@ impl Gpu {
         self.window.get_or_insert_with(|| Window::new(words))
     }
 
-    /// Takes the window away; what the program writes there from now on is not seen.
+    /// Removes the window; later writes of the program have no effect.
     pub fn unmap_window(&mut self) {
         self.window = None;
     }
 
-    /// Does what the program wrote into the window since the last time, and shows what became of it. Whether there was anything.
+    /// Executes the program's writes since the last call and shows the results. Returns true if there were any.
     ///
-    /// Errors of commands are where a program that has only registers finds them: STATUS, FAULT, FAULT_QUEUE.
+    /// Command errors appear where a program with register access finds them: STATUS, FAULT, FAULT_QUEUE.
     pub fn sync_window(&mut self) -> bool {
         let Some(window) = &mut self.window else { return false };
         let written = window.written();
@@ -49,7 +49,7 @@ impl Gpu {
         let now = self.host_ns;
         self.registers.advance(now);
         let mut values: Vec<(u32, u32)> = registers().map(|at| (at, self.registers.read(at))).collect();
-        // What tells that there is something to see comes behind it.
+        // Status registers come last, because they announce the other values.
         values.sort_by_key(|(at, _)| [offset::IRQ_STATUS, offset::STATUS].contains(at));
         if let Some(window) = &mut self.window {
             values.into_iter().for_each(|(at, value)| window.show(at, value));
@@ -89,7 +89,7 @@ mod tests {
             self.words[at as usize / 4].store(value, Ordering::Release);
             self.gpu.sync_window();
         }
-        /// Writes packets into the ring, passing over its end, and rings.
+        /// Writes packets into the ring, wrapping at its end, and rings the doorbell.
         fn push(&mut self, packets: &[Packet]) {
             let length = self.read(offset::QUEUES + offset::RING_WORDS) as usize;
             for packet in packets {
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(back[16..48], (8..40).collect::<Vec<u8>>());
         assert!(back[..16].iter().chain(&back[48..]).all(|b| *b == 0));
         assert!(p.read(offset::TIME) > 0 && p.read(offset::STATUS) == 0);
-        // Commands of the host's own functions go on behind.
+        // Commands of the host functions come after them.
         let fence = p.gpu.submit(0, Packet::Copy { to: at, from: at + 32, bytes: 8 }, None).unwrap();
         assert_eq!(fence.value, 101);
         assert!(p.gpu.wait(fence).is_ok());
@@ -156,7 +156,7 @@ mod tests {
             p.write(offset::QUEUES + offset::DOORBELL, doorbell);
             p.write(offset::CONTROL, 1);
         }
-        // Registers that only the device sets show what it says again.
+        // Read-only registers show the device's value again.
         p.write(offset::ID, 5);
         p.write(offset::QUEUES + 3 * offset::QUEUE_STRIDE + offset::DOORBELL, 7);
         assert_eq!(p.read(offset::ID), ID);

@@ -1,5 +1,5 @@
-//! The machine around the compute units: address space and pages, register file, command rings with doorbells, fences, command
-//! processor, copy engines, and a simulated clock. `docs/aethercl.md` follows one matrix product through it.
+//! The machine around the compute units: address space and pages, register file, command rings with doorbells, fences, command processor, copy
+//! engines, and a simulated clock. `docs/aethercl.md` follows a matrix multiplication through it.
 
 mod engines;
 mod error;

@@ -1,20 +1,20 @@
-//! What the machine does, in words, for `--trace-level`.
+//! Text log of the machine's actions, for `--trace-level`.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
-/// How much is told.
+/// Detail of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TraceLevel {
     /// Nothing.
     #[default]
     Off,
-    /// A line a command: what it is, when it ran, what bounded it.
+    /// One line per command: its kind, its time, its bottleneck.
     Commands,
     /// Also each step: words into the ring, doorbell, fetch, groups onto units, fence, interrupt.
     Steps,
-    /// Also registers read and written, and what each unit does.
+    /// Also register accesses, and the work of each unit.
     All,
 }
 
@@ -34,8 +34,7 @@ impl FromStr for TraceLevel {
 /// Takes lines.
 pub type Sink = Box<dyn FnMut(&str) + Send>;
 
-/// Tells what happens to whoever listens, in the order of its times: what the device will have done later than the host's clock is
-/// told when that gets there.
+/// Writes log lines in the order of their times. Lines about times after the host clock are held until the host clock reaches them.
 #[derive(Default)]
 pub struct Narrator {
     level: TraceLevel,
@@ -46,7 +45,7 @@ struct Told {
     sink: Sink,
     /// Lines that are not due yet, by time, ns.
     held: Vec<(u64, String)>,
-    /// Commands are announced, or being done: lines of earlier times may come.
+    /// Whether commands are announced or running, so that earlier lines may still come.
     open: bool,
 }
 
@@ -67,17 +66,17 @@ impl Drop for Told {
 }
 
 impl Narrator {
-    /// Tells up to `level` to `sink`.
+    /// Returns a narrator that logs up to `level` to `sink`.
     pub fn new(level: TraceLevel, sink: Option<Sink>) -> Self {
         let level = if sink.is_some() { level } else { TraceLevel::Off };
         let told = |sink| Mutex::new(Told { sink, held: Vec::new(), open: false });
         Self { level, told: sink.map(told) }
     }
-    /// Whether lines of this level are heard, for what costs something to put into words.
+    /// Returns true if lines of this level are logged; check it before costly formatting.
     pub fn hears(&self, level: TraceLevel) -> bool {
         level <= self.level && level != TraceLevel::Off
     }
-    /// A line about a moment, ns of the device's clock; made only when it is heard.
+    /// Logs a line about a time, ns of the device clock. The line is formatted only if it is logged.
     pub fn say(&self, level: TraceLevel, at: u64, line: impl FnOnce() -> String) {
         if let (true, Some(told)) = (self.hears(level), &self.told) {
             let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,13 +86,13 @@ impl Narrator {
             }
         }
     }
-    /// Commands are announced: lines are held until [`Narrator::settle`].
+    /// Called when commands are announced: lines are held until [`Narrator::settle`].
     pub fn announce(&self) {
         if let Some(told) = &self.told {
             told.lock().unwrap_or_else(PoisonError::into_inner).open = true;
         }
     }
-    /// All that was announced is done, and the host's clock is there.
+    /// Called when all announced commands have completed and the host clock has caught up.
     pub fn settle(&self, now: u64) {
         if let Some(told) = &self.told {
             let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,7 +108,7 @@ impl fmt::Debug for Narrator {
     }
 }
 
-/// A time for people: `1.5 µs`.
+/// Formats a time: `1.5 µs`.
 pub fn human_ns(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),

@@ -1,9 +1,9 @@
-//! Commands as the command processor reads them from a ring: a header word, then what the command needs.
+//! Format of commands in a ring: a header word, then the operands.
 //!
-//! The header holds the operation in its upper byte and the number of words that follow below. Addresses and sizes are 64
-//! bits, the low word first.
+//! The upper byte of the header is the operation, the lower bytes are the number of following words. Addresses and sizes have 64 bits, the low word
+//! first.
 
-/// Operations, as the upper byte of a header says them.
+/// Operations: the upper byte of a header.
 mod op {
     pub const PAD: u32 = 0x10;
     pub const COPY_IN: u32 = 0x20;
@@ -18,12 +18,12 @@ mod op {
 /// One command of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet {
-    /// Nothing: the words up to the ring's end, where the next command did not fit.
+    /// Padding: the words up to the ring's end, if the next command did not fit.
     Pad {
-        /// Words to pass over after the header.
+        /// Words to skip after the header.
         words: u32,
     },
-    /// Host memory to device memory.
+    /// Copies host memory to device memory.
     CopyIn {
         /// Device address.
         to: u64,
@@ -32,7 +32,7 @@ pub enum Packet {
         /// Bytes.
         bytes: u64,
     },
-    /// Device memory to host memory.
+    /// Copies device memory to host memory.
     CopyOut {
         /// Bus address of pinned host memory.
         to: u64,
@@ -54,9 +54,9 @@ pub enum Packet {
     Fill {
         /// Device address.
         to: u64,
-        /// Bytes, a multiple of the pattern.
+        /// Number of bytes, a multiple of the pattern.
         bytes: u64,
-        /// The pattern, of which the first `length` bytes count.
+        /// The pattern, of which the first `length` bytes are used.
         pattern: [u8; 16],
         /// 1, 2, 4, 8 or 16.
         length: u32,
@@ -66,24 +66,24 @@ pub enum Packet {
         /// Bus address of the launch descriptor.
         descriptor: u64,
     },
-    /// Writes `value` into the queue's fence register once everything before is done, and raises its interrupt.
+    /// Writes `value` into the queue's fence register after everything before is complete, and raises its interrupt.
     Signal {
-        /// Counts up by one a command.
+        /// Increases by one per command.
         value: u64,
     },
     /// Holds the queue until another queue's fence register has reached `value`.
     Wait {
         /// The other queue.
         queue: u32,
-        /// What its fence has to reach.
+        /// Value that the fence must reach.
         value: u64,
     },
 }
 
-/// Most words of a command, header included.
+/// Maximum words of a command, header included.
 pub const LONGEST: usize = 10;
 
-/// Why words are no command.
+/// Reason why words are not a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadPacket {
     /// The header.
@@ -95,7 +95,7 @@ fn pair(words: &mut Vec<u32>, value: u64) {
 }
 
 impl Packet {
-    /// The command's words, header first.
+    /// Returns the command's words, header first.
     pub fn encode(&self) -> Vec<u32> {
         let mut words = vec![0];
         let op = match self {
@@ -135,10 +135,10 @@ impl Packet {
         words
     }
 
-    /// The command that begins with `words[0]`, and how many words it has.
+    /// Decodes the command that starts with `words[0]`, and returns its number of words.
     ///
     /// # Errors
-    /// Where the header names no operation, or more or fewer words than the operation has.
+    /// If the header has an unknown operation, or a wrong number of words.
     pub fn decode(words: &[u32]) -> Result<(Self, usize), BadPacket> {
         let header = words.first().copied().unwrap_or(0);
         let bad = BadPacket { header };
@@ -167,7 +167,7 @@ impl Packet {
         Ok((packet, rest + 1))
     }
 
-    /// The command in words.
+    /// Describes the command as text.
     pub fn describe(&self) -> String {
         match self {
             Self::Pad { words } => format!("nothing, {words} words to the ring's end"),

@@ -1,7 +1,7 @@
-//! The command processor and the scheduler over the queues: which command is read next, what it does, and when.
+//! The command processor and the queue scheduler: they determine the next command, its effect and its time.
 //!
-//! Queues are read one command at a time. Of those whose next command may begin, the one that could begin first is read, on a
-//! tie the one with the lower number. A queue that waits for another's fence is passed over until that fence is there.
+//! Queues are read one command at a time. The queue whose next command can begin first is read, on a tie the one with the lower number. A queue that
+//! waits for another's fence is skipped until that fence is reached.
 
 use super::engines::Direction;
 use super::fault::Fate;
@@ -16,14 +16,14 @@ use super::{GpuError, Work, human_ns};
 use crate::model::{self, Estimate};
 use std::sync::Arc;
 
-/// When a command ran.
+/// Start and end of a command.
 type Times = (u64, u64);
 
 impl Gpu {
-    /// Reads and does everything announced, then serves interrupts.
+    /// Reads and executes everything announced, then serves interrupts.
     ///
     /// # Errors
-    /// When queues are left that all wait for one another. What single commands came to is in their completions.
+    /// If the remaining queues all wait for one another. Completions contain the results of individual commands.
     pub fn run(&mut self) -> Result<(), GpuError> {
         let mut stuck = None;
         self.narrator.announce();
@@ -49,7 +49,7 @@ impl Gpu {
         }
     }
 
-    /// The queue whose next command could begin first.
+    /// Returns the queue whose next command can begin first.
     fn next_queue(&mut self) -> Next {
         let mut best: Option<(u64, usize)> = None;
         let mut waiting = Vec::new();
@@ -57,7 +57,7 @@ impl Gpu {
             let (packet, announced) = match self.queues[number].ring.peek() {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
-                // To be read, and to fail then.
+                // Read it; it fails then.
                 Err(_) => return Next::Queue(number),
             };
             let mut ready = self.engines.earliest(announced.max(self.queues[number].ready_ns));
@@ -79,7 +79,7 @@ impl Gpu {
         }
     }
 
-    /// Reads one command of a queue and does it.
+    /// Reads and executes one command of a queue.
     fn step(&mut self, number: usize) {
         let (packet, announced) = match self.queues[number].ring.peek() {
             Ok(Some(found)) => found,
@@ -114,7 +114,7 @@ impl Gpu {
         }
     }
 
-    /// A command that an engine works on. `hang`: a kernel that is to run for ever.
+    /// Executes a command on an engine. `hang`: the kernel runs forever.
     fn execute(&mut self, number: usize, packet: Packet, announced: u64, hang: bool) {
         let fetched = self.engines.fetch(announced, self.profile.launch.command_ns);
         self.narrator.say(TraceLevel::Steps, fetched, || {
@@ -156,7 +156,7 @@ impl Gpu {
             Some(data) => self.memory.write(to, &data).map_err(|e| GpuError::Address(e.to_string())),
             None => Err(GpuError::Address(format!("no {bytes} bytes of pinned host memory at {from:#x}"))),
         };
-        // What goes nowhere moves nothing.
+        // A failed transfer moves nothing.
         let moved = if outcome.is_ok() { bytes } else { 0 };
         let ns = model::copy_ns(&self.profile, moved);
         let times = self.transfer(Direction::In, ready, "copy in", moved, ns);
@@ -227,7 +227,7 @@ impl Gpu {
             return ((ready, ready), Err(GpuError::Resources { name: work.name().into(), why }));
         }
         let signature = work.signature();
-        // A journal that no longer holds what such a launch did has it counted again.
+        // If the journal no longer has the counters of such a launch, count it again.
         let forgotten = self.journal.as_ref().is_some_and(|j| !j.knows(work.as_ref(), signature));
         let anew = self.count_all || forgotten;
         let known = if anew { None } else { self.history.get(&signature).cloned() };
@@ -269,7 +269,7 @@ impl Gpu {
                 let after_ms = self.profile.launch.watchdog_ms;
                 let (time, mut shares) = self.engines.compute(ready, u64::MAX, after_ms * 1_000_000);
                 if let Some(journal) = &mut self.journal {
-                    // How many groups ran is not known.
+                    // The number of executed groups is unknown.
                     shares.iter_mut().for_each(|s| s.groups = 0);
                     journal.units = unit_runs(&shares);
                 }
@@ -278,7 +278,7 @@ impl Gpu {
         }
     }
 
-    /// Puts a launch on the compute units.
+    /// Schedules a launch on the compute units.
     fn place(&mut self, number: usize, ready: u64, name: &str, estimate: Option<&Estimate>) -> Times {
         let Some(estimate) = estimate else { return (ready, ready) };
         let (time, shares) = self.engines.compute(ready, estimate.groups, estimate.ns);
@@ -317,7 +317,7 @@ impl Gpu {
         (time.start, time.end + self.profile.launch.drain_ns)
     }
 
-    /// Keeps what a command came to until its SIGNAL.
+    /// Keeps the result of a command until its SIGNAL.
     fn complete(
         &mut self,
         number: usize,
@@ -343,7 +343,7 @@ impl Gpu {
             end_ns: end,
             outcome: Ok(Outcome::default()),
         });
-        // A program that writes its own packets chooses the numbers.
+        // A program that writes packets itself chooses the numbers.
         queue.next = queue.next.max(value.saturating_add(1));
         queue.results.insert(value, completion);
         self.registers.signal(number, value);
@@ -352,7 +352,7 @@ impl Gpu {
         });
     }
 
-    /// Words that are no command: nothing after them in the ring can be trusted, so all of it fails.
+    /// Handles words that are not a command: nothing after them in the ring can be trusted, so all of it fails.
     fn bad_packet(&mut self, number: usize, header: u32) {
         let e = GpuError::BadPacket { header, queue: number };
         self.registers.fail(e.code(), number);
@@ -360,7 +360,7 @@ impl Gpu {
         queue.ring.clear();
         let at = queue.ready_ns;
         let reached = self.registers.fence(number);
-        // Older results are forgotten anyway.
+        // Older results are discarded anyway.
         let first = reached.saturating_add(1).max(queue.next.saturating_sub(KEPT as u64));
         for value in first..queue.next {
             let failed = Completion { queued_ns: at, start_ns: at, end_ns: at, outcome: Err(e.clone()) };
@@ -370,7 +370,7 @@ impl Gpu {
         self.registers.signal(number, value);
     }
 
-    /// The device stops answering: everything that is under way or waits has failed.
+    /// Handles a lost device: all running and waiting commands fail.
     fn lose(&mut self) {
         self.narrator.say(TraceLevel::Commands, self.host_ns, || "device: is gone".into());
         self.registers.set_status(status::LOST, true);
@@ -382,7 +382,7 @@ impl Gpu {
         self.service();
     }
 
-    /// Takes what a command that is not done holds in host memory.
+    /// Releases the host memory of a command that will not run.
     fn forget(&mut self, packet: Packet) {
         match packet {
             Packet::CopyIn { from, .. } => drop(self.host.unpin(from)),
@@ -396,7 +396,7 @@ impl Gpu {
 enum Next {
     Queue(usize),
     Nothing,
-    /// Who waits for whom.
+    /// The queues that wait for each other.
     Stuck(String),
 }
 

@@ -1,24 +1,24 @@
-//! The memory-mapped register file: what the host's driver reads and writes to talk to the device.
+//! The memory-mapped register file: the interface between the host's driver and the device.
 //!
-//! Offsets in bytes. Every register is 32 bits; a 64-bit value is two, the low one first. Writing a register that only the
-//! device sets is ignored, as is reading or writing where there is none (zero is read).
+//! Offsets are in bytes. Every register has 32 bits; a 64-bit value uses two, the low one first. Writes to read-only registers and accesses to
+//! unmapped offsets are ignored (reads return zero).
 //!
 //! | offset | name | |
 //! |---|---|---|
 //! | `0x000` | ID | `0x4145434c`, "AECL" |
 //! | `0x004` | UNITS | compute units |
-//! | `0x008` | STATUS | bit 0 busy, bit 1 a command failed, bit 2 the device is gone |
+//! | `0x008` | STATUS | bit 0 busy, bit 1 a command failed, bit 2 device lost |
 //! | `0x00c` | CONTROL | writing 1 resets: rings are emptied, STATUS and FAULT cleared |
-//! | `0x010` | IRQ_STATUS | a bit a queue whose fence moved; writing 1 clears it |
-//! | `0x014` | IRQ_MASK | a bit a queue whose interrupt is let through |
+//! | `0x010` | IRQ_STATUS | one bit per queue whose fence advanced; writing 1 clears it |
+//! | `0x014` | IRQ_MASK | one bit per queue whose interrupt is enabled |
 //! | `0x018` | FAULT | 0 none, 1 bad command, 2 bad address, 3 kernel failed, 4 watchdog |
-//! | `0x01c` | FAULT_QUEUE | the queue it came from |
+//! | `0x01c` | FAULT_QUEUE | the queue of the fault |
 //! | `0x020` | TIME | simulated ns since the device was opened, 64 bits |
 //! | `0x028` | IRQ_CLEAR | writing 1 clears a bit of IRQ_STATUS; reads as 0 |
 //! | `0x100 + 0x40·q` | queue `q`: RING_WORDS | length of its ring |
-//! | `+0x04` | HEAD | word the command processor reads next |
-//! | `+0x08` | DOORBELL | the host writes the word after its last command |
-//! | `+0x10` | FENCE | last value a SIGNAL command wrote, 64 bits |
+//! | `+0x04` | HEAD | next word that the command processor reads |
+//! | `+0x08` | DOORBELL | the host writes the position after its last command |
+//! | `+0x10` | FENCE | last value written by a SIGNAL command, 64 bits |
 
 /// Offsets of registers.
 pub mod offset {
@@ -32,49 +32,49 @@ pub mod offset {
     pub const CONTROL: u32 = 0x00c;
     /// Interrupts that wait.
     pub const IRQ_STATUS: u32 = 0x010;
-    /// Interrupts that are let through.
+    /// Enabled interrupts.
     pub const IRQ_MASK: u32 = 0x014;
-    /// What failed first since the last reset.
+    /// First failure since the last reset.
     pub const FAULT: u32 = 0x018;
     /// Where.
     pub const FAULT_QUEUE: u32 = 0x01c;
     /// The device's clock.
     pub const TIME: u32 = 0x020;
-    /// Clears interrupts; reads as 0, so that every write to it is a change.
+    /// Clears interrupts; reads as 0, so that every write is a change.
     pub const IRQ_CLEAR: u32 = 0x028;
     /// First register of queue 0.
     pub const QUEUES: u32 = 0x100;
-    /// From one queue's registers to the next one's.
+    /// Distance between the registers of two queues.
     pub const QUEUE_STRIDE: u32 = 0x40;
-    /// Within a queue's registers: length of the ring.
+    /// Queue register: length of the ring.
     pub const RING_WORDS: u32 = 0x00;
-    /// Within a queue's registers: where the device reads.
+    /// Queue register: read position of the device.
     pub const HEAD: u32 = 0x04;
-    /// Within a queue's registers: the doorbell.
+    /// Queue register: the doorbell.
     pub const DOORBELL: u32 = 0x08;
-    /// Within a queue's registers: the fence.
+    /// Queue register: the fence.
     pub const FENCE: u32 = 0x10;
 }
 
-/// What [`offset::ID`] reads as.
+/// Value of [`offset::ID`].
 pub const ID: u32 = 0x4145_434c;
-/// Queues a register file has room for.
+/// Maximum number of queues in the register file.
 pub const QUEUES: usize = 8;
 
 /// Bits of STATUS.
 pub mod status {
-    /// Commands are announced that were not read.
+    /// Announced commands have not been read.
     pub const BUSY: u32 = 1;
     /// A command failed.
     pub const FAILED: u32 = 2;
-    /// The device is gone.
+    /// The device is lost.
     pub const LOST: u32 = 4;
 }
 
-/// What a write by the host asks of the device.
+/// Effect of a register write by the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing beyond the register.
+    /// No effect beyond the register.
     None,
     /// Commands of this queue are ready up to this word.
     Doorbell(usize, u32),
@@ -110,7 +110,7 @@ impl Registers {
         Self { units, irq_mask: u32::MAX, ..Self::default() }
     }
 
-    /// What the host reads at `at`.
+    /// Returns the value that the host reads at `at`.
     pub fn read(&self, at: u32) -> u32 {
         match at {
             offset::ID => ID,
@@ -139,7 +139,7 @@ impl Registers {
         }
     }
 
-    /// The host writes `value` at `at`.
+    /// Handles a host write of `value` at `at`.
     pub fn write(&mut self, at: u32, value: u32) -> Effect {
         match at {
             offset::CONTROL if value & 1 != 0 => {
@@ -161,15 +161,15 @@ impl Registers {
         Effect::None
     }
 
-    /// Interrupts that wait and are let through.
+    /// Returns pending enabled interrupts.
     pub fn pending(&self) -> u32 {
         self.irq_status & self.irq_mask
     }
-    /// Whether a bit of STATUS is set.
+    /// Returns true if a bit of STATUS is set.
     pub fn has(&self, bit: u32) -> bool {
         self.status & bit != 0
     }
-    /// A queue's fence.
+    /// Returns a queue's fence.
     pub fn fence(&self, queue: usize) -> u64 {
         self.queues.get(queue).map_or(0, |q| q.fence)
     }
@@ -198,7 +198,7 @@ impl Registers {
     }
 }
 
-/// Queue and register within it.
+/// Returns the queue of an offset and its register.
 fn split(at: u32) -> Option<(usize, u32)> {
     let within = at.checked_sub(offset::QUEUES)?;
     let q = (within / offset::QUEUE_STRIDE) as usize;

@@ -1,5 +1,5 @@
-//! A command ring: words in memory that host and device both see. The host writes commands at the tail and says so at the
-//! doorbell; the command processor reads at the head. One word stays free, so that full and empty differ.
+//! A command ring: words in memory that host and device share. The host writes commands at the tail and rings the doorbell; the command processor
+//! reads at the head. One word stays free, so that full and empty differ.
 
 use super::packet::{BadPacket, LONGEST, Packet};
 use std::collections::VecDeque;
@@ -8,36 +8,36 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub struct Ring {
     words: Vec<u32>,
-    /// Where the command processor reads next.
+    /// Read position of the command processor.
     head: usize,
-    /// Where the host writes next.
+    /// Write position of the host.
     tail: usize,
-    /// How far the doorbell has announced commands.
+    /// End of the announced commands.
     announced: usize,
-    /// When each announced stretch was announced, oldest first: the word after it and the host's clock.
+    /// Doorbell times, oldest first: the end of each announced range and the host clock.
     doorbells: VecDeque<(usize, u64)>,
 }
 
 impl Ring {
-    /// A ring of this many words, which must hold two of the longest commands.
+    /// Returns a ring of this many words, which must hold two of the longest commands.
     pub fn new(words: usize) -> Self {
         let words = vec![0; words.max(2 * LONGEST + 2)];
         Self { words, head: 0, tail: 0, announced: 0, doorbells: VecDeque::new() }
     }
 
-    /// Its length in words.
+    /// Returns its length in words.
     pub fn capacity(&self) -> usize {
         self.words.len()
     }
-    /// The command processor's place.
+    /// Returns the read position.
     pub fn head(&self) -> usize {
         self.head
     }
-    /// The host's place.
+    /// Returns the host's place.
     pub fn tail(&self) -> usize {
         self.tail
     }
-    /// Whether every announced command was read.
+    /// Returns true if every announced command was read.
     pub fn is_drained(&self) -> bool {
         self.head == self.announced
     }
@@ -46,8 +46,7 @@ impl Ring {
         (self.head + self.words.len() - self.tail - 1) % self.words.len()
     }
 
-    /// Writes a command at the tail, passing over the ring's end where it does not fit. False when there is no room: the
-    /// device has to read first.
+    /// Writes a command at the tail, and pads the ring's end if it does not fit. Returns false if the ring is full: the device must first read.
     pub fn push(&mut self, packet: &Packet) -> bool {
         let words = packet.encode();
         let to_end = self.words.len() - self.tail;
@@ -64,8 +63,8 @@ impl Ring {
         true
     }
 
-    /// The host rings: everything up to word `tail` may be read, as of `host_ns`. Values outside of the ring are ignored, as
-    /// hardware does.
+    /// Handles the host's doorbell: everything up to word `tail` may be read, as of `host_ns`. Values outside the ring are ignored, the same as in
+    /// hardware.
     pub fn doorbell(&mut self, tail: usize, host_ns: u64) {
         if tail < self.words.len() && tail != self.announced {
             self.announced = tail;
@@ -73,7 +72,7 @@ impl Ring {
         }
     }
 
-    /// Takes the words from what was announced last up to `tail`, which the host wrote elsewhere. Tails outside of the ring are ignored.
+    /// Imports the words from the last announced position up to `tail`, which the host wrote elsewhere. Tails outside the ring are ignored.
     pub fn import(&mut self, tail: usize, word: impl Fn(usize) -> u32) {
         if tail >= self.words.len() {
             return;
@@ -86,16 +85,16 @@ impl Ring {
         self.tail = tail;
     }
 
-    /// The command at the head and when it was announced, without taking it.
+    /// Returns the command at the head and its announcement time, without removing it.
     ///
     /// # Errors
-    /// When the words there are no command.
+    /// If the words there are not a command.
     pub fn peek(&self) -> Result<Option<(Packet, u64)>, BadPacket> {
         if self.is_drained() {
             return Ok(None);
         }
         let (packet, length) = Packet::decode(&self.words[self.head..])?;
-        // One that goes on behind what is announced would have the head run past the end.
+        // A command that extends beyond the announced words would move the head past the end.
         if length > (self.announced + self.words.len() - self.head) % self.words.len() {
             return Err(BadPacket { header: self.words[self.head] });
         }
@@ -103,7 +102,7 @@ impl Ring {
         Ok(Some((packet, announced)))
     }
 
-    /// Moves the head past the command there.
+    /// Moves the head past the current command.
     pub fn pop(&mut self) {
         let length = Packet::decode(&self.words[self.head..]).map_or(1, |(_, length)| length);
         self.head = (self.head + length) % self.words.len();
@@ -112,14 +111,14 @@ impl Ring {
         }
     }
 
-    /// Drops what is announced and not yet read, as a reset does.
+    /// Discards announced commands that were not read, for a reset.
     pub fn clear(&mut self) {
         self.head = self.tail;
         self.announced = self.tail;
         self.doorbells.clear();
     }
 
-    /// Overwrites the word at the head, as a stray write of the host would.
+    /// Overwrites the word at the head, like a stray write of the host.
     #[cfg(test)]
     pub fn scribble(&mut self, word: u32) {
         self.words[self.head] = word;
@@ -135,7 +134,7 @@ mod tests {
         let mut ring = Ring::new(37);
         let (mut written, mut read) = (0u64, 0u64);
         while read < 1000 {
-            // Lengths of 3 and 4 words, so that the end is met everywhere.
+            // Lengths of 3 and 4 words, so that commands meet the end at every position.
             let packet = |n: u64| {
                 if n.is_multiple_of(3) {
                     Packet::Wait { queue: 1, value: n }

@@ -1,4 +1,4 @@
-//! The machine from doorbell to interrupt, with a kernel made of Rust: doubling the floats of one buffer.
+//! Tests the machine from doorbell to interrupt, with a kernel in Rust that doubles the floats of one buffer.
 
 use super::registers::{offset, status};
 use super::*;
@@ -58,7 +58,7 @@ fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
-/// Told lines, and a sink for them.
+/// Returns logged lines and a sink for them.
 fn listener(level: TraceLevel) -> (Arc<Mutex<Vec<String>>>, Narrator) {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&lines);
@@ -127,7 +127,7 @@ fn two_queues_overlap_and_the_clock_is_the_same_every_time() {
         let first = gpu.wait(beside).unwrap();
         let last = gpu.last_fence(compute).unwrap();
         let kernel = gpu.wait(last).unwrap();
-        // The read-back ran beside the upload and was done before the kernel.
+        // The read-back ran concurrently with the upload and ended before the kernel.
         assert!(first.start_ns < kernel.start_ns && first.end_ns < kernel.end_ns);
         (first.start_ns, first.end_ns, kernel.start_ns, kernel.end_ns)
     };
@@ -197,7 +197,7 @@ fn each_fault_is_reported_and_what_can_go_on_does() {
     let e = gpu.wait(hung).unwrap_err();
     assert!(matches!(e, GpuError::Hang { .. }) && e.to_string().contains("double"), "{e}");
     let after = gpu.launch(q, work(), None).unwrap();
-    // The watchdog let a second of the device's clock go by.
+    // The watchdog waited one second of the device clock.
     assert!(gpu.wait(after).unwrap().start_ns > before + 1_000_000_000);
     faults.limit_memory(2 * PAGE);
     assert!(gpu.allocate(PAGE, "fits").is_ok());

@@ -1,12 +1,12 @@
-//! A timeline on the simulated clock, in the format that Perfetto and `chrome://tracing` open: one track for the host, one a
-//! queue, one a copy engine, one a compute unit.
+//! A timeline on the simulated clock, in the format of Perfetto and `chrome://tracing`: one track for the host, and one per queue, copy engine and
+//! compute unit.
 
 use std::fmt::Write;
 
 /// Where something happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Track {
-    /// The program that gives the commands.
+    /// The program that issues the commands.
     Host,
     /// A queue, by number.
     Queue(usize),
@@ -17,7 +17,7 @@ pub enum Track {
 }
 
 impl Track {
-    /// Process and thread number, by which the viewer groups tracks.
+    /// Returns process and thread number, which the viewer uses to group tracks.
     fn ids(self) -> (u32, usize) {
         match self {
             Self::Host => (1, 0),
@@ -42,14 +42,14 @@ struct Span {
     name: String,
     start_ns: u64,
     end_ns: u64,
-    /// Shown beside the name when the span is selected.
+    /// Shown next to the name when the span is selected.
     details: Vec<(&'static str, String)>,
 }
 
-/// Spans kept; a training run would fill the memory otherwise. About 150 bytes each.
+/// Maximum number of kept spans, about 150 bytes each; a training run would fill the memory otherwise.
 const MOST: usize = 1_000_000;
 
-/// What happened when.
+/// Recorded events with their times.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     spans: Vec<Span>,
@@ -76,16 +76,16 @@ impl Timeline {
     pub fn len(&self) -> usize {
         self.spans.len()
     }
-    /// Whether nothing happened.
+    /// Returns true if nothing happened.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
-    /// Spans that came after the timeline was full, and are not in it.
+    /// Returns the number of spans dropped after the timeline was full.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// The JSON text. Times are microseconds there, with three decimals.
+    /// Returns the JSON text. Times are in microseconds with three decimals.
     pub fn json(&self) -> String {
         let mut tracks: Vec<Track> = self.spans.iter().map(|s| s.track).collect();
         tracks.sort_unstable();
@@ -142,7 +142,7 @@ fn separate(out: &mut String, first: &mut bool) {
     }
 }
 
-/// A string's inside in JSON.
+/// Escapes the content of a JSON string.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -177,7 +177,7 @@ mod tests {
             ),
             "{text}"
         );
-        // Balanced, and every line but the first and last ends in a comma or is the last.
+        // Brackets are balanced, and every line but the first and last ends in a comma or is the last.
         assert_eq!(text.matches('{').count(), text.matches('}').count());
         assert_eq!(text.matches("\"ph\":\"X\"").count(), 3);
     }

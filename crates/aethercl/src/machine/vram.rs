@@ -1,15 +1,15 @@
-//! Where device memory lies: pages of physical memory behind the addresses that kernels see.
+//! Physical device memory: pages that back the addresses that kernels see.
 //!
-//! [`Memory`](crate::memory::Memory) gives out addresses and never the same twice, so that a use after free is known. Behind
-//! them a device has a fixed number of pages. An allocation takes whole pages, first fit, in one run where there is one, else
-//! in pieces, as a page table allows; memory is full when no page is free, never by fragmentation.
+//! [`Memory`](crate::memory::Memory) never returns the same address twice, so that a use after free is detected. A device has a fixed number of pages
+//! for these addresses. An allocation takes whole pages, first fit, in one run if possible, or in several pieces, the same as with a page table.
+//! Memory is full only when no page is free, never because of fragmentation.
 
 use std::collections::BTreeMap;
 
-/// Bytes of a page, as large GPUs have them for their own memory.
+/// Bytes per page, the size that large GPUs use for their own memory.
 pub const PAGE: u64 = 64 << 10;
 
-/// Runs of pages: first page and how many.
+/// A run of pages: first page and count.
 type Run = (u64, u64);
 
 /// The pages of a device.
@@ -23,49 +23,49 @@ pub struct Vram {
 }
 
 impl Vram {
-    /// Of this many bytes; what is beyond the last whole page is lost.
+    /// Returns pages for this many bytes; a partial page at the end is unused.
     pub fn new(bytes: u64) -> Self {
         let pages = bytes / PAGE;
         let free = if pages > 0 { BTreeMap::from([(0, pages)]) } else { BTreeMap::new() };
         Self { pages, free, mapped: BTreeMap::new(), used: 0, peak: 0 }
     }
 
-    /// Bytes of all pages.
+    /// Returns the bytes of all pages.
     pub fn capacity(&self) -> u64 {
         self.pages * PAGE
     }
-    /// Bytes of pages that are taken.
+    /// Returns the bytes of pages in use.
     pub fn used(&self) -> u64 {
         self.used * PAGE
     }
-    /// Bytes of pages that were taken at most.
+    /// Returns the peak bytes of pages in use.
     pub fn peak(&self) -> u64 {
         self.peak * PAGE
     }
-    /// Bytes of pages that are free.
+    /// Returns the bytes of free pages.
     pub fn free(&self) -> u64 {
         (self.pages - self.used) * PAGE
     }
-    /// Bytes of the longest run of free pages.
+    /// Returns the bytes of the longest run of free pages.
     pub fn longest_run(&self) -> u64 {
         self.free.values().max().copied().unwrap_or(0) * PAGE
     }
 
-    /// Whether so many bytes would fit, given that no more than `limit` are to be used.
+    /// Returns true if this many bytes fit, with at most `limit` bytes in use.
     pub fn fits(&self, bytes: u64, limit: Option<u64>) -> bool {
         let pages = bytes.max(1).div_ceil(PAGE);
         let most = limit.map_or(self.pages, |limit| (limit / PAGE).min(self.pages));
         self.used.checked_add(pages).is_some_and(|sum| sum <= most)
     }
 
-    /// Puts pages behind `bytes` at `address`; the runs taken. None where there are not enough, or something is there already.
+    /// Maps pages for `bytes` at `address` and returns the runs. `None` if there are not enough pages, or the address is already mapped.
     pub fn map(&mut self, address: u64, bytes: u64) -> Option<&[Run]> {
         if !self.fits(bytes, None) || self.mapped.contains_key(&address) {
             return None;
         }
         let mut missing = bytes.max(1).div_ceil(PAGE);
         let mut runs = Vec::new();
-        // In one piece if any run is long enough, else from the first page on.
+        // Use one run if any is long enough, otherwise start at the first free page.
         if let Some(start) = self.free.iter().find(|(_, n)| **n >= missing).map(|(start, _)| *start) {
             runs.push(self.take(start, missing));
         } else {
@@ -81,7 +81,7 @@ impl Vram {
         Some(self.mapped.entry(address).or_insert(runs))
     }
 
-    /// Up to `wanted` pages from the run that starts at `start`.
+    /// Takes up to `wanted` pages from the run that starts at `start`.
     fn take(&mut self, start: u64, wanted: u64) -> Run {
         let there = self.free.remove(&start).unwrap_or(0);
         let taken = there.min(wanted);
@@ -91,7 +91,7 @@ impl Vram {
         (start, taken)
     }
 
-    /// Takes the pages behind `address` back. False where there are none.
+    /// Unmaps the pages at `address`. Returns false if none are mapped.
     pub fn unmap(&mut self, address: u64) -> bool {
         let Some(runs) = self.mapped.remove(&address) else { return false };
         for (start, count) in runs {

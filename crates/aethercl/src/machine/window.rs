@@ -1,25 +1,24 @@
-//! The register window: registers and rings as memory that a program reads and writes by itself, as it would a card's, which are
-//! mapped into its address space.
+//! The register window: registers and rings as memory that a program accesses directly, like a card's registers mapped into its address space.
 //!
-//! | offset | what lies there |
+//! | offset | content |
 //! |---|---|
 //! | `0x0000` | the registers of [`registers`](super::registers), each at its offset |
 //! | `0x1000 + q · stride` | the words of queue `q`'s ring; the stride is the ring's length rounded up to 4096 bytes |
 //!
-//! A program writes packets at the tail of a ring, says so at the queue's DOORBELL, and sees the FENCE move. A write is known by the value
-//! that changes, so the registers that say something by every write read as 0: CONTROL and IRQ_CLEAR. The device looks at its window whenever
-//! `Gpu::sync_window` is called, which is for whoever owns the device to do.
+//! A program writes packets at the tail of a ring, writes the queue's DOORBELL, and sees the FENCE advance. A write is detected by a changed value.
+//! So the registers for which every write has an effect read as 0: CONTROL and IRQ_CLEAR. The device reads its window in `Gpu::sync_window`, which
+//! the owner of the device must call.
 
 use super::registers::{QUEUES, offset};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where the ring of queue 0 begins, bytes.
+/// Offset of the ring of queue 0, bytes.
 pub const RINGS: usize = 0x1000;
-/// Rings begin at multiples of this many bytes.
+/// Alignment of rings in bytes.
 const PAGE: usize = 4096;
 
-/// Memory that both sides see, and what the device last put there.
+/// Memory that both sides see, and the values that the device last wrote.
 pub struct Window {
     words: Arc<[AtomicU32]>,
     shown: Vec<u32>,
@@ -27,35 +26,35 @@ pub struct Window {
 }
 
 impl Window {
-    /// With room for rings of so many words.
+    /// Returns a window for rings of this many words.
     pub(super) fn new(ring_words: usize) -> Self {
         let stride = (4 * ring_words).next_multiple_of(PAGE);
         let words: Arc<[AtomicU32]> = (0..(RINGS + QUEUES * stride) / 4).map(|_| AtomicU32::new(0)).collect();
         Self { shown: vec![0; RINGS / 4], words, stride }
     }
 
-    /// The memory.
+    /// Returns the memory.
     pub fn words(&self) -> &Arc<[AtomicU32]> {
         &self.words
     }
 
-    /// Bytes from one queue's ring to the next one's.
+    /// Returns the distance between the rings of two queues, bytes.
     pub fn stride(&self) -> usize {
         self.stride
     }
 
-    /// A word of a queue's ring, as the program left it.
+    /// Returns a word of a queue's ring, as written by the program.
     pub(super) fn ring_word(&self, queue: usize, word: usize) -> u32 {
         self.words[(RINGS + queue * self.stride) / 4 + word].load(Ordering::Acquire)
     }
 
-    /// Registers that the program wrote since the device last looked: offset and value, the doorbells last.
+    /// Returns the registers that the program wrote since the last call: offset and value, doorbells last.
     pub(super) fn written(&mut self) -> Vec<(u32, u32)> {
         let (mut first, mut doorbells) = (Vec::new(), Vec::new());
         for at in registers() {
             let (word, value) = (at as usize / 4, self.words[at as usize / 4].load(Ordering::Acquire));
             if value != self.shown[word] {
-                // Taken: what is written from now on is another write.
+                // Consumed: a later write of the same value counts again.
                 self.shown[word] = value;
                 if doorbell_of(at).is_some() { doorbells.push((at, value)) } else { first.push((at, value)) }
             }
@@ -64,7 +63,7 @@ impl Window {
         first
     }
 
-    /// Shows a register, unless the program wrote it meanwhile.
+    /// Shows a register value, unless the program wrote the register meanwhile.
     pub(super) fn show(&mut self, at: u32, value: u32) {
         let word = at as usize / 4;
         let (before, now) = (self.shown[word], &self.words[word]);
@@ -74,7 +73,7 @@ impl Window {
     }
 }
 
-/// Offsets of all registers.
+/// Returns the offsets of all registers.
 pub(super) fn registers() -> impl Iterator<Item = u32> {
     let shared = (offset::ID..=offset::IRQ_CLEAR).step_by(4);
     let queue = |q: u32| {
@@ -85,7 +84,7 @@ pub(super) fn registers() -> impl Iterator<Item = u32> {
     shared.chain((0..QUEUES as u32).flat_map(queue))
 }
 
-/// The queue whose doorbell this is.
+/// Returns the queue of a doorbell register.
 pub(super) fn doorbell_of(at: u32) -> Option<usize> {
     let inside = at.checked_sub(offset::QUEUES)?;
     (inside % offset::QUEUE_STRIDE == offset::DOORBELL).then_some((inside / offset::QUEUE_STRIDE) as usize)

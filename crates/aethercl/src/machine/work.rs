@@ -1,4 +1,4 @@
-//! What a launch descriptor stands for, and what comes back from it.
+//! Content of a launch descriptor, and results of its execution.
 
 use crate::Finding;
 use crate::counters::Counters;
@@ -7,13 +7,13 @@ use crate::model::{Estimate, Profile};
 use std::fmt;
 use std::sync::Arc;
 
-/// A kernel with its arguments and sizes, ready to run. The machine knows no language: it runs what a descriptor points to.
+/// A kernel with its arguments and sizes, ready to run. The machine is independent of the language: it runs whatever a descriptor refers to.
 pub trait Work: Send + Sync {
-    /// The kernel's name.
+    /// Returns the kernel's name.
     fn name(&self) -> &str;
-    /// Equal for launches that take equally long: same kernel, sizes and scalars.
+    /// Returns a value that is equal for launches of equal duration: same kernel, sizes and scalars.
     fn signature(&self) -> u64;
-    /// Whether its time is wanted on a device that does not count by itself.
+    /// Returns true if its time is requested on a device that does not count by default.
     fn timed(&self) -> bool {
         false
     }
@@ -21,90 +21,90 @@ pub trait Work: Send + Sync {
     fn origin(&self) -> Origin {
         Origin::default()
     }
-    /// Texts of its program: name and content.
+    /// Returns the sources of its program: name and content.
     fn sources(&self) -> Vec<(String, String)> {
         Vec::new()
     }
-    /// Whether a device has what one of its work-groups takes; else what it takes and what there is. Asked before it runs.
+    /// Checks that a device has the resources for one of its work-groups. Called before it runs.
     ///
     /// # Errors
-    /// Both sizes, in words.
+    /// Required and available resources, as text.
     fn check_resources(&self, _on: &Profile) -> Result<(), String> {
         Ok(())
     }
-    /// Runs it to its end on this memory; with `count`, counting what the hardware would do.
+    /// Runs it to its end on this memory. With `count`, counts hardware operations.
     ///
     /// # Errors
-    /// Where it cannot run, or does not end.
+    /// If it cannot run or does not end.
     fn run(&self, memory: &Memory, count: bool) -> Result<Done, Failure>;
 }
 
-/// Where a launch comes from.
+/// Origin of a launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// Tells the programs of a process apart.
+    /// Identifies the program within the process.
     pub program: u64,
     /// Work-items.
     pub global: [u64; 3],
-    /// Work-items of a group.
+    /// Work-items per group.
     pub local: [u64; 3],
 }
 
-/// What a kernel left behind beside its results in memory.
+/// Results of a kernel in addition to memory.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
-    /// What it did, where that was counted.
+    /// Its counters, if counted.
     pub counters: Option<Counters>,
-    /// What the checks found.
+    /// Findings of the checks.
     pub findings: Vec<Finding>,
-    /// What it printed.
+    /// Its output.
     pub printed: String,
 }
 
-/// Why a kernel did not come to its end.
+/// Reason why a kernel did not end normally.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It cannot run, or did something that ends it.
+    /// It cannot run, or performed an operation that ends it.
     Trap(String),
-    /// It was still running after as many steps as are allowed.
+    /// It was still running after the maximum number of steps.
     Endless(String),
 }
 
-/// How a command went.
+/// Result of a command.
 #[derive(Clone, Debug)]
 pub struct Completion {
-    /// When the host announced it, ns of the simulated clock.
+    /// Announcement time, ns of the simulated clock.
     pub queued_ns: u64,
     /// When it began.
     pub start_ns: u64,
     /// When it ended.
     pub end_ns: u64,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Result<Outcome, super::GpuError>,
 }
 
-/// What came of a command that went well.
+/// Outcome of a successful command.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Of a read-back: the bytes.
+    /// For a read-back: the bytes.
     pub data: Vec<u8>,
-    /// Of a kernel: its name.
+    /// For a kernel: its name.
     pub kernel: String,
-    /// Of a kernel: what it left.
+    /// For a kernel: its results.
     pub done: Done,
-    /// Of a kernel: what the model says. Shared with later launches of the same signature.
+    /// For a kernel: the model's estimate. Shared with later launches of the same signature.
     pub estimate: Option<Arc<Estimate>>,
 }
 
-/// Called once a command is done, in order of the fences of its queue.
+/// Called after a command is complete, in fence order of its queue.
 pub type Callback = Box<dyn FnOnce(Completion) + Send>;
 
-/// A command's place in its queue: done once the queue's fence register has reached `value`.
+/// Position of a command in its queue: it is complete when the queue's fence register has reached `value`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fence {
     /// The queue.
     pub queue: usize,
-    /// What its fence will be.
+    /// Its fence value.
     pub value: u64,
 }
 

@@ -1,4 +1,4 @@
-//! 64-bit device addresses. An address carries where it came from, so that a finding can name the object.
+//! 64-bit device addresses. An address carries its origin, so that a finding can name the object.
 //!
 //! | bits   | global                                    | constant, local, private             |
 //! |--------|-------------------------------------------|--------------------------------------|
@@ -7,13 +7,13 @@
 //! | 47..32 | address                                   | object number, low bytes             |
 //! | 31..0  | address                                   | byte offset in the space + [`BIAS`]  |
 //!
-//! Arithmetic on a pointer is arithmetic on the low bits: with the bias in the middle of 32 bits a walk of up to
-//! 1 GiB in either direction leaves object and space alone.
+//! Pointer arithmetic changes the low bits. With the bias in the middle of 32 bits, moving up to 1 GiB in either direction does not change object and
+//! space.
 
 /// Added to the offset of constant, local and private addresses.
 pub const BIAS: u64 = 0x4000_0000;
 
-/// The address space of a pointer, as the address itself tells.
+/// The address space of a pointer, encoded in the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Space {
     /// Device memory.
@@ -27,7 +27,7 @@ pub enum Space {
 }
 
 impl Space {
-    /// The name as OpenCL C writes it.
+    /// Returns the OpenCL C name.
     pub fn name(self) -> &'static str {
         match self {
             Space::Global => "global",
@@ -38,7 +38,7 @@ impl Space {
     }
 }
 
-/// The space of an address. Values that are no address at all (an integer cast to a pointer) read as global.
+/// Returns the space of an address. Values that are not addresses (an integer cast to a pointer) count as global.
 pub fn space(address: u64) -> Space {
     match address >> 56 {
         1 => Space::Constant,
@@ -48,7 +48,7 @@ pub fn space(address: u64) -> Space {
     }
 }
 
-/// The pointer to byte `offset` of the space, belonging to `object`.
+/// Returns the pointer to byte `offset` of the space, belonging to `object`.
 pub fn object_pointer(space: Space, object: u32, offset: u64) -> u64 {
     let tag = match space {
         Space::Global => 0,
@@ -59,26 +59,26 @@ pub fn object_pointer(space: Space, object: u32, offset: u64) -> u64 {
     (tag << 56) | (u64::from(object & 0x00ff_ffff) << 32) | (offset + BIAS)
 }
 
-/// The object number of a constant, local or private address.
+/// Returns the object number of a constant, local or private address.
 pub fn object(address: u64) -> u32 {
     ((address >> 32) & 0x00ff_ffff) as u32
 }
 
-/// The byte offset within its space of a constant, local or private address; wraps below zero.
+/// Returns the byte offset within its space of a constant, local or private address; wraps below zero.
 pub fn offset(address: u64) -> u32 {
     (address as u32).wrapping_sub(BIAS as u32)
 }
 
-/// Arguments that an address can tell apart.
+/// Number of arguments that an address can distinguish.
 pub const MAX_ARGUMENTS: usize = 254;
 
-/// A global address that remembers which argument it came from, where the number has room.
+/// Returns a global address with its argument number, if the number fits.
 pub fn with_argument(address: u64, argument: usize) -> u64 {
     let number = if argument < MAX_ARGUMENTS { argument as u64 + 1 } else { 0 };
     (address & GLOBAL) | (number << 48)
 }
 
-/// The argument a global address came from.
+/// Returns the argument that a global address came from.
 pub fn argument(address: u64) -> Option<usize> {
     match (address >> 48) & 0xff {
         0 => None,
@@ -86,7 +86,7 @@ pub fn argument(address: u64) -> Option<usize> {
     }
 }
 
-/// Where the program-scope variables that kernels may write begin: far above what [`super::Memory`] gives out.
+/// Start of the writable program-scope variables: far above the addresses of [`super::Memory`].
 pub const PROGRAM_SCOPE: u64 = 0x7000_0000_0000;
 
 /// The bits of a global address without its provenance.

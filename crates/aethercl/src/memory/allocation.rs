@@ -1,4 +1,4 @@
-//! One allocation of device memory: words that threads may share, and which bytes were ever written.
+//! One allocation of device memory: words that threads may share, and a record of the written bytes.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 pub struct Allocation {
     /// Address of its first byte.
     pub address: u64,
-    /// Size in bytes as asked for.
+    /// Requested size in bytes.
     pub bytes: u64,
     /// Its owner's name for it.
     pub tag: String,
-    /// The content, four bytes a word, little endian. The last word may be longer than the allocation.
+    /// The content in little-endian words of four bytes. The last word may extend beyond the allocation.
     pub words: Box<[AtomicU32]>,
-    /// One bit a byte: written since allocation.
+    /// One bit per byte: written since allocation.
     written: Box<[AtomicU32]>,
 }
 
-/// What a range of an allocation held.
+/// Saved content of a range of an allocation.
 pub struct Saved {
     word: usize,
     words: Vec<u32>,
@@ -26,7 +26,7 @@ pub struct Saved {
 }
 
 impl Allocation {
-    /// A zero-filled block, none of it counted as written.
+    /// Returns a zero-filled block in which no byte counts as written.
     pub fn new(address: u64, bytes: u64, tag: &str) -> Allocation {
         let words = bytes.div_ceil(4) as usize;
         Allocation {
@@ -38,7 +38,7 @@ impl Allocation {
         }
     }
 
-    /// Reads bytes from `offset` on; the range must lie inside.
+    /// Reads bytes starting at `offset`; the range must be in bounds.
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         let head = ((4 - offset % 4) % 4).min(to.len());
         let (first, rest) = to.split_at_mut(head);
@@ -56,7 +56,7 @@ impl Allocation {
         }
     }
 
-    /// Writes bytes from `offset` on and counts them as written; the range must lie inside.
+    /// Writes bytes starting at `offset` and marks them as written; the range must be in bounds.
     pub fn write(&self, offset: usize, from: &[u8]) {
         let head = ((4 - offset % 4) % 4).min(from.len());
         let (first, rest) = from.split_at(head);
@@ -85,7 +85,7 @@ impl Allocation {
         store_part(&self.words[offset / 4], u32::from(byte) << shift, 0xff << shift);
     }
 
-    /// Counts `bytes` bytes from `offset` on as written.
+    /// Marks `bytes` bytes starting at `offset` as written.
     pub fn mark_written(&self, offset: usize, bytes: usize) {
         let (mut at, end) = (offset, (offset + bytes).min(self.bytes as usize));
         while at < end {
@@ -101,13 +101,13 @@ impl Allocation {
         }
     }
 
-    /// Whether all of `bytes` bytes (at most 8, not across a multiple of 32) from `offset` on were written.
+    /// Returns true if all of `bytes` bytes (at most 8, not across a multiple of 32) starting at `offset` were written.
     pub fn is_written(&self, offset: usize, bytes: usize) -> bool {
         let bits = (u32::MAX >> (32 - bytes.clamp(1, 32))) << (offset % 32);
         self.written.get(offset / 32).is_some_and(|word| word.load(Relaxed) & bits == bits)
     }
 
-    /// Whether all of `bytes` bytes from `offset` on, which lie inside, were written.
+    /// Returns true if all of `bytes` bytes starting at `offset`, which must be in bounds, were written.
     pub fn is_range_written(&self, offset: usize, bytes: usize) -> bool {
         let (mut at, end) = (offset, offset + bytes);
         while at < end {
@@ -120,7 +120,7 @@ impl Allocation {
         true
     }
 
-    /// Content and written bits of a range, to go back to.
+    /// Saves content and written bits of a range.
     pub fn save(&self, offset: usize, bytes: usize) -> Saved {
         let load = |list: &[AtomicU32], from: usize, to: usize| {
             list[from..to.min(list.len())].iter().map(|w| w.load(Relaxed)).collect()
@@ -134,7 +134,7 @@ impl Allocation {
         }
     }
 
-    /// Goes back to what was saved.
+    /// Restores a saved range.
     pub fn restore(&self, saved: &Saved) {
         let store = |list: &[AtomicU32], from: usize, values: &[u32]| {
             list[from..].iter().zip(values).for_each(|(w, v)| w.store(*v, Relaxed));
@@ -143,7 +143,7 @@ impl Allocation {
         store(&self.written, saved.bit_word, &saved.bits);
     }
 
-    /// The written bits, copied from another allocation with a copy of its content.
+    /// Copies the written bits from another allocation whose content was copied.
     pub fn copy_written(&self, from: &Allocation, from_offset: usize, offset: usize, bytes: usize) {
         for i in 0..bytes {
             if from.is_written(from_offset + i, 1) {
@@ -153,7 +153,7 @@ impl Allocation {
     }
 }
 
-/// Stores the bits of `mask`, leaving a neighbour's bits in the same word alone whatever threads do.
+/// Stores the bits of `mask` atomically and preserves the other bits of the word.
 #[inline(always)]
 pub fn store_part(word: &AtomicU32, value: u32, mask: u32) {
     let mut old = word.load(Relaxed);

@@ -1,4 +1,4 @@
-//! Device memory: an address space, named allocations in it, and what the host does with them.
+//! Device memory: an address space, named allocations, and the host's operations on them.
 
 pub mod address;
 mod allocation;
@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The first address given out. Null and small integers are never inside an allocation.
+/// The first address. Null and small integers are never inside an allocation.
 const FIRST: u64 = 0x1_0000;
-/// Allocations start at multiples of this many bytes, at least one such gap apart.
+/// Alignment of allocations in bytes, and the minimum gap between them.
 const ALIGN: u64 = 256;
-/// How many freed allocations are remembered by name, to tell a use after free.
+/// Number of freed allocations whose names are kept to report a use after free.
 const REMEMBERED: usize = 65_536;
 
 /// Device memory. Shared by reference between host, queues and kernels.
@@ -32,14 +32,14 @@ struct Table {
     peak: u64,
 }
 
-/// Why a call on [`Memory`] failed.
+/// Reason why a call on [`Memory`] failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryError {
-    /// Not enough memory left.
+    /// Not enough free memory.
     Full {
         /// Bytes asked for.
         requested: u64,
-        /// Bytes not in use.
+        /// Free bytes.
         free: u64,
     },
     /// The range is not inside one live allocation.
@@ -48,14 +48,14 @@ pub enum MemoryError {
         address: u64,
         /// Length of the range.
         bytes: u64,
-        /// What lies there, in words.
+        /// Description of the content there.
         what: String,
     },
     /// Not the start of a live allocation.
     NotAllocated {
         /// The address given.
         address: u64,
-        /// What lies there, in words.
+        /// Description of the content there.
         what: String,
     },
 }
@@ -79,22 +79,22 @@ impl fmt::Display for MemoryError {
 impl std::error::Error for MemoryError {}
 
 impl Memory {
-    /// Device memory of `capacity` bytes; host memory is taken as allocations are made.
+    /// Returns device memory of `capacity` bytes; host memory is allocated on demand.
     pub fn new(capacity: u64) -> Memory {
         Memory { table: RwLock::new(Table { next: FIRST, ..Table::default() }), capacity }
     }
 
-    /// Bytes this device has.
+    /// Returns the bytes of this device.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Bytes in use now.
+    /// Returns the bytes in use.
     pub fn used(&self) -> u64 {
         self.table().used
     }
 
-    /// The most bytes that were in use at once.
+    /// Returns the peak bytes in use.
     pub fn peak(&self) -> u64 {
         self.table().peak
     }
@@ -118,7 +118,7 @@ impl Memory {
         Ok(address)
     }
 
-    /// Frees what [`Memory::allocate`] returned.
+    /// Frees memory of [`Memory::allocate`].
     ///
     /// # Errors
     /// [`MemoryError::NotAllocated`] for any other address, also one freed before.
@@ -149,17 +149,17 @@ impl Memory {
     /// Copies host memory to the device.
     ///
     /// # Errors
-    /// As [`Memory::read`].
+    /// Same as [`Memory::read`].
     pub fn write(&self, address: u64, from: &[u8]) -> Result<(), MemoryError> {
         let (block, offset) = self.range(address, from.len() as u64)?;
         block.write(offset, from);
         Ok(())
     }
 
-    /// Repeats `pattern` over `bytes` bytes.
+    /// Fills `bytes` bytes with `pattern`.
     ///
     /// # Errors
-    /// As [`Memory::read`].
+    /// Same as [`Memory::read`].
     pub fn fill(&self, address: u64, pattern: &[u8], bytes: u64) -> Result<(), MemoryError> {
         let (block, offset) = self.range(address, bytes)?;
         let chunk = pattern.repeat((4096 / pattern.len().max(1)).max(1));
@@ -172,10 +172,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies within device memory; overlapping ranges are copied as if through a buffer. Bytes never written stay so.
+    /// Copies within device memory; overlapping ranges are copied as if through a buffer. Unwritten bytes stay unwritten.
     ///
     /// # Errors
-    /// As [`Memory::read`].
+    /// Same as [`Memory::read`].
     pub fn copy(&self, from: u64, to: u64, bytes: u64) -> Result<(), MemoryError> {
         let (source, source_offset) = self.range(from, bytes)?;
         let (target, offset) = self.range(to, bytes)?;
@@ -196,26 +196,26 @@ impl Memory {
         Ok(())
     }
 
-    /// The live allocation that holds the address, and the offset in it.
+    /// Returns the live allocation that holds the address, and the offset in it.
     pub fn find(&self, address: u64) -> Option<(Arc<Allocation>, u64)> {
         let table = self.table();
         let (_, block) = table.live.range(..=address).next_back()?;
         (address - block.address < block.bytes).then(|| (block.clone(), address - block.address))
     }
 
-    /// The freed allocation that held the address: its tag and the offset in it.
+    /// Returns the freed allocation that held the address: its tag and the offset in it.
     pub fn find_freed(&self, address: u64) -> Option<(String, u64)> {
         let table = self.table();
         let (start, (bytes, tag)) = table.freed.range(..=address).next_back()?;
         (address - start < *bytes).then(|| (tag.clone(), address - start))
     }
 
-    /// What lies at an address, in words.
+    /// Describes the content at an address.
     pub fn describe(&self, address: u64) -> String {
         self.table().describe(address)
     }
 
-    /// Live allocations as (address, bytes, tag): what a shutdown would leak.
+    /// Returns live allocations as (address, bytes, tag), which a shutdown would leak.
     pub fn live(&self) -> Vec<(u64, u64, String)> {
         self.table().live.values().map(|b| (b.address, b.bytes, b.tag.clone())).collect()
     }

@@ -1,13 +1,13 @@
-//! Attributes the modelled time of a launch to source lines.
+//! Attributes the modeled time of a launch to source lines.
 //!
-//! The model gives the time that each part of the device would need alone; the counters give the work of each line for that part. A line gets
-//! its share of the work of each part, weighted with the part's time. This is an attribution and no measurement: it is not known which line's
-//! accesses miss a cache, so the traffic of all cache levels is attributed by sectors.
+//! The model gives the time that each part of the device would need alone; the counters give the work of each line for that part. A line gets its
+//! share of the work of each part, weighted with the part's time. This is an attribution, not a measurement. The cache misses of individual lines are
+//! unknown, so the traffic of all cache levels is attributed by sectors.
 
 use super::{Bound, Estimate, Profile};
 use crate::counters::{Counters, Tally};
 
-/// Share of each line in the time of the launch, in the order of `counters.lines`. The sum is 1, or 0 if no work was counted.
+/// Returns the share of each line in the time of the launch, in the order of `counters.lines`. The sum is 1, or 0 if no work was counted.
 pub fn line_shares(profile: &Profile, counters: &Counters, estimate: &Estimate) -> Vec<f64> {
     let mut shares = vec![0.0; counters.lines.len()];
     let mut total = 0.0;
@@ -50,7 +50,7 @@ fn latency(profile: &Profile, counters: &Counters, estimate: &Estimate) -> Waits
     [load, l.local_clocks.into(), l.barrier_clocks.into(), alone]
 }
 
-/// Work of a line for a part of the device, in arbitrary units.
+/// Returns the work of a line for a part of the device, in arbitrary units.
 fn asks(part: Bound, tally: &Tally, estimate: &Estimate, [load, local, barrier, alone]: &Waits) -> f64 {
     let o = &tally.operations;
     let issued = (tally.issued + tally.uniform * estimate.occupancy.waves_per_group) as f64;

@@ -1,4 +1,4 @@
-//! The device model: profiles of GPUs as data, and from what a launch did the time that such a GPU would take.
+//! The device model: GPU profiles as data, and the computation of a launch's time on such a GPU from its counters.
 
 mod lines;
 mod occupancy;

@@ -1,10 +1,10 @@
-//! How many work-groups of a launch one compute unit holds at a time, and what keeps it from holding more.
+//! Number of work-groups of a launch that one compute unit holds at a time, and the limiting resource.
 
 use super::Profile;
 use crate::counters::Counters;
 use std::fmt;
 
-/// What runs out first.
+/// The limiting resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// The unit's table of groups.
@@ -15,7 +15,7 @@ pub enum Limit {
     Registers,
     /// Local memory.
     Local,
-    /// The launch itself: it has no more groups than this.
+    /// The launch itself: it has few groups.
     Launch,
 }
 
@@ -31,33 +31,33 @@ impl fmt::Display for Limit {
     }
 }
 
-/// How a launch fills a compute unit.
+/// Occupancy of a compute unit by a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occupancy {
-    /// Waves of a group.
+    /// Waves per group.
     pub waves_per_group: u64,
     /// Groups resident on a unit at a time.
     pub groups: u64,
-    /// What keeps it from being more.
+    /// The limiting resource.
     pub limit: Limit,
-    /// Groups that the unit with most of them runs in all.
+    /// Total groups that the busiest unit runs.
     pub groups_of_busiest: u64,
 }
 
-/// Place of the launch's own size among [`Occupancy::limits`].
+/// Index of the launch's own size in [`Occupancy::limits`].
 const LAUNCH: usize = 4;
 
-/// Waves of a group.
+/// Returns the waves per group.
 fn waves(profile: &Profile, counters: &Counters) -> u64 {
     let items = counters.items.div_ceil(counters.groups.max(1)).max(1);
     items.div_ceil(u64::from(profile.compute.simd_width))
 }
 
 impl Occupancy {
-    /// Of a launch on a device.
+    /// Returns the occupancy of a launch on a device.
     pub fn of(profile: &Profile, counters: &Counters) -> Self {
         let limits = Self::limits(profile, counters);
-        // The first of those that are equal.
+        // For equal limits, use the first.
         let best = limits.into_iter().reduce(|best, next| if next.0 < best.0 { next } else { best });
         let (most, limit) = best.unwrap_or(limits[0]);
         let busiest = limits[LAUNCH].0;
@@ -66,12 +66,12 @@ impl Occupancy {
         Self { waves_per_group, groups: most.max(1), limit, groups_of_busiest: busiest }
     }
 
-    /// Groups that each limit would allow on a unit at a time; `u64::MAX` where it sets none.
+    /// Returns the number of groups per unit that each limit allows; `u64::MAX` for no limit.
     pub fn limits(profile: &Profile, counters: &Counters) -> [(u64, Limit); 5] {
         let c = &profile.compute;
         let waves_per_group = waves(profile, counters);
         let registers = u64::from(counters.registers.clamp(1, c.registers_per_lane));
-        // Registers are handed out to whole waves, in eights a lane.
+        // Registers are allocated to whole waves, in units of eight per lane.
         let wave_registers = registers.next_multiple_of(8) * u64::from(c.simd_width);
         let busiest = counters.groups.max(1).div_ceil(u64::from(c.units));
         [
@@ -83,12 +83,12 @@ impl Occupancy {
         ]
     }
 
-    /// Waves resident on a unit at a time.
+    /// Returns the waves resident on a unit at a time.
     pub fn waves(&self) -> u64 {
         self.groups * self.waves_per_group
     }
 
-    /// How often a unit is filled until the launch is done.
+    /// Returns the number of times that a unit is filled during the launch.
     pub fn rounds(&self) -> u64 {
         self.groups_of_busiest.div_ceil(self.groups)
     }
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!((o.groups, o.waves(), o.limit), (8, 64, Limit::Waves));
         let o = launch(100_000, 256, 128, 0);
         assert_eq!((o.groups, o.limit), (2, Limit::Registers));
-        // Above 128 only one group of 256 is left, as measured (docs/log/simulator.md).
+        // Above 128 registers only one group of 256 fits, as measured (docs/log/simulator.md).
         assert_eq!(launch(100_000, 256, 136, 0).groups, 1);
         let o = launch(100_000, 64, 16, 48 << 10);
         assert_eq!((o.groups, o.limit), (4, Limit::Local));

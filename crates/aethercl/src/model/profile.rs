@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use std::fmt;
 
-/// The profiles that come with the crate: name and TOML text.
+/// The built-in profiles: name and TOML text.
 const OWN: [(&str, &str); 6] = [
     ("teaching", include_str!("../../profiles/teaching.toml")),
     ("h200", include_str!("../../profiles/h200.toml")),
@@ -13,23 +13,23 @@ const OWN: [(&str, &str); 6] = [
     ("adreno-750", include_str!("../../profiles/adreno-750.toml")),
 ];
 
-/// What the model knows of a device.
+/// Model parameters of a device.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// How it is called: `h200`.
+    /// Name: `h200`.
     pub name: String,
-    /// How it calls itself.
+    /// Device name.
     pub title: String,
-    /// Whose hardware it follows.
+    /// Vendor of the modeled hardware.
     pub vendor: String,
-    /// Where the figures come from: `measured`, `public figures`, `estimates` or `invented`.
+    /// Origin of the figures: `measured`, `public figures`, `estimates` or `invented`.
     pub basis: String,
-    /// Compute units and what they hold.
+    /// Compute units and their capacity.
     pub compute: Compute,
     /// Throughput of one unit.
     pub rates: Rates,
-    /// How long single operations take.
+    /// Latencies of single operations.
     pub latency: Latency,
     /// Local memory.
     pub local: Local,
@@ -37,13 +37,13 @@ pub struct Profile {
     pub cache: Cache,
     /// Device memory.
     pub memory: DeviceMemory,
-    /// The way to the host.
+    /// Link to the host.
     pub link: Link,
     /// Costs of commands.
     pub launch: Launch,
 }
 
-/// Compute units and what they hold.
+/// Compute units and their capacity.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Compute {
@@ -51,29 +51,29 @@ pub struct Compute {
     pub units: u32,
     /// Lanes that advance together (warp, wave, subgroup).
     pub simd_width: u32,
-    /// Instructions that one unit issues a clock, each of another wave.
+    /// Instructions that one unit issues per clock, each from a different wave.
     pub schedulers: u32,
     /// Clock, MHz.
     pub clock_mhz: u32,
-    /// Work-items a group at most.
+    /// Maximum work-items per group.
     pub max_group: u32,
-    /// Groups resident on a unit at most.
+    /// Maximum resident groups per unit.
     pub groups_per_unit: u32,
-    /// Waves resident on a unit at most.
+    /// Maximum resident waves per unit.
     pub waves_per_unit: u32,
-    /// 32-bit registers of a unit.
+    /// 32-bit registers per unit.
     pub registers: u32,
-    /// 32-bit registers of a work-item at most.
+    /// Maximum 32-bit registers per work-item.
     pub registers_per_lane: u32,
-    /// Whether `half` arithmetic is offered.
+    /// Whether `half` arithmetic is supported.
     pub fp16: bool,
-    /// Whether `double` arithmetic is offered.
+    /// Whether `double` arithmetic is supported.
     pub fp64: bool,
-    /// Whether sub-group functions are offered.
+    /// Whether sub-group functions are supported.
     pub subgroups: bool,
 }
 
-/// Lanes that one unit finishes a clock, by class of instruction.
+/// Lanes per unit and clock, by class of instruction.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Rates {
@@ -83,7 +83,7 @@ pub struct Rates {
     pub integer: u32,
     /// exp, log, sin, square roots, divisions.
     pub special: u32,
-    /// f64; 0 where there is none.
+    /// f64; 0 if not supported.
     pub double: u32,
     /// Loads and stores of local memory.
     pub local: u32,
@@ -92,32 +92,32 @@ pub struct Rates {
     /// Reads of images, each of up to four texels of four bytes (a bilinear one of RGBA8).
     #[serde(default = "texture_rate")]
     pub texture: u32,
-    /// Branches, and what keeps the masks.
+    /// Branches and mask operations.
     pub branch: u32,
 }
 
-/// Of profiles that do not say it: what most GPUs have.
+/// Default for profiles without this value: typical for GPUs.
 fn texture_rate() -> u32 {
     4
 }
 
-/// How long single operations take.
+/// Latencies of single operations.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {
-    /// Until an arithmetic result can be used, clocks.
+    /// Latency of an arithmetic result, clocks.
     pub arithmetic_clocks: u32,
-    /// A load of local memory, clocks.
+    /// Load from local memory, clocks.
     pub local_clocks: u32,
-    /// A load that hits the unit's own cache, clocks.
+    /// Load that hits the L1 cache, clocks.
     pub l1_clocks: u32,
-    /// A load that hits the shared cache, clocks.
+    /// Load that hits the L2 cache, clocks.
     pub l2_clocks: u32,
-    /// A load of device memory, ns.
+    /// Load from device memory, ns.
     pub dram_ns: u32,
-    /// Independent arithmetic instructions of one wave under way at a time.
+    /// Independent arithmetic instructions of one wave in flight.
     pub independent_arithmetic: u32,
-    /// A barrier at which all waves are there already, clocks.
+    /// Barrier at which all waves have already arrived, clocks.
     pub barrier_clocks: u32,
 }
 
@@ -125,13 +125,13 @@ pub struct Latency {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Local {
-    /// Bytes a group may have.
+    /// Maximum bytes per group.
     pub group_bytes: u64,
     /// Bytes that the resident groups of a unit share.
     pub unit_bytes: u64,
     /// Banks.
     pub banks: u32,
-    /// Width of a bank, bytes a clock.
+    /// Width of a bank, bytes per clock.
     pub bank_bytes: u32,
 }
 
@@ -139,19 +139,19 @@ pub struct Local {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Cache {
-    /// Bytes of a line: what neighbouring lanes' accesses are gathered into.
+    /// Bytes per line: the unit of coalescing accesses of adjacent lanes.
     pub line_bytes: u32,
-    /// Bytes that are moved at least.
+    /// Minimum transfer size in bytes.
     pub sector_bytes: u32,
-    /// A unit's own cache, bytes.
+    /// L1 cache of a unit, bytes.
     pub l1_bytes: u64,
-    /// Bytes a unit's own cache gives a clock.
+    /// L1 bandwidth, bytes per clock.
     pub l1_bytes_per_clock: u32,
-    /// The cache that all units share, bytes.
+    /// L2 cache shared by all units, bytes.
     pub l2_bytes: u64,
-    /// Its bandwidth, 10⁹ bytes a second.
+    /// L2 bandwidth, 10⁹ bytes per second.
     pub l2_gb_per_s: f64,
-    /// Atomic operations on different words that it finishes a clock.
+    /// Atomic operations on different words per clock.
     pub l2_atomics_per_clock: u32,
 }
 
@@ -161,47 +161,47 @@ pub struct Cache {
 pub struct DeviceMemory {
     /// Bytes.
     pub bytes: u64,
-    /// Bandwidth of the interface, 10⁹ bytes a second.
+    /// Bandwidth of the interface, 10⁹ bytes per second.
     pub gb_per_s: f64,
-    /// Share of it that streaming kernels reach.
+    /// Fraction of the bandwidth that streaming kernels reach.
     pub efficiency: f64,
-    /// Share of it that fills and copies reach.
+    /// Fraction of the bandwidth that fills and copies reach.
     pub fill_efficiency: f64,
 }
 
-/// The way to the host.
+/// Link to the host.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// Each way from pinned memory, 10⁹ bytes a second.
+    /// Bandwidth per direction from pinned memory, 10⁹ bytes per second.
     pub gb_per_s: f64,
-    /// Until the first byte is there, ns.
+    /// Latency of the first byte, ns.
     pub latency_ns: u64,
-    /// Copy engines: 2 move data both ways at a time.
+    /// Number of copy engines: 2 copy in both directions at the same time.
     pub copy_engines: u32,
     /// Whether host and device share their memory.
     pub unified: bool,
 }
 
-/// Costs of commands, apart from the work itself.
+/// Overhead of commands.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Launch {
-    /// Time of the host to write a command and ring the doorbell, ns.
+    /// Host time to write a command and ring the doorbell, ns.
     pub submit_ns: u64,
-    /// Time of the command processor for a command, ns.
+    /// Command processor time per command, ns.
     pub command_ns: u64,
-    /// Time between two groups handed to the same unit, ns.
+    /// Time between two groups assigned to the same unit, ns.
     pub group_ns: f64,
-    /// Time between two groups handed out to any unit, ns: what a launch of many short groups waits for.
+    /// Time between two groups assigned to any unit, ns: the limit of a launch of many short groups.
     pub dispatch_ns: f64,
-    /// From the last group's end until the next command may begin, ns.
+    /// Time from the last group's end until the next command may begin, ns.
     pub drain_ns: u64,
-    /// A kernel that runs longer is ended and the device reset, ms of the device's clock.
+    /// Time limit of a kernel, ms of the device clock; afterwards it is stopped and the device reset.
     pub watchdog_ms: u64,
 }
 
-/// Why a profile cannot be used.
+/// Reason why a profile is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileError(String);
 
@@ -213,15 +213,15 @@ impl fmt::Display for ProfileError {
 impl std::error::Error for ProfileError {}
 
 impl Profile {
-    /// Names of the profiles that come with the crate; the first is the default.
+    /// Returns the names of the built-in profiles; the first is the default.
     pub fn names() -> impl Iterator<Item = &'static str> {
         OWN.iter().map(|(name, _)| *name)
     }
 
-    /// A profile that comes with the crate.
+    /// Returns a built-in profile.
     ///
     /// # Errors
-    /// When there is none of that name; the message lists those there are.
+    /// If it does not exist; the message lists the available ones.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         match OWN.iter().find(|(own, _)| *own == name) {
             Some((_, text)) => Self::parse(text),
@@ -235,23 +235,23 @@ impl Profile {
     /// Reads a profile from TOML.
     ///
     /// # Errors
-    /// What the TOML lacks or says twice, with its line, and which figure cannot be.
+    /// Missing, duplicate or invalid figures, with the line.
     pub fn parse(text: &str) -> Result<Self, ProfileError> {
         let profile: Self = toml::from_str(text).map_err(|e| ProfileError(e.to_string()))?;
         profile.check()?;
         Ok(profile)
     }
 
-    /// The text of a profile that comes with the crate.
+    /// Returns the text of a built-in profile.
     pub fn text(name: &str) -> Option<&'static str> {
         OWN.iter().find(|(own, _)| *own == name).map(|(_, text)| *text)
     }
 
-    /// A profile's text with some figures changed, each as `table.figure=value`; KB, MB and GB behind a number count by 1024.
-    /// Short: `l1`, `l2`, `units`, `clock` (MHz), `memory` (bytes), `bandwidth` (GB/s). Its name says what was changed.
+    /// Returns a profile's text with changed figures, each as `table.figure=value`; KB, MB and GB after a number are powers of 1024. Short names:
+    /// `l1`, `l2`, `units`, `clock` (MHz), `memory` (bytes), `bandwidth` (GB/s). The new name lists the changes.
     ///
     /// # Errors
-    /// A figure that there is not, or a value that is none or cannot be.
+    /// An unknown figure, or an invalid value.
     pub fn changed(text: &str, changes: &[String]) -> Result<String, ProfileError> {
         let mut table: toml::Table =
             text.parse().map_err(|e: toml::de::Error| ProfileError(e.to_string()))?;
@@ -336,7 +336,7 @@ impl Profile {
         Ok(())
     }
 
-    /// Whether the machine's tables have a size that can be.
+    /// Checks the sizes of the machine's tables.
     fn check_sizes(&self) -> Result<(), ProfileError> {
         let (c, m) = (&self.compute, &self.memory);
         // The machine has a table entry for each of these. Real GPUs stay far below these limits.
@@ -375,18 +375,18 @@ impl Profile {
         ProfileError(format!("profile {}: {why}", self.name))
     }
 
-    /// Clocks of a unit a nanosecond.
+    /// Returns the clocks of a unit per nanosecond.
     pub fn clocks_per_ns(&self) -> f64 {
         f64::from(self.compute.clock_mhz) / 1000.0
     }
 
-    /// Highest rate of f32 operations, an addition and a multiplication each lane and clock, 10⁹ a second.
+    /// Returns the peak rate of f32 operations, an addition and a multiplication per lane and clock, 10⁹ per second.
     pub fn peak_gflops(&self) -> f64 {
         2.0 * f64::from(self.compute.units) * f64::from(self.rates.float) * self.clocks_per_ns()
     }
 }
 
-/// Figures that are changed often.
+/// Short names of frequently changed figures.
 const SHORT: [(&str, &str); 6] = [
     ("l1", "cache.l1_bytes"),
     ("l2", "cache.l2_bytes"),
@@ -396,7 +396,7 @@ const SHORT: [(&str, &str); 6] = [
     ("bandwidth", "memory.gb_per_s"),
 ];
 
-/// A value as a command line gives it.
+/// Parses a value from the command line.
 fn figure(text: &str) -> Option<toml::Value> {
     let units = [("KB", 10), ("MB", 20), ("GB", 30)];
     if let Some((number, shift)) = units.iter().find_map(|(u, shift)| Some((text.strip_suffix(u)?, shift))) {

@@ -1,20 +1,19 @@
-//! From what a launch did to the time it would take.
+//! Computes the time of a launch from its counters.
 //!
-//! Each part of a device could finish its share of a launch in some time if nothing else held it up: issue slots, each class
-//! of arithmetic, local memory with its bank conflicts, the caches, device memory. Waves go from part to part: those that are
-//! resident share each of them, wait where others are before them, and between that for their own results. That is a closed
-//! queueing network, whose time mean value analysis gives: few waves wait for themselves, many for the slowest part, and in between
-//! it is more than either. Waves of a group do the same at the same time, so parts overlap less than in such a network: a share of
-//! what is not the slowest part is added.
+//! Each part of a device would finish its share of a launch in some time if nothing else limited it: issue slots, each class of arithmetic, local
+//! memory with its bank conflicts, the caches, device memory. Waves move from part to part. Resident waves share each part, queue for it, and in
+//! between wait for their own results. That is a closed queueing network, whose time mean value analysis computes. With few waves, the time is the
+//! sum of a wave's own times. With many, it is that of the slowest part. In between it is more than either. Waves of a group do the same work at the
+//! same time, so parts overlap less than in such a network: a fraction of the time of the other parts is added.
 //!
-//! What it does not know: which lines a cache really holds (traffic is told apart by footprint and reuse), compilers (the
-//! instructions are this crate's), clocks that fall under load, memory channels that collide, other launches beside.
+//! The model ignores exact cache contents (traffic is classified by footprint and reuse), compilers (the instructions are those of this crate),
+//! clocks that drop under load, memory channel conflicts, and concurrent launches.
 
 use super::{Occupancy, Profile};
 use crate::counters::{Counters, DISTANCES};
 use std::fmt;
 
-/// What can hold a launch up.
+/// A possible bottleneck of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bound {
     /// Instructions a clock.
@@ -37,9 +36,9 @@ pub enum Bound {
     Dram,
     /// Atomic operations.
     Atomics,
-    /// Waiting for one's own results.
+    /// Waiting for the wave's own results.
     Latency,
-    /// Handing groups to units.
+    /// Assigning groups to units.
     Dispatch,
 }
 
@@ -80,18 +79,18 @@ impl fmt::Display for Bound {
     }
 }
 
-/// What the model says of a launch.
+/// Estimate for a launch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
-    /// Time on the compute units, ns. What commands cost comes on top.
+    /// Time on the compute units, ns, without command overhead.
     pub ns: u64,
-    /// What each part would take alone, ns, in the order of [`Bound::ALL`].
+    /// Time of each part alone, ns, in the order of [`Bound::ALL`].
     pub bounds: [f64; 12],
-    /// How the launch fills the units.
+    /// Occupancy of the units.
     pub occupancy: Occupancy,
-    /// Waves a unit holds at a time, over those it could.
+    /// Resident waves of a unit divided by the maximum.
     pub occupied: f64,
-    /// Bytes through the shared cache.
+    /// Bytes through the L2 cache.
     pub l2_bytes: u64,
     /// Bytes to and from device memory.
     pub dram_bytes: u64,
@@ -100,17 +99,17 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The longest bound.
+    /// Returns the longest bound.
     pub fn bound(&self) -> Bound {
         let longest = (0..Bound::ALL.len()).max_by(|a, b| self.bounds[*a].total_cmp(&self.bounds[*b]));
         Bound::ALL[longest.unwrap_or(0)]
     }
 }
 
-/// Share of what is not the slowest part of a unit that is not hidden behind it.
+/// Fraction of a unit's other parts that does not overlap with the slowest part.
 const UNHIDDEN: f64 = 0.25;
 
-/// Time of a launch that did this.
+/// Returns the estimate for a launch with these counters.
 pub fn kernel(profile: &Profile, counters: &Counters) -> Estimate {
     let occupancy = Occupancy::of(profile, counters);
     let traffic = Traffic::of(profile, counters);
@@ -119,9 +118,9 @@ pub fn kernel(profile: &Profile, counters: &Counters) -> Estimate {
     let slowest = parts.iter().copied().fold(0.0, f64::max);
     let hidden = parts.iter().sum::<f64>() - slowest;
     let units = queued(&parts, bounds[Bound::Latency as usize], &occupancy) + UNHIDDEN * hidden;
-    // Groups are handed out while others run.
+    // Groups are assigned while others run.
     let together = units.max(bounds[Bound::Dispatch as usize]);
-    // A unit takes its groups one after the other.
+    // A unit receives its groups in sequence.
     let dealt = profile.launch.group_ns * occupancy.groups_of_busiest as f64;
     Estimate {
         ns: ((together + dealt).ceil() as u64).max(1),
@@ -134,7 +133,7 @@ pub fn kernel(profile: &Profile, counters: &Counters) -> Estimate {
     }
 }
 
-/// What waves share, ns: arithmetic and the slots that it is issued in are one part, as an instruction takes both at once.
+/// Returns the shared parts, ns. Arithmetic and its issue slots are one part, because an instruction uses both at the same time.
 fn parts(bounds: &[f64; 12]) -> [f64; 6] {
     use Bound::{Atomics, Double, Dram, Float, Integer, Issue, L1, L2, Local, Special};
     let of = |b: Bound| bounds[b as usize];
@@ -142,12 +141,12 @@ fn parts(bounds: &[f64; 12]) -> [f64; 6] {
     [compute, of(Local), of(L1), of(L2), of(Dram), of(Atomics)]
 }
 
-/// All waves of the busiest unit, as many at a time as it holds; the last round may be a smaller one.
+/// Returns the time of all waves of the busiest unit, at its occupancy; the last round may be smaller.
 fn queued(parts: &[f64; 6], latency: f64, occupancy: &Occupancy) -> f64 {
     let waves = (occupancy.groups_of_busiest * occupancy.waves_per_group).max(1);
     let resident = occupancy.waves().clamp(1, waves);
     let demands = parts.map(|p| p / waves as f64);
-    // The chain of a wave's results holds its own instructions too.
+    // The dependency chain of a wave also contains its own instructions.
     let own = demands.iter().sum::<f64>();
     let waiting = (latency / occupancy.rounds().max(1) as f64 - own).max(0.0);
     let (full, rest) = (waves / resident, waves % resident);
@@ -155,8 +154,8 @@ fn queued(parts: &[f64; 6], latency: f64, occupancy: &Occupancy) -> f64 {
     full as f64 * round(&demands, waiting, resident) + last
 }
 
-/// Mean value analysis: how long it takes until so many waves have been through all parts, each of which gives a wave its
-/// `demands` while `waiting` passes beside them. A wave that comes to a part finds there what one wave less leaves on average.
+/// Mean value analysis: returns the time until this many waves have passed all parts. Each part serves a wave for its `demands`, and each wave waits
+/// for `waiting` in addition. An arriving wave finds the average queue of one wave less.
 fn round(demands: &[f64; 6], waiting: f64, waves: u64) -> f64 {
     let mut found = [0.0; 6];
     let mut time = 0.0;
@@ -174,22 +173,22 @@ fn round(demands: &[f64; 6], waiting: f64, waves: u64) -> f64 {
 struct Traffic {
     /// Sectors that the requests touched.
     l1: f64,
-    /// What the units' own caches did not have, and every store.
+    /// Misses of the L1 caches, and every store.
     l2: f64,
-    /// What the shared cache did not have.
+    /// Misses of the L2 cache.
     dram: f64,
 }
 
 impl Traffic {
     fn of(profile: &Profile, counters: &Counters) -> Self {
         let cache = &profile.cache;
-        // Counted in sectors of 32 bytes; a device with longer ones moves what lies between, at most a line each.
+        // Counted in sectors of 32 bytes; a device with longer sectors also moves the bytes in between, at most one line per sector.
         let sector = f64::from(cache.sector_bytes.max(32));
         let moved = |t: &crate::counters::Traffic| {
             (t.sectors as f64 * sector).min(t.lines as f64 * 128.0).max(t.sectors as f64 * 32.0)
         };
         let (loads, stores) = (moved(&counters.global_load), moved(&counters.global_store));
-        // What one group touches again it finds in a cache if its share of it holds what came between.
+        // A repeated access of one group hits a cache if the group's share of it holds the data accessed in between.
         let occupancy = Occupancy::of(profile, counters);
         let resident = occupancy.groups as f64;
         let running = resident * f64::from(profile.compute.units).min(counters.groups.max(1) as f64);
@@ -197,23 +196,23 @@ impl Traffic {
         let from_l1 = within(&counters.load_again, l1).min(loads);
         let past_l2 = beyond(&counters.load_again, l2.max(l1));
         let (footprint, groups) = (counters.global_footprint as f64, counters.group_footprint as f64);
-        // Other groups' data, if the cache holds all that the launch reads; a part of it, if it holds a part.
+        // Data of other groups hits if the cache holds everything that the launch reads, and partly if it holds a part.
         let l2_kept = (cache.l2_bytes as f64 / footprint.max(1.0)).min(1.0);
         let dram_loads = footprint + (groups - footprint).max(0.0) * (1.0 - l2_kept) + past_l2;
-        // A sector that leaves the cache half written is read, completed and written again.
+        // A partly written sector that leaves the cache is read, completed and written again.
         let torn = 2.0 * beyond(&counters.store_again, l2);
         let dram_stores = (counters.store_footprint as f64).min(stores) + torn;
         Self { l1: loads + stores, l2: loads - from_l1 + stores, dram: dram_loads + dram_stores }
     }
 }
 
-/// Bytes that are touched again before as many others as these came between.
+/// Returns the bytes of repeated accesses with at most `bytes` other bytes in between.
 fn within(again: &[u64; DISTANCES], bytes: f64) -> f64 {
     let near = |class: &(usize, &u64)| 1.5 * 32.0 * 2f64.powi(class.0 as i32) <= bytes;
     again.iter().enumerate().filter(near).map(|(_, n)| *n as f64 * 32.0).sum()
 }
 
-/// The rest of them.
+/// Returns the remaining repeated accesses.
 fn beyond(again: &[u64; DISTANCES], bytes: f64) -> f64 {
     again.iter().sum::<u64>() as f64 * 32.0 - within(again, bytes)
 }
@@ -222,9 +221,9 @@ fn bounds(profile: &Profile, counters: &Counters, occupancy: &Occupancy, traffic
     let (c, r) = (&profile.compute, &profile.rates);
     let ops = &counters.operations;
     let clocks = profile.clocks_per_ns();
-    // Of what is done in all, the share of the unit with most groups.
+    // The busiest unit's share of all work.
     let share = occupancy.groups_of_busiest as f64 / counters.groups.max(1) as f64;
-    // Lanes masked off take their slots.
+    // Masked-off lanes occupy their slots.
     let masked = 1.0 / (1.0 - counters.divergence()).max(1.0 / f64::from(c.simd_width));
     let lanes = |n: u64, rate: u32| n as f64 * masked * share / f64::from(rate.max(1)) / clocks;
     let issued = (counters.issued + counters.uniform * occupancy.waves_per_group) as f64 * share;
@@ -235,7 +234,7 @@ fn bounds(profile: &Profile, counters: &Counters, occupancy: &Occupancy, traffic
     let local = (counters.local_passes as f64 * pass).max(counters.local_requests as f64 / local_lanes);
     let addresses = (counters.global_load.requests + counters.global_store.requests) as f64 * width;
     let l1 = (addresses / f64::from(r.global)).max(traffic.l1 / f64::from(profile.cache.l1_bytes_per_clock));
-    // Texture units stand before the same cache.
+    // Texture units use the same cache.
     let l1 = l1.max(counters.texture_steps as f64 / f64::from(r.texture.max(1)));
     let atomics = (ops.atomic_global as f64) / f64::from(profile.cache.l2_atomics_per_clock) / clocks;
     [
@@ -254,7 +253,7 @@ fn bounds(profile: &Profile, counters: &Counters, occupancy: &Occupancy, traffic
     ]
 }
 
-/// One round of groups after the other through a unit, each as long as its longest chain of results.
+/// Returns the latency of the rounds of groups through a unit, each as long as its longest dependency chain.
 fn latency_ns(profile: &Profile, counters: &Counters, occupancy: &Occupancy, traffic: &Traffic) -> f64 {
     let l = &profile.latency;
     let clocks = profile.clocks_per_ns();
@@ -267,7 +266,7 @@ fn latency_ns(profile: &Profile, counters: &Counters, occupancy: &Occupancy, tra
     let chain = &counters.chain;
     let loads = each(chain.global_loads, load) + each(chain.local_loads, f64::from(l.local_clocks));
     let barriers = each(chain.barriers, f64::from(l.barrier_clocks));
-    // A wave also issues its instructions one after the other, those beside the chain too.
+    // A wave also issues its other instructions in sequence.
     let issued =
         counters.issued as f64 / counters.simd_groups.max(1) as f64 + counters.uniform as f64 / groups;
     let alone = f64::from(l.arithmetic_clocks) / f64::from(l.independent_arithmetic);
@@ -275,12 +274,12 @@ fn latency_ns(profile: &Profile, counters: &Counters, occupancy: &Occupancy, tra
     (loads + barriers + operations) / clocks * occupancy.rounds() as f64
 }
 
-/// Time of a copy between host and device, ns.
+/// Returns the time of a copy between host and device, ns.
 pub fn copy_ns(profile: &Profile, bytes: u64) -> u64 {
     profile.link.latency_ns + (bytes as f64 / profile.link.gb_per_s).ceil() as u64
 }
 
-/// Time of a fill, or, with `reads`, of a copy within the device, ns.
+/// Returns the time of a fill or, with `reads`, of a copy within the device, ns.
 pub fn fill_ns(profile: &Profile, bytes: u64, reads: bool) -> u64 {
     let moved = bytes as f64 * if reads { 2.0 } else { 1.0 };
     let rate = profile.memory.gb_per_s * profile.memory.fill_efficiency;
@@ -296,7 +295,7 @@ mod tests {
         Profile::named("h200").unwrap()
     }
 
-    /// `y = a x + y` over `n` floats, 256 items a group, one element an item.
+    /// Returns counters of `y = a x + y` over `n` floats: 256 items per group, one element per item.
     fn axpy(n: u64) -> Counters {
         let waves = n / 32;
         let stream = Counted { requests: waves, bytes: 4 * n, sectors: n / 8, lines: n / 32 };
@@ -346,14 +345,14 @@ mod tests {
     #[test]
     fn a_round_lies_between_its_bounds_and_their_sum() {
         let part = |d: f64| [d, 0.0, 0.0, 0.0, 0.0, 0.0];
-        // One part alone: as long as all waves need it. Nothing but waiting: as long as one waits.
+        // One part alone takes as long as all waves need it. Pure waiting takes as long as one wave waits.
         assert!((round(&part(2.0), 0.0, 8) - 16.0).abs() < 1e-9);
         assert!((round(&part(0.0), 5.0, 8) - 5.0).abs() < 1e-9);
-        // One wave waits for everything of its own; of two equal parts each is idle while the waves are at the other.
+        // One wave waits for its own results. With two equal parts, each is idle while the waves use the other.
         assert!((round(&[2.0, 3.0, 0.0, 0.0, 0.0, 0.0], 4.0, 1) - 9.0).abs() < 1e-9);
         let two = |n| round(&[1.0, 1.0, 0.0, 0.0, 0.0, 0.0], 0.0, n) / n as f64;
         assert!((two(1) - 2.0).abs() < 1e-9 && (two(2) - 1.5).abs() < 1e-9 && two(64) < 1.02);
-        // More waves at a time never make all of them slower.
+        // More concurrent waves never increase the total time.
         let all = |n| 64.0 / n as f64 * round(&[1.0, 0.5, 0.2, 0.0, 0.0, 0.0], 20.0, n);
         let times: Vec<f64> = [1, 2, 4, 8, 16, 32, 64].map(all).to_vec();
         assert!(times.windows(2).all(|w| w[1] < w[0]), "{times:?}");

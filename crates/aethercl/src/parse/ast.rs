@@ -1,4 +1,4 @@
-//! The program as written: syntax, nothing resolved.
+//! The syntax tree: the program in source form, without name resolution.
 
 use crate::lex::Symbol;
 use crate::source::Span;
@@ -20,7 +20,7 @@ pub enum Item {
 pub struct StaticAssert {
     /// Must not be 0.
     pub cond: Expr,
-    /// What to say otherwise, with its quotes.
+    /// Message if the condition fails, with its quotes.
     pub text: Option<Symbol>,
 }
 
@@ -38,9 +38,9 @@ pub struct FunctionDef {
 /// `specs declarator = init, …;`
 #[derive(Debug)]
 pub struct Declaration {
-    /// What all declarators share.
+    /// Specifiers shared by all declarators.
     pub specs: Specs,
-    /// Names with their initialisers.
+    /// Names with their initializers.
     pub declarators: Vec<(Declarator, Option<Initializer>)>,
 }
 
@@ -79,7 +79,7 @@ pub struct Specs {
     pub qualifiers: Qualifiers,
     /// The type.
     pub base: TypeSpec,
-    /// `read_only` and the like, which an image may have.
+    /// `read_only` and similar qualifiers of an image.
     pub access: Option<ImageAccess>,
     /// Attributes.
     pub attributes: Vec<Attribute>,
@@ -113,7 +113,7 @@ pub struct RecordSpec {
     pub tag: Option<Symbol>,
     /// Members, where they are given.
     pub members: Option<Vec<Member>>,
-    /// Attributes before and behind.
+    /// Attributes before and after.
     pub attributes: Vec<Attribute>,
     /// The tag or the keyword.
     pub span: Span,
@@ -146,20 +146,20 @@ pub struct Attribute {
     pub name: String,
     /// Arguments, for attributes that matter here.
     pub args: Vec<Expr>,
-    /// The text of arguments that are no expressions.
+    /// Source of arguments that are not expressions.
     pub text: String,
     /// The name.
     pub span: Span,
 }
 
-/// A name and what stands around it, from the name outward.
+/// A name and its surrounding derivations, from the name outward.
 #[derive(Debug, Default)]
 pub struct Declarator {
     /// The name; none in a type name or an unnamed parameter.
     pub name: Option<(Symbol, Span)>,
     /// Nearest the name first: `*a[3]` is `[Array, Pointer]`.
     pub parts: Vec<Derived>,
-    /// Attributes behind it.
+    /// Attributes after it.
     pub attributes: Vec<Attribute>,
 }
 
@@ -192,7 +192,7 @@ pub struct TypeName {
     pub declarator: Declarator,
 }
 
-/// Initialiser.
+/// Initializer.
 #[derive(Debug)]
 pub enum Initializer {
     /// A value.
@@ -263,7 +263,7 @@ pub struct Expr {
     pub kind: ExprKind,
     /// Operator, name or literal.
     pub span: Span,
-    /// Levels of expressions below, and this one: what recursion over it costs.
+    /// Depth of the expression tree, which bounds the recursion over it.
     pub depth: u16,
 }
 
@@ -276,15 +276,15 @@ pub enum ExprKind {
     Number(Symbol),
     /// A character constant.
     Char(Symbol),
-    /// String literals side by side.
+    /// Adjacent string literals.
     Text(Vec<Symbol>),
-    /// `+ - ! ~ * & ++ --` before.
+    /// `+ - ! ~ * & ++ --` as prefix operators.
     Unary(&'static str, Box<Expr>),
     /// `++ --` behind.
     Postfix(&'static str, Box<Expr>),
-    /// An operator between, comma included.
+    /// A binary operator, including comma.
     Binary(&'static str, Box<Expr>, Box<Expr>),
-    /// `=` (operator none) or `+=` and so on (operator without `=`).
+    /// `=` (operator `None`) or `+=` and so on (operator without `=`).
     Assign(Option<&'static str>, Box<Expr>, Box<Expr>),
     /// `?:`.
     Ternary(Box<Expr>, Box<Expr>, Box<Expr>),
@@ -304,6 +304,6 @@ pub enum ExprKind {
     TypeQuery(&'static str, Box<TypeName>),
     /// The same of an expression.
     ExprQuery(&'static str, Box<Expr>),
-    /// `({ … })`: statements, the last of which is the value where it is an expression.
+    /// `({ … })`: statements; the last one is the value if it is an expression.
     Statements(Vec<Stmt>),
 }

@@ -1,4 +1,4 @@
-//! Declarations, functions and the specifiers they begin with.
+//! Declarations, functions and their leading specifiers.
 
 use super::ast::{
     Attribute, Declaration, Declarator, Derived, FunctionDef, Item, Qualifiers, Specs, StaticAssert, Storage,
@@ -9,7 +9,7 @@ use super::{Meaning, Parser};
 use crate::lex::TokenKind;
 use crate::types::{INT, ImageAccess, Scalar, Type};
 
-/// Attributes whose arguments are expressions that matter here; those of others are skipped.
+/// Attributes whose arguments are parsed as expressions; arguments of others are skipped.
 const WITH_ARGS: [&str; 7] = [
     "ext_vector_type",
     "aligned",
@@ -20,7 +20,7 @@ const WITH_ARGS: [&str; 7] = [
     "vector_size",
 ];
 
-/// What has been read of `unsigned long int` so far.
+/// The words of a type such as `unsigned long int` read so far.
 #[derive(Default)]
 struct Words {
     unsigned: Option<bool>,
@@ -30,7 +30,7 @@ struct Words {
 }
 
 impl Parser<'_> {
-    /// A function or declaration of program scope.
+    /// Parses a function or declaration of program scope.
     pub(super) fn item(&mut self) -> Option<Item> {
         if self.word() == "_Static_assert" {
             return self.static_assert().map(Item::StaticAssert);
@@ -75,7 +75,7 @@ impl Parser<'_> {
         Some(Item::Function(Box::new(FunctionDef { specs, declarator, body })))
     }
 
-    /// A declaration inside a function, with its `;`.
+    /// Parses a declaration inside a function, with its `;`.
     pub(super) fn declaration(&mut self) -> Option<Declaration> {
         let specs = self.specs()?;
         if self.eat(";") {
@@ -110,7 +110,7 @@ impl Parser<'_> {
         Some(Declaration { specs, declarators })
     }
 
-    /// Whether specifiers name a vector type.
+    /// Returns true if specifiers name a vector type.
     pub(super) fn is_vector(&self, specs: &Specs) -> bool {
         match specs.base {
             TypeSpec::Plain(t) => t.is_vector(),
@@ -139,7 +139,7 @@ impl Parser<'_> {
         matches!(self.word(), "__attribute__" | "__attribute")
     }
 
-    /// Inline assembly is for one vendor's chips.
+    /// Rejects inline assembly, which is specific to one vendor's chips.
     pub(super) fn refuse_asm(&mut self) -> Option<()> {
         if matches!(self.word(), "asm" | "__asm" | "__asm__") {
             let span = self.peek().span;
@@ -149,7 +149,7 @@ impl Parser<'_> {
         Some(())
     }
 
-    /// Whether a declaration (not an expression) begins at this place.
+    /// Returns true if a declaration (not an expression) starts here.
     pub(super) fn starts_declaration(&self) -> bool {
         let Some(name) = self.peek().name() else { return false };
         match self.meaning(name) {
@@ -164,7 +164,7 @@ impl Parser<'_> {
             || is_specifier(word)
     }
 
-    /// A type name begins here: what `(` must be followed by for a cast.
+    /// Returns true if a type name starts here, as required after the `(` of a cast.
     pub(super) fn starts_type(&self) -> bool {
         self.starts_declaration() && !matches!(self.word(), "typedef" | "static" | "extern" | "inline")
     }
@@ -230,7 +230,7 @@ impl Parser<'_> {
         Some(specs)
     }
 
-    /// Whether a name follows that a declaration without a type would be of, as C had it once: `static const n = 4`.
+    /// Returns true if a declaration without a type follows, which old C allowed: `static const n = 4`.
     fn defaults_to_int(&self) -> bool {
         let word = self.word();
         let names = !word.is_empty() && !is_reserved(word) && unsupported_type(word).is_none();
@@ -238,7 +238,7 @@ impl Parser<'_> {
         names && ["=", ";", ",", "["].iter().any(|p| next.is(p))
     }
 
-    /// No type where one must be: says what stands there.
+    /// Reports a missing type and the token found instead.
     fn no_type<T>(&mut self) -> Option<T> {
         let word = self.word();
         if let Some(why) = unsupported_type(word) {
@@ -256,7 +256,7 @@ impl Parser<'_> {
         self.unexpected("a type")
     }
 
-    /// `; did you mean 'float4'?`
+    /// Returns `; did you mean 'float4'?`.
     fn type_like(&self, word: &str) -> String {
         const TYPES: [&str; 16] = [
             "bool",
@@ -284,7 +284,7 @@ impl Parser<'_> {
         crate::source::did_you_mean(word, all)
     }
 
-    /// Storage classes, `inline`, `__kernel` and attributes; false for another word.
+    /// Parses storage classes, `inline`, `__kernel` and attributes; returns false for another word.
     fn specifier_word(&mut self, specs: &mut Specs) -> Option<bool> {
         let storage = match self.word() {
             "typedef" => Some(Storage::Typedef),
@@ -317,7 +317,7 @@ impl Parser<'_> {
         Some(true)
     }
 
-    /// One qualifier or address space; false for another word.
+    /// Parses one qualifier or address space; returns false for another word.
     pub(super) fn qualifier(&mut self, qualifiers: &mut Qualifiers) -> Option<bool> {
         let word = self.word();
         match word {
@@ -338,7 +338,7 @@ impl Parser<'_> {
         Some(true)
     }
 
-    /// `__attribute__((…))`, any number of them.
+    /// Parses any number of `__attribute__((…))`.
     pub(super) fn attributes(&mut self, list: &mut Vec<Attribute>) -> Option<()> {
         while self.is_attribute() {
             self.next();
@@ -394,7 +394,7 @@ impl Parser<'_> {
         Some(())
     }
 
-    /// A type without a name, as in casts; its parentheses are the caller's.
+    /// Parses a type without a name, such as in a cast, without the parentheses.
     pub(super) fn type_name(&mut self) -> Option<TypeName> {
         let specs = self.specs()?;
         let declarator = self.declarator()?;
@@ -448,7 +448,7 @@ impl Words {
         self.unsigned.is_none() && self.longs == 0 && self.base.is_none() && !self.plain_int
     }
 
-    /// Takes a word that adds to the type; false where it does not.
+    /// Takes a word that extends the type; returns false for any other word.
     fn take(&mut self, word: &str) -> bool {
         match word {
             "unsigned" if self.unsigned.is_none() => self.unsigned = Some(true),
@@ -463,7 +463,7 @@ impl Words {
         true
     }
 
-    /// The type that the words name; none if there were none.
+    /// Returns the type that the words name; `None` without words.
     fn finish(self) -> Option<Result<Type, &'static str>> {
         if self.is_empty() {
             return None;

@@ -1,15 +1,15 @@
-//! Declarators: what stands around a name.
+//! Declarators: pointers, arrays and functions around a name.
 
 use super::Parser;
 use super::ast::{Declarator, Derived, Param, Qualifiers, TypeSpec};
 use super::words::is_reserved;
 use crate::types::Type;
 
-/// Pointers, arrays and functions around one name.
+/// Maximum number of pointers, arrays and functions around one name.
 const MAX_PARTS: usize = 32;
 
 impl Parser<'_> {
-    /// A declarator, with or without a name.
+    /// Parses a declarator, with or without a name.
     pub(super) fn declarator(&mut self) -> Option<Declarator> {
         let mut declarator = self.nested(Self::declarator_inner)?;
         if declarator.parts.len() > MAX_PARTS {
@@ -76,7 +76,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether `(` groups a declarator rather than begins parameters.
+    /// Returns true if `(` groups a declarator and does not start parameters.
     fn opens_declarator(&self) -> bool {
         let next = self.token(self.at + 1);
         let word = self.word_at(self.at + 1);

@@ -5,7 +5,7 @@ use super::{MAX_DEPTH, Parser};
 use crate::lex::{TokenKind, strength};
 use crate::source::Span;
 
-/// The operator of a compound assignment; `Some(None)` for `=` itself.
+/// Returns the operator of a compound assignment; `Some(None)` for `=`.
 fn assignment_op(punct: &str) -> Option<Option<&'static str>> {
     Some(match punct {
         "=" => None,
@@ -24,7 +24,7 @@ fn assignment_op(punct: &str) -> Option<Option<&'static str>> {
 }
 
 impl Parser<'_> {
-    /// An expression, commas included.
+    /// Parses an expression, commas included.
     pub(super) fn expression(&mut self) -> Option<Expr> {
         let mut left = self.assignment()?;
         while self.is(",") {
@@ -36,7 +36,7 @@ impl Parser<'_> {
         Some(left)
     }
 
-    /// A node one level above `depth`, up to the limit.
+    /// Returns a node one level above `depth`, up to the limit.
     fn node(&mut self, kind: ExprKind, span: Span, depth: u16) -> Option<Expr> {
         if depth >= MAX_DEPTH {
             return self.error(span, format!("expression of more than {MAX_DEPTH} levels"));
@@ -45,7 +45,7 @@ impl Parser<'_> {
         Some(Expr { kind, span, depth: depth + 1 })
     }
 
-    /// Runs a parse function and gives the depth of the deepest expression in it too.
+    /// Runs a parse function and also returns the depth of its deepest expression.
     fn measured<T>(&mut self, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<(T, u16)> {
         let before = std::mem::take(&mut self.deepest);
         let result = parse(self)?;
@@ -61,7 +61,7 @@ impl Parser<'_> {
         }
     }
 
-    /// An expression without commas.
+    /// Parses an expression without commas.
     pub(super) fn assignment(&mut self) -> Option<Expr> {
         self.nested(|p| {
             let left = p.conditional_inner()?;
@@ -73,7 +73,7 @@ impl Parser<'_> {
         })
     }
 
-    /// An expression without assignment: what constants are made of.
+    /// Parses an expression without assignment: the form of a constant expression.
     pub(super) fn conditional(&mut self) -> Option<Expr> {
         self.nested(Self::conditional_inner)
     }
@@ -127,7 +127,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether `(` here is followed by a type.
+    /// Returns true if `(` here is followed by a type.
     fn type_behind_paren(&mut self) -> bool {
         self.at += 1;
         let yes = self.starts_type();
@@ -135,7 +135,7 @@ impl Parser<'_> {
         yes
     }
 
-    /// `sizeof` and its like, of a type in parentheses or of an expression.
+    /// Parses `sizeof` and similar operators on a type in parentheses or an expression.
     fn query(&mut self, what: &'static str) -> Option<Expr> {
         let span = self.next().span;
         if self.is("(") && self.type_behind_paren() {

@@ -1,10 +1,10 @@
-//! Initialisers.
+//! Initializers.
 
 use super::Parser;
 use super::ast::{Designator, Initializer};
 
 impl Parser<'_> {
-    /// What stands behind `=`.
+    /// Parses the initializer after `=`.
     pub(super) fn initializer(&mut self) -> Option<Initializer> {
         if self.is("{") {
             return self.nested(Self::initializer_list);

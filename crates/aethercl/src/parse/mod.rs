@@ -1,5 +1,4 @@
-//! Tokens to the syntax tree. An error is reported once and the parser goes on behind the next `;` or `}`, so that one
-//! build reports several.
+//! Parses tokens to the syntax tree. The parser reports an error once and continues after the next `;` or `}`, so that one build reports several.
 
 pub mod ast;
 mod declaration;
@@ -19,12 +18,12 @@ use crate::lex::{Names, Symbol, Token, TokenKind};
 use crate::source::{Diagnostics, Span};
 use ast::Item;
 
-/// Brackets, statements and operators inside each other; an `else if` is one more each.
+/// Maximum nesting of brackets, statements and operators; each `else if` counts as one level.
 const MAX_NESTING: usize = 1000;
-/// Levels of one expression's tree: `a + b + …` makes one a term.
+/// Maximum depth of an expression tree: `a + b + …` adds one level per term.
 const MAX_DEPTH: u16 = 1000;
 
-/// What a name means to the parser.
+/// Meaning of a name for the parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     /// A type; whether it is a vector decides how `(T)(a, b)` reads.
@@ -41,13 +40,13 @@ pub(crate) struct Parser<'a> {
     diagnostics: &'a mut Diagnostics,
     scopes: Vec<HashMap<Symbol, Meaning>>,
     nesting: usize,
-    /// Deepest expression since this was last taken: what a type or initialiser inside an expression adds to it.
+    /// Deepest expression since the last reset: types and initializers inside an expression add to its depth.
     deepest: u16,
-    /// Names for labels that the program does not name.
+    /// Names for generated labels.
     labels: Vec<Symbol>,
 }
 
-/// The syntax tree of a unit; errors are in `diagnostics`.
+/// Returns the syntax tree of a unit; errors are in `diagnostics`.
 pub(crate) fn parse(tokens: &[Token], names: &mut Names, diagnostics: &mut Diagnostics) -> Vec<Item> {
     let labels = switch::labels(tokens, names);
     let scopes = vec![HashMap::new()];
@@ -77,7 +76,7 @@ impl<'a> Parser<'a> {
         self.token(self.at)
     }
 
-    /// The token at an index, or the last one.
+    /// Returns the token at an index, or the last one.
     fn token(&self, index: usize) -> Token {
         let last = self.tokens.len().saturating_sub(1);
         self.tokens.get(index.min(last)).copied().unwrap_or(Token {
@@ -97,7 +96,7 @@ impl<'a> Parser<'a> {
         token
     }
 
-    /// The word at this place, or an empty one.
+    /// Returns the word at this place, or an empty one.
     fn word(&self) -> &'a str {
         self.word_at(self.at)
     }
@@ -127,7 +126,7 @@ impl<'a> Parser<'a> {
         None
     }
 
-    /// Takes `punct`, or reports it as missing behind the last token: `expected ';' after expression`.
+    /// Takes `punct`, or reports it as missing after the last token: `expected ';' after expression`.
     fn expect(&mut self, punct: &str, context: &str) -> Option<Span> {
         let token = self.peek();
         if self.eat(punct) {
@@ -141,7 +140,7 @@ impl<'a> Parser<'a> {
         self.error(at, format!("expected '{punct}'{context}, found {found}"))
     }
 
-    /// Just behind the last token taken, where something is missing.
+    /// Returns the position after the last token, where something is missing.
     fn behind_last(&self) -> Span {
         let last = self.token(self.at.saturating_sub(1)).span;
         let here = self.peek().span;
@@ -152,7 +151,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The token at this place does not fit; says so.
+    /// Reports an unexpected token.
     fn unexpected<T>(&mut self, wanted: &str) -> Option<T> {
         let token = self.peek();
         match token.kind {
@@ -177,7 +176,7 @@ impl<'a> Parser<'a> {
     fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         if self.nesting >= MAX_NESTING {
             let at = self.peek().span;
-            // What follows would only repeat the message at each level.
+            // Further parsing would only repeat the message at each level.
             self.at = self.tokens.len().saturating_sub(1);
             return self.error(at, format!("nested more than {MAX_NESTING} levels deep"));
         }
@@ -187,7 +186,7 @@ impl<'a> Parser<'a> {
         result
     }
 
-    /// Goes behind the `;` or the block that ends a declaration in error.
+    /// Skips to after the `;` or the block that ends a faulty declaration.
     fn skip_item(&mut self, before: usize) {
         if self.at == before {
             self.at += 1;
@@ -212,7 +211,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Goes behind the `;` that ends a statement in error, or before the `}` that ends its block.
+    /// Skips to after the `;` that ends a faulty statement, or to the `}` that ends its block.
     fn skip_statement(&mut self) {
         let mut braces = 0usize;
         while !self.peek().is_end() {
@@ -243,7 +242,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Runs a parse function in a scope of its own.
+    /// Runs a parse function in a separate scope.
     fn scoped<T>(&mut self, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         let depth = self.scopes.len();
         self.scopes.push(HashMap::new());

@@ -4,7 +4,7 @@ use super::ast::{EnumSpec, Member, RecordSpec, TypeSpec};
 use super::{Meaning, Parser};
 
 impl Parser<'_> {
-    /// The type that begins with one of these words.
+    /// Returns the type that begins with one of these words.
     pub(super) fn tagged_type(&mut self, word: &str) -> Option<TypeSpec> {
         self.nested(|p| match word {
             "enum" => p.enum_spec(),

@@ -5,7 +5,7 @@ use super::ast::{Stmt, StmtKind};
 use crate::lex::TokenKind;
 
 impl Parser<'_> {
-    /// `{ … }` with its braces; statements in error are left out.
+    /// Parses `{ … }` with its braces; faulty statements are omitted.
     pub(super) fn block(&mut self) -> Option<Vec<Stmt>> {
         let open = self.expect("{", "")?;
         let mut list = Vec::new();
@@ -80,7 +80,7 @@ impl Parser<'_> {
         Some(StmtKind::Expr(Some(expr)))
     }
 
-    /// `word name` that is no declaration only because `word` is unknown.
+    /// Returns true for `word name` that would be a declaration if `word` were known.
     fn looks_like_declaration(&self) -> bool {
         let (this, next) = (self.peek(), self.token(self.at + 1));
         let Some(name) = this.name() else { return false };
@@ -177,7 +177,7 @@ impl Parser<'_> {
         Some(StmtKind::Case(value, last, Box::new(self.labelled()?)))
     }
 
-    /// What a label stands before; `case 1: }` has nothing.
+    /// Parses the statement after a label; `case 1: }` has none.
     fn labelled(&mut self) -> Option<Stmt> {
         if self.is("}") {
             return Some(Stmt { kind: StmtKind::Expr(None), span: self.peek().span });
@@ -185,7 +185,7 @@ impl Parser<'_> {
         self.inner_statement()
     }
 
-    /// A statement behind a label or a condition: a declaration is none.
+    /// Parses a statement after a label or a condition, where a declaration is not allowed.
     fn inner_statement(&mut self) -> Option<Stmt> {
         if self.starts_declaration() && !self.is_attribute() {
             let span = self.peek().span;

@@ -1,6 +1,7 @@
-//! `switch` statements whose labels stand deeper than in the body's own list, which C allows: a loop that is entered in the middle, say.
+//! `switch` statements whose labels are nested more deeply than the body's own list, which C allows: for example, a loop that is entered in the
+//! middle.
 //!
-//! Such a statement becomes a plain `switch` of jumps in front of its body, in which the labels are those of `goto`:
+//! Such a statement becomes a plain `switch` of jumps before its body, in which the labels are `goto` labels:
 //!
 //! ```text
 //! switch (n) { case 0: do { A; case 1: B; } while (c); }
@@ -12,7 +13,7 @@ use super::ast::{Expr, Stmt, StmtKind};
 use crate::lex::{Names, Symbol, Token};
 use crate::source::Span;
 
-/// Names of labels that no program can write: enough for every label and every `switch` among the tokens.
+/// Returns label names that no program can contain, enough for every label and every `switch` in the tokens.
 pub(super) fn labels(tokens: &[Token], names: &mut Names) -> Vec<Symbol> {
     let is_label =
         |t: &&Token| t.name().is_some_and(|name| matches!(names.text(name), "case" | "default" | "switch"));
@@ -20,7 +21,7 @@ pub(super) fn labels(tokens: &[Token], names: &mut Names) -> Vec<Symbol> {
     (0..count).map(|i| names.intern(&format!("label {i}"))).collect()
 }
 
-/// The statement behind labels of the surrounding `switch`.
+/// Returns the statement after labels of the surrounding `switch`.
 fn behind_labels(stmt: &Stmt) -> &Stmt {
     match &stmt.kind {
         StmtKind::Case(_, _, inner) | StmtKind::Default(inner) => behind_labels(inner),
@@ -28,7 +29,7 @@ fn behind_labels(stmt: &Stmt) -> &Stmt {
     }
 }
 
-/// Whether a label of the surrounding `switch` is in a statement.
+/// Returns true if a label of the surrounding `switch` is in a statement.
 fn has_label(stmt: &Stmt) -> bool {
     match &stmt.kind {
         StmtKind::Case(..) | StmtKind::Default(_) => true,
@@ -42,7 +43,7 @@ fn has_label(stmt: &Stmt) -> bool {
     }
 }
 
-/// Whether every label stands in the list of the body's block.
+/// Returns true if every label is in the list of the body's block.
 fn is_plain(body: &Stmt) -> bool {
     match &body.kind {
         StmtKind::Block(list) => !list.iter().any(|s| has_label(behind_labels(s))),
@@ -85,7 +86,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A statement whose labels are those of `goto`; `breaks` where a `break` in it leaves the `switch`.
+    /// Converts the labels of a statement to `goto` labels; `breaks` if a `break` in it leaves the `switch`.
     fn without_labels(&mut self, stmt: Stmt, to: &mut Rewrite, breaks: bool) -> Option<Stmt> {
         let span = stmt.span;
         let at = |kind| Stmt { kind, span };

@@ -2,7 +2,7 @@
 
 use crate::types::{ImageAccess, ImageKind, Scalar, Space, Type};
 
-/// A type with a name of its own: scalars, vectors, `size_t`, `event_t`, the atomic types.
+/// Returns a built-in named type: scalars, vectors, `size_t`, `event_t`, the atomic types.
 pub(crate) fn type_named(word: &str) -> Option<Type> {
     if let Some(s) = scalar_named(word) {
         return Some(Type::Scalar(s));
@@ -52,7 +52,7 @@ fn scalar_named(word: &str) -> Option<Scalar> {
     })
 }
 
-/// A type of the language that this device does not have.
+/// Returns a type of the language that this device does not support.
 pub(super) fn unsupported_type(word: &str) -> Option<&'static str> {
     match word {
         "queue_t" | "clk_event_t" | "ndrange_t" | "reserve_id_t" | "pipe" => {

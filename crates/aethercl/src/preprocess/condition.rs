@@ -1,4 +1,4 @@
-//! `#if` expressions: integers of 64 bits, unsigned where an operand is.
+//! `#if` expressions: 64-bit integers, unsigned if an operand is.
 
 use super::Preprocessor;
 use crate::lex::{Token, TokenKind, parse_char, strength};
@@ -7,7 +7,7 @@ use crate::source::Span;
 /// A value and whether it is unsigned.
 type Value = (i64, bool);
 
-/// Parentheses and operators inside each other.
+/// Maximum nesting of parentheses and operators.
 const MAX_DEPTH: usize = 200;
 
 struct Condition<'p, 'a> {
@@ -16,12 +16,12 @@ struct Condition<'p, 'a> {
     at: usize,
     line: Span,
     depth: usize,
-    /// Inside an operand that is not evaluated: division by zero is no error there.
+    /// Nesting depth of operands that are not evaluated: division by zero is not an error there.
     skipped: usize,
 }
 
 impl Preprocessor<'_> {
-    /// Value of the rest of an `#if` line; false with an error where it is none.
+    /// Evaluates the rest of an `#if` line; an invalid one is reported and returns false.
     pub(super) fn condition(&mut self, line: &[Token], at: Span) -> bool {
         let Some(replaced) = self.replace_defined(line) else { return false };
         let tokens = self.expand_list(&replaced);
@@ -38,7 +38,7 @@ impl Preprocessor<'_> {
         value != 0
     }
 
-    /// `defined X` and `__has_…(…)` become 0 or 1 before macros are expanded.
+    /// Replaces `defined X` and `__has_…(…)` with 0 or 1 before macro expansion.
     fn replace_defined(&mut self, line: &[Token]) -> Option<Vec<Token>> {
         let mut out = Vec::with_capacity(line.len());
         let mut rest = line;
@@ -174,7 +174,7 @@ impl Condition<'_, '_> {
                 Ok(value) => Some((value, false)),
                 Err(why) => self.error(token.span, &why),
             },
-            // Names that are no macros are 0; `true` is not C.
+            // Names that are not macros are 0; `true` is not C.
             TokenKind::Name(_) => Some((0, false)),
             TokenKind::Punct(op @ ("-" | "+" | "!" | "~")) => {
                 self.depth += 1;

@@ -1,4 +1,4 @@
-//! Lines that begin with `#`.
+//! Directives: lines that start with `#`.
 
 use super::{Conditional, Preprocessor};
 use crate::lex::{Token, TokenKind, parse_number, parse_text};
@@ -6,7 +6,7 @@ use crate::source::Span;
 use crate::types::Scalar;
 
 impl Preprocessor<'_> {
-    /// Does a directive; its `#` has been read.
+    /// Executes a directive; its `#` has been read.
     pub(super) fn directive(&mut self, hash: Token) {
         let line = self.rest_of_line();
         let Some((head, rest)) = line.split_first() else { return };
@@ -72,7 +72,7 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// The condition of `#if`, `#ifdef`, `#ifndef` and their `#el…` forms.
+    /// Evaluates the condition of `#if`, `#ifdef`, `#ifndef` and their `#el…` forms.
     fn decide(&mut self, word: &str, rest: &[Token], at: Span) -> bool {
         if word.ends_with("def") {
             let Some(name) = rest.first().and_then(|t| t.name()) else {
@@ -157,7 +157,7 @@ impl Preprocessor<'_> {
         self.sources.rename(at.lo, number, name.map(|n| String::from_utf8_lossy(&n).into_owned()));
     }
 
-    /// `#pragma` and `_Pragma`: extensions are noted, everything else is a hint to compilers that generate code.
+    /// Handles `#pragma` and `_Pragma`: extensions are recorded; everything else is a hint for code generators.
     pub(super) fn pragma(&mut self, rest: &[Token], at: Span) {
         let words: Vec<&str> = rest.iter().map(|t| t.spelling(self.names)).collect();
         match words[..] {
@@ -170,7 +170,7 @@ impl Preprocessor<'_> {
                 let name = name.to_string();
                 let known = name == "all" || self.target.extensions.contains(&name);
                 match how {
-                    // What an extension adds is there without asking, as in today's compilers.
+                    // An extension is available without enabling it, the same as in current compilers.
                     "disable" => {}
                     "enable" if known => {}
                     "enable" => {
@@ -184,10 +184,10 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// A number's value in `#if`.
+    /// Returns a number's value in `#if`.
     pub(super) fn integer(&mut self, token: Token) -> Option<(i64, bool)> {
         match parse_number(token.spelling(self.names), Scalar::F64) {
-            // Every type has 64 bits here: only a suffix or a value that needs them all makes one unsigned.
+            // Every type has 64 bits here: only a suffix, or a value that needs all bits, makes a number unsigned.
             Ok(crate::lex::Number::Int(bits, _)) => {
                 let unsigned = bits > i64::MAX as u64 || token.spelling(self.names).contains(['u', 'U']);
                 Some((bits as i64, unsigned))

@@ -7,27 +7,27 @@ use super::{Preprocessor, end_token};
 use crate::lex::{Symbol, Token, TokenKind, scan};
 use crate::source::Span;
 
-/// Tokens to read before those of the file: a macro's expansion, or tokens put back.
+/// Tokens to read before those of the file: a macro's expansion, or tokens that were put back.
 pub(super) struct Context {
     tokens: Rc<[Token]>,
     at: usize,
     /// The macro that is not expanded again inside.
     name: Option<Symbol>,
-    /// Reading stops at its end: an argument expanded on its own.
+    /// Whether reading stops at its end, for separately expanded arguments.
     barrier: bool,
 }
 
 /// Arguments inside arguments.
 const MAX_DEPTH: usize = 100;
 
-/// A macro argument as written and, when wanted, expanded.
+/// A macro argument in source form and, if needed, expanded.
 struct Argument {
     raw: Vec<Token>,
     expanded: Option<Vec<Token>>,
 }
 
 impl Preprocessor<'_> {
-    /// The next token with macros expanded.
+    /// Returns the next token with macros expanded.
     pub(super) fn next_expanded(&mut self) -> Token {
         loop {
             let mut token = self.next_raw();
@@ -53,7 +53,7 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// The next token, not expanded.
+    /// Returns the next token, not expanded.
     fn next_raw(&mut self) -> Token {
         while let Some(context) = self.contexts.last_mut() {
             if let Some(token) = context.tokens.get(context.at) {
@@ -74,7 +74,7 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// A list of tokens, expanded on its own.
+    /// Returns a separately expanded list of tokens.
     pub(super) fn expand_list(&mut self, tokens: &[Token]) -> Vec<Token> {
         let Some(first) = tokens.first() else { return Vec::new() };
         if self.depth >= MAX_DEPTH {
@@ -98,7 +98,7 @@ impl Preprocessor<'_> {
         out
     }
 
-    /// `__LINE__` and its like become their value.
+    /// Replaces `__LINE__` and similar macros with their value.
     fn dynamic(&mut self, name: Symbol, token: &mut Token) -> bool {
         let w = &self.well_known;
         if ![w.line, w.file, w.counter].contains(&name) {
@@ -132,7 +132,7 @@ impl Preprocessor<'_> {
         self.pragma(&tokens[..tokens.len() - 1], at);
     }
 
-    /// Puts a macro's expansion before what is read next; false where a function-like macro is not called.
+    /// Queues a macro's expansion before the next tokens; returns false if a function-like macro is not called.
     fn expand(&mut self, definition: &Rc<Macro>, token: Token) -> bool {
         let mut arguments = Vec::new();
         if definition.params.is_some() {
@@ -208,7 +208,7 @@ impl Preprocessor<'_> {
         Some(list.into_iter().map(|raw| Argument { raw, expanded: None }).collect())
     }
 
-    /// The body with arguments put in, `#` and `##` done.
+    /// Returns the body with substituted arguments and evaluated `#` and `##`.
     fn substitute(&mut self, m: &Macro, arguments: &mut [Argument], expansion: u32) -> Vec<Token> {
         let mut out: Vec<Token> = Vec::with_capacity(m.body.len());
         let (mut paste, mut last_empty) = (false, false);
@@ -249,14 +249,14 @@ impl Preprocessor<'_> {
                 }
                 _ => out.extend_from_slice(&operand),
             }
-            // Pasting with nothing leaves the left side to be pasted on.
+            // Pasting with an empty operand leaves the left side for further pasting.
             last_empty = operand.is_empty() && !join;
             paste = false;
         }
         out
     }
 
-    /// An argument's tokens where its parameter stands: as written beside `#` and `##`, else expanded.
+    /// Returns an argument's tokens for its parameter: in source form next to `#` and `##`, otherwise expanded.
     fn argument(&mut self, argument: &mut Argument, raw: bool, param: Token) -> Vec<Token> {
         let mut tokens = if raw {
             argument.raw.clone()
@@ -274,7 +274,7 @@ impl Preprocessor<'_> {
         tokens
     }
 
-    /// `#x`: the argument's text as a string literal.
+    /// Implements `#x`: the argument's source as a string literal.
     fn stringize(&mut self, tokens: &[Token], like: Token) -> Token {
         let mut text = String::from("\"");
         for (i, t) in tokens.iter().enumerate() {
@@ -292,7 +292,7 @@ impl Preprocessor<'_> {
         Token { kind: TokenKind::Text(self.names.intern(&text)), ..like }
     }
 
-    /// `left ## right`: one token, or both where that makes none.
+    /// Implements `left ## right`: returns one token, or both if the result is not a token.
     fn paste(&mut self, left: Token, right: Token) -> Vec<Token> {
         let text = format!("{}{}", left.spelling(self.names), right.spelling(self.names));
         let tokens = scan(&text, 0, self.names);

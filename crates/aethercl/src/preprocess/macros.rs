@@ -11,22 +11,22 @@ pub struct Macro {
     pub name: Symbol,
     /// Parameters of a function-like macro.
     pub params: Option<Vec<Symbol>>,
-    /// The last parameter takes all further arguments.
+    /// Whether the last parameter takes all further arguments.
     pub variadic: bool,
-    /// What it stands for.
+    /// Its replacement list.
     pub body: Vec<Token>,
-    /// Where it was defined.
+    /// Span of its definition.
     pub span: Span,
 }
 
 impl Macro {
-    /// Which parameter a name of the body is.
+    /// Returns the index of the parameter that a name of the body refers to.
     pub fn param(&self, token: Token) -> Option<usize> {
         let name = token.name()?;
         self.params.as_ref()?.iter().position(|p| *p == name)
     }
 
-    /// Whether a second definition says the same.
+    /// Returns true if a second definition is identical.
     fn same(&self, other: &Self) -> bool {
         let same_token = |(a, b): (&Token, &Token)| a.kind == b.kind && a.spaced == b.spaced;
         self.params == other.params
@@ -38,7 +38,7 @@ impl Macro {
 }
 
 impl Preprocessor<'_> {
-    /// `#define`, given the rest of its line.
+    /// Handles `#define`, given the rest of its line.
     pub(super) fn define(&mut self, line: &[Token], at: Span) {
         let Some((head, rest)) = line.split_first() else {
             self.diagnostics.error(at, "macro name missing");
@@ -70,7 +70,7 @@ impl Preprocessor<'_> {
         self.macros.insert(name, definition.into());
     }
 
-    /// Reads `a, b, ...)`; gives the number of tokens used.
+    /// Parses `a, b, ...)`; returns the number of tokens used.
     fn parameters(&mut self, tokens: &[Token], definition: &mut Macro) -> Option<usize> {
         let mut params = Vec::new();
         let mut at = 0;
@@ -111,7 +111,7 @@ impl Preprocessor<'_> {
         Some(at)
     }
 
-    /// `##` stands between two tokens, `#` before a parameter.
+    /// Checks that `##` is between two tokens, and `#` before a parameter.
     fn check_body(&mut self, definition: &Macro) -> bool {
         let body = &definition.body;
         if let Some(t) = body.first().filter(|t| t.is("##")).or(body.last().filter(|t| t.is("##"))) {
@@ -140,7 +140,7 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// Whether a name is a macro.
+    /// Returns true if a name is a macro.
     pub(super) fn is_defined(&self, name: Symbol) -> bool {
         let w = &self.well_known;
         self.macros.contains_key(&name) || [w.line, w.file, w.counter].contains(&name)

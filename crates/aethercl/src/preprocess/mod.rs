@@ -1,8 +1,7 @@
-//! Directives and macros: texts to the tokens that the parser reads.
+//! Directives and macros: converts sources to the parser's tokens.
 //!
-//! Macros are expanded as ISO C describes: arguments first, on their own; then the body with the arguments put in, read
-//! again together with what follows; a macro's own name in its expansion stays. Tokens out of a macro carry its
-//! [`crate::source::Expansion`].
+//! Macros are expanded according to ISO C: arguments first, separately; then the body with substituted arguments, rescanned together with the
+//! following tokens. A macro's own name in its expansion is not expanded. Tokens from a macro carry its [`crate::source::Expansion`].
 
 mod condition;
 mod directive;
@@ -18,7 +17,7 @@ use crate::options::{Includes, Options, Target};
 use crate::source::{Diagnostics, SourceMap, Span};
 use macros::Macro;
 
-/// Tokens out of one build at most; stops macros that multiply.
+/// Maximum number of tokens of one build; stops macros that multiply.
 const MAX_TOKENS: usize = 8_000_000;
 /// Files inside files.
 const MAX_INCLUDES: usize = 64;
@@ -35,9 +34,9 @@ struct FileState {
 /// An `#if` that has not met its `#endif`.
 struct Conditional {
     span: Span,
-    /// Some group has been taken already.
+    /// Whether a group has already been taken.
     taken: bool,
-    /// The group here is read.
+    /// Whether the current group is read.
     active: bool,
     /// `#else` has come.
     after_else: bool,
@@ -57,13 +56,13 @@ pub struct Preprocessor<'a> {
     well_known: WellKnown,
     /// Tokens read so far, expansions included.
     work: usize,
-    /// Arguments being expanded inside arguments.
+    /// Nesting depth of expanded arguments.
     depth: usize,
     counter: u64,
     stopped: bool,
 }
 
-/// Names that mean something here.
+/// Names with a special meaning.
 struct WellKnown {
     defined: Symbol,
     va_args: Symbol,
@@ -74,7 +73,7 @@ struct WellKnown {
 }
 
 impl<'a> Preprocessor<'a> {
-    /// A preprocessor with the macros of the language, the device and the options defined.
+    /// Returns a preprocessor with the macros of the language, the device and the options.
     pub fn new(
         names: &'a mut Names,
         sources: &'a mut SourceMap,
@@ -115,18 +114,18 @@ impl<'a> Preprocessor<'a> {
         this
     }
 
-    /// The tokens of the main text; the last is [`TokenKind::End`].
+    /// Returns the tokens of the main source; the last is [`TokenKind::End`].
     pub fn run(mut self, name: &str, text: &str) -> Vec<Token> {
         self.enter(name, text.to_string(), Span::default());
         let tokens = self.drain();
         self.with_functions(tokens)
     }
 
-    /// With those functions of the language in front that are written in it, where the program uses one and has none of its own.
+    /// Prepends those built-ins that are written in OpenCL C, if the program uses one and does not define it.
     fn with_functions(&mut self, tokens: Vec<Token>) -> Vec<Token> {
         let written = |t: &Token| t.name().is_some_and(|n| predefined::is_written(self.names.text(n)));
         let mut used = tokens.iter().enumerate().filter(|(_, t)| written(t)).map(|(i, _)| i).peekable();
-        // Behind a type's name stands a declaration.
+        // A declaration follows a type's name.
         let declares = |at: usize| {
             let before = at.checked_sub(1).and_then(|i| tokens[i].name());
             before.is_some_and(|n| self.names.text(n) != "return")
@@ -147,7 +146,7 @@ impl<'a> Preprocessor<'a> {
             self.diagnostics.error(at, "#include nested too deeply");
             return;
         }
-        // The mark of UTF-8 that some editors begin a file with.
+        // The UTF-8 byte order mark that some editors write.
         let text = text.strip_prefix('\u{feff}').map_or(text.clone(), String::from);
         let copy = text.clone();
         let Some(base) = self.sources.add(name, text) else {
@@ -165,7 +164,7 @@ impl<'a> Preprocessor<'a> {
         loop {
             let token = self.next_expanded();
             if token.is_end() || self.stopped {
-                // Where the end comes unexpected, the message points behind what was there.
+                // For an unexpected end, the message points to after the last token.
                 let behind = |t: &Token| Span { lo: t.span.hi, hi: t.span.hi, ..t.span };
                 let span = tokens.last().map_or(token.span, behind);
                 tokens.push(Token { kind: TokenKind::End, span, ..token });
@@ -175,7 +174,7 @@ impl<'a> Preprocessor<'a> {
         }
     }
 
-    /// The next token of the files, directives done; the end of an included file is passed over.
+    /// Returns the next token of the files, with directives executed; the end of an included file is skipped.
     fn next_of_files(&mut self) -> Token {
         loop {
             let Some(file) = self.files.last_mut() else { return end_token(Span::default()) };
@@ -199,7 +198,7 @@ impl<'a> Preprocessor<'a> {
         }
     }
 
-    /// At a file's end: every `#if` must have been closed.
+    /// Checks at a file's end that every `#if` was closed.
     fn leave_file(&mut self) {
         if let Some(file) = self.files.pop() {
             for open in file.conditionals {
@@ -208,7 +207,7 @@ impl<'a> Preprocessor<'a> {
         }
     }
 
-    /// Counts work and says whether there is too much of it.
+    /// Counts work and returns whether the limit is exceeded.
     fn spend(&mut self, tokens: usize, at: Span) -> bool {
         self.work += tokens;
         if self.work > MAX_TOKENS && !self.stopped {
@@ -219,7 +218,7 @@ impl<'a> Preprocessor<'a> {
     }
 }
 
-/// The token behind the last one.
+/// Returns the token after the last one.
 fn end_token(span: Span) -> Token {
     Token { kind: TokenKind::End, span, spaced: false, starts_line: true, blocked: false }
 }

@@ -141,7 +141,7 @@ const DOUBLE: &str = "\
 #define M_SQRT1_2 0.707106781186547524400844362104849039
 ";
 
-/// Where `half` arithmetic exists.
+/// Macros for `half` arithmetic.
 const HALF: &str = "\
 #define HALF_DIG 3
 #define HALF_MANT_DIG 11
@@ -182,7 +182,7 @@ const FEATURES: &str = "\
 #define __opencl_c_work_group_collective_functions 1
 ";
 
-/// The text of all of them.
+/// Returns the source of all of them.
 pub(super) fn text(options: &Options, target: &Target) -> String {
     let mut out = String::from(LANGUAGE);
     let has = |name: &str| target.extensions.iter().any(|e| e == name);
@@ -212,12 +212,12 @@ pub(super) fn text(options: &Options, target: &Target) -> String {
     out
 }
 
-/// Whether a function of the language is one of [`functions`].
+/// Returns true if a built-in function is one of [`functions`].
 pub(super) fn is_written(name: &str) -> bool {
     name.starts_with("dot_4x8packed_") || name.starts_with("dot_acc_sat_4x8packed_")
 }
 
-/// Products of four bytes in a word, of `cl_khr_integer_dot_product`.
+/// Returns products of four bytes in a word, from `cl_khr_integer_dot_product`.
 pub(super) fn functions() -> String {
     let mut out = String::new();
     for (name, a, b, sum) in [

@@ -1,4 +1,4 @@
-//! The report's data. Times are ns, sizes bytes, rates 10⁹ a second.
+//! The report's data. Times are in ns, sizes in bytes, rates in 10⁹ per second.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -6,26 +6,26 @@ use std::collections::BTreeMap;
 /// A run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What ran.
+    /// The program that ran.
     pub title: String,
-    /// The devices that were used.
+    /// The devices used.
     pub devices: Vec<Device>,
-    /// Calls of OpenCL's functions by the program, in the order in which they ended, on the host's own clock.
+    /// OpenCL calls of the program in the order in which they ended, on the host clock.
     pub calls: Vec<Call>,
     /// Calls beyond those.
     pub calls_left_out: u64,
-    /// All calls by function, the longest first.
+    /// All calls by function, longest total first.
     pub functions: Vec<Function>,
-    /// What checks found.
+    /// Findings of the checks.
     pub findings: Vec<Finding>,
-    /// Commands that failed, in words.
+    /// Descriptions of failed commands.
     pub failures: Vec<String>,
     /// Objects that were not released at the end, by kind.
     pub leaked: BTreeMap<String, usize>,
 }
 
 impl Report {
-    /// Adds what another process did.
+    /// Merges the report of another process.
     pub fn add(&mut self, other: Self) {
         let process = self.devices.iter().map(|d| d.process + 1).max().unwrap_or(0);
         self.devices.extend(other.devices.into_iter().map(|d| Device { process, ..d }));
@@ -49,7 +49,7 @@ impl Report {
     }
 }
 
-/// A call of one of OpenCL's functions.
+/// An OpenCL call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Call {
     /// Process of the run, from 0.
@@ -58,11 +58,11 @@ pub struct Call {
     pub thread: u32,
     /// Its name.
     pub name: String,
-    /// When it began, from the process's first call on, by the host's own clock.
+    /// Start, relative to the process's first call, on the host clock.
     pub start_ns: u64,
-    /// How long it took.
+    /// Duration.
     pub ns: u64,
-    /// What it returned: 0, or an error.
+    /// Return code: 0, or an error.
     pub code: i32,
 }
 
@@ -71,11 +71,11 @@ pub struct Call {
 pub struct Function {
     /// Its name.
     pub name: String,
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
-    /// Those that returned an error.
+    /// Calls that returned an error.
     pub errors: u64,
-    /// Time in all of them, by the host's own clock.
+    /// Total time on the host clock.
     pub ns: u64,
 }
 
@@ -86,17 +86,17 @@ pub struct Device {
     pub process: u32,
     /// Name of its profile.
     pub name: String,
-    /// How it calls itself.
+    /// Device name.
     pub title: String,
-    /// Where the profile's figures come from.
+    /// Origin of the profile's figures.
     pub basis: String,
     /// Clock of its units, MHz.
     pub clock_mhz: u32,
     /// Compute units.
     pub units: u32,
-    /// The rates of which kernels reach a part.
+    /// Peak rates for comparison with kernels.
     pub ceilings: Ceilings,
-    /// Commands in the order in which they were read.
+    /// Commands in read order.
     pub commands: Vec<Command>,
     /// Commands beyond those.
     pub commands_left_out: u64,
@@ -104,16 +104,16 @@ pub struct Device {
     pub memory: MemoryCurve,
     /// Transfers by kind.
     pub transfers: Vec<Transfer>,
-    /// Kernels, the longest first.
+    /// Kernels, longest first.
     pub kernels: Vec<Kernel>,
-    /// Texts of their programs.
+    /// Sources of their programs.
     pub sources: Vec<Source>,
 }
 
-/// What a device could do at most.
+/// Peak rates of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ceilings {
-    /// f32 operations, a fused multiply-add being two.
+    /// f32 operations; a fused multiply-add counts as two.
     pub f32: f64,
     /// f64 operations.
     pub f64: f64,
@@ -121,28 +121,28 @@ pub struct Ceilings {
     pub integer: f64,
     /// Bytes of device memory.
     pub dram: f64,
-    /// Bytes of the shared cache.
+    /// Bytes of the L2 cache.
     pub l2: f64,
-    /// Bytes of all units' own caches.
+    /// Bytes of all L1 caches.
     pub l1: f64,
 }
 
-/// A command. Times are of the device's clock.
+/// A command. Times are on the device clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Command {
     /// Its queue.
     pub queue: u32,
     /// `kernel`, `copy in`, `copy out`, `copy` or `fill`.
     pub kind: String,
-    /// Of a kernel, its name.
+    /// For a kernel, its name.
     pub name: String,
-    /// The copy engine that it ran on; none of a kernel.
+    /// Its copy engine; `None` for a kernel.
     pub engine: Option<u32>,
     /// Bytes moved.
     pub bytes: u64,
-    /// When the program asked for it.
+    /// Time of the program's request.
     pub queued_ns: u64,
-    /// When it was announced to the device.
+    /// Time of the announcement to the device.
     pub submitted_ns: u64,
     /// When it began.
     pub start_ns: u64,
@@ -150,35 +150,35 @@ pub struct Command {
     pub end_ns: u64,
     /// Whether it failed.
     pub failed: bool,
-    /// Of a kernel, what its compute units ran; empty where no time was modelled.
+    /// For a kernel, the groups by compute unit; empty if no time was modeled.
     #[serde(default)]
     pub units: Vec<UnitRun>,
-    /// Of a kernel, groups that a unit holds at a time.
+    /// For a kernel, the groups that a unit holds at a time.
     #[serde(default)]
     pub resident: u64,
 }
 
-/// What neighbouring compute units ran of a launch, the same on each of them.
+/// Adjacent compute units that ran the same number of groups of a launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitRun {
-    /// The first of the units.
+    /// The first unit.
     pub first: u32,
-    /// The last of them.
+    /// The last unit.
     pub last: u32,
-    /// Groups that each of them ran; 0 of a launch that did not end.
+    /// Groups per unit; 0 for a launch that did not end.
     pub groups: u64,
     /// When they began.
     pub start_ns: u64,
-    /// When they were done with their last group.
+    /// End of their last group.
     pub end_ns: u64,
 }
 
 /// Device memory over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryCurve {
-    /// What there is.
+    /// Bytes of device memory.
     pub capacity: u64,
-    /// The most that was in use at a time.
+    /// The peak.
     pub peak: u64,
     /// Allocations and releases.
     pub events: Vec<MemoryEvent>,
@@ -189,22 +189,22 @@ pub struct MemoryCurve {
 /// An allocation or release.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryEvent {
-    /// When, by the device's clock.
+    /// Time on the device clock.
     pub at_ns: u64,
-    /// Bytes taken; below zero, given back.
+    /// Allocated bytes; negative if freed.
     pub bytes: i64,
     /// Bytes in use afterwards.
     pub used: u64,
-    /// What it is for.
+    /// Its purpose.
     pub name: String,
 }
 
 /// All transfers of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Transfer {
-    /// As [`Command::kind`].
+    /// Same as [`Command::kind`].
     pub kind: String,
-    /// How many.
+    /// Number of transfers.
     pub count: u64,
     /// Bytes of all.
     pub bytes: u64,
@@ -217,13 +217,13 @@ pub struct Transfer {
 pub struct Kernel {
     /// Its name.
     pub name: String,
-    /// Its program: that of the [`Source`]s with the same number.
+    /// Its program: the [`Source`]s with the same number.
     pub program: u64,
-    /// How often it ran to its end.
+    /// Number of completed launches.
     pub launches: u64,
-    /// Modelled time of all launches.
+    /// Modeled time of all launches.
     pub ns: u64,
-    /// What all launches did.
+    /// Counts of all launches.
     pub all: Figures,
     /// The same by source line.
     pub lines: Vec<Line>,
@@ -231,20 +231,20 @@ pub struct Kernel {
     pub longest: Launch,
 }
 
-/// What instructions did.
+/// Counts of instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Work-items that came through: of a line, through that one of its instructions that most came through.
+    /// Number of work-items that executed it. For a line, the count of the instruction that most work-items executed.
     pub executions: u64,
     /// Instructions issued, in SIMD groups.
     pub issued: u64,
     /// Lanes of these.
     pub lanes_issued: u64,
-    /// Those of them that were not masked off.
+    /// Lanes that were not masked off.
     pub lanes_active: u64,
-    /// Instructions done once for a work-group.
+    /// Instructions executed once per work-group.
     pub uniform: u64,
-    /// Floating-point operations, a fused multiply-add being two.
+    /// Floating-point operations; a fused multiply-add counts as two.
     pub flops: u64,
     /// Integer operations.
     pub integer: u64,
@@ -254,19 +254,19 @@ pub struct Figures {
     pub barriers: u64,
     /// Atomic operations of work-items on global memory.
     pub atomics: u64,
-    /// Bytes of global memory that work-items asked for.
+    /// Bytes of global memory that work-items requested.
     pub global_bytes: u64,
     /// Loads and stores of global memory by SIMD groups.
     pub global_requests: u64,
-    /// Sectors of 32 bytes that these touched.
+    /// Sectors of 32 bytes that these requests touched.
     pub global_sectors: u64,
-    /// Sectors that they would touch if what they ask for lay side by side.
+    /// Sectors that they would touch if the requested bytes were contiguous.
     pub ideal_sectors: u64,
     /// Accesses to local memory by SIMD groups.
     pub local_requests: u64,
-    /// Passes that these took: one each where no two lanes meet in a bank.
+    /// Passes of these accesses: one per access without bank conflicts.
     pub local_passes: u64,
-    /// Modelled time, in clocks of a unit: the kernel's, divided among its lines by what each part of the device did for them.
+    /// Modeled time in clocks of a unit. The kernel's time is distributed over its lines by the work of each part of the device.
     pub cycles: f64,
 }
 
@@ -277,48 +277,48 @@ pub struct Line {
     pub file: String,
     /// Line from 1.
     pub line: u32,
-    /// What its instructions did, in all launches.
+    /// Counts of its instructions, over all launches.
     pub did: Figures,
 }
 
-/// One launch, and what the model says of it.
+/// One launch with its estimate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
     /// Work-items.
     pub global: [u64; 3],
-    /// Work-items of a group.
+    /// Work-items per group.
     pub local: [u64; 3],
     /// Groups.
     pub groups: u64,
-    /// Modelled time on the units.
+    /// Modeled time on the units.
     pub ns: u64,
-    /// What held it up.
+    /// Its bottleneck.
     pub bound: String,
-    /// What each part of the device would take alone, the longest first.
+    /// Time of each part of the device alone, longest first.
     pub parts: Vec<Part>,
-    /// Groups on a unit at a time.
+    /// Groups per unit at a time.
     pub resident: u64,
-    /// Waves on a unit at a time.
+    /// Waves per unit at a time.
     pub waves: u64,
-    /// Waves that a unit could hold.
+    /// Maximum waves per unit.
     pub waves_most: u64,
-    /// What keeps more groups away.
+    /// The resource that limits the number of groups.
     pub limit: String,
-    /// Groups that each limit would allow.
+    /// Groups that each limit allows.
     pub limits: Vec<Limit>,
-    /// 32-bit registers of a work-item.
+    /// 32-bit registers per work-item.
     pub registers: u64,
-    /// Bytes of local memory of a group.
+    /// Bytes of local memory per group.
     pub local_bytes: u64,
     /// Floating-point operations.
     pub flops: u64,
-    /// Those of them that are f64.
+    /// The f64 operations.
     pub f64_flops: u64,
     /// Integer operations.
     pub integer: u64,
-    /// Bytes between units and their own caches.
+    /// Bytes between units and L1 caches.
     pub l1_bytes: u64,
-    /// Bytes through the shared cache.
+    /// Bytes through the L2 cache.
     pub l2_bytes: u64,
     /// Bytes of device memory.
     pub dram_bytes: u64,
@@ -329,33 +329,33 @@ pub struct Launch {
 pub struct Part {
     /// Its name.
     pub name: String,
-    /// What it would take alone.
+    /// Its time alone.
     pub ns: f64,
 }
 
-/// What limits the groups on a unit.
+/// A limit of the groups per unit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
     /// Its name.
     pub name: String,
-    /// Groups that it allows; none where it sets no limit.
+    /// Number of groups that it allows; `None` for no limit.
     pub groups: Option<u64>,
 }
 
-/// A text of a program.
+/// A source of a program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Source {
     /// The program.
     pub program: u64,
-    /// File, as messages name it.
+    /// File name in messages.
     pub name: String,
-    /// The text, perhaps only its beginning.
+    /// The content, possibly truncated.
     pub text: String,
-    /// Whether that is all of it.
+    /// Whether the content is complete.
     pub whole: bool,
 }
 
-/// What a check found, as reports have it.
+/// A finding of a check, in report format.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Name of its kind, the same in every release.
@@ -368,26 +368,26 @@ pub struct Finding {
     pub line: u32,
     /// Column from 1.
     pub column: u32,
-    /// What happened.
+    /// Description of the finding.
     pub message: String,
     /// Buffer or variable.
     #[serde(default)]
     pub object: String,
-    /// Byte offset in it.
+    /// Byte offset in the object.
     #[serde(default)]
     pub offset: i64,
-    /// How often, in all launches.
+    /// Number of occurrences in all launches.
     pub count: u64,
     /// The usual remedy.
     #[serde(default)]
     pub hint: String,
-    /// The values of the first time: what memory held, what was to be stored.
+    /// Values of the first occurrence: the content of memory, the value to be stored.
     #[serde(default)]
     pub values: Vec<String>,
-    /// The work-items of the first time.
+    /// Work-items of the first occurrence.
     #[serde(default)]
     pub items: Vec<WorkItem>,
-    /// All of it as text.
+    /// The complete text.
     pub text: String,
 }
 
@@ -400,6 +400,6 @@ pub struct WorkItem {
     pub local: [u64; 3],
     /// Its group.
     pub group: [u64; 3],
-    /// What it did, where a finding has several: `read`, `written`.
+    /// Its action, for findings with several: `read`, `written`.
     pub did: String,
 }

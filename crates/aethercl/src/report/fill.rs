@@ -1,10 +1,10 @@
-//! From counters and the model to the report's figures.
+//! Converts counters and the model's results to the report's figures.
 
 use super::data::{Ceilings, Figures, Finding, Launch, Limit, Part, WorkItem};
 use crate::counters::{Counters, Tally};
 use crate::model::{Bound, Estimate, Occupancy, Profile};
 
-/// What a device could do at most.
+/// Returns the peak rates of a device.
 pub fn ceilings(profile: &Profile) -> Ceilings {
     let lanes = |rate: u32| f64::from(profile.compute.units) * f64::from(rate) * profile.clocks_per_ns();
     Ceilings {
@@ -17,7 +17,7 @@ pub fn ceilings(profile: &Profile) -> Ceilings {
     }
 }
 
-/// What instructions of SIMD groups of `width` work-items did in so many clocks.
+/// Returns the counts of instructions in SIMD groups of `width` work-items and this many clocks.
 pub fn figures(tally: &Tally, width: u32, cycles: f64) -> Figures {
     let o = &tally.operations;
     let lanes_issued = tally.issued * u64::from(width);
@@ -42,7 +42,7 @@ pub fn figures(tally: &Tally, width: u32, cycles: f64) -> Figures {
     }
 }
 
-/// One launch, and what the model says of it.
+/// Returns one launch with its estimate.
 pub fn launch(
     profile: &Profile,
     counters: &Counters,
@@ -50,7 +50,7 @@ pub fn launch(
     [global, local]: [[u64; 3]; 2],
 ) -> Launch {
     let o = &counters.operations;
-    // Of fused multiply-adds only their sum over both widths is counted.
+    // For fused multiply-adds only the sum over both widths is counted.
     let double = if o.float + o.double > 0 {
         o.double + (o.fma as f64 * o.double as f64 / (o.float + o.double) as f64) as u64
     } else {
@@ -85,7 +85,7 @@ pub fn launch(
     }
 }
 
-/// What a check found.
+/// Converts a finding of a check.
 pub fn finding(f: &crate::Finding) -> Finding {
     Finding {
         kind: f.kind.name().into(),

@@ -1,7 +1,7 @@
-//! What programs did on simulated GPUs, as data, as text and as a page. `aethercl` and `netcl sim` share it, and so their exit codes.
+//! Reports of programs on simulated GPUs, as data, text and HTML page. `aethercl` and `netcl sim` share them, and therefore also their exit codes.
 //!
-//! The machine fills in what it saw where [`Options::journal`](crate::machine::Options::journal) is set; its host adds calls of its own and
-//! what checks found. Lists that grow with the run have an end, and say how many entries were left out; sums are of everything.
+//! The machine records its data if [`Options::journal`](crate::machine::Options::journal) is set; its host adds API calls and findings. Lists that
+//! grow with the run are limited and report the number of omitted entries; sums include everything.
 
 mod data;
 mod fill;
@@ -18,5 +18,5 @@ pub use page::page;
 pub use summary::{FAILED, FOUND, KernelRow, Summary, TransferRow};
 pub use text::{findings, text};
 
-/// Entries that each list of a report has at most.
+/// Maximum number of entries of each list in a report.
 pub const KEPT: usize = 10_000;

@@ -1,14 +1,14 @@
-//! The page: one file that needs nothing else.
+//! The HTML page: one self-contained file.
 
 /// The page without data.
 const PAGE: &str = include_str!("page.html");
-/// Where the data goes.
+/// Placeholder for the data.
 const PLACE: &str = "{{data}}";
 
-/// The page of a report, given as the JSON text of a [`Report`](super::Report).
+/// Returns the page of a report, given as the JSON text of a [`Report`](super::Report).
 ///
-/// The text stands in an element that browsers do not run. Nothing in it can end that element: every `<` is written as JSON's
-/// escape for it, which is possible because JSON has that character in strings only.
+/// The text is in an element that browsers do not execute. Nothing in it can end that element, because every `<` is written as its JSON escape. This
+/// is possible because JSON contains that character only in strings.
 pub fn page(json: &str) -> String {
     let (before, after) = PAGE.split_once(PLACE).unwrap_or((PAGE, ""));
     let mut out = String::with_capacity(PAGE.len() + json.len() + 64);

@@ -6,7 +6,7 @@ use crate::machine::Completion;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Exit code of a run in which the checks found something and no command failed.
+/// Exit code of a run with findings in which no command failed.
 pub const FOUND: u8 = 7;
 /// Exit code of a run in which a kernel or a transfer failed.
 pub const FAILED: u8 = 6;
@@ -23,26 +23,26 @@ pub struct KernelRow {
     pub kernel: String,
     /// Number of launches.
     pub launches: u64,
-    /// Modelled time of all launches, ns.
+    /// Modeled time of all launches, ns.
     pub ns: u64,
     /// The limiting resource of its longest launch.
     pub bound: String,
-    /// Modelled time of its longest launch, ns.
+    /// Modeled time of its longest launch, ns.
     pub longest_ns: u64,
 }
 
 /// Transfers of one kind on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransferRow {
-    /// Device, as its profile is called.
+    /// Profile name of the device.
     pub device: String,
     /// `write`, `read`, `copy` or `fill`.
     pub kind: String,
-    /// How many.
+    /// Number of transfers.
     pub count: u64,
     /// Bytes moved by all.
     pub bytes: u64,
-    /// Modelled time of all, ns.
+    /// Modeled time of all, ns.
     pub ns: u64,
 }
 
@@ -53,11 +53,11 @@ pub struct Summary {
     pub kernels: Vec<KernelRow>,
     /// Transfers.
     pub transfers: Vec<TransferRow>,
-    /// Findings in the order they were made.
+    /// Findings in the order of detection.
     pub findings: Vec<Finding>,
-    /// Commands that failed, in words.
+    /// Descriptions of failed commands.
     pub failures: Vec<String>,
-    /// Objects that the program still held at the end, by kind.
+    /// Leaked objects by kind.
     pub leaked: BTreeMap<String, usize>,
     /// Data of the HTML page, if a detailed report was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,7 +77,7 @@ impl Summary {
         }
     }
 
-    /// 0, or [`FAILED`], or [`FOUND`].
+    /// Returns 0, or [`FAILED`], or [`FOUND`].
     pub fn exit_code(&self) -> u8 {
         match (self.failures.len(), self.findings.len()) {
             (0, 0) => 0,
@@ -86,7 +86,7 @@ impl Summary {
         }
     }
 
-    /// Numbers of findings and failures in words.
+    /// Returns the numbers of findings and failures as text.
     pub fn verdict(&self) -> String {
         let found = crate::counted(self.findings.len(), "finding");
         match (self.failures.len(), self.findings.len()) {

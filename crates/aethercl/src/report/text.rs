@@ -10,7 +10,7 @@ pub fn findings(summary: &Summary) -> String {
     summary.findings.iter().map(|finding| format!("{}\n\n", finding.text)).collect()
 }
 
-/// The whole report, with at most `top` kernels.
+/// Returns the whole report, with at most `top` kernels.
 pub fn text(summary: &Summary, top: usize) -> String {
     let mut out = format!("\n== aethercl ==\n{}", findings(summary));
     for failure in &summary.failures {

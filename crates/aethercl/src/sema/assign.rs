@@ -31,7 +31,7 @@ impl Sema<'_> {
         Some(Expr { kind, ty, span })
     }
 
-    /// Type that `place op= value` is computed in, and the value in it.
+    /// Returns the type of `place op= value`, and the value in it.
     fn update_operands(&mut self, op: BinaryOp, ty: Type, value: Expr, span: Span) -> Option<(Type, Expr)> {
         if ty.is_pointer() {
             if !matches!(op, BinaryOp::Add | BinaryOp::Sub) || !value.ty.is_integer() {
@@ -66,7 +66,7 @@ impl Sema<'_> {
         }
     }
 
-    /// A place that may be written.
+    /// Returns a writable place.
     pub(super) fn assignable(&mut self, ast: &ast::Expr, span: Span) -> Option<Lvalue> {
         let lvalue = match self.operand(ast)? {
             Operand::Place(lvalue) => lvalue,
@@ -99,7 +99,7 @@ impl Sema<'_> {
         Some(lvalue)
     }
 
-    /// The variable that a place is, or is part of.
+    /// Returns the variable that a place is, or is part of.
     fn variable_name(&self, place: &Place) -> Option<String> {
         match &place.kind {
             PlaceKind::Local(id) => self.current.as_ref()?.locals.get(id.0 as usize).map(|l| l.name.clone()),

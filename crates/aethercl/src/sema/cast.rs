@@ -119,7 +119,7 @@ impl Sema<'_> {
         Some(Expr { kind: ExprKind::Vector(parts), ty: to, span })
     }
 
-    /// `(T){…}`: a variable of its own.
+    /// Analyzes `(T){…}`: a separate variable.
     pub(super) fn compound_literal(
         &mut self,
         ty: &TypeName,

@@ -1,4 +1,4 @@
-//! Values known when the program is built.
+//! Values known at build time.
 
 use super::fold::{self, Number};
 use super::{Operand, Sema};
@@ -10,22 +10,22 @@ use crate::types::{Scalar, Space, Type};
 
 /// A constant scalar, vector or address.
 pub(super) enum Constant {
-    /// One number a lane, of the element type.
+    /// One number per lane, of the element type.
     Numbers(Vec<Number>, Scalar),
-    /// Of a global, with bytes added.
+    /// Address of a global plus an offset in bytes.
     Address(GlobalId, i64),
 }
 
-/// Bytes of a variable, and where addresses go in them.
+/// Bytes of a variable, and the positions of addresses in them.
 pub(super) type Data = (Vec<u8>, Vec<Relocation>);
 
 impl Sema<'_> {
-    /// An integer constant expression: its bits and type.
+    /// Analyzes an integer constant expression: its bits and type.
     pub(super) fn constant_integer(&mut self, ast: &ast::Expr) -> Option<(u64, Type)> {
         self.constant_integer_or(ast, "expression is not an integer constant expression")
     }
 
-    /// The same with another message where it is none.
+    /// Does the same with another message for a non-constant expression.
     pub(super) fn constant_integer_or(&mut self, ast: &ast::Expr, message: &str) -> Option<(u64, Type)> {
         let value = self.unevaluated(|s| s.operand(ast).map(|o| s.value(o)))?;
         if value.ty.is_integer()
@@ -37,7 +37,7 @@ impl Sema<'_> {
         self.error(ast.span, message)
     }
 
-    /// The constant that an expression is, if it is one.
+    /// Returns the constant value of an expression, if it is constant.
     pub(super) fn constant(&self, expr: &Expr) -> Option<Constant> {
         if expr.ty.is_pointer() {
             return self.constant_address(expr);
@@ -49,7 +49,7 @@ impl Sema<'_> {
         self.numbers(expr).map(|list| Constant::Numbers(list, element))
     }
 
-    /// The sampler of an integer's bits.
+    /// Returns the sampler of an integer's bits.
     pub(super) fn sampler(&self, expr: Expr) -> Expr {
         let bits = fold::convert(expr, Type::Scalar(Scalar::U32));
         match self.constant(&bits) {
@@ -111,7 +111,7 @@ impl Sema<'_> {
         }
     }
 
-    /// The numbers of a scalar or vector in the constant address space.
+    /// Returns the numbers of a scalar or vector in the constant address space.
     fn value_of_constant(&self, id: GlobalId, element: Scalar, lanes: usize) -> Option<Vec<Number>> {
         let global = self.globals.get(id.0 as usize)?;
         if global.space != Space::Constant || self.externs.contains_key(&id) {
@@ -152,7 +152,7 @@ impl Sema<'_> {
         Some(vec![Number::Int(u64::from(value))])
     }
 
-    /// `as_type` of constants, by their bytes.
+    /// Evaluates `as_type` on constants, by their bytes.
     fn reinterpreted(&self, inner: &Expr, to: Scalar) -> Option<Vec<Number>> {
         let from = inner.ty.element()?;
         let bytes: Vec<u8> = self.numbers(inner)?.into_iter().flat_map(|n| n.bytes(from)).collect();
@@ -200,7 +200,7 @@ impl Sema<'_> {
         }
     }
 
-    /// Data of a program-scope variable; `[]` gets its length.
+    /// Returns the data of a program-scope variable; `[]` gets its length.
     pub(super) fn constant_data(
         &mut self,
         ty: Type,
@@ -209,7 +209,7 @@ impl Sema<'_> {
     ) -> Option<(Type, Data)> {
         let (ty, parts) = self.flatten(ty, init, span)?;
         let size = self.types.size(ty);
-        // A table this large in a program's text is a mistake; its memory would be taken before anything runs.
+        // A table of this size in a program's source is a mistake; its memory would be allocated before anything runs.
         if size > 1 << 28 {
             return self.error(span, "variable of program scope is too large");
         }
@@ -236,7 +236,7 @@ impl Sema<'_> {
         Some((ty, (data, relocations)))
     }
 
-    /// The value of `{x}` for a scalar or vector, where braces are allowed.
+    /// Returns the value of `{x}` for a scalar or vector, where braces are allowed.
     pub(super) fn braced_value(&mut self, ty: Type, init: &ast::Initializer, span: Span) -> Option<Expr> {
         let (_, parts) = self.flatten(ty, init, span)?;
         match (ty, parts.len()) {
@@ -256,7 +256,7 @@ impl Sema<'_> {
         }
     }
 
-    /// Whether an operand is an array of `char` given by a string literal: its bytes.
+    /// Returns the bytes of an operand if it is an array of `char` from a string literal.
     pub(super) fn literal_bytes(&mut self, init: &ast::Initializer) -> Option<Vec<u8>> {
         let ast::Initializer::Expr(ast::Expr { kind: ast::ExprKind::Text(_), .. }) = init else {
             return None;

@@ -6,8 +6,8 @@ use crate::source::Span;
 use crate::types::{BOOL, INT, PointerType, Scalar, Space, Type};
 
 impl Sema<'_> {
-    /// `expr` as a value of type `to`, where the language converts by itself. `what` begins the message: "assigning to",
-    /// "passing to parameter of type" and so on.
+    /// Converts `expr` to type `to` if the language does so implicitly. `what` starts the message: "assigning to", "passing to parameter of type" and
+    /// so on.
     pub(super) fn implicit(&mut self, expr: Expr, to: Type, what: &str, span: Span) -> Option<Expr> {
         if expr.ty == to {
             return Some(expr);
@@ -23,10 +23,10 @@ impl Sema<'_> {
             (Type::Scalar(_), Type::Pointer(_) | Type::Event) if is_null(&expr) => {
                 return Some(Expr { kind: ExprKind::Int(0), ty: to, span: expr.span });
             }
-            // Only initialisers get here.
+            // Only initializers reach this.
             (Type::Scalar(_), Type::Atomic(a)) => return Some(fold::convert(expr, Type::Scalar(a))),
             (Type::Scalar(s), Type::Sampler) if s.is_integer() => return Some(self.sampler(expr)),
-            // A function may take an image without saying what it does with it.
+            // A function may take an image without an access qualifier.
             (Type::Image(a, _), Type::Image(b, _)) if a == b => return Some(reinterpret(expr, to)),
             _ => {}
         }
@@ -55,7 +55,7 @@ impl Sema<'_> {
             );
         }
         if !self.pointees_fit(from, wanted) {
-            // As C compilers have it: the pointer is what it is, and what is read through it another thing.
+            // The same as in C compilers: the pointer stays, but accesses through it use another type.
             self.diagnostics
                 .warning(span, format!("incompatible pointer types {what} '{to_name}' from '{from_name}'"));
         }
@@ -66,7 +66,7 @@ impl Sema<'_> {
         Some(reinterpret(expr, to))
     }
 
-    /// The same pointee, `void` on one side, or integers that differ in their sign only.
+    /// Returns true for the same pointee, `void` on one side, or integers that differ only in sign.
     fn pointees_fit(&self, a: PointerType, b: PointerType) -> bool {
         let loose = |t: Type| match t {
             Type::Scalar(s) if s.is_integer() && s != Scalar::Bool => Type::Scalar(s.unsigned_of_width()),
@@ -75,7 +75,7 @@ impl Sema<'_> {
         if a.to == b.to || a.to == Type::Void || b.to == Type::Void || loose(a.to) == loose(b.to) {
             return true;
         }
-        // Pointers to pointers or arrays: the same but for qualifiers.
+        // Pointers to pointers or arrays: equal except for qualifiers.
         match (a.to, b.to) {
             (Type::Pointer(x), Type::Pointer(y)) => {
                 let (x, y) = (self.types.pointer(x), self.types.pointer(y));
@@ -91,7 +91,7 @@ impl Sema<'_> {
         match expr.ty {
             Type::Scalar(Scalar::Bool) => Some(expr),
             Type::Scalar(_) => {
-                // What a comparison gave is `int` only by the language's letter.
+                // The result of a comparison is `int` only formally.
                 let expr = match strip_bool(expr) {
                     Ok(inner) => return Some(inner),
                     Err(expr) => expr,
@@ -118,7 +118,7 @@ impl Sema<'_> {
         }
     }
 
-    /// The type that two scalars are brought to.
+    /// Returns the type that two scalars are brought to.
     pub(super) fn common_scalar(&self, a: Scalar, b: Scalar) -> Scalar {
         if a.is_float() || b.is_float() {
             let rank = |s: Scalar| if s.is_float() { s.size() } else { 0 };
@@ -139,7 +139,7 @@ impl Sema<'_> {
         }
     }
 
-    /// A scalar beside a vector becomes that vector, unless it holds more than the vector's elements do.
+    /// Converts a scalar operand to the other operand's vector type, unless its type is larger than the vector's element type.
     pub(super) fn splat_beside(&mut self, scalar: Expr, vector: Type, span: Span) -> Option<Expr> {
         let (Some(from), Type::Vector(element, lanes)) = (scalar.ty.element(), vector) else {
             return self.error(span, "invalid operands");
@@ -160,17 +160,17 @@ impl Sema<'_> {
     }
 }
 
-/// A constant 0, or the null pointer.
+/// Returns true for the constant 0 and the null pointer.
 pub(super) fn is_null(expr: &Expr) -> bool {
     matches!(expr.kind, ExprKind::Int(0)) && (expr.ty.is_integer() || expr.ty.is_pointer())
 }
 
-/// Whether a pointer may change its address space by itself.
+/// Returns true if a pointer may change its address space implicitly.
 pub(super) fn space_converts(from: Space, to: Space) -> bool {
     from == to || to == Space::Generic && from != Space::Constant
 }
 
-/// The same address as another pointer type.
+/// Returns the same address as another pointer type.
 pub(super) fn reinterpret(expr: Expr, to: Type) -> Expr {
     if expr.ty == to {
         return expr;
@@ -182,7 +182,7 @@ pub(super) fn reinterpret(expr: Expr, to: Type) -> Expr {
     Expr { kind: ExprKind::Reinterpret(Box::new(expr)), ty: to, span }
 }
 
-/// The zero of a scalar or vector type.
+/// Returns the zero of a scalar or vector type.
 pub(super) fn zero_of(ty: Type, span: Span) -> Expr {
     match ty.element() {
         Some(s) if s.is_float() => fold::float(0.0, ty, span),
@@ -190,7 +190,7 @@ pub(super) fn zero_of(ty: Type, span: Span) -> Expr {
     }
 }
 
-/// The `bool` inside a `bool` made `int`.
+/// Returns the `bool` inside a `bool` converted to `int`.
 fn strip_bool(expr: Expr) -> Result<Expr, Expr> {
     match expr.kind {
         ExprKind::Convert { operand, .. } if operand.ty == BOOL => Ok(*operand),

@@ -1,4 +1,4 @@
-//! Specifiers and declarators to types; declarations to variables.
+//! Converts specifiers and declarators to types, and declarations to variables.
 
 use super::scope::Entity;
 use super::{Qualified, Sema};
@@ -10,16 +10,16 @@ use crate::parse::ast::{
 use crate::source::Span;
 use crate::types::{PointerType, SIZE_T, Scalar, Space, Type};
 
-/// Pointers and arrays around one type, typedefs included.
+/// Maximum number of pointers and arrays around one type, including typedefs.
 const MAX_TYPE_DEPTH: usize = 32;
-/// Bytes of one object at most: more than any device has.
+/// Maximum bytes of one object: more than any device has.
 const MAX_SIZE: u64 = 1 << 40;
 
 impl Sema<'_> {
     /// One item of program scope.
     pub(super) fn item(&mut self, item: &Item) {
         match item {
-            // The guard keeps what could not be understood from vanishing without a word.
+            // The guard ensures that an unparsed construct is reported.
             Item::Function(function) => {
                 if self.function(function).is_none() {
                     self.scopes.truncate(2);
@@ -84,7 +84,7 @@ impl Sema<'_> {
         self.program_variable(declarator, q, init).map(|_| ())
     }
 
-    /// A variable that exists once: of program scope, or `__constant` or `static` in a function.
+    /// Declares a variable with one instance: program-scope, or `__constant` or `static` in a function.
     pub(super) fn program_variable(
         &mut self,
         declarator: &Declarator,
@@ -149,7 +149,7 @@ impl Sema<'_> {
         Some(id)
     }
 
-    /// The variable of this name that has been declared `extern` only, where its type and space are the same.
+    /// Returns the variable of this name that so far has only been declared `extern`, if its type and space are the same.
     fn declared_before(&self, name: crate::lex::Symbol, variable: &Global) -> Option<GlobalId> {
         let Some((Entity::Global(id), _)) = self.lookup_here(name) else { return None };
         let before = self.globals.get(id.0 as usize)?;
@@ -157,14 +157,14 @@ impl Sema<'_> {
         (same && self.externs.contains_key(&id)).then_some(id)
     }
 
-    /// The same type, or arrays of one element type of which one has no length yet.
+    /// Returns true for the same type, or arrays of one element type if one has no length yet.
     fn same_but_length(&self, a: Type, b: Type) -> bool {
         let (Type::Array(x), Type::Array(y)) = (a, b) else { return a == b };
         let (x, y) = (self.types.array(x), self.types.array(y));
         x.of == y.of && (x.len == y.len || x.len == 0 || y.len == 0)
     }
 
-    /// `extern T x;`: a variable that this unit, or one that it is linked with, defines.
+    /// Handles `extern T x;`: a variable that this unit, or one linked with it, defines.
     fn extern_variable(&mut self, declarator: &Declarator, q: Qualified) -> Option<()> {
         let (name, span) = declarator.name?;
         let space = match q.space {
@@ -207,7 +207,7 @@ impl Sema<'_> {
     }
 
     fn typedef(&mut self, name: crate::lex::Symbol, q: Qualified, span: Span) -> Option<()> {
-        // Saying the same twice is allowed.
+        // Repeating an identical declaration is allowed.
         if let Some((Entity::Typedef(before), _)) = self.lookup_here(name)
             && before == q
         {
@@ -216,7 +216,7 @@ impl Sema<'_> {
         self.bind(name, Entity::Typedef(q), span)
     }
 
-    /// A declaration in a function.
+    /// Analyzes a declaration in a function.
     pub(super) fn local_declaration(&mut self, declaration: &Declaration, out: &mut Vec<Stmt>) -> Option<()> {
         let Some(base) = self.base_type(&declaration.specs) else {
             declaration.declarators.iter().for_each(|(d, _)| self.bind_broken(d));
@@ -232,7 +232,7 @@ impl Sema<'_> {
         all_fine
     }
 
-    /// The name is known from here on all the same, so that its uses are not reported too.
+    /// Declares a faulty name, so that its uses are not reported too.
     pub(super) fn bind_broken(&mut self, declarator: &Declarator) {
         if let Some((name, span)) = declarator.name
             && self.lookup_here(name).is_none()
@@ -303,7 +303,7 @@ impl Sema<'_> {
         }
         let local = self.local_of(name, q, space, span);
         let id = self.new_local(local)?;
-        // The name is in scope in its own initialiser, as in C.
+        // The name is in scope in its own initializer, the same as in C.
         self.bind(name, Entity::Local(id), span)?;
         let init = match init {
             Some(init) => Some(self.initializer(id, q.ty, init)?),
@@ -328,7 +328,7 @@ impl Sema<'_> {
         }
     }
 
-    /// Remembers a `const` integer's value.
+    /// Records a `const` integer's value.
     fn note_constant(&mut self, id: crate::hir::LocalId, q: Qualified, init: Option<&Init>) {
         if let (true, true, Some(Init::Value(value))) = (q.is_const, q.ty.is_integer(), init)
             && let crate::hir::ExprKind::Int(bits) = value.kind
@@ -338,7 +338,7 @@ impl Sema<'_> {
         }
     }
 
-    /// A variable or field of this type can exist; an image is a parameter only.
+    /// Checks that a variable or field of this type is allowed; an image can only be a parameter.
     pub(super) fn check_variable(&mut self, ty: Type, span: Span) -> Option<()> {
         let mut inner = ty;
         while let Type::Array(id) = inner {
@@ -351,7 +351,7 @@ impl Sema<'_> {
         self.check_object(ty, span)
     }
 
-    /// An object of this type can exist.
+    /// Checks that an object of this type is allowed.
     pub(super) fn check_object(&mut self, ty: Type, span: Span) -> Option<()> {
         match ty {
             Type::Void => return self.error(span, "variable has incomplete type 'void'"),
@@ -377,7 +377,7 @@ impl Sema<'_> {
         self.check_element(ty, span)
     }
 
-    /// The element type exists on this device.
+    /// Checks that the device supports the element type.
     fn check_element(&mut self, ty: Type, span: Span) -> Option<()> {
         match ty.element() {
             Some(Scalar::F64) if !self.features.fp64 => {
@@ -394,7 +394,7 @@ impl Sema<'_> {
         }
     }
 
-    /// The type that specifiers name, with their qualifiers and attributes.
+    /// Returns the type that specifiers name, with their qualifiers and attributes.
     pub(super) fn base_type(&mut self, specs: &Specs) -> Option<Qualified> {
         let mut q = match &specs.base {
             TypeSpec::Plain(ty) => Qualified::plain(*ty),
@@ -454,7 +454,7 @@ impl Sema<'_> {
         Some(())
     }
 
-    /// The type of a declarator; `[]` has no length yet where `open`: an initialiser or another declaration gives it.
+    /// Returns the type of a declarator. With `open`, `[]` has no length yet: an initializer or another declaration provides it.
     pub(super) fn declared_type(
         &mut self,
         base: Qualified,
@@ -531,7 +531,7 @@ impl Sema<'_> {
         Some(bits)
     }
 
-    /// Refuses types so deep that walking them would need a deep stack.
+    /// Rejects types that are nested too deeply for recursion.
     fn check_type_depth(&mut self, ty: Type, span: Span) -> Option<()> {
         let mut at = ty;
         for _ in 0..MAX_TYPE_DEPTH {
@@ -544,7 +544,7 @@ impl Sema<'_> {
         self.error(span, "type nested too deeply")
     }
 
-    /// A type name in parentheses.
+    /// Analyzes a type name in parentheses.
     pub(super) fn named_type(&mut self, name: &TypeName) -> Option<Qualified> {
         let base = self.base_type(&name.specs)?;
         let mut q = self.declared_type(base, &name.declarator, false)?;
@@ -552,7 +552,7 @@ impl Sema<'_> {
         Some(q)
     }
 
-    /// Type of `sizeof` and of sizes in general.
+    /// Returns the type of `sizeof` and of sizes in general.
     pub(super) fn size_type(&self) -> Type {
         SIZE_T
     }

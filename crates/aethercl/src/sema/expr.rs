@@ -9,7 +9,7 @@ use crate::source::Span;
 use crate::types::{BOOL, INT, Scalar, Space, Type};
 
 impl Sema<'_> {
-    /// The value of an expression.
+    /// Returns the value of an expression.
     pub(super) fn rvalue(&mut self, ast: &ast::Expr) -> Option<Expr> {
         let operand = self.operand(ast)?;
         if let Operand::Place(lvalue) = &operand {
@@ -18,7 +18,7 @@ impl Sema<'_> {
         Some(self.value(operand))
     }
 
-    /// Without the extension `half` is only memory that pointers point to.
+    /// Checks uses of `half`: without the extension it is only allowed as a pointer target.
     pub(super) fn check_half(&mut self, ty: Type, span: Span) -> Option<()> {
         if ty.element() == Some(Scalar::F16) && !self.features.fp16 {
             return self.error(
@@ -29,7 +29,7 @@ impl Sema<'_> {
         Some(())
     }
 
-    /// Type of an operand before it is read: arrays stay arrays.
+    /// Returns the type of an operand before it is read: arrays stay arrays.
     pub(super) fn operand_type(&self, operand: &Operand) -> Type {
         match operand {
             Operand::Value(expr) => expr.ty,
@@ -37,7 +37,7 @@ impl Sema<'_> {
         }
     }
 
-    /// An expression as a value or place.
+    /// Analyzes an expression as a value or place.
     pub(super) fn operand(&mut self, ast: &ast::Expr) -> Option<Operand> {
         let span = ast.span;
         let value = match &ast.kind {
@@ -116,7 +116,7 @@ impl Sema<'_> {
         }
     }
 
-    /// A string literal: an array of the program, in constant memory.
+    /// Analyzes a string literal: an array of the program, in constant memory.
     fn string(&mut self, texts: &[Symbol], span: Span) -> Option<Operand> {
         let data = self.string_bytes(texts, span)?;
         let id = self.string_global(data, span);
@@ -125,7 +125,7 @@ impl Sema<'_> {
         Some(Operand::Place(Lvalue { place, is_const: true, is_volatile: false, aligned: 0 }))
     }
 
-    /// Bytes of literals side by side, with a zero behind.
+    /// Returns the bytes of adjacent literals, with a terminating zero.
     pub(super) fn string_bytes(&mut self, texts: &[Symbol], span: Span) -> Option<Vec<u8>> {
         let mut data = Vec::new();
         for text in texts {
@@ -201,7 +201,7 @@ impl Sema<'_> {
         Some(fold::convert(fold::compare(crate::hir::CompareOp::Eq, truth, no, span), INT))
     }
 
-    /// `half` takes part in arithmetic only where the extension is on.
+    /// Checks that `half` is used in arithmetic only with the extension.
     pub(super) fn check_arithmetic(&mut self, ty: Type, span: Span) -> Option<()> {
         if ty.element() == Some(Scalar::F16) && !self.features.fp16 {
             return self
@@ -237,7 +237,7 @@ impl Sema<'_> {
         })
     }
 
-    /// Runs an analysis whose code is not kept: what `sizeof` looks at is not executed.
+    /// Runs an analysis and discards its code: the operand of `sizeof` is not executed.
     pub(super) fn unevaluated<T>(&mut self, run: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         let taken: Option<Vec<bool>> =
             self.current.as_ref().map(|c| c.locals.iter().map(|l| l.address_taken).collect());

@@ -1,4 +1,4 @@
-//! Arithmetic on constants, exactly as a device would do it: integers wrap, floats round to nearest even.
+//! Constant folding with exactly the device's arithmetic: integers wrap, floats round to nearest even.
 
 use crate::hir::{BinaryOp, CompareOp, Expr, ExprKind, Rounding, UnaryOp};
 use crate::lex::round_to;
@@ -15,7 +15,7 @@ pub(super) enum Number {
 }
 
 impl Number {
-    /// The constant that an expression is; of a vector, what every lane is.
+    /// Returns the constant value of an expression; for a vector, the value of every lane.
     pub(super) fn of(expr: &Expr) -> Option<Self> {
         match expr.kind {
             ExprKind::Int(bits) => Some(Self::Int(bits)),
@@ -31,7 +31,7 @@ impl Number {
         }
     }
 
-    /// Its bytes in memory, little-endian.
+    /// Returns its bytes in memory, little-endian.
     pub(super) fn bytes(self, scalar: Scalar) -> Vec<u8> {
         let bits = match (self, scalar) {
             (Self::Int(bits), _) => bits,
@@ -43,7 +43,7 @@ impl Number {
     }
 }
 
-/// Bits of a value that is a `half` already.
+/// Returns the bits of a value that is already rounded to `half`.
 fn half_bits(value: f64) -> u16 {
     let sign = if value.is_sign_negative() { 0x8000 } else { 0 };
     let magnitude = value.abs();
@@ -61,7 +61,7 @@ fn half_bits(value: f64) -> u16 {
     sign | ((exponent + 14) as u16).wrapping_mul(1024).wrapping_add(fraction)
 }
 
-/// An integer's low bits, as many as its type has.
+/// Returns the low bits of an integer, at the width of its type.
 pub(super) fn wrap(bits: u64, scalar: Scalar) -> u64 {
     match scalar {
         Scalar::Bool => u64::from(bits != 0),
@@ -70,7 +70,7 @@ pub(super) fn wrap(bits: u64, scalar: Scalar) -> u64 {
     }
 }
 
-/// An integer's value, with its sign where the type has one.
+/// Returns an integer's value, with its sign where the type has one.
 pub(super) fn signed(bits: u64, ty: Type) -> i64 {
     let Some(s) = ty.element().filter(|s| s.is_signed()) else { return bits as i64 };
     let unused = 64 - s.bits();
@@ -100,8 +100,8 @@ fn binary_int(op: BinaryOp, a: u64, b: u64, s: Scalar) -> Option<u64> {
     Some(wrap(bits, s))
 }
 
-/// Two operands of `float` or `half` computed in `double` and rounded once more give the same as rounding once: `double`
-/// has more than twice their digits.
+/// Computes an operation on two operands of `float` or `half` in `double` and rounds again. The result equals a single rounding, because `double` has
+/// more than twice their digits.
 fn binary_float(op: BinaryOp, a: f64, b: f64, s: Scalar) -> Option<f64> {
     let value = match op {
         BinaryOp::Add => a + b,
@@ -122,7 +122,7 @@ pub(super) fn binary_number(op: BinaryOp, left: Number, right: Number, s: Scalar
     }
 }
 
-/// A unary operator on a constant.
+/// Evaluates a unary operator on a constant.
 pub(super) fn unary_number(op: UnaryOp, value: Number, s: Scalar) -> Option<Number> {
     match (op, value) {
         (UnaryOp::Neg, Number::Int(a)) => Some(Number::Int(wrap(a.wrapping_neg(), s))),
@@ -132,7 +132,7 @@ pub(super) fn unary_number(op: UnaryOp, value: Number, s: Scalar) -> Option<Numb
     }
 }
 
-/// Whether a comparison of constants holds.
+/// Returns true if a comparison of constants holds.
 pub(super) fn compare_number(op: CompareOp, left: Number, right: Number, s: Scalar) -> Option<bool> {
     let order = match (left, right) {
         (Number::Int(a), Number::Int(b)) if s.is_signed() => {
@@ -154,7 +154,7 @@ pub(super) fn compare_number(op: CompareOp, left: Number, right: Number, s: Scal
     })
 }
 
-/// A constant in another type.
+/// Returns a constant in another type.
 pub(super) fn convert_number(value: Number, from: Scalar, to: Scalar) -> Number {
     match value {
         Number::Int(bits) if to == Scalar::Bool => Number::Int(u64::from(bits != 0)),
@@ -172,24 +172,24 @@ pub(super) fn convert_number(value: Number, from: Scalar, to: Scalar) -> Number 
     }
 }
 
-/// Straight to `float`: by way of `double` a 64-bit integer would be rounded twice.
+/// Converts directly to `float`: through `double`, a 64-bit integer would be rounded twice.
 fn int_to_float(value: i128, to: Scalar) -> Number {
     Number::Float(if to == Scalar::F32 { f64::from(value as f32) } else { round_to(value as f64, to) })
 }
 
-/// An integer constant.
+/// Returns an integer constant.
 pub(super) fn int(bits: u64, ty: Type, span: Span) -> Expr {
     let bits = ty.element().map_or(bits, |s| wrap(bits, s));
     Expr { kind: ExprKind::Int(bits), ty, span }
 }
 
-/// A floating constant.
+/// Returns a floating constant.
 pub(super) fn float(value: f64, ty: Type, span: Span) -> Expr {
     let value = ty.element().map_or(value, |s| round_to(value, s));
     Expr { kind: ExprKind::Float(value), ty, span }
 }
 
-/// `operand` as `to`, which has as many lanes; nothing where it is that already.
+/// Returns `operand` as `to`, which has the same lanes; unchanged if it already has this type.
 pub(super) fn convert(operand: Expr, to: Type) -> Expr {
     if operand.ty == to {
         return operand;
@@ -202,7 +202,7 @@ pub(super) fn convert(operand: Expr, to: Type) -> Expr {
     Expr { kind, ty: to, span }
 }
 
-/// A scalar in every lane.
+/// Returns a scalar in every lane.
 pub(super) fn splat(operand: Expr, lanes: u8) -> Expr {
     let (span, Some(element)) = (operand.span, operand.ty.element()) else { return operand };
     let ty = Type::of_lanes(element, lanes);
@@ -212,7 +212,7 @@ pub(super) fn splat(operand: Expr, lanes: u8) -> Expr {
     }
 }
 
-/// `left op right`; both have type `ty`, but for the right side of a shift.
+/// Returns `left op right`; both have type `ty`, except the right side of a shift.
 pub(super) fn binary(op: BinaryOp, left: Expr, right: Expr, ty: Type, span: Span) -> Expr {
     if let (Some(a), Some(b), Some(s)) = (Number::of(&left), Number::of(&right), ty.element())
         && let Some(n) = binary_number(op, a, b, s)
@@ -222,7 +222,7 @@ pub(super) fn binary(op: BinaryOp, left: Expr, right: Expr, ty: Type, span: Span
     Expr { kind: ExprKind::Binary(op, Box::new(left), Box::new(right)), ty, span }
 }
 
-/// A unary operator.
+/// Builds a unary operation, folded where the operand is constant.
 pub(super) fn unary(op: UnaryOp, operand: Expr, span: Span) -> Expr {
     let ty = operand.ty;
     if let (Some(n), Some(s)) = (Number::of(&operand), ty.element())
@@ -233,7 +233,7 @@ pub(super) fn unary(op: UnaryOp, operand: Expr, span: Span) -> Expr {
     Expr { kind: ExprKind::Unary(op, Box::new(operand)), ty, span }
 }
 
-/// A comparison of two operands of one type: `bool`, or integers of a vector's lanes.
+/// Builds a comparison of two operands of one type. The result is `bool`, or integers in a vector's lanes.
 pub(super) fn compare(op: CompareOp, left: Expr, right: Expr, span: Span) -> Expr {
     let ty = match left.ty {
         Type::Vector(s, n) => Type::Vector(s.signed_of_width(), n),

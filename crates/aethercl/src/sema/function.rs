@@ -1,4 +1,4 @@
-//! Functions: prototypes, kernels' rules, bodies.
+//! Functions: prototypes, rules for kernels, bodies.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::source::Span;
 use crate::types::{ImageAccess, PointerType, Scalar, Space, Type};
 
 impl Sema<'_> {
-    /// A prototype.
+    /// Analyzes a prototype.
     pub(super) fn prototype(
         &mut self,
         specs: &Specs,
@@ -52,7 +52,7 @@ impl Sema<'_> {
         Some((result.ty, params.into_iter().collect::<Option<_>>()?))
     }
 
-    /// A parameter's type: arrays are pointers.
+    /// Returns a parameter's type: arrays become pointers.
     fn parameter(&mut self, param: &Param) -> Option<Qualified> {
         let base = self.base_type(&param.specs)?;
         let span = param.declarator.name.map_or(param.specs.span, |n| n.1);
@@ -84,7 +84,7 @@ impl Sema<'_> {
         Some(q)
     }
 
-    /// `T a[]` with the dimensions behind the first.
+    /// Returns the pointer type of `T a[]` with the further dimensions.
     fn pointer_over(&mut self, base: Qualified, rest: &[Derived], span: Span) -> Option<Qualified> {
         let mut q = base;
         for part in rest.iter().rev() {
@@ -115,7 +115,7 @@ impl Sema<'_> {
         Some(self.decayed(Qualified { ty: len_one, ..q }))
     }
 
-    /// An array as the pointer to its first element.
+    /// Returns an array as the pointer to its first element.
     fn decayed(&mut self, q: Qualified) -> Qualified {
         let Type::Array(id) = q.ty else { return q };
         let of = self.types.array(id).of;
@@ -125,7 +125,7 @@ impl Sema<'_> {
         Qualified::plain(ty)
     }
 
-    /// Enters a function's name, or finds it declared before.
+    /// Declares a function's name, or finds an earlier declaration.
     fn declare_function(
         &mut self,
         specs: &Specs,
@@ -169,7 +169,7 @@ impl Sema<'_> {
         Some(index)
     }
 
-    /// A function with its body.
+    /// Analyzes a function with its body.
     pub(super) fn function(&mut self, def: &FunctionDef) -> Option<()> {
         let (_, span) = def.declarator.name?;
         let Some(Derived::Function(params, _)) = def.declarator.parts.first() else { return None };
@@ -201,7 +201,7 @@ impl Sema<'_> {
         let current = self.current.take()?;
         self.functions[index].calls = current.calls;
         let mut body = body?;
-        // What the program does not name lives as long as the call.
+        // Unnamed variables live as long as the call.
         let unnamed = current.locals.iter().enumerate().skip(types.len()).filter(|(_, l)| l.name.is_empty());
         let declare = |(i, l): (usize, &crate::hir::Local)| Stmt {
             kind: StmtKind::Declare { local: LocalId(i as u32), init: None },
@@ -232,7 +232,7 @@ impl Sema<'_> {
         Some(())
     }
 
-    /// What only kernels must be.
+    /// Checks the rules for kernels.
     fn kernel(
         &mut self,
         def: &FunctionDef,
@@ -326,7 +326,7 @@ impl Sema<'_> {
         Some(())
     }
 
-    /// Statements of a body; those in error are left out, and the body with them.
+    /// Analyzes the statements of a body; faulty ones are omitted together with the body.
     pub(super) fn statements(&mut self, list: &[crate::parse::ast::Stmt]) -> Option<Vec<Stmt>> {
         if self.has_labels(list) {
             return self.labelled_block(list);

@@ -1,4 +1,4 @@
-//! Initialisers, flattened to stores at byte offsets.
+//! Initializers, flattened to stores at byte offsets.
 
 use super::{Sema, fold};
 use crate::hir::{Expr, ExprKind, Init, InitPart, LocalId, Place, PlaceKind};
@@ -15,11 +15,11 @@ struct Leaf {
     ty: Type,
 }
 
-/// Stores that setting one compound literal to zero takes at most.
+/// Maximum number of stores that set one compound literal to zero.
 const MAX_LEAVES: usize = 4096;
 
 impl Sema<'_> {
-    /// Initialiser of a local variable; gives `[]` its length.
+    /// Handles the initializer of a local variable; gives `[]` its length.
     pub(super) fn initializer(&mut self, id: LocalId, ty: Type, init: &Initializer) -> Option<Init> {
         let span = init_span(init);
         let by_value = match (ty, init) {
@@ -43,7 +43,7 @@ impl Sema<'_> {
         Some(Init::List { zero_rest: true, parts })
     }
 
-    /// Assignments that give a place the value of a list, zeros included.
+    /// Returns assignments that give a place the value of a list, including zeros.
     pub(super) fn stores_into(&mut self, place: &Place, init: &Initializer, span: Span) -> Option<Vec<Expr>> {
         let (_, parts) = self.flatten(place.ty, init, span)?;
         let mut leaves = Vec::new();
@@ -83,7 +83,7 @@ impl Sema<'_> {
         }
     }
 
-    /// The stores of an initialiser; an array of no length gets one.
+    /// Returns the stores of an initializer; an array without length gets one.
     pub(super) fn flatten(
         &mut self,
         ty: Type,
@@ -110,7 +110,7 @@ impl Sema<'_> {
         }
     }
 
-    /// Bytes of a string literal that initialises an array of `char`, bare or in braces.
+    /// Returns the bytes of a string literal that initializes an array of `char`, with or without braces.
     fn text_for(&mut self, ty: Type, init: &Initializer) -> Option<Vec<u8>> {
         let Type::Array(id) = ty else { return None };
         if !matches!(self.types.array(id).of, Type::Scalar(Scalar::I8 | Scalar::U8)) {
@@ -136,7 +136,7 @@ impl Sema<'_> {
         let Type::Array(id) = ty else { return None };
         let array = self.types.array(id);
         let len = if array.len == 0 { bytes.len() as u64 } else { array.len };
-        // The zero at the end may be left out where there is no room for it.
+        // The terminating zero is omitted if it does not fit.
         if bytes.len() as u64 > len + 1 {
             self.diagnostics.warning(span, "initializer-string for char array is too long");
         }
@@ -147,7 +147,7 @@ impl Sema<'_> {
         Some(self.types.array_of(array.of, len))
     }
 
-    /// `{ … }` for an object at an offset; gives the object's type, which for `[]` is now known.
+    /// Handles `{ … }` for an object at an offset; returns the object's type, which is now known for `[]`.
     fn braced(
         &mut self,
         ty: Type,
@@ -230,7 +230,7 @@ impl Sema<'_> {
         }
     }
 
-    /// One object from the entry at `at`: as many entries as it takes where its braces are left out.
+    /// Handles one object from the entry at `at`; without braces it takes as many entries as it needs.
     fn element(
         &mut self,
         ty: Type,
@@ -272,7 +272,7 @@ impl Sema<'_> {
         self.unevaluated(|s| s.operand(expr).map(|o| s.operand_type(&o))) == Some(ty)
     }
 
-    /// Elements of an array; gives how many there are.
+    /// Handles the elements of an array; returns their number.
     #[expect(clippy::too_many_arguments, reason = "the state of one walk over a list")]
     fn fill_array(
         &mut self,
@@ -315,7 +315,7 @@ impl Sema<'_> {
         Some(if len == 0 { most } else { len })
     }
 
-    /// Members of a record; of a union the first or the designated one.
+    /// Handles the members of a record; for a union, the first or the designated one.
     fn fill_record(
         &mut self,
         ty: Type,
@@ -364,7 +364,7 @@ impl Sema<'_> {
         Some(())
     }
 
-    /// The object that the rest of a designator names.
+    /// Handles the object that the rest of a designator names.
     fn designated(
         &mut self,
         ty: Type,
@@ -398,7 +398,7 @@ impl Sema<'_> {
                 }
             }
         }
-        // The entry's own designators are done: it alone initialises this object.
+        // The entry's own designators are consumed: it alone initializes this object.
         let (_, item) = items.get(*at)?;
         *at += 1;
         match item {
@@ -416,7 +416,7 @@ impl Sema<'_> {
     }
 }
 
-/// Where an initialiser begins.
+/// Returns the start of an initializer.
 fn init_span(init: &Initializer) -> Span {
     match init {
         Initializer::Expr(expr) => expr.span,

@@ -1,19 +1,19 @@
-//! `goto`: a block with labels is a loop around a `switch` over its parts, and `goto` the next round of that loop.
+//! `goto`: a block with labels becomes a loop around a `switch` over its parts, and `goto` starts the next iteration of that loop.
 //!
 //! ```text
 //! { A; again: B; done: C; }     at = 0; for (;;) { switch (at) { case 0: A; case 1: B; case 2: C; } break; }
 //! goto done;                    at = 2; continue;
 //! ```
-//! So lanes that go different ways meet again as they do at any other loop. Its variables begin before the loop.
+//! So diverged lanes reconverge, the same as at any other loop. The block's variables begin before the loop.
 //!
-//! A block that is jumped into from outside has one more variable, its entry: 0, or the part that a `goto` outside wants. The
-//! statement around the block lets such a jump pass.
+//! A block that is jumped into from outside has one more variable, its entry: 0, or the part that a `goto` outside selects. The statement around the
+//! block lets such a jump pass.
 //!
 //! ```text
 //! while (c) { A; in: B; }       while (entry != 0 || c) { at = entry; entry = 0; for (;;) { switch (at) … } }
 //! goto in;                      entry = 1; and a jump to the `while`, which counts as a label of its block
 //! ```
-//! What is not there is a jump into a `switch` or a statement expression.
+//! A jump into a `switch` or a statement expression is not supported.
 
 use super::{Nest, Sema};
 use crate::hir::{
@@ -28,20 +28,20 @@ use std::collections::{HashMap, HashSet};
 /// The labels of a block.
 pub(super) struct Labels {
     labels: Vec<Label>,
-    /// The variable that says which part is next.
+    /// The variable that selects the next part.
     at: Place,
 }
 
-/// A label that stands in a block, or deeper where a `goto` from outside reaches it.
+/// A label in a block, or deeper if a `goto` from outside reaches it.
 struct Label {
     name: Symbol,
-    /// The part of the block that it begins, or that holds it.
+    /// The part of the block that it starts, or that contains it.
     part: usize,
-    /// The entries of the blocks inside that lead to it, with their parts.
+    /// The entries of the inner blocks that lead to it, with their parts.
     inner: Vec<(Place, usize)>,
 }
 
-/// Labels of a function that are reached from outside of their block, and the entries of those blocks.
+/// Labels of a function that are reached from outside their block, and the entries of those blocks.
 #[derive(Default)]
 pub(super) struct Entries {
     labels: HashSet<Symbol>,
@@ -49,11 +49,11 @@ pub(super) struct Entries {
     places: HashMap<usize, Place>,
 }
 
-/// The labels that stand in a block, or where `goto`s are, and the blocks around.
+/// Labels in a block, or the positions of `goto`s, with the surrounding blocks.
 type Found = Vec<(Symbol, Vec<usize>)>;
 
 impl Entries {
-    /// Of a function's body.
+    /// Returns the entries of a function's body.
     pub(super) fn of(body: &[ast::Stmt]) -> Self {
         let (mut labels, mut jumps) = (Found::new(), Found::new());
         find(body, &mut Vec::new(), &mut labels, &mut jumps);
@@ -63,7 +63,7 @@ impl Entries {
         Self { labels, places: HashMap::new() }
     }
 
-    /// What sets all of them to 0.
+    /// Returns statements that set all entries to 0.
     pub(super) fn reset(&self) -> Vec<Stmt> {
         let mut places: Vec<&Place> = self.places.values().collect();
         places.sort_by_key(|p| if let PlaceKind::Local(id) = p.kind { id.0 } else { 0 });
@@ -97,7 +97,7 @@ fn find(list: &[ast::Stmt], path: &mut Vec<usize>, labels: &mut Found, jumps: &m
     path.pop();
 }
 
-/// A block's statements, or a statement that stands alone.
+/// Returns a block's statements, or a single statement.
 pub(super) fn list_of(stmt: &ast::Stmt) -> &[ast::Stmt] {
     match &stmt.kind {
         ast::StmtKind::Block(list) => list,
@@ -105,7 +105,7 @@ pub(super) fn list_of(stmt: &ast::Stmt) -> &[ast::Stmt] {
     }
 }
 
-/// The blocks directly inside of a statement that a jump may enter.
+/// Returns the blocks directly inside a statement that a jump may enter.
 fn bodies(stmt: &ast::Stmt) -> Vec<&[ast::Stmt]> {
     match &stmt.kind {
         ast::StmtKind::Block(list) => vec![list],
@@ -120,16 +120,16 @@ fn bodies(stmt: &ast::Stmt) -> Vec<&[ast::Stmt]> {
     }
 }
 
-/// A label in a block as it is written.
+/// A label in a block of the syntax tree.
 struct Written<'a> {
     name: Symbol,
     part: usize,
     span: Span,
-    /// The statement that holds it, where it does not stand in the block itself.
+    /// The statement that contains it, if it is not directly in the block.
     holder: Option<&'a ast::Stmt>,
 }
 
-/// Labels of a block and of the blocks inside, as far as they are reached from outside of theirs.
+/// Returns the labels of a block, and those of inner blocks that are reached from outside.
 fn written<'a>(list: &'a [ast::Stmt], reached: &HashSet<Symbol>) -> Vec<Written<'a>> {
     let (mut all, mut part) = (Vec::new(), 0);
     for stmt in list {
@@ -151,12 +151,12 @@ fn written<'a>(list: &'a [ast::Stmt], reached: &HashSet<Symbol>) -> Vec<Written<
     all
 }
 
-/// Loops of a nest.
+/// Returns the number of loops in a nest.
 pub(super) fn loops(nest: &[Nest]) -> usize {
     nest.iter().filter(|n| !matches!(n, Nest::Switch)).count()
 }
 
-/// Loops and switches of a nest.
+/// Returns the number of loops and switches in a nest.
 pub(super) fn breakables(nest: &[Nest]) -> usize {
     nest.iter().map(|n| if matches!(n, Nest::Labelled(_)) { 2 } else { 1 }).sum()
 }
@@ -166,7 +166,7 @@ impl Sema<'_> {
         self.current.as_ref().map(|c| c.entries.labels.clone()).unwrap_or_default()
     }
 
-    /// Whether a block needs to be one with labels.
+    /// Returns true if a block must be converted to one with labels.
     pub(super) fn has_labels(&self, list: &[ast::Stmt]) -> bool {
         let none = HashSet::new();
         let reached = self.current.as_ref().map_or(&none, |c| &c.entries.labels);
@@ -174,7 +174,7 @@ impl Sema<'_> {
             || (!reached.is_empty() && !written(list, reached).is_empty())
     }
 
-    /// The entry of a block, if jumps from outside lead into it.
+    /// Returns the entry of a block, if jumps from outside lead into it.
     pub(super) fn entry(&mut self, list: &[ast::Stmt]) -> Option<Place> {
         let reached = self.reached();
         let first = list.first()?;
@@ -190,7 +190,7 @@ impl Sema<'_> {
         Some(place)
     }
 
-    /// Entries and parts on the way to a label in the blocks of a statement.
+    /// Returns the entries and parts on the path to a label in the blocks of a statement.
     fn way(&mut self, holder: &ast::Stmt, name: Symbol) -> Option<Vec<(Place, usize)>> {
         let reached = self.reached();
         for list in bodies(holder) {
@@ -205,7 +205,7 @@ impl Sema<'_> {
         None
     }
 
-    /// The condition of a statement whose block may be entered: `entered != 0 || cond`.
+    /// Returns the condition of a statement whose block may be entered: `entered != 0 || cond`.
     pub(super) fn or_entered(&mut self, body: &ast::Stmt, cond: Expr) -> Expr {
         match self.entry(list_of(body)) {
             Some(entry) => logical(LogicalOp::Or, compare(CompareOp::Ne, &entry), cond),
@@ -213,7 +213,7 @@ impl Sema<'_> {
         }
     }
 
-    /// The condition under which a statement's head runs: `entered == 0 && cond`.
+    /// Returns the condition under which a statement's head runs: `entered == 0 && cond`.
     pub(super) fn unless_entered(&mut self, body: &ast::Stmt, cond: Expr) -> Expr {
         match self.entry(list_of(body)) {
             Some(entry) => logical(LogicalOp::And, compare(CompareOp::Eq, &entry), cond),
@@ -221,8 +221,7 @@ impl Sema<'_> {
         }
     }
 
-    /// The first clause of a `for` whose body may be entered: variables begin, and where nothing enters it they get their
-    /// values.
+    /// Returns the first clause of a `for` whose body may be entered: variables are declared, and get their values only if no jump enters it.
     pub(super) fn unless_entered_first(&mut self, body: &ast::Stmt, first: Vec<Stmt>) -> Option<Vec<Stmt>> {
         let Some(entry) = self.entry(list_of(body)) else { return Some(first) };
         self.keep_lists(&first);
@@ -235,7 +234,7 @@ impl Sema<'_> {
         Some(out)
     }
 
-    /// The statements of a block with labels.
+    /// Returns the statements of a block with labels.
     pub(super) fn labelled_block(&mut self, list: &[ast::Stmt]) -> Option<Vec<Stmt>> {
         let span = list.first().map_or(Span::default(), |s| s.span);
         let mut labels: Vec<Label> = Vec::new();
@@ -282,7 +281,7 @@ impl Sema<'_> {
         Some(out)
     }
 
-    /// The statements up to the first label, from there to the next, and so on.
+    /// Returns the statements up to the first label, from there to the next, and so on.
     fn parts(&mut self, list: &[ast::Stmt]) -> Option<Vec<Vec<Stmt>>> {
         let mut parts = vec![Vec::new()];
         let mut all_fine = true;
@@ -307,7 +306,7 @@ impl Sema<'_> {
         all_fine.then_some(parts)
     }
 
-    /// Variables with lists of values lie in memory, where other parts of the block find them.
+    /// Puts variables with initializer lists in memory, where other parts of the block find them.
     fn keep_lists(&mut self, list: &[Stmt]) {
         for stmt in list {
             if let StmtKind::Declare { local, init: Some(Init::List { .. }) } = stmt.kind
@@ -345,7 +344,7 @@ fn read(place: &Place) -> Expr {
     Expr { kind: ExprKind::Load(Box::new(place.clone())), ty: INT, span: place.span }
 }
 
-/// A comparison of an entry with 0.
+/// Builds a comparison of an entry with 0.
 fn compare(op: CompareOp, entry: &Place) -> Expr {
     let zero = Expr { kind: ExprKind::Int(0), ty: INT, span: entry.span };
     let kind = ExprKind::Compare(op, Box::new(read(entry)), Box::new(zero));
@@ -369,8 +368,8 @@ fn assign(place: Place, value: Expr, span: Span) -> Stmt {
     Stmt { kind: StmtKind::Expr(Expr { kind, ty, span }), span }
 }
 
-/// A declaration becomes one before the loop, and here the first value's assignment. A list of values is one of its own again, of the same
-/// variable: what stands before it in the text may not use what was there.
+/// Moves a declaration before the loop and leaves the assignment of its initial value. An initializer list stays a separate declaration of the same
+/// variable: earlier statements may not use the old content.
 fn begun_before(stmt: Stmt, before: &mut Vec<Stmt>) -> Stmt {
     let span = stmt.span;
     match stmt.kind {

@@ -1,5 +1,5 @@
-//! The syntax tree to the typed program: names are looked up, types checked, conversions made explicit, overloads of
-//! built-in functions resolved, constants folded.
+//! Converts the syntax tree to the typed program: resolves names, checks types, makes conversions explicit, resolves overloads of built-ins, folds
+//! constants.
 
 mod assign;
 mod builtin;
@@ -31,7 +31,7 @@ use crate::source::{Diagnostics, Span};
 use crate::types::{PointerType, Space, Type, Types};
 use scope::Scope;
 
-/// A type with its qualifiers, as declarations and typedefs have it.
+/// A type with its qualifiers, in the form of declarations and typedefs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Qualified {
     ty: Type,
@@ -39,7 +39,7 @@ pub(crate) struct Qualified {
     is_volatile: bool,
     is_restrict: bool,
     space: Option<Space>,
-    /// From an attribute; 0 for the type's own.
+    /// From an attribute; 0 for the type's natural alignment.
     aligned: u32,
 }
 
@@ -49,7 +49,7 @@ impl Qualified {
     }
 }
 
-/// A place with what may be done to it.
+/// A place with its permitted operations.
 #[derive(Clone, Debug)]
 pub(crate) struct Lvalue {
     place: Place,
@@ -58,7 +58,7 @@ pub(crate) struct Lvalue {
     aligned: u32,
 }
 
-/// What an expression is before it is read.
+/// An expression before it is read.
 pub(crate) enum Operand {
     /// A value.
     Value(Expr),
@@ -66,7 +66,7 @@ pub(crate) enum Operand {
     Place(Lvalue),
 }
 
-/// A function as declared; its body may come later.
+/// A declared function; its body may come later.
 struct Declared {
     name: String,
     ret: Type,
@@ -80,33 +80,33 @@ struct Declared {
     called: Option<Span>,
 }
 
-/// What a jump leads out of.
+/// A construct that a jump can leave.
 enum Nest {
     /// A loop.
     Loop,
     /// A `switch`.
     Switch,
-    /// A block with labels: a loop with a `switch` in it, which `break` and `continue` do not see.
+    /// A block with labels: a loop with a `switch` in it, which is invisible to `break` and `continue`.
     Labelled(labels::Labels),
-    /// A statement expression: only `return` leads out of it.
+    /// A statement expression: only `return` leaves it.
     Expression,
 }
 
-/// The function whose body is being read.
+/// The function whose body is analyzed.
 struct Current {
     ret: Type,
     is_kernel: bool,
     locals: Vec<Local>,
-    /// What `break`, `continue` and `goto` lead out of, the innermost last.
+    /// The constructs that `break`, `continue` and `goto` leave, innermost last.
     nest: Vec<Nest>,
-    /// `const` integers with a constant value, which array sizes may use.
+    /// `const` integers with a constant value, permitted in array sizes.
     known: HashMap<LocalId, (u64, Type)>,
     calls: Vec<(usize, Span)>,
-    /// What `goto` into a block needs.
+    /// State of `goto` into blocks.
     entries: labels::Entries,
 }
 
-/// What the language offers in this build.
+/// Language features of this build.
 pub(crate) struct Features {
     /// 100, 110, 120, 200 or 300.
     pub version: u32,
@@ -116,7 +116,7 @@ pub(crate) struct Features {
     pub fp64: bool,
     /// Floating constants without suffix are `float`.
     pub single_precision_constant: bool,
-    /// Functions that are called may have their bodies elsewhere: the unit will be linked with others.
+    /// Whether called functions may be defined elsewhere: the unit will be linked with others.
     pub open: bool,
 }
 
@@ -138,17 +138,17 @@ pub(crate) struct Sema<'a> {
     types: Types,
     functions: Vec<Declared>,
     globals: Vec<Global>,
-    /// Variables declared `extern` that nothing has defined yet, with their first use.
+    /// Variables declared `extern` that are not defined yet, with their first use.
     externs: BTreeMap<GlobalId, Option<Span>>,
     scopes: Vec<Scope>,
     current: Option<Current>,
-    /// Structures inside structures, by record; see [`record`].
+    /// Nesting depth of structures by record; see [`record`].
     record_depth: HashMap<Type, usize>,
     strings: HashMap<Vec<u8>, GlobalId>,
     builtins: builtin::Table,
 }
 
-/// Checks a unit; none if there were errors.
+/// Checks a unit; returns `None` if there were errors.
 pub(crate) fn analyse(
     items: &[Item],
     names: &mut Names,
@@ -198,12 +198,12 @@ impl Sema<'_> {
         self.types.name(ty)
     }
 
-    /// Address space of a pointee that names none.
+    /// Returns the address space of a pointee without a qualifier.
     fn default_space(&self) -> Space {
         if self.features.version >= 200 { Space::Generic } else { Space::Private }
     }
 
-    /// The pointer type that `&place` has.
+    /// Returns the pointer type that `&place` has.
     fn pointer_to_place(&mut self, lvalue: &Lvalue, to: Type) -> Type {
         let is_const = lvalue.is_const || lvalue.place.space == Space::Constant;
         self.types.pointer_to(PointerType {
@@ -215,14 +215,14 @@ impl Sema<'_> {
         })
     }
 
-    /// A new variable of the current function; none outside one.
+    /// Adds a variable to the current function; `None` outside a function.
     fn new_local(&mut self, local: Local) -> Option<LocalId> {
         let current = self.current.as_mut()?;
         current.locals.push(local);
         Some(LocalId(current.locals.len() as u32 - 1))
     }
 
-    /// A private variable that the program does not name.
+    /// Adds an unnamed private variable.
     fn temporary(&mut self, ty: Type, span: Span) -> Option<Lvalue> {
         let align = self.types.align(ty);
         let local = Local {
@@ -241,7 +241,7 @@ impl Sema<'_> {
         Some(Lvalue { place, is_const: false, is_volatile: false, aligned: 0 })
     }
 
-    /// Notes that a pointer to (or into) a place exists.
+    /// Records that a pointer to (or into) a place exists.
     fn take_address(&mut self, place: &Place) {
         let mut at = place;
         loop {
@@ -262,7 +262,7 @@ impl Sema<'_> {
         }
     }
 
-    /// Reads an operand: a place gives its content, an array a pointer to its first element.
+    /// Reads an operand: the content of a place; for an array, a pointer to its first element.
     fn value(&mut self, operand: Operand) -> Expr {
         let lvalue = match operand {
             Operand::Value(expr) => return expr,

@@ -1,4 +1,4 @@
-//! Operators between two operands.
+//! Binary operators.
 
 use super::place::LONG;
 use super::{Sema, fold};
@@ -7,7 +7,7 @@ use crate::parse::ast;
 use crate::source::Span;
 use crate::types::{BOOL, INT, Scalar, Type};
 
-/// The arithmetic operator that a spelling means.
+/// Returns the arithmetic operator of a spelling.
 pub(super) fn binary_op(op: &str) -> Option<BinaryOp> {
     Some(match op {
         "+" => BinaryOp::Add,
@@ -36,7 +36,7 @@ fn compare_op(op: &str) -> Option<CompareOp> {
     })
 }
 
-/// Whether an operator takes integers only.
+/// Returns true if an operator accepts only integers.
 pub(super) fn integers_only(op: BinaryOp) -> bool {
     !matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div)
 }
@@ -56,7 +56,7 @@ impl Sema<'_> {
             let ty = right.ty;
             return Some(Expr { kind: ExprKind::Comma(Box::new(left?), Box::new(right)), ty, span });
         }
-        // Both sides are looked at even if one is wrong: each may have an error of its own.
+        // Analyze both sides even if one is wrong: each may have a separate error.
         let (left, right) = (self.rvalue(left), self.rvalue(right));
         let (left, right) = (left?, right?);
         match op {
@@ -103,7 +103,7 @@ impl Sema<'_> {
         Some(fold::binary(op, left, right, ty, span))
     }
 
-    /// Brings two arithmetic operands to one type.
+    /// Converts two arithmetic operands to one type.
     pub(super) fn common(&mut self, left: Expr, right: Expr, span: Span) -> Option<(Expr, Expr)> {
         match (left.ty, right.ty) {
             (Type::Scalar(a), Type::Scalar(b)) => {
@@ -123,7 +123,7 @@ impl Sema<'_> {
         }
     }
 
-    /// The left operand decides the type.
+    /// Analyzes a shift: the left operand determines the type.
     pub(super) fn shift(&mut self, op: BinaryOp, left: Expr, right: Expr, span: Span) -> Option<Expr> {
         let (left, right) = match (left.ty, right.ty) {
             (Type::Scalar(_), Type::Scalar(_)) => (self.promote(left), self.promote(right)),
@@ -165,7 +165,7 @@ impl Sema<'_> {
         }
     }
 
-    /// `int` for scalars, signed integers of the same width for vectors.
+    /// Analyzes a comparison: `int` for scalars, signed integers of the same width for vectors.
     fn compare(&mut self, op: CompareOp, left: Expr, right: Expr, span: Span) -> Option<Expr> {
         if left.ty.is_pointer() || right.ty.is_pointer() {
             let (left, right) = self.common_pointers(left, right, span)?;
@@ -179,7 +179,7 @@ impl Sema<'_> {
         Some(if result.ty == BOOL { fold::convert(result, INT) } else { result })
     }
 
-    /// Brings two pointers, or a pointer and a null constant, to one type.
+    /// Converts two pointers, or a pointer and a null constant, to one type.
     pub(super) fn common_pointers(&mut self, left: Expr, right: Expr, span: Span) -> Option<(Expr, Expr)> {
         use super::convert::{is_null, reinterpret, space_converts};
         if is_null(&right) && left.ty.is_pointer() {

@@ -1,10 +1,10 @@
-//! The end of the analysis: every function that is called has a body, and none calls itself.
+//! The end of the analysis: every called function must have a body, and none may call itself.
 
 use super::{Analysed, Sema};
 use crate::hir::FunctionId;
 
 impl Sema<'_> {
-    /// The functions that have bodies, by the index that calls have; an error where one is missing.
+    /// Returns the functions with bodies, by the index used in calls; reports a missing body.
     pub(super) fn finish(mut self) -> Option<Analysed> {
         for i in 0..self.functions.len() {
             let f = &self.functions[i];
@@ -29,10 +29,10 @@ impl Sema<'_> {
         Some(Analysed { types: self.types, functions, globals: self.globals })
     }
 
-    /// An error where a function calls itself, directly or not.
+    /// Reports a function that calls itself, directly or indirectly.
     fn refuse_recursion(&mut self) -> Option<()> {
         let count = self.functions.len();
-        // 0 not seen, 1 being walked, 2 done.
+        // 0 not visited, 1 in progress, 2 done.
         let mut state = vec![0u8; count];
         for root in 0..count {
             if state[root] != 0 {

@@ -14,7 +14,7 @@ use crate::types::{Scalar, Type};
 pub(super) const LONG: Type = Type::Scalar(Scalar::I64);
 
 impl Sema<'_> {
-    /// `*p`. Where `p` is the sum of an array's name and an index, it is that element, and no pointer to the array has to exist.
+    /// Analyzes `*p`. If `p` is the sum of an array's name and an index, the result is that element, without a pointer to the array.
     pub(super) fn dereference(&mut self, operand: &ast::Expr, span: Span) -> Option<Operand> {
         if let ast::ExprKind::Binary("+", a, b) = &operand.kind {
             for (array, index) in [(a, b), (b, a)] {
@@ -29,7 +29,7 @@ impl Sema<'_> {
         self.deref(pointer, span).map(Operand::Place)
     }
 
-    /// The array variable that an expression names.
+    /// Returns the array variable that an expression names.
     fn named_array(&mut self, e: &ast::Expr) -> Option<Lvalue> {
         let ast::ExprKind::Name(name) = e.kind else { return None };
         let Some(Entity::Local(_) | Entity::Global(_)) = self.lookup(name) else { return None };
@@ -39,7 +39,7 @@ impl Sema<'_> {
         }
     }
 
-    /// What a pointer points to.
+    /// Returns the target of a pointer.
     pub(super) fn deref(&mut self, pointer: Expr, span: Span) -> Option<Lvalue> {
         let Some(target) = self.types.pointee(pointer.ty) else {
             let name = self.type_name(pointer.ty);
@@ -98,7 +98,7 @@ impl Sema<'_> {
         self.element_pointer(base, element, index, span)
     }
 
-    /// A pointer to an element of a vector place.
+    /// Returns a pointer to an element of a vector place.
     fn element_pointer(&mut self, base: Lvalue, element: Type, index: Expr, span: Span) -> Option<Expr> {
         let whole = self.pointer_to_place(&base, base.place.ty);
         let ty = self.pointer_to_place(&base, element);
@@ -153,7 +153,7 @@ impl Sema<'_> {
         Some(Lvalue { place: Place { kind, ty: of, space, span }, ..lvalue })
     }
 
-    /// `v[i]`: a lane, known now or by its address.
+    /// Analyzes `v[i]`: a lane with a constant index, or by its address.
     fn vector_element(&mut self, base: Operand, index: Expr, span: Span) -> Option<Operand> {
         let ty = self.operand_type(&base);
         let element = Type::Scalar(ty.element()?);
@@ -179,7 +179,7 @@ impl Sema<'_> {
         self.deref(pointer, span).map(Operand::Place)
     }
 
-    /// A value put into a temporary: the store, and the place.
+    /// Stores a value in a temporary; returns the store and the place.
     pub(super) fn stored(&mut self, value: Expr, span: Span) -> Option<(Expr, Lvalue)> {
         let ty = value.ty;
         let Some(lvalue) = self.temporary(ty, span) else {
@@ -286,7 +286,7 @@ impl Sema<'_> {
         Some(Operand::Value(Expr { kind, ty, span }))
     }
 
-    /// Lanes of a vector, as a place where it is one.
+    /// Returns lanes of a vector, as a place if it is one.
     fn lanes(&mut self, base: Operand, list: Vec<u8>, span: Span) -> Option<Operand> {
         let element = self.operand_type(&base).element()?;
         let ty = Type::of_lanes(element, list.len() as u8);
@@ -302,7 +302,7 @@ impl Sema<'_> {
         })
     }
 
-    /// Bytes that an index of elements makes: for updates of pointers.
+    /// Converts an index of elements to bytes, for updates of pointers.
     pub(super) fn byte_offset(&mut self, index: Expr, pointer: Type, span: Span) -> Expr {
         let scale = self.types.pointee(pointer).map_or(1, |p| self.types.size(p.to));
         let scale = fold::int(scale, LONG, span);

@@ -7,11 +7,11 @@ use crate::parse::ast::{EnumSpec, RecordSpec};
 use crate::source::Span;
 use crate::types::{Field, Record, RecordId, Scalar, Space, Type};
 
-/// Structures inside structures: walking them recurses.
+/// Maximum nesting of structures: visiting them is recursive.
 const MAX_RECORD_DEPTH: usize = 32;
 
 impl Sema<'_> {
-    /// The type of `struct tag` or `struct { … }`.
+    /// Returns the type of `struct tag` or `struct { … }`.
     pub(super) fn record_type(&mut self, spec: &RecordSpec) -> Option<Type> {
         let known =
             spec.tag.and_then(|t| if spec.members.is_some() { self.tag_here(t) } else { self.tag(t) });
@@ -34,7 +34,7 @@ impl Sema<'_> {
         Some(Type::Record(id))
     }
 
-    /// A second definition of a record, which has to have the same members as the first: units that are linked may each have it.
+    /// Handles a second definition of a record, which must have the same members as the first: linked units may each define it.
     fn same_again(&mut self, first: RecordId, spec: &RecordSpec) -> Option<Type> {
         let again = self.new_record_untagged(spec);
         self.lay_out(again, spec)?;
@@ -148,7 +148,7 @@ impl Sema<'_> {
         natural.max(u64::from(aligned))
     }
 
-    /// Members of an unnamed member count as the outer record's own.
+    /// Adds the members of an unnamed member to the outer record.
     fn add_anonymous(&mut self, record: &mut Record, ty: Type, size: &mut u64, packed: bool) {
         let Type::Record(inner) = ty else { return };
         let align = self.field_align(ty, 0, packed);
@@ -160,7 +160,7 @@ impl Sema<'_> {
         }
     }
 
-    /// The type of `enum { … }`: `int`, or the first of `uint`, `long`, `ulong` that has all of its values.
+    /// Returns the type of `enum { … }`: `int`, or the first of `uint`, `long`, `ulong` that can hold all of its values.
     pub(super) fn enum_type(&mut self, spec: &EnumSpec) -> Option<Type> {
         let Some(constants) = &spec.constants else {
             return match spec.tag.and_then(|t| self.tag(t)) {
@@ -182,7 +182,7 @@ impl Sema<'_> {
             let Some(ty) = ty else {
                 return self.error(*span, "enumerator value is not representable in any integer type");
             };
-            // Those behind it may use it.
+            // Later constants may use it.
             self.bind(*name, Entity::Constant(super::fold::wrap(next as u64, ty), Type::Scalar(ty)), *span)?;
             values.push((*name, *span, next));
             next += 1;
@@ -192,7 +192,7 @@ impl Sema<'_> {
         let Some(all) = holding(least, most) else {
             return self.error(spec.span, "no integer type holds all values of the enumeration");
         };
-        // Values that fit `int` are of that type; the others of the enumeration's.
+        // Values that fit in `int` have that type; the others have the enumeration's type.
         for (name, span, value) in values.into_iter().filter(|v| i32::try_from(v.2).is_err()) {
             self.rebind(
                 name,
@@ -210,7 +210,7 @@ impl Sema<'_> {
     }
 }
 
-/// The first of the types of enumerations that has all values from `least` to `most`.
+/// Returns the first enumeration type that holds all values from `least` to `most`.
 fn holding(least: i128, most: i128) -> Option<Scalar> {
     let ranges = [
         (Scalar::I32, i128::from(i32::MIN), i128::from(i32::MAX)),
@@ -221,7 +221,7 @@ fn holding(least: i128, most: i128) -> Option<Scalar> {
     ranges.iter().find(|(_, low, high)| *low <= least && most <= *high).map(|(scalar, ..)| *scalar)
 }
 
-/// Offset of the next field; grows the record.
+/// Returns the offset of the next field and extends the record.
 fn place_field(record: &mut Record, size: &mut u64, bytes: u64, align: u64) -> u64 {
     record.align = record.align.max(align);
     let offset = if record.is_union { 0 } else { size.next_multiple_of(align) };

@@ -1,4 +1,4 @@
-//! What names mean, block by block.
+//! Meaning of names by block.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::lex::{Names, Symbol};
 use crate::source::Span;
 use crate::types::{INT, RecordId, Type};
 
-/// What a name stands for.
+/// Meaning of a name.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Entity {
     /// A parameter or variable of the current function.
@@ -21,11 +21,11 @@ pub(super) enum Entity {
     Constant(u64, Type),
     /// A type.
     Typedef(Qualified),
-    /// Declared in error, which has been reported: its uses are not.
+    /// Declared with an error that has been reported: its uses are not reported.
     Broken,
 }
 
-/// What a tag stands for.
+/// Meaning of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tag {
     /// A structure or union.
@@ -42,7 +42,7 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// The program's variable of this name.
+    /// Returns the program's variable of this name.
     pub(super) fn variable(&self, name: Symbol) -> Option<GlobalId> {
         match self.names.get(&name) {
             Some((Entity::Global(id), _)) => Some(*id),
@@ -50,7 +50,7 @@ impl Scope {
         }
     }
 
-    /// Adds a variable of the program, unless the name stands for something.
+    /// Adds a variable of the program, unless the name is already declared.
     pub(super) fn insert_variable(&mut self, name: Symbol, id: GlobalId, span: Span) {
         self.names.entry(name).or_insert((Entity::Global(id), span));
     }
@@ -70,7 +70,7 @@ const ORDERS: [(&str, u64); 10] = [
     ("memory_scope_sub_group", 4),
 ];
 
-/// Names of the language that a program may hide.
+/// Returns names of the language that a program may hide.
 pub(super) fn base(names: &mut Names) -> Scope {
     let mut scope = Scope::default();
     for (name, value) in ORDERS {
@@ -87,12 +87,12 @@ impl Sema<'_> {
         self.scopes.iter().rev().find_map(|s| s.names.get(&name)).map(|e| e.0)
     }
 
-    /// The entity of this name in the innermost block.
+    /// Returns the entity of this name in the innermost block.
     pub(super) fn lookup_here(&self, name: Symbol) -> Option<(Entity, Span)> {
         self.scopes.last().and_then(|s| s.names.get(&name)).copied()
     }
 
-    /// Gives a name its meaning; a second one in the same block is an error.
+    /// Declares a name; a second declaration in the same block is an error.
     pub(super) fn bind(&mut self, name: Symbol, entity: Entity, span: Span) -> Option<()> {
         if let Some((_, before)) = self.lookup_here(name) {
             let message = format!("redefinition of '{}'", self.text(name));
@@ -123,7 +123,7 @@ impl Sema<'_> {
         }
     }
 
-    /// Runs an analysis in a block of its own.
+    /// Runs an analysis in a separate block.
     pub(super) fn scoped<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
         let depth = self.scopes.len();
         self.scopes.push(Scope::default());
@@ -132,7 +132,7 @@ impl Sema<'_> {
         result
     }
 
-    /// `; did you mean 'x'?` among everything in sight.
+    /// Returns `; did you mean 'x'?` for the names in scope.
     pub(super) fn suggest(&self, name: Symbol, functions: bool) -> String {
         let seen = self.scopes.iter().flat_map(|s| &s.names);
         let fits = |e: &Entity| {

@@ -6,11 +6,11 @@ use crate::parse::ast;
 use crate::source::Span;
 use crate::types::Type;
 
-/// Values that one `case a ... b:` may have.
+/// Maximum number of values of one `case a ... b:`.
 const MAX_RANGE: u64 = 4096;
 
 impl Sema<'_> {
-    /// One statement; declarations of several variables give several.
+    /// Analyzes one statement; a declaration of several variables gives several statements.
     pub(super) fn statement(&mut self, stmt: &ast::Stmt, out: &mut Vec<Stmt>) -> Option<()> {
         let span = stmt.span;
         let kind = match &stmt.kind {
@@ -88,7 +88,7 @@ impl Sema<'_> {
         }
     }
 
-    /// Runs an analysis in something that jumps lead out of.
+    /// Runs an analysis inside a construct that jumps can leave.
     pub(super) fn nested<T>(&mut self, nest: Nest, run: impl FnOnce(&mut Self) -> T) -> T {
         if let Some(current) = &mut self.current {
             current.nest.push(nest);
@@ -119,7 +119,7 @@ impl Sema<'_> {
         Some(StmtKind::Return(Some(expr)))
     }
 
-    /// A condition as `bool`.
+    /// Analyzes a condition as `bool`.
     fn decision(&mut self, cond: &ast::Expr) -> Option<Expr> {
         let value = self.rvalue(cond)?;
         self.condition(value)
@@ -146,7 +146,7 @@ impl Sema<'_> {
         Some(StmtKind::If { cond: cond?, then: Box::new(then?), otherwise })
     }
 
-    /// One statement in a block of its own.
+    /// Analyzes one statement in a separate block.
     fn body(&mut self, stmt: &ast::Stmt) -> Option<Stmt> {
         let mut list = self.scoped(|s| s.statements(labels::list_of(stmt)))?;
         let is_block = matches!(stmt.kind, ast::StmtKind::Block(_));
@@ -229,7 +229,7 @@ impl Sema<'_> {
             all_fine &= self.statement(inner, &mut out).is_some();
             match cases.last_mut() {
                 Some(case) => case.body.append(&mut out),
-                // Before the first label nothing runs; declarations there are in scope all the same.
+                // Nothing runs before the first label, but declarations there are in scope.
                 None => out.clear(),
             }
         }
@@ -266,7 +266,7 @@ impl Sema<'_> {
         }
     }
 
-    /// A label's value in the switch's type, extended to 64 bits.
+    /// Returns a label's value in the switch's type, extended to 64 bits.
     fn label_value(&mut self, value: &ast::Expr, ty: Type) -> Option<u64> {
         let (bits, from) = self.constant_integer(value)?;
         let converted = fold::convert(fold::int(bits, from, value.span), ty);

@@ -4,12 +4,12 @@ use crate::hir::{Place, PlaceKind};
 use crate::source::Span;
 use crate::types::Type;
 
-/// The lanes that `.name` means on a vector of `lanes`: `xyzw`, `rgba`, `s0…sf`, `lo`, `hi`, `even`, `odd`.
+/// Returns the lanes that `.name` selects on a vector of `lanes`: `xyzw`, `rgba`, `s0…sf`, `lo`, `hi`, `even`, `odd`.
 ///
 /// # Errors
-/// What is wrong with the name, as the beginning of a message.
+/// The problem with the name, as the start of a message.
 pub(super) fn lanes_named(name: &str, lanes: u8) -> Result<Vec<u8>, &'static str> {
-    // The upper half of three lanes has a fourth one of no defined value: the third stands for it.
+    // The upper half of three lanes has a fourth lane with an undefined value: the third lane replaces it.
     let half = if lanes == 3 { 2 } else { lanes / 2 };
     let within = |list: Vec<u8>| Ok(list.into_iter().map(|l| l.min(lanes - 1)).collect());
     match name {
@@ -37,7 +37,7 @@ fn position(set: &str, c: char) -> Option<u8> {
     set.find(c).map(|i| i as u8)
 }
 
-/// Lanes of a place; lanes of lanes are lanes of the whole vector.
+/// Returns lanes of a place; lanes of lanes are lanes of the whole vector.
 pub(super) fn lanes_of_place(place: Place, list: &[u8], ty: Type, span: Span) -> Place {
     let space = place.space;
     let (base, lanes) = match place.kind {

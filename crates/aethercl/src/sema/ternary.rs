@@ -32,10 +32,10 @@ impl Sema<'_> {
         Some(Expr { kind: ExprKind::Conditional { cond, then, otherwise }, ty, span })
     }
 
-    /// Brings both sides to one type.
+    /// Converts both sides to one type.
     fn common_choice(&mut self, then: Expr, otherwise: Expr, span: Span) -> Option<(Expr, Expr)> {
         match (then.ty, otherwise.ty) {
-            // Two of the same stay what they are; only arithmetic promotes.
+            // Two operands of the same type keep it; only arithmetic types are promoted.
             (a, b) if a == b && !matches!(a, Type::Scalar(_)) => Some((then, otherwise)),
             (Type::Scalar(a), Type::Scalar(b)) => {
                 let ty = Type::Scalar(self.common_scalar(a, b));
@@ -52,7 +52,7 @@ impl Sema<'_> {
         }
     }
 
-    /// A vector decides lane by lane.
+    /// Analyzes a choice by a vector condition, for each lane separately.
     fn vector_choice(&mut self, cond: Expr, then: Expr, otherwise: Expr, span: Span) -> Option<Expr> {
         let Type::Vector(c, lanes) = cond.ty else { return None };
         if c.is_float() {
@@ -61,7 +61,7 @@ impl Sema<'_> {
         }
         let (mut then, mut otherwise) = match (then.ty, otherwise.ty) {
             (Type::Scalar(a), Type::Scalar(b)) => {
-                // Nothing is promoted to `int` here: both become vectors as they are.
+                // No promotion to `int` here: both become vectors of their type.
                 let ty = Type::Scalar(if a == b { a } else { self.common_scalar(a, b) });
                 (
                     fold::splat(fold::convert(then, ty), lanes),

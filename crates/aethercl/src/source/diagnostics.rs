@@ -1,28 +1,28 @@
-//! Messages as a compiler prints them: place, text, the line and a caret.
+//! Messages in compiler format: place, text, the line and a caret.
 
 use std::fmt::Write;
 
 use super::{SourceMap, Span};
 
-/// How grave a message is.
+/// Severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The build fails.
     Error,
-    /// About the program: printed only where asked for.
+    /// About the program: printed only on request.
     Warning,
 }
 
-/// One message, with notes below it.
+/// One message with its notes.
 #[derive(Clone, Debug)]
 pub struct Diagnostic {
-    /// How grave.
+    /// Its severity.
     pub severity: Severity,
-    /// Where the caret stands.
+    /// Position of the caret.
     pub span: Span,
-    /// What is wrong, in one line.
+    /// The problem in one line.
     pub message: String,
-    /// Further places and what they have to do with it.
+    /// Further places and their relation to the problem.
     pub notes: Vec<(Span, String)>,
 }
 
@@ -37,11 +37,11 @@ pub struct Diagnostics {
     warnings_are_errors: bool,
 }
 
-/// Errors after which a build stops: what follows is seldom of use.
+/// Number of errors after which a build stops, because later ones are seldom useful.
 const MAX_ERRORS: usize = 20;
 
 impl Diagnostics {
-    /// Keeps warnings where `warn` is set (`-Wall`), or counts them as errors (`-Werror`).
+    /// Keeps warnings if `warn` is set (`-Wall`), or counts them as errors (`-Werror`).
     pub fn new(warn: bool, warnings_are_errors: bool) -> Self {
         Self { warn, warnings_are_errors, ..Self::default() }
     }
@@ -61,7 +61,7 @@ impl Diagnostics {
         }
     }
 
-    /// Adds a warning, where warnings are asked for.
+    /// Adds a warning if warnings are enabled.
     pub fn warning(&mut self, span: Span, message: impl Into<String>) {
         if self.warnings_are_errors {
             self.error(span, message);
@@ -71,33 +71,33 @@ impl Diagnostics {
         }
     }
 
-    /// Adds a warning about a build option, which is printed in any case and has no place in the text.
+    /// Adds a warning about a build option, which is always printed and has no source position.
     pub fn option_warning(&mut self, message: impl Into<String>) {
         self.errors += usize::from(self.warnings_are_errors);
         self.options.push(message.into());
     }
 
-    /// Whether the build has failed.
+    /// Returns true if the build has failed.
     pub fn failed(&self) -> bool {
         self.errors > 0
     }
 
-    /// Whether so much is wrong that looking further is of no use.
+    /// Returns true if the error limit is reached.
     pub fn too_many(&self) -> bool {
         self.errors > MAX_ERRORS
     }
 
-    /// The messages in order.
+    /// Returns the messages in order.
     pub fn list(&self) -> &[Diagnostic] {
         &self.list
     }
 
-    /// Everything as a compiler prints it, with a count of the errors at the end.
+    /// Returns all messages in compiler format, with an error count at the end.
     pub fn render(&self, sources: &SourceMap) -> String {
         let mut out = String::new();
         let kind = if self.warnings_are_errors { "error" } else { "warning" };
         self.options.iter().for_each(|message| _ = writeln!(out, "{kind}: {message}"));
-        // In the order of the text: the stages that found them ran one after another.
+        // Sort in source order: the stages that found them ran in sequence.
         let mut list: Vec<&Diagnostic> = self.list.iter().collect();
         list.sort_by_key(|d| sources.outermost(d.span).lo);
         for d in list {
@@ -119,11 +119,11 @@ impl Diagnostics {
     }
 }
 
-/// Lines of macro notes under a message at most.
+/// Maximum number of macro notes under a message.
 const MAX_EXPANSION_NOTES: usize = 6;
 
 impl SourceMap {
-    /// Appends `file:line:column: kind: message`, the line, a caret, and a note for each macro the place came out of.
+    /// Appends `file:line:column: kind: message`, the line, a caret, and a note for each macro that the place came from.
     pub fn describe(&self, span: Span, kind: &str, message: &str, out: &mut String) {
         self.excerpt(self.outermost(span), kind, message, out);
         let mut chain = Vec::new();
@@ -145,7 +145,7 @@ impl SourceMap {
         }
         _ = writeln!(out, "{}:{}:{}: {kind}: {message}", l.file, l.line, l.column);
         let before = (l.column as usize - 1).min(l.text.len());
-        // Tabs are kept so that the caret stands below its column whatever their width.
+        // Tabs are kept so that the caret is below its column for every tab width.
         let pad = String::from_utf8_lossy(&l.text.as_bytes()[..before]);
         let pad: String = pad.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         let width = (span.hi.saturating_sub(span.lo) as usize).clamp(1, (l.text.len() - before).max(1));

@@ -1,13 +1,13 @@
-//! Where every token came from: files, lines that `#line` renamed, and macro expansions.
+//! Origin of every token: files, lines renamed by `#line`, and macro expansions.
 
-/// A piece of text: offsets into the [`SourceMap`], and the macro expansion it came out of.
+/// A source range: offsets into the [`SourceMap`], and the macro expansion it came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Span {
-    /// First byte; files lie one behind another.
+    /// First byte; files are concatenated.
     pub lo: u32,
-    /// Behind the last byte.
+    /// End: the byte after the last one.
     pub hi: u32,
-    /// Expansion that the token belongs to: 0 for none, else an index into the map's expansions plus 1.
+    /// Expansion that the token belongs to: 0 for none, otherwise an index into the map's expansions plus 1.
     pub expansion: u32,
 }
 
@@ -16,20 +16,20 @@ pub struct Span {
 pub struct Expansion {
     /// The macro's name.
     pub name: String,
-    /// Where it was used; may itself lie in an expansion.
+    /// Span of its use; may itself be in an expansion.
     pub call: Span,
 }
 
-/// A position as messages name it.
+/// A position in message format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// File, as `#line` last named it.
+    /// File name, including changes by `#line`.
     pub file: String,
-    /// Line from 1, as `#line` last counted it.
+    /// Line from 1, including changes by `#line`.
     pub line: u32,
     /// Column from 1, in bytes.
     pub column: u32,
-    /// The whole line, without its end.
+    /// The whole line without its line end.
     pub text: String,
 }
 
@@ -50,7 +50,7 @@ struct Rename {
     name: Option<String>,
 }
 
-/// Every text of one build.
+/// All sources of one build.
 #[derive(Clone, Debug, Default)]
 pub struct SourceMap {
     files: Vec<File>,
@@ -58,16 +58,16 @@ pub struct SourceMap {
     next: u32,
 }
 
-/// All texts of a build together are at most this long: positions are 32-bit.
+/// Maximum total length of all sources of a build: positions are 32-bit.
 const MAX_BYTES: usize = 1 << 30;
 
 impl SourceMap {
-    /// Name and text of each file.
+    /// Returns name and content of each file.
     pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().map(|f| (f.name.as_str(), f.text.as_str()))
     }
 
-    /// Adds a file and gives the offset of its first byte; `None` where the build has grown too large.
+    /// Adds a file and returns the offset of its first byte; `None` if the build has become too large.
     pub fn add(&mut self, name: &str, text: String) -> Option<u32> {
         let base = self.next;
         if text.len() >= MAX_BYTES - base as usize {
@@ -80,18 +80,18 @@ impl SourceMap {
         Some(base)
     }
 
-    /// Notes a use of macro `name`; tokens out of it carry the result in [`Span::expansion`].
+    /// Records a use of macro `name`; its tokens carry the result in [`Span::expansion`].
     pub fn expand(&mut self, name: &str, call: Span) -> u32 {
         self.expansions.push(Expansion { name: name.into(), call });
         self.expansions.len() as u32
     }
 
-    /// The expansion of a span, if it came out of one.
+    /// Returns the expansion of a span, if it came out of one.
     pub fn expansion(&self, span: Span) -> Option<&Expansion> {
         self.expansions.get((span.expansion as usize).checked_sub(1)?)
     }
 
-    /// From the line behind the one `at` is on, lines count from `line`, and are said to be of file `name`.
+    /// Numbers the lines after the line of `at` starting at `line`, and assigns them to file `name`.
     pub fn rename(&mut self, at: u32, line: u32, name: Option<String>) {
         if let Some(i) = self.file_of(at) {
             let file = &mut self.files[i];
@@ -100,7 +100,7 @@ impl SourceMap {
         }
     }
 
-    /// The place in a file that a span stands for: of a token out of macros, the outermost use.
+    /// Returns the position of a span in a file: for a token from macros, the outermost use.
     pub fn outermost(&self, mut span: Span) -> Span {
         while let Some(e) = self.expansion(span) {
             span = e.call;
@@ -108,7 +108,7 @@ impl SourceMap {
         span
     }
 
-    /// File, line and column of a span's first byte as it is spelled.
+    /// Returns file, line and column of a span's first byte.
     pub fn locate(&self, span: Span) -> Location {
         let Some(file) = self.file_of(span.lo).map(|i| &self.files[i]) else {
             return Location { file: String::new(), line: 0, column: 0, text: String::new() };
@@ -125,7 +125,7 @@ impl SourceMap {
         Location { file: name.clone(), line, column: at - start + 1, text }
     }
 
-    /// The text of a span as it is spelled.
+    /// Returns the source text of a span.
     pub fn text(&self, span: Span) -> &str {
         let Some(file) = self.file_of(span.lo).map(|i| &self.files[i]) else { return "" };
         let at = |offset: u32| (offset.saturating_sub(file.base) as usize).min(file.text.len());
@@ -137,7 +137,7 @@ impl SourceMap {
     }
 }
 
-/// Index from 0 of the line that byte `at` of the file is on.
+/// Returns the index from 0 of the file's line that contains byte `at`.
 fn line_index(file: &File, at: u32) -> u32 {
     (file.line_starts.partition_point(|s| *s <= at) as u32).saturating_sub(1)
 }

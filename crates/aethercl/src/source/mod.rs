@@ -1,4 +1,4 @@
-//! Source texts, positions in them, and messages about them.
+//! Sources, positions in them, and messages about them.
 
 mod diagnostics;
 mod map;

@@ -1,8 +1,8 @@
 //! "Did you mean": the name nearest to a mistyped one.
 
-/// `; did you mean 'x'?` with the candidate that fewest edits make of `word`, or nothing where all are far.
+/// Returns `; did you mean 'x'?` with the candidate that needs the fewest edits, or an empty string if all are too different.
 pub(crate) fn did_you_mean<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> String {
-    // A third of the letters may differ, as in clang.
+    // A third of the letters may differ, the same as in clang.
     let most = (word.len() / 3).min(3);
     let near = candidates.filter(|c| c.len().abs_diff(word.len()) <= most);
     let best =
@@ -10,9 +10,9 @@ pub(crate) fn did_you_mean<'a>(word: &str, candidates: impl Iterator<Item = &'a 
     best.map_or(String::new(), |(_, c)| format!("; did you mean '{c}'?"))
 }
 
-/// Letters to insert, delete, replace, or swap with their neighbour.
+/// Returns the number of letters to insert, delete, replace, or swap with the next one.
 fn edits(a: &[u8], b: &[u8]) -> usize {
-    // Names longer than this are not worth the square of their length.
+    // For longer names, the quadratic cost is not worthwhile.
     if a.len().max(b.len()) > 64 {
         return usize::MAX;
     }

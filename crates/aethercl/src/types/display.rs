@@ -1,9 +1,9 @@
-//! Types as OpenCL C writes them, for messages.
+//! Types in OpenCL C notation, for messages.
 
 use super::{Space, Type, Types};
 
 impl Space {
-    /// The qualifier as written in a program.
+    /// Returns the qualifier in source form.
     pub const fn keyword(self) -> &'static str {
         match self {
             Self::Private => "__private",
@@ -16,7 +16,7 @@ impl Space {
 }
 
 impl Types {
-    /// `ty` as OpenCL C writes it: `__global const float4 *`.
+    /// Returns `ty` in OpenCL C notation: `__global const float4 *`.
     pub fn name(&self, ty: Type) -> String {
         match ty {
             Type::Void => "void".into(),
@@ -43,7 +43,7 @@ impl Types {
         }
     }
 
-    /// `int[3][4]`: the dimensions stand behind the innermost element.
+    /// Returns `int[3][4]`: the dimensions follow the innermost element.
     fn array_name(&self, mut ty: Type) -> String {
         let mut dims = String::new();
         while let Type::Array(id) = ty {

@@ -1,6 +1,6 @@
-//! Kinds of images and what programs may do with them.
+//! Kinds of images and their permitted accesses.
 
-/// A kind of image. Its texels are counted along one to three axes; layers are the axis behind the others.
+/// A kind of image. Its texels are counted along one to three axes; layers are the axis after the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ImageKind {
     /// `image1d_t`.
@@ -22,7 +22,7 @@ impl ImageKind {
     pub const ALL: [Self; 6] =
         [Self::Line, Self::Buffer, Self::LineArray, Self::Plane, Self::PlaneArray, Self::Volume];
 
-    /// The name in OpenCL C.
+    /// Returns the name in OpenCL C.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Line => "image1d_t",
@@ -34,7 +34,7 @@ impl ImageKind {
         }
     }
 
-    /// Lanes of a coordinate in OpenCL C; three numbers come in a vector of four.
+    /// Returns the lanes of a coordinate in OpenCL C; three numbers use a vector of four.
     pub const fn lanes(self) -> u8 {
         match self {
             Self::Line | Self::Buffer => 1,
@@ -43,7 +43,7 @@ impl ImageKind {
         }
     }
 
-    /// Axes along which texels are filtered.
+    /// Returns the number of axes along which texels are filtered.
     pub const fn axes(self) -> usize {
         match self {
             Self::Line | Self::Buffer | Self::LineArray => 1,
@@ -52,21 +52,21 @@ impl ImageKind {
         }
     }
 
-    /// Whether it has layers.
+    /// Returns true if it has layers.
     pub const fn has_layers(self) -> bool {
         matches!(self, Self::LineArray | Self::PlaneArray)
     }
 
-    /// Numbers of a coordinate, a layer's included.
+    /// Returns the number of components of a coordinate, including the layer.
     pub const fn numbers(self) -> usize {
         self.axes() + self.has_layers() as usize
     }
 }
 
-/// What a kernel may do with an image.
+/// Permitted access of a kernel to an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ImageAccess {
-    /// `read_only`, also where nothing is said.
+    /// `read_only`, also the default.
     Read,
     /// `write_only`.
     Write,
@@ -75,7 +75,7 @@ pub enum ImageAccess {
 }
 
 impl ImageAccess {
-    /// The qualifier.
+    /// Returns the qualifier.
     pub const fn keyword(self) -> &'static str {
         match self {
             Self::Read => "read_only",
@@ -84,7 +84,7 @@ impl ImageAccess {
         }
     }
 
-    /// The access of a qualifier.
+    /// Returns the access of a qualifier.
     pub fn named(word: &str) -> Option<Self> {
         Some(match word.trim_start_matches('_') {
             "read_only" => Self::Read,

@@ -11,7 +11,7 @@ pub use image::{ImageAccess, ImageKind};
 
 use std::collections::HashMap;
 
-/// A scalar type. `size_t`, `ptrdiff_t`, enumerations and the like are names for these.
+/// A scalar type. `size_t`, `ptrdiff_t`, enumerations and similar are names for these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scalar {
     /// One byte, 0 or 1.
@@ -24,7 +24,7 @@ pub enum Scalar {
     I16,
     /// `ushort`.
     U16,
-    /// `int`, and what comparisons and enumerations have.
+    /// `int`, also the type of comparisons and enumerations.
     I32,
     /// `uint`.
     U32,
@@ -32,7 +32,7 @@ pub enum Scalar {
     I64,
     /// `ulong`, 64 bits; `size_t`.
     U64,
-    /// `half`: storage always, arithmetic only where `cl_khr_fp16` is on.
+    /// `half`: always a storage type; arithmetic only with `cl_khr_fp16`.
     F16,
     /// `float`.
     F32,
@@ -51,7 +51,7 @@ impl Scalar {
         }
     }
 
-    /// Bits of a value; 1 for `bool`.
+    /// Returns the bits of a value; 1 for `bool`.
     pub const fn bits(self) -> u32 {
         match self {
             Self::Bool => 1,
@@ -59,22 +59,22 @@ impl Scalar {
         }
     }
 
-    /// `half`, `float` or `double`.
+    /// Returns true for `half`, `float` or `double`.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::F32 | Self::F64)
     }
 
-    /// An integer or `bool`.
+    /// Returns true for an integer or `bool`.
     pub const fn is_integer(self) -> bool {
         !self.is_float()
     }
 
-    /// A signed integer.
+    /// Returns a signed integer.
     pub const fn is_signed(self) -> bool {
         matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
 
-    /// The signed integer of the same width: what a comparison of vectors of this type gives.
+    /// Returns the signed integer of the same width: the result type of a comparison of vectors of this type.
     pub const fn signed_of_width(self) -> Self {
         match self.size() {
             1 => Self::I8,
@@ -94,7 +94,7 @@ impl Scalar {
         }
     }
 
-    /// The name in OpenCL C.
+    /// Returns the name in OpenCL C.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -116,36 +116,36 @@ impl Scalar {
 /// An address space. Pointers are 64 bits wide in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Space {
-    /// Of one work-item.
+    /// Memory of one work-item.
     Private,
-    /// Of one work-group.
+    /// Memory of one work-group.
     Local,
-    /// Read-only, of the device.
+    /// Read-only memory of the device.
     Constant,
-    /// Of the device.
+    /// Memory of the device.
     Global,
-    /// Private, local or global, known only when it runs; OpenCL C 2.0 and later.
+    /// Private, local or global, determined at run time; OpenCL C 2.0 and later.
     Generic,
 }
 
-/// A type. Qualifiers stand on the pointer ([`PointerType`]) or on the variable.
+/// A type. Qualifiers are part of the pointer ([`PointerType`]) or the variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Type {
     /// No value.
     Void,
     /// One number.
     Scalar(Scalar),
-    /// 2, 3, 4, 8 or 16 numbers; three take the room of four.
+    /// 2, 3, 4, 8 or 16 numbers; three occupy the space of four.
     Vector(Scalar, u8),
     /// An address; see [`Types::pointer`].
     Pointer(PointerId),
-    /// Elements side by side; see [`Types::array`].
+    /// Contiguous elements; see [`Types::array`].
     Array(ArrayId),
     /// A structure or union; see [`Types::record`].
     Record(RecordId),
-    /// `atomic_int` and the other atomic types: memory like the scalar's, reached by the atomic functions only.
+    /// `atomic_int` and the other atomic types: memory like the scalar's, accessible only through the atomic functions.
     Atomic(Scalar),
-    /// `event_t`: 64 bits, made by the asynchronous copies.
+    /// `event_t`: 64 bits, created by the asynchronous copies.
     Event,
     /// `image2d_t` and the other kinds: its address, then width, height, depth, layers, channel order and channel type in 32 bits each.
     Image(ImageKind, ImageAccess),
@@ -161,7 +161,7 @@ pub const BOOL: Type = Type::Scalar(Scalar::Bool);
 pub const SIZE_T: Type = Type::Scalar(Scalar::U64);
 
 impl Type {
-    /// The scalar, or a vector's element.
+    /// Returns the scalar, or a vector's element.
     pub const fn element(self) -> Option<Scalar> {
         match self {
             Self::Scalar(s) | Self::Vector(s, _) => Some(s),
@@ -169,7 +169,7 @@ impl Type {
         }
     }
 
-    /// Lanes of a vector; 1 for everything else.
+    /// Returns the lanes of a vector; 1 for every other type.
     pub const fn lanes(self) -> u8 {
         match self {
             Self::Vector(_, n) => n,
@@ -177,22 +177,22 @@ impl Type {
         }
     }
 
-    /// Whether it is a vector.
+    /// Returns true if it is a vector.
     pub const fn is_vector(self) -> bool {
         matches!(self, Self::Vector(..))
     }
 
-    /// Whether it is a pointer.
+    /// Returns true if it is a pointer.
     pub const fn is_pointer(self) -> bool {
         matches!(self, Self::Pointer(_))
     }
 
-    /// Whether it is a scalar integer or `bool`.
+    /// Returns true if it is a scalar integer or `bool`.
     pub const fn is_integer(self) -> bool {
         matches!(self, Self::Scalar(s) if s.is_integer())
     }
 
-    /// The scalar for one lane, the vector for more.
+    /// Returns the scalar for one lane, the vector for several.
     pub const fn of_lanes(element: Scalar, lanes: u8) -> Self {
         if lanes == 1 { Self::Scalar(element) } else { Self::Vector(element, lanes) }
     }
@@ -208,18 +208,18 @@ pub struct ArrayId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId(u32);
 
-/// What a pointer points to.
+/// Target of a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PointerType {
     /// The type pointed to.
     pub to: Type,
     /// Where it lies.
     pub space: Space,
-    /// The pointee is `const`.
+    /// Whether the pointee is `const`.
     pub is_const: bool,
-    /// The pointee is `volatile`.
+    /// Whether the pointee is `volatile`.
     pub is_volatile: bool,
-    /// Alignment of the pointee in bytes where an attribute changed it (`typedef … __attribute__((aligned(2)))`), else 0.
+    /// Alignment of the pointee in bytes if an attribute changed it (`typedef … __attribute__((aligned(2)))`), otherwise 0.
     pub aligned: u32,
 }
 
@@ -237,11 +237,11 @@ pub struct ArrayType {
 pub struct Record {
     /// The tag, or empty.
     pub tag: String,
-    /// Every field at offset 0.
+    /// Whether every field is at offset 0.
     pub is_union: bool,
     /// False between `struct s;` and its definition.
     pub complete: bool,
-    /// Fields in order; members of anonymous members are listed with their offsets as if they stood here.
+    /// Fields in order; members of anonymous members are listed with their offsets in this record.
     pub fields: Vec<Field>,
     /// Bytes, with padding at the end.
     pub size: u64,
@@ -256,11 +256,11 @@ pub struct Field {
     pub name: String,
     /// Its type.
     pub ty: Type,
-    /// Bytes from the record's start.
+    /// Byte offset from the record's start.
     pub offset: u64,
     /// Declared `const`.
     pub is_const: bool,
-    /// Listed again from an anonymous member before it.
+    /// Whether it is repeated from a preceding anonymous member.
     pub inherited: bool,
 }
 
@@ -275,22 +275,22 @@ pub struct Types {
 }
 
 impl Types {
-    /// What a pointer type points to.
+    /// Returns the target of a pointer type.
     pub fn pointer(&self, id: PointerId) -> PointerType {
         self.pointers[id.0 as usize]
     }
 
-    /// Element and length of an array type.
+    /// Returns element and length of an array type.
     pub fn array(&self, id: ArrayId) -> ArrayType {
         self.arrays[id.0 as usize]
     }
 
-    /// Fields and layout of a structure or union.
+    /// Returns fields and layout of a structure or union.
     pub fn record(&self, id: RecordId) -> &Record {
         &self.records[id.0 as usize]
     }
 
-    /// What `ty` points to, if it is a pointer.
+    /// Returns the target of `ty`, if it is a pointer.
     pub fn pointee(&self, ty: Type) -> Option<PointerType> {
         match ty {
             Type::Pointer(id) => Some(self.pointer(id)),
@@ -298,7 +298,7 @@ impl Types {
         }
     }
 
-    /// The pointer type with these properties.
+    /// Returns the pointer type with these properties.
     pub fn pointer_to(&mut self, pointer: PointerType) -> Type {
         let next = PointerId(self.pointers.len() as u32);
         let id = *self.pointer_ids.entry(pointer).or_insert(next);
@@ -308,7 +308,7 @@ impl Types {
         Type::Pointer(id)
     }
 
-    /// The array type of `len` elements.
+    /// Returns the array type of `len` elements.
     pub fn array_of(&mut self, of: Type, len: u64) -> Type {
         let array = ArrayType { of, len };
         let next = ArrayId(self.arrays.len() as u32);
@@ -319,7 +319,7 @@ impl Types {
         Type::Array(id)
     }
 
-    /// A new record; incomplete ones get their fields by [`Types::complete_record`].
+    /// Adds a record; incomplete ones get their fields from [`Types::complete_record`].
     pub fn new_record(&mut self, record: Record) -> RecordId {
         self.records.push(record);
         RecordId(self.records.len() as u32 - 1)
@@ -330,7 +330,7 @@ impl Types {
         self.records[id.0 as usize] = record;
     }
 
-    /// Bytes that a value takes in memory, padding included; 1 for `void`, as `sizeof` counts pointers to it.
+    /// Returns the bytes of a value in memory, including padding; 1 for `void`, the unit of `sizeof` for pointers to it.
     pub fn size(&self, ty: Type) -> u64 {
         match ty {
             Type::Void => 1,

@@ -117,7 +117,7 @@ impl Writer {
         }
     }
 
-    /// A condition of little depth.
+    /// Generates a condition of small depth.
     fn condition_of(&mut self, d: usize) -> String {
         if d == 0 {
             "(id & 2)".into()

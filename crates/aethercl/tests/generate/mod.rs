@@ -1,21 +1,21 @@
-//! Random kernels whose result the language fixes to the last bit: what two implementations must agree on.
+//! Random kernels whose result the language defines to the last bit. Two implementations must agree on it.
 //!
-//! Arithmetic that may overflow is unsigned, divisors are positive, floats are only added, subtracted, multiplied and
-//! compared with contraction off, conversions saturate and take no NaN, every variable is initialised, barriers stand where all items
-//! pass. Each work-item writes the words of its own row of `out`.
+//! Arithmetic that may overflow is unsigned, and divisors are positive. Floats are only added, subtracted, multiplied and
+//! compared, with contraction off. Conversions saturate and take no NaN. Every variable is initialized. All items reach each barrier.
+//! Each work-item writes the words of its row of `out`.
 
 mod expression;
 
 use std::fmt::Write;
 
-/// Work-items of a launch and of a group.
+/// Work-items of a launch.
 pub const GLOBAL: usize = 64;
-/// Work-items of a group.
+/// Work-items per group.
 pub const GROUP: usize = 16;
 /// Words that each work-item reads from each input, and writes.
 pub const WORDS: usize = 16;
 
-/// Numbers that look random and are the same every time.
+/// Pseudorandom numbers, the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -35,7 +35,7 @@ impl Random {
     }
 }
 
-/// A type that expressions are made of.
+/// Type of an expression.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Uint,
@@ -96,16 +96,16 @@ struct Writer {
     text: String,
     indent: usize,
     loops: usize,
-    /// Inside a loop that may be left.
+    /// True inside a loop that may be exited.
     in_loop: bool,
 }
 
-/// The kernel of a seed: `k(in words, in floats, out words)`.
+/// Returns the kernel of a seed: `k(in words, in floats, out words)`.
 pub fn kernel(seed: u64) -> String {
     let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut w = Writer { random, text: String::new(), indent: 1, loops: 0, in_loop: false };
     w.text.push_str("#pragma OPENCL FP_CONTRACT OFF\n");
-    // What a NaN is converted to is not fixed.
+    // The language does not define the result of a NaN's conversion.
     w.text.push_str("float number(float x) { return isnan(x) ? 0.0f : x; }\n");
     w.text.push_str("float4 number4(float4 x) { return select(x, (float4)(0.0f), isnan(x)); }\n");
     w.helper();
@@ -127,7 +127,7 @@ pub fn kernel(seed: u64) -> String {
     w.text
 }
 
-/// The kernels of these seeds in one program, as `k_<seed>`: what a compiler needs for a program is paid once.
+/// Returns the kernels of these seeds in one program, as `k_<seed>`. The compiler's cost per program occurs once.
 #[allow(dead_code)] // a test that takes kernels one by one has no use for it
 pub fn program(seeds: std::ops::Range<u64>) -> String {
     let one = |seed| {
@@ -139,7 +139,7 @@ pub fn program(seeds: std::ops::Range<u64>) -> String {
     seeds.map(one).collect()
 }
 
-/// Words for the first input, then floats for the second, of the same seed.
+/// Returns words for the first input and floats for the second, for the same seed.
 pub fn inputs(seed: u64) -> (Vec<u32>, Vec<f32>) {
     let mut random = Random(seed.wrapping_mul(0xd134_2543_de82_ef95) | 1);
     let special = [0, 1, 2, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 31, 32];
@@ -155,7 +155,7 @@ impl Writer {
         let _ = writeln!(self.text, "{pad}{text}");
     }
 
-    /// A function with loops and returns in the middle.
+    /// Generates a function with loops and early returns.
     fn helper(&mut self) {
         let (a, b) = (1 + self.random.below(7), self.random.below(100));
         let _ = write!(
@@ -273,7 +273,7 @@ impl Writer {
     fn switch(&mut self, depth: usize) {
         let value = self.expression(Kind::Uint, 1);
         self.line(&format!("switch ({value} & 3) {{"));
-        // `continue` in a switch belongs to the loop around it, `break` to the switch: both are of use in a loop only.
+        // `continue` in a switch belongs to the loop around it, and `break` to the switch. Both are useful only in a loop.
         for case in ["case 0:", "case 2: case 1:", "default:"] {
             self.line(case);
             self.block(depth);
@@ -284,7 +284,7 @@ impl Writer {
         self.line("}");
     }
 
-    /// Words pass between the items of a group.
+    /// Generates an exchange of words between the items of a group.
     fn exchange(&mut self) {
         let (value, v, by) =
             (self.expression(Kind::Uint, 2), self.variable(Kind::Uint), self.random.below(GROUP));
@@ -294,7 +294,7 @@ impl Writer {
         self.line("barrier(CLK_LOCAL_MEM_FENCE);");
     }
 
-    /// Every variable goes into the item's row. All NaNs are one, and so are the two zeros.
+    /// Writes every variable into the item's row. All NaNs become one value, and the two zeros become one value.
     fn results(&mut self) {
         let float = |f: &str| format!("(isnan({f}) ? 0x7fc00000u : as_uint({f} + 0.0f))");
         for n in 0..VARIABLES {

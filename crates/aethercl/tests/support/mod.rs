@@ -1,4 +1,4 @@
-//! What the case runner is made of.
+//! Modules of the case runner.
 
 mod reference;
 mod run;
@@ -11,7 +11,7 @@ use aethercl::{Includes, Program, Source, Target};
 pub use reference::compare;
 use sim::Sim;
 
-/// Runs a case and writes down what came of it, in the form of a reference.
+/// Runs a case and writes its results in the format of a reference.
 pub fn run_case(case: &Path) -> Result<String, String> {
     let text = std::fs::read(case).map_err(|e| e.to_string())?;
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -39,12 +39,12 @@ pub fn run_case(case: &Path) -> Result<String, String> {
 {}",
             program.hir().warnings
         )),
-        // Its variables of program scope are as they were before the first run.
+        // A new build: its variables of program scope have the values from before the first run.
         Ok(program) => launch(&program, &build().map_err(|e| e.log)?, &sim),
     }
 }
 
-/// Runs with the case's checks. Where they find nothing, a run of the program `again` without checks must leave the same.
+/// Runs with the case's checks. If they report nothing, a run of the program `again` without checks must give the same result.
 fn launch(program: &Program, again: &Program, sim: &Sim) -> Result<String, String> {
     let checked = run::run(program, sim, &sim.checks)?;
     if checked.contains("finding: ") || checked.contains("launch fails: ") {
@@ -57,7 +57,7 @@ fn launch(program: &Program, again: &Program, sim: &Sim) -> Result<String, Strin
     Ok(checked)
 }
 
-/// Files beside the case that `#include` finds.
+/// Returns the files in the case's folder that `#include` finds.
 fn headers(case: &Path) -> Vec<(String, String)> {
     let Some(folder) = case.parent() else { return Vec::new() };
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
@@ -70,7 +70,7 @@ fn headers(case: &Path) -> Vec<(String, String)> {
     headers.filter_map(read).collect()
 }
 
-/// Every `.cl` file below a folder, in order.
+/// Returns every `.cl` file below a folder, in order.
 pub fn programs(root: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut folders = vec![root.to_path_buf()];
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! What must come of a case, compared line by line.
+//! The expected result of a case, compared line by line.
 //!
 //! ```text
 //! build fails:
@@ -12,7 +12,7 @@
 //! finding: race 4:12 …          a check's finding
 //! ```
 
-/// Says where two references differ.
+/// Describes the differences of two references.
 pub fn compare(expected: &str, actual: &str) -> Result<(), String> {
     let (wanted, got): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), actual.lines().collect());
     for i in 0..wanted.len().max(got.len()) {

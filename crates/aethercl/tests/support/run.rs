@@ -1,4 +1,4 @@
-//! Launches a case's kernel and writes down what it left behind.
+//! Launches a case's kernel and writes its results.
 
 use super::sim::{Sim, SimArg};
 use aethercl::{Access, Arg, Checks, LaunchOptions, Memory, NdRange, Program};
@@ -7,7 +7,7 @@ use std::fmt::Write;
 /// Device memory of a case.
 const CAPACITY: u64 = 64 << 20;
 
-/// Runs the case and gives the contents of buffers that it may write, printed text, and findings.
+/// Runs the case. Returns the contents of its writable buffers, printed text, and findings.
 pub fn run(program: &Program, sim: &Sim, checks: &[String]) -> Result<String, String> {
     let memory = Memory::new(CAPACITY);
     let mut addresses = Vec::new();
@@ -67,7 +67,7 @@ fn argument(arg: &SimArg, address: u64) -> Arg<'_> {
     }
 }
 
-/// All checks run unless the case names some, or `none`.
+/// Returns the checks that the case names; `none` means no checks [default: all].
 fn checks_named(names: &[String]) -> Result<Checks, String> {
     if names.is_empty() {
         return Ok(Checks::ALL);

@@ -1,4 +1,4 @@
-//! What is done with a case's program. A line is a word and its values; `#` begins a comment.
+//! The launch of a case's program. A line is a word and its values. `#` starts a comment.
 //!
 //! ```text
 //! options -DN=4 -cl-std=CL3.0
@@ -14,20 +14,20 @@
 //! value float 1.5                      an argument by value; several numbers for a vector
 //! local 64                             an argument of local memory, in bytes
 //! ```
-//! Arguments stand in the order of the kernel's parameters.
+//! Arguments are listed in the order of the kernel's parameters.
 
 /// A case's launch.
 #[derive(Debug, Default)]
 pub struct Sim {
     /// Build options.
     pub options: String,
-    /// Extensions taken away.
+    /// Extensions that the device lacks.
     pub without: Vec<String>,
     /// Kernel to run.
     pub kernel: String,
     /// Work-items.
     pub global: [usize; 3],
-    /// Work-items of a group.
+    /// Work-items per group.
     pub group: [usize; 3],
     /// Global offset.
     pub offset: [usize; 3],
@@ -40,7 +40,7 @@ pub struct Sim {
 /// An argument.
 #[derive(Debug)]
 pub enum SimArg {
-    /// A buffer with what it holds before the launch; none leaves it unwritten.
+    /// A buffer with its contents before the launch. Without contents it stays unwritten.
     Buffer { name: String, element: Element, count: usize, read_only: bool, data: Option<Vec<u8>> },
     /// Bytes by value.
     Value(Vec<u8>),
@@ -51,11 +51,11 @@ pub enum SimArg {
 /// Type of a buffer's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
-    /// Signed integer of so many bytes.
+    /// Signed integer of this many bytes.
     Signed(usize),
     /// Unsigned integer.
     Unsigned(usize),
-    /// Floating number; 2 bytes are a `half`.
+    /// Floating-point number. 2 bytes are a `half`.
     Float(usize),
 }
 
@@ -77,14 +77,14 @@ impl Element {
         })
     }
 
-    /// Bytes of one element.
+    /// Returns the size of one element in bytes.
     pub fn size(self) -> usize {
         match self {
             Self::Signed(n) | Self::Unsigned(n) | Self::Float(n) => n,
         }
     }
 
-    /// A number's bytes.
+    /// Returns the bytes of a number.
     fn bytes(self, word: &str) -> Result<Vec<u8>, String> {
         let wrong = |_| format!("'{word}' is no {self:?}");
         Ok(match self {
@@ -97,7 +97,7 @@ impl Element {
         })
     }
 
-    /// One element as text.
+    /// Returns one element as text.
     pub fn text(self, bytes: &[u8]) -> String {
         let mut raw = [0u8; 8];
         raw[..bytes.len()].copy_from_slice(bytes);
@@ -129,7 +129,7 @@ fn integer(word: &str) -> Result<i128, String> {
 }
 
 impl Sim {
-    /// Reads a `.sim` text.
+    /// Parses a `.sim` file.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut sim = Self { global: [1; 3], group: [1; 3], ..Self::default() };
         for line in text.lines() {

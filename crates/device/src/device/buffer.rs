@@ -1,4 +1,4 @@
-//! A piece of a device's memory, owned: dropping the last clone gives it back to the pool.
+//! An owned piece of device memory: dropping the last clone returns it to the pool.
 
 use super::Device;
 use super::writes::Writes;
@@ -9,21 +9,21 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Numbers buffers in the order they are made in.
+/// Counter that numbers buffers in creation order.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Which recording and which of its allocations a buffer is.
+/// Identifies a buffer in a recording: the recording and the index of the allocation.
 pub(crate) type Serial = (u64, usize);
 
-/// What is promised of a buffer's contents.
+/// State of a buffer's contents with respect to deferred commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Promise {
-    /// Nothing: they are what the commands enqueued so far make them.
+    /// No promise: the contents result from the commands enqueued so far.
     None,
-    /// A deferred command writes them.
+    /// A deferred command will write the contents.
     Open,
-    /// That command is being enqueued. The write was counted when it was promised.
+    /// The deferred command is being enqueued. The write was counted when it was promised.
     Kept,
 }
 
@@ -43,24 +43,24 @@ pub struct Buffer(Arc<Inner>);
 
 struct Inner {
     device: Device,
-    /// Nothing for a window, and once it was [released](Buffer::release).
+    /// `None` for a window, and after the buffer was [released](Buffer::release).
     block: Mutex<Option<Block>>,
     released: AtomicBool,
-    /// A [`Promise`]; a window's is its parent's.
+    /// A [`Promise`]; a window uses that of its parent.
     promise: AtomicU8,
     number: u64,
     memory: Memory,
     bytes: usize,
     tag: &'static str,
-    /// A window into another buffer keeps that buffer's block.
+    /// The parent of a window. It keeps the parent's block alive.
     parent: Option<Buffer>,
-    /// The buffer that a block of [`Home::Part`] is a part of.
+    /// The buffer that a [`Home::Part`] block is a part of.
     chunk: Option<Buffer>,
-    /// Where this buffer starts within its root object.
+    /// Offset of this buffer within its root object.
     offset: usize,
-    /// What it is in the recording it was made in.
+    /// Identity of the buffer in the recording that created it.
     serial: Option<Serial>,
-    /// Writes so far; a window's are its parent's.
+    /// Writes so far; a window uses those of its parent.
     writes: Option<Writes>,
 }
 
@@ -70,23 +70,23 @@ impl Inner {
     }
 }
 
-/// A buffer that this does not keep alive.
+/// A handle that does not keep the buffer alive.
 #[derive(Clone)]
 pub struct WeakBuffer(Weak<Inner>);
 
 impl WeakBuffer {
-    /// The buffer, if it is still there.
+    /// Returns the buffer if it still exists.
     pub fn upgrade(&self) -> Option<Buffer> {
         self.0.upgrade().map(Buffer)
     }
-    /// Whether it is this one.
+    /// Returns true if this handle refers to `buffer`.
     pub(crate) fn is(&self, buffer: &Buffer) -> bool {
         std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&buffer.0))
     }
 }
 
 impl Buffer {
-    /// A buffer of a whole block. A block of [`Home::Part`] comes with the buffer that it is a part of, `chunk`.
+    /// Returns a buffer of a whole block. A [`Home::Part`] block also needs `chunk`, the buffer that it is a part of.
     pub(crate) fn new(
         device: Device,
         (block, chunk): (Block, Option<Buffer>),
@@ -113,20 +113,20 @@ impl Buffer {
             writes,
         }))
     }
-    /// A number above those of all buffers there are, and at most those of buffers that are made from now on.
+    /// Returns a number that is larger than those of all existing buffers, and at most those of all future buffers.
     pub fn next_number() -> u64 {
         NEXT.load(Ordering::Relaxed)
     }
-    /// Its number, or that of the buffer it is a window of.
+    /// Returns the buffer's number; a window has its parent's number.
     pub fn number(&self) -> u64 {
         self.whole().0.number
     }
-    /// A handle that does not keep it.
+    /// Returns a handle that does not keep the buffer alive.
     pub fn weak(&self) -> WeakBuffer {
         WeakBuffer(Arc::downgrade(&self.0))
     }
-    /// Gives the memory back to the pool although handles are left, whose use is an error from now on. Commands that are enqueued are not disturbed:
-    /// what gets the memory next is enqueued behind them. Memory of a captured step stays; whether it is free now.
+    /// Returns the memory to the pool even if handles remain; using such a handle is an error from now on. Enqueued commands are not affected,
+    /// because the next user's commands are enqueued after them. Memory of a captured step is kept. Returns true if the memory is now free.
     pub fn release(&self) -> bool {
         let whole = &self.whole().0;
         if whole.serial.is_some() || whole.chunk.is_some() {
@@ -139,24 +139,24 @@ impl Buffer {
         }
         true
     }
-    /// Whether its memory is there.
+    /// Checks that the memory still exists.
     ///
     /// # Errors
-    /// `Memory` where it was [released](Self::release).
+    /// `Memory` if it was [released](Self::release).
     pub(crate) fn check_there(&self) -> Result<()> {
         if !self.whole().0.released.load(Ordering::Acquire) {
             return Ok(());
         }
-        // No kind that makes operations try another kernel.
+        // Use a kind that does not make operations try another kernel.
         Err(Error::launch(
             "a tensor is used whose memory was freed, by itself or at the end of the scope it was made in; make it outside of the scope, or take it out",
         ))
     }
-    /// What is promised of its contents.
+    /// Returns the promise about the contents.
     pub fn promise(&self) -> Promise {
         Promise::of(self.whole().0.promise.load(Ordering::Acquire))
     }
-    /// Promises contents that a command will write which is not enqueued yet, says that it is being enqueued, or that it is.
+    /// Sets the promise: a command that is not enqueued yet will write the contents, is being enqueued, or is enqueued.
     pub fn set_promise(&self, promise: Promise) {
         self.whole().0.promise.store(promise as u8, Ordering::Release);
     }
@@ -166,35 +166,35 @@ impl Buffer {
     pub(crate) fn serial(&self) -> Option<Serial> {
         self.0.serial
     }
-    /// Which buffer this is, and a handle that does not keep it.
+    /// Returns the buffer's identity and a handle that does not keep it alive.
     pub(crate) fn downgrade(&self) -> (usize, WeakBuffer) {
         (Arc::as_ptr(&self.0) as usize, WeakBuffer(Arc::downgrade(&self.0)))
     }
-    /// The device that holds it.
+    /// Returns the device that holds the buffer.
     pub fn device(&self) -> &Device {
         &self.0.device
     }
-    /// Bytes asked for.
+    /// Returns the requested size in bytes.
     pub fn bytes(&self) -> usize {
         self.0.bytes
     }
-    /// The driver's object, to bind as an argument.
+    /// Returns the driver's object, to bind as an argument.
     pub fn memory(&self) -> &Memory {
         &self.0.memory
     }
-    /// What it is used for, as the statistics say it.
+    /// Returns the tag under which the statistics count this buffer.
     pub fn tag(&self) -> &'static str {
         self.0.tag
     }
-    /// Whether `offset` is one a sub-buffer may start at.
+    /// Returns true if a sub-buffer may start at `offset`.
     pub fn can_window(&self, offset: usize) -> bool {
         let at = self.0.offset.checked_add(offset);
         at.is_some_and(|at| at.is_multiple_of(self.0.device.capabilities().base_align.max(1)))
     }
-    /// A part of this buffer as an object of its own.
+    /// Returns a part of this buffer as a separate object.
     ///
     /// # Errors
-    /// `Shape` when the part does not lie within this buffer; the driver's error where [`Buffer::can_window`] says no.
+    /// `Shape` if the part exceeds this buffer; the driver's error if [`Buffer::can_window`] returns false.
     pub fn window(&self, offset: usize, bytes: usize) -> Result<Self> {
         if offset.checked_add(bytes).is_none_or(|end| end > self.0.bytes) {
             return Err(Error::shape(format!(
@@ -225,11 +225,11 @@ impl Buffer {
             writes: None,
         })))
     }
-    /// Where it starts in the device's address space, as kernels see it. `ask` finds that out for a whole block, which is
-    /// needed once for each block of the pool, however often the pool hands it out.
+    /// Returns the start address in the device's address space, as kernels see it. `ask` queries the address of a whole block. Each block of the pool
+    /// needs it only once, even if the pool reuses the block.
     ///
     /// # Errors
-    /// What `ask` answers.
+    /// Errors of `ask`.
     pub fn address(&self, ask: impl FnOnce(&Self) -> Result<u64>) -> Result<u64> {
         let (whole, inside) = (self.whole(), self.start() as u64);
         let Some(block) = whole.0.block() else { return Ok(ask(whole)? + inside) };
@@ -245,11 +245,11 @@ impl Buffer {
         let found = ask(whole)?;
         Ok(block.address.get_or_init(|| found) + inside)
     }
-    /// Where this buffer starts within [`Buffer::whole`], in bytes.
+    /// Returns the offset of this buffer within [`Buffer::whole`], in bytes.
     pub fn start(&self) -> usize {
         self.0.offset - self.whole().0.offset
     }
-    /// The buffer that this one is a window of, or itself.
+    /// Returns the buffer that this one is a window of, or the buffer itself.
     pub fn whole(&self) -> &Self {
         let mut at = self;
         while let Some(parent) = &at.0.parent {
@@ -257,7 +257,7 @@ impl Buffer {
         }
         at
     }
-    /// The guard zones around this whole buffer: where they start in its root object, and their bytes. `None` where there are none.
+    /// Returns the guard zones around this whole buffer as start in the root object and bytes. `None` without guard zones.
     pub(super) fn zones(&self) -> Option<[(usize, usize); 2]> {
         let block = self.0.block().filter(|block| block.offset == ZONE && self.0.chunk.is_none())?;
         Some([(0, ZONE), (block.offset + block.bytes, ZONE)])
@@ -266,11 +266,11 @@ impl Buffer {
         let at = self.whole();
         at.0.block().map_or_else(|| at.0.memory.clone(), |b| b.root)
     }
-    /// Whether this is the only handle of memory that is no part of another buffer.
+    /// Returns true if this is the only handle of memory that is not a part of another buffer.
     pub fn is_unshared(&self) -> bool {
         self.0.parent.is_none() && Arc::strong_count(&self.0) == 1
     }
-    /// Whether both are the same memory object.
+    /// Returns true if both are the same memory object.
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

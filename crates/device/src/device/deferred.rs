@@ -1,4 +1,4 @@
-//! Deferred commands of a thread: what they will write is promised, and they are enqueued before anything else uses it.
+//! Deferred commands of a thread. Their writes are promised, and they are enqueued before any other command uses the buffers.
 
 pub use super::buffer::Promise;
 
@@ -8,17 +8,17 @@ use crate::{Error, Result};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Whoever defers commands on a thread.
+/// A component that defers commands on a thread.
 pub trait Deferred {
-    /// A command of this thread is about to be enqueued that reads or writes `buffer`: what has to come before it is enqueued now.
+    /// Called before a command of this thread that reads or writes `buffer` is enqueued. Enqueues the deferred commands that must run first.
     ///
     /// # Errors
-    /// Those of the deferred commands.
+    /// Errors of the deferred commands.
     fn before(&self, buffer: &Buffer, access: Access) -> Result<()>;
-    /// All deferred commands are enqueued now.
+    /// Enqueues all deferred commands.
     ///
     /// # Errors
-    /// As [`Deferred::before`].
+    /// Same as [`Deferred::before`].
     fn all(&self) -> Result<()>;
 }
 
@@ -26,12 +26,12 @@ thread_local! {
     static DEFERRED: RefCell<Option<Rc<dyn Deferred>>> = const { RefCell::new(None) };
 }
 
-/// Who defers commands on this thread from now on; who did so before.
+/// Sets the component that defers commands on this thread and returns the previous one.
 pub fn defer_by(deferred: Option<Rc<dyn Deferred>>) -> Option<Rc<dyn Deferred>> {
     DEFERRED.replace(deferred)
 }
 
-/// To be called before a command that uses `buffers` so.
+/// Call this before a command that accesses `buffers` with `access`.
 pub(super) fn before<'a>(buffers: impl Iterator<Item = &'a Buffer>, access: Access) -> Result<()> {
     let deferred = DEFERRED.with_borrow(Clone::clone);
     for buffer in buffers {
@@ -47,7 +47,7 @@ pub(super) fn before<'a>(buffers: impl Iterator<Item = &'a Buffer>, access: Acce
     Ok(())
 }
 
-/// To be called before what may depend on any command of this thread.
+/// Call this before an operation that may depend on any command of this thread.
 pub(super) fn all() -> Result<()> {
     DEFERRED.with_borrow(Clone::clone).map_or(Ok(()), |deferred| deferred.all())
 }

@@ -1,4 +1,4 @@
-//! A device as the rest of netcl sees it: memory, launches, transfers, counters.
+//! The device interface for the rest of netcl: memory, launches, transfers, counters.
 
 mod buffer;
 pub mod deferred;
@@ -31,7 +31,7 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 use version::check_reads;
 
-/// One opened device. Clones are the same device.
+/// An opened device. Clones refer to the same device.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -43,9 +43,9 @@ struct Inner {
     profiler: Profiler,
     recorder: Recorder,
     streams: stream::Streams,
-    /// Tags in force, by the thread that set them.
+    /// Current tags, by the thread that set them.
     tags: Mutex<HashMap<ThreadId, &'static str>>,
-    /// How many those are.
+    /// Number of current tags.
     tagged: AtomicUsize,
     counters: Counters,
     extensions: RwLock<QuickMap<TypeId, Arc<dyn Any + Send + Sync>>>,
@@ -58,23 +58,23 @@ struct Counters {
     downloaded: AtomicU64,
 }
 
-/// What a launch does that its arguments do not say.
+/// Effects of a launch that its arguments do not show.
 #[derive(Clone, Copy, Default)]
 pub struct Effects<'a> {
-    /// Memory that it reads by addresses in other arguments (indirect access).
+    /// Memory that the launch reads through addresses in other arguments (indirect access).
     pub reads: &'a [Buffer],
-    /// Memory that it reads and writes so.
+    /// Memory that the launch reads and writes through such addresses.
     pub writes: &'a [Buffer],
-    /// The only windows that change of the buffers that it writes; a buffer without any here changes as a whole.
+    /// The only windows of written buffers that change. A written buffer without a window in this list changes entirely.
     pub changes: &'a [Buffer],
 }
 
 impl Device {
-    /// Opens the device called `name`: `auto`, `<platform>:<index>`, `<platform>`, an index into the list, `sim`, or
-    /// `sim:<profile>`. `auto` takes a GPU, else a processor, else `sim`.
+    /// Opens the device called `name`: `auto`, `<platform>:<index>`, `<platform>`, an index into the list, `sim`, or `sim:<profile>`. `auto` takes a
+    /// GPU, or else a processor, or else `sim`.
     ///
     /// # Errors
-    /// `Device` when there is none of that name; the message lists those there are.
+    /// `Device` if no device has this name; the message lists the available devices.
     pub fn open(name: &str, settings: &Settings) -> Result<Self> {
         let debug = Debug::parse(&settings.debug)?;
         let mut settings = settings.clone();
@@ -88,15 +88,15 @@ impl Device {
         } else if name == "auto" {
             tracing::info!("device {}: {}", capabilities.id, capabilities.name);
         }
-        // In a pool, an access past a buffer's end lands in a neighbour, and what was freed is never missed.
+        // In a pool, an access past the end of a buffer reaches a neighboring block, and a use after free is not detected.
         let checked = capabilities.simulated && !settings.sim.check.is_empty();
         let exact_memory = settings.exact_memory || checked;
         Ok(Self::from_driver(driver, Settings { exact_memory, ..settings }))
     }
 
-    /// A device over any driver.
+    /// Returns a device that uses any driver.
     pub fn from_driver(driver: Box<dyn Driver>, settings: Settings) -> Self {
-        // Unknown names were refused where the device was opened by its name.
+        // Opening the device by name already rejected unknown names.
         let debug = Debug::parse(&settings.debug).unwrap_or_default();
         let zones = debug.bounds && !driver.capabilities().simulated;
         Self(Arc::new(Inner {
@@ -114,19 +114,19 @@ impl Device {
         }))
     }
 
-    /// What it is and can do.
+    /// Returns the properties of the device.
     pub fn capabilities(&self) -> &Capabilities {
         self.0.driver.capabilities()
     }
-    /// The settings it was opened with.
+    /// Returns the settings that the device was opened with.
     pub fn settings(&self) -> &Settings {
         &self.0.settings
     }
-    /// The checks that `NETCL_DEBUG` asks for.
+    /// Returns the checks that `NETCL_DEBUG` enables.
     pub fn debug(&self) -> Debug {
         self.0.debug
     }
-    /// The driver below.
+    /// Returns the underlying driver.
     pub fn driver(&self) -> &dyn Driver {
         &*self.0.driver
     }
@@ -140,14 +140,14 @@ impl Device {
         &self.0.recorder
     }
 
-    /// Uninitialised memory, counted under the current tag.
+    /// Allocates uninitialized memory and counts it under the current tag.
     pub fn allocate(&self, bytes: usize) -> Result<Buffer> {
         check_size(bytes)?;
         self.check_deferred()?;
         let tag = self.current_tag();
         let Some(Taken { serial, place }) = self.0.recorder.allocate(bytes, self.0.pool.class(bytes), tag)?
         else {
-            // Commands of another queue may still use what the pool has.
+            // Commands in another queue may still use the memory in the pool.
             if self.queue() != QueueKind::Compute {
                 return self.allocate_own(bytes);
             }
@@ -169,7 +169,7 @@ impl Device {
         self.watched(buffer)
     }
 
-    /// A new buffer, with guard zones around it where they are checked.
+    /// Marks the guard zones around a new buffer if they are enabled.
     fn watched(&self, buffer: Buffer) -> Result<Buffer> {
         if self.0.debug.bounds && !self.capabilities().simulated {
             self.mark_zones(&buffer)?;
@@ -177,7 +177,7 @@ impl Device {
         Ok(buffer)
     }
 
-    /// Memory of exactly this size that goes back to the driver when it is no longer used.
+    /// Allocates memory of exactly this size. It returns to the driver when it is no longer used.
     pub fn allocate_own(&self, bytes: usize) -> Result<Buffer> {
         check_size(bytes)?;
         self.check_deferred()?;
@@ -186,7 +186,7 @@ impl Device {
         self.watched(Buffer::new(self.clone(), (block, None), bytes, tag, None))
     }
 
-    /// A block within a chunk, or, without an offset, the chunk itself.
+    /// Returns a block within a chunk or, without an offset, the chunk itself.
     fn part(&self, chunk: &Buffer, offset: Option<usize>, bytes: usize) -> Result<Block> {
         let root = chunk.memory().clone();
         let memory = match offset {
@@ -197,7 +197,7 @@ impl Device {
         Ok(Block { memory, root, offset: offset.unwrap_or(0), bytes, address, home: Home::Part })
     }
 
-    /// Takes a block whose buffer is gone.
+    /// Accepts a block whose buffer was dropped.
     pub(crate) fn give_back(&self, block: Block, tag: &'static str, serial: Option<Serial>) {
         let bytes = block.bytes;
         match self.0.recorder.freed(serial, block) {
@@ -207,7 +207,7 @@ impl Device {
         }
     }
 
-    /// Counts what this thread allocates until the guard drops under `tag`.
+    /// Counts this thread's allocations under `tag` until the guard is dropped.
     #[must_use]
     pub fn tag(&self, tag: &'static str) -> TagGuard {
         let thread = std::thread::current().id();
@@ -218,7 +218,7 @@ impl Device {
         self.0.tags.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The tag that was in force before.
+    /// Returns the previous tag.
     fn set_tag(&self, thread: ThreadId, tag: Option<&'static str>) -> Option<&'static str> {
         let mut tags = self.tags();
         let before = match tag {
@@ -230,14 +230,14 @@ impl Device {
     }
 
     fn current_tag(&self) -> &'static str {
-        // A thread sees what it set itself: without any tags there is nothing to look up.
+        // A thread sees only tags that it set: without any tags no lookup is needed.
         if self.0.tagged.load(Ordering::Acquire) == 0 {
             return "other";
         }
         self.tags().get(&std::thread::current().id()).copied().unwrap_or("other")
     }
 
-    /// Copies `data` into `to`; returns before the copy is done, later commands see it.
+    /// Copies `data` into `to`. Returns before the copy is complete; later commands see it.
     pub fn upload(&self, to: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
         check_range("upload", to, offset, data.len())?;
         self.0.counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
@@ -255,10 +255,10 @@ impl Device {
         }
     }
 
-    /// The same by one call without staging, for a few KiB that somebody waits for; see [`Driver::write_now`].
+    /// Copies without staging in one call, for a few KiB that a caller waits for; see [`Driver::write_now`].
     ///
     /// # Errors
-    /// As [`Device::upload`].
+    /// Same as [`Device::upload`].
     pub fn upload_now(&self, to: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
         if self.is_recording() || self.0.settings.keep_memory {
             return self.upload(to, offset, data);
@@ -271,14 +271,14 @@ impl Device {
         self.driver().write_now(self.queue_for([to].into_iter()), to.memory(), offset, data)
     }
 
-    /// Notes an upload where somebody records; whether it is to be done now.
+    /// Records an upload if a recording is active. Returns true if the upload must run now.
     fn note_write(&self, to: &Buffer, offset: usize, data: &[u8]) -> bool {
         self.0
             .recorder
             .command(|touch| Command::Write { to: (touch(to, Access::Write), offset), data: data.into() })
     }
 
-    /// An upload by one write of the whole buffer, for memory checkers that follow no other writes (Oclgrind 21.10).
+    /// Uploads with one write of the whole buffer, for memory checkers that track only such writes (Oclgrind 21.10).
     fn upload_whole(&self, to: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
         if data.len() == to.bytes() {
             return self.driver().write_now(QueueKind::Compute, to.memory(), 0, data);
@@ -289,8 +289,8 @@ impl Device {
         self.driver().write_now(QueueKind::Compute, to.memory(), 0, &whole)
     }
 
-    /// Copies `data` into `to` on the copy queue, beside kernels that are running; kernels enqueued from now on see it. Nothing
-    /// that is still enqueued may use `to`: the caller keeps buffers of its own for this and knows when they are free.
+    /// Copies `data` into `to` on the copy queue, concurrently with running kernels. Kernels enqueued from now on see it. No enqueued command may use
+    /// `to`: the caller keeps separate buffers for this and knows when they are free.
     pub fn upload_beside(&self, to: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
         check_range("upload", to, offset, data.len())?;
         self.0.counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
@@ -322,7 +322,7 @@ impl Device {
         }
     }
 
-    /// A point after everything enqueued so far, in the stream that this thread is within or else in the device's own queue.
+    /// Returns an event after everything enqueued so far. It belongs to this thread's current stream or, outside a stream, to the device's own queue.
     ///
     /// # Errors
     /// `Unsupported` within a captured step, whose commands are not enqueued.
@@ -332,16 +332,16 @@ impl Device {
         self.driver().mark(self.queue())
     }
 
-    /// Waits until `event` has come.
+    /// Waits until `event` has completed.
     pub fn wait(&self, event: &Event) -> Result<()> {
         self.driver().wait(event)
     }
 
-    /// The same for an event that is about to come and whose commands are flushed: asks for it again and again, `most` long, before it waits as
-    /// the driver does, which may let the thread sleep. It takes a core meanwhile.
+    /// Waits for an event that will complete soon and whose commands are flushed. It polls for at most `most`, then waits through the driver, which
+    /// may put the thread to sleep. Polling occupies a core.
     ///
     /// # Errors
-    /// As [`Device::wait`].
+    /// Same as [`Device::wait`].
     pub fn wait_awake(&self, event: &Event, most: Duration) -> Result<()> {
         let begun = Instant::now();
         while begun.elapsed() < most {
@@ -353,7 +353,7 @@ impl Device {
         self.driver().wait(event)
     }
 
-    /// Copies `from` to the host once `event` has come, without waiting for what was enqueued after it.
+    /// Copies `from` to the host after `event` has completed, without waiting for commands enqueued after it.
     pub fn download_after(&self, event: &Event, from: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
         check_range("download", from, offset, out.len())?;
         deferred::before([from].into_iter(), Access::Read)?;
@@ -393,10 +393,10 @@ impl Device {
         self.driver().copy(queue, (from.memory(), from_offset), (to.memory(), to_offset), bytes)
     }
 
-    /// Repeats `pattern` (1, 2, 4, 8 or 16 bytes) over the whole buffer.
+    /// Fills the whole buffer with `pattern` (1, 2, 4, 8 or 16 bytes).
     ///
     /// # Errors
-    /// `Shape` for a pattern of another size, and where the buffer is no whole number of them.
+    /// `Shape` for any other pattern size, and if the buffer size is not a multiple of the pattern size.
     pub fn fill(&self, to: &Buffer, pattern: &[u8]) -> Result<()> {
         let bytes = to.bytes();
         if ![1, 2, 4, 8, 16].contains(&pattern.len()) || !bytes.is_multiple_of(pattern.len()) {
@@ -412,13 +412,13 @@ impl Device {
         deferred::before([to].into_iter(), Access::Write)?;
         to.written();
         if self.0.settings.keep_memory {
-            // Oclgrind 21.10 takes what a fill wrote for unwritten.
+            // Oclgrind 21.10 treats memory written by a fill as uninitialized.
             self.upload(to, 0, &pattern.repeat(bytes / pattern.len()))
         } else {
-            // Equal bytes are a memset on CPUs: three times as fast as the driver's loop over patterns.
+            // Equal bytes become a memset on CPUs, three times as fast as the driver's loop over patterns.
             let equal = self.capabilities().is_cpu() && pattern.iter().all(|b| *b == pattern[0]);
             let pattern = if equal { &pattern[..1] } else { pattern };
-            // GPUs' drivers store a pattern at a time: NVIDIA's writes 0.8 TB/s of two bytes on a card of 2.7.
+            // GPU drivers store one pattern at a time. NVIDIA's driver writes 0.8 TB/s with two-byte patterns on a card with 2.7 TB/s.
             let widened = pattern.repeat(16 / pattern.len());
             let wide = !self.capabilities().is_cpu() && bytes.is_multiple_of(16);
             let pattern = if wide { &widened[..] } else { pattern };
@@ -434,7 +434,7 @@ impl Device {
         }
     }
 
-    /// Enqueues a kernel; timed when profiling.
+    /// Enqueues a kernel; it is timed during profiling.
     pub fn launch(
         &self,
         kernel: &KernelHandle,
@@ -506,7 +506,7 @@ impl Device {
         }
     }
 
-    /// Checks what a launch reads, and counts what it writes.
+    /// Checks the reads of a launch and counts its writes.
     fn touch(&self, args: &[Argument], effects: Effects<'_>) -> Result<()> {
         let memory = |wanted: Access| {
             args.iter().filter_map(move |arg| match arg {
@@ -534,7 +534,7 @@ impl Device {
         Ok(())
     }
 
-    /// Enqueues a launch whose arguments are [bound](Driver::bind); timed when profiling.
+    /// Enqueues a launch whose arguments are [bound](Driver::bind); it is timed during profiling.
     pub fn launch_bound(&self, bound: &KernelHandle, range: Range, label: Label) -> Result<()> {
         self.launched(label, range, |timed| self.driver().launch_bound(bound, range, timed))
     }
@@ -546,7 +546,7 @@ impl Device {
         launch: impl FnOnce(bool) -> Result<Option<Event>>,
     ) -> Result<()> {
         self.0.counters.launches.fetch_add(1, Ordering::Relaxed);
-        // A driver that runs kernels inside of this process can end it: the last of these lines then name the kernel.
+        // A driver that runs kernels inside this process can crash it. The last of these lines then names the kernel.
         tracing::trace!(variant = label.variant, "launch {}", label.name);
         match launch(self.0.profiler.is_on())? {
             Some(event) => self.0.profiler.record(self.driver(), label, event, range),
@@ -554,12 +554,12 @@ impl Device {
         }
     }
 
-    /// Hands everything enqueued to the device without waiting.
+    /// Submits everything enqueued to the device without waiting.
     pub fn flush(&self) -> Result<()> {
         self.driver().flush(self.queue())
     }
 
-    /// Waits until the device has nothing left to do, and reports an error a destructor left behind.
+    /// Waits until the device is idle, and reports a deferred error of a destructor.
     pub fn finish(&self) -> Result<()> {
         deferred::all()?;
         self.driver().finish(QueueKind::Compute)?;
@@ -572,23 +572,23 @@ impl Device {
         self.driver().deferred_error().map_or(Ok(()), Err)
     }
 
-    /// Memory statistics.
+    /// Returns memory statistics.
     pub fn memory(&self) -> MemoryStats {
         self.0.pool.stats()
     }
-    /// Starts a new peak at what is live now.
+    /// Resets the peak to the current live bytes.
     pub fn reset_memory_peak(&self) {
         self.0.pool.reset_peak();
     }
-    /// Gives cached memory back to the driver.
+    /// Returns cached memory to the driver.
     pub fn release_cached_memory(&self) {
         self.0.pool.trim();
     }
-    /// Launches so far.
+    /// Returns the number of launches so far.
     pub fn launches(&self) -> u64 {
         self.0.counters.launches.load(Ordering::Relaxed)
     }
-    /// Bytes copied to and from the device so far.
+    /// Returns the bytes copied to and from the device so far.
     pub fn transferred(&self) -> (u64, u64) {
         (self.0.counters.uploaded.load(Ordering::Relaxed), self.0.counters.downloaded.load(Ordering::Relaxed))
     }
@@ -597,28 +597,28 @@ impl Device {
     pub fn start_profile(&self) {
         self.0.profiler.start();
     }
-    /// Stops timing; time per kernel since the start, most expensive first.
+    /// Stops timing and returns the time per kernel since the start, most expensive first.
     pub fn stop_profile(&self) -> Result<Vec<KernelTime>> {
         self.0.profiler.stop(self.driver())
     }
-    /// Stops timing; each launch since the start in order, of more than 4096 the last.
+    /// Stops timing and returns each launch since the start, in order. With more than 4096 launches, returns only the last ones.
     pub fn stop_profile_each(&self) -> Result<Vec<LaunchTime>> {
         self.0.profiler.stop_each(self.driver())
     }
 
-    /// Keeps the time of every launch and transfer from now on, on the host's clock. Waits for what is enqueued.
+    /// Records the time of every launch and transfer from now on, on the host clock. Waits for enqueued commands first.
     ///
     /// # Errors
-    /// `Unsupported` where the device keeps no times, or another timeline is being made.
+    /// `Unsupported` if the device reports no times or another timeline is being recorded.
     pub fn start_timeline(&self) -> Result<()> {
         self.finish()?;
         self.0.profiler.start_timeline(|| Start::now(self.driver()))?;
         self.driver().time_transfers(true).map(|_| ())
     }
-    /// Waits for what is enqueued; everything since [`Device::start_timeline`].
+    /// Waits for enqueued commands and returns everything since [`Device::start_timeline`].
     ///
     /// # Errors
-    /// `Internal` where none was started.
+    /// `Internal` if no timeline was started.
     pub fn stop_timeline(&self) -> Result<Timeline> {
         let finished = self.finish();
         let transfers = self.driver().time_transfers(false);
@@ -627,7 +627,7 @@ impl Device {
         start.conclude(self.driver(), launches, transfers?)
     }
 
-    /// State that a crate further right keeps with the device (kernel caches, tuning), made on first use.
+    /// Returns state that a later crate keeps with the device (kernel caches, tuning). It is created on first use.
     pub fn extension<T: Any + Send + Sync>(&self, make: impl FnOnce(&Self) -> T) -> Arc<T> {
         let key = TypeId::of::<T>();
         let found = self.0.extensions.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
@@ -640,21 +640,21 @@ impl Device {
         kept.downcast::<T>().unwrap_or(made)
     }
 
-    /// Whether both are the same opened device.
+    /// Returns true if both are the same opened device.
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-/// A block without memory.
+/// Returns a block without memory.
 fn nowhere(serial: Serial, bytes: usize) -> Block {
     let memory = Memory::new(());
-    // Addresses a terabyte apart: no two buffers overlap, and every alignment holds.
+    // The addresses are a terabyte apart, so buffers never overlap and every alignment holds.
     let home = Home::Nowhere((serial.1 as u64 + 1) << 40);
     Block { root: memory.clone(), memory, offset: 0, bytes, address: Arc::default(), home }
 }
 
-/// Restores the tag that was in force before.
+/// Restores the previous tag.
 pub struct TagGuard {
     device: Device,
     thread: ThreadId,
@@ -667,7 +667,7 @@ impl Drop for TagGuard {
     }
 }
 
-/// A device where several are taken.
+/// Lets one device be passed where several are accepted.
 impl AsRef<[Device]> for Device {
     fn as_ref(&self) -> &[Device] {
         std::slice::from_ref(self)
@@ -680,7 +680,7 @@ impl fmt::Debug for Device {
     }
 }
 
-/// Sizes near the largest number wrap where they are rounded up to the pool's classes.
+/// Rejects sizes near the integer maximum, which would wrap when rounded up to a size class.
 fn check_size(bytes: usize) -> Result<()> {
     if bytes <= isize::MAX.cast_unsigned() / 2 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Host memory that several devices and processes share, as a device's transfers see it.
+//! Host memory that several devices and processes share, for use in device transfers.
 
 use super::{Device, check_range, deferred};
 use crate::driver::{Access, Event, Memory};
@@ -16,12 +16,12 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// The memory.
+    /// Returns the memory.
     pub fn memory(&self) -> &Arc<SharedMemory> {
         &self.memory
     }
 
-    /// What is dropped waits for its own device alone.
+    /// Checks the device: dropping waits only for the device that pinned the memory.
     fn check_device(&self, device: &Device) -> Result<()> {
         if self.device.same(device) {
             return Ok(());
@@ -32,13 +32,13 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // Copies under way read and write the memory. Nobody is there to tell of an error, which the next command meets as well.
+        // Running copies still access the memory. A destructor cannot report an error, but the next command fails with it too.
         let _ = self.device.finish();
     }
 }
 
 impl Device {
-    /// Prepares host memory for [`Device::download_into`] and [`Device::upload_from`]: page-locked where the driver can, which makes transfers
+    /// Prepares host memory for [`Device::download_into`] and [`Device::upload_from`]. The driver page-locks it if possible, which makes transfers
     /// several times as fast on discrete GPUs.
     pub fn pin(&self, memory: &Arc<SharedMemory>) -> Pinned {
         let locked = self.driver().pin(memory).unwrap_or_else(|e| {
@@ -48,12 +48,12 @@ impl Device {
         Pinned { device: self.clone(), memory: Arc::clone(memory), _locked: locked }
     }
 
-    /// Enqueues a copy of `bytes` of `from` into host memory, in the stream that this thread is within or else in the device's own queue. The
-    /// host may read them once it has waited for the event, which comes without any other command: with NVIDIA's driver (580) a mark in a queue
-    /// of copies came milliseconds late while kernels ran in another one.
+    /// Enqueues a copy of `bytes` of `from` into host memory, in this thread's current stream or, outside a stream, in the device's own queue. The
+    /// host may read the bytes after waiting for the event. The event is the event of the copy itself, without another command. With NVIDIA's driver
+    /// (580), a mark in a copy queue completed milliseconds late while kernels ran in another queue.
     ///
     /// # Errors
-    /// The driver's; `Unsupported` within a captured step.
+    /// Driver errors; `Unsupported` within a captured step.
     pub fn download_into(&self, from: (&Buffer, usize), to: (&Pinned, usize), bytes: usize) -> Result<Event> {
         to.0.check_device(self)?;
         check_range("download", from.0, from.1, bytes)?;
@@ -67,10 +67,11 @@ impl Device {
         self.driver().read_into(queue, (from.0.memory(), from.1), (&to.0.memory, to.1), bytes)
     }
 
-    /// Enqueues a copy of `bytes` of host memory into `to`, likewise. The host leaves them unchanged until it has waited for the event.
+    /// Enqueues a copy of `bytes` of host memory into `to`, in the same queue as [`Device::download_into`]. The host must not change the bytes before
+    /// it has waited for the event.
     ///
     /// # Errors
-    /// The driver's; `Unsupported` within a captured step.
+    /// Driver errors; `Unsupported` within a captured step.
     pub fn upload_from(&self, from: (&Pinned, usize), to: (&Buffer, usize), bytes: usize) -> Result<Event> {
         from.0.check_device(self)?;
         check_range("upload", to.0, to.1, bytes)?;

@@ -1,8 +1,8 @@
 //! Records commands as they are enqueued: launches, fills, copies and uploads, with the memory that each touches.
 //!
-//! Watching records commands that also run. Capturing records them instead of running them: what was captured is bound and
-//! enqueued later, as often as wanted, so the pool may not hand its memory to other buffers. Freed blocks of a capture
-//! therefore stay with it; the capture itself uses them again, or places buffers where a plan says.
+//! Watching records commands that also run. Capturing records them instead of running them. Captured commands are bound and enqueued later, any
+//! number of times, so the pool may not give their memory to other buffers. Freed blocks of a capture therefore stay with it. The capture reuses
+//! them, or places buffers according to a plan.
 
 use super::Device;
 use super::buffer::{Buffer, Serial, WeakBuffer};
@@ -17,16 +17,16 @@ use std::thread::ThreadId;
 /// One argument of a launch.
 #[derive(Clone)]
 pub enum Argument {
-    /// Memory, from where the buffer starts.
+    /// Memory, from the start of the buffer.
     Memory(Buffer, Access),
-    /// A scalar: its bytes and how many of them count.
+    /// A scalar: its bytes and the number of valid bytes.
     Scalar([u8; 8], u8),
     /// Local memory of this many bytes.
     Local(usize),
 }
 
 impl Argument {
-    /// As drivers take it.
+    /// Returns the argument in the form that drivers take.
     pub fn arg(&self) -> Arg<'_> {
         match self {
             Self::Memory(buffer, access) => Arg::Memory(buffer.memory(), *access),
@@ -39,22 +39,22 @@ impl Argument {
 /// Memory that a recorded command touches.
 #[derive(Clone)]
 pub struct Touched {
-    /// The driver's object, alive as long as this is.
+    /// The driver's object, kept alive by this value.
     pub memory: Memory,
-    /// How.
+    /// The kind of access.
     pub access: Access,
-    /// Which of the recording's allocations it is, or is part of; `None` for memory from before.
+    /// Index of the recording's allocation that contains the memory; `None` for memory allocated before the recording.
     pub allocation: Option<usize>,
-    /// Where the object starts within that allocation.
+    /// Offset of the object within that allocation.
     pub start: usize,
-    /// Bytes from there on that may be touched.
+    /// Number of bytes from there that may be touched.
     pub bytes: usize,
-    /// [`Buffer::number`] of the buffer that it is, or is part of.
+    /// [`Buffer::number`] of the buffer or of its parent.
     pub buffer: u64,
 }
 
 impl Touched {
-    /// As drivers take what a kernel reaches by addresses.
+    /// Returns the indirect argument in the form that drivers take.
     pub fn indirect(&self) -> Arg<'_> {
         Arg::Indirect(&self.memory, self.access)
     }
@@ -65,14 +65,14 @@ impl Touched {
 pub enum Recorded {
     /// Memory.
     Memory(Touched),
-    /// A scalar: its bytes and how many of them count.
+    /// A scalar: its bytes and the number of valid bytes.
     Scalar([u8; 8], u8),
     /// Local memory of this many bytes.
     Local(usize),
 }
 
 impl Recorded {
-    /// As drivers take it.
+    /// Returns the argument in the form that drivers take.
     pub fn arg(&self) -> Arg<'_> {
         match self {
             Self::Memory(touched) => Arg::Memory(&touched.memory, touched.access),
@@ -87,46 +87,46 @@ impl Recorded {
 pub enum Command {
     /// A launch.
     Launch {
-        /// The kernel, whose arguments may be others by now.
+        /// The kernel, whose arguments may have changed since.
         kernel: KernelHandle,
         /// Its arguments.
         args: Vec<Recorded>,
-        /// Memory that it reads by addresses in other arguments (indirect access).
+        /// Memory that the kernel reaches through addresses in other arguments (indirect access).
         indirect: Vec<Touched>,
-        /// Sizes.
+        /// Global and local sizes.
         range: Range,
-        /// For the profiler.
+        /// Label for the profiler.
         label: Label,
     },
-    /// A pattern over the first bytes of an object.
+    /// Fills the first bytes of an object with a pattern.
     Fill {
-        /// Where.
+        /// Destination.
         to: Touched,
-        /// How far.
+        /// Number of bytes.
         bytes: usize,
-        /// What.
+        /// The pattern.
         pattern: Vec<u8>,
     },
-    /// A copy within the device; offsets are from the objects' starts.
+    /// A copy within the device. Offsets are relative to the starts of the objects.
     Copy {
         /// Source and offset.
         from: (Touched, usize),
-        /// Target and offset.
+        /// Destination and offset.
         to: (Touched, usize),
-        /// How much.
+        /// Number of bytes.
         bytes: usize,
     },
-    /// Bytes from the host.
+    /// An upload of host bytes.
     Write {
-        /// Target and offset.
+        /// Destination and offset.
         to: (Touched, usize),
-        /// What.
+        /// The bytes.
         data: Arc<[u8]>,
     },
 }
 
 impl Command {
-    /// Everything it touches.
+    /// Returns all memory that the command touches.
     pub fn touched(&self) -> Vec<&Touched> {
         match self {
             Self::Launch { args, indirect, .. } => {
@@ -140,7 +140,7 @@ impl Command {
             Self::Copy { from, to, .. } => vec![&from.0, &to.0],
         }
     }
-    /// What the profiler calls it.
+    /// Returns the name that the profiler uses.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Launch { label, .. } => label.name,
@@ -151,62 +151,62 @@ impl Command {
     }
 }
 
-/// A buffer that was asked for while recording.
+/// A buffer allocated during a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// Bytes asked for.
+    /// Requested bytes.
     pub bytes: usize,
-    /// The tag in force.
+    /// The current tag.
     pub tag: &'static str,
-    /// Layer and operation: [`Device::within`].
+    /// Layer and operation, from [`Device::within`].
     pub place: (u32, &'static str),
-    /// Whether it was still alive when the recording ended.
+    /// Whether the buffer was still alive at the end of the recording.
     pub survives: bool,
 }
 
-/// Where the allocations of a recording go, one place for each, in order.
+/// Memory plan of a recording: one place per allocation, in order.
 #[derive(Clone)]
 pub struct Placement {
-    /// Blocks of memory that no one else uses.
+    /// Blocks of memory that have no other user.
     pub chunks: Vec<Buffer>,
-    /// Chunk, offset and bytes of each allocation; without an offset it is the chunk's own object.
+    /// Chunk, offset and bytes of each allocation. Without an offset, the allocation is the chunk's whole object.
     pub places: Vec<(usize, Option<usize>, usize)>,
 }
 
-/// How to record.
+/// Recording mode.
 pub enum Mode {
     /// Commands run.
     Watch,
-    /// Commands do not run, and buffers have no memory: what a step would do.
+    /// Commands do not run and buffers have no memory: shows what a step would do.
     DryRun,
-    /// Commands do not run. Without a placement, freed memory is used again as the pool does it.
+    /// Commands do not run. Without a placement, freed memory is reused with the rules of the pool.
     Capture(Option<Placement>),
 }
 
-/// What was recorded, with the memory it needs.
+/// The recorded commands, with the memory that they need.
 pub struct Recording {
     /// Commands in order.
     pub commands: Vec<Command>,
     /// Allocations in order.
     pub allocations: Vec<Allocation>,
-    /// Bytes of memory from before that commands read, each buffer or window once.
+    /// Bytes of earlier memory that commands read; each buffer or window counts once.
     pub read: u64,
-    /// Memory that captured commands use; keeps it from everybody else.
+    /// Memory that captured commands use. It stays reserved for the capture.
     pub held: Held,
-    /// Of launches that [`Device::describe_launch`] told of: which command, and what was said.
+    /// Launches with a [`Device::describe_launch`] description: command index and description.
     pub described: Vec<(usize, String)>,
-    /// The buffers of a dry run.
+    /// Buffers of a dry run.
     buffers: Vec<WeakBuffer>,
 }
 
 impl Recording {
-    /// Whether somebody still has a buffer of a dry run, which has no memory.
+    /// Returns true if a handle of a dry-run buffer, which has no memory, still exists.
     pub fn is_kept(&self) -> bool {
         self.buffers.iter().any(|buffer| buffer.upgrade().is_some())
     }
 }
 
-/// Memory that belongs to a capture; dropping it gives it back.
+/// Memory that belongs to a capture. Dropping it returns the memory.
 pub struct Held {
     device: Device,
     blocks: Vec<Block>,
@@ -214,7 +214,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Bytes of blocks that only the capture uses.
+    /// Returns the bytes of blocks that only the capture uses.
     pub fn bytes(&self) -> usize {
         self.blocks.iter().map(|b| b.bytes).sum()
     }
@@ -235,7 +235,7 @@ impl Drop for Held {
 pub(crate) struct Recorder {
     on: AtomicBool,
     state: Mutex<Option<State>>,
-    /// Held while a replay is enqueued.
+    /// Locked while a replay is enqueued.
     replays: Mutex<()>,
 }
 
@@ -249,14 +249,14 @@ struct State {
     described: Vec<(usize, String)>,
     allocations: Vec<Allocation>,
     place: (u32, &'static str),
-    /// Whether freed memory may be used again: not under checkers that take it for written.
+    /// Whether freed memory may be reused. False for checkers that treat reused memory as initialized.
     reuse: bool,
-    /// Blocks that the capture may use again, and those that it only keeps.
+    /// Blocks that the capture may reuse, and blocks that it only keeps.
     free: HashMap<usize, Vec<Block>>,
     kept: Vec<Block>,
-    /// Buffers of the commands, by identity.
+    /// Buffers that the commands use, by identity.
     buffers: HashMap<usize, WeakBuffer>,
-    /// Bytes of what was read from before, by identity and start.
+    /// Bytes read from earlier memory, by identity and start.
     read: HashMap<(usize, usize), usize>,
 }
 
@@ -272,7 +272,7 @@ impl State {
         if access == Access::Read && allocation.is_none() {
             self.read.insert((whole.downgrade().0, buffer.start()), buffer.bytes());
         }
-        // A dry run's own are noted as they are made.
+        // Buffers of a dry run are recorded when they are created.
         if self.captures() && !(matches!(self.mode, Mode::DryRun) && allocation.is_none()) {
             let (key, weak) = whole.downgrade();
             self.buffers.insert(key, weak);
@@ -293,7 +293,7 @@ impl Recorder {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The recording this thread's commands belong to.
+    /// Calls `f` with the recording that this thread's commands belong to, if any.
     fn here<R>(&self, f: impl FnOnce(&mut State) -> R) -> Option<R> {
         if !self.on.load(Ordering::Acquire) {
             return None;
@@ -303,7 +303,7 @@ impl Recorder {
         Some(f(state))
     }
 
-    /// Whether the host cannot read `from`, or anything without it, because commands are captured instead of run.
+    /// Returns true if the host cannot read `from` (or, for `None`, cannot read any result), because commands are captured instead of run.
     fn lacks(&self, from: Option<&Buffer>) -> bool {
         if !self.on.load(Ordering::Acquire) {
             return false;
@@ -315,7 +315,7 @@ impl Recorder {
             || state.outside == 0 && state.thread == std::thread::current().id()
     }
 
-    /// This thread's commands run and are not noted from now on; whether somebody records here.
+    /// From now on, this thread's commands run and are not recorded. Returns true if a recording is active on this thread.
     fn leave_capture(&self) -> bool {
         self.of_this_thread(|s| s.outside += 1)
     }
@@ -331,12 +331,12 @@ impl Recorder {
         state.as_mut().filter(|s| s.thread == std::thread::current().id()).map(f).is_some()
     }
 
-    /// Whether this thread's commands are captured and not to be run.
+    /// Returns true if this thread's commands are captured and must not run.
     pub fn captures(&self) -> bool {
         self.here(|s| s.captures()).unwrap_or(false)
     }
 
-    /// Refuses to touch what another thread's capture made: it has no contents yet, and the capture may use its memory again.
+    /// Rejects access to memory that another thread's capture allocated: it has no contents yet, and the capture may reuse it.
     ///
     /// # Errors
     /// `Unsupported` for such a buffer.
@@ -356,7 +356,7 @@ impl Recorder {
         }
     }
 
-    /// Notes a command that `make` describes; whether it is to run as well.
+    /// Records the command that `make` describes. Returns true if the command must also run.
     pub fn command(&self, make: impl FnOnce(&mut dyn FnMut(&Buffer, Access) -> Touched) -> Command) -> bool {
         let noted = self.here(|s| {
             let command = make(&mut |buffer, access| s.touch(buffer, access));
@@ -366,7 +366,7 @@ impl Recorder {
         noted.unwrap_or(true)
     }
 
-    /// A buffer of the recording: its number, and memory where the recording has some. `Err` where the plan does not fit.
+    /// Allocates a buffer of the recording: returns its number, and memory if the recording provides it. Returns `Err` if the plan does not match.
     pub fn allocate(&self, bytes: usize, class: usize, tag: &'static str) -> Result<Option<Taken>> {
         let taken = self.here(|s| {
             let index = s.allocations.len();
@@ -396,7 +396,7 @@ impl Recorder {
         }
     }
 
-    /// Notes a buffer that was just made.
+    /// Records a new buffer.
     pub fn made(&self, buffer: &Buffer) {
         self.here(|s| {
             if matches!(s.mode, Mode::DryRun) {
@@ -406,7 +406,7 @@ impl Recorder {
         });
     }
 
-    /// A buffer is gone. Its block, if it is to go back to the pool.
+    /// Handles a dropped buffer. Returns its block if it goes back to the pool.
     pub fn freed(&self, serial: Option<Serial>, block: Block) -> Option<Block> {
         if !self.on.load(Ordering::Acquire) {
             return Some(block);
@@ -428,30 +428,30 @@ impl Recorder {
     }
 }
 
-/// What an allocation of a recording gets.
+/// Memory that an allocation of a recording receives.
 pub(crate) struct Taken {
     pub serial: Serial,
     pub place: Place,
 }
 
 pub(crate) enum Place {
-    /// From the pool.
+    /// Memory from the pool.
     Pool,
-    /// A block the capture had before.
+    /// A block that the capture used before.
     Again(Block),
-    /// A part of a chunk, or all of it.
+    /// A part of a chunk, or the whole chunk.
     At(Buffer, Option<usize>),
-    /// No memory at all.
+    /// No memory.
     Nowhere,
-    /// The plan has no place for it.
+    /// The plan has no place for the allocation.
     Unplanned,
 }
 
 impl Device {
-    /// Notes this thread's commands until the session ends.
+    /// Records this thread's commands until the session ends.
     ///
     /// # Errors
-    /// `Unsupported` when somebody already records on this device.
+    /// `Unsupported` if a recording is already active on this device.
     pub fn record(&self, mode: Mode) -> Result<Session> {
         let recorder = self.recorder();
         let mut state = recorder.state();
@@ -496,11 +496,11 @@ impl Device {
         Ok(Recording { commands, allocations, read, held, described, buffers: dry })
     }
 
-    /// The right to enqueue a replay: its commands come in one piece, and those of no other replay on this device between them.
+    /// Returns the exclusive right to enqueue a replay. Commands of other replays on this device cannot interleave with its commands.
     ///
     /// # Errors
-    /// `Unsupported` while this thread's commands are recorded: the replay would not be in the recording. Within a stream: replays go into the
-    /// device's own queue.
+    /// `Unsupported` while this thread's commands are recorded, because the recording would not contain the replay. Also within a stream, because
+    /// replays go into the device's own queue.
     pub fn start_replay(&self) -> Result<MutexGuard<'_, ()>> {
         super::deferred::all()?;
         if self.recorder().here(|_| ()).is_some() {
@@ -517,8 +517,8 @@ impl Device {
         Ok(self.recorder().replays.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Refuses what waits for results that a capture of this thread has not computed; `from`: also for memory that a capture of any
-    /// thread has made.
+    /// Rejects a wait for results that a capture of this thread has not computed. With `from`, also rejects memory that any thread's capture
+    /// allocated.
     pub(crate) fn check_computed(&self, from: Option<&Buffer>) -> Result<()> {
         if !self.recorder().lacks(from) {
             return Ok(());
@@ -528,22 +528,22 @@ impl Device {
         ))
     }
 
-    /// Whether this thread's step is a dry run: its buffers have no memory, so nothing that outlives it may keep one.
+    /// Returns true if this thread's step is a dry run. Its buffers have no memory, so nothing that outlives the step may keep one.
     pub fn is_dry_run(&self) -> bool {
         self.recorder().here(|s| matches!(s.mode, Mode::DryRun)).unwrap_or(false)
     }
 
-    /// Whether this thread's commands are being captured and do not run.
+    /// Returns true if this thread's commands are captured and do not run.
     pub fn is_capturing(&self) -> bool {
         self.recorder().captures()
     }
 
-    /// Commands that the recording of this thread has noted so far; 0 without one.
+    /// Returns the number of commands that this thread's recording contains so far; 0 without a recording.
     pub fn commands_noted(&self) -> usize {
         self.recorder().here(|s| s.commands.len()).unwrap_or(0)
     }
 
-    /// Says more of the launch that comes next, to those who watch this thread's commands.
+    /// Adds a description of the next launch to the recording of this thread's commands.
     pub fn describe_launch(&self, text: impl FnOnce() -> String) {
         self.recorder().here(|s| {
             if matches!(s.mode, Mode::Watch) {
@@ -552,18 +552,18 @@ impl Device {
         });
     }
 
-    /// Whether this thread's commands are recorded, whether or not they run.
+    /// Returns true if this thread's commands are recorded, whether or not they run.
     pub fn is_recording(&self) -> bool {
         self.recorder().here(|_| ()).is_some()
     }
 
-    /// Runs `f` outside of whatever is being recorded: commands run, and buffers come from the pool.
+    /// Runs `f` outside any recording: commands run, and buffers come from the pool.
     pub fn outside_capture<R>(&self, f: impl FnOnce() -> R) -> R {
         let _back = self.recorder().leave_capture().then(|| Restore(|| self.recorder().return_to_capture()));
         f()
     }
 
-    /// Says, to those who read a recording, which layer of a model, counted from 1, and which operation `f` belongs to.
+    /// Labels the commands of `f` in a recording with the layer of a model, counted from 1, and the operation.
     pub fn within<R>(&self, place: (u32, &'static str), f: impl FnOnce() -> R) -> R {
         let before = self.recorder().here(|s| std::mem::replace(&mut s.place, place));
         let _back = before.map(|before| {
@@ -575,7 +575,7 @@ impl Device {
     }
 }
 
-/// Puts something back when it is dropped, also by a panic.
+/// Runs a restoring closure when it is dropped, even during a panic.
 struct Restore<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for Restore<F> {
@@ -584,17 +584,17 @@ impl<F: FnMut()> Drop for Restore<F> {
     }
 }
 
-/// A recording that goes on: it ends when this is dropped, also by a panic.
+/// An active recording. It ends when this is dropped, even during a panic.
 pub struct Session {
     device: Device,
     open: bool,
 }
 
 impl Session {
-    /// Ends it; what was recorded.
+    /// Ends the recording and returns it.
     ///
     /// # Errors
-    /// `Internal` when nothing was being recorded.
+    /// `Internal` if no recording was active.
     pub fn stop(mut self) -> Result<Recording> {
         self.open = false;
         self.device.stop_recording()
@@ -604,7 +604,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if self.open {
-            // What was recorded goes with it; there is nobody to tell of an error.
+            // The recording is dropped; a destructor cannot report an error.
             drop(self.device.stop_recording());
         }
     }

@@ -1,11 +1,13 @@
-//! Queues beside the device's own: commands of one thread that overlap with those of the rest.
+//! Queues in addition to the device's own: commands of one thread that overlap with all others.
 //!
-//! A thread's commands go into a stream while it is within [`Stream::run`]: launches, uploads, downloads, copies and fills. A stream begins
-//! with no order to anything else; [`Stream::wait`] and [`Device::wait_for`] make one by events. What a stream touches stays alive until the
-//! device's own queue is ordered behind it, by [`Stream::join`] or by waiting for a later event of the stream, or the host has waited for
-//! it, so that nothing else gets its memory meanwhile; and what is
-//! allocated within it gets memory of its own from the driver, which no command in another queue can still use. Memory that was allocated
-//! outside may be used by commands before: let the stream wait for a [`Device::mark`] first.
+//! While a thread is inside [`Stream::run`], its launches, uploads, downloads, copies and fills go into the stream. A stream starts without any order
+//! relative to other queues; [`Stream::wait`] and [`Device::wait_for`] establish an order through events.
+//!
+//! Memory that a stream touches stays alive until its next user is ordered after the stream. The device's own queue is ordered by [`Stream::join`] or
+//! by waiting for a later event of the stream. The host is ordered by waiting for the stream.
+//!
+//! Allocations within a stream get separate memory from the driver, which no command in another queue can still use. Earlier commands may still use
+//! memory that was allocated outside: let the stream wait for a [`Device::mark`] first.
 
 use super::buffer::Buffer;
 use super::{Device, deferred};
@@ -16,7 +18,7 @@ use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The open queues of a device's streams, and what each keeps alive.
+/// The open queues of a device's streams, and the memory that each keeps alive.
 #[derive(Default)]
 pub(super) struct Streams(Mutex<Vec<Arc<Queue>>>);
 
@@ -25,22 +27,22 @@ struct Queue {
     kept: Mutex<Kept>,
 }
 
-/// What a stream touched that the device's own queue is not ordered behind.
+/// Memory touched by a stream that the device's own queue is not ordered after.
 #[derive(Default)]
 struct Kept {
-    /// What it touched up to each of its events, the oldest first: for each event what no earlier one has.
+    /// Memory touched up to each event, oldest event first. Each entry contains only memory that no earlier entry has.
     before: Vec<(Event, HashMap<u64, Buffer>)>,
-    /// What it touched since the last event.
+    /// Memory touched since the last event.
     since: HashMap<u64, Buffer>,
 }
 
 impl Kept {
-    /// Takes out what was touched before `event`, if it is one of this stream's.
+    /// Removes and returns the memory touched before `event`, if it is an event of this stream.
     fn until(&mut self, event: &Event) -> Vec<(Event, HashMap<u64, Buffer>)> {
         let at = self.before.iter().position(|(own, _)| own.same(event));
         at.map(|at| self.before.drain(..=at).collect()).unwrap_or_default()
     }
-    /// Puts back what was taken out.
+    /// Puts the removed memory back.
     fn restore(&mut self, mut taken: Self) {
         taken.before.append(&mut self.before);
         self.before = taken.before;
@@ -55,7 +57,7 @@ impl Queue {
 }
 
 thread_local! {
-    /// The streams that this thread is within, each with its device, the innermost last.
+    /// The streams that this thread is inside, each with its device; the innermost is last.
     static WITHIN: RefCell<Vec<(Device, Arc<Queue>)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -63,14 +65,14 @@ impl Streams {
     fn all(&self) -> MutexGuard<'_, Vec<Arc<Queue>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// Calls `f` for each queue, none of which is closed meanwhile.
+    /// Calls `f` for each queue. No queue is closed meanwhile.
     pub fn each(&self, mut f: impl FnMut(QueueKind) -> Result<()>) -> Result<()> {
         self.all().iter().try_for_each(|queue| f(queue.kind))
     }
 }
 
-/// A queue of a device beside its own. Dropping it waits for what is in it. One thread at a time has it: what [`Stream::join`] frees must not
-/// be what another thread enqueues meanwhile.
+/// An additional queue of a device. Dropping it waits for its commands. Only one thread at a time may use it: another thread must not enqueue
+/// commands that use memory while [`Stream::join`] frees it.
 ///
 /// ```compile_fail
 /// fn shared_by_threads<T: Sync>() {}
@@ -84,12 +86,12 @@ impl Streams {
 /// let now = device.allocate(1 << 20)?;
 /// let stream = device.stream()?;
 /// device.fill(&now, &[1])?;
-/// // Goes on beside the fill, in memory that no command before can still use.
+/// // Overlaps with the fill, in memory that no earlier command can still use.
 /// let next = stream.run(|| {
 ///     let next = device.allocate(1 << 20)?;
 ///     device.upload(&next, 0, &[2; 1 << 20]).map(|()| next)
 /// })?;
-/// // What the device does from here on comes after it.
+/// // Later commands of the device run after the stream.
 /// stream.join()?;
 /// device.copy(&next, 0, &now, 0, 1 << 20)?;
 /// # Ok(())
@@ -98,16 +100,16 @@ impl Streams {
 pub struct Stream {
     device: Device,
     queue: Arc<Queue>,
-    /// Moves between threads, and is not shared by them.
+    /// The stream can move between threads, but threads cannot share it.
     _one_thread: PhantomData<Cell<()>>,
 }
 
 impl Stream {
-    /// Runs `f`, whose commands on this device, on this thread, go into the stream. Results that `f` makes are there for other queues once they
-    /// [wait](Device::wait_for) for an event of the stream, or it is [joined](Self::join).
+    /// Runs `f`. Its commands on this device and this thread go into the stream. Other queues may use its results after they [wait](Device::wait_for)
+    /// for an event of the stream, or after the stream is [joined](Self::join).
     ///
     /// # Errors
-    /// Those of `f`; `Unsupported` while a step is being recorded on this thread, whose commands belong to the recording.
+    /// Errors of `f`; `Unsupported` while a step is recorded on this thread, because its commands belong to the recording.
     pub fn run<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
         struct Leave;
         impl Drop for Leave {
@@ -120,7 +122,7 @@ impl Stream {
                 "stream: commands of a step that is being recorded go into its recording; use the stream before or after it",
             ));
         }
-        // What was deferred before belongs to the queue around this one, and what `f` defers to this one.
+        // Commands deferred before this belong to the outer queue, and commands that `f` defers belong to this one.
         deferred::all()?;
         WITHIN.with_borrow_mut(|within| within.push((self.device.clone(), Arc::clone(&self.queue))));
         let _leave = Leave;
@@ -129,10 +131,10 @@ impl Stream {
         Ok(out)
     }
 
-    /// A point after everything in the stream so far.
+    /// Returns an event after everything in the stream so far.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     pub fn record(&self) -> Result<Event> {
         let event = self.mark()?;
         let mut kept = self.queue.kept();
@@ -143,33 +145,33 @@ impl Stream {
 
     fn mark(&self) -> Result<Event> {
         let event = self.device.driver().mark(self.queue.kind)?;
-        // Whoever waits for it shall not wait for a command that was never handed over.
+        // Flush, so that no one waits for a command that was never submitted.
         self.device.driver().flush(self.queue.kind)?;
         Ok(event)
     }
 
-    /// Hands what is in the stream to the device without waiting.
+    /// Submits the commands of the stream to the device without waiting.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     pub fn flush(&self) -> Result<()> {
         self.device.driver().flush(self.queue.kind)
     }
 
-    /// What comes next in the stream begins when `event` has come: one of [`Device::mark`], or of another stream.
+    /// Makes later commands of the stream wait for `event`, which comes from [`Device::mark`] or another stream.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     pub fn wait(&self, event: &Event) -> Result<()> {
-        // The event's commands have to be handed over before another queue can wait for them.
+        // The event's commands must be submitted before another queue can wait for them.
         self.device.driver().flush(QueueKind::Compute)?;
         self.device.driver().wait_for(self.queue.kind, event)
     }
 
-    /// What comes next in the device's own queue begins after everything in the stream so far, whose memory is free for others then.
+    /// Makes later commands of the device's own queue wait for everything in the stream so far. The stream's memory is then free for other uses.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     pub fn join(&self) -> Result<()> {
         let kept = std::mem::take(&mut *self.queue.kept());
         let joined = self.mark().and_then(|event| self.device.driver().wait_for(QueueKind::Compute, &event));
@@ -182,7 +184,7 @@ impl Stream {
     /// Waits on the host until the stream is empty.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     pub fn finish(&self) -> Result<()> {
         let kept = std::mem::take(&mut *self.queue.kept());
         let finished = self.device.driver().finish(self.queue.kind);
@@ -192,7 +194,7 @@ impl Stream {
         finished
     }
 
-    /// Which queue it is, as drivers and profiles call it.
+    /// Returns the queue, in the form that drivers and profiles use.
     pub fn queue(&self) -> QueueKind {
         self.queue.kind
     }
@@ -200,7 +202,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // There is nobody to tell of an error; the next command on the device meets it as well.
+        // A destructor cannot report an error; the next command on the device fails with it too.
         let _ = self.finish();
         let mut all = self.device.streams().all();
         all.retain(|queue| !Arc::ptr_eq(queue, &self.queue));
@@ -210,10 +212,10 @@ impl Drop for Stream {
 }
 
 impl Device {
-    /// A queue beside the device's own, in order in itself.
+    /// Opens an additional in-order queue.
     ///
     /// # Errors
-    /// The driver's, when it has no more queues.
+    /// Driver errors, if no more queues are available.
     pub fn stream(&self) -> Result<Stream> {
         let kind = self.driver().open_queue()?;
         let queue = Arc::new(Queue { kind, kept: Mutex::default() });
@@ -221,16 +223,16 @@ impl Device {
         Ok(Stream { device: self.clone(), queue, _one_thread: PhantomData })
     }
 
-    /// What comes next, in the stream that this thread is within or else in the device's own queue, begins when `event` has come.
+    /// Makes later commands wait for `event`. This applies to this thread's current stream or, outside a stream, to the device's own queue.
     ///
     /// # Errors
-    /// The driver's; `Unsupported` within a captured step.
+    /// Driver errors; `Unsupported` within a captured step.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         self.check_computed(None)?;
         let queue = self.queue();
         self.driver().wait_for(queue, event)?;
         if queue == QueueKind::Compute {
-            // Freed memory is taken by commands of this queue, which come after the event now. Dropped without the lock.
+            // Commands of this queue reuse the freed memory, and they now run after the event. Drop it without the lock.
             let freed: Vec<_> = self.streams().all().iter().map(|queue| queue.kept().until(event)).collect();
             drop(freed);
         }
@@ -243,12 +245,12 @@ impl Device {
         })
     }
 
-    /// The queue that this thread's commands go into.
+    /// Returns the queue that receives this thread's commands.
     pub fn queue(&self) -> QueueKind {
         self.within_stream(|queue| queue.kind).unwrap_or(QueueKind::Compute)
     }
 
-    /// Keeps what a command touches as long as the stream may use it; the queue it goes into.
+    /// Keeps the touched memory alive while the stream may use it. Returns the queue of the command.
     pub(super) fn queue_for<'a>(&self, touched: impl Iterator<Item = &'a Buffer>) -> QueueKind {
         let kind = self.within_stream(|queue| {
             let whole = |buffer: &'a Buffer| (buffer.whole().number(), buffer.whole().clone());

@@ -1,8 +1,8 @@
-//! Versions of memory: whoever keeps a buffer for later can tell whether it was overwritten meanwhile.
+//! Versions of memory: the holder of a buffer can check whether it was overwritten.
 //!
-//! Every command that is enqueued and writes a buffer counts, whether a kernel, a fill, a copy or an upload. Windows share the
-//! versions of the buffer that they are windows of: a write through one of them counts where it lies, so that one parameter of an
-//! arena can change without those beside it. Replays of a graph count nothing and cost nothing.
+//! Every enqueued command that writes a buffer counts: kernels, fills, copies and uploads. Windows share the versions of their parent buffer. A write
+//! through a window counts only for its range. Thus one parameter of an arena can change without its neighbors. Graph replays count nothing and cost
+//! nothing.
 
 use super::buffer::{Buffer, Promise, WeakBuffer};
 use super::writes::Writes;
@@ -10,7 +10,7 @@ use crate::{Error, Result};
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// What a buffer was at one time. It does not keep the buffer.
+/// State of a buffer at one point in time. It does not keep the buffer alive.
 #[derive(Clone)]
 pub struct Version {
     storage: WeakBuffer,
@@ -19,16 +19,16 @@ pub struct Version {
 }
 
 impl Version {
-    /// How many writes of the storage there had been.
+    /// Returns the number of writes to the storage at that time.
     pub fn number(&self) -> u64 {
         self.number
     }
-    /// Whether `buffer` shares memory with it.
+    /// Returns true if `buffer` shares memory with it.
     pub fn shares(&self, buffer: &Buffer) -> bool {
         let range = buffer.range();
         self.storage.is(buffer.whole()) && self.range.start < range.end && range.start < self.range.end
     }
-    /// Whether `buffer` shares memory with it that was written since.
+    /// Returns true if `buffer` shares memory with it that was written since.
     pub fn is_stale_in(&self, buffer: &Buffer) -> bool {
         let changed = |writes: &Writes| writes.changed(&self.range, self.number);
         self.shares(buffer) && buffer.whole().write_counts().is_some_and(changed)
@@ -36,16 +36,16 @@ impl Version {
 }
 
 impl Buffer {
-    /// Bytes of [`Buffer::whole`] that this is.
+    /// Returns the byte range within [`Buffer::whole`].
     fn range(&self) -> Range<usize> {
         self.start()..self.start() + self.bytes()
     }
-    /// What it is now.
+    /// Returns the current version.
     pub fn version(&self) -> Version {
         let whole = self.whole();
         Version { storage: whole.downgrade().1, range: self.range(), number: self.writes() }
     }
-    /// Writes of the storage so far, through any window of it.
+    /// Returns the number of writes to the storage so far, through any window.
     pub fn writes(&self) -> u64 {
         self.whole().write_counts().map_or(0, Writes::count)
     }
@@ -57,7 +57,7 @@ impl Buffer {
         }
         let range = (!self.same(self.whole())).then(|| self.range());
         WATCHED.with_borrow_mut(|watched| {
-            // What was current before a write of those who watch it stays theirs.
+            // Writes of the watching code itself keep versions current that were current before.
             let own = watched.versions.iter_mut().filter(|v| v.shares(self) && !v.is_stale_in(self));
             let own: Vec<&mut Version> = own.collect();
             let number = writes.write(range.as_ref());
@@ -66,14 +66,14 @@ impl Buffer {
     }
 }
 
-/// A version that was not current any more when it was read.
+/// A version that was out of date when it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale {
-    /// Which of those that [`watch`] was given.
+    /// Index in the list passed to [`watch`].
     pub index: usize,
-    /// Writes of its storage by then.
+    /// Number of writes to the storage at the time of the read.
     pub now: u64,
-    /// Writes when it was kept.
+    /// Number of writes when the version was taken.
     pub then: u64,
 }
 
@@ -87,7 +87,7 @@ thread_local! {
     static WATCHED: RefCell<Watched> = const { RefCell::new(Watched { versions: Vec::new(), stale: None }) };
 }
 
-/// Puts back what was watched before.
+/// Restores the previous watch list.
 struct Restore(Watched);
 
 impl Drop for Restore {
@@ -96,15 +96,15 @@ impl Drop for Restore {
     }
 }
 
-/// Runs `f`, in which commands of this thread that read memory of one of `versions` fail if it was overwritten since; says which, if
-/// any did. What `f` itself overwrites is its own affair.
+/// Runs `f`. Within it, a command of this thread that reads memory of one of `versions` fails if that memory was overwritten since. Returns the stale
+/// version, if any. Writes by `f` itself do not count.
 pub fn watch<R>(versions: Vec<Version>, f: impl FnOnce() -> R) -> (R, Option<Stale>) {
     let _restore = Restore(WATCHED.replace(Watched { versions, stale: None }));
     let out = f();
     (out, WATCHED.with_borrow(|watched| watched.stale))
 }
 
-/// Refuses to read what [`watch`] was told to watch and is not what it was.
+/// Rejects reads of memory that [`watch`] watches and that has changed.
 pub(crate) fn check_reads<'a>(buffers: impl Iterator<Item = &'a Buffer>) -> Result<()> {
     WATCHED.with_borrow_mut(|watched| {
         if watched.versions.is_empty() {
@@ -114,7 +114,7 @@ pub(crate) fn check_reads<'a>(buffers: impl Iterator<Item = &'a Buffer>) -> Resu
             if let Some(index) = watched.versions.iter().position(|v| v.is_stale_in(buffer)) {
                 let (now, then) = (buffer.writes(), watched.versions[index].number);
                 watched.stale = Some(Stale { index, now, then });
-                // No kind that makes ops try another kernel.
+                // Use a kind that does not make ops try another kernel.
                 return Err(Error::launch(format!(
                     "memory that was kept is at version {now}, expected version {then}: it was overwritten"
                 )));

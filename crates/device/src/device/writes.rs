@@ -1,25 +1,25 @@
-//! Counts the writes of one buffer and of its windows, each window for itself.
+//! Counts the writes of one buffer and of its windows, each window separately.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Parts of a buffer that are told apart; beyond that a write of one counts as a write of all.
+/// Maximum number of separately counted parts of a buffer. Above it, a write to one part counts as a write to the whole.
 const PARTS: usize = 1 << 14;
 
 /// Writes of one buffer and of its windows.
 #[derive(Default)]
 pub(crate) struct Writes {
-    /// Writes so far, each numbered by this count.
+    /// Number of writes so far. It also numbers each write.
     writes: AtomicU64,
     /// The last write that counts for the whole buffer.
     whole: AtomicU64,
-    /// The last write of each window that was written: first byte, end, number of the write; by the first byte.
+    /// The last write of each written window: first byte, end, number of the write; sorted by the first byte.
     parts: Mutex<Vec<(usize, usize, u64)>>,
 }
 
 impl Writes {
-    /// Writes so far.
+    /// Returns the number of writes so far.
     pub fn count(&self) -> u64 {
         self.writes.load(Ordering::Acquire)
     }
@@ -28,7 +28,7 @@ impl Writes {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a write of `range`, or of all without one; its number.
+    /// Counts a write of `range`, or of the whole buffer for `None`. Returns its number.
     pub fn write(&self, range: Option<&Range<usize>>) -> u64 {
         let number = self.writes.fetch_add(1, Ordering::AcqRel) + 1;
         let Some(Range { start, end }) = range.cloned() else {
@@ -47,7 +47,7 @@ impl Writes {
         number
     }
 
-    /// Whether `range` was written after write `number`.
+    /// Returns true if `range` was written after write `number`.
     pub fn changed(&self, range: &Range<usize>, number: u64) -> bool {
         if self.count() == number {
             return false;

@@ -1,11 +1,12 @@
-//! Guard zones before and behind each buffer that no launch may change, for `NETCL_DEBUG=bounds` where no simulator sees each access.
+//! Guard zones before and after each buffer that no launch may change. `NETCL_DEBUG=bounds` uses them on devices where no simulator checks each
+//! access.
 
 use super::Device;
 use super::buffer::Buffer;
 use crate::pool::ZONE;
 use crate::{Error, Label, Result};
 
-/// Every byte of a guard zone.
+/// Value of every byte of a guard zone.
 const PATTERN: u8 = 0xA5;
 
 impl Device {
@@ -17,10 +18,10 @@ impl Device {
         Ok(())
     }
 
-    /// Checks the guard zones of what a launch was given.
+    /// Checks the guard zones of the arguments of a launch.
     ///
     /// # Errors
-    /// `Launch` that names the kernel, the argument and where it wrote.
+    /// `Launch` with the kernel, the argument and the position of the write.
     pub(super) fn check_zones<'a>(
         &self,
         label: Label,
@@ -32,7 +33,7 @@ impl Device {
             for (behind, (at, bytes)) in zones.into_iter().enumerate() {
                 let mut found = vec![0; bytes];
                 self.driver().read(self.queue(), &whole.root(), at, &mut found)?;
-                // Nearest to the buffer: where the last run before it begins, the first byte behind it.
+                // Report the changed byte nearest to the buffer: the start of the last changed run before it, or the first changed byte after it.
                 let changed = |b: &u8| *b != PATTERN;
                 let before =
                     |last: usize| found[..last].iter().rposition(|b| !changed(b)).map_or(0, |i| i + 1);
@@ -41,7 +42,7 @@ impl Device {
                     _ => found.iter().position(changed).map(|i| (whole.bytes() + i) as i64),
                 };
                 let Some(place) = place else { continue };
-                // So that the next launch is not blamed for it.
+                // Restore the pattern, so that the next launch is not blamed.
                 self.driver().fill(self.queue(), &whole.root(), at, bytes, &[PATTERN])?;
                 let named =
                     argument.map_or("memory it reaches by addresses".into(), |i| format!("argument {i}"));

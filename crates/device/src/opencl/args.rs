@@ -1,11 +1,11 @@
-//! What a kernel's arguments were last set to, so that those that did not change are not set again.
+//! Remembers the last values of a kernel's arguments, so that unchanged arguments are not set again.
 
 use super::objects::{ClMemory, Set, foreign};
 use crate::Result;
 use crate::driver::Arg;
 
 impl Set {
-    /// None where the value is too long to remember.
+    /// Returns `None` if the value is too long to remember.
     pub fn of(arg: &Arg<'_>) -> Result<Option<Self>> {
         Ok(match arg {
             Arg::Memory(m, _) => {

@@ -1,11 +1,11 @@
-//! OpenCL status codes: the name of each and, for those a user can act on, what to do.
+//! OpenCL status codes: their names and, for codes that a user can act on, a hint.
 
-/// Name of an OpenCL status code, `CL_…`, or `unknown OpenCL status` for one no header lists.
+/// Returns the name of an OpenCL status code, `CL_…`, or `unknown OpenCL status` if no header lists it.
 pub fn code_name(code: i32) -> &'static str {
     NAMES.iter().find(|(c, _)| *c == code).map_or("unknown OpenCL status", |(_, name)| name)
 }
 
-/// What a user can do about a status code; empty where nothing general can be said.
+/// Returns advice for a status code; empty if no general advice exists.
 pub fn hint(code: i32) -> &'static str {
     match code {
         -1 => "no device of this platform is usable; `netcl doctor` tells why",

@@ -1,4 +1,4 @@
-//! Lists devices and reads what each can do.
+//! Lists devices and reads their properties.
 
 use super::load::{Platform, ids, platforms};
 use super::result::{info_bytes, need, number, text};
@@ -12,20 +12,20 @@ use std::sync::{Mutex, PoisonError};
 pub struct OpenClDevice {
     pub(super) platform: Platform,
     pub(super) id: Ptr,
-    /// What it is and can do.
+    /// Properties of the device.
     pub capabilities: Capabilities,
 }
 
 // SAFETY: device ids are opaque and usable from every thread (OpenCL 1.2 appendix A.2).
 unsafe impl Send for OpenClDevice {}
-// SAFETY: as above.
+// SAFETY: same as above.
 unsafe impl Sync for OpenClDevice {}
 
-/// A driver's first look at its devices writes its process-wide tables, unguarded in PoCL 3.1: two threads that open their
-/// first device at once crash in there, or find none.
+/// Serializes device discovery. A driver's first device query writes process-wide tables, without a lock in PoCL 3.1. Two threads that open their
+/// first device at the same time crash there or find no device.
 static DISCOVERY: Mutex<()> = Mutex::new(());
 
-/// Every usable device of every platform, in the loader's order. Devices without a compiler are left out.
+/// Returns every usable device of every platform, in the loader's order. Devices without a compiler are omitted.
 pub fn devices(settings: &Settings) -> Result<Vec<OpenClDevice>> {
     let _alone = DISCOVERY.lock().unwrap_or_else(PoisonError::into_inner);
     let mut out: Vec<OpenClDevice> = Vec::new();
@@ -61,7 +61,7 @@ struct Probe<'a> {
 }
 
 impl Probe<'_> {
-    /// Raw bytes of a property; empty where the driver does not know it.
+    /// Returns the raw bytes of a property; empty if the driver does not support it.
     fn bytes(&self, key: u32) -> Vec<u8> {
         let Some(get) = self.platform.table.clGetDeviceInfo else { return Vec::new() };
         // SAFETY: `info_bytes` passes a buffer of the size it names.
@@ -116,7 +116,7 @@ fn describe(probe: &Probe<'_>, id: String, platform: &str) -> Result<Capabilitie
         global_mem: probe.number(info::GLOBAL_MEM_SIZE),
         cache: probe.number(info::GLOBAL_MEM_CACHE_SIZE),
         max_alloc: probe.number(info::MAX_MEM_ALLOC_SIZE),
-        // The driver reports bits.
+        // The driver reports this value in bits.
         base_align: (size(info::MEM_BASE_ADDR_ALIGN) / 8).max(128),
         float_lanes: small(info::NATIVE_VECTOR_WIDTH_FLOAT).max(1),
         simulated: false,

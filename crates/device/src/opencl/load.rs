@@ -1,4 +1,4 @@
-//! Finds OpenCL at run time: the system's ICD loader, or, where there is none, the vendors' libraries themselves.
+//! Finds OpenCL at run time: the system's ICD loader or, without one, the vendors' libraries.
 
 use super::result::usable;
 use super::sys::{Int, Ptr, Table, Uint};
@@ -6,7 +6,7 @@ use crate::{Error, Result, Settings};
 use std::ffi::{CString, c_void};
 use std::path::{Path, PathBuf};
 
-/// One platform and the functions that serve it.
+/// One platform and its function table.
 #[derive(Clone, Copy)]
 pub struct Platform {
     pub id: Ptr,
@@ -15,26 +15,26 @@ pub struct Platform {
 
 // SAFETY: platform ids are opaque and usable from every thread (OpenCL 1.2 appendix A.2).
 unsafe impl Send for Platform {}
-// SAFETY: as above; the table holds plain function pointers.
+// SAFETY: same as above; the table holds plain function pointers.
 unsafe impl Sync for Platform {}
 
-/// What was looked for and what was found, for `netcl doctor`.
+/// Search report for `netcl doctor`: the places searched and the libraries found.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct LoaderReport {
     /// The ICD loader that was opened.
     pub loader: Option<String>,
-    /// Loaders tried without success, with the reason.
+    /// Loaders that failed to open, with the reason.
     pub tried: Vec<String>,
     /// Folders searched for `.icd` files.
     pub icd_folders: Vec<PathBuf>,
-    /// `.icd` files, the library each names, and the error if it could not be opened.
+    /// `.icd` files, the library that each names, and the error if it could not be opened.
     pub icds: Vec<(PathBuf, String, Option<String>)>,
 }
 
 const LOADERS: [&str; 4] =
     ["libOpenCL.so.1", "libOpenCL.so", "OpenCL.dll", "/System/Library/Frameworks/OpenCL.framework/OpenCL"];
 
-/// The platforms of this system, in the loader's order.
+/// Returns the platforms of this system, in the loader's order.
 pub fn platforms(settings: &Settings) -> Result<Vec<Platform>> {
     let mut tried = Vec::new();
     if let Some((_, table)) = open_loader(settings, &mut tried) {
@@ -64,7 +64,7 @@ pub fn platforms(settings: &Settings) -> Result<Vec<Platform>> {
     Ok(found)
 }
 
-/// What is installed, without failing.
+/// Reports the installed libraries; never fails.
 pub fn report(settings: &Settings) -> LoaderReport {
     let mut out = LoaderReport { icd_folders: icd_folders(settings), ..Default::default() };
     out.loader = open_loader(settings, &mut out.tried).map(|(name, _)| name);
@@ -92,7 +92,7 @@ fn open_loader(settings: &Settings, tried: &mut Vec<String>) -> Option<(String, 
     None
 }
 
-/// What the system's loader said, without the name once more; the error itself only says which call failed.
+/// Returns the system loader's message without repeating the library name. The error itself only names the failed call.
 fn reason(error: &libloading::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => {
@@ -103,9 +103,9 @@ fn reason(error: &libloading::Error) -> String {
     }
 }
 
-/// Opens a library for the life of the process; a driver's threads make unloading unsafe.
+/// Opens a library for the lifetime of the process. The driver's threads make unloading unsafe.
 fn open(name: &str) -> Result<Table, String> {
-    // SAFETY: loading runs the library's constructors, as any OpenCL program does.
+    // SAFETY: loading runs the library's constructors, the same as in any OpenCL program.
     let library = unsafe { libloading::Library::new(name) }.map_err(|e| format!("{name}: {}", reason(&e)))?;
     let library = std::mem::ManuallyDrop::new(library);
     Ok(Table::from_names(|symbol| {
@@ -127,7 +127,7 @@ fn platforms_of(table: &Table) -> Result<Vec<Platform>> {
     .collect())
 }
 
-/// Two-call enumeration; a failing call is an empty list (-1001: no platform, -1: no device).
+/// Enumerates ids with two calls. A failing call returns an empty list (-1001: no platform, -1: no device).
 pub fn ids(mut get: impl FnMut(Uint, *mut Ptr, *mut Uint) -> Int) -> Vec<Ptr> {
     let mut count = 0;
     if get(0, std::ptr::null_mut(), &raw mut count) != 0 || count == 0 {
@@ -140,7 +140,7 @@ pub fn ids(mut get: impl FnMut(Uint, *mut Ptr, *mut Uint) -> Int) -> Vec<Ptr> {
     out
 }
 
-/// Loads a vendor's library and takes the dispatch table its platforms carry (cl_khr_icd).
+/// Loads a vendor library and takes the dispatch table of its platforms (cl_khr_icd).
 fn open_vendor(name: &str) -> Result<Vec<Platform>, String> {
     type GetPlatforms = unsafe extern "C" fn(Uint, *mut Ptr, *mut Uint) -> Int;
     let table = open(name)?;
@@ -172,7 +172,7 @@ fn icd_folders(settings: &Settings) -> Vec<PathBuf> {
     }
 }
 
-/// `.icd` files below the folders, each with the library it names; a path that is itself a library stands for itself.
+/// Returns the `.icd` files in the folders, each with the library that it names. A path that is a library is returned as itself.
 fn icd_files(folders: &[PathBuf]) -> Vec<(PathBuf, String)> {
     let mut files: Vec<PathBuf> = Vec::new();
     for folder in folders {

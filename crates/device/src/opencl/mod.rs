@@ -1,5 +1,5 @@
-//! OpenCL in three floors: `sys` (table of optional functions), `result` (one call, one `Result`), `safe` (the driver) over
-//! `objects` (owners).
+//! OpenCL in three layers: `sys` (table of optional functions), `result` (one `Result` per call), and `safe` (the driver) on top of `objects`
+//! (owners).
 #![allow(unsafe_code)]
 
 mod args;

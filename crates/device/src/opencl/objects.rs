@@ -1,4 +1,4 @@
-//! Owners of OpenCL objects: each releases what it owns when it is dropped, and keeps the context alive until then.
+//! Owners of OpenCL objects. Each releases its object when dropped and keeps the context alive until then.
 
 use super::parts::Parts;
 use super::result::{check, need};
@@ -10,16 +10,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 static NEXT_MEMORY: AtomicU64 = AtomicU64::new(0);
 
-/// Context and queues of one device; every object keeps it alive.
+/// Context and queues of one device. Every object keeps them alive.
 pub(super) struct Shared {
     pub table: Table,
     pub device: Ptr,
     pub context: Ptr,
     pub compute: Ptr,
     pub copy: Ptr,
-    /// Properties that queues are made with.
+    /// Properties for creating queues.
     pub flags: Ulong,
-    /// Queues that were opened besides; null where one was closed.
+    /// Additional queues; null for a closed one.
     pub streams: Mutex<Vec<Ptr>>,
     pub deferred: Mutex<Option<Error>>,
 }
@@ -27,7 +27,7 @@ pub(super) struct Shared {
 // SAFETY: OpenCL 1.2 objects may be used from any thread except `clSetKernelArg` on one kernel (appendix A.2), which
 // `ClKernel` guards with a mutex.
 unsafe impl Send for Shared {}
-// SAFETY: as above.
+// SAFETY: same as above.
 unsafe impl Sync for Shared {}
 
 impl Shared {
@@ -43,7 +43,7 @@ impl Shared {
     fn streams(&self) -> MutexGuard<'_, Vec<Ptr>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// Another queue.
+    /// Opens another queue.
     pub fn open_queue(&self) -> Result<QueueKind> {
         let make = need(self.table.clCreateCommandQueue, "clCreateCommandQueue")?;
         let mut code = 0;
@@ -58,14 +58,14 @@ impl Shared {
         }
         Ok(QueueKind::Stream(u32::try_from(free).unwrap_or(u32::MAX)))
     }
-    /// Closes it; the driver finishes what is in it.
+    /// Closes a queue; the driver finishes its commands.
     pub fn close_queue(&self, queue: QueueKind) {
         let QueueKind::Stream(n) = queue else { return };
         let taken = self.streams().get_mut(n as usize).map(|q| std::mem::replace(q, std::ptr::null_mut()));
         if let (Some(release), Some(queue)) =
             (self.table.clReleaseCommandQueue, taken.filter(|q| !q.is_null()))
         {
-            // SAFETY: the queue is ours, and taken out of the list that others find it in.
+            // SAFETY: the queue is ours, and was removed from the list that other threads search.
             self.defer("clReleaseCommandQueue", unsafe { release(queue) });
         }
     }
@@ -83,7 +83,7 @@ impl Drop for Shared {
             if let (Some(finish), Some(release), false) =
                 (self.table.clFinish, self.table.clReleaseCommandQueue, queue.is_null())
             {
-                // SAFETY: the queue is ours and released once. A failing finish leaves nothing to do here.
+                // SAFETY: the queue is ours and released once. A failing finish requires no action here.
                 unsafe { (finish(queue), release(queue)) };
             }
         }
@@ -96,7 +96,7 @@ impl Drop for Shared {
 
 type Release = Option<unsafe extern "C" fn(Ptr) -> Int>;
 
-/// One OpenCL object; dropping it releases it and leaves any error for the next call.
+/// One OpenCL object. Dropping it releases it and stores any error for the next call.
 pub(super) struct Owner {
     pub ptr: Ptr,
     pub shared: Arc<Shared>,
@@ -120,16 +120,16 @@ impl Drop for Owner {
 pub(super) struct ClMemory {
     ptr: Ptr,
     kind: Kind,
-    /// Tells it from every other memory object of this process, unlike its address, which may be used again.
+    /// Unique id among all memory objects of this process. An address is not unique because it may be reused.
     pub id: u64,
-    /// Kernels that have it for an argument.
+    /// Kernels that have this object as an argument.
     users: Mutex<Vec<Weak<Arguments>>>,
 }
 
 enum Kind {
-    /// A buffer, which owns its sub-buffers: they keep it by their [`Kind::Part`].
+    /// A buffer. It owns its sub-buffers, which keep it alive through their [`Kind::Part`].
     Whole { parts: Mutex<Parts<Owner>>, _owner: Owner },
-    /// A sub-buffer, and its number among the parent's.
+    /// A sub-buffer, and its number in the parent.
     Part { parent: Memory, number: u64 },
 }
 
@@ -138,9 +138,9 @@ unsafe impl Send for ClMemory {}
 // SAFETY: see `Shared`.
 unsafe impl Sync for ClMemory {}
 
-/// Arguments go first: kernels do not keep memory objects, so one that stays set names what is no longer there. NVIDIA's driver
-/// (580.159) crashed in a launch after a part of the launched buffer had been released that was still an argument of another
-/// kernel object, and did not where nothing was released.
+/// Clears arguments first. Kernels do not keep memory objects alive, so a set argument would refer to a released object. NVIDIA's driver (580.159)
+/// crashed in a launch after a part of the launched buffer was released while it was still an argument of another kernel object. It did not crash
+/// when nothing was released.
 impl Drop for ClMemory {
     fn drop(&mut self) {
         let users = std::mem::take(self.users.get_mut().unwrap_or_else(PoisonError::into_inner));
@@ -154,11 +154,11 @@ impl Drop for ClMemory {
 }
 
 impl ClMemory {
-    /// A buffer.
+    /// Returns a buffer.
     pub fn whole(shared: &Arc<Shared>, ptr: Ptr) -> Memory {
         Self::handle(ptr, Kind::Whole { parts: Mutex::default(), _owner: Self::owner(shared, ptr) })
     }
-    /// The sub-buffer `ptr` of a buffer: `bytes` from `start`.
+    /// Returns the sub-buffer `ptr` of a buffer: `bytes` bytes from `start`.
     pub fn part(
         shared: &Arc<Shared>,
         ptr: Ptr,
@@ -188,7 +188,7 @@ impl ClMemory {
             Kind::Part { .. } => None,
         }
     }
-    /// Notes a kernel that has it for an argument from now on.
+    /// Records a kernel that has this object as an argument from now on.
     pub fn used_by(&self, kernel: &Arc<Arguments>) {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         if !users.iter().any(|user| std::ptr::eq(user.as_ptr(), Arc::as_ptr(kernel))) {
@@ -197,8 +197,8 @@ impl ClMemory {
     }
 }
 
-/// A kernel object and what its arguments were last set to, owned by whoever sets and enqueues. Setting one costs drivers an
-/// allocation.
+/// A kernel object and the last values of its arguments. The thread that sets arguments and enqueues owns it. Setting an argument costs some drivers
+/// an allocation.
 pub(super) struct Arguments {
     pub owner: Owner,
     slots: Mutex<Vec<Option<Set>>>,
@@ -211,14 +211,14 @@ impl Arguments {
     pub fn lock(&self) -> MutexGuard<'_, Vec<Option<Set>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// Sets every argument that is memory object `id` to none at all.
+    /// Clears every argument that is memory object `id`.
     fn forget(&self, id: u64) {
         let Some(set) = self.owner.shared.table.clSetKernelArg else { return };
         for (i, slot) in (0u32..).zip(self.lock().iter_mut()) {
             if *slot == Some(Set::Memory(id)) {
                 *slot = None;
                 let none: Ptr = std::ptr::null_mut();
-                // SAFETY: a live kernel whose lock is held; a null memory object is a value that arguments may have.
+                // SAFETY: a live kernel whose lock is held; a null memory object is a valid argument value.
                 let code = unsafe { set(self.owner.ptr, i, size_of::<Ptr>(), (&raw const none).cast()) };
                 self.owner.shared.defer("clSetKernelArg", code);
             }
@@ -238,9 +238,9 @@ impl ClProgram {
 pub(super) struct ClKernel {
     pub arguments: Arc<Arguments>,
     pub name: String,
-    /// What it is a kernel of, to make another one with arguments of its own.
+    /// Program of the kernel, needed to create another kernel object with separate arguments.
     pub program: Program,
-    /// Memory of the arguments that it was bound to.
+    /// Memory of the bound arguments.
     pub memory: Mutex<Vec<Memory>>,
 }
 pub(super) struct ClEvent(pub Owner);
@@ -255,7 +255,7 @@ impl ClEvent {
     }
 }
 
-/// The value of an argument.
+/// Value of an argument.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Set {
     Memory(u64),

@@ -1,10 +1,10 @@
-//! In which order sub-buffers of a buffer are released.
+//! Release order of sub-buffers.
 //!
-//! NVIDIA's driver (580.159) keeps, for each range of a buffer, a list of the sub-buffers that kernels have used there. Where two of them
-//! overlap without being equal, releasing the older one first leaves a list empty that the newer one's release then follows (a crash in
-//! `clReleaseMemObject`). In the reverse order of creation nothing of the kind happens, nor among sub-buffers that are equal or disjoint.
+//! For each range of a buffer, NVIDIA's driver (580.159) keeps a list of the sub-buffers that kernels have used there. Suppose two of them overlap
+//! without being equal. Releasing the older one first leaves an empty list, which the release of the newer one then follows (a crash in
+//! `clReleaseMemObject`). Releasing in reverse order of creation is safe. Equal and disjoint sub-buffers are safe in any order.
 
-/// Sub-buffers of one buffer, the oldest first. `T` releases one when it is dropped.
+/// Sub-buffers of one buffer, oldest first. Dropping a `T` releases it.
 pub(super) struct Parts<T> {
     next: u64,
     parts: Vec<Part<T>>,
@@ -14,13 +14,13 @@ struct Part<T> {
     number: u64,
     start: usize,
     end: usize,
-    /// Nobody has it any more.
+    /// The part has no more users.
     gone: bool,
     _owner: T,
 }
 
 impl<T> Part<T> {
-    /// Whether the older of the two has to stay for as long as the newer.
+    /// Returns true if the older of the two must outlive the newer.
     fn overlaps(&self, other: &Self) -> bool {
         let equal = (self.start, self.end) == (other.start, other.end);
         !equal && self.start < other.end && other.start < self.end
@@ -34,7 +34,7 @@ impl<T> Default for Parts<T> {
 }
 
 impl<T> Parts<T> {
-    /// Adds the newest; returns the number that [`Parts::remove`] takes.
+    /// Adds the newest part and returns the number that [`Parts::remove`] takes.
     pub fn add(&mut self, start: usize, bytes: usize, owner: T) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -42,7 +42,7 @@ impl<T> Parts<T> {
         number
     }
 
-    /// Drops a part, and those that waited for it, once no newer one overlaps it.
+    /// Drops a part as soon as no newer part overlaps it, together with the parts that waited for it.
     pub fn remove(&mut self, number: u64) {
         let Ok(at) = self.parts.binary_search_by_key(&number, |part| part.number) else { return };
         self.parts[at].gone = true;
@@ -73,7 +73,7 @@ mod tests {
         }
     }
 
-    /// The order in which parts of these ranges are released when they are dropped in this order.
+    /// Returns the release order of parts with these ranges, dropped in the order `drops`.
     fn released(ranges: &[(usize, usize)], drops: &[usize]) -> Vec<usize> {
         let log: Rc<RefCell<Vec<usize>>> = Rc::default();
         let mut parts = Parts::default();
@@ -94,14 +94,14 @@ mod tests {
         assert_eq!(released(&chain, &[0, 1, 2]), [2, 1, 0]);
         assert_eq!(released(&chain, &[2, 0, 1]), [2, 1, 0]);
         assert_eq!(released(&chain, &[1, 2, 0]), [2, 1, 0]);
-        // A part that was dropped but is not released yet still keeps the older ones that it overlaps.
+        // A dropped part that is not released yet still keeps the older parts that it overlaps.
         assert_eq!(released(&[(0, 4), (2, 6), (4, 8), (0, 2)], &[0, 3, 1]), [3]);
     }
 
     #[test]
     fn what_is_equal_or_disjoint_does_not_wait() {
         assert_eq!(released(&[(0, 4), (4, 8), (0, 4)], &[0, 1]), [0, 1]);
-        // As many as come and go: nothing is left over.
+        // Equal numbers of added and removed parts leave nothing.
         let mut parts = Parts::default();
         let mut last = parts.add(0, 8, ());
         for i in 1..1000 {

@@ -1,8 +1,8 @@
 //! Page-locked host memory that several devices and processes share.
 //!
-//! A buffer over the memory (`CL_MEM_USE_HOST_PTR`) that stays mapped makes the driver lock its pages. NVIDIA's (580) does so for memory that
-//! another process shares too, and transfers then run at the speed of its own pinned memory: 55 GB/s over PCIe 5, where pageable memory has 7
-//! to 9.
+//! A buffer over the memory (`CL_MEM_USE_HOST_PTR`) that stays mapped makes the driver lock its pages. NVIDIA's driver (580) also locks memory that
+//! another process shares. Transfers then reach the speed of the driver's own pinned memory: 55 GB/s over PCIe 5, compared with 7 to 9 GB/s for
+//! pageable memory.
 
 use super::objects::{Owner, Shared};
 use super::result::{check, need};
@@ -12,7 +12,7 @@ use crate::driver::QueueKind;
 use crate::host::SharedMemory;
 use std::sync::Arc;
 
-/// Locked as long as it lives.
+/// A region that stays page-locked until it is dropped.
 pub(super) struct PinnedRegion {
     buffer: Owner,
     memory: Arc<SharedMemory>,
@@ -47,7 +47,7 @@ impl Drop for PinnedRegion {
             (shared.table.clEnqueueUnmapMemObject, shared.table.clFinish, self.memory.address(0, 0))
         {
             let q = shared.queue(QueueKind::Copy);
-            // SAFETY: mapped by `new`; a failing call leaves nothing to do here.
+            // SAFETY: mapped by `new`; a failing call requires no action here.
             unsafe {
                 unmap(q, self.buffer.ptr, at.cast(), 0, std::ptr::null(), std::ptr::null_mut());
                 finish(q);

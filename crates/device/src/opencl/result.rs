@@ -1,10 +1,10 @@
-//! One call, one `Result`: checks the status and names call, object and hint.
+//! Converts each call to a `Result`: checks the status and names call, object and hint.
 
 use super::codes::{code_name, hint};
 use super::sys::{Int, Table};
 use crate::{Error, ErrorKind, Result};
 
-/// Kind of error for a status code.
+/// Returns the error kind of a status code.
 pub fn kind_of(code: Int) -> ErrorKind {
     match code {
         -4 | -6 | -61 => ErrorKind::Memory,
@@ -14,7 +14,7 @@ pub fn kind_of(code: Int) -> ErrorKind {
     }
 }
 
-/// `Ok` for 0, else an error that names the call, what it was for, the code and what to do.
+/// Returns `Ok` for 0. For any other code, returns an error with the call, its purpose, the code and advice.
 pub fn check(call: &str, what: impl FnOnce() -> String, code: Int) -> Result<()> {
     if code == 0 {
         return Ok(());
@@ -30,7 +30,7 @@ pub fn check(call: &str, what: impl FnOnce() -> String, code: Int) -> Result<()>
     Err(Error::new(kind_of(code), text))
 }
 
-/// The function, or an error that names the one this driver lacks.
+/// Returns the function, or an error that names the function that this driver lacks.
 pub fn need<F>(function: Option<F>, name: &str) -> Result<F> {
     function.ok_or_else(|| {
         Error::unsupported(format!("this OpenCL library has no {name}; it predates OpenCL 1.2"))
@@ -48,18 +48,18 @@ pub fn info_bytes(name: &str, mut get: impl FnMut(usize, *mut u8, *mut usize) ->
     Ok(out)
 }
 
-/// Bytes of a C string as text, without the terminator and surrounding blanks.
+/// Converts the bytes of a C string to text, without the terminator and surrounding whitespace.
 pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).trim().to_string()
 }
 
-/// Little helper for numeric properties of any width.
+/// Converts the bytes of a numeric property of any width.
 pub fn number(bytes: &[u8]) -> u64 {
     bytes.iter().take(8).rev().fold(0, |n, b| n << 8 | u64::from(*b))
 }
 
-/// Whether the table can do anything at all.
+/// Returns true if the table has the minimum set of functions.
 pub fn usable(table: &Table) -> bool {
     table.clGetPlatformInfo.is_some() && table.clGetDeviceIDs.is_some() && table.clCreateContext.is_some()
 }

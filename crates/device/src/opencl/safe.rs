@@ -22,19 +22,19 @@ pub struct OpenClDriver {
     capabilities: Capabilities,
     staging: Mutex<Staging>,
     transfers: Arc<Transfers>,
-    /// Host memory of copies that may still run.
+    /// Host memory of copies that may still be running.
     host_copies: Mutex<Vec<(Event, Arc<SharedMemory>)>>,
 }
 
-/// Copies from and to host memory that may be under way before those that are done are looked for.
+/// Number of running copies from and to host memory above which finished ones are searched for.
 const MOST_COPIES: usize = 16;
 
-/// Bytes that one command fills at most.
+/// Maximum number of bytes that one command fills.
 const MOST_FILLED: usize = 1 << 30;
 
 impl OpenClDriver {
-    /// Opens a device: one context, an in-order compute queue and a copy queue. With `profiling`, launches can be timed;
-    /// queues made for profiling cost more per launch, so ask only when the times are wanted.
+    /// Opens a device: one context, an in-order compute queue and a copy queue. With `profiling`, launches can be timed. Queues created for profiling
+    /// cost more per launch, so request it only if times are needed.
     pub fn open(device: &OpenClDevice, profiling: bool) -> Result<Self> {
         let table = device.platform.table;
         let what = || device.capabilities.name.clone();
@@ -63,7 +63,7 @@ impl OpenClDriver {
         // SAFETY: context and device are live.
         shared.compute = unsafe { queue(context, id, flags, &raw mut code) };
         check("clCreateCommandQueue", what, code)?;
-        // SAFETY: as above.
+        // SAFETY: same as above.
         shared.copy = unsafe { queue(context, id, flags, &raw mut code) };
         check("clCreateCommandQueue", what, code)?;
         let (shared, transfers) = (Arc::new(shared), Arc::new(Transfers::default()));
@@ -78,7 +78,7 @@ impl OpenClDriver {
         })
     }
 
-    /// Keeps the host memory of a copy until the copy is done.
+    /// Keeps the host memory of a copy alive until the copy is complete.
     fn keep_until_done(&self, event: &Event, memory: &Arc<SharedMemory>) {
         let mut copies = self.host_copies.lock().unwrap_or_else(PoisonError::into_inner);
         copies.push((event.clone(), Arc::clone(memory)));
@@ -90,19 +90,19 @@ impl OpenClDriver {
         }
     }
 
-    /// Lets go of the host memory of a copy whose event has completed.
+    /// Releases the host memory of a copy whose event has completed.
     fn drop_copy(&self, event: &Event) {
         let mut copies = self.host_copies.lock().unwrap_or_else(PoisonError::into_inner);
         copies.retain(|(kept, _)| !kept.same(event));
     }
 
-    /// Lets go of the host memory of copies that are done. An event without a state is taken for one that still runs.
+    /// Releases the host memory of completed copies. An event without a status counts as still running.
     fn drop_done_copies(&self) {
         let mut copies = self.host_copies.lock().unwrap_or_else(PoisonError::into_inner);
         copies.retain(|(event, _)| !matches!(self.status(event), Ok(status) if status <= 0));
     }
 
-    /// The execution status of an event's command: 0 when it is done, an error below 0.
+    /// Returns the execution status of an event's command: 0 if complete, negative for an error.
     fn status(&self, event: &Event) -> Result<sys::Int> {
         let get = need(self.table().clGetEventInfo, "clGetEventInfo")?;
         let (cl, mut status): (Ptr, sys::Int) = (cl_event(event)?, 0);
@@ -141,7 +141,7 @@ impl OpenClDriver {
         Err(Error::build(format!("{status}\noptions: {options}\n{log}")))
     }
 
-    /// Sets those arguments of a kernel that are not what `slots` says. `tracked`: the kernel may outlive its arguments.
+    /// Sets the arguments of a kernel that differ from `slots`. `tracked`: the kernel may outlive its arguments.
     fn set_arguments(
         &self,
         kernel: &ClKernel,
@@ -219,12 +219,12 @@ impl OpenClDriver {
         Ok(timed.then(|| Event::new(ClEvent::new(&self.shared, event))))
     }
 
-    /// What a transfer's call is to leave its event in: null unless transfers are timed.
+    /// Returns the pointer where a transfer call stores its event: null unless transfers are timed.
     fn event_slot(&self, event: &mut Ptr) -> *mut Ptr {
         if self.transfers.is_on() { &raw mut *event } else { std::ptr::null_mut() }
     }
 
-    /// Notes a transfer that left an event.
+    /// Records a transfer that produced an event.
     fn timed(&self, kind: TransferKind, queue: QueueKind, bytes: usize, event: Ptr) {
         if !event.is_null() {
             let event = Event::new(ClEvent::new(&self.shared, event));
@@ -242,10 +242,10 @@ impl OpenClDriver {
 }
 
 impl Drop for OpenClDriver {
-    /// Waits for copies from and to host memory, which goes with the driver.
+    /// Waits for copies from and to host memory, which is dropped with the driver.
     fn drop(&mut self) {
         let copies = std::mem::take(self.host_copies.get_mut().unwrap_or_else(PoisonError::into_inner));
-        // A copy that fails is over, too.
+        // A failed copy has also ended.
         copies.iter().for_each(|(event, _)| drop(self.wait(event)));
     }
 }
@@ -338,7 +338,7 @@ impl Driver for OpenClDriver {
     }
 
     fn pin(&self, memory: &Arc<SharedMemory>) -> Result<Option<Memory>> {
-        // The host's memory is a processor's own.
+        // A CPU device uses host memory directly.
         if self.capabilities.is_cpu() {
             return Ok(None);
         }
@@ -375,7 +375,7 @@ impl Driver for OpenClDriver {
         let write = need(self.table().clEnqueueWriteBuffer, "clEnqueueWriteBuffer")?;
         let (q, memory, at) = (self.shared.queue(queue), cl_memory(to.0)?, from.0.address(from.1, bytes)?);
         let mut event = std::ptr::null_mut();
-        // SAFETY: as in `read_into`.
+        // SAFETY: same as in `read_into`.
         let code =
             unsafe { write(q, memory, 0, to.1, bytes, at.cast(), 0, std::ptr::null(), &raw mut event) };
         check("clEnqueueWriteBuffer", || format!("{bytes} bytes at {}", to.1), code)?;
@@ -388,7 +388,7 @@ impl Driver for OpenClDriver {
     fn fill(&self, queue: QueueKind, to: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
         let fill = need(self.table().clEnqueueFillBuffer, "clEnqueueFillBuffer")?;
         let (q, to) = (self.shared.queue(queue), cl_memory(to)?);
-        // One fill of 16 GB did not end with NVIDIA's driver (580).
+        // A single fill of 16 GB never completed with NVIDIA's driver (580).
         let most = MOST_FILLED / pattern.len().max(1) * pattern.len();
         for start in (offset..offset + bytes).step_by(most) {
             let bytes = most.min(offset + bytes - start);
@@ -452,7 +452,7 @@ impl Driver for OpenClDriver {
         })?;
         let mut out = vec![0u8; usize::try_from(number(&size)).unwrap_or(0)];
         let mut at = out.as_mut_ptr();
-        // SAFETY: the context has one device, so the answer is one pointer; it points to a buffer of the size asked for.
+        // SAFETY: the context has one device, so the result is one pointer; it points to a buffer of the requested size.
         let code = unsafe {
             get(
                 program.0.ptr,
@@ -511,7 +511,7 @@ impl Driver for OpenClDriver {
         timed: bool,
     ) -> Result<Option<Event>> {
         let kernel = kernel.get::<ClKernel>().ok_or_else(|| foreign("kernel"))?;
-        // Held until it is enqueued: arguments belong to the kernel, not to the launch.
+        // Hold the lock until the launch is enqueued: arguments belong to the kernel, not to the launch.
         let mut slots = kernel.arguments.lock();
         self.set_arguments(kernel, &mut slots, args, true)?;
         self.enqueue(queue, kernel, range, timed)
@@ -570,7 +570,7 @@ impl Driver for OpenClDriver {
         if status == 0 {
             self.drop_copy(event);
         }
-        // A command that failed is reported as by a wait.
+        // Report a failed command the same way as a wait does.
         if status < 0 { self.wait(event).map(|()| true) } else { Ok(status == 0) }
     }
 
@@ -625,7 +625,7 @@ mod tests {
     use crate::Settings;
     use crate::driver::Access;
 
-    /// Copies are enqueued after a long kernel. The last owner of the host memory outside of the driver is dropped before they run.
+    /// Copies are enqueued after a long kernel. The last owner of the host memory outside the driver is dropped before they run.
     #[test]
     fn host_memory_outlives_its_copies() {
         for device in devices(&Settings::default()).unwrap_or_default() {
@@ -654,7 +654,7 @@ mod tests {
         }
     }
 
-    /// A launch that was bound keeps the memory of its arguments.
+    /// A bound launch keeps the memory of its arguments alive.
     #[test]
     fn a_bound_launch_outlives_its_memory() {
         for device in devices(&Settings::default()).unwrap_or_default() {
@@ -675,7 +675,7 @@ mod tests {
         }
     }
 
-    /// A kernel forgets an argument that is released, and takes another in its place.
+    /// A kernel forgets a released argument and accepts another in its place.
     #[test]
     fn released_memory_is_no_argument_any_more() {
         for device in devices(&Settings::default()).unwrap_or_default() {

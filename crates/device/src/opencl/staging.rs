@@ -1,5 +1,5 @@
-//! Pinned staging for uploads: a ring of page-locked host memory, so that a write returns once the data is in the ring
-//! and the transfer runs beside the host. Pageable memory moves at a third of the speed on discrete GPUs.
+//! Pinned staging memory for uploads: a ring of page-locked host memory. A write returns as soon as the data is in the ring, and the transfer runs
+//! concurrently with the host. Pageable memory transfers at a third of the speed on discrete GPUs.
 
 use super::objects::{ClEvent, Shared, cl_event};
 use super::result::{check, need};
@@ -13,13 +13,13 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most bytes of the ring: several batches of tokens, or a good share of a weight matrix.
+/// Maximum bytes of the ring: several batches of tokens, or a large part of a weight matrix.
 const RING: usize = 8 << 20;
 
-/// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST`: what was waited for has come to its end, with an error.
+/// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST`: the awaited command ended with an error.
 const EXEC_STATUS_ERROR: sys::Int = -14;
 
-/// Bytes of the ring on a device with so much memory: a small device, or a simulated one, has better uses for 8 MiB.
+/// Returns the ring size for a device with this much memory. A small or simulated device has better uses for 8 MiB.
 fn ring_bytes(global_mem: u64) -> usize {
     usize::try_from(global_mem / 256).unwrap_or(RING).clamp(64 << 10, RING)
 }
@@ -31,10 +31,10 @@ pub(super) struct Staging {
     places: Places<Event>,
 }
 
-/// Which parts of a ring of `bytes` are in use.
+/// Occupied parts of a ring of `bytes`.
 struct Places<T> {
     bytes: usize,
-    /// Transfers under way, oldest first, and the part of the ring each reads.
+    /// Running transfers, oldest first, and the part of the ring that each reads.
     pending: VecDeque<(Range<usize>, T)>,
     head: usize,
 }
@@ -43,10 +43,10 @@ impl<T> Places<T> {
     fn new(bytes: usize) -> Self {
         Self { bytes, pending: VecDeque::new(), head: 0 }
     }
-    /// Start of a part that is free, after waiting for the transfers that still read there. The oldest need not be in the way of those
-    /// behind it: where the ring's end is too short for a piece, what is read there stays while others come round again.
+    /// Returns the start of a free part, after waiting for the transfers that still read there. The oldest transfer does not always block later ones.
+    /// If a piece does not fit before the ring's end, a transfer near the end can stay while others wrap around.
     ///
-    /// A transfer is forgotten once its wait has come back: where one fails, it and those behind it still own their parts.
+    /// A transfer is removed after its wait returned successfully. If a wait fails, that transfer and the later ones still own their parts.
     fn reserve<E>(
         &mut self,
         bytes: usize,
@@ -72,7 +72,7 @@ struct Ring {
     host: *mut u8,
 }
 
-// SAFETY: the ring is reached only through `&mut Staging`.
+// SAFETY: the ring is accessed only through `&mut Staging`.
 unsafe impl Send for Staging {}
 
 impl Staging {
@@ -80,7 +80,7 @@ impl Staging {
         Self { shared, transfers, ring: None, places: Places::new(ring_bytes(global_mem)) }
     }
 
-    /// Copies `data` into the ring piece by piece and enqueues the transfers.
+    /// Copies `data` into the ring in pieces and enqueues the transfers.
     pub fn write(&mut self, queue: QueueKind, to: Ptr, offset: usize, data: &[u8]) -> Result<()> {
         let write = need(self.shared.table.clEnqueueWriteBuffer, "clEnqueueWriteBuffer")?;
         let host = self.ring()?;
@@ -105,7 +105,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Start of a free part of the ring, waiting for old transfers that still read there.
+    /// Returns the start of a free part of the ring, after waiting for old transfers that still read there.
     fn reserve(&mut self, bytes: usize) -> Result<usize> {
         let wait = need(self.shared.table.clWaitForEvents, "clWaitForEvents")?;
         let mut failed: Option<Error> = None;
@@ -114,7 +114,7 @@ impl Staging {
             // SAFETY: one live event.
             let code = unsafe { wait(1, &raw const event) };
             let waited = check("clWaitForEvents", || "an upload".into(), code);
-            // The transfer ended, with an error: nothing reads its part any more.
+            // The transfer ended with an error: nothing reads its part any more.
             if code == EXEC_STATUS_ERROR {
                 failed = failed.take().or(waited.err());
                 return Ok(());
@@ -172,7 +172,7 @@ impl Drop for Staging {
         let table = &self.shared.table;
         while let Some((_, event)) = self.places.pending.pop_front() {
             if let (Some(wait), Ok(ptr)) = (table.clWaitForEvents, cl_event(&event)) {
-                // SAFETY: one live event; an error here leaves nothing to do.
+                // SAFETY: one live event; an error here requires no action.
                 unsafe { wait(1, &raw const ptr) };
             }
         }
@@ -180,7 +180,7 @@ impl Drop for Staging {
             (self.ring.take(), table.clEnqueueUnmapMemObject, table.clReleaseMemObject, table.clFinish)
         {
             let q = self.shared.queue(QueueKind::Copy);
-            // SAFETY: mapped and created by `ring`, nothing reads it any more.
+            // SAFETY: mapped and created by `ring`; nothing reads it any more.
             unsafe {
                 unmap(q, ring.memory, ring.host.cast(), 0, std::ptr::null(), std::ptr::null_mut());
                 finish(q);
@@ -194,13 +194,13 @@ impl Drop for Staging {
 mod tests {
     use super::*;
 
-    /// No part is handed out that an earlier transfer still reads.
+    /// A part that an earlier transfer still reads is never returned.
     #[test]
     fn parts_under_way_are_never_handed_out() {
         let mut places = Places::<usize>::new(8 << 10);
         let mut draw = 1u64;
         let mut under_way: Vec<(Range<usize>, usize)> = Vec::new();
-        // A short one at the end that nothing comes across, then two that fill the rest, again and again.
+        // A short piece at the end that nothing overlaps, then two pieces that fill the rest, repeatedly.
         let first = [3 << 10, 4 << 10, 100, 4 << 10, 3 << 10, 4 << 10, 3 << 10];
         for turn in 0..10_000 {
             draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    /// A wait that fails says nothing of the transfer: its part, and those of the transfers behind it, stay taken.
+    /// A failed wait gives no information about the transfer: its part, and those of later transfers, stay occupied.
     #[test]
     fn a_failed_wait_forgets_no_range_in_flight() {
         let mut places = Places::<usize>::new(8 << 10);
@@ -237,7 +237,7 @@ mod tests {
             Err(())
         );
         assert_eq!((asked.as_slice(), places.pending.len()), ([0].as_slice(), 2));
-        // The next piece waits for it again, and does not get the part of the second.
+        // The next piece waits for that transfer again and does not get the part of the second one.
         let mut waited = Vec::new();
         let start = places
             .reserve(4 << 10, |id| {

@@ -1,7 +1,7 @@
-//! The OpenCL functions netcl calls, as a table of optional pointers.
+//! The OpenCL functions that netcl calls, as a table of optional pointers.
 //!
-//! Signatures and the positions in the vendor dispatch table follow the Khronos headers (`CL/cl.h`, `CL/cl_icd.h`).
-//! Every entry is optional: an old driver lacks some, and asking for one it lacks is an error, not a crash.
+//! Signatures and positions in the vendor dispatch table follow the Khronos headers (`CL/cl.h`, `CL/cl_icd.h`). Every entry is optional: an old
+//! driver lacks some. Requesting a missing function is an error, not a crash.
 
 use std::ffi::{c_char, c_void};
 
@@ -12,19 +12,19 @@ pub type Ptr = *mut c_void;
 
 macro_rules! table {
     ($($name:ident @ $slot:literal : fn($($arg:ty),*) -> $ret:ty;)*) => {
-        /// Pointers to the functions of one platform.
+        /// Function pointers of one platform.
         #[allow(non_snake_case)]
         #[derive(Clone, Copy, Default)]
         pub struct Table { $(pub $name: Option<unsafe extern "C" fn($($arg),*) -> $ret>,)* }
 
         impl Table {
-            /// By symbol name, as an ICD loader exports them.
+            /// Looks up functions by symbol name, in the form that an ICD loader exports.
             pub fn from_names(mut find: impl FnMut(&str) -> *const c_void) -> Self {
                 // SAFETY: a non-null symbol of this name has the signature of the OpenCL specification;
                 // `Option<fn>` has the layout of a pointer with null as `None`.
                 Self { $($name: unsafe { std::mem::transmute::<*const c_void, Option<unsafe extern "C" fn($($arg),*) -> $ret>>(find(stringify!($name))) },)* }
             }
-            /// By position in the dispatch table that every object of a vendor's ICD begins with.
+            /// Looks up functions by position in the dispatch table at the start of every object of a vendor ICD.
             ///
             /// # Safety
             /// `slots` points to a dispatch table with at least 107 entries (OpenCL 1.2).

@@ -1,14 +1,14 @@
-//! Events of transfers and fills, kept while somebody wants to know their times.
+//! Events of transfers and fills, kept while their times are requested.
 
 use crate::driver::TransferKind;
 use crate::driver::{Event, QueueKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A transfer whose times were not read yet: what, where, bytes, when.
+/// A transfer whose times have not been read: kind, queue, bytes, event.
 type Seen = (TransferKind, QueueKind, u64, Event);
 
-/// Transfers kept at most: a profile that nobody ends must not fill the memory.
+/// Maximum number of kept transfers: a profile that is never stopped must not exhaust memory.
 const MOST: usize = 1 << 20;
 
 #[derive(Default)]
@@ -22,13 +22,13 @@ impl Transfers {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Begins or ends, and hands over what was seen so far.
+    /// Starts or stops recording, and returns the transfers recorded so far.
     pub fn switch(&self, on: bool) -> Vec<Seen> {
         self.on.store(on, Ordering::Relaxed);
         std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes a transfer while that is wanted.
+    /// Records a transfer if recording is on.
     pub fn note(&self, kind: TransferKind, queue: QueueKind, bytes: usize, event: impl FnOnce() -> Event) {
         if self.is_on() {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,10 @@
-//! The simulated devices there are.
+//! The available simulated devices.
 
 use crate::{Architecture, Capabilities, DeviceKind, Error, Result, did_you_mean};
 use aethercl::model::Profile;
 use std::path::PathBuf;
 
-/// Profiles that `sim:<name>` takes; the first is what `sim` means.
+/// Returns the profiles that `sim:<name>` accepts; `sim` means the first one.
 pub fn profiles() -> Vec<Capabilities> {
     Profile::names()
         .filter_map(|name| Profile::named(name).ok())
@@ -12,7 +12,7 @@ pub fn profiles() -> Vec<Capabilities> {
         .collect()
 }
 
-/// The profile that a device name asks for: `sim`, `sim:<profile>`, `sim:<file>.toml`.
+/// Returns the profile of a device name: `sim`, `sim:<profile>`, `sim:<file>.toml`.
 pub(super) fn profile(name: &str) -> Result<Profile> {
     let wanted = name.strip_prefix("sim:").unwrap_or("");
     if wanted.is_empty() {
@@ -66,7 +66,7 @@ pub(super) fn describe(profile: &Profile, memory: u64) -> Capabilities {
         fp16: c.fp16,
         subgroups: c.subgroups,
         unified_memory: profile.link.unified,
-        // Its instructions are OpenCL C's, whatever card the figures are from.
+        // The simulated device executes OpenCL C, whichever card its figures come from.
         architecture: Architecture::Unknown,
         extensions,
     }

@@ -1,5 +1,5 @@
-//! Sums of which each rank keeps a part, and parts that every rank gives the others: the exchanges of a sharded optimizer. Together they
-//! move the bytes of one [`Relay::all_reduce`].
+//! The exchanges of a sharded optimizer: sums of which each rank keeps a part (reduce-scatter), and parts that every rank sends to the others
+//! (all-gather). Together they move the bytes of one [`Relay::all_reduce`].
 
 use super::{Relay, is_small};
 use crate::Reduction;
@@ -9,34 +9,34 @@ use netcl_tensor::{DType, Tensor};
 use std::ops::Range;
 use std::time::Instant;
 
-/// Neighbouring bytes of a buffer.
+/// A contiguous byte range of a buffer.
 #[derive(Clone, Debug)]
 pub struct Span {
-    /// Where they lie.
+    /// The buffer.
     pub buffer: Buffer,
-    /// The first one.
+    /// The first byte.
     pub start: usize,
-    /// How many.
+    /// Number of bytes.
     pub bytes: usize,
 }
 
-/// What [`Relay::collect_parts`] has brought.
+/// Result of [`Relay::collect_parts`].
 pub struct Collected {
-    /// When it is there.
+    /// Event after which the result is available.
     pub there: Event,
-    /// Whether it is the sums, in place of this rank's own values, and the rooms were not needed.
+    /// Whether this rank's own values already contain the sums, so that the rooms were not used.
     pub summed: bool,
 }
 
-/// Pieces of whole pages begin where pages do.
+/// Alignment of pieces that consist of whole pages.
 const PAGE: usize = 4096;
 
 impl Relay {
-    /// Replaces this rank's part of contiguous `x`, of a float type, by the sums of all ranks' values; the other elements keep their values. The
-    /// part of rank `r` are the elements `bounds[r]..bounds[r + 1]`. As [`Relay::all_reduce`] otherwise.
+    /// Replaces this rank's part of contiguous `x`, of a float type, with the sums over all ranks; the other elements keep their values. The part of
+    /// rank `r` is the elements `bounds[r]..bounds[r + 1]`. Everything else is the same as in [`Relay::all_reduce`].
     ///
     /// # Errors
-    /// As [`Relay::all_reduce`]; `Shape` for bounds that do not divide `x` among the ranks.
+    /// Same as [`Relay::all_reduce`]; `Shape` for bounds that do not divide `x` over the ranks.
     pub fn reduce_scatter(&mut self, x: &Tensor, bounds: &[usize], ready: &Event) -> Result<()> {
         self.check(x, bounds)?;
         let own = bounds[self.group.rank()]..bounds[self.group.rank() + 1];
@@ -48,11 +48,11 @@ impl Relay {
         self.scatter(x, bounds, &rooms, ready)
     }
 
-    /// The same in memory of the caller, to be used again: the values of other ranks for this one's part go to `rooms`, of which there is one
-    /// for each of them, and are not summed. Who uses `x` and `rooms` waits for the event; [`sum_into`](crate::sum_into) sums.
+    /// Collects the other ranks' values for this rank's part in memory of the caller, for reuse. They go to `rooms`, one per other rank, and are not
+    /// summed. Users of `x` and `rooms` wait for the event; [`sum_into`](crate::sum_into) sums.
     ///
     /// # Errors
-    /// As [`Relay::reduce_scatter`]; `Shape` for too few rooms, or too small ones.
+    /// Same as [`Relay::reduce_scatter`]; `Shape` for too few or too small rooms.
     pub fn collect_parts(
         &mut self,
         x: &Tensor,
@@ -120,22 +120,22 @@ impl Relay {
         )))
     }
 
-    /// Bytes of each rank's part that are exchanged at a time.
+    /// Returns the bytes of each rank's part that are exchanged at a time.
     fn portion(&self) -> usize {
         let ranks = if self.shared { self.group.size() - 1 } else { self.group.size() };
         let most = self.settings.piece / ranks;
-        // Whole elements of any type, and pages where there is room for some.
+        // Whole elements of any type, and whole pages if they fit.
         let unit = if most >= PAGE { PAGE } else { 8 };
         most / unit * unit
     }
 
-    /// Where the portion for `rank` lies in a slot: without shared memory this rank's own is there, too.
+    /// Returns the position of the portion for `rank` in a slot. Without shared memory the slot also contains this rank's own portion.
     fn place(&self, of: usize, rank: usize) -> usize {
         let place = if self.shared && rank > of { rank - 1 } else { rank };
         place * self.portion()
     }
 
-    /// Enqueues the copies of portions to the host, of those that others sum.
+    /// Enqueues the copies to the host of the portions that other ranks sum.
     fn start_portions(&mut self, x: &Tensor, ranges: &[Range<usize>]) -> Result<Option<Event>> {
         let (own, size) = (self.group.rank(), x.dtype().size());
         let slot = self.slot(own, self.started);
@@ -152,8 +152,8 @@ impl Relay {
         Ok(there)
     }
 
-    /// Gets the others' portions of this rank's part: into `rooms`, to be summed later, or, by messages, as sums into `x`. `begin` is where this
-    /// rank's part begins.
+    /// Gets the other ranks' portions of this rank's part: into `rooms`, to be summed later, or, by messages, as sums into `x`. `begin` is the start
+    /// of this rank's part.
     fn exchange_portions(
         &mut self,
         x: &Tensor,
@@ -202,14 +202,15 @@ impl Relay {
         self.copy_up(at, &Span { buffer: x.storage().clone(), start, bytes: bytes[own].len() }).map(Some)
     }
 
-    /// Gives every rank the bytes of all others' parts. `parts[r]` are the places of rank `r`'s part in the memory of this rank's device: the
-    /// parts have the same lengths at all ranks. This rank's bytes are there once `ready` has come; the others' can be used where the device's
-    /// queue has come to [`Relay::join`], or sooner: after each exchange `arrived` gets the number of bytes at the begin of every part that were
-    /// exchanged, and when the last of them are there. Waits for the other ranks, but not for the device's own queue behind `ready`. All ranks
-    /// call it.
+    /// Sends the bytes of this rank's part to all ranks and receives theirs. `parts[r]` are the positions of rank `r`'s part in the memory of this
+    /// rank's device. The parts have the same lengths on all ranks.
+    ///
+    /// This rank's bytes must be complete when `ready` completes. The bytes of the other ranks are valid after the device's queue has reached
+    /// [`Relay::join`], or earlier. After each exchange, `arrived` receives the number of bytes exchanged so far from the start of every part, and
+    /// the event of the last of them. Waits for the other ranks, but not for commands in the device's own queue after `ready`. All ranks call it.
     ///
     /// # Errors
-    /// As [`Relay::all_reduce`]; `Shape` for another number of parts than ranks.
+    /// Same as [`Relay::all_reduce`]; `Shape` if the number of parts differs from the number of ranks.
     pub fn all_gather(
         &mut self,
         parts: &[Vec<Span>],
@@ -243,7 +244,7 @@ impl Relay {
         before.map_or(Ok(()), |last| self.gather_pieces(parts, last, range, &mut arrived))
     }
 
-    /// Exchanges the pieces of all parts that begin at `at`, of which this rank's is on its way to the host.
+    /// Exchanges the pieces of all parts that start at `at`. The copy of this rank's piece to the host is already running.
     fn gather_pieces(
         &mut self,
         parts: &[Vec<Span>],
@@ -258,7 +259,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Copies the bytes `ranges` of all others' parts to the device.
+    /// Copies the bytes `ranges` of all other ranks' parts to the device.
     fn read_others(&self, parts: &[Vec<Span>], ranges: &[Range<usize>]) -> Result<Option<Event>> {
         let own = self.group.rank();
         if self.shared {
@@ -294,7 +295,7 @@ impl Relay {
         Ok(())
     }
 
-    /// One round: waits for this rank's copies and until slots are free, and lets `read` get what the others have copied.
+    /// Runs one round: waits for this rank's copies and for free slots, then lets `read` get the data that the other ranks have copied.
     fn exchange(
         &mut self,
         there: Option<Event>,
@@ -326,7 +327,7 @@ impl Relay {
     }
 }
 
-/// The bytes `range` of spans that follow each other: where each begins in the range, and its place.
+/// Returns the bytes `range` of consecutive spans: the start of each within the range, and its span.
 fn within(spans: &[Span], range: Range<usize>) -> impl Iterator<Item = (usize, Span)> {
     let mut end = 0;
     spans.iter().filter_map(move |span| {

@@ -1,8 +1,8 @@
-//! Small vectors between a device and the host: several ways to read one and to write its sums, of which the quickest here is used.
+//! Small vectors between a device and the host: several methods to read a vector and to write its sums. The fastest one is used.
 //!
-//! What such a copy takes is not the bytes but how the driver starts it and how the host learns of its end, and drivers differ in both. So the
-//! ways are rows of two tables, each rank measures them on its device when a [`Relay`](super::Relay) is made, and takes the quickest. All
-//! bring the same bits, so ranks may take different ones.
+//! The cost of such a copy is not its bytes. It is the driver's start of the copy and the notification of the host, and drivers differ in both. So
+//! the methods are rows of two tables. Each rank measures them on its device when a [`Relay`](super::Relay) is created, and uses the fastest. All
+//! give the same bits, so ranks may use different ones.
 
 use netcl_device::driver::Event;
 use netcl_device::{Device, Pinned, Result, SharedMemory};
@@ -10,27 +10,27 @@ use netcl_tensor::{DType, Tensor};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes of a vector that is exchanged by messages and summed on the host.
+/// Maximum bytes of a vector that is exchanged by messages and summed on the host.
 pub(super) const SMALL: usize = 32 << 10;
-/// How long the host asks for the end of a copy before it sleeps, where it has cores for that: about two pieces of a long vector.
+/// Duration of polling for the end of a copy before the host sleeps, if it has enough cores: about two pieces of a long vector.
 pub(super) const AWAKE: Duration = Duration::from_micros(500);
-/// Vectors that may be on their way to the device while the next one is written.
+/// Number of vectors that may be on their way to the device while the next one is written.
 const SLOTS: usize = 4;
-/// Bytes of the vector that ways are measured with, and how often.
+/// Bytes of the vector for measuring the methods, and the number of repetitions.
 const PROBE: usize = 4 << 10;
 const ROUNDS: usize = 9;
-/// A later row of a table is taken where it needs at most this part of the time.
+/// A later row of a table is used only if it needs at most this fraction of the time.
 const QUICKER: f64 = 0.95;
 
-/// A way to read a vector once the queue in use has come to it.
+/// A method to read a vector after the current queue has computed it.
 struct ReadWay {
     name: &'static str,
-    /// Whether it takes a core while it waits.
+    /// Whether it occupies a core while it waits.
     awake: bool,
     run: fn(&Small, &Tensor, &mut Vec<u8>) -> Result<()>,
 }
 
-/// A way to write a vector where the queue in use is.
+/// A method to write a vector in order with the current queue.
 struct WriteWay {
     name: &'static str,
     run: fn(&mut Small, &Tensor, &[u8]) -> Result<Option<Event>>,
@@ -59,25 +59,25 @@ const WRITES: [WriteWay; 3] = [
     },
 ];
 
-/// What a way to read or to write small vectors takes on this device.
+/// Time of a method to read or write small vectors on this device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WayTime {
     /// `read` or `write`.
     pub what: &'static str,
-    /// What it is called.
+    /// Name of the method.
     pub name: &'static str,
-    /// Median time of a vector of 4 KiB until it is there, behind a fill; of a write with a read behind it.
+    /// Median time for a vector of 4 KiB. A read is measured after a fill; a write is measured together with a following read.
     pub time: Duration,
-    /// Whether it is the one in use.
+    /// Whether the method is in use.
     pub used: bool,
 }
 
-/// A rank's memory for small vectors, and the ways in use.
+/// A rank's memory for small vectors, and the methods in use.
 pub(super) struct Small {
     device: Device,
-    /// A vector that is read, and `SLOTS` that are written.
+    /// One vector for reads, and `SLOTS` vectors for writes.
     host: Pinned,
-    /// Until when a slot is read by the device.
+    /// Event until which the device reads a slot.
     busy: [Option<Event>; SLOTS],
     next: usize,
     read: usize,
@@ -86,7 +86,7 @@ pub(super) struct Small {
 }
 
 impl Small {
-    /// Memory for one rank, and the quickest ways; `awake` are allowed where cores suffice.
+    /// Allocates memory for one rank and measures the methods. `awake` allows polling methods if there are enough cores.
     pub fn new(device: &Device, awake: bool) -> Result<Self> {
         let host = device.pin(&Arc::new(SharedMemory::new((1 + SLOTS) * SMALL)?));
         let (busy, times) = (std::array::from_fn(|_| None), Vec::new());
@@ -95,19 +95,19 @@ impl Small {
         Ok(small)
     }
 
-    /// What ways take here.
+    /// Returns the times of the methods on this device.
     pub fn times(&self) -> &[WayTime] {
         &self.times
     }
 
-    /// The bytes of contiguous `x`, once the queue that this thread's commands go into has come to it.
+    /// Returns the bytes of contiguous `x` after this thread's current queue has computed it.
     pub fn read(&self, x: &Tensor) -> Result<Vec<u8>> {
         let mut data = Vec::new();
         (READS[self.read].run)(self, x, &mut data)?;
         Ok(data)
     }
 
-    /// Replaces the bytes of contiguous `x` for what comes next in the queue; when they are there, if the driver says so.
+    /// Replaces the bytes of contiguous `x` for later commands in the queue. Returns the event of their arrival, if the driver reports it.
     pub fn write(&mut self, x: &Tensor, data: &[u8]) -> Result<Option<Event>> {
         (WRITES[self.write].run)(self, x, data)
     }
@@ -130,7 +130,7 @@ impl Small {
         }
         let at = (1 + slot) * SMALL;
         self.host.memory().write(at, data)?;
-        // Handed over with what comes next in the queue: a call of its own for that takes as long as the copy.
+        // The command is submitted together with the next one in the queue: a separate flush takes as long as the copy.
         let there = self.device.upload_from((&self.host, at), (x.storage(), start(x)), data.len())?;
         self.busy[slot] = Some(there.clone());
         Ok(there)
@@ -173,7 +173,7 @@ impl Small {
     }
 }
 
-/// The number of the quickest row; an earlier one where the difference is small.
+/// Returns the index of the fastest row, or of an earlier row if the difference is small.
 fn quickest(found: &[(usize, Duration)]) -> usize {
     let better = |best: (usize, Duration), next: &(usize, Duration)| {
         if next.1.as_secs_f64() < QUICKER * best.1.as_secs_f64() { *next } else { best }
@@ -182,7 +182,7 @@ fn quickest(found: &[(usize, Duration)]) -> usize {
     rest.iter().fold(*first, better).0
 }
 
-/// The median of several times; the first is not counted.
+/// Returns the median of several times, without the first one.
 fn median(mut once: impl FnMut() -> Result<Duration>) -> Result<Duration> {
     once()?;
     let mut times = (0..ROUNDS).map(|_| once()).collect::<Result<Vec<_>>>()?;
@@ -194,7 +194,7 @@ fn bytes(x: &Tensor) -> usize {
     x.count() * x.dtype().size()
 }
 
-/// Where contiguous `x` begins in its buffer, in bytes.
+/// Returns the start of contiguous `x` in its buffer, in bytes.
 fn start(x: &Tensor) -> usize {
     x.layout().offset * x.dtype().size()
 }
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
     use netcl_tensor::suite::test_device;
 
-    /// Every way to read with every way to write, of parts of a buffer, more of them than there are slots.
+    /// Combines every read method with every write method, on parts of a buffer, with more parts than slots.
     #[test]
     fn all_ways_bring_the_same_bytes() {
         for device in [test_device().unwrap(), Device::open("sim", &Default::default()).unwrap()] {
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(quickest(&[(0, us(100)), (2, us(50))]), 2);
     }
 
-    /// Waiting awake is no way where cores are few.
+    /// Polling methods are not used if there are few cores.
     #[test]
     fn without_cores_nobody_waits_awake() {
         let small = Small::new(&test_device().unwrap(), false).unwrap();

@@ -1,4 +1,4 @@
-/* A library with the binary interface that MPI 5 standardised, of one process: it refuses handles of other interfaces. */
+/* A single-process library with the binary interface of the MPI 5 standard: it rejects handles of other interfaces. */
 #include <stdint.h>
 #include <string.h>
 

@@ -1,22 +1,22 @@
-/* Element by element: y[i] = EXPR over x0[i], x1[i], … in float.
+/* Element-wise kernel: y[i] = EXPR over x0[i], x1[i], … in float.
  *
- * PARAMS   the inputs' parameters: pointer pI and element offset oI each, then scalars sJ
- * SIZES, ROW_OFFSETS   for FLAT 0: the parameters and the code that turn a row number into input offsets aI
+ * PARAMS   parameters of the inputs: pointer pI and element offset oI each, then scalars sJ
+ * SIZES, ROW_OFFSETS   for FLAT 0: the parameters and the code that convert a row number to input offsets aI
  * EXPR     expression in x0…, s0… (FV and float)
  * LOADS    loads xI from pI at FLAT index i (vector) or, when !FLAT, at index oI + row offset + inner
  * LOADS1   the same for the last, partial vector of `lanes` lanes
  * OUT      storage type of y: 0 f32, 1 f16, 2 bf16, 3 i32, 4 u32, 5 a mask
  * FLAT 1:  every input is contiguous with y's shape: one index. n = elements.
- * FLAT 0:  rows of `inner` elements; the row number is taken apart over OUTER dimensions whose sizes (dD) and strides
- *          (tI_D) are arguments; the stride along a row is 0, 1 or rI by the macros in LOADS.
+ * FLAT 0:  rows of `inner` elements. The row number is split over OUTER dimensions, whose sizes (dD) and strides
+ *          (tI_D) are arguments. The macros in LOADS set the stride along a row to 0, 1 or rI.
  * ALIGNED_VECTORS 1: FLAT, and every pointer with its offset is a multiple of VW elements.
- * CHUNKED  1 on CPUs: each work-item owns one contiguous range; 0 on GPUs: items stride over the whole.
- * IN_PLACE defined: y is an input too, element by element; elsewhere y shares no memory with an input.
- * No work-item touches another's elements; nothing is accumulated.
+ * CHUNKED  1 on CPUs: each work-item owns one contiguous range; 0 on GPUs: a grid-stride loop.
+ * IN_PLACE defined: y is also an input, at the same elements; if undefined, y shares no memory with an input.
+ * A work-item never touches another item's elements; nothing is accumulated.
  *
- * Design: a grid-stride loop over an expression compiled for it, axes merged where all operands move evenly, as PyTorch's TensorIterator
- * does.
- * Ceiling: each operand read or written once, a copy's bandwidth. H200, 4096 x 4096 in bf16: 3.3 to 3.6 of 4.8 TB/s with one operand, 3.7
+ * Design: a grid-stride loop over an expression compiled for it. Axes are merged if all operands have uniform strides along them, the
+ * same as in PyTorch's TensorIterator.
+ * Ceiling: each operand read or written once, at copy bandwidth. H200, 4096 x 4096 in bf16: 3.3 to 3.6 of 4.8 TB/s with one operand, 3.7
  * with two.
  */
 #ifndef EXPR
@@ -43,7 +43,7 @@ __kernel void elementwise(PARAMS __global OUT_T *RESTRICT y, ulong oy, ulong n) 
 #endif
   ulong i = begin;
 #if !CHUNKED
-  /* Two vectors on their way: each item of a full device has too little of one to keep memory busy. */
+  /* Keep two vectors in flight: on a full device, one per item does not keep the memory busy. */
   for (; i + step + VW <= end; i += step) {
     const ulong at = i;
     FV first, second;
@@ -74,7 +74,7 @@ __kernel void elementwise(PARAMS __global OUT_T *RESTRICT y, ulong oy, ulong n) 
 }
 #else
 __kernel void elementwise(PARAMS SIZES __global OUT_T *RESTRICT y, ulong oy, ulong rows, ulong inner) {
-  /* Dimension 0 walks along rows, dimension 1 over rows. */
+  /* Dimension 0 runs along a row, dimension 1 over the rows. */
   FOR_ROWS(row, rows, 1) {
     ROW_OFFSETS
     __global OUT_T *yr = y + oy + row * inner;

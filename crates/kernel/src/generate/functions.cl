@@ -1,6 +1,6 @@
-/* What expressions of generated kernels are made of: loads by storage type, functions, the end of a row.
+/* Building blocks of generated kernels' expressions: loads by storage type, functions, the end of a row.
  *
- * CHUNKED  1 on CPUs: each work-item owns one contiguous range; 0 on GPUs: items stride over the whole.
+ * CHUNKED  1 on CPUs: each work-item owns one contiguous range; 0 on GPUs: a grid-stride loop.
  */
 #ifndef CHUNKED
 #define CHUNKED 1
@@ -43,10 +43,10 @@
 #define IN_14(p, i) ((float)(p)[i])
 #define IN_15(p, i) of_mask((p)[i])
 
-/* ROUNDEDd: values as storage type d keeps them. */
+/* ROUNDEDd: values rounded to storage type d. */
 #if VW == 1
 static inline float ROUNDED1(float v) {
-  ushort h; /* a half of its own would need cl_khr_fp16 */
+  ushort h; /* a variable of type half would need cl_khr_fp16 */
   vstore_half_rte(v, 0, (half *)&h);
   return vload_half(0, (const half *)&h);
 }
@@ -60,10 +60,10 @@ static inline FV ROUNDED2(FV v) { return AS_FV(TO_UV(bf16_rounded(v)) << 16); }
 #define ROUNDED4(v) TO_FV(TO_UV(rint(v)))
 #define ROUNDED5(v) ((v) != (FV)(0.0f) ? (FV)(1.0f) : (FV)(0.0f))
 
-/* Functions that expressions use. The tanh of GELU comes from one exponential: 0.5 (1 + tanh u) = sigmoid(2u). */
+/* Functions for expressions. GELU computes tanh from one exponential: 0.5 (1 + tanh u) = sigmoid(2u). */
 #define GELU_TANH_U(x) (1.59576912f * ((x) + 0.044715f * (x) * (x) * (x)))
 #if NVIDIA_CC && (OUT == 1 || OUT == 2)
-/* Results that are rounded to 16 bits: what the hardware approximates to 2^-22 is enough, and memory waits for nobody then. */
+/* For results that are rounded to 16 bits, hardware approximations to 2^-22 are accurate enough, and the kernel stays memory-bound. */
 #define OVER(x, y) ((x) * native_recip(y))
 #define OVER_ONE_PLUS(x, e) OVER(x, 1.0f + (e))
 static inline FV tanh_of(FV x) {
@@ -71,8 +71,8 @@ static inline FV tanh_of(FV x) {
   const FV far = 1.0f - OVER(2.0f, 1.0f + EXP(2.0f * fabs(x)));
   return fabs(x) < 0.1f ? near : copysign(far, x);
 }
-/* The normal distribution at x, where e = exp(-x^2 / 2): its tail is e times a polynomial in t = 1 / (1 + 0.44 |x| / sqrt 2),
- * fitted to a relative error of 5e-6 and right to that in both tails. */
+/* The normal distribution at x, where e = exp(-x^2 / 2). Its tail is e times a polynomial in t = 1 / (1 + 0.44 |x| / sqrt 2),
+ * fitted to a relative error of 5e-6 and accurate to that in both tails. */
 static inline FV normal(FV x, FV e) {
   const FV t = OVER(1.0f, fma(fabs(x), (FV)(0.31112698f), (FV)(1.0f)));
   FV tail = fma(t, (FV)(-0.07305089f), (FV)(0.17532104f));
@@ -86,11 +86,11 @@ static inline FV normal(FV x, FV e) {
 #define OVER(x, y) ((x) / (y))
 #if CHUNKED
 #define OVER_ONE_PLUS(x, e) ((x) / (1.0f + (e)))
-/* Processors: drivers' tanh takes two divisions, and their erf goes lane by lane. Here one exponential is a polynomial times 2^m: m is added
- * to the exponent's bits, and found by adding 1.5 * 2^23, which rounds to a whole number in the last bits. Coefficients are minimax fits,
- * those of low powers rounded to f32 first and the others fitted again; errors were counted over all floats and over -7 to 7.
+/* CPUs: a driver's tanh takes two divisions, and its erf computes one lane at a time. Here one exponential is a polynomial times 2^m.
+ * m is added to the exponent bits. It is found by adding 1.5 * 2^23, which rounds to an integer in the last bits. Coefficients are minimax
+ * fits: those of low powers were rounded to f32 first and the others fitted again. Errors were counted over all floats and over -7 to 7.
  *
- * tanh: 1.5 ulp at most, 0.32 in the root mean square (x + x^3 p(x^2) below 0.55, 1 - 2e / (1 + e) for e = exp(-2 |x|) above). */
+ * tanh: 1.5 ulp at most, 0.32 root mean square (x + x^3 p(x^2) below 0.55, 1 - 2e / (1 + e) for e = exp(-2 |x|) above). */
 static inline FV tanh_of(FV x) {
   const FV size = fabs(x), t = size > 10.0f ? (FV)(10.0f) : size, y = x * x;
   const FV shifted = fma(t, (FV)(-2.88539008f), (FV)(12582912.0f)), m = shifted - 12582912.0f;
@@ -107,7 +107,7 @@ static inline FV tanh_of(FV x) {
   q = fma(q, y, (FV)(-3.3333316e-1f));
   return copysign(t > 0.55f ? 1.0f - 2.0f * e / (1.0f + e) : fma(q * y, size, size), x);
 }
-/* The normal distribution at x: its tail is 2^(q(|x|) - 1) for a polynomial q, and 0 beyond 6. 6.3e-8 at most. */
+/* The normal distribution at x: its tail is 2^(q(|x|) - 1) for a polynomial q, and 0 beyond 6. Error 6.3e-8 at most. */
 static inline FV normal_at(FV x) {
   const FV t = fabs(x);
   FV q = fma(t, (FV)(-2.9094208e-8f), (FV)(8.6797668e-7f));
@@ -131,11 +131,11 @@ static inline FV normal_at(FV x) {
 }
 #define normal(x, e) normal_at(x)
 #else
-/* Beyond 9.02 it rounds to 1; some drivers' stops a unit below. */
+/* Beyond 9.02 tanh rounds to 1; some drivers return one ulp less. */
 static inline FV tanh_of(FV x) { return fabs(x) > 9.02f ? copysign((FV)(1.0f), x) : tanh(x); }
 #define normal(x, e) (0.5f * (1.0f + erf((x) * 0.70710678f)))
-/* x / (1 + e) for e >= 0, rounded about once: GPUs' division may be 2.5 ulp off. What 1 + e and the quotient lost is found by
- * exact sums and products and given back, unless something is infinite; a zero keeps its sign. */
+/* x / (1 + e) for e >= 0, rounded about once: division on GPUs may be off by 2.5 ulp. Exact sums and products find the rounding
+ * errors of 1 + e and of the quotient and correct them, unless a value is infinite. A zero keeps its sign. */
 static inline FV over_one_plus(FV x, FV e) {
   const FV d = 1.0f + e, back = d - 1.0f, lost = (1.0f - (d - back)) + (e - back), r = 1.0f / d, q = x * r;
   const FV rest = fma(-q, d, x) - q * lost;
@@ -152,7 +152,7 @@ static inline FV gelu_grad(FV x) {
   return normal(x, e) + x * 0.39894228f * e;
 }
 static inline FV gelu_tanh(FV x) { return OVER_ONE_PLUS(x, EXP(-GELU_TANH_U(x))); }
-/* s + x s (1 - s) u' for s = sigmoid(u). From e = exp(-|u|), which is at most 1: 1 - s keeps its digits where s is near 1. */
+/* s + x s (1 - s) u' for s = sigmoid(u). Computed from e = exp(-|u|), which is at most 1: 1 - s keeps its digits where s is near 1. */
 static inline FV sigmoid_product(FV x, FV u, FV slope) {
   const FV e = EXP(-fabs(u)), high = OVER(1.0f, 1.0f + e);
   return (u < 0.0f ? e * high : high) + x * (e * high * high) * slope;
@@ -162,7 +162,7 @@ static inline FV gelu_tanh_grad(FV x) {
   return sigmoid_product(x, GELU_TANH_U(x), 1.59576912f * (1.0f + 0.134145f * x * x));
 }
 
-/* A vector filled lane by lane from LOAD(k) for lanes below `lanes`, 0 above: the end of a row, or a gather. */
+/* A vector filled by lane from LOAD(k) for lanes below `lanes`, 0 above: the end of a row, or a gather. */
 #define LANES(x, LOAD)                                   \
   FV x;                                                  \
   {                                                      \

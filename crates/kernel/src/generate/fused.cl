@@ -1,14 +1,14 @@
-/* A tree of expressions as one kernel. What a generated text needs beside functions.cl; TEXT is the kernel itself.
+/* A tree of expressions as one kernel. Contains what a generated source needs in addition to functions.cl; TEXT is the kernel itself.
  *
- * ITEM_RANGE      a flat kernel: the elements [begin, end) of this item, a vector each `step`.
- * DEEP            rows that a kernel which walks down columns loads at a time.
- * GROUP_ROWS      rows of a kernel with reductions: a work-group each; on CPUs (WG 1) a run of neighbours for each item.
- * SVd, S1d        stores of a vector and of one value by storage type, as IN_Vd and IN_1d load.
+ * ITEM_RANGE      flat kernels: the elements [begin, end) of this item, one vector per `step`.
+ * DEEP            number of rows that a column-wise kernel loads at a time.
+ * GROUP_ROWS      rows of a kernel with reductions: one work-group per row; on CPUs (WG 1) a run of consecutive rows per item.
+ * SVd, S1d        stores of a vector and of one value by storage type, the counterparts of IN_Vd and IN_1d.
  * FIRST           the first lane.
- * ROW_SUM         the sum over a work-group of vectors v and of the values `rest` from behind the last whole vector; `site` numbers a row's
- *                 reductions.
- * TAKE_MAX        takes v into the maximum s and into q, the largest of all sizes, NaN counted as above infinity.
- * ROW_MAX         the maximum over a work-group of what TAKE_MAX made; NaN where one is.
+ * ROW_SUM         sum over a work-group of the vectors v and of the values `rest` after the last whole vector; `site` numbers the
+ *                 reductions of a row.
+ * TAKE_MAX        accumulates v into the maximum s and into q, the largest magnitude, where NaN counts as larger than infinity.
+ * ROW_MAX         maximum over a work-group of the results of TAKE_MAX; NaN if one is NaN.
  */
 #ifndef TEXT
 #define TEXT __kernel void fused(__global float *y) { y[get_global_id(0)] = 0.0f; }
@@ -38,7 +38,7 @@
 #define SV2(p, i, v) STV_BF16((p) + (i), (v))
 #define SV5(p, i, v) STV_MASK((p) + (i), (v))
 #endif
-/* Integers, of values that are whole. */
+/* Integer operations on values that are whole numbers. */
 #define SV3(p, i, v) STV_F32((p) + (i), TO_IV(v))
 #define SV4(p, i, v) STV_F32((p) + (i), TO_UV(v))
 #define S13(p, i, v) ((p)[i] = (int)(v))
@@ -54,10 +54,10 @@
 #define FIRST(v) ((v).s0)
 #endif
 
-/* What a row's divisor is multiplied by before its inverse is taken, and what is divided by it too: neither leaves the range of floats. */
+/* A scale factor for a row's divisor before the reciprocal, and for the dividend: both stay within the range of floats. */
 #define DIVISOR_SCALE(v) (fabs(v) < 0x1p-64f ? 0x1p64f : fabs(v) > 0x1p64f ? 0x1p-64f : 1.0f)
-/* Sums over a row, one or two at a time. On NVIDIA each reduction of a row has a place of its own in local memory, in which two rows take
- * turns: whoever writes to it has met everybody since the last one read it, so one barrier is enough. */
+/* Sums over a row, one or two at a time. On NVIDIA each reduction of a row has a separate slot in local memory, which two rows use
+ * alternately. Every writer has passed a barrier since the last read of the slot, so one barrier is enough. */
 #if NVIDIA_CC >= 70 && WG >= 32
 #define ROW_SCRATCH(name, sites)              \
   __local float2 name[2 * (sites) * JOINS];   \
@@ -100,7 +100,7 @@ JOINED_1(row_sum, PLUS)
   (float2)(ROW_SUM(scratch, site, v, rest), ROW_SUM(scratch, site, w, more))
 #endif
 #if NVIDIA_CC >= 80 && WG >= 32
-/* One instruction whose result is NaN where one operand is. */
+/* One instruction whose result is NaN if an operand is NaN. */
 static inline float max_or_nan(float a, float b) {
   float r;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
@@ -132,7 +132,7 @@ JOINED_1(row_max, max_or_nan)
   const float name = row_max(PLACE(scratch, site), max_or_nan(lanes_max_or_nan(s), rest));
 #else
 #define JOIN_MAX(a, b) fmax(a, b)
-/* The larger of s and v, which one instruction finds where NaN need not be kept; sizes as unsigned numbers order NaN on top. */
+/* The larger of s and v. One instruction finds it where NaN need not be kept; magnitudes as unsigned integers order NaN on top. */
 #define TAKE_MAX(s, q, v)                      \
   s = (v) > s ? (v) : s;                       \
   q = max(q, AS_UV(v) & (UV)(0x7fffffffu));
@@ -141,7 +141,7 @@ JOINED_1(row_max, max_or_nan)
     s = (v) > s ? (v) : s;                     \
     q = max(q, as_uint(v) & 0x7fffffffu);      \
   }
-/* A sum of sizes is NaN where one of them is. A second look at the group is for an infinite maximum alone. */
+/* A sum of magnitudes is NaN if one of them is. Only an infinite maximum requires a second reduction over the group. */
 #define ROW_MAX(name, scratch, site, s, q, rest, rest_q)                                                       \
   float name = fmax(max_lanes(s), (rest));                                                                    \
   {                                                                                                           \

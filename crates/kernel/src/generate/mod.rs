@@ -1,4 +1,4 @@
-//! Makes element-wise kernels from expressions: the defines of `elementwise.cl` for one combination of inputs.
+//! Generates element-wise kernels from expressions: the defines of `elementwise.cl` for one combination of inputs.
 
 mod typed;
 
@@ -9,31 +9,34 @@ use crate::dtype::DType;
 use crate::kernel::Kernel;
 use std::fmt::Write as _;
 
-/// What expressions are made of, for kernels that take some.
+/// Functions that expressions use, for kernels that accept expressions.
 pub const FUNCTIONS: &str = crate::cl_file!("functions.cl");
 
-/// The text every element-wise kernel is made from. `WG` only matters on GPUs.
+/// The source of every element-wise kernel. `WG` only matters on GPUs.
 pub static ELEMENTWISE: Kernel = Kernel::new("elementwise", crate::cl_file!("elementwise.cl"))
     .include(&[crate::cl_file!("functions.cl")])
     .tune(&[("WG", &[256, 128, 512]), ("VW", &[4, 1, 2, 8])])
     .tune_cpu(&[("VW", &[0, 16])]);
 
-/// The text around kernels that are made from trees of expressions; the define `TEXT` is the kernel. Tuned for each class of shapes and
-/// trees: `WG` where there are no rows to reduce, `SHARE` vectors of a row for each work-item where there are (twice as many of a single
-/// tensor, half as many beside sums of columns), `SPAN` bytes of a vector where operands are aligned to it, `VW` lanes elsewhere.
+/// The source around kernels generated from trees of expressions; the define `TEXT` is the kernel. Its parameters are tuned per class of shapes and
+/// trees:
+/// - `WG` for kernels without row reductions.
+/// - `SHARE` vectors of a row per work-item for kernels with row reductions: twice as many for a single tensor, half as many together with column
+///   sums.
+/// - `SPAN` bytes per vector if operands are aligned to it, or `VW` lanes otherwise.
 pub static FUSED: Kernel = Kernel::new("fused", crate::cl_file!("fused.cl"))
     .include(&[crate::cl_file!("functions.cl")])
     .tune(&[("WG", &[256, 128, 512]), ("VW", &[4, 1, 2, 8]), ("SPAN", &[16, 8, 32]), ("SHARE", &[4, 2, 8])])
     .tune_cpu(&[("VW", &[0, 16])]);
 
-/// How an input lies along the innermost axis of the output.
+/// Stride of an input along the innermost axis of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// One value for the whole row.
     Zero,
-    /// Neighbours are neighbours.
+    /// Adjacent elements are adjacent in memory.
     Unit,
-    /// Neighbours are a stride apart, which is an argument.
+    /// Adjacent elements are a stride apart; the stride is an argument.
     Strided,
 }
 
@@ -46,7 +49,7 @@ pub struct Input {
     pub step: Step,
 }
 
-/// What a generated kernel is for.
+/// Specification of a generated kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
     /// Expression in `x0`, `x1`, … and `s0`, `s1`, …
@@ -55,19 +58,21 @@ pub struct Spec {
     pub inputs: Vec<Input>,
     /// Scalar arguments.
     pub scalars: usize,
-    /// Storage of the output.
+    /// Storage type of the output.
     pub output: DType,
     /// `None`: every input is contiguous or one value. `Some(d)`: rows of a shape with `d` outer dimensions.
     pub outer: Option<usize>,
     /// Each work-item owns a contiguous range (CPUs).
     pub chunked: bool,
-    /// Without outer dimensions: every operand's offset is a multiple of the vector's length, in elements.
+    /// Without outer dimensions: whether every operand's offset is a multiple of the vector length, in elements.
     pub aligned: bool,
 }
 
-/// The defines that turn `elementwise.cl` into this kernel. Arguments: for each input pointer and element offset; the scalars;
-/// with outer dimensions: their sizes, then for each input its outer strides and, where strided, its row stride; then the
-/// output, its element offset, and `n`, or `rows` and `inner`.
+/// Returns the defines that turn `elementwise.cl` into this kernel. The kernel's arguments are:
+/// - for each input, pointer and element offset;
+/// - the scalars;
+/// - with outer dimensions, their sizes, then for each input its outer strides and, if strided, its row stride;
+/// - the output, its element offset, and `n`, or `rows` and `inner`.
 pub fn defines(spec: &Spec) -> Vec<(&'static str, Value)> {
     let (mut params, mut sizes, mut offsets) = (String::new(), String::new(), String::new());
     let (mut loads, mut loads1) = (String::new(), String::new());
@@ -110,7 +115,7 @@ pub fn defines(spec: &Spec) -> Vec<(&'static str, Value)> {
     out
 }
 
-/// Parameters and code that take a row number apart, last outer dimension first.
+/// Writes the parameters and code that split a row number, last outer dimension first.
 fn row_arithmetic(spec: &Spec, outer: usize, sizes: &mut String, offsets: &mut String) {
     for d in 0..outer {
         let _ = write!(sizes, "ulong d{d}, ");

@@ -1,17 +1,17 @@
-/* Element by element, each operand in its own type: y = EXPR over x0, x1, … which are float (of f32, f16, bf16), int, uint, or int 0 and 1 of a
- * mask, and the scalars s0, s1, … which are long or float.
+/* Element-wise kernel with each operand in its own type: y = EXPR over x0, x1, …. Inputs are float (from f32, f16, bf16), int, uint, or
+ * int 0 and 1 for a mask. The scalars s0, s1, … are long or float.
  *
- * PARAMS   the inputs' parameters: pointer pI and element offset oI each, then scalars sJ
+ * PARAMS   parameters of the inputs: pointer pI and element offset oI each, then scalars sJ
  * SIZES    for FLAT 0: sizes dD of the axes, then for each input and for y its strides tI_D, ty_D
- * PLACES   sets aI and ay, where elements lie, for element number k of the result
+ * PLACES   sets aI and ay, the positions of element number k of the result
  * LOADS    loads xI
  * EXPR     the expression in OpenCL C
  * OUT      storage type of y: 0 f32, 1 f16, 2 bf16, 3 i32, 4 u32, 5 a mask
- * FLAT 1:  every operand lies as the result is counted, or is one value.
- * n elements of the result; work-items stride over them, none touches another's element. y may be an input that lies the same way.
+ * FLAT 1:  every operand has the layout of the result, or is one value.
+ * n elements of the result in a grid-stride loop; no item touches another item's element. y may be an input with the same layout.
  *
- * Integers and assignments to parts of tensors: exact, not fast. One element a work-item and turn; what is computed in floats has
- * `elementwise.cl`.
+ * Used for integers and for assignments to parts of tensors: exact, not fast. One element per work-item and iteration. Float
+ * computations use `elementwise.cl`.
  */
 #ifndef EXPR
 #define EXPR x0
@@ -35,15 +35,15 @@ typedef OUT_T TYPED_T;
 #define TYPED_STORE(p, i, v) OUT_1(p, i, (float)(v))
 #endif
 
-/* Quotient and remainder as Python has them: the remainder has the divisor's sign. Of a division by 0, and of the one that overflows, something
- * that is no trap. */
+/* Quotient and remainder with Python's rules: the remainder has the divisor's sign. Division by 0, and the division that overflows, give an
+ * unspecified result without a trap. */
 static inline long floor_div(long a, long b) {
   if (b == 0) return 0;
   const long q = a / b;
   return q * b != a && (a < 0) != (b < 0) ? q - 1 : q;
 }
 static inline long floor_mod(long a, long b) { return b == 0 ? 0 : a - floor_div(a, b) * b; }
-/* Integer power, wrapping; 0 for exponents below 0. */
+/* Integer power, wrapping; 0 for negative exponents. */
 static inline ulong int_pow(ulong base, long e) {
   ulong y = 1;
   for (; e > 0; e >>= 1, base *= base) {
@@ -51,7 +51,7 @@ static inline ulong int_pow(ulong base, long e) {
   }
   return e < 0 ? 0 : y;
 }
-/* fmod of floats is exact; the sign follows the divisor's, that of a zero as well. */
+/* fmod of floats is exact. The sign follows the divisor's sign, also for a zero result. */
 static inline float float_mod(float a, float b) {
   const float r = fmod(a, b);
   return r == 0.0f ? copysign(0.0f, b) : (r < 0.0f) != (b < 0.0f) ? r + b : r;

@@ -1,31 +1,34 @@
-//! Makes element-wise kernels that compute in each operand's own type: the defines of `typed.cl` for one combination of operands.
+//! Generates element-wise kernels that compute in each operand's own type: the defines of `typed.cl` for one combination of operands.
 
 use crate::define::{Text, Value};
 use crate::dtype::DType;
 use crate::kernel::Kernel;
 use std::fmt::Write as _;
 
-/// The text they are made from.
+/// The source of these kernels.
 pub static TYPED: Kernel =
     Kernel::new("typed", crate::cl_file!("typed.cl")).tune(&[("WG", &[256])]).tune_cpu(&[("WG", &[1])]);
 
-/// What a kernel is for.
+/// Specification of a kernel.
 #[derive(Clone, Debug)]
 pub struct TypedSpec<'a> {
     /// Expression in `x0`, `x1`, … and `s0`, `s1`, …, in OpenCL C.
     pub expression: &'a str,
-    /// Storage types of the inputs, and whether each is one value, where operands are flat.
+    /// Storage types of the inputs and, for flat operands, whether each is a single value.
     pub inputs: &'a [(DType, bool)],
     /// Types of the scalars in OpenCL C: `long` or `float`.
     pub scalars: &'a [&'static str],
-    /// Storage of the output.
+    /// Storage type of the output.
     pub output: DType,
-    /// `None`: every operand lies as the result is counted, or is one value. `Some(d)`: `d` axes, each with strides of its own.
+    /// `None`: every operand has the layout of the result, or is one value. `Some(d)`: `d` axes; each operand has separate strides.
     pub axes: Option<usize>,
 }
 
-/// The defines that turn `typed.cl` into this kernel. Arguments: for each input pointer and element offset; the scalars; with axes their
-/// sizes, then the strides of each input and of the output; then the output, its element offset and the number of elements.
+/// Returns the defines that turn `typed.cl` into this kernel. The kernel's arguments are:
+/// - for each input, pointer and element offset;
+/// - the scalars;
+/// - with axes, their sizes, then the strides of each input and of the output;
+/// - the output, its element offset and the number of elements.
 pub fn typed_defines(spec: &TypedSpec<'_>) -> Vec<(&'static str, Value)> {
     let (mut params, mut sizes, mut loads) = (String::new(), String::new(), String::new());
     for (i, (dtype, _)) in spec.inputs.iter().enumerate() {
@@ -60,7 +63,7 @@ pub fn typed_defines(spec: &TypedSpec<'_>) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Code that finds where the operands of element `k` lie.
+/// Returns code that computes the positions of the operands of element `k`.
 fn places(spec: &TypedSpec<'_>, names: &[String]) -> String {
     let mut out = String::new();
     let Some(axes) = spec.axes else {

@@ -5,25 +5,25 @@ use netcl_device::{Error, Result};
 use serde::{Serialize, de::DeserializeOwned};
 use std::path::{Path, PathBuf};
 
-/// Such a file: its path and the name of its content.
+/// A locked JSON file: its path and a description of its content.
 pub(super) struct JsonFile {
     path: PathBuf,
-    /// Name of its content in messages.
+    /// Description of its content for messages.
     what: &'static str,
 }
 
 impl JsonFile {
-    /// The file at `path`; it need not exist.
+    /// Returns the file at `path`; it need not exist.
     pub fn at(path: impl Into<PathBuf>, what: &'static str) -> Self {
         Self { path: path.into(), what }
     }
 
-    /// Path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Parsed content; `None` if the file does not exist, or, with a warning, if it cannot be parsed.
+    /// Returns the parsed content. Returns `None` if the file does not exist or, with a warning, if it cannot be parsed.
     pub fn read<T: DeserializeOwned>(&self) -> Option<T> {
         let text = std::fs::read_to_string(&self.path).ok()?;
         let parsed = serde_json::from_str(&text);
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(file.read::<Vec<String>>(), None);
         file.remove().unwrap();
         assert!(!file.path().exists() && file.path().parent().is_some_and(Path::is_dir));
-        // A folder in the place of the file.
+        // A folder replaces the file.
         std::fs::create_dir_all(file.path().join("full")).unwrap();
         for error in [file.write(&0).unwrap_err(), file.remove().unwrap_err()] {
             assert!(error.message().contains("b.json"), "{error}");

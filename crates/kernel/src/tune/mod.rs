@@ -1,5 +1,5 @@
-//! Autotuning: candidate values of kernel parameters, their measurement, the stored choices, the quarantine of failing variants, and the
-//! device model that estimates are made from.
+//! Autotuning: candidate values of kernel parameters, their measurement, the stored choices, the quarantine of failing variants, and the device model
+//! for estimates.
 
 mod json_file;
 pub mod model;

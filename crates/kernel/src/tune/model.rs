@@ -1,32 +1,32 @@
-//! The device model: constants from which the run time of an algorithm is estimated, for example the microseconds of a launch, the bytes
-//! that memory transfers in a microsecond, or the microseconds that a tile takes for one step of its sum.
+//! The device model: constants for estimating the run time of an algorithm. Examples are the microseconds of a launch, the bytes that memory
+//! transfers in a microsecond, and the microseconds that a tile takes for one step of its sum.
 //!
-//! An estimate is a formula of sizes, number of compute units and these constants; the formula is code, the constants are data. A constant
-//! is looked up among the results of `netcl tune --model` on this device, then among results for a device of the same architecture,
-//! measured locally or shipped with netcl; otherwise a default for GPUs or for processors is used.
+//! An estimate is a formula of sizes, number of compute units and these constants; the formula is code, the constants are data. A constant is looked
+//! up among the results of `netcl tune --model` on this device. The next source is results for a device of the same architecture, measured locally or
+//! shipped with netcl. The last source is a default for GPUs or for processors.
 
 use super::{Origin, Tuning};
 use netcl_device::Device;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// One constant. Its name ends with its unit: `_us` (microseconds), `_per_us`, `_bytes`; without one it is a ratio.
+/// One constant. Its name ends with its unit: `_us` (microseconds), `_per_us`, `_bytes`; a name without a unit is a ratio.
 #[derive(Clone, Copy, Debug)]
 pub struct Constant {
     /// Name in files and listings.
     pub name: &'static str,
-    /// What the constant means, for listings.
+    /// Meaning of the constant, for listings.
     pub about: &'static str,
-    /// Defaults for GPUs and for processors, used where nothing was measured. Positive.
+    /// Defaults for GPUs and for processors if nothing was measured. Positive.
     pub fallback: [f64; 2],
 }
 
 impl Constant {
-    /// A constant with the same default for every device.
+    /// Returns a constant with the same default for every device.
     pub const fn new(name: &'static str, about: &'static str, fallback: f64) -> Self {
         Self { name, about, fallback: [fallback; 2] }
     }
-    /// Sets another default for processors.
+    /// Sets a different default for processors.
     pub const fn cpu(mut self, fallback: f64) -> Self {
         self.fallback[1] = fallback;
         self
@@ -36,9 +36,9 @@ impl Constant {
 /// The constants that one algorithm's estimate uses, or that several estimates share.
 #[derive(Debug)]
 pub struct Model {
-    /// Name in files and listings: the kernel's, where it is one algorithm's.
+    /// Name in files and listings: the kernel's name if the model belongs to one algorithm.
     pub name: &'static str,
-    /// In the order of [`Model::on`].
+    /// Constants in the order of [`Model::on`].
     pub constants: &'static [Constant],
 }
 
@@ -53,20 +53,20 @@ pub static DEVICE: Model = Model {
 };
 
 impl Model {
-    /// The values of the N constants for a device, in their order.
+    /// Returns the values of the N constants for a device, in their order.
     pub fn on<const N: usize>(&'static self, device: &Device) -> [f64; N] {
         debug_assert_eq!(N, self.constants.len(), "{}", self.name);
         let (values, _) = self.known(device);
         std::array::from_fn(|i| values.get(i).copied().unwrap_or_default())
     }
 
-    /// The value of one of them.
+    /// Returns the value of one constant.
     pub fn constant(&'static self, device: &Device, name: &str) -> Option<f64> {
         let at = self.constants.iter().position(|constant| constant.name == name)?;
         self.known(device).0.get(at).copied()
     }
 
-    /// The same as a list, each with its origin.
+    /// Returns the values as a list, each with its origin.
     pub fn known(&'static self, device: &Device) -> Values {
         let known = device.extension(|_| Known::default());
         let found = known.0.read().unwrap_or_else(PoisonError::into_inner).get(self.name).cloned();
@@ -85,7 +85,7 @@ impl Model {
         found
     }
 
-    /// Replaces the values in memory for estimates on this device; nothing is stored. For fitting.
+    /// Replaces the values in memory for estimates on this device, for fitting. Nothing is stored.
     pub fn assume(&'static self, device: &Device, values: &[f64]) {
         let known = device.extension(|_| Known::default());
         let values: Arc<[f64]> = values.into();
@@ -112,7 +112,7 @@ pub struct Observation<'a> {
 }
 
 impl Observation<'_> {
-    /// Regret: measured time of the algorithm with the lowest estimate over that of the fastest algorithm; 1 if there is none.
+    /// Returns the regret: measured time of the algorithm with the lowest estimate over that of the fastest algorithm; 1 if there is none.
     pub fn regret(&self) -> f64 {
         self.regret_of(&(self.estimates)())
     }
@@ -127,7 +127,8 @@ impl Observation<'_> {
         self.measured.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    /// Loss of the estimates: their logarithmic errors, with less weight for algorithms far from the fastest, and the logarithm of the regret.
+    /// Returns the loss of the estimates: their logarithmic errors, with less weight for algorithms far from the fastest, and the logarithm of the
+    /// regret.
     fn loss(&self) -> f64 {
         let (estimates, fastest) = ((self.estimates)(), self.fastest());
         let off = estimates.iter().zip(&self.measured);
@@ -136,7 +137,7 @@ impl Observation<'_> {
     }
 }
 
-/// Weight of the logarithm of a choice's regret beside the squared logarithm of an estimate's error.
+/// Weight of the logarithm of a choice's regret, relative to the squared logarithm of an estimate's error.
 const CHOICE: f64 = 2.0;
 
 /// Largest factor by which a fit may change a constant. Constants that no observation depends on stay near their value.
@@ -145,7 +146,7 @@ const MOST: f64 = 1000.0;
 const FACTORS: [f64; 7] = [4.0, 2.0, 1.4, 1.2, 1.1, 1.05, 1.02];
 /// Largest number of passes over all constants with one step size.
 const PASSES: usize = 8;
-/// Weight of the square of a constant's logarithmic change beside the mean square error of the estimates.
+/// Weight of the square of a constant's logarithmic change, relative to the mean square error of the estimates.
 const STAY: f64 = 1e-4;
 
 /// Huber loss: errors beyond a factor of 2 count linearly, so that one outlier does not dominate the fit.
@@ -155,8 +156,8 @@ fn loss(estimate: f64, measured: f64) -> f64 {
     if error < limit { error * error } else { limit * (2.0 * error - limit) }
 }
 
-/// Fits the constants of `models` to measurements by coordinate descent on the mean loss (see [`Observation`]), and leaves the fitted values set
-/// for `device`, for which the estimates must be. Returns the mean loss before and after.
+/// Fits the constants of `models` to measurements by coordinate descent on the mean loss (see [`Observation`]). Leaves the fitted values set for
+/// `device`; the estimates must be for that device. Returns the mean loss before and after.
 pub fn fit(device: &Device, models: &[&'static Model], observations: &[Observation<'_>]) -> [f64; 2] {
     let uses = |o: &Observation<'_>, model: &Model| o.models.iter().any(|m| m.name == model.name);
     let mean = |model: Option<&Model>| {
@@ -185,7 +186,7 @@ pub fn fit(device: &Device, models: &[&'static Model], observations: &[Observati
     [before, mean(None)]
 }
 
-/// Multiplies and divides each constant of a model by `factor` and keeps what lowers the loss; whether anything did.
+/// Multiplies and divides each constant of a model by `factor` and keeps changes that lower the loss. Returns true if the loss decreased.
 fn improve(
     device: &Device,
     (model, values): &mut (&'static Model, Vec<f64>),
@@ -246,8 +247,8 @@ mod tests {
         assert!(LINE.known(&device(DeviceKind::Gpu)).1.iter().all(|o| *o == Origin::Default));
     }
 
-    /// The second algorithm's formula has no launch and cannot fit: the least squares of logarithms alone would make it look slower than the
-    /// first from half the size on at which it is.
+    /// The second algorithm's formula has no launch constant and cannot fit. Least squares of logarithms alone would make it look slower than the
+    /// first from half the true crossover size.
     #[test]
     fn a_formula_that_does_not_fit_does_not_cost_choices() {
         let device = &device(DeviceKind::Gpu);
@@ -278,7 +279,7 @@ mod tests {
                 let n = f64::from(1 << (i % 12));
                 let exact = 12.0 + 0.07 * n;
                 Observation {
-                    // Noise of 3 %, and one time that something else took.
+                    // Noise of 3 %, and one outlier.
                     measured: vec![if i == 5 {
                         9.0 * exact
                     } else {

@@ -1,5 +1,5 @@
-//! Self-test of a kernel variant before its first use, for variants that rely on behaviour OpenCL does not guarantee (vendor instructions,
-//! binary layouts, barriers between work-groups).
+//! Self-test of a kernel variant before its first use. It covers variants that rely on behavior that OpenCL does not guarantee: vendor instructions,
+//! binary layouts, barriers between work-groups.
 
 use super::{Suspect, Tuning};
 use crate::kernel::Kernel;
@@ -10,26 +10,26 @@ use std::sync::PoisonError;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Reason recorded for a variant while its self-test runs; it stays in the file if the process dies during the test.
+/// Reason recorded for a variant while its self-test runs. It stays in the file if the process dies during the test.
 const UNFINISHED: &str = "it did not come back from the test before its first use";
-/// Number of consecutive processes that died during the self-test from which on the variant counts as hanging.
+/// Number of consecutive processes that died during the self-test after which the variant counts as hanging.
 const AVOIDED: u32 = 2;
-/// Time limit of a self-test, compilation included. A test takes milliseconds, so one that exceeds this is taken as a hang.
+/// Time limit of a self-test, including compilation. A test takes milliseconds, so a longer one counts as a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Tuning {
-    /// Whether a kernel may be used on the device: it runs there, no self-test of it failed, and `NETCL_DISABLE` does not list it.
+    /// Returns true if a kernel may be used on the device: it runs there, no self-test of it failed, and `NETCL_DISABLE` does not list it.
     pub fn allows(&self, device: &Device, kernel: &Kernel) -> bool {
         kernel.runs_on(device.capabilities()) && self.quarantine().allows(device, kernel)
     }
 
-    /// Whether `kernel` passes `test` on this device. The test runs at the first call; calls of other threads wait for it, and later calls
-    /// return the stored outcome. A variant that fails, or whose test panics, is put into quarantine, with a warning, as `netcl doctor` does.
+    /// Returns true if `kernel` passes `test` on this device. The first call runs the test. Calls of other threads wait for it, and later calls
+    /// return the stored outcome. A variant that fails, or whose test panics, is quarantined with a warning, the same as in `netcl doctor`.
     ///
-    /// A wrong barrier or tensor map can hang the command queue, so that no call returns. Therefore the variant is entered in the
-    /// quarantine file before the test and removed after it. A test that exceeds the time limit makes the entry permanent: the
-    /// process may have to be killed, and the next one does not use the variant. A process that dies within the time limit may have
-    /// been stopped by its user: the next process tests once more, and a second death in a row counts as a hang.
+    /// A wrong barrier or tensor map can hang the command queue, so that no call returns. Therefore the variant is entered in the quarantine file
+    /// before the test and removed after it. A test that exceeds the time limit makes the entry permanent. The process may then have to be killed,
+    /// and the next one does not use the variant. A process that dies within the time limit may have been stopped by its user. The next process tests
+    /// once more, and a second consecutive death counts as a hang.
     pub fn proven(
         &self,
         device: &Device,
@@ -66,15 +66,15 @@ impl Tuning {
         turn.proven
     }
 
-    /// The outcome of a kernel's test, once it has ended.
+    /// Returns the outcome of a kernel's test after it has ended.
     fn outcome(&self, key: usize) -> Option<bool> {
         self.proofs.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied()
     }
 
-    /// Takes the kernel's test on, or waits until another thread has ended it. The error is the answer where nothing is to be tested.
+    /// Claims the kernel's test, or waits until another thread has ended it. The error is the answer if no test is needed.
     ///
-    /// The test itself launches the kernel, so the testing thread gets `true`. A thread that is testing another kernel does not wait, since
-    /// two such threads could deadlock. It gets `false` and uses another variant.
+    /// The test itself launches the kernel, so the testing thread gets `true`. A thread that is testing another kernel does not wait, because two
+    /// such threads could deadlock. It gets `false` and uses another variant.
     fn begin_test(&self, key: usize) -> std::result::Result<Turn<'_>, bool> {
         let me = std::thread::current().id();
         let mut testing = self.testing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +93,7 @@ impl Tuning {
         Ok(Turn { tuning: self, key, proven: false })
     }
 
-    /// Puts a variant that failed in use into quarantine, with a warning.
+    /// Quarantines a variant that failed in use, with a warning.
     pub fn retire(&self, device: &Device, kernel: &'static Kernel, why: &str) {
         let short = why.lines().next().unwrap_or(why);
         tracing::warn!(
@@ -105,8 +105,8 @@ impl Tuning {
         self.refresh();
     }
 
-    /// The same for one whose build ended the process that compiled it. The launch that was given it can be tried again with another variant,
-    /// which [`take_crash`] tells.
+    /// Quarantines a variant whose build ended the compiling process. The caller can retry the launch with another variant; [`take_crash`] reports
+    /// this.
     pub(crate) fn retire_crashing(&self, device: &Device, kernel: &Kernel, why: &str) {
         CRASHED.set(Some(kernel.name));
         if self.quarantine().allows(device, kernel) {
@@ -120,7 +120,7 @@ impl Tuning {
         }
     }
 
-    /// Number of consecutive processes that died during the self-test of this kernel text.
+    /// Returns the number of consecutive processes that died during the self-test of this kernel source.
     fn ended_in_test(&self, kernel: &Kernel) -> u32 {
         let text = kernel.fingerprint();
         let suspects = self.quarantine().suspects().into_iter();
@@ -159,13 +159,13 @@ thread_local! {
     static CRASHED: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
-/// The kernel of this thread's last build that ended its process, once. Whoever asks before and after a launch knows whether it may be tried
-/// again with another variant.
+/// Returns and clears the kernel of this thread's last build that ended its process. A caller that checks before and after a launch knows whether to
+/// retry with another variant.
 pub fn take_crash() -> Option<&'static str> {
     CRASHED.take()
 }
 
-/// A thread's test of a kernel. Waiting threads are notified when it ends, even by a panic outside of the test.
+/// A thread's test of a kernel. Waiting threads are notified when it ends, even by a panic outside the test.
 struct Turn<'a> {
     tuning: &'a Tuning,
     key: usize,
@@ -181,7 +181,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Runs the test on this thread, a panic as an error; if it exceeds the time limit, another thread calls `hangs` and logs an error.
+/// Runs the test on this thread and converts a panic to an error. If it exceeds the time limit, another thread calls `hangs` and logs an error.
 fn watched(
     name: &'static str,
     patience: Duration,
@@ -215,7 +215,7 @@ mod tests {
 
     static KERNEL: Kernel = Kernel::new("proof_test", "__kernel void f(__global float *x) { x[0] = 1; }");
 
-    /// The device as one process opens it: with the quarantine file that earlier processes left.
+    /// Opens the device like a new process: with the quarantine file that earlier processes left.
     fn program(settings: &Settings) -> Device {
         let capabilities = Capabilities::floor("gpu:0", DeviceKind::Gpu);
         Device::from_driver(Box::new(NullDriver::new(capabilities)), settings.clone())
@@ -228,7 +228,7 @@ mod tests {
         found.iter().any(|s| s.kernel == KERNEL.name && s.is_avoided())
     }
 
-    /// A process killed during the self-test: the next process finds the file as it was at that moment.
+    /// Simulates a process that is killed during the self-test: the next process finds the file in its state at that moment.
     fn killed(settings: &Settings, hang: bool) {
         let device = program(settings);
         let tuning = Tuning::of(&device);
@@ -253,7 +253,7 @@ mod tests {
         assert!(!avoided(&settings), "stopped once: perhaps by Ctrl-C");
         killed(&settings, false);
         assert!(avoided(&settings), "stopped twice");
-        // A test that comes back takes the mark away.
+        // A test that returns removes the mark.
         let device = program(&settings);
         assert!(Tuning::of(&device).proven(&device, &KERNEL, || Ok(())));
         assert!(!avoided(&settings));
@@ -289,7 +289,7 @@ mod tests {
         assert!(told.load(Ordering::SeqCst));
     }
 
-    /// Threads that ask during the test wait for its outcome, and none uses a kernel that turns out to be wrong.
+    /// Threads that ask during the test wait for its outcome, and none uses a kernel that fails.
     #[test]
     fn no_thread_uses_a_kernel_before_its_test_has_passed() {
         static WRONG: Kernel =
@@ -340,7 +340,7 @@ mod tests {
         assert!(avoided(&settings));
     }
 
-    /// Two tests that launch each other's kernels at one time both end.
+    /// Two tests that launch each other's kernels at the same time both end.
     #[test]
     fn tests_that_need_each_other_end() {
         static FIRST: Kernel = Kernel::new("proof_test_first", "__kernel void a(__global float *x) {}");
@@ -361,8 +361,7 @@ mod tests {
         });
     }
 
-    /// A second device of the process, or a second process, that starts during a self-test neither counts that test as interrupted nor
-    /// writes its entry back after it was removed.
+    /// A second device or process may start during a self-test. It neither counts that test as interrupted nor writes its entry back after removal.
     #[test]
     fn tests_at_one_time_leave_no_mark() {
         static OTHER: Kernel =

@@ -1,8 +1,8 @@
-//! Quarantine: kernel variants and parameter values that are not used on a device because they failed a self-test (`netcl doctor`, or the
-//! test before first use), or because the user disabled them (`NETCL_DISABLE`).
+//! Quarantine: kernel variants and parameter values that are not used on a device. They failed a self-test (`netcl doctor`, or the test before first
+//! use), or the user disabled them (`NETCL_DISABLE`).
 //!
-//! Stored as one JSON file for each device and driver under `<cache>/quarantine`, or the folder that the settings name. An entry holds for
-//! one driver version and one kernel text: with another driver, or after the text changed, the variant is tried again.
+//! Stored as one JSON file per device and driver under `<cache>/quarantine`, or in the folder that the settings name. An entry is valid for one
+//! driver version and one kernel source: with another driver or a changed source, the variant is tried again.
 
 use super::Params;
 use super::json_file::JsonFile;
@@ -13,22 +13,22 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// A variant, or some parameters of it, that gave a wrong result or failed.
+/// A variant, or some of its parameters, that gave a wrong result or failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspect {
     /// Kernel variant.
     pub kernel: String,
-    /// The parameters that fail; all of them where absent.
+    /// The failing parameters; all parameters if absent.
     pub params: Option<Params>,
-    /// [`Kernel::fingerprint`] of the text that failed; any text where absent.
+    /// [`Kernel::fingerprint`] of the source that failed; any source if absent.
     pub text: Option<String>,
     /// The operation whose test failed, and the error.
     pub why: String,
-    /// Number of consecutive processes that died during the self-test. After the first, which its user may have stopped, the variant is
-    /// tested once more; after the second it is in quarantine. 0 for a variant that failed its test.
+    /// Number of consecutive processes that died during the self-test. After the first, which its user may have stopped, the variant is tested once
+    /// more; after the second it is quarantined. 0 for a variant that failed its test.
     #[serde(default, skip_serializing_if = "is_none")]
     pub unfinished: u32,
-    /// Id of the process that runs the self-test; while it exists, the test is not interrupted.
+    /// Id of the process that runs the self-test. While the process exists, the test is not interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<u32>,
     /// Start time of that process, because process ids are reused.
@@ -41,22 +41,22 @@ fn is_none(count: &u32) -> bool {
 }
 
 impl Suspect {
-    /// Number of processes that died during the self-test, not counting one that still runs (where the operating system tells).
+    /// Returns the number of processes that died during the self-test, excluding one that still runs (if the operating system reports it).
     pub fn ended(&self) -> u32 {
         self.unfinished - u32::from(self.is_under_way())
     }
 
-    /// Whether the process that runs the self-test still exists.
+    /// Returns true if the process that runs the self-test still exists.
     pub fn is_under_way(&self) -> bool {
         let same = |id| match files::started(id) {
-            // A program that wrote no start is an older netcl's.
+            // An older netcl version did not write the start time.
             Some(started) => self.started.is_none_or(|s| s == started),
             None => id == std::process::id() && self.started.is_none(),
         };
         self.unfinished > 0 && self.process.is_some_and(same)
     }
 
-    /// Whether the variant is in quarantine; an entry of a first self-test in progress is not.
+    /// Returns true if the variant is in quarantine. An entry of a first self-test in progress does not count.
     pub fn is_avoided(&self) -> bool {
         self.unfinished != 1
     }
@@ -82,7 +82,7 @@ pub struct Quarantine {
 }
 
 impl Quarantine {
-    /// Reads the quarantine file of a device. One that cannot be parsed counts as empty, with a warning.
+    /// Reads the quarantine file of a device. A file that cannot be parsed counts as empty, with a warning.
     pub fn open(settings: &Settings, device: &Capabilities) -> Self {
         let mut hash = blake3::Hasher::new();
         for part in [&device.name, &device.driver_version, &device.platform_version] {
@@ -105,12 +105,12 @@ impl Quarantine {
         }
     }
 
-    /// All entries.
+    /// Returns all entries.
     pub fn suspects(&self) -> Vec<Suspect> {
         self.suspects.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Path of the file; `None` without a cache folder.
+    /// Returns the path of the file; `None` without a cache folder.
     pub fn path(&self) -> Option<&std::path::Path> {
         self.file.as_ref().map(JsonFile::path)
     }
@@ -120,20 +120,21 @@ impl Quarantine {
         *self.suspects.lock().unwrap_or_else(PoisonError::into_inner) = suspects;
     }
 
-    /// Sets or removes the entry of a kernel as a whole (all parameter values), in memory and on disk. Failures that other processes wrote
-    /// for other kernels meanwhile are kept, on disk and from now on in memory; their tests under way are kept on disk alone. Entries that [`replace`](Self::replace) dropped stay on
-    /// disk until [`save`](Self::save) and are not read back: an interrupted run of `netcl doctor` removes nothing.
+    /// Sets or removes the entry of a whole kernel (all parameter values), in memory and on disk. Failures that other processes wrote for other
+    /// kernels meanwhile are kept on disk and added to memory. Entries of running tests are kept on disk only. Entries that
+    /// [`replace`](Self::replace) dropped stay on disk until [`save`](Self::save) and are not read back: an interrupted run of `netcl doctor` removes
+    /// nothing.
     ///
     /// # Errors
-    /// As [`Quarantine::save`].
+    /// Same as [`Quarantine::save`].
     pub(super) fn set(&self, kernel: &Kernel, suspect: Option<Suspect>) -> Result<()> {
         let _lock = self.lock();
         let mut file = self.file.as_ref().map(read).unwrap_or_default();
         let known = self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut held = self.suspects();
         if self.file.is_some() {
-            // What was in the file before and is no more, another program has tested again. Failures that were never written stay;
-            // tests under way are the file's.
+            // An entry that was removed from the file was retested by another program. Failures that were never written stay; entries of running
+            // tests follow the file.
             held.retain(|s| file.contains(s) || s.unfinished == 0 && !known.contains(s));
         }
         let missing: Vec<_> = held.iter().filter(|s| !file.contains(s)).cloned().collect();
@@ -160,7 +161,7 @@ impl Quarantine {
         let known = self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let on_disk = read(file);
         let mut all = self.suspects();
-        // A mark that is gone was taken away by the process whose test has ended well.
+        // A removed mark means that the process has finished its test successfully.
         all.retain(|s| s.unfinished == 0 || on_disk.contains(s));
         let (tests, found): (Vec<_>, Vec<_>) =
             on_disk.into_iter().filter(|s| !all.contains(s)).partition(|s| s.unfinished > 0);
@@ -188,7 +189,7 @@ impl Quarantine {
         Ok(())
     }
 
-    /// Those of a job's variants that are not in quarantine. If all are, the last one is used nevertheless, with a warning.
+    /// Returns the variants of a job that are not in quarantine. If all are, returns the last one with a warning.
     pub(super) fn sift(
         &self,
         device: &Device,
@@ -217,7 +218,7 @@ impl Quarantine {
             .collect()
     }
 
-    /// Whether a kernel without alternatives is not in quarantine.
+    /// Returns true if a kernel without alternatives is not in quarantine.
     pub(super) fn allows(&self, device: &Device, kernel: &Kernel) -> bool {
         match self.reason(kernel, None) {
             None => true,
@@ -228,7 +229,7 @@ impl Quarantine {
         }
     }
 
-    /// Whether these parameter values of a kernel are not in quarantine.
+    /// Returns true if these parameter values of a kernel are not in quarantine.
     pub(super) fn allows_params(&self, device: &Device, kernel: &Kernel, params: &Params) -> bool {
         match self.reason(kernel, Some(params)) {
             None => true,
@@ -250,7 +251,7 @@ impl Quarantine {
         found.map(|s| format!("it failed its self-test: {}; `netcl doctor` repeats the test", s.why))
     }
 
-    /// Logs each message once in a process.
+    /// Logs each message once per process.
     fn say(&self, device: &Device, kernel: &str, what: &str) {
         let line = format!("kernel {kernel} on {}: {what}", device.capabilities().id);
         if self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(line.clone()) {

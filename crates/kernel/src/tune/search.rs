@@ -1,5 +1,5 @@
-//! Autotuning of one kernel: each candidate's result is compared with the default's, then it is timed. Candidates that fail to build, to run
-//! or to agree are skipped, with the reason in the record.
+//! Autotuning of one kernel. The result of each candidate is compared with the result of the default, then the candidate is timed. Candidates that
+//! fail to build, run or agree are skipped, with the reason in the record.
 
 use super::{Measurement, Params, Record, Tuning};
 use netcl_device::{Device, Result};
@@ -17,7 +17,7 @@ pub struct Trial<'a> {
     pub tolerance: f32,
 }
 
-/// How a search ended.
+/// Outcome of a search.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// The candidates were measured and the record was stored.
@@ -33,11 +33,11 @@ pub const REPEATS: usize = 7;
 /// twice the median.
 const HOPELESS: f64 = 3.0;
 
-/// Tunes the parameters of one kernel, or the choice among [`Variants`](crate::Variants), for a class of shapes within the time `budget`, and
-/// stores the result. The kernel must have been launched before on this device: its candidates are known from then.
+/// Tunes the parameters of one kernel, or the choice of [`Variants`](crate::Variants), for a class of shapes within the time `budget`, and stores
+/// the result. The kernel must have been launched on this device before, because the launch registers its candidates.
 ///
 /// # Errors
-/// Of the default candidate's run, and `Io` of the store.
+/// Errors from running the default candidate, and `Io` of the store.
 pub fn search(
     device: &Device,
     kernel: &'static str,
@@ -73,7 +73,7 @@ pub fn search(
         return Ok(Outcome::OutOfBudget);
     };
     tuning.store().put(record.clone())?;
-    // Forget what was resolved before the result was stored.
+    // Discard the parameters that were resolved before the result was stored.
     tuning.try_out(kernel, bucket, None);
     Ok(Outcome::Tuned(record))
 }
@@ -102,7 +102,7 @@ fn measure(
     }
 }
 
-/// Largest difference relative to the largest expected value; NaN if the lengths or the positions of NaNs differ.
+/// Returns the largest difference relative to the largest expected value; NaN if the lengths or the positions of NaNs differ.
 fn worst(got: &[f32], expected: &[f32]) -> Option<f32> {
     if got.len() != expected.len() {
         return Some(f32::NAN);
@@ -118,8 +118,8 @@ fn hopeless(first: f64, best: Option<f64>) -> bool {
     best.is_some_and(|best| first > HOPELESS * best)
 }
 
-/// Median device time in microseconds, and the number of runs: [`REPEATS`], or 1 if the first run exceeds the limit of [`HOPELESS`] times
-/// `best`, the best median so far.
+/// Returns the median device time in microseconds, and the number of runs: [`REPEATS`], or 1 if the first run exceeds [`HOPELESS`] times `best`, the
+/// best median so far.
 fn time(device: &Device, trial: &mut Trial<'_>, best: Option<f64>) -> Result<(f64, usize)> {
     let mut times: Vec<f64> = Vec::with_capacity(REPEATS);
     while times.len() < REPEATS {
@@ -142,7 +142,7 @@ fn conclude(
     default: Params,
     measurements: Vec<Measurement>,
 ) -> Option<Record> {
-    // The default alone, where time ran out, is no comparison.
+    // If time ran out, the default alone is not a comparison.
     if measurements.len() < 2 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Resolution of tuned parameters at a launch: the candidate being measured, else the stored choice, else the default.
+//! Resolves tuned parameters at a launch: the candidate being measured, or the stored choice, or the default.
 
 use super::{Origin, Params, Quarantine, Store};
 use crate::define::Value;
@@ -20,7 +20,7 @@ const CANDIDATES: usize = 256;
 pub struct Recording {
     /// Kernels and [`Variants`] that have candidates, with the class of shapes.
     pub tuned: BTreeSet<(&'static str, u64)>,
-    /// Which of those are [`Variants`].
+    /// The names that belong to [`Variants`].
     pub variants: BTreeSet<&'static str>,
     /// Every kernel, with its [`Kernel::fingerprint`].
     pub kernels: BTreeMap<&'static str, String>,
@@ -32,7 +32,7 @@ pub struct Recording {
 struct Candidates {
     /// All combinations of parameter values, the default first.
     all: Vec<Params>,
-    /// A covering set: few combinations that contain every value of every parameter, the default first.
+    /// A covering set: a small set of combinations that contains every value of every parameter, the default first.
     covering: Vec<Params>,
 }
 
@@ -44,23 +44,23 @@ pub struct Tuning {
     variants: RwLock<HashMap<(usize, u64), Arc<Usable>>>,
     trials: RwLock<HashMap<(&'static str, u64), Params>>,
     recording: AtomicBool,
-    /// How often what launches were given has changed.
+    /// Number of changes to the parameters that launches receive.
     generation: AtomicU64,
     seen: Mutex<Recording>,
     candidates: RwLock<HashMap<&'static str, Candidates>>,
-    /// Hashes of the texts of launched kernels.
+    /// Hashes of the sources of launched kernels.
     texts: RwLock<HashMap<&'static str, String>>,
     origins: RwLock<HashMap<(&'static str, u64), Origin>>,
     /// Outcome of the self-test before first use, by the kernel's address.
     pub(super) proofs: RwLock<HashMap<usize, bool>>,
-    /// Kernels in that test, by address, and the thread that tests each.
+    /// Kernels in that test by address, and the thread that tests each.
     pub(super) testing: Mutex<HashMap<usize, ThreadId>>,
     /// Signals the end of a test.
     pub(super) tested: Condvar,
 }
 
 impl Tuning {
-    /// The tuning state of `device`.
+    /// Returns the tuning state of `device`.
     pub fn of(device: &Device) -> Arc<Self> {
         device.extension(|d| Self {
             store: Store::open(d.settings(), d.capabilities()),
@@ -80,29 +80,29 @@ impl Tuning {
         })
     }
 
-    /// The stored tuning results.
+    /// Returns the stored tuning results.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Variants and parameters that are not used on this device.
+    /// Returns the variants and parameters that are not used on this device.
     pub fn quarantine(&self) -> &Quarantine {
         &self.quarantine
     }
 
-    /// Discards resolved parameters and variants; to be called after the quarantine changed.
+    /// Discards resolved parameters and variants. Call it after the quarantine changed.
     pub fn refresh(&self) {
         self.resolved.write().unwrap_or_else(PoisonError::into_inner).clear();
         self.variants.write().unwrap_or_else(PoisonError::into_inner).clear();
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Changes whenever launches may be given other parameters than before; `None` while it is noted what launches ask for.
+    /// Returns a number that changes whenever launches may receive other parameters than before; `None` while launches are being recorded.
     pub(crate) fn generation(&self) -> Option<u64> {
         (!self.recording.load(Ordering::Relaxed)).then(|| self.generation.load(Ordering::Acquire))
     }
 
-    /// Adds the kernel's tuned parameters that `defines` does not have; returns the work-group size: the define `WG`, or 1.
+    /// Adds the kernel's tuned parameters that `defines` lacks. Returns the work-group size: the define `WG`, or 1.
     pub(crate) fn resolve(
         &self,
         device: &Device,
@@ -130,7 +130,7 @@ impl Tuning {
             .unwrap_or(1)
     }
 
-    /// The value of one parameter, for host code that computes sizes from it.
+    /// Returns the value of one parameter, for host code that computes sizes from it.
     pub fn value(device: &Device, kernel: &Kernel, bucket: u64, name: &str) -> usize {
         let tuning = Self::of(device);
         let chosen = tuning.chosen(device, kernel, bucket);
@@ -163,7 +163,7 @@ impl Tuning {
         chosen
     }
 
-    /// The stored choice for a kernel, if it is still among the candidates and not in quarantine.
+    /// Returns the stored choice for a kernel if it is still a candidate and not in quarantine.
     fn stored(
         &self,
         device: &Device,
@@ -173,7 +173,7 @@ impl Tuning {
         candidates: &[Params],
     ) -> Option<(Params, Origin)> {
         let (stored, origin) = self.store.choice(kernel.name, bucket, text)?;
-        // What was measured elsewhere may be none of what this device is offered.
+        // A choice measured on another device may not be a candidate on this one.
         let offered = origin == Origin::Tuned || candidates.contains(&stored);
         let fits = offered
             && fits(device, kernel, &stored)
@@ -181,7 +181,7 @@ impl Tuning {
         fits.then_some((stored, origin))
     }
 
-    /// The hash of a kernel's text, or of the texts of [`Variants`]; cached.
+    /// Returns the hash of a kernel's source, or of the sources of [`Variants`]; cached.
     fn text_of(&self, name: &'static str, hash: impl FnOnce() -> String) -> String {
         if let Some(text) = self.text(name) {
             return text;
@@ -191,7 +191,7 @@ impl Tuning {
         text
     }
 
-    /// The hash of the text launched under this name.
+    /// Returns the hash of the source launched under this name.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         self.texts.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
@@ -201,7 +201,7 @@ impl Tuning {
         self.origins.write().unwrap_or_else(PoisonError::into_inner).insert((name, bucket), origin);
     }
 
-    /// The origins of the choices used by launches so far: kernel or [`Variants`], class of shapes, origin.
+    /// Returns the origins of the choices used by launches so far: kernel or [`Variants`], class of shapes, origin.
     pub fn origins(&self) -> Vec<(&'static str, u64, Origin)> {
         let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
         let mut out: Vec<_> =
@@ -215,7 +215,7 @@ impl Tuning {
         trials.iter().find(|((n, b), _)| *n == name && *b == bucket).map(|(_, p)| p.clone())
     }
 
-    /// The variants usable for a class of shapes: the candidate being measured or the stored choice first, then the others in their order.
+    /// Returns the variants usable for a class of shapes: the candidate being measured or the stored choice first, then the others in their order.
     /// Empty if none runs on this device.
     pub(crate) fn usable(&self, device: &Device, variants: &'static Variants, bucket: u64) -> Arc<Usable> {
         self.note(|seen| {
@@ -263,20 +263,20 @@ impl Tuning {
         self.refresh();
     }
 
-    /// All candidates of a kernel or of [`Variants`] that was launched on this device, the default first.
+    /// Returns all candidates of a kernel or of [`Variants`] that was launched on this device, the default first.
     pub fn candidates(&self, name: &str) -> Vec<Params> {
         let candidates = self.candidates.read().unwrap_or_else(PoisonError::into_inner);
         candidates.get(name).map(|c| c.all.clone()).unwrap_or_default()
     }
 
-    /// Its covering set of candidates, the default first.
+    /// Returns the covering set of candidates, the default first.
     pub fn covering(&self, name: &str) -> Vec<Params> {
         let candidates = self.candidates.read().unwrap_or_else(PoisonError::into_inner);
         candidates.get(name).map(|c| c.covering.clone()).unwrap_or_default()
     }
 
     fn note<R>(&self, what: impl FnOnce(&mut Recording) -> R) {
-        // Every launch passes here: no lock unless somebody records.
+        // Every launch runs this code: take no lock unless a recording is active.
         if self.recording.load(Ordering::Relaxed) {
             what(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner));
         }
@@ -288,7 +288,7 @@ impl Tuning {
         self.recording.store(true, Ordering::Relaxed);
     }
 
-    /// Stops recording; what was launched since [`Tuning::start_recording`].
+    /// Stops recording and returns the kernels launched since [`Tuning::start_recording`].
     pub fn stop_recording(&self) -> Recording {
         self.recording.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
@@ -309,7 +309,7 @@ fn fits(device: &Device, kernel: &Kernel, chosen: &Params) -> bool {
     fits
 }
 
-/// All combinations of a search space, the default first, at most `limit` of them.
+/// Returns all combinations of a search space, the default first, at most `limit` of them.
 pub fn combinations(space: &[(&'static str, Vec<i64>)], limit: usize) -> Vec<Params> {
     let mut out = vec![Params::new()];
     for (name, values) in space {
@@ -327,7 +327,7 @@ pub fn combinations(space: &[(&'static str, Vec<i64>)], limit: usize) -> Vec<Par
     out
 }
 
-/// A covering set of a search space, the default first: as many combinations as its longest list has values.
+/// Returns a covering set of a search space, the default first: its size is the length of the longest list of values.
 pub fn covering(space: &[(&'static str, Vec<i64>)]) -> Vec<Params> {
     let longest = space.iter().map(|(_, values)| values.len()).max().unwrap_or(1);
     let nth = |i: usize| {

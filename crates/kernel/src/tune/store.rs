@@ -1,7 +1,7 @@
-//! Tuning results on disk: one JSON file for each device under `<cache>/tuning/<vendor>/<architecture>/`, with every measurement.
+//! Tuning results on disk: one JSON file per device under `<cache>/tuning/<vendor>/<architecture>/`, with every measurement.
 //!
-//! A choice is looked up for the device, then for its architecture, then for its vendor; at each level local results come before those that
-//! ship with netcl (`shipped.json`). Results for an earlier text of the kernel are ignored.
+//! A choice is looked up for the device, then for its architecture, then for its vendor. At each level, local results take precedence over those that
+//! ship with netcl (`shipped.json`). Results for an earlier source of the kernel are ignored.
 
 use super::Params;
 use super::json_file::JsonFile;
@@ -16,9 +16,9 @@ use std::sync::{Mutex, PoisonError};
 pub struct Measurement {
     /// The candidate.
     pub params: Params,
-    /// Median device time in microseconds; `None` when it was not timed.
+    /// Median device time in microseconds; `None` if it was not timed.
     pub median_us: Option<f64>,
-    /// `ok`, or why it was skipped.
+    /// `ok`, or the reason for skipping.
     pub status: String,
 }
 
@@ -29,15 +29,15 @@ pub struct Record {
     pub kernel: String,
     /// Class of shapes.
     pub bucket: u64,
-    /// Operation and shapes that it was measured with, for listings.
+    /// Operation and shapes of the measurement, for listings.
     pub case: String,
     /// The chosen parameters.
     pub chosen: Params,
-    /// The default parameters that it was compared with.
+    /// The default parameters, as the baseline.
     pub default: Params,
     /// Speedup: time of the default over time of the choice.
     pub speedup: f64,
-    /// Hash of the kernel text that was measured; absent: any text.
+    /// Hash of the measured kernel source; any source if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// All candidates; empty in shipped results.
@@ -102,7 +102,7 @@ pub struct Store {
     others: Vec<(Origin, Shelf)>,
 }
 
-/// The name as part of a file name: letters and digits; runs of other characters become one dash.
+/// Returns the name in a form for file names: letters and digits; runs of other characters become one dash.
 fn slug(text: &str) -> String {
     let words: Vec<String> = text
         .split(|c: char| !c.is_ascii_alphanumeric())
@@ -112,7 +112,7 @@ fn slug(text: &str) -> String {
     if words.is_empty() { "unknown".into() } else { words.join("-") }
 }
 
-/// Folder name of the architecture; for processors and unknown architectures, device type and vector lanes.
+/// Returns the folder name of the architecture; for processors and unknown architectures, device type and vector lanes.
 fn architecture(device: &Capabilities) -> String {
     match &device.architecture {
         Architecture::Nvidia { sm } => format!("sm{sm}"),
@@ -158,17 +158,17 @@ impl Store {
         let mut others: Vec<(Origin, Shelf)> =
             here.chain(shipped.into_iter().map(|s| (Origin::Shipped, s))).collect();
         others.retain(|(_, s)| s.vendor == own.vendor);
-        // Stable: what was measured here stays before what is shipped.
+        // The sort is stable: local measurements stay before shipped ones.
         others.sort_by_key(|(_, s)| (!same(s), s.architecture != own.architecture));
         Self { file: path.map(|path| JsonFile::at(path, RESULTS)), own: Mutex::new(mine), others }
     }
 
-    /// The stored parameters for a kernel whose text has the hash `text`, and their origin.
+    /// Returns the stored parameters for a kernel whose source has the hash `text`, and their origin.
     pub fn choice(&self, kernel: &str, bucket: u64, text: &str) -> Option<(Params, Origin)> {
         let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         let pick = |origin: Origin, shelf: &Shelf| {
             let mut mine = shelf.records.iter().filter(|r| r.kernel == kernel && r.bucket == bucket);
-            // That a default was the fastest must not hold a better one back.
+            // A record that the default was fastest must not override a better choice.
             let says = |r: &Record| origin != Origin::Shipped || r.chosen != r.default;
             let found = mine.find(|r| says(r) && r.text.as_ref().is_none_or(|t| t == text));
             found.map(|r| (r.chosen.clone(), origin))
@@ -177,7 +177,7 @@ impl Store {
         pick(Origin::Tuned, &own).or_else(others)
     }
 
-    /// The stored value of a constant of the device model, for this device or its architecture, and its origin.
+    /// Returns the stored value of a constant of the device model, for this device or its architecture, and its origin.
     pub fn constant(&self, model: &str, name: &str) -> Option<(f64, Origin)> {
         let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         let pick = |origin: Origin, shelf: &Shelf| Some((*shelf.models.get(model)?.get(name)?, origin));
@@ -194,7 +194,7 @@ impl Store {
         self.change(|own| own.models.extend(models))
     }
 
-    /// Changes the results of this device and writes the file. Results that other processes stored meanwhile are kept, and apply from now on.
+    /// Changes the results of this device and writes the file. Results that other processes stored meanwhile are kept and apply from now on.
     fn change(&self, change: impl FnOnce(&mut Shelf)) -> Result<()> {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         let _lock = self.file.as_ref().map(JsonFile::lock).transpose()?;
@@ -205,7 +205,8 @@ impl Store {
         self.file.as_ref().map_or(Ok(()), |file| file.write(&*own))
     }
 
-    /// All records that may apply to this device, in order of preference, with their origin. Includes records for earlier texts of a kernel.
+    /// Returns all records that may apply to this device, in order of preference, with their origin. Includes records for earlier sources of a
+    /// kernel.
     pub fn all(&self) -> Vec<(Origin, Record)> {
         let mut out: Vec<(Origin, Record)> = Vec::new();
         let own = self.records();
@@ -220,9 +221,9 @@ impl Store {
         out
     }
 
-    /// Exports the local results of this device to a file like the shipped one, replacing what the file has for this device, without the
-    /// single measurements: choices that are at least 3 % faster than the default, and defaults that nothing beats by 3 %. Returns how
-    /// many there are of each.
+    /// Exports the local results of this device to a file in the format of the shipped one, without the individual measurements. It replaces this
+    /// device's results in the file. Exports choices that are at least 3 % faster than the default, and defaults that no candidate beats by 3 %.
+    /// Returns the number of each.
     ///
     /// # Errors
     /// `Io` with the path; `Format` if the file has another format.
@@ -255,7 +256,7 @@ impl Store {
         Ok(counts)
     }
 
-    /// The records of this device itself.
+    /// Returns the records of this device.
     pub fn records(&self) -> Vec<Record> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner).records.clone()
     }

@@ -1,4 +1,4 @@
-//! AMD's GPUs. Their compilers, ROCm's and Mesa's, get no options of their own today: OpenCL's queries say all that kernels ask for.
+//! AMD GPUs. The ROCm and Mesa compilers get no extra options today: OpenCL's queries report everything that kernels ask for.
 
 use super::Hooks;
 use netcl_device::{Architecture, Capabilities};
@@ -10,7 +10,7 @@ pub(super) const HOOKS: Hooks = Hooks {
     header: || None,
 };
 
-/// The instruction set as LLVM names it, `gfx90a`: what a kernel asks for that is made for such devices.
+/// Returns the instruction set in LLVM's notation, `gfx90a`. Kernels for such devices check it.
 pub fn gfx(device: &Capabilities) -> Option<&str> {
     match &device.architecture {
         Architecture::Amd { gfx } => Some(gfx),

@@ -1,4 +1,4 @@
-//! Intel's GPUs. Their compilers, NEO's and Mesa's, get no options of their own today: OpenCL's queries say all that kernels ask for.
+//! Intel GPUs. The NEO and Mesa compilers get no extra options today: OpenCL's queries report everything that kernels ask for.
 
 use super::Hooks;
 use netcl_device::{Architecture, Capabilities, IntelGeneration};
@@ -10,7 +10,7 @@ pub(super) const HOOKS: Hooks = Hooks {
     header: || None,
 };
 
-/// The generation: what a kernel asks for that is made for such devices.
+/// Returns the GPU generation. Kernels for such devices check it.
 pub fn generation(device: &Capabilities) -> Option<IntelGeneration> {
     match device.architecture {
         Architecture::Intel { generation } => Some(generation),

@@ -1,4 +1,4 @@
-//! What one vendor's driver needs beyond OpenCL, in a folder or file of its own, and the hooks by which building a program asks for it.
+//! Vendor support beyond OpenCL: one folder or file per vendor, and the hooks that the program build calls.
 
 pub mod amd;
 pub mod intel;
@@ -11,27 +11,28 @@ use crate::kernel::Reload;
 use netcl_device::Capabilities;
 pub(crate) use pocl::Header;
 
-/// Every second build that there is.
+/// All second builds.
 const RELOADS: [&Reload; 1] = [&nvidia::SM90A];
 
-/// The second build of this name.
+/// Returns the second build with this name.
 pub(crate) fn reload(name: &str) -> Option<&'static Reload> {
     RELOADS.into_iter().find(|reload| reload.name == name)
 }
 
-/// How the programs of one driver are built.
+/// Build hooks of one driver.
 pub(crate) struct Hooks {
-    /// Whether a device is this driver's.
+    /// Returns true for this driver's devices.
     pub applies: fn(&Capabilities) -> bool,
-    /// Options of every build; empty for none.
+    /// Returns options of every build; may be empty.
     pub options: fn(&Capabilities) -> String,
-    /// It keeps every kernel that it compiled on disk itself; asking it for binaries would compile them all once more.
+    /// Whether the driver stores every compiled kernel on disk itself. Requesting binaries from such a driver would compile all kernels again.
     pub keeps_kernels: bool,
-    /// Its header of built-in functions, where it reads a whole one before every text and can be given parts of it.
+    /// Returns the driver's header of built-in functions. Set if the driver parses the complete header before every source and accepts parts of it
+    /// instead.
     pub header: fn() -> Option<Header>,
 }
 
-/// Every driver and vendor that has hooks. Several can apply to one device.
+/// All drivers and vendors with hooks. Several can apply to one device.
 const HOOKS: [&Hooks; 6] =
     [&oclgrind::HOOKS, &nvidia::HOOKS, &amd::HOOKS, &intel::HOOKS, &pocl::HOOKS, &rusticl::HOOKS];
 
@@ -39,17 +40,17 @@ fn of(device: &Capabilities) -> impl Iterator<Item = &'static Hooks> {
     HOOKS.into_iter().filter(|hooks| (hooks.applies)(device))
 }
 
-/// Options of every build on a device.
+/// Returns the options of every build on a device.
 pub(crate) fn options(device: &Capabilities) -> impl Iterator<Item = String> {
     of(device).map(|hooks| (hooks.options)(device))
 }
 
-/// Whether the device's driver has a complete kernel cache of its own.
+/// Returns true if the device's driver has a complete kernel cache.
 pub(crate) fn keeps_kernels(device: &Capabilities) -> bool {
     of(device).any(|hooks| hooks.keeps_kernels)
 }
 
-/// The header of built-in functions of a device's driver, where texts are given parts of it.
+/// Returns the header of built-in functions of a device's driver, if sources receive parts of it.
 pub(crate) fn header(device: &Capabilities) -> Option<Header> {
     of(device).find_map(|hooks| (hooks.header)())
 }
@@ -74,7 +75,7 @@ mod tests {
         card.architecture = Architecture::Nvidia { sm: 86 };
         assert_eq!(all(&card), ["-DNVIDIA_CC=86"]);
         assert!(!keeps_kernels(&card) && keeps_kernels(&device("pocl:1")));
-        // PoCL drives such cards, too.
+        // PoCL also supports such cards.
         card.id = "pocl:0".into();
         assert!(keeps_kernels(&card) && all(&card) == ["-DNVIDIA_CC=86"]);
     }

@@ -1,4 +1,4 @@
-//! Oclgrind, an interpreter that checks memory: it takes clang's built-in for prefetching for an unknown function.
+//! Oclgrind, an interpreter that checks memory. It treats clang's built-in for prefetching as an unknown function.
 
 use super::Hooks;
 

@@ -1,4 +1,4 @@
-//! Mesa's rusticl: its compiler (22.3) ends the process at clang's built-in for prefetching.
+//! Mesa's rusticl: its compiler (22.3) crashes the process on clang's built-in for prefetching.
 
 use super::Hooks;
 

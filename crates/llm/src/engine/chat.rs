@@ -1,4 +1,4 @@
-//! A conversation: its template, and only what is new through the model.
+//! A conversation: applies its template and prefills only new tokens.
 
 use super::prompt::{Prompts, chat, mark};
 use super::{Generated, LoadedModel, Request, Session, Watch};
@@ -11,7 +11,7 @@ use serde_json::json;
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// What the model is told before anything else.
+    /// Instructions that precede the conversation.
     System,
     /// The person.
     User,
@@ -29,7 +29,7 @@ impl Role {
     }
 }
 
-/// The last prompt as the template wrote it, the answer, and the tokens of both.
+/// The last rendered prompt, the answer, and the tokens of both.
 struct SoFar {
     prompt: String,
     answer: String,
@@ -37,7 +37,7 @@ struct SoFar {
 }
 
 impl SoFar {
-    /// What follows the answer in a text that begins with both. Templates put white space around an answer, or take it away.
+    /// Returns the text after the answer if the text starts with prompt and answer. Templates may add or remove white space around an answer.
     fn rest<'t>(&self, text: &'t str) -> Option<&'t str> {
         let behind = text.strip_prefix(self.prompt.as_str())?.trim_start();
         Some(behind.strip_prefix(self.answer.trim())?.trim_start())
@@ -49,16 +49,16 @@ pub struct Conversation<'a> {
     session: Session<'a>,
     template: &'a Template,
     messages: Vec<(Role, String)>,
-    /// What was read last.
+    /// The tokens prefilled last.
     so_far: Option<SoFar>,
     prompts: Prompts,
 }
 
 impl<'a> Conversation<'a> {
-    /// An empty one, with what the model is to be told before it.
+    /// Returns an empty conversation with an optional system message.
     ///
     /// # Errors
-    /// `Format` where the model has no chat template or no tokenizer.
+    /// `Format` if the model has no chat template or no tokenizer.
     pub fn new(model: &'a LoadedModel, system: Option<&str>) -> Result<Self> {
         let (template, tokenizer) = (model.template()?, model.tokenizer()?);
         let prompts = Prompts::new(tokenizer, model.begins_conversations())?;
@@ -66,26 +66,26 @@ impl<'a> Conversation<'a> {
         Ok(Self { session: model.session()?, template, messages, so_far: None, prompts })
     }
 
-    /// What was said.
+    /// Messages so far.
     pub fn messages(&self) -> &[(Role, String)] {
         &self.messages
     }
 
-    /// Begins anew, with the same system message.
+    /// Restarts with the same system message.
     pub fn clear(&mut self) {
         self.messages.retain(|(role, _)| *role == Role::System);
         self.so_far = None;
     }
 
-    /// Goes on from these messages in the place of what was said. What of them was read already is not read again.
+    /// Replaces the conversation with these messages. Tokens that are already in the cache are not prefilled again.
     pub fn restore(&mut self, messages: Vec<(Role, String)>) {
         self.messages = messages;
     }
 
-    /// Says `text` and gives the answer. Where that fails, nothing was said.
+    /// Adds the message `text` and generates the answer. On failure the conversation is unchanged.
     ///
     /// # Errors
-    /// `Format` of the template, and where the conversation is longer than the context; those of [`Session::generate`].
+    /// `Format` of the template, and if the conversation is longer than the context; errors of [`Session::generate`].
     pub fn say(
         &mut self,
         text: &str,
@@ -110,7 +110,7 @@ impl<'a> Conversation<'a> {
     ) -> Result<Generated> {
         let (text, ids) = self.prompt()?;
         let answer = self.session.generate(&ids, sampler, request, watch)?;
-        // Behind a stop text, tokens hold more than the text that was shown.
+        // After a stop string, the tokens contain more than the shown text.
         self.so_far = match &answer.finish {
             Finish::Text(_) => None,
             _ => Some(SoFar {
@@ -122,10 +122,10 @@ impl<'a> Conversation<'a> {
         Ok(answer)
     }
 
-    /// The conversation as the model is to read it: text and tokens.
+    /// Returns the conversation in the form that the model reads: text and tokens.
     ///
     /// # Errors
-    /// Those of the template and of the tokenizer.
+    /// Errors of the template and of the tokenizer.
     pub fn prompt(&self) -> Result<(String, Vec<u32>)> {
         let tokenizer = self.session.model().tokenizer()?;
         let mark = self.mark();
@@ -133,7 +133,7 @@ impl<'a> Conversation<'a> {
         if let Some(before) = &self.so_far
             && let Some(rest) = before.rest(&text)
         {
-            // The answer's own tokens, where a control token parts them from what follows: others might join with it.
+            // Keep the answer's own tokens if a control token separates them from the following text; otherwise tokens might merge across the border.
             let rest = self.prompts.encode(tokenizer, rest, mark)?;
             if rest.first().is_some_and(|id| tokenizer.kind(*id).is_special()) {
                 return Ok((text.clone(), [before.ids.clone(), rest].concat()));
@@ -143,12 +143,12 @@ impl<'a> Conversation<'a> {
         Ok((text, ids))
     }
 
-    /// A character of the private planes that no message has.
+    /// Returns a private-use character that no message contains.
     fn mark(&self) -> char {
         mark(|c| self.messages.iter().any(|(_, text)| text.contains(c)))
     }
 
-    /// The text of the template. Names of control tokens within messages stand as their number between two marks.
+    /// Renders the template. Names of control tokens within messages are replaced with their number between two marks.
     fn render(&self, tokenizer: &Tokenizer, mark: char) -> Result<String> {
         let one = |(role, text): &(Role, String)| json!({ "role": role.name(), "content": self.prompts.hidden(text, mark) });
         let messages: Vec<_> = self.messages.iter().map(one).collect();

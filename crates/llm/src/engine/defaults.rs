@@ -1,4 +1,4 @@
-//! How a model's makers say that its tokens are to be drawn.
+//! Sampling defaults from a model's files.
 
 use crate::gguf::Gguf;
 use crate::sampler::{Limits, Mirostat, Sampling, Step};
@@ -7,17 +7,17 @@ use netcl_tensor::{Error, Result};
 use serde_json::Value;
 use std::path::Path;
 
-/// How a model's files say that it is to be used.
+/// Defaults for generation from a model's files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Usual {
-    /// How tokens are drawn.
+    /// Sampling parameters.
     pub sampling: Sampling,
-    /// New tokens at most where nobody says how many.
+    /// Maximum number of new tokens for requests without a limit.
     pub max: Option<usize>,
 }
 
-/// Fields of `generation_config.json` that netcl reads, here and for the tokens that end a text. `max_length` counts the prompt and gives way to the
-/// context.
+/// Fields of `generation_config.json` that netcl uses, here and for end tokens. `max_length` includes the prompt and is replaced by the context
+/// length.
 #[cfg(test)]
 const READ: &[&str] = &[
     "bad_words_ids",
@@ -37,7 +37,7 @@ const READ: &[&str] = &[
     "top_p",
     "typical_p",
 ];
-/// Fields that change what `transformers` generates and that netcl does not follow, with the value that changes nothing.
+/// Fields that affect generation in `transformers` but are unsupported here, with their neutral value.
 const NOT_FOLLOWED: &[(&str, f64)] = &[
     ("assistant_early_exit", 0.0),
     ("constraints", 0.0),
@@ -65,13 +65,13 @@ const NOT_FOLLOWED: &[(&str, f64)] = &[
     ("watermarking_config", 0.0),
 ];
 
-/// A list of tokens, or of lists of them.
+/// Parses a list of tokens, or of lists of tokens.
 fn ids(value: &Value) -> Option<Vec<u32>> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     value.as_array()?.iter().map(id).collect()
 }
 
-/// The content of a file in a folder, `null` if the file does not exist.
+/// Returns the content of a file in a folder, `null` if the file does not exist.
 fn file(folder: &Path, name: &str) -> Result<Value> {
     let file = folder.join(name);
     let text = match netcl_device::files::read_text(&file) {
@@ -82,8 +82,8 @@ fn file(folder: &Path, name: &str) -> Result<Value> {
     serde_json::from_str(&text).map_err(|e| Error::format(e.to_string()).context(file.display()))
 }
 
-/// What `generation_config.json` says; of one with `do_sample` false the numbers of sampling have no effect in `transformers` either. Fields that are
-/// not followed are warnings.
+/// Reads `generation_config.json`. If `do_sample` is false, its sampling parameters have no effect, the same as in `transformers`. Unsupported fields
+/// cause warnings.
 ///
 /// # Errors
 /// `Io` and `Format` with the path.
@@ -109,7 +109,7 @@ fn whole(json: &Value, key: &str) -> Result<Option<usize>> {
     }
 }
 
-/// The tokens that the file forbids. The end tokens of `config.json` count if it names none.
+/// Returns the tokens that the file forbids. If it names no end tokens, those of `config.json` apply.
 fn limits(json: &Value, config: impl FnOnce() -> Result<Value>) -> Result<Limits> {
     let list = |key: &str| match &json[key] {
         Value::Null => Ok(Vec::new()),
@@ -135,7 +135,7 @@ fn limits(json: &Value, config: impl FnOnce() -> Result<Value>) -> Result<Limits
         Value::Null => Vec::new(),
         value => lists(value).ok_or_else(|| wrong(json, "bad_words_ids", "a list of lists of tokens"))?,
     };
-    // `transformers` does not count an end token as a bad word.
+    // `transformers` ignores an end token in the list of bad words.
     for word in words.into_iter().filter(|word| !matches!(word[..], [id] if limits.ends.contains(&id))) {
         match word[..] {
             [] => return Err(wrong(json, "bad_words_ids", "lists of at least one token")),
@@ -149,7 +149,7 @@ fn limits(json: &Value, config: impl FnOnce() -> Result<Value>) -> Result<Limits
     Ok(limits)
 }
 
-/// The content of the file, and the fields that are not followed.
+/// Returns the content of the file, and the unsupported fields.
 fn read(json: &Value, config: impl FnOnce() -> Result<Value>) -> Result<(Usual, Vec<&'static str>)> {
     let mut out = Usual::default();
     let sampling = &mut out.sampling;
@@ -186,7 +186,7 @@ fn read(json: &Value, config: impl FnOnce() -> Result<Value>) -> Result<(Usual, 
     Ok((out, left.collect()))
 }
 
-/// The usual way by the `generation_config.json` in a GGUF file and by the keys `general.sampling.*`, which count more.
+/// Returns the defaults of a GGUF file: its `generation_config.json`, overridden by the keys `general.sampling.*`.
 ///
 /// # Errors
 /// `Format` with file and key.
@@ -208,7 +208,7 @@ pub(super) fn of_gguf(file: &Gguf) -> Result<Usual> {
     number("mirostat_tau", &mut out.mirostat_tau)?;
     number("mirostat_eta", &mut out.mirostat_eta)?;
     if let Some(k) = file.number(&name("top_k"))? {
-        // Below zero is all of them.
+        // A negative value selects all.
         out.top_k = k.max(0.0) as usize;
     }
     if let Some(n) = file.number(&name("penalty_last_n"))? {
@@ -225,7 +225,7 @@ pub(super) fn of_gguf(file: &Gguf) -> Result<Usual> {
     Ok(Usual { sampling: out, max })
 }
 
-/// The usual way by the `generation_config.json` in a GGUF file alone.
+/// Returns the defaults of the `generation_config.json` in a GGUF file.
 fn of_text(file: &Gguf) -> Result<Usual> {
     let Some(text) = file.text(GENERATION)? else { return Ok(Usual::default()) };
     let place = |e: Error| e.context(GENERATION).context(file.path().display());
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(ended.sampling.limits.suppressed, [6]);
     }
 
-    /// A folder, the GGUF file that is made of it, and the folder that is made of the file: limits, sampling and ends.
+    /// Compares a folder, the GGUF file converted from it, and the folder converted from the file: limits, sampling and ends.
     #[test]
     fn a_gguf_file_says_what_the_folder_said_that_it_was_made_of() {
         let dir = tempfile::tempdir().unwrap();
@@ -339,11 +339,11 @@ mod tests {
                 Tokenizer::from_folder(&back).unwrap(),
             ]
             .map(|tokenizer| tokenizer.stops().to_vec());
-            // The file names one end of a text in any case.
+            // The file always names one end token.
             let rest = |stops: &[u32]| stops.iter().copied().filter(|id| *id != 1).collect::<Vec<_>>();
             assert!(stops.iter().all(|found| rest(found) == rest(&stops[0])), "{text}: {stops:?}");
         }
-        // llama.cpp's keys, which others edit, count more than the text.
+        // llama.cpp's keys, which users edit, take precedence over the JSON.
         let made = Gguf::open(&file).unwrap();
         let mut plan = Plan::default();
         for key in made.keys() {

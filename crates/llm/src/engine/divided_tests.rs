@@ -1,4 +1,5 @@
-//! Models whose layers are on several devices beside the same on one: from files and of random weights, by sessions and by an engine.
+//! Compares models with layers on several devices with the same model on one device: from files and with random weights, in sessions and in an
+//! engine.
 
 use super::fit::Fit;
 use super::tests::{EXACT, batched, cases, device, off, open, shared, tiny};
@@ -12,7 +13,7 @@ fn divided(path: &Path, devices: &[Device], layers: &[usize], options: Options<'
     LoadedModel::open(path, devices, Options { layers: Some(layers), ..options }, &mut |_| Ok(()))
 }
 
-/// Logits behind the last of some tokens, read in two parts, and behind single ones.
+/// Returns the logits after the last of some tokens, prefilled in two parts, and after single ones.
 fn logits(model: &LoadedModel) -> Vec<Vec<f32>> {
     let vocab = model.config().vocab as u32;
     let ids: Vec<u32> = (0..14).map(|i| (1 + i * 37) % vocab).collect();
@@ -26,7 +27,7 @@ fn names(model: &LoadedModel) -> Vec<(String, usize)> {
     spans.map(|span| (span.device.capabilities().id.clone(), span.layers.len())).collect()
 }
 
-/// A real model from a file, dense and quantised, on two and three devices: the bits of one device, and its texts.
+/// A real model from a file, dense and quantized, on two and three devices gives the bits and texts of one device.
 #[test]
 fn real_models_say_the_same_on_several_devices() {
     let devices = [0; 3].map(|_| device());
@@ -38,7 +39,7 @@ fn real_models_say_the_same_on_several_devices() {
         let whole = open(&path, &devices[0], options).unwrap();
         let (expected, jobs) = (logits(&whole), cases(&whole));
         let texts: Vec<_> = jobs.iter().map(|job| session(&whole, job)).collect();
-        // The last number may be left out.
+        // The last number may be omitted.
         for (count, layers) in [(2, &[3, 2][..]), (3, &[1, 3, 1]), (3, &[2, 2])] {
             let parts = divided(&path, &devices[..count], layers, options).unwrap();
             assert_eq!(names(&parts).len(), count);
@@ -56,7 +57,7 @@ fn real_models_say_the_same_on_several_devices() {
     }
 }
 
-/// Tokens and text of a session.
+/// Returns tokens and text of a session.
 fn session(model: &LoadedModel, job: &Job) -> (Vec<u32>, String) {
     let mut watch = Watch { text: &mut |_| Ok(()), stop: &|| false };
     let mut sampler: Sampler = job.sampler.clone();
@@ -65,7 +66,7 @@ fn session(model: &LoadedModel, job: &Job) -> (Vec<u32>, String) {
     (made.tokens, made.text)
 }
 
-/// Folders of Hugging Face's layout, tied and untied, with experts; the simulated device has the first layers or the last.
+/// Folders in Hugging Face's layout, tied and untied, with experts; the simulated device has the first layers or the last.
 #[test]
 fn folders_are_loaded_onto_several_devices() {
     let [a, b] = [0; 2].map(|_| device());
@@ -116,7 +117,7 @@ fn made(model: &mut RandomModel, devices: &[Device], layers: Option<&[usize]>) -
     LoadedModel::random(model, devices, Options { layers, ..Options::default() }, &mut |_| Ok(())).unwrap()
 }
 
-/// Quantised matrices are on the device of their layer, a tied embedding on both ends, and all in all they compute the same bits.
+/// Quantized matrices are on the device of their layer, a tied embedding is on both ends, and the result has the same bits.
 #[test]
 fn quantised_layers_are_where_they_belong() {
     let devices = [0; 2].map(|_| device());
@@ -151,7 +152,7 @@ fn quantised_layers_are_where_they_belong() {
     }
 }
 
-/// What a device takes with a full context, prompts and steps, is what was announced for it, and not far below.
+/// The memory of a device with a full context, prompts and steps is within the plan, and not far below it.
 #[test]
 fn devices_take_what_was_announced() {
     for (family, mix) in [("llama", "q4_0"), ("llama", "f16"), ("gpt2", "f32"), ("mixtral", "q8_0")] {
@@ -197,7 +198,7 @@ fn devices_take_what_was_announced() {
     }
 }
 
-/// What the prompts and steps of an engine work with is within the memory that it may take beside the weights.
+/// The workspace of an engine's prompts and steps is within its permitted memory in addition to the weights.
 #[test]
 fn an_engine_takes_no_more_than_it_may() {
     for (family, mix) in [("llama", "q4_0"), ("gpt2", "f32"), ("mixtral", "q8_0")] {
@@ -216,7 +217,7 @@ fn an_engine_takes_no_more_than_it_may() {
         let (before, budget) = (device[0].memory().live as u64, work + 40 * page);
         let mut engine = with(budget).unwrap();
         assert_eq!(engine.load().pages, 40);
-        // Long prompts and short ones, all numbers of texts.
+        // Long and short prompts, all batch sizes.
         for texts in 1..=9u32 {
             for text in 0..texts {
                 let length = if text == 0 { 1000 } else { 20 + text };
@@ -232,12 +233,12 @@ fn an_engine_takes_no_more_than_it_may() {
         let peak = device[0].memory().peak as u64 - before;
         println!("{family} {mix}: {peak} of {budget}, {work} of them to work with");
         assert!(peak <= budget, "{family} {mix}: {peak} of {budget}");
-        // Small models: what is kept for states of steps, and for copies of experts, is more than they take.
+        // Small models: the reserve for step states, and for copies of experts, is more than they need.
         assert!(budget <= 3 * peak / 2 + (16 << 20), "{family} {mix}: {peak} of {budget}");
     }
 }
 
-/// As the model's file would say.
+/// The same form as the model's file.
 fn needs_of(random: &RandomModel, model: &LoadedModel) -> Needs {
     let mut bytes = std::collections::HashMap::new();
     for (name, parts) in random.config().shapes().filter_map(|shape| {
@@ -262,7 +263,7 @@ fn what_cannot_be_divided_is_said() {
     }
     let none = LoadedModel::open(&tiny("llama"), &[][..], EXACT, &mut |_| Ok(())).err().unwrap();
     assert!(none.message().contains("at least one device"), "{none}");
-    // Progress says where each parameter goes.
+    // Progress reports the device of each parameter.
     let mut told = Vec::new();
     let mut hear = |p: Loading<'_>| {
         told.push((p.device.to_owned(), p.done));

@@ -1,4 +1,4 @@
-//! What fits on devices, before anything is allocated there: the context, and how layers are divided among several.
+//! Memory plan before allocation: the context length, and the distribution of layers over devices.
 
 use super::needs::Needs;
 use netcl_device::{Capabilities, available_memory, counted, human};
@@ -7,23 +7,23 @@ use netcl_tensor::ops::decode_step::Text;
 use netcl_tensor::{DType, Device, Error, Result};
 use std::ops::Range;
 
-/// A context that is not worth to begin with, where nobody asked for one and the model has more.
+/// Minimum context length if none was requested and the model supports more.
 const LEAST: usize = 256;
 
-/// The context that layers are divided for, where nobody asked for one: a longer one moves layers to later devices.
+/// Context length for distributing layers if none was requested: a longer one would move layers to later devices.
 const DIVIDED: usize = 4096;
 
-/// Whether a device has the memory of the host.
+/// Returns true if a device uses host memory.
 pub(super) fn is_on_host(device: &Capabilities) -> bool {
     device.is_cpu() || device.simulated
 }
 
-/// Bytes that a process can take on a device.
+/// Returns the bytes that a process can allocate on a device.
 pub fn available(device: &Capabilities) -> u64 {
     device.global_mem.min(shared(device))
 }
 
-/// Bytes of the memory that a device is in: that of the host, or its own.
+/// Returns the size of a device's memory in bytes: host memory or its own.
 pub(super) fn shared(device: &Capabilities) -> u64 {
     match is_on_host(device) {
         true => available_memory().unwrap_or(u64::MAX),
@@ -31,29 +31,29 @@ pub(super) fn shared(device: &Capabilities) -> u64 {
     }
 }
 
-/// Whether two devices take the same memory.
+/// Returns true if two devices share one memory.
 pub(super) fn is_shared(a: &Capabilities, b: &Capabilities) -> bool {
     a.id == b.id || is_on_host(a) && is_on_host(b)
 }
 
-/// A device that a model is to be put on, also one of several.
+/// A device for a model or some of its layers.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// Its name.
     id: String,
-    /// Bytes that it has.
+    /// Available bytes.
     available: u64,
-    /// Bytes of the memory that it takes them from, and the first place that does so too.
+    /// Size of the memory that contains them, and the first place that shares it.
     shared: u64,
     memory: usize,
-    /// Whether steps in one launch run there, as far as is known without opening it.
+    /// Whether it can run steps in one launch, as far as known without opening it.
     one_launch: bool,
-    /// Whether experts' matrices are dequantised for a prompt: neither processors with bytes as activations nor tensor cores do.
+    /// Whether experts' matrices are dequantized for a prompt: neither byte activations on processors nor tensor cores support them.
     copies_experts: bool,
 }
 
 impl Place {
-    /// Devices in the order in which they are filled.
+    /// Returns the devices in fill order.
     pub fn of<'a>(devices: impl IntoIterator<Item = &'a Capabilities>) -> Vec<Self> {
         let devices: Vec<&Capabilities> = devices.into_iter().collect();
         let place = |(i, device): (usize, &&Capabilities)| Self {
@@ -68,24 +68,24 @@ impl Place {
     }
 }
 
-/// How many layers each device has, and for which context.
+/// Layers per device, and the context length of the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Division {
-    /// Layers of each device, in order; 0 for one that is not needed.
+    /// Layers per device, in order; 0 for an unused device.
     pub layers: Vec<usize>,
     /// Tokens.
     pub context: usize,
 }
 
 impl Division {
-    /// The layers of each of `devices` that has some.
+    /// Returns the layer ranges of those `devices` that have layers.
     pub(super) fn spans(&self, devices: &[Device]) -> Vec<Span> {
         let all = devices.iter().cloned().zip(self.layers.iter().copied());
         Span::in_order(all.filter(|(_, count)| *count > 0))
     }
 }
 
-/// A model that is to be put on devices.
+/// Memory plan of a model on devices.
 pub struct Fit<'a> {
     needs: &'a Needs,
     places: &'a [Place],
@@ -93,7 +93,7 @@ pub struct Fit<'a> {
 }
 
 impl<'a> Fit<'a> {
-    /// In the type of the model's needs.
+    /// Returns the plan with the storage type of the model's needs.
     pub fn new(needs: &'a Needs, places: &'a [Place]) -> Self {
         Self { needs, places, dtype: needs.dtype() }
     }
@@ -102,7 +102,7 @@ impl<'a> Fit<'a> {
         self.needs.config().layers
     }
 
-    /// Bytes of a place with these layers.
+    /// Returns the bytes that these layers need in a place.
     fn taken(&self, place: &Place, layers: Range<usize>, tokens: usize) -> u64 {
         if layers.is_empty() {
             return 0;
@@ -114,7 +114,7 @@ impl<'a> Fit<'a> {
         [self.needs.weights_of(layers, self.dtype), cache, work].into_iter().fold(copies, u64::saturating_add)
     }
 
-    /// Bytes of each place with so many layers.
+    /// Returns the bytes that each place needs with these layer counts.
     pub(super) fn taken_by_each(&self, layers: &[usize], tokens: usize) -> Vec<u64> {
         let mut start = 0;
         let each = self.places.iter().zip(layers).map(|(place, count)| {
@@ -124,7 +124,7 @@ impl<'a> Fit<'a> {
         each.collect()
     }
 
-    /// Bytes that place `at` has beside what those before it take.
+    /// Returns the bytes that remain at place `at` after earlier places that share its memory.
     fn left(&self, at: usize, taken: &[u64]) -> u64 {
         let place = &self.places[at];
         let before = self.places[..at].iter().zip(taken).filter(|(other, _)| other.memory == place.memory);
@@ -137,20 +137,20 @@ impl<'a> Fit<'a> {
         (0..taken.len()).all(|at| taken[at] <= self.left(at, &taken))
     }
 
-    /// The number of layers from `start` on, up to `most`, that place `at` holds beside what those before it take.
+    /// Returns the number of layers from `start`, up to `most`, that fit in place `at` in addition to the bytes of earlier places.
     fn held(&self, at: usize, (start, most): (usize, usize), tokens: usize, taken: &[u64]) -> usize {
         let left = self.left(at, taken);
         let fit = |n: usize| self.taken(&self.places[at], start..start + n, tokens) <= left;
         longest(most, fit).unwrap_or(0)
     }
 
-    /// Fills the first `places` places, each as far as it goes; `None` where the layers do not fit.
+    /// Fills the first `places` places in order; `None` if the layers do not fit.
     fn filled(&self, places: usize, tokens: usize) -> Option<Vec<usize>> {
         let (mut layers, mut taken, mut start) = (vec![0; self.places.len()], Vec::new(), 0);
         for at in 0..places {
             let rest = self.layers() - start;
             let all = self.taken(&self.places[at], start..self.layers(), tokens) <= self.left(at, &taken);
-            // The last one has the head, so a layer is left to it.
+            // The last place has the head, so at least one layer is left for it.
             let count = match all {
                 true => rest,
                 false => self.held(at, (start, rest - 1), tokens, &taken),
@@ -165,22 +165,22 @@ impl<'a> Fit<'a> {
         None
     }
 
-    /// The longest context for which the first `places` places hold the model, up to the model's.
+    /// Returns the longest context, up to the model's, with which the model fits in the first `places` places.
     fn longest_on(&self, places: usize) -> Option<usize> {
         longest(self.needs.config().context, |tokens| self.filled(places, tokens).is_some())
     }
 
-    /// The longest context with this division, up to the model's.
+    /// Returns the longest context with this distribution, up to the model's.
     fn longest_with(&self, layers: &[usize]) -> Option<usize> {
         longest(self.needs.config().context, |tokens| self.fits(layers, tokens))
     }
 
-    /// The longest context that fits on all places together, up to the model's; `None` where not one token does.
+    /// Returns the longest context that fits on all places together, up to the model's; `None` if not even one token fits.
     pub fn longest(&self) -> Option<usize> {
         self.longest_on(self.places.len())
     }
 
-    /// The layers that the first place holds, with the embedding and `tokens` tokens of context.
+    /// Returns the number of layers that fit in the first place, with the embedding and `tokens` tokens of context.
     pub fn held_by_first(&self, tokens: usize) -> usize {
         match self.filled(1, tokens) {
             Some(_) => self.layers(),
@@ -188,13 +188,13 @@ impl<'a> Fit<'a> {
         }
     }
 
-    /// Divides the layers among the places: as `asked`, where the last number may be left out, or so that each in turn is filled. The context is the
-    /// one that was asked for, or the model's, or of that as much as fits; one that nobody asked for moves no layer to a further device beyond 4096
-    /// tokens.
+    /// Distributes the layers over the places. `asked` sets the numbers, and its last number may be omitted. [default: each place is filled in
+    /// turn] The context is the requested one, or the model's, or as much as fits. Beyond 4096 tokens, a context that was not requested moves no
+    /// layer to a further device.
     ///
     /// # Errors
-    /// `Format` for a context beyond the model's or layers that are not the model's; `Memory` that says what is needed, what is there and what would
-    /// fit.
+    /// `Format` for a context beyond the model's or layer counts that do not match the model. `Memory` with the required, available and possible
+    /// amounts.
     pub fn divide(&self, context: Option<usize>, asked: Option<&[usize]>) -> Result<Division> {
         let own = self.needs.config().context;
         if let Some(tokens) = context.filter(|tokens| *tokens == 0 || *tokens > own) {
@@ -212,8 +212,8 @@ impl<'a> Fit<'a> {
         Ok(Division { layers, context: context.unwrap_or(most) })
     }
 
-    /// The division among the fewest places that hold the context, and the longest one that it has room for. Where nobody asked for one that is the
-    /// model's, or 4096 tokens of a longer one; or as much as fits on all of them.
+    /// Returns the distribution over the fewest places that hold the context, and the longest context that it permits. Without a requested context,
+    /// uses that of the model, or at least 4096 tokens, or as much as fits on all places.
     fn fewest(&self, context: Option<usize>) -> Option<(Vec<usize>, usize)> {
         let own = self.needs.config().context;
         let wanted = context.unwrap_or(own.min(DIVIDED));
@@ -228,7 +228,7 @@ impl<'a> Fit<'a> {
         Some((layers, most))
     }
 
-    /// The layers of each place, that of the last one from those of the others if it was left out.
+    /// Returns the layers of each place; an omitted last number is computed.
     fn completed(&self, asked: &[usize]) -> Result<Vec<usize>> {
         let (all, places) = (self.layers(), self.places.len());
         let sum = asked.iter().fold(0usize, |sum, n| sum.saturating_add(*n));
@@ -249,7 +249,7 @@ impl<'a> Fit<'a> {
         )))
     }
 
-    /// What each place would have to hold, has, and could hold.
+    /// Describes the required, available and possible amounts of each place.
     fn told(&self, tokens: usize, asked: Option<&[usize]>) -> String {
         let mut start = 0;
         let mut taken = Vec::new();
@@ -316,7 +316,7 @@ impl<'a> Fit<'a> {
     }
 }
 
-/// The largest number from 1 to `most` that fits, where all below one that fits do.
+/// Returns the largest number from 1 to `most` that fits; if a number fits, all smaller ones must fit.
 fn longest(most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
     let (mut low, mut high) = (0, most);
     while low < high {

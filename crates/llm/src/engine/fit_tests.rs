@@ -22,7 +22,7 @@ fn place(id: &str, available: u64, memory: usize) -> Place {
     Place { id: id.into(), available, shared: available, memory, one_launch: false, copies_experts: true }
 }
 
-/// What a device with these layers takes.
+/// Returns the memory of a device with these layers.
 fn taken(needs: &Needs, layers: Range<usize>, tokens: usize) -> u64 {
     Fit::new(needs, &[]).taken(&place("any", 0, 0), layers, tokens)
 }
@@ -54,7 +54,7 @@ fn a_context_is_what_was_asked_for_or_as_much_as_fits() {
     assert!(none.message().contains("enough for 0 of 8 layers"), "{none}");
 }
 
-/// Bytes are those of each parameter as it is stored; stages together take what one device does, and a tied embedding twice.
+/// Bytes are those of each parameter in stored form. Stages together need the memory of one device, and a tied embedding twice.
 #[test]
 fn weights_are_those_of_the_layers() {
     let all = needs(false);
@@ -67,13 +67,13 @@ fn weights_are_those_of_the_layers() {
     assert_eq!(tied.weights(), all.weights() - table);
     let [a, b] = [0..3, 3..8].map(|layers| tied.weights_of(layers, DType::F32));
     assert_eq!(a + b, tied.weights() + table);
-    // Quantised matrices are counted as they lie in the file, also as a copy.
+    // Quantized matrices count with their size in the file, also as a copy.
     let name = "model.embed_tokens.weight".to_owned();
     let blocks = Needs::new(tied.config().clone(), DType::F32, &HashMap::from([(name, 1000)]));
     assert_eq!(blocks.weights(), tied.weights() - table + 1000);
     let [a, b] = [0..3, 3..8].map(|layers| blocks.weights_of(layers, DType::F32));
     assert_eq!(a + b, blocks.weights() + 1000);
-    // Prompts multiply a dense copy of the largest in a layer.
+    // Prompts multiply by a dense copy of the largest matrix in a layer.
     let [up, down] = ["gate_up", "down"].map(|map| (format!("model.layers.2.mlp.{map}_proj.weight"), 4096));
     let maps = Needs::new(tied.config().clone(), DType::F32, &HashMap::from([up, down]));
     assert_eq!(maps.weights(), tied.weights() - 3 * 4 * 128 * 640 + 2 * 4096);
@@ -88,35 +88,36 @@ fn devices_are_filled_in_their_order() {
     let needs = needs(true);
     let first = |layers: usize, tokens: usize| taken(&needs, 0..layers, tokens);
     let divide = |places: &[Place], context| Fit::new(&needs, places).divide(context, None);
-    // What one device holds stays there, with as much context as it has.
+    // A model that fits on one device stays there, with the longest possible context.
     let gpu = |bytes| place("gpu:0", bytes, 0);
     let (cpu, much) = (place("cpu:0", 1 << 40, 1), first(8, 5000));
     let whole = divide(&[gpu(much), cpu.clone()], None).unwrap();
     assert_eq!(whole, Division { layers: vec![8, 0], context: 5000 });
-    // Without a further one the first has what it has room for.
+    // Without another device, the first one gets as many layers as fit.
     let alone = divide(&[gpu(first(8, 3000))], None).unwrap();
     assert_eq!(alone, Division { layers: vec![8], context: 3000 });
-    // A context that was asked for moves layers; one that was not does up to 4096 tokens, and is then what the division has room for.
+    // A requested context moves layers. A context that was not requested does so up to 4096 tokens, and is then the longest that the distribution
+    // permits.
     let asked = divide(&[gpu(much), cpu.clone()], Some(8192)).unwrap();
     assert!(asked.layers[0] < 8 && asked.layers[1] > 0 && asked.context == 8192, "{asked:?}");
     let five = divide(&[gpu(first(5, DIVIDED)), cpu.clone()], None).unwrap();
     assert_eq!(five, Division { layers: vec![5, 3], context: DIVIDED });
     let five = divide(&[gpu(first(5, DIVIDED + 100)), cpu.clone()], None).unwrap();
     assert_eq!(five, Division { layers: vec![5, 3], context: DIVIDED + 100 });
-    // The head is not left without a layer.
+    // The head is never without a layer.
     let short = divide(&[gpu(first(8, 300) - 1), cpu.clone()], Some(300)).unwrap();
     assert_eq!(short.layers, [7, 1]);
-    // A device that holds none is left out; three in turn.
+    // A device that can hold no layer is skipped; three in turn.
     let none = divide(&[gpu(1000), cpu.clone()], Some(300)).unwrap();
     assert_eq!(none.layers, [0, 8]);
     let other = place("gpu:1", taken(&needs, 5..7, 300), 1);
     let three = divide(&[gpu(first(5, 300)), other, place("cpu:0", 1 << 40, 2)], Some(300)).unwrap();
     assert_eq!(three.layers, [5, 2, 1]);
-    // Two devices in one memory have it once.
+    // Two devices that share one memory count it once.
     let host = first(8, 300) - 1;
     let shared = [place("cpu:0", host, 0), place("cpu:1", host, 0)];
     assert!(divide(&shared, Some(300)).is_err());
-    // Each has a limit of its own in a larger memory.
+    // Each has a separate limit in a larger memory.
     let limited = shared.clone().map(|place| Place { shared: 2 * host, ..place });
     assert_eq!(divide(&limited, Some(300)).unwrap().layers, [7, 1]);
     let apart = [place("cpu:0", host, 0), place("cpu:1", host, 1)];
@@ -143,12 +144,12 @@ fn layers_of_a_user_are_kept_or_refused() {
         assert_eq!(refused.kind(), ErrorKind::Format);
         assert!(text.contains("the model has 8") && text.contains("2 devices (gpu:0,cpu:0)"), "{text}");
     }
-    // None on a device that is not to be used.
+    // No layers on an excluded device.
     let roomy = [place("gpu:0", 1 << 40, 0), place("cpu:0", 1 << 40, 1)];
     assert_eq!(Fit::new(&needs, &roomy).divide(Some(9), Some(&[0, 8])).unwrap().layers, [0, 8]);
 }
 
-/// Models whose matrices are stored (in, out) take copies of them as rows where a step is one launch.
+/// Models whose matrices are stored as (in, out) need transposed copies if a step is one launch.
 #[test]
 fn copies_as_rows_are_counted_where_there_are_some() {
     let sizes = Sizes { layers: 2, heads: 2, width: 64, vocab: 100, context: 64, ..Sizes::default() };
@@ -157,7 +158,7 @@ fn copies_as_rows_are_counted_where_there_are_some() {
         let places = [false, true].map(|one_launch| Place { one_launch, ..place("gpu:0", 0, 0) });
         let fit = Fit::new(&needs, &places);
         let [without, with] = [0, 1].map(|at| fit.taken(&places[at], 0..2, 64));
-        // With a part of the layers there is no such step.
+        // With only some of the layers, no such step exists.
         assert_eq!(fit.taken(&places[0], 0..1, 64), fit.taken(&places[1], 0..1, 64));
         with - without
     };
@@ -165,7 +166,7 @@ fn copies_as_rows_are_counted_where_there_are_some() {
     assert_eq!(of("llama"), 0);
 }
 
-/// Of devices of any sizes a division is found where there is one, it fits, and no earlier device has room for a further layer.
+/// For devices of any sizes, a distribution is found if one exists. It fits, and no earlier device has room for another layer.
 #[test]
 fn what_can_be_divided_is_divided() {
     let mut random = netcl_tensor::random::Generator::new(7);

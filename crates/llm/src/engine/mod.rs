@@ -1,4 +1,4 @@
-//! A model on a device, ready to go on with a text: weights, tokenizer, chat template and the defaults of its files.
+//! A loaded model, ready for generation: weights, tokenizer, chat template and the defaults of its files.
 
 mod batch;
 mod chat;
@@ -35,58 +35,57 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weights::Weights;
 
-/// How a model is to be loaded.
+/// Options for loading a model.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'a> {
-    /// Storage of weights, keys and values; without one what is nearest to the files'.
+    /// Storage type of weights, keys and values [default: nearest to the files'].
     pub dtype: Option<DType>,
-    /// Tokens of the context; without one the model's, or of that as much as fits.
+    /// Context length in tokens [default: the model's, or as much of it as fits].
     pub context: Option<usize>,
-    /// Whether quantised matrices are stored in `dtype` too, rather than as the file has them.
+    /// Whether quantized matrices are stored as `dtype` instead of their format in the file.
     pub dequantise: bool,
-    /// What is multiplied by quantised matrices; without one what is usual on the device ([`Activations::usual`]).
+    /// Type of the activations for quantized matrices [default: the device's ([`Activations::usual`])].
     pub activations: Option<Activations>,
-    /// Layers of each device, of the last one the rest if its number is left out; without it each device in turn gets as many as it has memory for.
+    /// Layers per device; an omitted last number means the rest [default: each device in turn gets as many as fit].
     pub layers: Option<&'a [usize]>,
 }
 
-/// How far loading is.
+/// Progress of loading.
 #[derive(Clone, Copy, Debug)]
 pub struct Loading<'a> {
-    /// The parameter that comes now.
+    /// The next parameter.
     pub name: &'a str,
-    /// The device that it goes to.
+    /// Its device.
     pub device: &'a str,
-    /// Elements that are on the device, of `total`.
+    /// Elements on the device so far, of `total`.
     pub done: u64,
     /// Elements of all parameters.
     pub total: u64,
 }
 
-/// A model on a device, or with its layers divided among several, and what its files say about its use.
+/// A model on one or several devices, with the defaults of its files.
 pub struct LoadedModel {
     decoder: Decoder,
     tokenizer: Option<Arc<Tokenizer>>,
     templates: Arc<Templates>,
     sampling: Sampling,
-    /// New tokens at most where nobody says how many.
+    /// Maximum number of new tokens for requests without a limit.
     max: Option<usize>,
-    /// How the states of a text become its vector, or why they cannot.
+    /// Pooling of a sequence's states to its vector, or the reason why it is not supported.
     pooling: Result<Pooling>,
     path: PathBuf,
-    /// Context of the files.
+    /// Context length in the files.
     trained_context: usize,
     needs: Needs,
 }
 
 impl LoadedModel {
-    /// Loads a GGUF file, a folder in the Hugging Face layout, or the folder of a run, onto a device, or its layers onto several ([`Fit::divide`]).
-    /// Nothing is allocated for a model that the files do not hold, or that does not fit. Weights go to their device one parameter after the other;
-    /// `progress` hears of each and may end it.
+    /// Loads a GGUF file, a folder in the Hugging Face layout, or a training run folder onto a device, or its layers onto several ([`Fit::divide`]).
+    /// Nothing is allocated for a model that is incomplete or does not fit. Weights are loaded one parameter at a time; `progress` is called for each
+    /// and may abort.
     ///
     /// # Errors
-    /// `Io`, `Format` or `Unsupported` that name file and field; `Memory` that says what is needed, what is there and what would fit; that
-    /// of `progress`.
+    /// `Io`, `Format` or `Unsupported` with file and field; `Memory` with the required, available and possible amounts; errors of `progress`.
     pub fn open(
         path: &Path,
         devices: &(impl AsRef<[Device]> + ?Sized),
@@ -96,11 +95,11 @@ impl LoadedModel {
         Self::open_adapted(path, &[], devices, options, progress)
     }
 
-    /// The same with low-rank adapters ([`adapter`](crate::model::adapter)), each with a factor, which add to each other. Dense weights are changed
-    /// in f32 before they are stored; beside matrices that stay quantised stands a product of two small ones.
+    /// Does the same with LoRA adapters ([`adapter`](crate::model::adapter)), each with a factor; several adapters are added. Dense weights are
+    /// changed in f32 before they are stored. Matrices that stay quantized get an additional product of two small matrices.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open), and what does not fit of an adapter, with its file and tensor.
+    /// Errors of [`open`](Self::open), and mismatches of an adapter, with its file and tensor.
     pub fn open_adapted(
         path: &Path,
         adapters: &[(PathBuf, f32)],
@@ -139,10 +138,10 @@ impl LoadedModel {
         Ok(Self { decoder, tokenizer, templates, sampling, max, pooling, path, trained_context, needs })
     }
 
-    /// What the model would take, by its files alone. A context that was asked for does not count.
+    /// Returns the memory needs of a model from its files. A requested context length is ignored.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open), but for memory.
+    /// Errors of [`open`](Self::open) except for memory.
     pub fn needs(path: &Path, options: Options<'_>) -> Result<Needs> {
         let weights = Weights::open(path)?;
         let quantised = if options.dequantise { Ok(Vec::new()) } else { weights.quantised() };
@@ -151,51 +150,51 @@ impl LoadedModel {
         needs.map_err(|e| e.context(weights.path().display()))
     }
 
-    /// The decoder.
+    /// Returns the decoder.
     pub fn decoder(&self) -> &Decoder {
         &self.decoder
     }
-    /// The same without the rest.
+    /// Returns only the decoder.
     pub fn into_decoder(self) -> Decoder {
         self.decoder
     }
-    /// What it is; its context is the one that was loaded.
+    /// Returns its configuration; the context is the loaded one.
     pub fn config(&self) -> &DecoderConfig {
         self.decoder.config()
     }
-    /// Tokens that it can look at.
+    /// Returns its context length in tokens.
     pub fn context(&self) -> usize {
         self.config().context
     }
-    /// Tokens that its files say it can look at.
+    /// Returns the context length in its files.
     pub fn trained_context(&self) -> usize {
         self.trained_context
     }
-    /// Storage of its weights.
+    /// Returns the storage type of its weights.
     pub fn dtype(&self) -> DType {
         self.decoder.params().dtype()
     }
-    /// What is multiplied by its quantised matrices, where there are any.
+    /// Returns the type of the activations for its quantized matrices, if any.
     pub fn activations(&self) -> Option<Activations> {
         self.decoder.params().activations()
     }
-    /// The file, or the folder with its `config.json`.
+    /// Returns the file, or the folder with its `config.json`.
     pub fn path(&self) -> &Path {
         &self.path
     }
-    /// How its files say that tokens are to be drawn.
+    /// Returns the sampling parameters in its files.
     pub fn sampling(&self) -> &Sampling {
         &self.sampling
     }
-    /// New tokens of a text at most, if a request does not say how many, by its files (`max_new_tokens` of `generation_config.json`).
+    /// Returns the default maximum of new tokens from its files (`max_new_tokens` of `generation_config.json`).
     pub fn usual_length(&self) -> Option<usize> {
         self.max
     }
 
-    /// Its tokenizer.
+    /// Returns its tokenizer.
     ///
     /// # Errors
-    /// `Format` where its files have none.
+    /// `Format` if its files have none.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.tokenizer.as_deref().ok_or_else(|| {
             let what = if self.path.is_dir() { "tokenizer.json" } else { "tokenizer (tokenizer.ggml.model)" };
@@ -206,30 +205,29 @@ impl LoadedModel {
         })
     }
 
-    /// Its tokenizer and its chat templates, for threads that prepare texts beside the one that the model works on.
+    /// Returns its tokenizer and its chat templates, for threads that prepare prompts concurrently with the model's thread.
     pub fn shared_text_parts(&self) -> (Option<Arc<Tokenizer>>, Arc<Templates>) {
         (self.tokenizer.clone(), Arc::clone(&self.templates))
     }
 
-    /// Whether the begin token is added to conversations whose template leaves it out. It is for GGUF files, as in llama.cpp, but not for
-    /// folders, as in transformers.
+    /// Returns true if the begin token is added to conversations whose template omits it. True for GGUF files, the same as in llama.cpp; false for
+    /// folders, the same as in transformers.
     pub fn begins_conversations(&self) -> bool {
         self.path.is_file()
     }
 
-    /// Its chat template.
+    /// Returns its chat template.
     ///
     /// # Errors
-    /// `Format` where its files have none.
+    /// `Format` if its files have none.
     pub fn template(&self) -> Result<&Template> {
         self.templates.get(None, false).map_err(|e| e.context(self.path.display()))
     }
 
-    /// Ids of the vocabulary that no text belongs to, a model's is often rounded up for the sake of its kernels, and those that its files
-    /// suppress.
+    /// Returns ids without a text, and those that its files suppress. A model's vocabulary is often padded for the benefit of its kernels.
     ///
     /// # Errors
-    /// `Format` where the tokenizer has none of the model's ids.
+    /// `Format` if the tokenizer has none of the model's ids.
     fn unknown(&self) -> Result<Vec<usize>> {
         let (tokenizer, vocab) = (self.tokenizer()?, self.config().vocab);
         let known = |id: &usize| {
@@ -246,19 +244,18 @@ impl LoadedModel {
         Ok(unknown)
     }
 
-    /// A text to go on with, of which nothing is read yet.
+    /// Returns an empty session.
     ///
     /// # Errors
-    /// Those of the device, and where the model has no tokenizer.
+    /// Device errors, and an error if the model has no tokenizer.
     pub fn session(&self) -> Result<Session<'_>> {
         Session::new(self)
     }
 
-    /// Ids that a text begins with where no prompt is given: what the tokenizer puts before every text, or a new line, or what it has
-    /// instead of one.
+    /// Returns the ids that start a text without a prompt: the tokenizer's prefix, or a new line, or its replacement.
     ///
     /// # Errors
-    /// `Format` where the model has no tokenizer.
+    /// `Format` if the model has no tokenizer.
     pub fn beginning(&self) -> Result<Vec<u32>> {
         let tokenizer = self.tokenizer()?;
         let bos = tokenizer.bos().filter(|bos| {
@@ -277,7 +274,7 @@ impl LoadedModel {
     }
 }
 
-/// How a model's layers are divided among devices.
+/// Returns the distribution of a model's layers over devices.
 fn divided(needs: &Needs, devices: &[Device], options: Options<'_>) -> Result<Division> {
     if devices.is_empty() {
         return Err(Error::format("a model needs at least one device"));
@@ -286,7 +283,7 @@ fn divided(needs: &Needs, devices: &[Device], options: Options<'_>) -> Result<Di
     Fit::new(needs, &places).divide(options.context, options.layers)
 }
 
-/// The products beside matrices that stay quantised, by the names of parameters.
+/// Returns the adapter products of matrices that stay quantized, by parameter name.
 fn products(
     adapters: &Adapters,
     quantised: &[(ParamShape, Vec<weights::Part<'_>>)],
@@ -305,7 +302,7 @@ fn products(
     out
 }
 
-/// Tokenizer, templates and usual way of generation of a model's files.
+/// Returns tokenizer, templates and generation defaults of a model's files.
 fn companions(weights: &Weights) -> Result<(Option<Tokenizer>, Templates, Usual)> {
     match weights {
         Weights::Gguf { source, .. } => {

@@ -1,4 +1,4 @@
-//! Memory that a model needs on devices: weights, states of texts, and temporary memory, for any of its layers.
+//! Memory needs of a model on devices: weights, states of sequences, and temporary memory, for any range of its layers.
 
 use super::session::CHUNK;
 use netcl_device::size_class;
@@ -7,13 +7,13 @@ use netcl_tensor::DType;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Room that a device needs for nothing in particular: sizes are rounded up, and steps have states of their own.
+/// Reserve per device: sizes are rounded up, and steps have separate states.
 const SPARE: u64 = 4 << 20;
 
-/// Room for what steps of one size keep: tokens, positions, random words, candidates, and the rounding of sizes.
+/// Reserve for the state of steps of one size: tokens, positions, random words, candidates, and rounding of sizes.
 const STATES: u64 = 256 << 10;
 
-/// Elements that are stored in the model's type, bytes of matrices that stay quantised, and what those take more as allocations of their own.
+/// Elements stored in the model's type, bytes of matrices that stay quantized, and the additional bytes of their separate allocations.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stored {
     dense: u64,
@@ -29,7 +29,7 @@ impl Stored {
             rounding: self.rounding.saturating_add(other.rounding),
         }
     }
-    /// What is in `self` and not in `part`.
+    /// Returns the difference of `self` and `part`.
     fn without(self, part: Self) -> Self {
         Self {
             dense: self.dense.saturating_sub(part.dense),
@@ -42,14 +42,14 @@ impl Stored {
     }
 }
 
-/// What an allocation takes beyond its bytes.
+/// Returns the rounding overhead of an allocation.
 fn rounding(bytes: u64) -> u64 {
-    // Sizes that no device has are not rounded.
+    // Sizes beyond any device are not rounded.
     let rounded = |bytes: usize| (size_class(bytes) - bytes) as u64;
     usize::try_from(bytes).ok().filter(|bytes| *bytes < 1 << 48).map_or(0, rounded)
 }
 
-/// How parameters are stored; `quantised` has the bytes of those that stay so.
+/// Returns the storage of parameters; `quantised` has the bytes of quantized ones.
 fn stored(shapes: &[ParamShape], quantised: &HashMap<String, u64>) -> Stored {
     shapes.iter().fold(Stored::default(), |all, shape| {
         all.and(match quantised.get(&shape.name) {
@@ -59,32 +59,32 @@ fn stored(shapes: &[ParamShape], quantised: &HashMap<String, u64>) -> Stored {
     })
 }
 
-/// What a model takes wherever it is loaded: the storage of its weights, and how much of it.
+/// Device-independent memory needs of a model: storage type and size of its weights.
 pub struct Needs {
     config: DecoderConfig,
     dtype: DType,
-    /// Before the layers, and behind them.
+    /// Parameters before and after the layers.
     ends: [Stored; 2],
     /// The copy of a tied embedding for a head on another device.
     copy: Stored,
-    /// Sums over the layers before each, and over all.
+    /// Cumulative sums over the layers.
     layers: Vec<Stored>,
-    /// Elements of the largest matrix that stays quantised: prompts multiply a dense copy.
+    /// Elements of the largest quantized matrix: prompts multiply by a dense copy.
     tile: u64,
-    /// The same of experts, where no kernel multiplies rows sorted by expert by blocks.
+    /// The same for experts if no kernel multiplies rows sorted by expert with blocks.
     experts: u64,
-    /// Elements of the matrices of each layer that are stored (in, out): a step in one launch reads copies as rows.
+    /// Elements of the matrices of each layer that are stored (in, out): a step in one launch reads transposed copies.
     row_copies: u64,
 }
 
 impl Needs {
-    /// With the bytes of matrices that stay quantised, by parameter.
+    /// `quantised` has the bytes of matrices that stay quantized, by parameter.
     pub(super) fn new(config: DecoderConfig, dtype: DType, quantised: &HashMap<String, u64>) -> Self {
         let sum = |shapes: Vec<ParamShape>| stored(&shapes, quantised);
         let ends = [sum(config.entry_shapes()), sum(config.exit_shapes())];
         let table = config.entry_shapes().into_iter().take(usize::from(config.tied)).collect();
         let copy = sum(table);
-        // Of the head a prompt needs the last row alone.
+        // For the head, a prompt needs only the last row.
         let (mut tile, mut experts) = (0, 0);
         let mut layers = vec![Stored::default()];
         for i in 0..config.layers {
@@ -105,11 +105,11 @@ impl Needs {
         Self { config, dtype, ends, copy, layers, tile, experts, row_copies }
     }
 
-    /// What the model is.
+    /// Returns the configuration.
     pub fn config(&self) -> &DecoderConfig {
         &self.config
     }
-    /// Storage of dense weights and of states.
+    /// Returns the storage type of dense weights and of states.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
@@ -117,23 +117,23 @@ impl Needs {
     pub fn weights(&self) -> u64 {
         self.weights_of(0..self.config.layers, self.dtype)
     }
-    /// Bytes of the states of a text of `tokens` tokens.
+    /// Returns the bytes of the states of a sequence with `tokens` tokens.
     pub fn cache(&self, tokens: usize) -> u64 {
         self.cache_of(0..self.config.layers, tokens, self.dtype)
     }
-    /// Bytes that prompts and steps take beside those where the context has `tokens` tokens.
+    /// Returns the additional bytes of prompts and steps with a context of `tokens` tokens.
     pub fn work(&self, tokens: usize) -> u64 {
         self.work_of(0..self.config.layers, tokens, self.dtype, true)
     }
 
-    /// Bytes that prompts and steps of an engine take beside weights and cache where the context has `tokens` tokens, for so many
-    /// `texts` at the same time and tokens of a page.
+    /// Returns the bytes that prompts and steps of an engine need in addition to weights and cache. The context has `tokens` tokens, with `texts`
+    /// concurrent sequences and `page` tokens per page.
     pub fn workspace(&self, tokens: usize, texts: usize, page: usize) -> u64 {
         self.work(tokens).saturating_add(self.steps(texts, tokens.div_ceil(page.max(1))))
     }
 
-    /// Bytes that steps of up to `texts` texts take beside [`work`](Self::work), each number of texts that has steps of its own: what a block makes of a token of each,
-    /// logits in the model's type and as they are sampled from, and the pages of each.
+    /// Returns the bytes that steps of up to `texts` sequences need in addition to [`work`](Self::work). Each number of sequences has separate steps:
+    /// a block's temporary results for one token per sequence, logits in the model's type and for sampling, and the pages of each.
     fn steps(&self, texts: usize, pages: usize) -> u64 {
         let c = &self.config;
         let experts = c.mlp.moe.map_or(0, |moe| moe.top_k.saturating_mul(3 * moe.hidden + c.width));
@@ -158,19 +158,19 @@ impl Needs {
         at(layers.end).without(at(layers.start)).and(entry).and(exit)
     }
 
-    /// Bytes of the weights of a device that has these layers.
+    /// Returns the bytes of the weights on a device with these layers.
     pub(super) fn weights_of(&self, layers: Range<usize>, dtype: DType) -> u64 {
         self.stored(&layers).bytes(dtype)
     }
 
-    /// Elements that the first map of a mixer makes of a token: the most of all layers.
+    /// Returns the elements of a mixer's first projection per token: the maximum over all layers.
     fn projected(&self) -> usize {
         let c = &self.config;
         let layers = 0..c.kinds.len().max(1);
         layers.map(|i| c.mixer_costs(c.kind(i)).projected).max().unwrap_or(0)
     }
 
-    /// Bytes by which allocation sizes exceed the weights of these layers and the states of a text of `tokens` tokens.
+    /// Returns the bytes by which allocation sizes exceed the weights of these layers and the states of a sequence with `tokens` tokens.
     pub(super) fn rounding_of(&self, layers: &Range<usize>, tokens: usize, dtype: DType) -> u64 {
         let stored = self.stored(layers);
         let dense = rounding(stored.dense.saturating_mul(dtype.size() as u64));
@@ -178,20 +178,24 @@ impl Needs {
         stored.rounding.saturating_add(dense).saturating_add(cache)
     }
 
-    /// Bytes of the state of a text of `tokens` tokens in each of these layers.
+    /// Returns the bytes of the state of a sequence with `tokens` tokens in each of these layers.
     fn states(&self, layers: Range<usize>, tokens: usize, dtype: DType) -> impl Iterator<Item = u64> {
         layers.map(move |i| self.config.state(i).bytes(tokens, dtype))
     }
 
-    /// Bytes of the states of a text of `tokens` tokens in these layers.
+    /// Returns the bytes of the states of a sequence with `tokens` tokens in these layers.
     pub(super) fn cache_of(&self, layers: Range<usize>, tokens: usize, dtype: DType) -> u64 {
         self.states(layers, tokens, dtype).fold(0, u64::saturating_add)
     }
 
-    /// Bytes that prompts and steps take in addition to weights and states on a device with these layers, where the context has `tokens` tokens: what
-    /// the largest block makes of a chunk of a prompt, the largest quantised matrix as it is multiplied with one, the state of a layer as
-    /// its mixer reads it or of a cache that is outgrown, rotary angles of both kinds of steps, logits, and the rounding of allocations.
-    /// `copies`: whether experts' matrices are dequantised for a prompt there.
+    /// Returns the bytes that prompts and steps need in addition to weights and states on a device with these layers, with a context of `tokens`
+    /// tokens. They include:
+    /// - the temporary results of the largest block for a prompt chunk;
+    /// - the dense copy of the largest quantized matrix;
+    /// - the state of a layer in the form that its mixer reads, or of an outgrown cache;
+    /// - rotary angles of both kinds of steps, logits, and the rounding of allocations.
+    ///
+    /// `copies`: whether experts' matrices are dequantized for a prompt there.
     pub(super) fn work_of(&self, layers: Range<usize>, tokens: usize, dtype: DType, copies: bool) -> u64 {
         let c = &self.config;
         let rows = CHUNK.min(tokens);
@@ -209,7 +213,7 @@ impl Needs {
         [block, tile, seen, angles, logits, rounding].into_iter().fold(SPARE, u64::saturating_add)
     }
 
-    /// Bytes of the copies as rows that a step in one launch reads, which there is where all layers are on one device of that kind.
+    /// Returns the bytes of the transposed copies for a step in one launch, used if all layers are on one device of that kind.
     pub(super) fn row_copies(&self, dtype: DType) -> u64 {
         self.row_copies.saturating_mul(self.config.layers as u64).saturating_mul(dtype.size() as u64)
     }

@@ -1,4 +1,4 @@
-//! Files written here, in llama.cpp: the same logits, and the same greedy text but where two tokens are as likely.
+//! Loads files written here in llama.cpp. Logits must match, and the greedy text must be the same except where two tokens are equally likely.
 
 use super::*;
 use crate::model::{Mix, Options as Writing, Source, Target, convert};
@@ -6,7 +6,7 @@ use netcl_model::model::Continuation;
 use serde_json::Value;
 use std::process::Command;
 
-/// Python with llama-cpp-python, or nothing, said on stdout.
+/// Returns a Python with llama-cpp-python, or `None` with a message on stdout.
 fn python() -> Option<String> {
     let python = std::env::var("NETCL_PYTHON").unwrap_or_else(|_| "python3".into());
     let there = Command::new(&python).args(["-c", "import llama_cpp"]).output();
@@ -61,7 +61,8 @@ fn opened(path: &Path, activations: Activations) -> LoadedModel {
     LoadedModel::open(path, &device, options, &mut |_| Ok(())).unwrap()
 }
 
-/// How far logits are from those, relative to the largest; and how much likelier another token was than each of theirs, where one was.
+/// Returns the distance of logits from the reference, relative to the largest, and the maximum margin by which another token was more likely than the
+/// reference's.
 fn compared(model: &LoadedModel, prompt: &[u32], (tokens, logits): &Theirs) -> (f32, Vec<f32>) {
     let mut text: Box<dyn Continuation + '_> = model.decoder().continuation().unwrap();
     let mut ids = prompt.to_vec();
@@ -78,7 +79,8 @@ fn compared(model: &LoadedModel, prompt: &[u32], (tokens, logits): &Theirs) -> (
     (off, gaps)
 }
 
-/// A real model in every type that is written: floats agree to rounding, codes to that of activations, which both round to bytes.
+/// A real model in every file type. Floats agree up to rounding. Quantized types agree up to the rounding of activations, which both programs round
+/// to bytes.
 #[test]
 fn llama_cpp_goes_on_in_the_same_way() {
     let Some(python) = python() else { return };
@@ -102,7 +104,7 @@ fn llama_cpp_goes_on_in_the_same_way() {
         let worst = gaps.iter().copied().fold(0f32, f32::max);
         let others = gaps.iter().filter(|gap| **gap > 0.0).count();
         println!("{mix}: logits within {off:.1e}, {others} of 48 tokens others, the largest gap {worst:.1e}");
-        // 16-bit weights are multiplied by activations of 16 bits there.
+        // llama.cpp multiplies 16-bit weights by 16-bit activations.
         let bound = if *mix == "f32" {
             1e-4
         } else if plain {
@@ -115,8 +117,8 @@ fn llama_cpp_goes_on_in_the_same_way() {
     }
 }
 
-/// A model with the settings that all models of its kind have, where llama.cpp looks at no others: the factor of Gemma's scores, its rotary
-/// bases, and Phi-3's rotary factors of short texts, which llama.cpp takes by the length of its own context.
+/// A model with the standard settings of its kind, where llama.cpp supports no others: the factor of Gemma's scores, its rotary bases, and Phi-3's
+/// rotary factors for short texts, which llama.cpp selects by the length of its context.
 fn as_they_are_made(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     std::fs::copy(from.join("model.safetensors"), to.join("model.safetensors")).unwrap();
@@ -137,7 +139,7 @@ fn as_they_are_made(from: &Path, to: &Path) {
     std::fs::write(to.join("config.json"), json.to_string()).unwrap();
 }
 
-/// Every architecture that is written, with random weights: the logits behind a short prompt.
+/// Every supported architecture with random weights: the logits after a short prompt.
 #[test]
 fn llama_cpp_computes_every_architecture() {
     let Some(python) = python() else { return };
@@ -177,7 +179,7 @@ fn llama_cpp_computes_every_architecture() {
         };
         let (off, _) = compared(&opened(&file, Activations::Float), &prompt, &theirs[0]);
         println!("{name}: logits within {off:.1e}");
-        // GPT-NeoX's error function is a hyperbolic tangent there.
+        // GPT-NeoX's error function is approximated with tanh there.
         let bound = if *name == "gpt_neox" { 1e-2 } else { 1e-3 };
         if off > bound {
             wrong.push(format!("{name}: logits are off by {off}"));

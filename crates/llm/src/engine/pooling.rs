@@ -1,4 +1,4 @@
-//! Vectors of whole texts.
+//! Embeddings of whole texts.
 
 use super::LoadedModel;
 use netcl_model::layers::Mode;
@@ -6,11 +6,11 @@ use netcl_model::model::Model as _;
 use netcl_tensor::{Error, Result, Tensor, no_grad};
 
 impl LoadedModel {
-    /// The embedding of a text: the outputs of the last norm, pooled as the model's `modules.json` says, or the keys of its GGUF file. Without those
-    /// it is their mean, normalized to length 1.
+    /// Returns the embedding of a text: the outputs of the last norm, pooled according to the model's `modules.json` or the keys of its GGUF file.
+    /// The default is their mean, normalized to length 1.
     ///
     /// # Errors
-    /// `Unsupported` for a module that netcl does not follow; `Format` for no tokens, or more than `max_seq_length`; those of the device.
+    /// `Unsupported` for an unsupported module; `Format` for an empty list, or more than `max_seq_length` tokens; device errors.
     pub fn embed(&self, ids: &[u32]) -> Result<Vec<f32>> {
         let pooling = self.pooling.as_ref().map_err(Clone::clone)?;
         if ids.is_empty() {
@@ -58,8 +58,8 @@ mod tests {
         types.map(one).collect()
     }
 
-    /// The vectors that `sentence-transformers` makes of the states of a tiny model, by `tools/golden_pooling.py`; those of a GGUF file that is made
-    /// of the folder, and of the folder that is made of that file, are the same.
+    /// Compares with the vectors of `sentence-transformers` for the states of a tiny model, from `tools/golden_pooling.py`. A GGUF file converted
+    /// from the folder, and the folder converted from that file, give the same vectors.
     #[test]
     fn embeddings_are_those_of_sentence_transformers() {
         let tiny = super::super::tests::tiny("qwen3");

@@ -1,4 +1,4 @@
-//! Conversations as the tokens that a model reads: messages through its chat template, whose control tokens no message can write.
+//! Converts conversations to tokens: messages through the chat template. Messages cannot produce control tokens.
 
 use crate::template::{Chat, Template, Value, value_of_json};
 use crate::tokenizer::{Specials, Tokenizer};
@@ -7,26 +7,26 @@ use netcl_tensor::{Error, Result};
 use serde_json::Value as Json;
 use std::ops::Range;
 
-/// A conversation in the form of OpenAI's chat interface.
+/// A conversation in the format of OpenAI's chat interface.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Talk<'a> {
-    /// Objects with `role` and `content`, in their order.
+    /// Objects with `role` and `content`, in order.
     pub messages: &'a [Json],
     /// Descriptions of functions that the model may call.
     pub tools: Option<&'a [Json]>,
-    /// Anything else that the template may ask for, by name.
+    /// Other template variables by name.
     pub others: &'a [(String, Json)],
-    /// Tokens that it may have; what is surely longer is refused before all of it is encoded.
+    /// Maximum number of tokens; a prompt that is certainly longer is rejected before it is encoded completely.
     pub most: Option<usize>,
 }
 
-/// Whether a text has more than `most` tokens, by a margin. It is looked at from its beginning, so that a long one takes no longer than a short one.
-/// A text that is not clearly longer has to be encoded.
+/// Returns true if a text has more than `most` tokens, by a margin. It is checked from its start, so that a long text takes no longer than a short
+/// one. A text that is not clearly longer must be encoded.
 ///
 /// # Errors
-/// Those of `count`, which encodes a part of the text.
+/// Errors of `count`, which encodes a part of the text.
 pub fn is_longer(text: &str, most: usize, count: impl Fn(&str) -> Result<usize>) -> Result<bool> {
-    // Where a part ends, its last word may have other tokens than within the whole.
+    // The last word of a part may have other tokens than in the whole text.
     let margin = most / 8 + 256;
     let mut end = (most + margin).saturating_mul(4);
     while end < text.len() {
@@ -40,17 +40,17 @@ pub fn is_longer(text: &str, most: usize, count: impl Fn(&str) -> Result<usize>)
     Ok(false)
 }
 
-/// Makes prompts for the texts of one tokenizer. Names of control tokens in a conversation's texts are read as text, never as those tokens.
+/// Creates prompts for one tokenizer. Names of control tokens in a conversation are read as text, never as those tokens.
 pub struct Prompts {
     names: Vec<String>,
     finder: Option<AhoCorasick>,
-    /// Whether a token that begins a text is written where the template has none.
+    /// Whether the begin token is added if the template omits it.
     begins: bool,
 }
 
 impl Prompts {
-    /// For texts of `tokenizer`. `begins` says whether a token that begins a text is put before a conversation whose template has none: llama.cpp
-    /// does so with its files, transformers and vLLM do not with theirs.
+    /// Returns prompts for `tokenizer`. `begins`: whether the begin token is added to a conversation whose template omits it. llama.cpp does so with
+    /// its files; transformers and vLLM do not.
     ///
     /// # Errors
     /// `Internal` if its control tokens cannot be searched for.
@@ -71,10 +71,10 @@ impl Prompts {
         Ok(Self { names, finder, begins })
     }
 
-    /// The conversation as the model is to read it, up to where the answer begins: the template's text and its tokens.
+    /// Returns the conversation up to the start of the answer: the rendered template and its tokens.
     ///
     /// # Errors
-    /// Those of the template and of the tokenizer.
+    /// Errors of the template and of the tokenizer.
     pub fn render(
         &self,
         tokenizer: &Tokenizer,
@@ -105,7 +105,7 @@ impl Prompts {
         Ok((self.shown(&text, mark), ids))
     }
 
-    /// The tokens with the one that the model's texts begin with, where that is put before conversations and the template did not write it.
+    /// Adds the model's begin token if conversations need it and the template did not write it.
     pub(super) fn begun(&self, tokenizer: &Tokenizer, mut ids: Vec<u32>) -> Vec<u32> {
         if !self.begins {
             return ids;
@@ -119,13 +119,13 @@ impl Prompts {
         ids
     }
 
-    /// The first name of a control token in a text: which, and where. At one place the longest.
+    /// Returns the first name of a control token in a text: its index and range. At one position the longest name wins.
     fn special(&self, text: &str) -> Option<(usize, Range<usize>)> {
         let found = self.finder.as_ref()?.find(text)?;
         Some((found.pattern().as_usize(), found.range()))
     }
 
-    /// A text with the numbers of control tokens between marks instead of their names.
+    /// Replaces the names of control tokens in a text with their numbers between marks.
     pub(super) fn hidden(&self, text: &str, mark: char) -> String {
         let (mut out, mut rest) = (String::with_capacity(text.len()), text);
         while let Some((which, place)) = self.special(rest) {
@@ -135,7 +135,7 @@ impl Prompts {
         out + rest
     }
 
-    /// The same of all texts in a value but the keys of objects, and a message's role.
+    /// Does the same for all strings in a value, except for object keys and a message's role.
     fn hidden_in(&self, json: &Json, mark: char) -> Json {
         match json {
             Json::String(text) => self.hidden(text, mark).into(),
@@ -151,7 +151,7 @@ impl Prompts {
         }
     }
 
-    /// The way back.
+    /// Returns the way back.
     fn shown(&self, text: &str, mark: char) -> String {
         let name = |(at, part): (usize, &str)| {
             let name = part.parse::<usize>().ok().filter(|_| at % 2 == 1).and_then(|n| self.names.get(n));
@@ -160,7 +160,7 @@ impl Prompts {
         text.split(mark).enumerate().map(name).collect()
     }
 
-    /// Tokens of the template's text. Between control tokens with a message that names some, everything is text.
+    /// Returns the tokens of the rendered template. Inside a message that contains names of control tokens, everything is text.
     pub(super) fn encode(&self, tokenizer: &Tokenizer, text: &str, mark: char) -> Result<Vec<u32>> {
         let (mut ids, mut rest) = (Vec::new(), text);
         while let Some(first) = rest.find(mark) {
@@ -183,7 +183,7 @@ impl Prompts {
     }
 }
 
-/// Messages for a template, up to where an answer begins, with the texts of the tokens that begin and end a text.
+/// Returns messages for a template, up to the start of an answer, with the begin and end tokens.
 pub(super) fn chat(tokenizer: &Tokenizer, messages: Value) -> Chat {
     let name = |id: Option<u32>| {
         let piece = id.and_then(|id| tokenizer.piece(id).ok()).unwrap_or_default();
@@ -192,12 +192,12 @@ pub(super) fn chat(tokenizer: &Tokenizer, messages: Value) -> Chat {
     Chat { messages, answer: true, bos: name(tokenizer.bos()), eos: name(tokenizer.eos()), ..Chat::default() }
 }
 
-/// A character of the private planes that is not used.
+/// Returns an unused private-use character.
 pub(super) fn mark(used: impl Fn(char) -> bool) -> char {
     ('\u{f0000}'..='\u{ffffd}').find(|c| !used(*c)).unwrap_or('\u{f0000}')
 }
 
-/// Whether a text of the value holds a character.
+/// Returns true if a string of the value contains a character.
 fn holds(json: &Json, c: char) -> bool {
     match json {
         Json::String(text) => text.contains(c),

@@ -1,4 +1,4 @@
-//! Models of quantised files beside references, and beside the same as dense matrices.
+//! Compares models from quantized files with references, and with the same models as dense matrices.
 
 use super::tests::{EXACT, best, device, files, ids, in_f32, npy, off, open, shared};
 use super::*;
@@ -10,7 +10,7 @@ use netcl_tensor::quant::Activations;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Logits behind each prompt against those of exact arithmetic, and the greedy text: at most `steps` tokens of it.
+/// Compares the logits after each prompt with those of exact arithmetic, and the greedy text with at most `steps` tokens of the reference.
 fn agrees(model: &LoadedModel, refs: &Path, format: &str, steps: usize) -> f64 {
     let text = std::fs::read_to_string(refs.join(format!("{format}.json"))).unwrap();
     let cases: Value = serde_json::from_str(&text).unwrap();
@@ -51,7 +51,7 @@ fn real_models_say_what_exact_arithmetic_says() {
     let mut formats = BTreeSet::new();
     for name in ["stories260K", "stories260K-w256"] {
         for (path, format) in files(name) {
-            // By kernels that unpack blocks, and dense.
+            // With kernels that unpack blocks, and dense.
             for dequantise in [false, true] {
                 let model = open(
                     &path,
@@ -70,8 +70,8 @@ fn real_models_say_what_exact_arithmetic_says() {
     assert!(shared("refs/stories260K").is_none() || formats.len() > 3, "{formats:?}");
 }
 
-/// Products of bytes are as far from exact arithmetic as llama.cpp's are, which rounds in the same groups and, in super-blocks, in larger
-/// ones; and the likeliest token is another one only where two are as near.
+/// Byte products are as far from exact arithmetic as llama.cpp's, which rounds in the same groups and, in super-blocks, in larger ones. The most
+/// likely token differs only where two are equally close.
 #[test]
 fn bytes_move_logits_no_further_than_llama_cpps_do() {
     let device = device();
@@ -124,7 +124,7 @@ fn the_simulated_device_says_the_same() {
     }
 }
 
-/// Files without a reference of their own are as far from the exact f32 as their type lets them be.
+/// Files without a reference are within the error of their type from the exact f32 result.
 #[test]
 fn every_type_can_be_loaded_in_every_storage() {
     let Some(refs) = shared("refs/stories260K") else { return };
@@ -147,7 +147,7 @@ fn every_type_can_be_loaded_in_every_storage() {
     assert!(seen >= 4);
 }
 
-/// Also where no reference is: quantised matrices compute what they do as dense ones, token by token.
+/// Also without a reference: quantized matrices give the same results as dense ones, token by token.
 #[test]
 fn quantised_matrices_say_what_dense_ones_do() {
     let device = device();
@@ -170,7 +170,7 @@ fn quantised_matrices_say_what_dense_ones_do() {
     }
 }
 
-/// Experts that stay quantised, from a file with one tensor for all of them, are those of dense matrices.
+/// Experts that stay quantized, from a file with one tensor for all of them, equal those of dense matrices.
 #[test]
 fn quantised_experts_say_what_dense_ones_do() {
     let (device, dir) = (device(), tempfile::tempdir().unwrap());

@@ -1,4 +1,4 @@
-//! A model of random weights on a device.
+//! A model with random weights on a device.
 
 use super::needs::Needs;
 use super::weights::{Matrix, Part, Stack, maps, matrices};
@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 impl LoadedModel {
-    /// Makes a model of random weights, which lies on the device, or on several, as one from a file of its type would: matrices that kernels unpack as
-    /// blocks, the others drawn there. It has no tokenizer. `progress` hears of every quantised parameter and may end it.
+    /// Creates a model with random weights on one or several devices, with the storage of a model loaded from a file of its type: quantized matrices
+    /// as blocks, others generated on the device. It has no tokenizer. `progress` is called for every quantized parameter and may abort.
     ///
     /// # Errors
-    /// `Memory` that says what is needed, what is there and what would fit; that of `progress`.
+    /// `Memory` with the required, available and possible amounts; errors of `progress`.
     pub fn random(
         model: &mut RandomModel,
         devices: &(impl AsRef<[Device]> + ?Sized),
@@ -114,7 +114,7 @@ mod tests {
     use netcl_model::decoder::Sizes;
     use netcl_model::model::Model as _;
 
-    /// Types and bytes of what lies on the device.
+    /// Returns types and bytes of the content of the device.
     fn held(model: &LoadedModel) -> Vec<String> {
         let (decoder, mut out) = (model.decoder(), Vec::new());
         for shape in decoder.config().shapes() {
@@ -150,7 +150,7 @@ mod tests {
             };
             let model = LoadedModel::random(&mut random, &device, Options::default(), &mut hear).unwrap();
             assert!(done.is_sorted() && done.last() == Some(&(config.parameters() as u64)));
-            // What follows in one format is one matrix.
+            // Consecutive matrices of one format are one matrix.
             let parts = |name: &str| {
                 let blocks = model.decoder().params().blocks(&format!("model.layers.1.{name}.weight"));
                 blocks.map_or(0, <[_]>::len)

@@ -1,4 +1,4 @@
-//! A text that goes on, token by token: the prompt through the cache, then steps.
+//! A single sequence: prefill through the cache, then decoding steps.
 
 use super::LoadedModel;
 use crate::sampler::{Finish, Output, Sampler, StopTexts};
@@ -9,26 +9,26 @@ use netcl_tensor::{Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Tokens of a prompt that are read at once.
+/// Prompt tokens per prefill chunk.
 pub const CHUNK: usize = 512;
 
-/// What is asked for.
+/// A generation request.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// New tokens at most; `None` for the [usual number](LoadedModel::usual_length) of the model's files, or as many as the context takes.
+    /// Maximum number of new tokens; `None` for the [default](LoadedModel::usual_length) of the model's files, or the rest of the context.
     pub max: Option<usize>,
-    /// Texts that end it.
+    /// Stop strings.
     pub stops: StopTexts,
-    /// Goes on behind tokens that end a text.
+    /// Whether to continue after end tokens.
     pub ignore_ends: bool,
-    /// Goes on where the context is full: the last half of the text is read again, and what was before is forgotten.
+    /// Whether to continue when the context is full: the last half of the sequence is prefilled again, and the earlier half is dropped.
     pub slide: bool,
-    /// Whether the names of control tokens are part of the text.
+    /// Whether names of control tokens are part of the text.
     pub controls: bool,
 }
 
 impl Request {
-    /// What makes text of its tokens.
+    /// Returns the converter from tokens to text.
     pub(super) fn output<'a>(&self, tokenizer: &'a Tokenizer) -> Output<'a> {
         let output = Output::new(tokenizer, self.stops.clone(), self.max);
         let output = if self.controls { output.with_controls() } else { output };
@@ -42,47 +42,47 @@ impl Request {
     }
 }
 
-/// Who hears of a text while it is made.
+/// Callbacks during generation.
 pub struct Watch<'a> {
-    /// Takes text that is final, in whole characters.
+    /// Receives final text in whole characters.
     pub text: &'a mut dyn FnMut(&str) -> Result<()>,
-    /// Whether to end early.
+    /// Returns true to end early.
     pub stop: &'a dyn Fn() -> bool,
 }
 
-/// What a text became.
+/// Result of a generation.
 #[derive(Clone, Debug)]
 pub struct Generated {
-    /// New tokens, without the one that ended the text.
+    /// New tokens without the end token.
     pub tokens: Vec<u32>,
     /// Their text.
     pub text: String,
     /// Why it ended.
     pub finish: Finish,
-    /// Tokens of the prompt.
+    /// Number of prompt tokens.
     pub prompt: usize,
-    /// Tokens of the prompt that were read; the others were in the cache already.
+    /// Prompt tokens that were prefilled; the others were already in the cache.
     pub read: usize,
-    /// How long that took.
+    /// Prefill time.
     pub prompt_time: Duration,
-    /// Tokens that the model computed one by one.
+    /// Number of tokens decoded one by one.
     pub steps: usize,
-    /// How long those took.
+    /// Decoding time.
     pub generation_time: Duration,
 }
 
 impl Generated {
-    /// Tokens of the prompt a second.
+    /// Returns the prompt tokens per second.
     pub fn prompt_speed(&self) -> f64 {
         self.read as f64 / self.prompt_time.as_secs_f64().max(1e-9)
     }
-    /// New tokens a second.
+    /// Returns the new tokens per second.
     pub fn speed(&self) -> f64 {
         self.steps as f64 / self.generation_time.as_secs_f64().max(1e-9)
     }
 }
 
-/// A text whose keys and values stay on the device: a prompt that begins as the text does is read from where it goes on.
+/// A sequence whose keys and values stay on the device: a prompt with the same prefix is prefilled only after that prefix.
 pub struct Session<'a> {
     model: &'a LoadedModel,
     text: Box<dyn Continuation + 'a>,
@@ -106,15 +106,15 @@ impl<'a> Session<'a> {
         Ok(Self { model, text, kept: Vec::new(), unknown, chooser: None })
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &'a LoadedModel {
         self.model
     }
 
-    /// Forgets everything.
+    /// Clears the cache.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Device errors.
     pub fn clear(&mut self) -> Result<()> {
         self.text = self.model.decoder().continuation()?;
         self.kept.clear();
@@ -145,7 +145,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Logits (V) behind the last of `ids`, those of tokens without text at −∞.
+    /// Returns the logits (V) after the last of `ids`; those of ids without text are −∞.
     fn logits(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
         let mut logits = self.text.logits_after(ids)?;
         self.kept.clear();
@@ -185,7 +185,7 @@ impl<'a> Session<'a> {
         Ok(Some(by))
     }
 
-    /// The token after `ids`, sampled on the device if possible. At most `most` tokens will be requested.
+    /// Returns the token after `ids`, sampled on the device if possible. At most `most` tokens will be requested.
     fn next(
         &mut self,
         ids: &[u32],
@@ -206,7 +206,7 @@ impl<'a> Session<'a> {
         sampler.sample(logits)
     }
 
-    /// Reads a prompt, chunk by chunk, from where the cache ends. `None` where `stop` said so in between.
+    /// Prefills a prompt in chunks from the end of the cache. Returns `None` if `stop` returned true in between.
     fn read(&mut self, prompt: &[u32], stop: &dyn Fn() -> bool) -> Result<(usize, Option<Vec<f32>>)> {
         if !self.text.keeps(prompt.len()) {
             self.kept.clear();
@@ -227,10 +227,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Goes on behind `prompt`. A prompt that is longer than the context is an error.
+    /// Continues `prompt`. A prompt that is longer than the context is an error.
     ///
     /// # Errors
-    /// `Format` for a prompt that is empty, too long or of unknown tokens; those of the sampler, of the device and of `watch`.
+    /// `Format` for a prompt that is empty, too long or has unknown tokens; errors of the sampler, of the device and of `watch`.
     pub fn generate(
         &mut self,
         prompt: &[u32],
@@ -293,7 +293,7 @@ impl<'a> Session<'a> {
         };
         out.generation_time = began.elapsed();
         if ids.len() > context {
-            // What is kept has other positions than a text that begins anew.
+            // The cached tokens have other positions than a new sequence.
             self.clear()?;
         }
         Ok(out)

@@ -4,7 +4,7 @@ use crate::tokenizer::Specials;
 use netcl_tensor::quant::Activations;
 use serde_json::Value;
 
-/// Products of floats, as references are.
+/// Selects float products, which the references use.
 pub(super) const EXACT: Options<'_> = Options {
     dtype: None,
     context: None,
@@ -13,7 +13,7 @@ pub(super) const EXACT: Options<'_> = Options {
     layers: None,
 };
 
-/// Test data beside the repository; without it the test says that it is skipped.
+/// Returns test data next to the repository. If it is missing, the test reports that it is skipped.
 pub(super) fn shared(path: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
     if !path.exists() {
@@ -73,7 +73,7 @@ pub(super) fn best(logits: &[f32]) -> u32 {
     (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]).then(b.cmp(a))).unwrap() as u32
 }
 
-/// The files of a model of the shared data that have references: GGUF files by type, and its folder.
+/// Returns the files of a model of the shared data that have references: GGUF files by type, and its folder.
 pub(super) fn files(name: &str) -> Vec<(PathBuf, String)> {
     let (Some(models), Some(refs)) = (shared(&format!("models/{name}")), shared(&format!("refs/{name}")))
     else {
@@ -120,7 +120,7 @@ fn the_published_story_is_told() {
     assert_eq!(made.tokens, expected);
     assert_eq!((made.finish, made.prompt, made.read), (Finish::Length, 1, 1));
     assert!(text == made.text && text.trim_start().starts_with("Once upon a time"), "{text}");
-    // The same, ended by a text, which is not shown, nor a part of it.
+    // The same, ended by a stop string, which is not shown, not even partly.
     let stop = &text[40..52];
     let first = text.find(stop).unwrap();
     let stops = StopTexts::new(vec![stop.to_owned()]).unwrap();
@@ -136,14 +136,14 @@ fn a_long_prompt_is_read_in_chunks_and_a_longer_one_refused() {
     let model = in_f32(&path, &device);
     let long: Vec<u32> = (0..512).map(|i| 1 + i * 7 % 500).collect();
     let request = |max| Request { max: Some(max), ignore_ends: true, ..Request::default() };
-    // The last token that the context takes, and no more.
+    // Exactly the last token that fits in the context.
     let (made, _) = greedy(&model, &long, request(9));
     assert_eq!((made.tokens.len(), made.finish), (1, Finish::Context));
     let (made, _) = greedy(&model, &long[..510], request(9));
     assert_eq!((made.tokens.len(), made.finish), (3, Finish::Context));
     let slid = greedy(&model, &long, Request { slide: true, ..request(9) }).0;
     assert_eq!((slid.tokens.len(), slid.finish), (9, Finish::Length));
-    // A shorter context is one of the same model.
+    // A shorter context of the same model.
     let short =
         open(&path, &device, Options { dtype: Some(DType::F32), context: Some(100), ..EXACT }).unwrap();
     assert_eq!((short.context(), short.trained_context()), (100, 512));
@@ -169,7 +169,7 @@ fn a_long_prompt_is_read_in_chunks_and_a_longer_one_refused() {
     assert_eq!((stopped.finish, stopped.tokens.len()), (Finish::Stopped, 0));
 }
 
-/// Chosen ahead on the device and one by one on the host: the same tokens, whatever ends the text, and so does what follows it.
+/// Tokens generated ahead on the device and one by one on the host are the same, for any end of the text, and so are later ones.
 #[test]
 fn a_text_does_not_depend_on_who_draws_it() {
     let Some(path) = shared("models/stories260K/gguf/stories260K-q8_0.gguf") else { return };
@@ -180,7 +180,7 @@ fn a_text_does_not_depend_on_who_draws_it() {
         Sampling { temperature: 1.4, top_k: 0, top_p: 0.9, min_p: 0.0, seed: 6, ..Sampling::default() };
     let biased = Sampling { logit_bias: vec![(410, f32::NEG_INFINITY), (300, 2.0)], ..usual.clone() };
     for sampling in [Sampling::greedy(), usual, warm, biased] {
-        // Twice nothing is added to a logit: that is the host's alone.
+        // Adding twice to a logit is supported only on the host.
         let mut of_host = sampling.clone();
         of_host.logit_bias.extend([(0, 0.0), (0, 0.0)]);
         let [mut here, mut there] = [sampling, of_host].map(|s| Sampler::new(s, tokenizer).unwrap());
@@ -210,7 +210,7 @@ fn a_text_does_not_depend_on_who_draws_it() {
                 prompt.truncate(490);
             }
         }
-        // Ended by the user between two tokens.
+        // Stopped by the user between two tokens.
         let count = std::cell::Cell::new(0);
         let stop = || {
             count.set(count.get() + 1);
@@ -222,7 +222,7 @@ fn a_text_does_not_depend_on_who_draws_it() {
     }
 }
 
-/// A folder of the shared model with a chat template of ours.
+/// Returns a folder of the shared model with our own chat template.
 fn with_template(template: Option<&str>) -> Option<tempfile::TempDir> {
     let from = shared("models/stories260K/hf")?;
     let dir = tempfile::tempdir().unwrap();
@@ -248,7 +248,7 @@ fn a_conversation_reads_what_is_new_and_no_control_tokens_of_a_user() {
     let first = chat.say("Lily</s>Tom", &mut sampler, request(), &mut watch).unwrap();
     assert_eq!(first.read, first.prompt);
     let (_, prompt) = chat.prompt().unwrap();
-    // One token ends each message; those that the user wrote are text.
+    // One token ends each message; those in user text are ordinary text.
     let ends = prompt.iter().filter(|id| **id == 2).count();
     assert_eq!((ends, prompt.iter().filter(|id| **id == 1).count()), (3, 1));
     let text = model.tokenizer().unwrap().decode(&prompt).unwrap();
@@ -260,12 +260,12 @@ fn a_conversation_reads_what_is_new_and_no_control_tokens_of_a_user() {
         second.prompt - first.prompt - first.tokens.len() + 1,
         "the last token was not fed"
     );
-    // What is kept changes nothing.
+    // Cached content changes nothing.
     let (_, whole) = chat.prompt().unwrap();
     let again = greedy(&model, &whole[..second.prompt], request()).0;
     assert_eq!(again.tokens, second.tokens);
     assert_eq!(chat.messages().len(), 5);
-    // Messages that are given all at once make the same text.
+    // Messages given all at once give the same text.
     let mut given = Conversation::new(&model, None).unwrap();
     given.restore(chat.messages().to_vec());
     assert_eq!(given.prompt().unwrap().0, chat.prompt().unwrap().0);
@@ -310,7 +310,7 @@ fn what_cannot_be_is_said() {
     assert!(said(&weights, Options::default()).contains("name its folder"));
     let short = Options { context: Some(1 << 30), ..Options::default() };
     assert!(said(&tiny("llama"), short).contains("expected 1 to"));
-    // A context that no memory holds.
+    // A context that exceeds any memory.
     let text = std::fs::read_to_string(tiny("llama").join("config.json")).unwrap();
     let mut json: Value = serde_json::from_str(&text).unwrap();
     json["max_position_embeddings"] = i32::MAX.into();
@@ -333,7 +333,7 @@ fn what_cannot_be_is_said() {
     assert!(stopped.map(drop).unwrap_err().message().contains("enough"));
 }
 
-/// Weights that went through this loader are those of `Decoder::open`, of every family, also with fewer positions.
+/// Weights from this loader equal those of `Decoder::open`, for every family, also with fewer positions.
 #[test]
 fn every_family_is_loaded_as_training_loads_it() {
     let device = device();
@@ -359,7 +359,7 @@ fn every_family_is_loaded_as_training_loads_it() {
     assert!(seen > 10, "{seen}");
 }
 
-/// Prompts with a text that ends them, greedy and drawn, on the device and on the host.
+/// Returns prompts with a stop string, greedy and sampled, on the device and on the host.
 pub(super) fn cases(model: &LoadedModel) -> Vec<Job> {
     let tokenizer = model.tokenizer().unwrap();
     let seeded = Sampling { seed: 5, ..Sampling::default() };
@@ -379,7 +379,7 @@ pub(super) fn cases(model: &LoadedModel) -> Vec<Job> {
         .collect()
 }
 
-/// Tokens, text and end of each job.
+/// Tokens, text and finish reason of each job.
 pub(super) fn batched(
     model: &LoadedModel,
     jobs: &[Job],
@@ -406,7 +406,7 @@ pub(super) fn batched(
     texts.into_iter().map(|(tokens, text, end)| (tokens, text, end.unwrap())).collect()
 }
 
-/// Texts of an engine, with and without proposed tokens, are those of sessions: tokens, text up to a stop text, ends.
+/// Sequences of an engine, with and without proposed tokens, equal those of sessions: tokens, text up to a stop string, ends.
 #[test]
 fn an_engine_says_what_sessions_say() {
     let Some(path) = shared("models/stories260K/gguf/stories260K-f32.gguf") else { return };
@@ -442,7 +442,7 @@ fn an_engine_says_what_sessions_say() {
     }
 }
 
-/// Keys and values in 8 bits move logits behind a prompt by about a hundredth of the largest, as activations in 8 bits do.
+/// Keys and values in 8 bits change the logits after a prompt by about a hundredth of the largest, the same as 8-bit activations.
 #[test]
 fn a_cache_in_8_bits_moves_logits_little() {
     let Some(path) = shared("models/stories260K/gguf/stories260K-f32.gguf") else { return };
@@ -456,7 +456,7 @@ fn a_cache_in_8_bits_moves_logits_little() {
     let expected: Vec<f64> = exact.logits_after(&ids).unwrap().iter().map(|v| f64::from(*v)).collect();
     let of = |kind| {
         let cache = netcl_model::decoder::Paged::new(model.decoder(), 8, 16, kind, None).unwrap();
-        // In two parts, so that the second reads what was stored.
+        // In two parts, so that the second reads stored content.
         let (first, second) = ids.split_at(ids.len() / 2);
         cache.read(first, 0, &[5, 2], ids.len()).unwrap();
         off(&cache.read(second, first.len(), &[5, 2], ids.len()).unwrap().to_vec().unwrap(), &expected)

@@ -1,4 +1,4 @@
-//! The weights of a file on their way to a device: one parameter after the other, never all of them on the host.
+//! Loads the weights of a file to a device, one parameter at a time, so that the host never holds all of them.
 
 use super::Loading;
 use super::needs::Needs;
@@ -14,19 +14,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::Path;
 
-/// Elements that a thread converts at least.
+/// Minimum number of elements that a thread converts.
 const PART: usize = 1 << 18;
 
-/// An open model whose tensors were compared with its configuration.
+/// An open model whose tensors match its configuration.
 pub(super) enum Weights {
     /// `config.json` and safetensors.
     Folder { folder: Box<ModelFolder>, files: WeightFiles },
-    /// A GGUF file, and where each tensor under its name in Hugging Face's files lies: which of `placed`, which part.
+    /// A GGUF file, and the position of each tensor by its Hugging Face name: the index in `placed`, and the part.
     Gguf { source: Box<Source>, places: HashMap<String, (usize, usize)> },
 }
 
 impl Weights {
-    /// Opens a GGUF file, a folder in the Hugging Face layout, or that of a run.
+    /// Opens a GGUF file, a folder in the Hugging Face layout, or a training run folder.
     pub fn open(path: &Path) -> Result<Self> {
         if path.is_file() {
             if path.extension().is_some_and(|e| e == "safetensors" || e == "json") {
@@ -50,7 +50,7 @@ impl Weights {
         Ok(Self::Folder { folder, files })
     }
 
-    /// What the files say the model is.
+    /// Returns the configuration in the files.
     pub fn config(&self) -> &DecoderConfig {
         match self {
             Self::Folder { folder, .. } => &folder.config,
@@ -58,7 +58,7 @@ impl Weights {
         }
     }
 
-    /// The file, or the folder with `config.json`.
+    /// Returns the file, or the folder with `config.json`.
     pub fn path(&self) -> &Path {
         match self {
             Self::Folder { folder, .. } => &folder.path,
@@ -66,8 +66,8 @@ impl Weights {
         }
     }
 
-    /// The storage type that is nearest to the files': theirs where all weights of a folder have one, or that of most elements of a GGUF
-    /// file's matrices; f16 for quantised ones.
+    /// Returns the storage type nearest to the files': the common type of a folder's weights, or that of most elements of a GGUF file's matrices; f16
+    /// for quantized ones.
     pub fn dtype(&self) -> Result<DType> {
         match self {
             Self::Folder { files, .. } => {
@@ -97,15 +97,14 @@ impl Weights {
         }
     }
 
-    /// The matrices that kernels read as a GGUF file has them, and what each parameter is made of.
+    /// Returns the matrices that kernels read in the format of a GGUF file, and the parts of each parameter.
     pub fn quantised(&self) -> Result<Vec<(ParamShape, Vec<Part<'_>>)>> {
         let Self::Gguf { source, places } = self else { return Ok(Vec::new()) };
         let place = |name: &str| places.get(name).copied();
         maps(&source.config, &source.placed, place, |of| source.format(&source.placed[of]))
     }
 
-    /// What the model takes with these matrices as they are, products of adapters beside them, and the others in `dtype`, or what is nearest to the
-    /// files.
+    /// Returns the memory needs with these matrices quantized, their adapter products, and the others in `dtype` or the type nearest to the files'.
     pub fn needs(
         &self,
         dtype: Option<DType>,
@@ -126,7 +125,7 @@ impl Weights {
         Ok(Needs::new(adapters.config(&kept), dtype, &bytes))
     }
 
-    /// Copies those matrices to the devices of their layers as they are.
+    /// Copies those matrices unchanged to the devices of their layers.
     pub fn blocks(
         &self,
         spans: &[Span],
@@ -150,8 +149,7 @@ impl Weights {
         Ok(out)
     }
 
-    /// Gives every other parameter of `decoder` its values, with the changes by adapters. Of learned positions the decoder may have fewer than
-    /// the files.
+    /// Sets every other parameter of `decoder`, with the changes by adapters. The decoder may have fewer learned positions than the files.
     pub fn load(
         &self,
         decoder: &Decoder,
@@ -172,7 +170,7 @@ impl Weights {
         };
         let first = |shape: &ParamShape| shape.pieces.first().map(|(name, _)| name.clone());
         let stored = Stored { weights: self, views: self.views(&tensors)? };
-        // By the first tensor of each, which a copy has as well; shapes are as the files have them.
+        // By the first tensor of each, which a copy also has; shapes are those of the files.
         let shapes: HashMap<_, _> = config.shapes().map(|shape| (first(&shape), shape)).collect();
         for (own, parameter) in decoder.shapes().iter().zip(decoder.params().list()) {
             let shape = shapes.get(&first(own)).unwrap_or(own);
@@ -189,7 +187,7 @@ impl Weights {
         progress(Loading { name: "", device: "", done: total, total })
     }
 
-    /// The tensors of a folder for each of its parameters, by the first of them.
+    /// Returns the tensors of a folder for each of its parameters, by the first of them.
     fn views<'a>(&self, tensors: &[TensorView<'a>]) -> Result<HashMap<String, Vec<TensorView<'a>>>> {
         let Self::Folder { folder, .. } = self else { return Ok(HashMap::new()) };
         let matched = folder.config.matched(tensors)?;
@@ -213,15 +211,15 @@ impl Weights {
     }
 }
 
-/// A matrix of blocks of a device.
+/// A quantized matrix on a device.
 pub(super) struct Matrix<'a> {
     pub span: &'a Span,
     pub shape: ParamShape,
-    /// Which of the quantised parameters it is.
+    /// Index of the quantized parameter.
     pub of: usize,
 }
 
-/// The matrices of blocks that each device has: those of its layers, and of a tied embedding the copy.
+/// Returns the quantized matrices of each device: those of its layers, and the copy of a tied embedding.
 pub(super) fn matrices<'a>(
     config: &DecoderConfig,
     spans: &'a [Span],
@@ -245,7 +243,7 @@ struct Stored<'a> {
 }
 
 impl Stored<'_> {
-    /// A parameter's values as the decoder has them, with the changes by adapters, in pieces one behind the other.
+    /// Returns a parameter's values in the decoder's layout, with the changes by adapters, in consecutive pieces.
     fn changed(
         &self,
         shape: &ParamShape,
@@ -277,7 +275,7 @@ impl Stored<'_> {
         })
     }
 
-    /// What the files have.
+    /// Returns the values in the files.
     fn pieces(&self, shape: &ParamShape, to: &'static Format) -> Result<Option<Vec<Cow<'_, [u8]>>>> {
         match self.weights {
             Weights::Folder { .. } => {
@@ -291,7 +289,7 @@ impl Stored<'_> {
         }
     }
 
-    /// A parameter that adapters gave the model: a head that was the embedding, or a bias.
+    /// Returns a parameter that adapters added to the model: a head that was tied to the embedding, or a bias.
     fn absent(&self, shape: &ParamShape) -> Result<Vec<u8>> {
         let names = self.weights.config().family.names;
         if shape.name == format!("{}.weight", names.head) {
@@ -306,19 +304,19 @@ impl Stored<'_> {
     }
 }
 
-/// A tensor of a GGUF file, or one of the equal parts that it has for experts.
+/// A tensor of a GGUF file, or one of its equal parts for experts.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
     pub tensor: &'a Placed,
-    /// Number of the tensor.
+    /// Index of the tensor.
     pub of: usize,
-    /// Number of the part.
+    /// Index of the part.
     pub at: usize,
     pub format: &'static Format,
 }
 
-/// The matrices that kernels read as blocks, of maps, experts and tables, and what each is made of. Matrices of one format that follow one another
-/// are one on the device: fewer launches a step.
+/// Returns the matrices that kernels read as blocks (projections, experts and tables), with their parts. Consecutive matrices of one format are one
+/// matrix on the device, which saves launches per step.
 pub(super) fn maps<'a>(
     config: &DecoderConfig,
     placed: &'a [Placed],
@@ -342,7 +340,7 @@ pub(super) fn maps<'a>(
             };
             ordered && format.on_devices()
         });
-        // The experts' are one matrix.
+        // The experts' matrices are one matrix.
         let one = !shape.of_experts() || parts.windows(2).all(|two| two[0].format == two[1].format);
         if whole && one {
             out.push((shape, parts));
@@ -351,7 +349,7 @@ pub(super) fn maps<'a>(
     Ok(out)
 }
 
-/// Parts of one format and width as they lie in the file, one above the other, the rows of each in the order of Hugging Face's.
+/// Stacks parts of one format and width from the file, with the rows of each in Hugging Face's order.
 fn blocks_of(
     device: &Device,
     source: &Source,
@@ -381,7 +379,7 @@ fn blocks_of(
     all.blocks(device, activations).map_err(|e| e.context(name))
 }
 
-/// Matrices of one format one above the other.
+/// Stacked matrices of one format.
 #[derive(Default)]
 pub(super) struct Stack<'a> {
     format: Option<&'static Format>,
@@ -403,7 +401,7 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// A part of a tensor's bytes.
+/// Returns a part of a tensor's bytes.
 fn part_of(bytes: Cow<'_, [u8]>, own: Range<usize>) -> Cow<'_, [u8]> {
     match bytes {
         whole if own == (0..whole.len()) => whole,
@@ -412,7 +410,7 @@ fn part_of(bytes: Cow<'_, [u8]>, own: Range<usize>) -> Cow<'_, [u8]> {
     }
 }
 
-/// Gives a parameter its values, which are these pieces one behind the other.
+/// Sets a parameter to these consecutive pieces.
 fn upload(parameter: &Tensor, pieces: &[Cow<'_, [u8]>]) -> Result<()> {
     let (given, wanted) =
         (pieces.iter().map(|p| p.len()).sum::<usize>(), parameter.count() * parameter.dtype().size());
@@ -427,7 +425,7 @@ fn upload(parameter: &Tensor, pieces: &[Cow<'_, [u8]>]) -> Result<()> {
     Ok(())
 }
 
-/// Where a folder holds no model and GGUF files, which.
+/// If a folder contains no model but GGUF files, adds their names.
 fn with_files(error: Error, path: &Path) -> Error {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     let mut files: Vec<_> =
@@ -453,7 +451,7 @@ fn format_of(dtype: DType) -> Result<&'static Format> {
     }
 }
 
-/// A parameter's bytes from the tensors of a folder, in their order.
+/// Returns a parameter's bytes from the tensors of a folder, in order.
 fn of_views<'a>(views: &[TensorView<'a>], to: &'static Format) -> Result<Vec<Cow<'a, [u8]>>> {
     let piece = |view: &TensorView<'a>| {
         let count = view.shape.iter().product();
@@ -472,7 +470,7 @@ fn of_views<'a>(views: &[TensorView<'a>], to: &'static Format) -> Result<Vec<Cow
     views.iter().map(piece).collect()
 }
 
-/// Rows of query, key and value of head 0, then of head 1, … as those of all queries, all keys, all values.
+/// Reorders rows from query, key and value of head 0, then of head 1, … to all queries, all keys, all values.
 fn by_part(rows: &[u8], [heads, size]: [usize; 2]) -> Vec<u8> {
     let of = rows.len() / (3 * heads * size).max(1);
     let mut out = Vec::with_capacity(rows.len());
@@ -485,7 +483,7 @@ fn by_part(rows: &[u8], [heads, size]: [usize; 2]) -> Vec<u8> {
     out
 }
 
-/// One tensor of Hugging Face's files from the one of a GGUF file that it is, or is a part of.
+/// Returns one Hugging Face tensor from the GGUF tensor that contains it.
 fn piece<'a>(source: &'a Source, placed: &Placed, part: usize, to: &'static Format) -> Result<Cow<'a, [u8]>> {
     let stored = source.read(placed)?;
     let parts = placed.files.len().max(1);
@@ -502,7 +500,7 @@ fn piece<'a>(source: &'a Source, placed: &Placed, part: usize, to: &'static Form
     Ok(placed.change.to_file(&bytes, [width * to.bytes, to.bytes], &dims).into())
 }
 
-/// `count` elements of another format, plus `shift`; several threads take parts of a long row of them.
+/// Converts `count` elements to another format and adds `shift`; long rows are split over several threads.
 fn converted<'a>(
     from: &'static Format,
     bytes: Cow<'a, [u8]>,
@@ -527,7 +525,7 @@ fn converted<'a>(
     if threads == 1 {
         return one(&bytes, &mut out).map(|()| out.into());
     }
-    // Whole blocks for each.
+    // Whole blocks for each thread.
     let blocks = (count / from.block).div_ceil(threads).max(1);
     let parts = bytes.chunks(blocks * from.bytes).zip(out.chunks_mut(blocks * from.block * to.bytes));
     std::thread::scope(|scope| {

@@ -1,8 +1,8 @@
-//! A place in bytes that moves forward and never beyond their end.
+//! A read position in bytes that only moves forward and never beyond their end.
 
 use netcl_tensor::{Error, Result};
 
-/// What is left to read, and how far that is.
+/// The remaining bytes and the position.
 pub struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -13,22 +13,22 @@ impl<'a> Cursor<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read so far.
     pub fn place(&self) -> usize {
         self.at
     }
 
-    /// Bytes that are left.
+    /// Returns the number of remaining bytes.
     pub fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// What was read from `start` on.
+    /// Returns the bytes read since `start`.
     pub fn since(&self, start: usize) -> &'a [u8] {
         self.bytes.get(start..self.at).unwrap_or_default()
     }
 
-    /// The next `n` bytes. `Format` where there are fewer.
+    /// Returns the next `n` bytes; `Format` if fewer remain.
     pub fn take(&mut self, n: usize) -> Result<&'a [u8]> {
         if n > self.left() {
             return Err(Error::format(format!(
@@ -55,7 +55,7 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// A number of bytes or elements: never more than there are bytes left, as each takes one at least.
+    /// Returns a number of bytes or elements, at most the number of remaining bytes, because each takes at least one.
     pub fn length(&mut self) -> Result<usize> {
         let n = self.u64()?;
         match usize::try_from(n) {
@@ -68,7 +68,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A string: length and UTF-8.
+    /// Returns a string: length and UTF-8.
     pub fn text(&mut self) -> Result<&'a str> {
         let length = self.length()?;
         let start = self.at;

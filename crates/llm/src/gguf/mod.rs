@@ -1,5 +1,4 @@
-//! GGUF files: the format of llama.cpp's models. [`Gguf`] reads versions 2 and 3, mapped and not copied, split or whole; [`Plan`] writes
-//! version 3.
+//! GGUF files: llama.cpp's model format. [`Gguf`] reads versions 2 and 3, memory-mapped, split or whole; [`Plan`] writes version 3.
 
 mod cursor;
 mod part;

@@ -1,11 +1,11 @@
-//! One file: header, keys, tensors. Nothing of it is trusted; what a header asks for is compared with the size of the file before
-//! memory is taken for it, so that reading takes less than four times that size.
+//! One file: header, keys, tensors. The content is not trusted. Sizes in a header are compared with the file size before memory is allocated, so that
+//! reading takes less than four times that size.
 //!
 //! ```text
 //! "GGUF"  version u32  tensors u64  keys u64
 //! keys:    name (string)  type u32  value
 //! tensors: name (string)  axes u32  lengths u64 each, the innermost first  format u32  offset u64 from the start of the data
-//! zeros up to a multiple of the alignment (key general.alignment, or 32), then the data, each tensor aligned so
+//! zeros up to a multiple of the alignment (key general.alignment, or 32), then the data, each tensor aligned to it
 //! ```
 
 use super::cursor::Cursor;
@@ -15,19 +15,19 @@ use netcl_tensor::quant::Format;
 use netcl_tensor::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// Axes of a tensor at most.
+/// Maximum number of axes of a tensor.
 pub(super) const AXES: usize = 4;
-/// Alignment where the file does not say it.
+/// Default alignment.
 pub(super) const ALIGNMENT: usize = 32;
-/// The key that says it.
+/// Key of the alignment.
 pub(super) const ALIGNMENT_KEY: &str = "general.alignment";
-/// Keys at most: files have some dozens.
+/// Maximum number of keys: files have some dozens.
 const MOST_KEYS: usize = 1 << 16;
-/// The least that a key and a tensor take in a file.
+/// Minimum bytes of a key and of a tensor in a file.
 const LEAST_KEY: usize = 13;
 const LEAST_TENSOR: usize = 32;
 
-/// Where a key's name and value lie in the file.
+/// Position of a key's name and value in the file.
 struct Key {
     name: std::ops::Range<usize>,
     kind: Kind,
@@ -39,18 +39,18 @@ struct Key {
 pub struct Tensor<'a> {
     /// Its name, unique in a model.
     pub name: &'a str,
-    /// How its elements are stored.
+    /// Storage format of its elements.
     pub format: &'static Format,
-    /// Lengths of its axes, the outermost first, as everywhere in netcl; GGUF has them the other way round.
+    /// Lengths of its axes, outermost first, the same as everywhere in netcl; GGUF stores them in reverse.
     pub dims: [usize; AXES],
-    /// How many of these it has.
+    /// Number of axes.
     pub axes: usize,
     /// Its bytes.
     pub bytes: &'a [u8],
 }
 
 impl Tensor<'_> {
-    /// Lengths of its axes, the outermost first.
+    /// Returns the lengths of its axes, outermost first.
     pub fn shape(&self) -> &[usize] {
         &self.dims[..self.axes]
     }
@@ -58,13 +58,13 @@ impl Tensor<'_> {
     pub fn count(&self) -> usize {
         self.shape().iter().product()
     }
-    /// Elements of its innermost axis.
+    /// Returns the elements of its innermost axis.
     pub fn row(&self) -> usize {
         self.shape().last().copied().unwrap_or(1)
     }
 }
 
-/// Where a tensor lies in the file.
+/// Position of a tensor in the file.
 struct Entry {
     name: std::ops::Range<usize>,
     format: &'static Format,
@@ -73,7 +73,7 @@ struct Entry {
     bytes: std::ops::Range<usize>,
 }
 
-/// A mapped file and what is in it.
+/// A mapped file and its index.
 pub(super) struct Part {
     pub path: PathBuf,
     map: MappedFile,
@@ -146,7 +146,7 @@ impl Part {
         }
     }
 
-    /// No two tensors share bytes.
+    /// Checks that tensors do not share bytes.
     fn check_places(&self) -> Result<()> {
         let mut order: Vec<&Entry> = self.tensors.iter().collect();
         order.sort_unstable_by_key(|entry| entry.bytes.start);
@@ -159,7 +159,7 @@ impl Part {
         Ok(())
     }
 
-    /// The value of a key; `None` where the file has none of that name.
+    /// Returns the value of a key; `None` if the file does not have it.
     pub fn get(&self, name: &str) -> Result<Option<Value<'_>>> {
         let key = self.keys.iter().find(|key| self.text(&key.name) == name);
         key.map(|key| self.value(key)).transpose()
@@ -171,7 +171,7 @@ impl Part {
         Value::read(key.kind, &mut at).map_err(|e| e.context(format!("key {}", self.text(&key.name))))
     }
 
-    /// All keys, in the order of the file: name, type and bytes of the value.
+    /// Returns all keys in file order: name, type and bytes of the value.
     pub fn raw_keys(&self) -> impl Iterator<Item = Result<(&str, Kind, &[u8])>> {
         self.keys.iter().map(|key| {
             let end = self.end_of(key)?;
@@ -179,7 +179,7 @@ impl Part {
         })
     }
 
-    /// All tensors, in the order of the header.
+    /// Returns all tensors in header order.
     pub fn tensors(&self) -> impl Iterator<Item = Tensor<'_>> {
         self.tensors.iter().map(|entry| Tensor {
             name: self.text(&entry.name),
@@ -227,7 +227,7 @@ fn header(at: &mut Cursor<'_>) -> Result<(u32, usize, usize)> {
     Ok((version, bounded("tensors", tensors, at.left() / LEAST_TENSOR)?, keys))
 }
 
-/// A string's place.
+/// Returns a string's place.
 fn name(at: &mut Cursor<'_>) -> Result<std::ops::Range<usize>> {
     let text = at.text()?;
     Ok(at.place() - text.len()..at.place())
@@ -248,7 +248,7 @@ fn read_keys(at: &mut Cursor<'_>, count: usize) -> Result<Vec<Key>> {
 }
 
 fn read_tensors(at: &mut Cursor<'_>, count: usize, alignment: usize) -> Result<Vec<Entry>> {
-    // The entries have offsets from where the data begins, which is behind them all.
+    // Entries have offsets from the start of the data, which follows all of them.
     let mut entries = Vec::with_capacity(count);
     for i in 0..count {
         let entry = read_tensor(at, alignment).map_err(|e| e.context(format!("tensor {i} of {count}")))?;
@@ -279,7 +279,7 @@ fn shape(dims: &[usize]) -> String {
     format!("shape {dims:?}")
 }
 
-/// A tensor whose range counts from the start of the data.
+/// Reads a tensor whose range is relative to the start of the data.
 fn read_tensor(at: &mut Cursor<'_>, alignment: usize) -> Result<Entry> {
     let start = at.place();
     let text = at.text()?;

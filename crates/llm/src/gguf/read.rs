@@ -1,27 +1,26 @@
-//! A model's GGUF file, or the files that one was split into.
+//! A model's GGUF file, or all files of a split model.
 
 use super::part::{Part, Tensor};
 use super::value::{Kind, Value};
 use netcl_tensor::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// Files of a split at most.
+/// Maximum number of files of a split.
 const MOST_PARTS: usize = 9999;
 
-/// Mapped files whose headers were read: metadata by name, tensors in order. Metadata are those of the first file.
+/// Mapped files with parsed headers: metadata by name, tensors in order. The metadata are those of the first file.
 pub struct Gguf {
     parts: Vec<Part>,
-    /// Part and number of each tensor, by name.
+    /// File and index of each tensor, in order.
     order: Vec<(u32, u32)>,
 }
 
 impl Gguf {
-    /// Reads the header of the file, and of all that belong to it where it is one of a split model
-    /// (`name-00001-of-00003.gguf`), whichever of them `path` is.
+    /// Reads the header of the file. For a split model (`name-00001-of-00003.gguf`), reads all of its files, whichever of them `path` is.
     ///
     /// # Errors
-    /// `Io` where a file is missing; `Format` for one that is damaged, `Unsupported` for other versions and big-endian files: they name
-    /// the file, and the key or tensor.
+    /// `Io` if a file is missing; `Format` for a damaged file, `Unsupported` for other versions and big-endian files. Errors name the file, and the
+    /// key or tensor.
     pub fn open(path: &Path) -> Result<Self> {
         let first = Part::open(path)?;
         let count = split_number(&first, "split.count")?.unwrap_or(1);
@@ -35,7 +34,7 @@ impl Gguf {
         Ok(all)
     }
 
-    /// The split is whole, and no name stands in two of its files.
+    /// Checks that the split is complete, and that no name occurs in two of its files.
     fn check_parts(&self) -> Result<()> {
         if self.parts.len() == 1 {
             return Ok(());
@@ -58,27 +57,27 @@ impl Gguf {
         }
     }
 
-    /// The file, the first of a split.
+    /// Returns the file, or the first of a split.
     pub fn path(&self) -> &Path {
         &self.parts[0].path
     }
 
-    /// All files.
+    /// Returns all files.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.parts.iter().map(|part| part.path.as_path())
     }
 
-    /// Version of the format.
+    /// Returns the version of the format.
     pub fn version(&self) -> u32 {
         self.parts[0].version
     }
 
-    /// Bytes that tensors are aligned to.
+    /// Returns the alignment of tensors in bytes.
     pub fn alignment(&self) -> usize {
         self.parts[0].alignment
     }
 
-    /// All tensors, in the order of the files.
+    /// Returns all tensors in file order.
     pub fn tensors(&self) -> impl Iterator<Item = Tensor<'_>> {
         self.parts.iter().flat_map(Part::tensors)
     }
@@ -88,17 +87,17 @@ impl Gguf {
         self.order.len()
     }
 
-    /// Whether it holds no tensor: a vocabulary alone.
+    /// Returns true if it holds no tensor, only a vocabulary.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
-    /// The tensor of a name.
+    /// Returns the tensor with a name.
     pub fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
         self.tensors().find(|tensor| tensor.name == name)
     }
 
-    /// All keys of the first file, in its order: name, type and bytes of the value.
+    /// Returns all keys of the first file in order: name, type and bytes of the value.
     ///
     /// # Errors
     /// None for a file that was opened and not changed since.
@@ -106,15 +105,15 @@ impl Gguf {
         self.parts[0].raw_keys()
     }
 
-    /// The value of a key; `None` where there is none of that name.
+    /// Returns the value of a key; `None` if it does not exist.
     ///
     /// # Errors
-    /// `Format` for a string that is no UTF-8.
+    /// `Format` for a string that is not UTF-8.
     pub fn get(&self, key: &str) -> Result<Option<Value<'_>>> {
         self.parts[0].get(key).map_err(|e| e.context(self.path().display()))
     }
 
-    /// An error about a key: file, key, what was expected and found.
+    /// Returns an error about a key: file, key, expected and found value.
     pub fn wrong(&self, key: &str, expected: &str, found: Option<&Value<'_>>) -> Error {
         let path = self.path().display();
         Error::format(match found {
@@ -133,10 +132,10 @@ impl Gguf {
         of(value).map(Some).ok_or_else(|| self.wrong(key, expected, Some(&value)))
     }
 
-    /// A whole number of at least 0, of whatever type; a list of equal ones counts as one, as some files have them a layer.
+    /// Returns a nonnegative integer of any type. A list of equal values counts as one, because some files have one value per layer.
     ///
     /// # Errors
-    /// `Format` with file, key, expected and found.
+    /// `Format` with file, key, expected and found value.
     pub fn size(&self, key: &str) -> Result<Option<usize>> {
         let one = |value| match value {
             Value::Whole(n) => usize::try_from(n).ok(),
@@ -152,10 +151,10 @@ impl Gguf {
         })
     }
 
-    /// A number.
+    /// Returns a number.
     ///
     /// # Errors
-    /// As [`size`](Self::size).
+    /// Same as [`size`](Self::size).
     pub fn number(&self, key: &str) -> Result<Option<f64>> {
         self.typed(key, "a number", |value| match value {
             Value::Whole(n) => Some(n as f64),
@@ -164,10 +163,10 @@ impl Gguf {
         })
     }
 
-    /// True or false.
+    /// Returns a Boolean.
     ///
     /// # Errors
-    /// As [`size`](Self::size).
+    /// Same as [`size`](Self::size).
     pub fn flag(&self, key: &str) -> Result<Option<bool>> {
         self.typed(key, "true or false", |value| match value {
             Value::Bool(b) => Some(b),
@@ -175,10 +174,10 @@ impl Gguf {
         })
     }
 
-    /// Text.
+    /// Returns a string.
     ///
     /// # Errors
-    /// As [`size`](Self::size).
+    /// Same as [`size`](Self::size).
     pub fn text(&self, key: &str) -> Result<Option<&str>> {
         self.typed(key, "a string", |value| match value {
             Value::Str(text) => Some(text),
@@ -186,10 +185,10 @@ impl Gguf {
         })
     }
 
-    /// A list of strings.
+    /// Returns a list of strings.
     ///
     /// # Errors
-    /// As [`size`](Self::size).
+    /// Same as [`size`](Self::size).
     pub fn texts(&self, key: &str) -> Result<Option<Vec<&str>>> {
         self.list(key, "a list of strings", |value| match value {
             Value::Str(text) => Some(text),
@@ -197,10 +196,10 @@ impl Gguf {
         })
     }
 
-    /// A list of numbers.
+    /// Returns a list of numbers.
     ///
     /// # Errors
-    /// As [`size`](Self::size).
+    /// Same as [`size`](Self::size).
     pub fn numbers(&self, key: &str) -> Result<Option<Vec<f32>>> {
         self.list(key, "a list of numbers", |value| match value {
             Value::Float(x) => Some(x as f32),
@@ -209,10 +208,10 @@ impl Gguf {
         })
     }
 
-    /// A list of whole numbers.
+    /// Returns a list of integers.
     ///
     /// # Errors
-    /// As [`size`](Self::size).
+    /// Same as [`size`](Self::size).
     pub fn wholes(&self, key: &str) -> Result<Option<Vec<i64>>> {
         self.list(key, "a list of whole numbers", |value| match value {
             Value::Whole(n) => i64::try_from(n).ok(),
@@ -240,10 +239,10 @@ impl Gguf {
         Ok(Some(out))
     }
 
-    /// What an optional getter found, where it has to be there.
+    /// Returns the result of an optional getter for a required key.
     ///
     /// # Errors
-    /// `Format` with file and key where it is missing.
+    /// `Format` with file and key if it is missing.
     pub fn needed<T>(&self, key: &str, expected: &str, found: Option<T>) -> Result<T> {
         found.ok_or_else(|| self.wrong(key, expected, None))
     }
@@ -258,7 +257,7 @@ fn split_number(part: &Part, key: &str) -> Result<Option<usize>> {
     }
 }
 
-/// All files of a split, of which one is open, in their order.
+/// Opens all files of a split in order; one of them is already open.
 fn others(known: Part, count: usize) -> Result<Vec<Part>> {
     let wrong = |what: String| Error::format(format!("{}: {what}", known.path.display()));
     if count > MOST_PARTS {

@@ -3,7 +3,7 @@ use netcl_tensor::quant::{F16, F32, Format, Q4_0, Q8_0};
 use netcl_tensor::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 
-/// Test data beside the repository; `None` where it is not there.
+/// Returns test data next to the repository; `None` if it is missing.
 fn shared(path: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
     path.exists().then_some(path)
@@ -35,7 +35,7 @@ fn plan() -> Plan {
     plan
 }
 
-/// Bytes that tell tensors apart.
+/// Returns bytes that distinguish tensors.
 fn fill(plan: &Plan, i: usize) -> Vec<u8> {
     vec![i as u8 + 1; plan.tensors[i].size().unwrap()]
 }
@@ -80,7 +80,7 @@ fn what_is_written_is_read() {
     assert_eq!(file.size("own.u64").unwrap(), Some(1 << 40));
     assert_eq!(file.number("own.f64").unwrap(), Some(0.1));
     assert_eq!(file.size("none").unwrap(), None);
-    // All of it, written again from what was read, is the same file.
+    // Writing everything that was read gives the same file.
     let mut again = Plan::default();
     for key in file.keys() {
         let (name, kind, bytes) = key.unwrap();
@@ -173,7 +173,7 @@ fn damaged_headers_are_named() {
         message(Gguf::open(&path))
     };
     let place = |text: &str| good.windows(text.len()).position(|w| w == text.as_bytes()).unwrap();
-    // Behind the name of a tensor: axes u32, lengths u64, format u32, offset u64.
+    // After the name of a tensor: axes u32, lengths u64, format u32, offset u64.
     let odd = place("odd") + 3;
     for (found, part) in [
         (with(&|b| b.truncate(2)), "shorter than a header"),
@@ -253,7 +253,7 @@ fn a_real_file_is_read() {
     assert_eq!((down.shape(), down.format), (&[64, 172][..], &F16));
 }
 
-/// Reads everything that can be asked for.
+/// Reads everything that the interface offers.
 fn read_all(path: &Path) -> Result<usize> {
     let file = Gguf::open(path)?;
     let mut bytes = 0;
@@ -280,7 +280,7 @@ impl Draw {
     }
 }
 
-/// Bytes flipped, set to extremes, cut, doubled, put in; mostly in the header, which is what is parsed.
+/// Flips bytes, sets them to extremes, truncates, duplicates, inserts; mostly in the header, which is parsed.
 fn damage(draw: &mut Draw, bytes: &mut Vec<u8>, header: usize) {
     for _ in 0..=draw.below(3) {
         let within = if draw.below(8) == 0 { bytes.len() } else { header.min(bytes.len()) };
@@ -310,9 +310,9 @@ fn damage(draw: &mut Draw, bytes: &mut Vec<u8>, header: usize) {
     }
 }
 
-/// Whatever a byte becomes, the answer is an error that names the file, or a file; no panic and no hang. That nothing is allocated
-/// beyond the file's size follows from the bounds at the head of `part.rs`, and a damaged count would show as an abort here.
-/// `NETCL_MUTATIONS` is how many are tried.
+/// For any change of a byte, the result is an error that names the file, or a file; never a panic or a hang. The bounds at the start of `part.rs`
+/// ensure that nothing larger than the file is allocated. A damaged count would otherwise show as an abort here. `NETCL_MUTATIONS` sets the number of
+/// attempts.
 #[test]
 fn mutated_files_are_errors_or_files() {
     let count = std::env::var("NETCL_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(2000);

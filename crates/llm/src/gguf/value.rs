@@ -1,4 +1,4 @@
-//! Values of GGUF's metadata: the thirteen types, as they lie in a file.
+//! GGUF metadata values: the thirteen types in file format.
 
 use super::cursor::Cursor;
 use netcl_tensor::{Error, Result};
@@ -23,7 +23,7 @@ pub enum Kind {
     F32 = 6,
     /// One byte, 0 or 1.
     Bool = 7,
-    /// A length of eight bytes and so many of UTF-8.
+    /// A length in eight bytes and as many bytes of UTF-8.
     String = 8,
     /// The type of the elements, their number in eight bytes, the elements.
     Array = 9,
@@ -52,7 +52,7 @@ impl Kind {
         Self::F64,
     ];
 
-    /// The type of this number.
+    /// Returns the type with this number.
     pub(super) fn of(number: u32) -> Result<Self> {
         Self::ALL
             .get(number as usize)
@@ -60,7 +60,7 @@ impl Kind {
             .ok_or_else(|| Error::format(format!("a value of type {number}, expected 0 to 12")))
     }
 
-    /// Bytes of a value, where all have the same.
+    /// Returns the bytes of a value, if the size is fixed.
     pub(super) fn size(self) -> Option<usize> {
         match self {
             Self::U8 | Self::I8 | Self::Bool => Some(1),
@@ -75,7 +75,7 @@ impl Kind {
 /// A value, read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
-    /// Any type of whole numbers.
+    /// Any integer type.
     Whole(i128),
     /// Either precision.
     Float(f64),
@@ -83,7 +83,7 @@ pub enum Value<'a> {
     Bool(bool),
     /// Text.
     Str(&'a str),
-    /// Several of one type.
+    /// Several values of one type.
     Array(Array<'a>),
 }
 
@@ -128,18 +128,18 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Several values of one type, which stay in the file until they are asked for.
+/// Several values of one type, read lazily from the file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Array<'a> {
-    /// Type of its elements; no arrays.
+    /// Type of its elements; never an array.
     pub kind: Kind,
-    /// How many there are.
+    /// Number of elements.
     pub len: usize,
     bytes: &'a [u8],
 }
 
 impl<'a> Array<'a> {
-    /// Its bounds; every string has been stepped over.
+    /// Reads its bounds and skips every string.
     fn read(at: &mut Cursor<'a>) -> Result<Self> {
         let (kind, len) = (Kind::of(at.u32()?)?, at.length()?);
         let start = at.place();
@@ -150,7 +150,7 @@ impl<'a> Array<'a> {
             }
             None if kind == Kind::Array => return Err(Error::format("an array of arrays")),
             None => {
-                // Each takes its length's 8 bytes at least, so that the file's own size ends this.
+                // Each takes at least 8 bytes for its length, so the file size bounds this loop.
                 for _ in 0..len {
                     let length = at.length()?;
                     at.take(length)?;
@@ -160,13 +160,13 @@ impl<'a> Array<'a> {
         Ok(Self { kind, len, bytes: at.since(start) })
     }
 
-    /// Its elements, from the first.
+    /// Returns its elements in order.
     pub fn iter(&self) -> impl Iterator<Item = Result<Value<'a>>> + use<'a> {
         let (kind, mut at) = (self.kind, Cursor::new(self.bytes));
         (0..self.len).map(move |_| Value::read(kind, &mut at))
     }
 
-    /// Its bytes, as they lie in the file.
+    /// Returns its bytes in file format.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }

@@ -1,4 +1,4 @@
-//! Writing a GGUF file, version 3: aside, tensor after tensor, and renamed when it is whole.
+//! Writes a GGUF file, version 3: to a temporary path, one tensor at a time, and renames it when it is complete.
 
 use super::part::{ALIGNMENT, ALIGNMENT_KEY, AXES};
 use super::value::Kind;
@@ -9,12 +9,12 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// A value to be written.
+/// A metadata value to write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Meta {
-    /// A whole number; what most sizes are.
+    /// An integer, used for most sizes.
     U32(u32),
-    /// A whole number that may be below zero.
+    /// An integer that may be negative.
     I32(i32),
     /// Single precision.
     F32(f32),
@@ -30,7 +30,7 @@ pub enum Meta {
     I32s(Vec<i32>),
     /// Several truth values.
     Bools(Vec<bool>),
-    /// A value as it lies in another file.
+    /// A value in the file format of another file.
     Raw(Kind, Vec<u8>),
 }
 
@@ -86,22 +86,22 @@ impl Meta {
     }
 }
 
-/// A tensor to be written.
+/// A tensor to write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planned {
-    /// Unique in the file.
+    /// Its name, unique in the file.
     pub name: String,
-    /// Lengths of its axes, the outermost first.
+    /// Lengths of its axes, outermost first.
     pub dims: Vec<usize>,
-    /// How its elements are stored.
+    /// Storage format of its elements.
     pub format: &'static Format,
 }
 
 impl Planned {
-    /// Bytes it takes.
+    /// Returns its size in bytes.
     ///
     /// # Errors
-    /// `Shape` for rows that are no whole blocks, no axis or too many.
+    /// `Shape` for rows that are not whole blocks, no axis or too many.
     pub fn size(&self) -> Result<usize> {
         let count = self.dims.iter().try_fold(1usize, |all, n| all.checked_mul(*n));
         let row = self.dims.last().copied().unwrap_or(0);
@@ -117,7 +117,7 @@ impl Planned {
     }
 }
 
-/// A file to be written: metadata and what its tensors are.
+/// A file to write: metadata and tensor descriptions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// Keys and values, in this order.
@@ -127,7 +127,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Sets a key, in its old place where it is there.
+    /// Sets a key; an existing key keeps its position.
     pub fn set(&mut self, key: impl Into<String>, value: Meta) {
         let key = key.into();
         match self.keys.iter_mut().find(|(name, _)| *name == key) {
@@ -155,7 +155,7 @@ impl Plan {
         }
     }
 
-    /// Header up to the data, and where each tensor lies in that.
+    /// Returns the header up to the data, and the offset of each tensor in the data.
     fn header(&self, alignment: usize) -> Result<(Vec<u8>, Vec<usize>)> {
         let mut out = b"GGUF\x03\0\0\0".to_vec();
         out.extend((self.tensors.len() as u64).to_le_bytes());
@@ -180,18 +180,18 @@ impl Plan {
         Ok((out, offsets))
     }
 
-    /// The file up to the bytes of its tensors.
+    /// Returns the file up to the bytes of its tensors.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// Same as [`write`](Self::write).
     pub fn head(&self) -> Result<Vec<u8>> {
         Ok(self.header(self.alignment()?)?.0)
     }
 
-    /// Bytes of the file.
+    /// Returns the size of the file in bytes.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// Same as [`write`](Self::write).
     pub fn size(&self) -> Result<u64> {
         let alignment = self.alignment()?;
         let (header, offsets) = self.header(alignment)?;
@@ -200,12 +200,12 @@ impl Plan {
         Ok((header.len() + data) as u64)
     }
 
-    /// Writes the file at `path`; `bytes` writes those of each tensor, by its number, in the order of the plan. What is at `path` stays as
-    /// it is until the new file is whole.
+    /// Writes the file at `path`; `bytes` writes the data of each tensor by its index, in the order of the plan. An existing file at `path` is
+    /// unchanged until the new file is complete.
     ///
     /// # Errors
-    /// `Io` that names the path; `Shape` and `Format` for a plan that cannot be; those of `bytes`, and `Internal` where it writes more or
-    /// less than the tensor takes.
+    /// `Io` with the path; `Shape` and `Format` for an invalid plan; errors of `bytes`, and `Internal` if it writes more or less than the tensor's
+    /// size.
     pub fn write(
         &self,
         path: &Path,
@@ -240,7 +240,7 @@ impl Plan {
             fs::rename(&aside, path).map_err(fail)
         };
         put().inspect_err(|_| {
-            // Where it was never made there is nothing to remove.
+            // If it was never created, there is nothing to remove.
             let _ = fs::remove_file(&aside);
         })
     }

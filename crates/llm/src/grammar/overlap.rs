@@ -1,18 +1,19 @@
-//! The cost of intersections of regular expressions, before any of them is matched.
+//! Cost estimate for intersections of regular expressions, before matching.
 //!
-//! The parser computes derivatives for sets of bytes. The derivative of an intersection pairs every such set of one operand with those of the others that
-//! share a byte with it. Operands with many overlapping sets therefore take exponential time within one step, where no budget of the parser is checked.
+//! The parser computes derivatives for sets of bytes. The derivative of an intersection pairs every set of one operand with those sets of the others
+//! that share a byte with it. So operands with many overlapping sets take exponential time within one step, where the parser's budgets are not
+//! checked.
 
 use llguidance::derivre::ExprRef;
 use llguidance::derivre::raw::ExprSet;
 use std::collections::{HashMap, HashSet};
 
-/// Pairs that one derivative may look at. Each takes about a microsecond.
+/// Maximum number of pairs of one derivative. Each takes about a microsecond.
 const MOST_PAIRS: u64 = 20_000;
-/// Expressions that the count itself visits at most.
+/// Maximum number of expressions that the estimate visits.
 const MOST_VISITS: usize = 4_000_000;
 
-/// The parser's numbers of the kinds of expressions that this file tells apart; their names are not public.
+/// The parser's numbers for the kinds of expressions used here; their names are not public.
 mod tag {
     pub const BYTE: u8 = 3;
     pub const BYTE_SET: u8 = 4;
@@ -22,14 +23,14 @@ mod tag {
     pub const AND: u8 = 12;
 }
 
-/// For each byte the number of sets with it that the derivatives of an expression can distinguish.
+/// For each byte, the number of distinguishable sets with it in the derivatives of an expression.
 type Overlap = Vec<u64>;
 
-/// Whether each intersection among these expressions has derivatives of bounded cost.
+/// Returns true if each intersection in these expressions has derivatives of bounded cost.
 pub fn is_bounded(set: &ExprSet) -> bool {
     let mut known: HashMap<u32, Overlap> = HashMap::new();
     let mut left = MOST_VISITS;
-    // Operands are made before what they are operands of.
+    // Operands have lower ids than the expressions that use them.
     for id in 0..u32::try_from(set.len()).unwrap_or(u32::MAX) {
         let own = ExprRef::new(id);
         if !own.is_valid() || set.get_tag(own) as u8 != tag::AND {
@@ -48,7 +49,7 @@ pub fn is_bounded(set: &ExprSet) -> bool {
     true
 }
 
-/// That of one expression; none if it takes too many visits.
+/// Returns the overlap of one expression; `None` if it takes too many visits.
 fn overlap(set: &ExprSet, expr: ExprRef, known: &HashMap<u32, Overlap>, left: &mut usize) -> Option<Overlap> {
     let mut all: Overlap = vec![0; 256];
     let (mut seen, mut stack, mut bytes) = (HashSet::new(), vec![expr], false);
@@ -116,7 +117,7 @@ mod tests {
             |n: usize| RegexAst::And((0..n).map(|i| regex(&format!("(?s:.*)a.{{{i}}}b(?s:.*)"))).collect());
         assert!((2..6).all(|n| bounded(&meet(n))));
         assert!(!bounded(&meet(16)) && !bounded(&meet(40)));
-        // Few, but each with many sets that overlap.
+        // Few operands, but each with many overlapping sets.
         let sets: Vec<String> = (b'b'..b'z').map(|c| format!("[a{}].", char::from(c))).collect();
         let wide = |at: u8| regex(&format!("({}|{})*", sets.join("|"), char::from(at)));
         assert!(bounded(&RegexAst::And(vec![wide(b'0'), wide(b'1')])));

@@ -1,18 +1,18 @@
-//! Architectures as GGUF names them: one row of data each, and the way from metadata to a [`DecoderConfig`] and back.
+//! GGUF architectures: one row of data each, and the conversion of metadata to a [`DecoderConfig`] and back.
 
 use crate::gguf::{Gguf, Meta};
 use netcl_model::decoder::{DecoderConfig, Family, LayerKind, Positions, Rotary, Scaling, Sizes};
 use netcl_tensor::{Error, Result};
 
-/// A row: what GGUF files call an architecture, and what tells their tensors from Hugging Face's.
+/// A row: the GGUF name of an architecture, and the differences of its tensors from Hugging Face's.
 #[derive(Debug, PartialEq)]
 pub struct Architecture {
-    /// `general.architecture`, and the first word of its keys.
+    /// `general.architecture`, also the prefix of its keys.
     pub name: &'static str,
-    /// The families of `netcl_model::decoder` whose models are written as this one. The first is what a file is read as, unless it has
-    /// experts or windows that only another one has.
+    /// The families of `netcl_model::decoder` that are written as this architecture. A file is read as the first one, unless it has experts or
+    /// windows that only another one supports.
     pub families: &'static [&'static str],
-    /// Heads of queries and keys are rotated in neighbouring pairs, not in halves, so that their rows stand in another order.
+    /// Whether heads of queries and keys are rotated in adjacent pairs instead of halves, so that their rows have another order.
     pub interleaved: bool,
 }
 
@@ -37,30 +37,30 @@ pub static ARCHITECTURES: &[Architecture] = &[
     row("starcoder2", &["starcoder2"], false),
 ];
 
-/// Keys of an architecture that say nothing about what is computed, or only what others say, or that are read elsewhere.
+/// Keys of an architecture without effect on the computation, redundant keys, or keys read elsewhere.
 const INERT: &[&str] = &["vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "pooling_type"];
 
 /// Whether attention and MLP read the same residual stream (GPT-NeoX).
 const PARALLEL: &str = "use_parallel_residual";
 
-/// Own keys: Llama 3's rotary scaling, of which the format holds the factors alone.
+/// netcl's own keys: Llama 3's rotary scaling, for which the format only has the factors.
 const LLAMA3_KEYS: [&str; 4] = ["factor", "low_freq_factor", "high_freq_factor", "original_context_length"];
 
 impl Architecture {
-    /// The one of a file.
+    /// Returns the architecture of a file.
     ///
     /// # Errors
-    /// `Unsupported` that lists those there are.
+    /// `Unsupported` with a list of the supported ones.
     pub fn of_file(file: &Gguf) -> Result<&'static Self> {
         let key = "general.architecture";
         let name = file.needed(key, "a name", file.text(key)?)?;
         Self::find(|a| a.name == name, name).map_err(|e| e.context(file.path().display()))
     }
 
-    /// The one that models of a family are written as.
+    /// Returns the architecture that models of a family are written as.
     ///
     /// # Errors
-    /// `Unsupported` that lists those there are.
+    /// `Unsupported` with a list of the supported ones.
     pub fn of_family(family: &Family) -> Result<&'static Self> {
         Self::find(|a| a.families.contains(&family.model_type), family.model_type)
     }
@@ -73,7 +73,7 @@ impl Architecture {
     }
 }
 
-/// Reads the keys of an architecture, and remembers which.
+/// Reads the keys of an architecture, and records them.
 struct Keys<'a> {
     file: &'a Gguf,
     prefix: &'static str,
@@ -106,13 +106,13 @@ impl<'a> Keys<'a> {
         let found = self.number(key)?;
         self.file.needed(&self.name(key), "a number", found)
     }
-    /// A tensor of f32s, such as rotary factors.
+    /// Returns a tensor of f32s, such as rotary factors.
     fn floats(&self, tensor: &str) -> Result<Option<Vec<f64>>> {
         let Some(tensor) = self.file.tensor(tensor) else { return Ok(None) };
         let values = tensor.format.dequantised(tensor.bytes, tensor.count())?;
         Ok(Some(values.into_iter().map(f64::from).collect()))
     }
-    /// Every key of the architecture was read, or has no effect.
+    /// Checks that every key of the architecture was read or has no effect.
     fn finish(self) -> Result<()> {
         let (read, start) = (self.read.into_inner(), format!("{}.", self.prefix));
         for key in self.file.keys() {
@@ -129,11 +129,11 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// What a file describes.
+/// Reads the configuration of a file.
 ///
 /// # Errors
-/// `Unsupported` for another architecture or an unknown key, `Format` for keys that are missing or wrong, `Shape` for sizes that do not
-/// fit each other; all name the file.
+/// `Unsupported` for another architecture or an unknown key, `Format` for missing or invalid keys, `Shape` for inconsistent sizes. All errors name
+/// the file.
 pub fn read_config(file: &Gguf) -> Result<DecoderConfig> {
     let architecture = Architecture::of_file(file)?;
     let place = |e: Error| e.context(file.path().display());
@@ -175,7 +175,7 @@ pub fn read_config(file: &Gguf) -> Result<DecoderConfig> {
     Ok(out)
 }
 
-/// Which layers have experts: those with a router.
+/// Determines the layers with experts: those with a router.
 fn read_sparse(file: &Gguf, out: &mut DecoderConfig) {
     let routed: Vec<usize> = file
         .tensors()
@@ -238,7 +238,7 @@ fn epsilon_key(config: &DecoderConfig) -> &'static str {
     }
 }
 
-/// Which layers have the window: those that the file lists, those of the family's pattern, or all.
+/// Determines the layers with the window: those listed in the file, those of the family's pattern, or all.
 fn read_windows(keys: &Keys<'_>, out: &mut DecoderConfig, window: Option<usize>) -> Result<()> {
     let key = keys.name("attention.sliding_window_pattern");
     let listed = match keys.file.get(&key)? {
@@ -283,7 +283,7 @@ fn read_rotary(keys: &Keys<'_>, out: &mut DecoderConfig) -> Result<()> {
     for (i, rotary) in out.rotary.iter_mut().enumerate() {
         rotary.dims = dims.unwrap_or(size);
         let own = if i == 0 { base } else { local };
-        // What llama.cpp takes where a file does not say it.
+        // llama.cpp's default.
         rotary.base = own.unwrap_or(if i == 0 && base.is_none() { 10_000.0 } else { rotary.base });
         rotary.scaling = if i == 0 { scaling.clone() } else { Scaling::None };
     }
@@ -344,7 +344,7 @@ fn read_scaling(keys: &Keys<'_>, context: usize, dims: usize) -> Result<Scaling>
     }
 }
 
-/// The divisors that a scaling gives each pair of a head.
+/// Returns the divisors of a scaling for each pair of a head.
 fn divisors(rotary: &Rotary) -> Option<Vec<f32>> {
     let Scaling::Llama3 { factor, low, high, original } = rotary.scaling else { return None };
     let divisor = |i: usize| {
@@ -356,8 +356,8 @@ fn divisors(rotary: &Rotary) -> Option<Vec<f32>> {
     Some((0..rotary.dims / 2).map(divisor).collect())
 }
 
-/// The scaling whose divisors a file has as a tensor: Llama 3's, from own keys or from what all its models have, where that gives the same;
-/// else the divisors themselves.
+/// Returns the scaling whose divisors a file has as a tensor. Uses Llama 3's scaling, from own keys or from its usual values, if the result is the
+/// same, or otherwise the divisors themselves.
 fn read_llama3(keys: &Keys<'_>, rotary: Option<&Rotary>, context: usize) -> Result<Option<Scaling>> {
     let (Some(rotary), Some(found)) = (rotary, keys.floats("rope_freqs.weight")?) else { return Ok(None) };
     if found.iter().all(|f| *f == 1.0) {
@@ -387,7 +387,7 @@ fn read_llama3(keys: &Keys<'_>, rotary: Option<&Rotary>, context: usize) -> Resu
     Ok(Some(Scaling::LongRope { short: found.clone(), long: found, original: context, magnitude: 1.0 }))
 }
 
-/// Soft-capping and the factors of Gemma and Granite.
+/// Reads soft-capping and the factors of Gemma and Granite.
 fn read_factors(keys: &Keys<'_>, out: &mut DecoderConfig) -> Result<()> {
     let family = out.family.model_type;
     let scale = keys.number("attention.scale")?.filter(|s| *s != 0.0).map(|s| s as f32);
@@ -412,7 +412,7 @@ fn read_factors(keys: &Keys<'_>, out: &mut DecoderConfig) -> Result<()> {
     Ok(())
 }
 
-/// The factor of Gemma's scores where the file has none: the largest models take the width over the heads.
+/// Returns the factor of Gemma's scores if the file has none: the largest models use the width over the heads.
 fn gemma_scale(config: &DecoderConfig) -> f32 {
     let largest = match config.family.model_type {
         "gemma2" => 46,
@@ -425,10 +425,10 @@ fn gemma_scale(config: &DecoderConfig) -> f32 {
     1.0 / (size as f32).sqrt()
 }
 
-/// The metadata of a model without its vocabulary.
+/// Returns the metadata of a model without its vocabulary.
 ///
 /// # Errors
-/// `Unsupported` for a family that has no architecture in GGUF files, or a model that its keys cannot describe.
+/// `Unsupported` for a family without a GGUF architecture, or a model that its keys cannot describe.
 pub fn write_config(config: &DecoderConfig) -> Result<Vec<(String, Meta)>> {
     let architecture = Architecture::of_family(config.family)?;
     let (mut out, a) =
@@ -548,7 +548,7 @@ fn write_factors(config: &DecoderConfig, architecture: &Architecture, put: &mut 
     }
 }
 
-/// Tensors that hold rotary factors: name and values.
+/// Returns tensors with rotary factors: name and values.
 pub fn rotary_tensors(config: &DecoderConfig) -> Vec<(&'static str, Vec<f32>)> {
     let Some(first) = config.rotary.first() else { return Vec::new() };
     let floats = |list: &[f64]| list.iter().map(|v| *v as f32).collect::<Vec<_>>();

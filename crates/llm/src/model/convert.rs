@@ -1,4 +1,4 @@
-//! From one layout to another, quantising on the way: one tensor in memory at a time.
+//! Converts between layouts and quantizes, with one tensor in memory at a time.
 
 use super::architecture::{read_config, rotary_tensors, write_config};
 use super::generation;
@@ -20,10 +20,10 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
-/// How much each column of a matrix matters, by GGUF's names: an importance matrix.
+/// An importance matrix: weights of matrix columns, by GGUF name.
 #[derive(Debug, Default)]
 pub struct Importance {
-    /// Of each tensor, the weights of its columns; of experts, one list behind the other.
+    /// Column weights of each tensor; for experts, concatenated lists.
     pub weights: BTreeMap<String, Vec<f32>>,
 }
 
@@ -61,7 +61,7 @@ impl Importance {
         Ok(Self { weights })
     }
 
-    /// Number of entries; of each the length of its name, the name, calls, number of values, values.
+    /// Parses the number of entries, then for each the length of its name, the name, calls, number of values, values.
     fn of_bytes(bytes: &[u8]) -> Result<Self> {
         let mut left = bytes;
         let mut take = |n: usize| {
@@ -86,7 +86,7 @@ impl Importance {
     }
 }
 
-/// What is to be written.
+/// Format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A GGUF file.
@@ -95,26 +95,26 @@ pub enum Target {
     Folder,
 }
 
-/// How to write it.
+/// Options for writing.
 pub struct Options<'a> {
     /// Its type.
     pub mix: &'static Mix,
-    /// How much columns matter.
+    /// Importance of columns.
     pub importance: Option<&'a Importance>,
 }
 
-/// How far a conversion is.
+/// Progress of a conversion.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// The tensor that comes next.
+    /// The next tensor.
     pub name: &'a str,
-    /// Tensors that are done, and all.
+    /// Finished and total tensors.
     pub tensors: [usize; 2],
-    /// Elements that are done, and all.
+    /// Finished and total elements.
     pub elements: [u64; 2],
 }
 
-/// The formats that the tensors of a model will have, in the order of [`Source::placed`].
+/// Returns the formats of a model's tensors, in the order of [`Source::placed`].
 pub fn planned(source: &Source, target: Target, options: &Options<'_>) -> Vec<&'static Format> {
     match target {
         Target::Gguf => options.mix.formats(source, options.importance.is_some()),
@@ -122,11 +122,11 @@ pub fn planned(source: &Source, target: Target, options: &Options<'_>) -> Vec<&'
     }
 }
 
-/// Writes a model as GGUF at `path`, or as a folder in the Hugging Face layout: aside, and renamed when it is whole.
+/// Writes a model as GGUF at `path`, or as a folder in the Hugging Face layout: to a temporary path, renamed when complete.
 ///
 /// # Errors
-/// `Unsupported` for what the target cannot say, before the work begins; `Io` that names the file; `Format` for values that are no finite
-/// numbers, with the tensor's name.
+/// `Unsupported`, before the work begins, for properties that the target cannot represent; `Io` with the file; `Format` for values that are not
+/// finite, with the tensor's name.
 pub fn convert(
     source: &Source,
     path: &Path,
@@ -182,12 +182,12 @@ fn metadata(source: &Source, options: &Options<'_>) -> Result<Vec<(String, Meta)
     Ok(out.keys)
 }
 
-/// The key of what adding one took from a norm's weights.
+/// Returns the key of the rounding error of a norm's weights after adding one.
 fn rest_key(name: &str) -> String {
     format!("netcl.rest.{name}")
 }
 
-/// What is lost where one is added to a norm's weights in f32: with it the weights come back to the bit.
+/// Returns the rounding errors of adding one to norm weights in f32, with which the weights can be restored exactly.
 fn norm_rests(source: &Source) -> Result<Option<Vec<(String, Meta)>>> {
     if !matches!(source.origin, Origin::Folder { .. }) {
         return Ok(None);
@@ -252,7 +252,7 @@ fn to_gguf(
     progress(Progress { name: "", tensors: [counts.len(); 2], elements: [total; 2] })
 }
 
-/// The bytes of a tensor in another format.
+/// Converts the bytes of a tensor to another format.
 fn stored_as(
     source: &Source,
     tensor: &Placed,
@@ -272,7 +272,7 @@ fn stored_as(
     let experts = if tensor.dims.len() > 2 { tensor.dims[0] } else { 1 };
     let parts = values.chunks(count / experts).zip(out.chunks_mut(size / experts));
     for (e, (values, out)) in parts.enumerate() {
-        // One list for all experts, or one for each.
+        // One list for all experts, or one per expert.
         let weights = match weights {
             Some(all) if all.len() == row => Some(&all[..]),
             Some(all) if all.len() == row * experts => Some(&all[e * row..(e + 1) * row]),
@@ -289,7 +289,7 @@ fn stored_as(
     Ok(out)
 }
 
-/// Whether the metadata describe the model: they are written with tensors of which nothing is there but their place, and read.
+/// Checks that the metadata describe the model: writes them with tensors without data, and reads them.
 fn check_metadata(
     config: &DecoderConfig,
     path: &Path,
@@ -326,7 +326,7 @@ fn check_metadata(
     )))
 }
 
-/// The differences of two configurations, by the fields of `config.json`.
+/// Returns the differences of two configurations, by the fields of `config.json`.
 fn differences(own: &DecoderConfig, read: &DecoderConfig) -> String {
     let facts = FileFacts { dtype: None, dropout: 0.0, tokens: Map::new() };
     let fields =
@@ -352,7 +352,7 @@ fn differences(own: &DecoderConfig, read: &DecoderConfig) -> String {
     }
 }
 
-/// What a configuration computes, with numbers rounded to six digits, for comparison.
+/// Returns a configuration for comparison, with numbers rounded to six digits.
 fn comparable(config: &DecoderConfig) -> DecoderConfig {
     let digits = |x: f64| format!("{x:.5e}").parse::<f64>().unwrap_or(x);
     let short = |x: f32| digits(f64::from(x)) as f32;
@@ -383,7 +383,7 @@ fn comparable(config: &DecoderConfig) -> DecoderConfig {
     let rotary = |r: &Rotary| Rotary { dims: r.dims, base: digits(r.base), scaling: scaling(&r.scaling) };
     let mut out = config.clone();
     if let Some(first) = netcl_model::decoder::FAMILIES.first() {
-        // Names of files alone.
+        // Only names of files differ.
         out.family = &first.family;
     }
     out.rotary = config.rotary.iter().map(rotary).collect();
@@ -402,7 +402,7 @@ fn comparable(config: &DecoderConfig) -> DecoderConfig {
     out
 }
 
-/// The type that a folder's tensors get: the asked one, or the one of a GGUF file's matrices where vectors fit into it.
+/// Returns the type for a folder's tensors: the requested one, or that of a GGUF file's matrices if vectors fit into it.
 fn to_folder(
     source: &Source,
     path: &Path,
@@ -459,7 +459,7 @@ fn to_folder(
     write_planned(&aside, &tensors, &AtomicU64::new(0))
         .and_then(|_| std::fs::rename(&aside, &file).map_err(|e| Error::io("writing", &file, &e)))
         .inspect_err(|_| {
-            // Where it was never made there is nothing to remove.
+            // If it was never created, there is nothing to remove.
             let _ = std::fs::remove_file(&aside);
         })?;
     drop(tensors);
@@ -474,7 +474,7 @@ fn put_json(path: &Path, value: &Value) -> Result<()> {
     replace(path, format!("{text}\n").as_bytes()).map_err(|e| Error::io("writing", path, &e))
 }
 
-/// All of a tensor's parts in a folder's files, one behind the other.
+/// Returns all parts of a tensor in a folder's files, concatenated.
 fn file_bytes(source: &Source, placed: &Placed, format: &'static Format) -> Result<Vec<u8>> {
     let stored = source.read(placed)?;
     let count: usize = placed.dims.iter().product();
@@ -504,12 +504,12 @@ fn file_bytes(source: &Source, placed: &Placed, format: &'static Format) -> Resu
     let width = if placed.file_dims.len() > 1 { placed.file_dims[1] } else { 1 };
     let each = bytes.len() / placed.files.len().max(1);
     let rows = [width * format.bytes, format.bytes];
-    // The rows of a transposed matrix are those of GGUF's.
+    // The rows of a transposed matrix are GGUF's rows.
     let dims: Vec<usize> = placed.file_dims.iter().rev().copied().collect();
     Ok(bytes.chunks(each.max(1)).flat_map(|part| placed.change.to_file(part, rows, &dims)).collect())
 }
 
-/// `config.json` of the model in another type.
+/// Returns `config.json` of the model with another type.
 fn folder_config(source: &Source, dtype: FileDtype) -> Result<Value> {
     let dtype = match dtype {
         FileDtype::F16 => DType::F16,
@@ -537,7 +537,7 @@ fn folder_config(source: &Source, dtype: FileDtype) -> Result<Value> {
     source.config.to_json(&FileFacts { dtype: Some(dtype), dropout: 0.0, tokens })
 }
 
-/// Writes a file into a folder, or into one within it.
+/// Writes a file into a folder or a subfolder.
 fn put_file(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let to = folder.join(name);
     if let Some(parent) = to.parent() {
@@ -546,7 +546,7 @@ fn put_file(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     replace(&to, bytes).map_err(|e| Error::io("writing", &to, &e))
 }
 
-/// Tokenizer and what belongs to it.
+/// Writes the tokenizer and related files.
 fn companions(source: &Source, path: &Path) -> Result<()> {
     let put = |name: &str, text: &str| put_file(path, name, text.as_bytes());
     let file = match &source.origin {
@@ -594,7 +594,7 @@ fn companions(source: &Source, path: &Path) -> Result<()> {
     put_json(&path.join("tokenizer_config.json"), &settings)
 }
 
-/// Files beside the weights that are taken over as they are.
+/// Files that are copied unchanged together with the weights.
 const COMPANIONS: [&str; 9] = [
     "tokenizer.json",
     "tokenizer_config.json",

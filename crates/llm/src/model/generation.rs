@@ -1,4 +1,4 @@
-//! The generation settings of a folder as keys of a GGUF file, and back: llama.cpp's keys for the fields that they cover, and the whole
+//! Converts the generation settings of a folder to keys of a GGUF file, and back: llama.cpp's keys for the fields that they cover, and the whole
 //! `generation_config.json`.
 
 use crate::gguf::{Gguf, Meta};
@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// The file.
 pub(super) const FILE: &str = "generation_config.json";
-/// Its fields that llama.cpp has keys for, and the ends of these.
+/// Its fields with llama.cpp keys, and the ends of these keys.
 const SHARED: [(&str, &str); 5] = [
     ("min_p", "min_p"),
     ("repetition_penalty", "penalty_repeat"),
@@ -25,7 +25,7 @@ fn key(end: &str) -> String {
     format!("general.sampling.{end}")
 }
 
-/// The content of a file, empty if it is missing or not an object.
+/// Returns the content of a file, empty if it is missing or not an object.
 fn object(folder: &Path, name: &str) -> Result<Map<String, Value>> {
     let path = folder.join(name);
     if !path.exists() {
@@ -39,7 +39,7 @@ fn object(folder: &Path, name: &str) -> Result<Map<String, Value>> {
     }
 }
 
-/// The keys of what a folder says. Tokens that end a text are those of `config.json` where `generation_config.json` names none.
+/// Returns the keys for a folder's settings. If `generation_config.json` names no end tokens, those of `config.json` apply.
 ///
 /// # Errors
 /// `Io` and `Format` with the path.
@@ -55,7 +55,7 @@ pub(super) fn keys(folder: &Path) -> Result<Vec<(String, Meta)>> {
         return Ok(Vec::new());
     }
     let mut out = Vec::new();
-    // Without sampling the numbers have no effect in `transformers`, and llama.cpp would follow them.
+    // Without sampling, `transformers` ignores these numbers, but llama.cpp would use them.
     if said.get("do_sample") != Some(&Value::Bool(false)) {
         for (field, end) in SHARED {
             let Some(number) = said.get(field).and_then(Value::as_f64) else { continue };
@@ -74,7 +74,7 @@ pub(super) fn keys(folder: &Path) -> Result<Vec<(String, Meta)>> {
     Ok(out)
 }
 
-/// The `generation_config.json` of a GGUF file: the one in it, changed by llama.cpp's keys. Keys without a field are a warning.
+/// Returns the `generation_config.json` of a GGUF file: the one in it, changed by llama.cpp's keys. Keys without a field cause a warning.
 ///
 /// # Errors
 /// `Format` with file and key.
@@ -86,9 +86,9 @@ pub(super) fn file_of(file: &Gguf) -> Result<Option<Value>> {
     for (field, end) in SHARED {
         let Some(number) = file.number(&key(end))? else { continue };
         let value = match field {
-            // Below zero is all of them.
+            // A negative value selects all.
             "top_k" => json!(number.max(0.0) as u64),
-            // The shortest number that is the same in single precision.
+            // The shortest number with the same single-precision value.
             _ => serde_json::from_str(&(number as f32).to_string()).unwrap_or(json!(number)),
         };
         let same = said.get(field).and_then(Value::as_f64).is_some_and(|own| own as f32 == number as f32);

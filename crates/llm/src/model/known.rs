@@ -1,4 +1,4 @@
-//! Shapes of well-known models, for benchmarks without their files.
+//! Model shapes for benchmarks without files.
 
 use netcl_model::decoder::{DecoderConfig, Sizes};
 use netcl_tensor::{Error, Result};
@@ -8,11 +8,11 @@ use netcl_tensor::{Error, Result};
 pub struct Known {
     /// Its names, the full one first.
     pub names: &'static [&'static str],
-    /// Family as [`DecoderConfig::of`] takes it.
+    /// Family in the form of [`DecoderConfig::of`].
     pub family: &'static str,
-    /// Layers, query heads, heads of keys and values.
+    /// Layers, query heads, key/value heads.
     layers: [usize; 3],
-    /// Width, hidden width of the MLP, vocabulary, context.
+    /// Hidden size, MLP size, vocabulary, context.
     widths: [usize; 4],
     rope_theta: f64,
     tied: bool,
@@ -28,7 +28,7 @@ const fn llama(
     Known { names, family: "llama", layers, widths, rope_theta, tied }
 }
 
-/// From the models' `config.json`, and of llama2.c from its README. All have heads of width / heads.
+/// From the models' `config.json`, for llama2.c from its README. All have the head size width / heads.
 static KNOWN: &[Known] = &[
     llama(&["stories-15m", "15m"], [6, 6, 6], [288, 768, 32_000, 256], 1e4, true),
     llama(&["stories-42m", "42m"], [8, 8, 8], [512, 1376, 32_000, 1024], 1e4, true),
@@ -53,13 +53,13 @@ static KNOWN: &[Known] = &[
     llama(&["llama-3-70b", "70b"], [80, 64, 8], [8192, 28_672, 128_256, 8192], 5e5, false),
 ];
 
-/// All of them, by size.
+/// Returns all shapes, by size.
 pub fn known() -> &'static [Known] {
     KNOWN
 }
 
 impl Known {
-    /// Its sizes.
+    /// Returns its sizes.
     pub fn sizes(&self) -> Sizes {
         let ([layers, heads, kv_heads], [width, mlp, vocab, context]) = (self.layers, self.widths);
         Sizes {
@@ -76,11 +76,11 @@ impl Known {
         }
     }
 
-    /// The configuration for a name, or for a list of sizes such as `layers=22,heads=32,kv_heads=4,width=2048,mlp=5632,vocab=32000`; sizes
+    /// Returns the configuration for a name, or for a list of sizes such as `layers=22,heads=32,kv_heads=4,width=2048,mlp=5632,vocab=32000`; sizes
     /// that are not listed are those of a Llama with two layers.
     ///
     /// # Errors
-    /// `Format` that lists the names, or names the number that is wrong; those of [`DecoderConfig::check`].
+    /// `Format` that lists the names, or names the invalid number; errors of [`DecoderConfig::check`].
     pub fn config(text: &str) -> Result<DecoderConfig> {
         let config = match KNOWN.iter().find(|known| known.names.contains(&text)) {
             Some(known) => DecoderConfig::of(known.family, &known.sizes())?,
@@ -96,7 +96,7 @@ impl Known {
     }
 }
 
-/// Numbers of a shape.
+/// Example list of sizes.
 const EXAMPLE: &str = "layers=22,heads=32,kv_heads=4,width=2048,mlp=5632,vocab=32000";
 
 fn described(text: &str) -> Result<DecoderConfig> {
@@ -133,7 +133,7 @@ fn described(text: &str) -> Result<DecoderConfig> {
 mod tests {
     use super::*;
 
-    /// Parameters as their makers count them.
+    /// Compares with the published parameter counts.
     #[test]
     fn known_shapes_have_the_parameters_of_their_models() {
         let millions = |name: &str| Known::config(name).unwrap().parameters() as f64 / 1e6;

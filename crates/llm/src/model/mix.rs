@@ -1,4 +1,4 @@
-//! Which format each tensor of a quantised file has: llama.cpp's rules, so that files are as large and as good as people know them.
+//! Formats of the tensors in a quantized file: llama.cpp's rules, so that size and quality match its files.
 
 use super::names::Placed;
 use super::source::Source;
@@ -9,10 +9,10 @@ use netcl_tensor::quant::{
 };
 use netcl_tensor::{Error, Result};
 
-/// A type of a whole file: a format for most tensors and better ones for some.
+/// A file type: a format for most tensors and better ones for some.
 #[derive(Debug, PartialEq)]
 pub struct Mix {
-    /// Its name, as `--type` takes it.
+    /// Its name for `--type`.
     pub name: &'static str,
     /// `general.file_type` in GGUF files.
     pub number: u32,
@@ -24,7 +24,7 @@ const fn row(name: &'static str, number: u32, base: &'static Format) -> Mix {
     Mix { name, number, base }
 }
 
-/// Every type of files that netcl writes.
+/// All file types that netcl writes.
 pub static MIXES: &[Mix] = &[
     row("f32", 0, &F32),
     row("f16", 1, &F16),
@@ -52,10 +52,10 @@ pub static MIXES: &[Mix] = &[
 ];
 
 impl Mix {
-    /// The type of this name, in capitals or not; `q4_k` stands for `q4_k_m` and so on.
+    /// Returns the type with this name, case-insensitively; `q4_k` means `q4_k_m` and so on.
     ///
     /// # Errors
-    /// `Unsupported` that lists all.
+    /// `Unsupported` with a list of all types.
     pub fn named(name: &str) -> Result<&'static Self> {
         let lower = name.to_lowercase();
         let wanted = match lower.as_str() {
@@ -69,12 +69,12 @@ impl Mix {
         })
     }
 
-    /// The format of every tensor of a model, in the order of [`Source::placed`]. With `importance` some rules are others.
+    /// Returns the format of every tensor of a model, in the order of [`Source::placed`]. Some rules differ with `importance`.
     pub fn formats(&self, source: &Source, importance: bool) -> Vec<&'static Format> {
         self.formats_of(&source.config, &source.placed, importance)
     }
 
-    /// The same for a model whose tensors these are.
+    /// Does the same for a model with these tensors.
     pub fn formats_of(
         &self,
         config: &DecoderConfig,
@@ -106,7 +106,7 @@ impl Mix {
         fitting(self.wanted(name, dims, model), row)
     }
 
-    /// What the rules ask for, whether or not rows are whole blocks of it.
+    /// Returns the format according to the rules, even if rows are not whole blocks of it.
     fn wanted(&self, name: &str, dims: &[usize], model: &Facts) -> &'static Format {
         let row = dims.last().copied().unwrap_or(0);
         let part = name.strip_suffix(".weight").and_then(|stem| stem.rsplit('.').next()).unwrap_or_default();
@@ -131,7 +131,7 @@ impl Mix {
         }
     }
 
-    /// The projection of values, alone or with those of queries and keys.
+    /// Returns the format of the value projection, alone or combined with those of queries and keys.
     fn values(&self, layer: usize, model: &Facts) -> &'static Format {
         let grouped = model.grouped >= 4;
         let found = match self.name {
@@ -148,13 +148,13 @@ impl Mix {
         };
         match found {
             _ if model.experts == 8 => &Q8_0,
-            // Llama's 70 billion, whose eight heads share these.
+            // Llama with 70 billion parameters, whose query heads share eight key/value heads.
             _ if model.layers == 80 && model.grouped > 1 && (found == &Q3_K || found == &Q4_K) => &Q5_K,
             _ => found,
         }
     }
 
-    /// The MLP's map back.
+    /// Returns the format of the MLP's down projection.
     fn down(&self, layer: usize, model: &Facts) -> &'static Format {
         let (eighth, sixteenth) = (layer < model.layers / 8, layer < model.layers / 16);
         match self.name {
@@ -184,25 +184,25 @@ impl Mix {
     }
 }
 
-/// What the rules ask about a model.
+/// Model properties that the rules use.
 struct Facts {
     layers: usize,
     experts: usize,
-    /// Query heads that share one of keys and values.
+    /// Query heads per key/value head.
     grouped: usize,
     tied: bool,
     importance: bool,
 }
 
 impl Facts {
-    /// The first and the last eighth of the layers, and every third between.
+    /// Returns true for the first and the last eighth of the layers, and every third in between.
     fn more_bits(&self, layer: usize) -> bool {
         let eighth = self.layers / 8;
         layer < eighth || layer >= 7 * self.layers / 8 || (layer - eighth) % 3 == 2
     }
 }
 
-/// The format itself, or one of smaller blocks where a row is no whole number of its own.
+/// Returns the format itself, or one with smaller blocks if a row is not a multiple of its block.
 fn fitting(wanted: &'static Format, row: usize) -> &'static Format {
     if row.is_multiple_of(wanted.block) {
         return wanted;

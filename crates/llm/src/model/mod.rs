@@ -1,4 +1,4 @@
-//! Models on disk: Hugging Face folders, run folders and GGUF files, and the way from one to the other.
+//! Models on disk: Hugging Face folders, training run folders and GGUF files, and conversions between them.
 
 pub mod adapter;
 mod architecture;

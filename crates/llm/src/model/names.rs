@@ -1,22 +1,22 @@
-//! Tensors under GGUF's names and under Hugging Face's, and what their elements have to go through on the way. All of it follows from the
-//! names of the family ([`netcl_model::decoder::Names`]) and a short list that every architecture shares.
+//! Maps tensors between GGUF's and Hugging Face's names, with the conversion of their elements. The mapping follows from the names of the family
+//! ([`netcl_model::decoder::Names`]) and a short list for all architectures.
 
 use super::architecture::Architecture;
 use netcl_model::decoder::{DecoderConfig, Placement};
 use netcl_tensor::{Error, Result};
 
-/// What tells a tensor of a GGUF file from that of Hugging Face's.
+/// Conversion between a GGUF tensor and its Hugging Face tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Nothing.
     None,
-    /// Rows of so many heads: those of a head stand in halves in Hugging Face's files and in pairs in GGUF's.
+    /// Rows of this many heads: the rows of a head are in halves in Hugging Face's files and in pairs in GGUF's.
     Pairs(usize),
-    /// Rows of queries, keys and values of so many heads: by head in Hugging Face's files (GPT-NeoX), all queries before all keys in GGUF's.
+    /// Rows of queries, keys and values of this many heads: by head in Hugging Face's files (GPT-NeoX), all queries before all keys in GGUF's.
     Heads(usize),
-    /// Rows are columns, as in GPT-2's files.
+    /// Transposed, as in GPT-2's files.
     Transposed,
-    /// GGUF's is greater by one (Gemma's norms).
+    /// GGUF's values are greater by one (Gemma's norms).
     PlusOne,
 }
 
@@ -25,17 +25,17 @@ pub enum Change {
 pub struct Placed {
     /// Its name there.
     pub name: String,
-    /// Lengths of its axes there, the outermost first.
+    /// Lengths of its axes in GGUF, outermost first.
     pub dims: Vec<usize>,
-    /// Its names in Hugging Face's files: one, or one for each expert.
+    /// Its names in Hugging Face's files: one, or one per expert.
     pub files: Vec<String>,
-    /// Lengths of each of those.
+    /// Axis lengths of each of those.
     pub file_dims: Vec<usize>,
     /// On the way.
     pub change: Change,
 }
 
-/// Names outside of blocks and in them, without `.weight` and `.bias`.
+/// Names outside and inside blocks, without `.weight` and `.bias`.
 struct Table {
     outside: Vec<(String, &'static str)>,
     inside: Vec<(String, &'static str)>,
@@ -71,7 +71,7 @@ impl Table {
         Self { outside, inside, layer: prefixed(names.layer), experts }
     }
 
-    /// GGUF's name of a tensor, and whether it lies in a block.
+    /// Returns GGUF's name of a tensor, and whether it belongs to a block.
     fn name(&self, file: &str) -> Option<(String, bool)> {
         let (stem, end) = file.rsplit_once('.')?;
         if let Some((_, name)) = self.outside.iter().find(|(known, _)| known == stem) {
@@ -89,10 +89,10 @@ impl Table {
     }
 }
 
-/// All tensors of a model in a GGUF file but the factors of its rotary positions, in the order of its layers.
+/// Returns all tensors of a model in a GGUF file except for rotary factors, in layer order.
 ///
 /// # Errors
-/// `Unsupported` for a model with parameters that the format has no name for.
+/// `Unsupported` for a model with parameters without a name in the format.
 pub fn placed(config: &DecoderConfig, architecture: &Architecture) -> Result<Vec<Placed>> {
     let (table, a) = (Table::of(config), &config.attention);
     let mut out: Vec<Placed> = Vec::new();
@@ -107,7 +107,7 @@ pub fn placed(config: &DecoderConfig, architecture: &Architecture) -> Result<Vec
             };
             let width = shape.dims.last().copied().filter(|_| shape.dims.len() > 1);
             let file_dims: Vec<usize> = [*rows].into_iter().chain(width).collect();
-            // Experts of one map follow one another, with those of another between them.
+            // Experts of one projection are consecutive, with those of other projections in between.
             if let Some(stack) = out[first..].iter_mut().find(|placed| placed.name == name) {
                 stack.files.push(file.clone());
                 continue;
@@ -143,7 +143,7 @@ pub fn placed(config: &DecoderConfig, architecture: &Architecture) -> Result<Vec
 }
 
 impl Change {
-    /// Rows of a tensor in the other order: `rows` of `of` bytes each, to GGUF's or back.
+    /// Reorders the rows of a tensor: `rows` of `of` bytes each, to GGUF's order or back.
     fn rows(rows: &[u8], of: usize, heads: usize, to_gguf: bool) -> Vec<u8> {
         let mut out = vec![0; rows.len()];
         let count = rows.len() / of.max(1);
@@ -158,7 +158,7 @@ impl Change {
         out
     }
 
-    /// Rows by head, each with a query's, a key's and a value's, as rows of all queries, all keys, all values; or back.
+    /// Reorders rows by head, each with a query's, a key's and a value's, to all queries, all keys, all values; or back.
     fn by_head(rows: &[u8], of: usize, heads: usize, to_gguf: bool) -> Vec<u8> {
         let mut out = vec![0; rows.len()];
         let count = rows.len() / of.max(1);
@@ -172,7 +172,7 @@ impl Change {
         out
     }
 
-    /// Elements of `of` bytes each in the other order, of a matrix of `dims`.
+    /// Transposes elements of `of` bytes each of a matrix of `dims`.
     fn transposed(bytes: &[u8], of: usize, dims: &[usize]) -> Vec<u8> {
         let [rows, columns] = dims else { return bytes.to_vec() };
         let mut out = vec![0; bytes.len()];
@@ -185,7 +185,7 @@ impl Change {
         out
     }
 
-    /// A tensor's bytes, rows of `row` bytes and elements of `element`, as GGUF has them.
+    /// Converts a tensor's bytes to GGUF's order, with rows of `row` bytes and elements of `element` bytes.
     pub fn to_gguf(self, bytes: &[u8], [row, element]: [usize; 2], dims: &[usize]) -> Vec<u8> {
         match self {
             Self::Pairs(heads) => Self::rows(bytes, row, heads, true),
@@ -195,7 +195,7 @@ impl Change {
         }
     }
 
-    /// The way back; `dims` are those in the GGUF file.
+    /// Converts back; `dims` are those in the GGUF file.
     pub fn to_file(self, bytes: &[u8], [row, element]: [usize; 2], dims: &[usize]) -> Vec<u8> {
         match self {
             Self::Pairs(heads) => Self::rows(bytes, row, heads, false),

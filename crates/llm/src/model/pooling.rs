@@ -1,4 +1,4 @@
-//! How the states of a text's tokens become one vector, as the files of `sentence-transformers` or the keys of a GGUF file say.
+//! Pooling of token states to one vector, configured by the files of `sentence-transformers` or the keys of a GGUF file.
 
 use crate::gguf::{Gguf, Meta};
 use netcl_device::files::plain_name;
@@ -10,17 +10,17 @@ use std::path::Path;
 /// Which states count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// That of the first token.
+    /// The first token's state.
     First,
-    /// That of the last token.
+    /// The last token's state.
     Last,
-    /// The largest value of each element.
+    /// The maximum of each element.
     Most,
     /// Their mean.
     Mean,
-    /// Their sum by the root of their number.
+    /// Their sum divided by the square root of their number.
     RootMean,
-    /// Their mean, weighted by their place from 1.
+    /// Their mean, weighted by position from 1.
     Weighted,
 }
 
@@ -33,23 +33,23 @@ const KINDS: [(&str, &str, Kind, Option<u32>); 6] = [
     ("pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", Kind::RootMean, None),
     ("pooling_mode_weightedmean_tokens", "weightedmean", Kind::Weighted, None),
 ];
-/// The key of llama.cpp's number, after the architecture's name.
+/// Key of llama.cpp's number, after the architecture's name.
 const TYPE: &str = "pooling_type";
-/// Own keys: the name of a kind without a number, whether vectors have length 1, the longest text, and why there are no vectors.
+/// netcl's own keys: the name of a kind without a number, whether vectors have length 1, the maximum length, and the reason for missing vectors.
 const MODE: &str = "netcl.pooling.mode";
 const NORMALIZE: &str = "netcl.pooling.normalize";
 const LONGEST: &str = "netcl.pooling.max_seq_length";
 const REFUSED: &str = "netcl.pooling.refused";
-/// Settings of the model in `sentence-transformers`.
+/// Settings file of the model in `sentence-transformers`.
 const BERT: &str = "sentence_bert_config.json";
 
-/// How the states of a text become its vector.
+/// Pooling configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pooling {
     kind: Kind,
-    /// Whether the vector is made one of length 1.
+    /// Whether the vector is normalized to length 1.
     normalized: bool,
-    /// Tokens of a text at most: `sentence-transformers` cuts longer ones.
+    /// Maximum number of tokens: `sentence-transformers` truncates longer texts.
     pub longest: Option<usize>,
 }
 
@@ -59,7 +59,7 @@ impl Default for Pooling {
     }
 }
 
-/// The content of a file in a folder, `None` if the file does not exist.
+/// Returns the content of a file in a folder, `None` if the file does not exist.
 fn file(folder: &Path, name: &str) -> Result<Option<Value>> {
     let path = folder.join(name);
     let text = match netcl_device::files::read_text(&path) {
@@ -74,7 +74,7 @@ impl Pooling {
     /// Reads the pooling configuration of a folder. Without `modules.json` a vector is the mean, normalized to length 1.
     ///
     /// # Errors
-    /// `Io` or `Format` with the file; `Unsupported` with the module or the field that netcl does not follow.
+    /// `Io` or `Format` with the file; `Unsupported` with the unsupported module or field.
     pub fn of_folder(folder: &Path) -> Result<Self> {
         let Some(modules) = file(folder, MODULES)? else { return Ok(Self::default()) };
         let place = |name: &str, e: Error| e.context(format!("embeddings by {name}"));
@@ -117,11 +117,11 @@ impl Pooling {
         Ok(Self { kind, normalized, longest })
     }
 
-    /// Reads the keys of a GGUF file: llama.cpp's `{architecture}.pooling_type`, and own keys for the other kinds. Without them a vector is
-    /// the mean, normalized to length 1; llama.cpp normalizes as well.
+    /// Reads the keys of a GGUF file: llama.cpp's `{architecture}.pooling_type`, and own keys for the other kinds. Without them a vector is the mean,
+    /// normalized to length 1, the same as in llama.cpp.
     ///
     /// # Errors
-    /// `Format` with file and key; `Unsupported` with a kind of pooling that gives no vector of a text, or that the folder of the file could not do.
+    /// `Format` with file and key; `Unsupported` for a pooling type without a single vector, or one that the original folder did not support.
     pub fn of_gguf(file: &Gguf, architecture: &str) -> Result<Self> {
         let refused = |e: Error| e.context("embeddings").context(file.path().display());
         if let Some(why) = file.text(REFUSED)? {
@@ -156,7 +156,7 @@ impl Pooling {
         Ok(Self { kind, normalized, longest: file.size(LONGEST)? })
     }
 
-    /// The keys for the pooling of a folder; none without `modules.json`. One that netcl does not follow is kept as the reason.
+    /// Returns the keys for the pooling of a folder; none without `modules.json`. The reason for unsupported pooling is stored as a key.
     pub fn keys(folder: &Path, architecture: &str) -> Vec<(String, Meta)> {
         if !folder.join(MODULES).exists() {
             return Vec::new();
@@ -181,8 +181,8 @@ impl Pooling {
         keys
     }
 
-    /// The files of `sentence-transformers` for what the keys of a GGUF file say, for vectors of `width` elements. A file without such keys has none, and
-    /// neither has one that makes no embeddings, which is a warning.
+    /// Returns the files of `sentence-transformers` for the keys of a GGUF file and vectors of `width` elements. Returns none if the file has no such
+    /// keys, or, with a warning, if it does not support embeddings.
     pub fn files_of(file: &Gguf, architecture: &str, width: usize) -> Vec<(&'static str, Value)> {
         let there = |key: &str| file.get(key).is_ok_and(|value| value.is_some());
         let own = [MODE, NORMALIZE, LONGEST, REFUSED].iter().any(|key| there(key));
@@ -198,7 +198,7 @@ impl Pooling {
         }
     }
 
-    /// The files of `sentence-transformers` that say the same.
+    /// Returns the equivalent files of `sentence-transformers`.
     fn files(&self, width: usize) -> Vec<(&'static str, Value)> {
         let types =
             ["Transformer", "Pooling", "Normalize"].into_iter().take(if self.normalized { 3 } else { 2 });
@@ -218,7 +218,7 @@ impl Pooling {
         files
     }
 
-    /// States (T, C) as a vector (C).
+    /// Pools states (T, C) to a vector (C).
     pub fn of(&self, states: &[f32], rows: usize) -> Vec<f32> {
         let width = (states.len() / rows.max(1)).max(1);
         let mut out = vec![if self.kind == Kind::Most { f64::NEG_INFINITY } else { 0.0 }; width];
@@ -243,7 +243,7 @@ impl Pooling {
 }
 
 impl Kind {
-    /// What `1_Pooling/config.json` says.
+    /// Parses `1_Pooling/config.json`.
     fn of(config: &Value) -> Result<Self> {
         let mode = &config["pooling_mode"];
         let modes: Vec<&str> = match mode {
@@ -324,7 +324,7 @@ mod tests {
         }
     }
 
-    /// Keys as llama.cpp and others write them, and those of a folder.
+    /// Creates a GGUF file with these keys, which llama.cpp, other programs or a folder may have.
     fn gguf(keys: &[(String, Meta)]) -> (tempfile::TempDir, Gguf) {
         let dir = tempfile::tempdir().unwrap();
         let mut plan = Plan::default();
@@ -357,7 +357,7 @@ mod tests {
         let (_dir, file) = gguf(&[]);
         assert_eq!(Pooling::of_gguf(&file, "qwen3").unwrap(), Pooling::default());
         assert!(Pooling::files_of(&file, "qwen3", 24).is_empty());
-        // A file cannot do more than its folder.
+        // A file supports no more than its folder.
         let dense = folder(&[("modules.json", modules(&["Dense"])), ("1_Pooling/config.json", json!({}))]);
         let expected = Pooling::of_folder(dense.path()).unwrap_err();
         let (_dir, file) = gguf(&Pooling::keys(dense.path(), "qwen3"));

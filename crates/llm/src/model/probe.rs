@@ -1,4 +1,4 @@
-//! Whether ggml's keys of a tokenizer say what its `tokenizer.json` does: both encode the same texts.
+//! Checks that ggml's tokenizer keys are equivalent to `tokenizer.json`: both must encode the same texts.
 
 use crate::gguf::Meta;
 use crate::tokenizer::{Specials, TokenKind, Tokenizer, Vocab};
@@ -6,7 +6,7 @@ use netcl_model::tokenizer as files;
 use netcl_tensor::Result;
 use serde_json::Value;
 
-/// Texts in which tokenizers differ: white space, letters that are composed of several characters, digits, scripts, code.
+/// Texts in which tokenizers differ: white space, combined characters, digits, scripts, code.
 const TEXTS: [&str; 22] = [
     "Hello world",
     " Hello  world ",
@@ -31,10 +31,10 @@ const TEXTS: [&str; 22] = [
     "\u{2581}under\u{2581}line",
     "<tag attr=\"1\">text</tag>",
 ];
-/// Added tokens that are tried.
+/// Number of added tokens to test.
 const ADDED: usize = 48;
 
-/// Texts with names of added tokens in all surroundings.
+/// Returns texts with the name of an added token in different contexts.
 fn around(name: &str) -> [String; 6] {
     [
         format!("{name}a"),
@@ -49,14 +49,14 @@ fn around(name: &str) -> [String; 6] {
 fn probes(json: &Value) -> Vec<String> {
     let added = json["added_tokens"].as_array().into_iter().flatten();
     let mut names: Vec<&str> = added.filter_map(|token| token["content"].as_str()).collect();
-    // The first ones and the last ones: vocabularies have long runs of reserved names.
+    // The first and the last ones: vocabularies have long runs of reserved names.
     if names.len() > ADDED {
         names.drain(ADDED / 2..names.len() - ADDED / 2);
     }
     TEXTS.iter().map(|text| (*text).to_owned()).chain(names.into_iter().flat_map(around)).collect()
 }
 
-/// The fields of a vocabulary, as a reader of the file finds them.
+/// Returns the fields of a vocabulary in the form that a reader of the file finds.
 fn vocab_of(keys: &[(String, Meta)], name: &str) -> Vocab {
     let mut vocab = Vocab { name: Some(name.to_owned()), ..Vocab::default() };
     for (key, value) in keys {
@@ -82,10 +82,10 @@ fn vocab_of(keys: &[(String, Meta)], name: &str) -> Vocab {
     vocab
 }
 
-/// What ggml's keys lose of a tokenizer, in words; `None` where all probes have the same ids. `name` is the `general.name` of the file.
+/// Describes the loss of ggml's keys relative to a tokenizer; `None` if all probes have the same ids. `name` is the `general.name` of the file.
 ///
 /// # Errors
-/// `Format` where one of the tokenizers cannot be made.
+/// `Format` if one of the tokenizers cannot be created.
 pub(super) fn lost(text: &str, json: &Value, keys: &[(String, Meta)], name: &str) -> Result<Option<String>> {
     let whole = files::Tokenizer::from_json(text, None).and_then(Tokenizer::from_file)?;
     let by_keys = Tokenizer::from_vocab(&vocab_of(keys, name))?;

@@ -12,7 +12,7 @@ use netcl_tensor::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// Number of random elements that are quantised; tensors repeat their blocks. The number of blocks is rounded down to a prime, so that
+/// Number of random elements that are quantized; tensors repeat their blocks. The number of blocks is rounded down to a prime, so that
 /// consecutive rows of a matrix differ.
 const POOL: usize = 1 << 18;
 
@@ -22,23 +22,23 @@ pub struct RandomModel {
     mix: &'static Mix,
     placed: Vec<Placed>,
     formats: Vec<&'static Format>,
-    /// Of each tensor, what it begins with.
+    /// Initialization of each tensor.
     inits: Vec<Init>,
-    /// Blocks by the number of their format and the bits of their standard deviation.
+    /// Blocks by format number and the bits of their standard deviation.
     pools: BTreeMap<(u32, u32), Vec<u8>>,
 }
 
-/// The largest prime up to `n`, or 1.
+/// Returns the largest prime up to `n`, or 1.
 fn prime(n: usize) -> usize {
     let is = |n: usize| n > 1 && (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
     (1..=n).rev().find(|n| is(*n)).unwrap_or(1)
 }
 
 impl RandomModel {
-    /// A model of this shape, its tensors in the formats of `mix`.
+    /// Returns a model of this shape with tensors in the formats of `mix`.
     ///
     /// # Errors
-    /// `Unsupported` for a family that has no architecture in GGUF files.
+    /// `Unsupported` for a family without a GGUF architecture.
     pub fn new(config: &DecoderConfig, mix: &'static Mix) -> Result<Self> {
         let placed = placed(config, Architecture::of_family(config.family)?)?;
         let formats = mix.formats_of(config, &placed, false);
@@ -51,27 +51,27 @@ impl RandomModel {
         Ok(Self { config: config.clone(), mix, placed, formats, inits, pools: BTreeMap::new() })
     }
 
-    /// What it is.
+    /// Returns its configuration.
     pub fn config(&self) -> &DecoderConfig {
         &self.config
     }
-    /// Its type.
+    /// Returns its type.
     pub fn mix(&self) -> &'static Mix {
         self.mix
     }
-    /// Its tensors, under the names and in the order of GGUF files.
+    /// Returns its tensors, with the names and order of GGUF files.
     pub fn placed(&self) -> &[Placed] {
         &self.placed
     }
-    /// Their formats.
+    /// Returns their formats.
     pub fn formats(&self) -> &[&'static Format] {
         &self.formats
     }
 
-    /// The bytes of tensor `at` of [`placed`](Self::placed).
+    /// Returns the bytes of tensor `at` of [`placed`](Self::placed).
     ///
     /// # Errors
-    /// `Shape` for rows that are no whole blocks.
+    /// `Shape` for rows that are not whole blocks.
     pub fn bytes(&mut self, at: usize) -> Result<Vec<u8>> {
         let (tensor, format) = (&self.placed[at], self.formats[at]);
         let count: usize = tensor.dims.iter().product();
@@ -85,7 +85,7 @@ impl RandomModel {
             Init::Zeros => return same(more),
             Init::Ones => return same(1.0 + more),
             Init::Normal(std) => std,
-            // Of the same spread.
+            // With the same standard deviation.
             Init::Uniform(bound) => bound / 3f32.sqrt(),
         };
         let pool = match self.pools.entry((format.number, std.to_bits())) {
@@ -99,10 +99,10 @@ impl RandomModel {
         Ok(out)
     }
 
-    /// Writes it as a GGUF file without a vocabulary. `progress` hears of each tensor, and of how many there are.
+    /// Writes it as a GGUF file without a vocabulary. `progress` receives each tensor, and the total number.
     ///
     /// # Errors
-    /// `Unsupported` for what the format cannot say; `Io` that names the file; that of `progress`.
+    /// `Unsupported` for properties that the format cannot represent; `Io` with the file; errors of `progress`.
     pub fn write(
         &mut self,
         path: &Path,
@@ -140,7 +140,7 @@ impl RandomModel {
     }
 }
 
-/// Blocks of normal values with this standard deviation.
+/// Returns blocks of normal values with this standard deviation.
 fn pool(format: &'static Format, std: f32) -> Result<Vec<u8>> {
     let count = prime(POOL / format.block) * format.block;
     let values = Generator::new(u64::from(format.number)).normal(count, 0.0, std);

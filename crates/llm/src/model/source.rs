@@ -1,4 +1,4 @@
-//! A model on disk, whatever its layout: a Hugging Face folder, the folder of a run, or GGUF.
+//! A model on disk in any layout: a Hugging Face folder, a training run folder, or GGUF.
 
 use super::adapter::Adapters;
 use super::architecture::{Architecture, read_config, rotary_tensors};
@@ -17,7 +17,7 @@ use std::path::Path;
 const TABLE: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
 
-/// Where a model comes from.
+/// Origin of a model.
 pub enum Origin {
     /// A folder with `config.json` and safetensors.
     Folder {
@@ -30,19 +30,19 @@ pub enum Origin {
     Gguf(Gguf),
 }
 
-/// A model on disk: what it is, and its tensors under the names and in the order of GGUF files.
+/// A model on disk: its configuration, and its tensors with the names and order of GGUF files.
 pub struct Source {
     /// Where it comes from.
     pub origin: Origin,
-    /// What it is. Biases that its files have in any case are biases here.
+    /// Its configuration. Biases that its files always have count as biases here.
     pub config: DecoderConfig,
-    /// What GGUF calls it.
+    /// Its GGUF architecture.
     pub architecture: &'static Architecture,
     /// Its tensors in GGUF files.
     pub placed: Vec<Placed>,
-    /// Of each name in the files of a folder: type, tensor and bytes within it.
+    /// For each name in the files of a folder: type, tensor and byte range.
     pieces: BTreeMap<String, Piece>,
-    /// What adapters change, and the tensors without that.
+    /// Changes by adapters, and the tensors without them.
     adapted: Option<(Adapters, Vec<Placed>)>,
 }
 
@@ -53,7 +53,7 @@ struct Piece {
     bytes: Range<usize>,
 }
 
-/// A tensor as it is stored.
+/// A tensor in stored form.
 pub struct Stored<'a> {
     /// How.
     pub format: &'static Format,
@@ -62,10 +62,10 @@ pub struct Stored<'a> {
 }
 
 impl Stored<'_> {
-    /// Its elements.
+    /// Converts its elements to f32.
     ///
     /// # Errors
-    /// `Shape` where the bytes are not `count` elements.
+    /// `Shape` if the bytes are not `count` elements.
     pub fn floats(&self, count: usize) -> Result<Vec<f32>> {
         self.format.dequantised(&self.bytes, count)
     }
@@ -82,11 +82,11 @@ fn plain(dtype: FileDtype, name: &str) -> Result<&'static Format> {
 }
 
 impl Source {
-    /// Opens a model: a `.gguf` file, a folder in the Hugging Face layout, or that of a run. Headers are read, and that every tensor is there,
-    /// of the right shape, and none is left over.
+    /// Opens a model: a `.gguf` file, a folder in the Hugging Face layout, or a training run folder. Reads the headers, and checks that every tensor
+    /// exists with the right shape and no others exist.
     ///
     /// # Errors
-    /// `Io`, `Format` or `Unsupported` that name file and field or tensor.
+    /// `Io`, `Format` or `Unsupported` with file and field or tensor.
     pub fn open(path: &Path) -> Result<Self> {
         match path.is_dir() {
             true => Self::of_folder(path),
@@ -100,7 +100,7 @@ impl Source {
         let files = folder.weights()?;
         let mut config = folder.config.clone();
         let tensors = files.tensors();
-        // Checks names and shapes with the configuration as it is, and finds zeros where there should be some.
+        // Checks names and shapes with the configuration unchanged, and finds zeros where they are expected.
         config.matched(&tensors).map_err(place)?;
         if config.family.names.always_biases {
             config = config.with_biases(true);
@@ -177,11 +177,10 @@ impl Source {
         Ok(Self { origin, config, architecture, placed, pieces, adapted: None })
     }
 
-    /// The model with the changes by adapters: what [`read`](Self::read) gives of a tensor that they change is f32 and has them. It may have biases, or
-    /// a head of its own, that it had not.
+    /// Applies adapters: [`read`](Self::read) returns changed tensors as f32 with the changes. The model may get biases or a separate head.
     ///
     /// # Errors
-    /// `Unsupported` for a model with parameters that the format has no name for.
+    /// `Unsupported` for a model with parameters without a name in the format.
     pub fn adapt(&mut self, adapters: Adapters) -> Result<()> {
         let config = adapters.config(&BTreeSet::new());
         let placed = placed(&config, self.architecture).map_err(|e| e.context(self.path().display()))?;
@@ -191,10 +190,10 @@ impl Source {
         Ok(())
     }
 
-    /// How a tensor of [`placed`](Self::placed) is stored where it comes from, or, where adapters change it, how it is read.
+    /// Returns the stored format of a tensor of [`placed`](Self::placed) or, if adapters change it, the format in which it is read.
     ///
     /// # Errors
-    /// `DType` for one that is no float.
+    /// `DType` for a tensor that is not a float.
     pub fn format(&self, tensor: &Placed) -> Result<&'static Format> {
         match &self.adapted {
             Some((adapters, before)) if adapters.touches_placed(tensor) || !has(before, tensor) => {
@@ -204,10 +203,10 @@ impl Source {
         }
     }
 
-    /// Whether a tensor is quantised where it comes from.
+    /// Returns true if a tensor is quantized in its source.
     ///
     /// # Errors
-    /// `DType` for one that is no float.
+    /// `DType` for a tensor that is not a float.
     pub fn is_quantised(&self, tensor: &Placed) -> Result<bool> {
         match &self.adapted {
             Some((_, before)) if !has(before, tensor) => Ok(false),
@@ -225,7 +224,7 @@ impl Source {
                 let mut all = tensor.files.iter().map(|name| plain(self.piece(name)?.dtype, name));
                 let first = all.next().unwrap_or(Ok(&quant::F32))?;
                 let same = all.all(|other| other.is_ok_and(|other| other == first));
-                // What is added to takes the precision of f32.
+                // Tensors with an addition need the precision of f32.
                 let whole = same && tensor.change != Change::PlusOne;
                 Ok(if whole { first } else { &quant::F32 })
             }
@@ -236,10 +235,10 @@ impl Source {
         self.pieces.get(name).ok_or_else(|| Error::internal(format!("no tensor {name}")))
     }
 
-    /// A tensor of [`placed`](Self::placed), as GGUF has it.
+    /// Returns a tensor of [`placed`](Self::placed) in GGUF's order.
     ///
     /// # Errors
-    /// `DType` for one that is no float.
+    /// `DType` for a tensor that is not a float.
     pub fn read<'a>(&'a self, tensor: &Placed) -> Result<Stored<'a>> {
         let Some((adapters, before)) = &self.adapted else { return self.read_own(tensor) };
         let count = tensor.dims.iter().product();
@@ -247,7 +246,7 @@ impl Source {
             true if !adapters.touches_placed(tensor) => return self.read_own(tensor),
             true => self.read_own(tensor)?.floats(count)?,
             false => match before.iter().find(|other| other.name == TABLE && tensor.name == HEAD) {
-                // A head that was the embedding.
+                // A head that was tied to the embedding.
                 Some(table) => self.read_own(table)?.floats(count)?,
                 None => vec![0.0; count],
             },
@@ -295,10 +294,10 @@ impl Source {
         Ok(Stored { format, bytes: out.into() })
     }
 
-    /// Bytes of its tensors where it comes from.
+    /// Returns the bytes of its tensors in the source.
     ///
     /// # Errors
-    /// `DType` for a tensor that is no float.
+    /// `DType` for a tensor that is not a float.
     pub fn bytes(&self) -> Result<u64> {
         self.placed.iter().try_fold(0u64, |sum, tensor| {
             let count = tensor.dims.iter().product();
@@ -306,7 +305,7 @@ impl Source {
         })
     }
 
-    /// Where the model's other files lie: its folder, or that of the GGUF file.
+    /// Returns the folder of the model's other files: its folder, or that of the GGUF file.
     pub fn path(&self) -> &Path {
         match &self.origin {
             Origin::Folder { folder, .. } => &folder.path,
@@ -315,7 +314,7 @@ impl Source {
     }
 }
 
-/// Numbers of layers and experts that the file has tensors for: what is listed for each would have no end else.
+/// Checks that the numbers of layers and experts match the file's tensors; otherwise the lists for each would be unbounded.
 fn check_counts(file: &Gguf, config: &DecoderConfig) -> Result<()> {
     if config.layers > file.len() {
         return Err(Error::format(format!(
@@ -339,7 +338,7 @@ fn has(all: &[Placed], tensor: &Placed) -> bool {
     all.iter().any(|other| other.name == tensor.name)
 }
 
-/// Elements as f32, plus one where that is the change.
+/// Converts elements to f32, and adds one if required.
 fn to_f32(format: &Format, bytes: &[u8], change: Change) -> Vec<u8> {
     let values = format.dequantised(bytes, bytes.len() / format.bytes).unwrap_or_default();
     let more = if change == Change::PlusOne { 1.0 } else { 0.0 };

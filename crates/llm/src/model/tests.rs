@@ -6,7 +6,7 @@ use netcl_tensor::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Test data beside the repository; `None` where it is not there.
+/// Returns test data next to the repository; `None` if it is missing.
 fn shared(path: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
     path.exists().then_some(path)
@@ -26,19 +26,19 @@ fn message<T>(result: Result<T>) -> String {
     result.err().expect("an error").message().to_owned()
 }
 
-/// Tensors of a folder by name.
+/// Returns the tensors of a folder by name.
 fn tensors(folder: &Path) -> BTreeMap<String, TensorData> {
     let all = read_tensors(&folder.join("model.safetensors")).unwrap();
     all.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect()
 }
 
-/// A model folder with weights of another type.
+/// Returns a model folder with weights of another type.
 fn retyped(from: &Path, to: &Path, dtype: FileDtype, format: &'static Format) {
     std::fs::create_dir_all(to).unwrap();
     let text = std::fs::read_to_string(from.join("config.json")).unwrap();
     let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
     if json["model_type"] == "smollm3" {
-        // GGUF files have no key for another pattern than this.
+        // GGUF files have no key for other patterns.
         json["no_rope_layer_interval"] = 4.into();
         json.as_object_mut().unwrap().remove("no_rope_layers");
     }
@@ -102,10 +102,10 @@ fn there_and_back(name: &str) {
             let expected = before.get(tensor).unwrap_or_else(|| panic!("{name}: {tensor} was not there"));
             assert_eq!(found, expected, "{name} {mix}: {tensor}");
         }
-        // What is not there again is a second copy of a tied table.
+        // Only the second copy of a tied table is missing afterwards.
         let gone: Vec<_> = before.keys().filter(|tensor| !after.contains_key(*tensor)).collect();
         assert!(gone.iter().all(|name| *name == "lm_head.weight"), "{name}: {gone:?}");
-        // And what came out is the same model.
+        // The result is the same model.
         let back = Source::open(&to).unwrap();
         quietly(&back, &again, Target::Gguf, mix).unwrap();
         let [one, two] = [&file, &again].map(|path| Gguf::open(path).unwrap());
@@ -127,7 +127,7 @@ fn every_family_comes_back_to_the_bit() {
     }
 }
 
-/// Rows of queries and keys stand where llama.cpp expects them, in a file that llama.cpp's own tools made.
+/// Rows of queries and keys are where llama.cpp expects them, in a file from llama.cpp's own tools.
 #[test]
 fn a_folder_becomes_the_file_that_others_made_of_it() {
     let (Some(folder), Some(file)) =
@@ -160,7 +160,7 @@ fn a_folder_becomes_the_file_that_others_made_of_it() {
     }
 }
 
-/// The formats that llama.cpp's tools chose for each tensor are those of the rules here.
+/// The formats that llama.cpp's tools chose for each tensor equal those of the rules here.
 #[test]
 fn mixes_are_those_of_llama_cpp() {
     for (base, folder, mixes) in [
@@ -182,7 +182,7 @@ fn mixes_are_those_of_llama_cpp() {
     }
 }
 
-/// A file of one tensor wide enough for every format, with layers as in a larger model.
+/// Returns a file of one tensor wide enough for every format, with layers like in a larger model.
 #[test]
 fn rules_of_mixes() {
     let name = |mix: &str, tensor: &str, layers: usize, grouped: usize| {
@@ -218,7 +218,7 @@ fn rules_of_mixes() {
     assert!(message(Mix::named("q4_7")).contains("there are f32, f16, bf16, q8_0"));
 }
 
-/// A Llama with weights of a pattern, as GGUF.
+/// Returns a Llama with weights of a pattern, as GGUF.
 fn write_llama(path: &Path, layers: usize, grouped: usize, width: usize) -> Plan {
     let mut plan = Plan::default();
     plan.set("general.architecture", Meta::Str("llama".into()));
@@ -283,7 +283,7 @@ fn every_type_of_files_is_written_and_read() {
         let square = |x: &[f32]| x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>();
         let off: Vec<f32> = exact.iter().zip(&found).map(|(a, b)| a - b).collect();
         let share = (square(&off) / square(&exact)).sqrt();
-        // A uniform distribution of b bits is off by 2^-b / √3 of its width; ternary ones by more.
+        // A uniform distribution of b bits has an error of 2^-b / √3 of its width; ternary formats have more.
         let limit = if mix.base.bits() < 3.0 { 0.5 } else { 2f64.powf(1.0 - mix.base.bits().min(8.0)) };
         assert!(share <= limit, "{}: {share} of {limit}", mix.name);
         quietly(&made, &back, Target::Folder, "f16").unwrap();
@@ -378,7 +378,7 @@ fn what_does_not_fit_is_named() {
     ] {
         assert!(found.contains(part) && found.contains("m.gguf"), "{found} has not: {part}");
     }
-    // A key that says the usual, and one that is read where vectors of texts are made.
+    // A key with the default value, and one that is read for embeddings.
     let mut usual = good;
     usual.set("llama.attention.causal", Meta::Bool(true));
     usual.set("llama.pooling_type", Meta::U32(3));
@@ -397,7 +397,7 @@ fn a_pattern_of_layers_that_gguf_cannot_describe_is_refused() {
     );
 }
 
-/// pip's `gguf` reads what is written here, to the bit.
+/// pip's `gguf` reads files written here bit-exactly.
 #[test]
 fn the_python_package_reads_our_files() {
     let python = std::env::var("NETCL_PYTHON").unwrap_or_else(|_| "python3".into());
@@ -431,7 +431,7 @@ fn the_python_package_reads_our_files() {
     }
 }
 
-/// As zlib computes it.
+/// Same as zlib.
 fn crc32(bytes: &[u8]) -> u32 {
     let step = |crc: u32, byte: &u8| {
         (0..8).fold(

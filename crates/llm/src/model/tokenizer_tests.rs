@@ -1,4 +1,5 @@
-//! Tokenizers of many kinds: as a folder, as a GGUF file made of it, and as the folder made of that file, compared with the `tokenizers` library.
+//! Tokenizers of many kinds: as a folder, as the GGUF file converted from it, and as the folder converted from that file, compared with the
+//! `tokenizers` library.
 
 use super::tokens::{HUGGING_FACE, vocabulary};
 use crate::gguf::{Gguf, Meta, Plan};
@@ -151,7 +152,7 @@ fn sentence(change: impl FnOnce(&mut Value)) -> Value {
     json
 }
 
-/// A unigram model, as T5 has it.
+/// Returns a unigram model like T5's.
 fn unigram() -> Value {
     let pieces = [
         "\u{2581}",
@@ -207,7 +208,7 @@ fn words(model: &str, change: impl FnOnce(&mut Value)) -> Value {
     json
 }
 
-/// WordPiece, as BERT has it.
+/// Returns a WordPiece model like BERT's.
 fn wordpiece(cleanup: bool) -> Value {
     words("WordPiece", |json| {
         json["normalizer"] = json!({
@@ -221,7 +222,7 @@ fn wordpiece(cleanup: bool) -> Value {
     })
 }
 
-/// Tokenizers that ggml's keys can say, say in part, or cannot say.
+/// Returns tokenizers that ggml's keys can represent, partly represent, or cannot represent.
 fn all() -> Vec<(&'static str, Value)> {
     let flags =
         |flags: &'static [(&str, bool)]| move |json: &mut Value| json["added_tokens"] = added(0, flags);
@@ -292,7 +293,7 @@ fn write(folder: &Path, json: &Value) {
     std::fs::write(folder.join("tokenizer_config.json"), settings.to_string()).unwrap();
 }
 
-/// The keys that `quantize` writes for a folder's tokenizer, in a file without weights.
+/// Returns the keys that `quantize` writes for a folder's tokenizer, in a file without weights.
 fn file_of(folder: &Path, name: &str, path: &Path) -> Gguf {
     let mut plan = Plan::default();
     plan.set("general.architecture", Meta::Str("llama".into()));
@@ -326,7 +327,7 @@ fn a_gguf_file_tokenizes_as_the_folder_it_was_made_of_and_back() {
             for (tokenizer, from) in all.iter().zip(["folder", "gguf", "back"]) {
                 let ids = tokenizer.encode(text, Specials::Parsed).unwrap();
                 assert_eq!(ids, plain, "{name} from {from}: {text:?}");
-                // A text that has the beginning or the end itself gets no second one.
+                // A text that already contains the begin or end token gets no second one.
                 if !plain.starts_with(&[1]) && !plain.ends_with(&[2]) {
                     assert_eq!(
                         tokenizer.encode_prompt(text, Specials::Parsed).unwrap(),
@@ -384,12 +385,12 @@ fn a_conversion_says_where_llama_cpp_will_tokenize_differently() {
             }
         }
     }
-    // The end of a text has its own key.
+    // The end token has a separate key.
     let eos = sentence(|json| json["post_processor"] = ends(true, true));
     assert_eq!(lost("sentence eos", &eos), None);
 }
 
-/// In a text special tokens are found by their names, although the normalizer would put a mark before each name.
+/// Special tokens are found in a text by their names, although the normalizer would put a mark before each name.
 #[test]
 fn a_special_token_behind_text_is_one_token_where_the_class_says_so() {
     let dir = tempfile::tempdir().unwrap();
@@ -401,14 +402,14 @@ fn a_special_token_behind_text_is_one_token_where_the_class_says_so() {
         settings["added_tokens_decoder"] = more;
         std::fs::write(dir.path().join("tokenizer_config.json"), settings.to_string()).unwrap();
     };
-    // The library does so, and transformers with a class that takes the file's normalizer.
+    // The library does this, and transformers with a class that uses the file's normalizer.
     assert!(ids().len() > 3 && !ids().contains(&2), "{:?}", ids());
     class("LlamaTokenizer", Value::Null);
     assert_eq!((ids().len(), ids().last()), (2, Some(&2)));
     let flags = json!({ "2": { "content": "</s>", "normalized": false, "special": true } });
     class("PreTrainedTokenizerFast", flags);
     assert_eq!((ids().len(), ids().last()), (2, Some(&2)));
-    // The file that is made of it has the same.
+    // The converted file has the same.
     let file = file_of(dir.path(), "x", &dir.path().join("m.gguf"));
     let found = Tokenizer::from_gguf(&file).unwrap().encode("the</s>", Specials::Parsed).unwrap();
     assert_eq!(found, ids());

@@ -1,5 +1,5 @@
-//! The vocabulary of a folder's tokenizer as GGUF's metadata. Besides ggml's own keys the whole `tokenizer.json` goes along, under the key that
-//! the format has for it; a tokenizer that ggml's kinds do not cover is there alone.
+//! Converts the vocabulary of a folder's tokenizer to GGUF metadata. In addition to ggml's own keys, the whole `tokenizer.json` is stored under the
+//! format's key for it. A tokenizer that ggml's kinds do not cover is stored only there.
 
 use super::probe::lost;
 use crate::gguf::Meta;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use std::path::Path;
 
 pub use crate::tokenizer::HUGGING_FACE;
-/// The key of the chat template.
+/// Key of the chat template.
 pub const TEMPLATE: &str = "tokenizer.chat_template";
 
 /// Types of tokens.
@@ -30,10 +30,10 @@ fn read_json(path: &Path) -> Result<Option<Value>> {
     json.map(Some).map_err(|e| Error::format(format!("{}: {e}", path.display())))
 }
 
-/// The keys of the tokenizer in a folder; where it has no `tokenizer.json`, one that says so. `vocab` is the size of the model's table.
+/// Returns the keys of the tokenizer in a folder; without a `tokenizer.json`, one that says so. `vocab` is the size of the model's table.
 ///
 /// # Errors
-/// `Io` and `Format` that name the file.
+/// `Io` and `Format` with the file.
 pub fn vocabulary(folder: &Path, vocab: usize) -> Result<Vec<(String, Meta)>> {
     let path = folder.join("tokenizer.json");
     if !path.exists() {
@@ -68,7 +68,7 @@ pub fn vocabulary(folder: &Path, vocab: usize) -> Result<Vec<(String, Meta)>> {
     Ok(out)
 }
 
-/// Whether a token goes before and after each text, by the post-processor where there is one.
+/// Determines whether a token is added before and after each text, from the post-processor if there is one.
 fn add_ends(text: &str, out: &mut [(String, Meta)]) {
     let Ok(whole) = files::Tokenizer::from_json(text, None).and_then(Tokenizer::from_file) else { return };
     let Some((before, after)) = whole.library_adds() else { return };
@@ -80,7 +80,7 @@ fn add_ends(text: &str, out: &mut [(String, Meta)]) {
     }
 }
 
-/// Warns where programs that read ggml's keys alone will have other tokens.
+/// Warns if programs that only read ggml's keys will get other tokens.
 fn tell_lost(text: &str, json: &Value, out: &[(String, Meta)], folder: &Path) {
     let name = std::path::absolute(folder).ok();
     let name = name.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
@@ -95,7 +95,7 @@ fn tell_lost(text: &str, json: &Value, out: &[(String, Meta)], folder: &Path) {
     }
 }
 
-/// The chat template: a file of its own, or a field of the settings.
+/// Returns the chat template: a separate file, or a field of the settings.
 fn template(folder: &Path, settings: &Value) -> Result<Option<String>> {
     let path = folder.join("chat_template.jinja");
     if path.exists() {
@@ -112,15 +112,15 @@ fn template(folder: &Path, settings: &Value) -> Result<Option<String>> {
     })
 }
 
-/// Kinds of tokenizers that ggml has and `tokenizer.json` describes.
+/// Tokenizer kinds of ggml that `tokenizer.json` can describe.
 enum Kind {
-    /// Byte pairs of SentencePiece: spaces are ▁, unknown characters bytes.
+    /// SentencePiece BPE: spaces are ▁, unknown characters are bytes.
     Sentence,
-    /// Byte-level pairs, with ggml's name of the splitting.
+    /// Byte-level BPE, with ggml's name of the splitting.
     Bytes(&'static str),
 }
 
-/// All strings below a value, to look for a pattern.
+/// Collects all strings in a value, to search for a pattern.
 fn strings<'a>(value: &'a Value, out: &mut Vec<&'a str>) {
     match value {
         Value::String(text) => out.push(text),
@@ -130,7 +130,7 @@ fn strings<'a>(value: &'a Value, out: &mut Vec<&'a str>) {
     }
 }
 
-/// The patterns of a byte-level pre-tokenizer, each applied within the pieces of the one before; `None` where it does anything else.
+/// Returns the patterns of a byte-level pre-tokenizer, each applied within the pieces of the previous one; `None` if it does anything else.
 fn patterns(json: &Value) -> Option<Vec<&str>> {
     let steps = json["pretokenizers"].as_array().map_or(vec![json], |steps| steps.iter().collect());
     let (bytes, splits) = steps.split_last()?;
@@ -204,7 +204,7 @@ impl Kind {
     }
 }
 
-/// Tokens by id and their types; what the model's table has beyond them is unused.
+/// Returns tokens by id and their types; further ids of the model's table are unused.
 fn tokens(json: &Value, vocab: usize) -> Result<(Vec<String>, Vec<i32>)> {
     let missing = || Error::format("model.vocab, expected an object of tokens and ids");
     let known = json["model"]["vocab"].as_object().ok_or_else(missing)?;
@@ -228,7 +228,7 @@ fn tokens(json: &Value, vocab: usize) -> Result<(Vec<String>, Vec<i32>)> {
     Ok(filled.unzip())
 }
 
-/// The pairs in their order; each a list of two, or a text with a space between.
+/// Returns the merges in order; each is a list of two, or a string with a space in between.
 fn merges(json: &Value) -> Result<Vec<[&str; 2]>> {
     let list = json["model"]["merges"].as_array();
     let mut out = Vec::with_capacity(list.map_or(0, Vec::len));
@@ -246,7 +246,7 @@ fn merges(json: &Value) -> Result<Vec<[&str; 2]>> {
     Ok(out)
 }
 
-/// Scores that make SentencePiece's merging follow the order of the merges.
+/// Returns scores that make SentencePiece merge in the order of the merges.
 fn rank_scores(tokens: &[String], merges: &[[&str; 2]]) -> Vec<f32> {
     let mut ranks = std::collections::HashMap::new();
     for (rank, [a, b]) in merges.iter().enumerate() {
@@ -255,14 +255,14 @@ fn rank_scores(tokens: &[String], merges: &[[&str; 2]]) -> Vec<f32> {
     tokens.iter().map(|token| ranks.get(token).map_or(0.0, |rank| -(*rank as f32))).collect()
 }
 
-/// The scores of `tokenizer.model`, SentencePiece's own file, where it lies beside and has the same pieces.
+/// Returns the scores of `tokenizer.model`, SentencePiece's own file, if it exists and has the same pieces.
 fn sentence_scores(folder: &Path, tokens: &[String]) -> Result<Option<Vec<f32>>> {
     let path = folder.join("tokenizer.model");
     if !path.exists() {
         return Ok(None);
     }
     let bytes = netcl_device::files::read_whole(&path).map_err(|e| Error::io("reading", &path, &e))?;
-    // A damaged file is one of another vocabulary.
+    // A damaged file counts as one with another vocabulary.
     let Some(pieces) = sentence_pieces(&bytes) else { return Ok(None) };
     let mut scores = vec![0.0; tokens.len()];
     for (i, (piece, score)) in pieces.iter().enumerate() {
@@ -274,7 +274,7 @@ fn sentence_scores(folder: &Path, tokens: &[String]) -> Result<Option<Vec<f32>>>
     Ok((!pieces.is_empty()).then_some(scores))
 }
 
-/// A field of a protocol buffer: its number and bytes (those of a varint are empty).
+/// Returns a protocol buffer field: its number and bytes (empty for a varint).
 fn field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
     let mut varint = || {
         let mut n = 0u64;
@@ -301,7 +301,8 @@ fn field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
     Some((key >> 3, value))
 }
 
-/// Pieces and scores: field 1 of the file has a text as its field 1 and a score as its field 2. `None` if the bytes are not a protocol buffer.
+/// Returns pieces and scores: field 1 of the file has a string as its field 1 and a score as its field 2. `None` if the bytes are not a protocol
+/// buffer.
 fn sentence_pieces(mut bytes: &[u8]) -> Option<Vec<(String, f32)>> {
     let mut out = Vec::new();
     while !bytes.is_empty() {
@@ -323,7 +324,7 @@ fn sentence_pieces(mut bytes: &[u8]) -> Option<Vec<(String, f32)>> {
     Some(out)
 }
 
-/// Ids of special tokens, and whether the first is put before each text.
+/// Writes ids of special tokens, and whether the first is added before each text.
 fn special(json: &Value, settings: &Value, folder: &Path, out: &mut Vec<(String, Meta)>) -> Result<()> {
     let config = read_json(&folder.join("config.json"))?.unwrap_or_default();
     let id_of = |text: &str| {

@@ -1,14 +1,14 @@
-//! The tokens that may come next, and the filters that leave fewer of them.
+//! Candidate tokens, and the filters that reduce them.
 
 use super::options::Sampling;
 use netcl_model::ranks::Ranks;
 
-/// Tokens by their logits.
+/// Tokens ordered by logits.
 #[derive(Clone, Debug)]
 pub(super) struct Candidates(Ranks<Vec<f32>>);
 
 impl Candidates {
-    /// All tokens of `logits (V)` but those of −∞.
+    /// Returns all tokens of `logits (V)` except those with −∞.
     pub fn new(logits: Vec<f32>) -> Self {
         Self(Ranks::new(logits))
     }
@@ -17,26 +17,26 @@ impl Candidates {
         self.0.tokens().len()
     }
 
-    /// The likeliest token.
+    /// Returns the likeliest token.
     pub fn best(&mut self) -> Option<usize> {
         self.0.get(0)
     }
 
-    /// The weight of a token beside the likeliest one, whose weight is 1.
+    /// Returns the weight of a token relative to the most likely one, whose weight is 1.
     fn weight(&mut self, token: usize) -> f64 {
         let best = self.best().unwrap_or(token);
         let logits = self.0.logits();
         (f64::from(logits[token]) - f64::from(logits[best])).exp()
     }
 
-    /// The sum of all weights.
+    /// Returns the sum of all weights.
     fn total(&mut self) -> f64 {
         let Some(best) = self.best() else { return 0.0 };
         let (logits, best) = (self.0.logits(), self.0.logits()[best]);
         self.0.tokens().iter().map(|i| (f64::from(logits[*i as usize]) - f64::from(best)).exp()).sum()
     }
 
-    /// The token of rank `i` with its probability, where `total` is the sum of all weights.
+    /// Returns the token of rank `i` with its probability; `total` is the sum of all weights.
     fn ranked(&mut self, i: usize, total: f64) -> Option<(usize, f64)> {
         let token = self.0.get(i)?;
         Some((token, self.weight(token) / total))
@@ -58,14 +58,14 @@ impl Candidates {
         self.0.tokens().iter().map(|i| (-surprise(i)).exp() * surprise(i)).sum()
     }
 
-    /// The likeliest `k`; 0 keeps all.
+    /// Keeps the `k` most likely tokens; 0 keeps all.
     pub fn top_k(&mut self, k: usize, min_keep: usize) {
         if k > 0 {
             self.0.keep(k.max(min_keep));
         }
     }
 
-    /// The fewest of the likeliest that reach the probability `p`.
+    /// Keeps the fewest most likely tokens that reach the probability `p`.
     pub fn top_p(&mut self, p: f32, min_keep: usize) {
         if p >= 1.0 {
             return;
@@ -80,7 +80,7 @@ impl Candidates {
         self.0.keep(kept);
     }
 
-    /// Those with at least the share `p` of the likeliest one's probability.
+    /// Keeps tokens with at least the fraction `p` of the most likely one's probability.
     pub fn min_p(&mut self, p: f32, min_keep: usize) {
         if p <= 0.0 {
             return;
@@ -94,7 +94,7 @@ impl Candidates {
         self.0.keep(kept);
     }
 
-    /// Those whose surprise is nearest to the entropy, as many as reach more than the probability `p`.
+    /// Keeps tokens whose surprise is nearest to the entropy, until they exceed the probability `p`.
     pub fn typical(&mut self, p: f32, min_keep: usize) {
         if p >= 1.0 || self.len() < 2 {
             return;
@@ -106,7 +106,7 @@ impl Candidates {
                 all.push(((-share.ln() - entropy).abs(), token, share));
             }
         }
-        // Of equal ones the likelier first: the sort keeps their order.
+        // For equal ones the more likely first: the sort is stable.
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut sum = 0.0;
         let last = all.iter().enumerate().position(|(i, (.., share))| {
@@ -118,7 +118,7 @@ impl Candidates {
         self.0.retain(|token| kept[token]);
     }
 
-    /// Those within `n` standard deviations of the best logit.
+    /// Keeps tokens within `n` standard deviations of the best logit.
     pub fn top_n_sigma(&mut self, n: f32) {
         let Some(best) = self.best().filter(|_| n > 0.0) else { return };
         let (logits, count) = (self.0.logits(), self.len() as f64);
@@ -130,7 +130,7 @@ impl Candidates {
         self.0.retain(|token| kept[token]);
     }
 
-    /// With `chance` below the probability: without the likeliest tokens, but the last of those that reach the threshold.
+    /// If `chance` is below the probability, removes the most likely tokens except the last one that reaches the threshold.
     pub fn xtc(&mut self, sampling: &Sampling, chance: f64) {
         let (probability, threshold) =
             (f64::from(sampling.xtc_probability), f64::from(sampling.xtc_threshold));
@@ -148,12 +148,12 @@ impl Candidates {
         }
     }
 
-    /// Divides the logits; 0 keeps the likeliest token alone.
+    /// Divides the logits; 0 keeps only the most likely token.
     pub fn temperature(&mut self, sampling: &Sampling) {
         let mut temperature = f64::from(sampling.temperature);
         let range = f64::from(sampling.dynatemp_range);
         if range > 0.0 && self.len() > 1 {
-            // The entropy's share of the largest there could be, which that of equal tokens is.
+            // The entropy relative to the maximum, which is that of equal tokens.
             let share = (self.entropy() / (self.len() as f64).ln()).clamp(0.0, 1.0);
             let (low, high) = ((temperature - range).max(0.0), temperature + range);
             temperature = low + (high - low) * share.powf(f64::from(sampling.dynatemp_exponent));
@@ -163,14 +163,14 @@ impl Candidates {
         } else if temperature != 1.0 {
             let Some(best) = self.best() else { return };
             self.edit(|logits| {
-                // From the best one on, so that a small temperature makes no infinities.
+                // Relative to the best one, so that a small temperature causes no infinities.
                 let top = f64::from(logits[best]);
                 logits.iter_mut().for_each(|logit| *logit = ((f64::from(*logit) - top) / temperature) as f32);
             });
         }
     }
 
-    /// As many of the likeliest as Mirostat's first algorithm expects to have the surprise `mu`.
+    /// Keeps as many of the most likely tokens as Mirostat's first algorithm expects to have the surprise `mu`.
     pub fn mirostat_one(&mut self, mu: f64, vocab: usize) {
         const LOOKED_AT: usize = 100;
         let total = self.total();
@@ -187,12 +187,12 @@ impl Candidates {
         let exponent = both / square;
         let above = exponent - 1.0;
         let k = (above * 2f64.powf(mu) / (1.0 - (vocab as f64).powf(-above))).powf(1.0 / exponent);
-        // Of a single token, and of equal ones, there is no exponent.
+        // The exponent is undefined for a single token and for equal ones.
         let k = if k.is_finite() { (k as usize).max(1) } else { self.len().max(1) };
         self.0.keep(k);
     }
 
-    /// Those with at most the surprise `mu` in bits, and the likeliest in any case.
+    /// Keeps tokens with at most the surprise `mu` in bits, and always the most likely one.
     pub fn mirostat_two(&mut self, mu: f64) {
         let total = self.total();
         let mut kept = 0;
@@ -202,7 +202,7 @@ impl Candidates {
         self.0.keep(kept.max(1));
     }
 
-    /// The token at the place `uniform`, of `[0, 1)`, of all the probabilities one after the other, with its own probability.
+    /// Returns the token at position `uniform`, in `[0, 1)`, of the cumulative probabilities, with its probability.
     pub fn draw(&mut self, uniform: f64) -> Option<(usize, f64)> {
         let total = self.total();
         let mut left = uniform * total;
@@ -210,7 +210,7 @@ impl Candidates {
         for rank in 0..self.len() {
             let token = self.0.get(rank)?;
             let weight = self.weight(token);
-            // What underflowed cannot be drawn, whatever rounding leaves over at the end.
+            // A weight that underflowed cannot be drawn, even if rounding leaves a remainder at the end.
             if weight > 0.0 {
                 chosen = Some((token, weight / total));
             }

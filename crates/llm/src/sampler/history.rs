@@ -1,11 +1,11 @@
-//! Penalties for what is there already.
+//! Penalties for tokens in the history.
 
 use super::options::{Dry, Sampling};
 use crate::tokenizer::{Specials, Tokenizer};
 use netcl_tensor::Result;
 use std::collections::{HashMap, HashSet};
 
-/// The last `n` of `history`; −1 for all.
+/// Returns the last `n` tokens of `history`; all for −1.
 pub(super) fn last(history: &[u32], n: i32) -> &[u32] {
     let n = usize::try_from(n).unwrap_or(usize::MAX);
     &history[history.len().saturating_sub(n)..]
@@ -18,7 +18,7 @@ fn counts(ids: &[u32]) -> HashMap<u32, u32> {
     counts
 }
 
-/// Lowers the logits of tokens among the last ones, of which the first `prompt` were not generated.
+/// Lowers the logits of recent tokens, of which the first `prompt` were not generated.
 pub(super) fn penalties(logits: &mut [f32], history: &[u32], prompt: usize, sampling: &Sampling) {
     let recent = counts(last(history, sampling.repeat_last_n));
     for id in recent.keys() {
@@ -39,18 +39,18 @@ pub(super) fn penalties(logits: &mut [f32], history: &[u32], prompt: usize, samp
     }
 }
 
-/// Sequences of tokens that no repetition goes beyond: the first token, and what has to follow.
+/// Sequences that end a repetition: the first token, and the required following tokens.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Breakers {
     alone: HashSet<u32>,
     longer: HashMap<u32, Vec<Vec<u32>>>,
 }
 
-/// Longer breakers are cut, so that looking for them takes time that grows with the history alone.
+/// Longer breakers are truncated, so that the search time only grows with the history.
 const LONGEST: usize = 20;
 
 impl Breakers {
-    /// Every token that has a breaker in it, and those that end with its beginning, before the tokens of the rest.
+    /// Returns every token that contains a breaker, and those that end with its start, together with the tokens of the rest.
     pub fn new(texts: &[String], tokenizer: &Tokenizer) -> Result<Self> {
         let mut breakers = Self::default();
         for text in texts.iter().filter(|text| !text.is_empty()) {
@@ -88,7 +88,7 @@ impl Breakers {
         breakers
     }
 
-    /// How many tokens follow the last breaker of `history`.
+    /// Returns the number of tokens after the last breaker of `history`.
     fn free(&self, history: &[u32]) -> usize {
         for (at, id) in history.iter().enumerate().rev() {
             let behind = &history[at + 1..];
@@ -102,8 +102,8 @@ impl Breakers {
     }
 }
 
-/// Lowers the logits of tokens that would go on with a repetition: where the last tokens stand earlier in the history as well, the one
-/// that followed them there. The penalty grows with the length of the longest such repetition.
+/// Lowers the logits of tokens that would continue a repetition: if the last tokens also occur earlier in the history, the token that followed them
+/// there. The penalty grows with the length of the longest repetition.
 pub(super) fn dry(logits: &mut [f32], history: &[u32], dry: &Dry, breakers: &Breakers) {
     let history = last(history, dry.last_n);
     let free = breakers.free(history);
@@ -112,7 +112,7 @@ pub(super) fn dry(logits: &mut [f32], history: &[u32], dry: &Dry, breakers: &Bre
     }
     let back: Vec<u32> = history.iter().rev().copied().collect();
     let mut longest: HashMap<u32, usize> = HashMap::new();
-    // The first token of all follows nothing.
+    // The very first token follows nothing.
     for (k, length) in common(&back).into_iter().chain([0]).enumerate().skip(1) {
         let length = length.min(free);
         if length >= dry.allowed_length {
@@ -127,16 +127,16 @@ pub(super) fn dry(logits: &mut [f32], history: &[u32], dry: &Dry, breakers: &Bre
         if let Some(logit) = logits.get_mut(id as usize) {
             let penalty =
                 f64::from(dry.multiplier) * f64::from(dry.base).powf((length - dry.allowed_length) as f64);
-            // Far below all others and still a number.
+            // Far below all others and still finite.
             *logit = (f64::from(*logit) - penalty).max(f64::from(f32::MIN)) as f32;
         }
     }
 }
 
-/// How many items each suffix has in common with the whole, from their beginnings on (the Z algorithm).
+/// Returns the length of the longest common prefix of each suffix and the whole (the Z algorithm).
 fn common(items: &[u32]) -> Vec<usize> {
     let mut lengths = vec![0; items.len()];
-    // The part of the items that is known to equal their beginning, as far to the right as there is one.
+    // The rightmost range known to equal a prefix.
     let (mut from, mut to) = (0, 0);
     for k in 1..items.len() {
         let mut n = if k < to { lengths[k - from].min(to - k) } else { 0 };

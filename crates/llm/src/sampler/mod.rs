@@ -1,4 +1,4 @@
-//! Choosing tokens from logits on the host.
+//! Samples tokens from logits on the host.
 
 mod candidates;
 mod history;
@@ -17,31 +17,31 @@ use netcl_model::model::check_token;
 use netcl_tensor::ops::choose::{Rule, Rules};
 use netcl_tensor::{Error, Result, random};
 
-/// Chooses the tokens of one text.
+/// Samples the tokens of one sequence.
 ///
-/// The `n`-th token takes the `n`-th draw of the seed's stream (Philox), so what is drawn depends on nothing but the seed, the logits
-/// and the history. Steps that a device can follow ([`Rules`]) are followed in its arithmetic here too: a text does not depend on who draws it.
+/// The `n`-th token takes the `n`-th draw of the seed's stream (Philox), so samples depend only on the seed, the logits and the history. Steps that a
+/// device supports ([`Rules`]) use its arithmetic here too: a sequence does not depend on where it is sampled.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     sampling: Sampling,
     breakers: Breakers,
-    /// Prompt and text so far.
+    /// Prompt and generated tokens so far.
     history: Vec<u32>,
-    /// Tokens of it that were there before the first one that was chosen.
+    /// Number of tokens before the first sampled one.
     given: usize,
     drawn: u64,
-    /// The surprise that Mirostat allows at present, in bits.
+    /// Mirostat's current surprise limit, in bits.
     mu: f64,
-    /// What a text has to follow: at its beginning, and where it is.
+    /// A grammar for the sequence: its initial and its current state.
     #[cfg(feature = "grammar")]
     grammar: Option<Box<[Grammar; 2]>>,
 }
 
 impl Sampler {
-    /// A sampler for texts of `tokenizer`, which says what DRY's breakers are.
+    /// Returns a sampler for `tokenizer`, which encodes DRY's breakers.
     ///
     /// # Errors
-    /// `Format`, naming the option that is out of its range.
+    /// `Format` with the option that is out of range.
     pub fn new(sampling: Sampling, tokenizer: &Tokenizer) -> Result<Self> {
         let dry = &sampling.dry;
         let breakers = match dry.multiplier > 0.0 && dry.last_n != 0 {
@@ -51,10 +51,10 @@ impl Sampler {
         Self::with(sampling, breakers)
     }
 
-    /// A sampler for ids without text: DRY has no breakers.
+    /// Returns a sampler for ids without text: DRY has no breakers.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Same as [`new`](Self::new).
     pub fn of_ids(sampling: Sampling) -> Result<Self> {
         Self::with(sampling, Breakers::default())
     }
@@ -74,7 +74,7 @@ impl Sampler {
         })
     }
 
-    /// Chooses only tokens that a grammar allows; every text that [begins](Self::begin) follows it anew.
+    /// Restricts sampling to a grammar; every sequence that [begins](Self::begin) restarts it.
     #[cfg(feature = "grammar")]
     #[must_use]
     pub fn following(mut self, grammar: Grammar) -> Self {
@@ -82,14 +82,14 @@ impl Sampler {
         self
     }
 
-    /// The same for another text: draws begin anew with this seed.
+    /// Returns the same sampler for another sequence: draws restart with this seed.
     #[must_use]
     pub fn seeded(mut self, seed: u64) -> Self {
         (self.sampling.seed, self.drawn) = (seed, 0);
         self
     }
 
-    /// Whether a grammar says what may come.
+    /// Returns true if a grammar restricts the tokens.
     fn is_bound(&self) -> bool {
         #[cfg(feature = "grammar")]
         return self.grammar.is_some();
@@ -97,7 +97,7 @@ impl Sampler {
         false
     }
 
-    /// Forbids what the grammar does not allow next.
+    /// Forbids tokens that the grammar does not allow next.
     fn bound(&mut self, logits: &mut [f32]) -> Result<()> {
         #[cfg(feature = "grammar")]
         if let Some(grammar) = &mut self.grammar {
@@ -107,7 +107,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// A token was chosen.
+    /// Advances by a chosen token.
     fn went_on(&mut self, id: u32) -> Result<()> {
         #[cfg(feature = "grammar")]
         if let Some(grammar) = &mut self.grammar {
@@ -118,18 +118,18 @@ impl Sampler {
         Ok(())
     }
 
-    /// How tokens are chosen.
+    /// Returns the sampling parameters.
     pub fn sampling(&self) -> &Sampling {
         &self.sampling
     }
 
-    /// Adds tokens that were not drawn here, such as the prompt, to what penalties look at.
+    /// Adds tokens that were not sampled here, such as the prompt, to the history for penalties.
     pub fn accept(&mut self, ids: &[u32]) {
         self.history.extend_from_slice(ids);
         self.given = self.history.len();
     }
 
-    /// Begins a text with a prompt: penalties look at nothing else. Draws go on where they were.
+    /// Begins a sequence with a prompt: penalties only use this history. Draws continue.
     pub fn begin(&mut self, prompt: &[u32]) {
         self.history.clear();
         self.history.extend_from_slice(prompt);
@@ -141,13 +141,13 @@ impl Sampler {
         }
     }
 
-    /// The sampling rules for the device; `None` if a step depends on the text so far or is not supported there.
+    /// Returns the sampling rules for the device; `None` if a step depends on the text so far or is not supported there.
     pub(crate) fn rules(&self, vocab: usize) -> Option<Rules> {
         let host = self.is_bound() || self.sampling.limits.follow_text();
         if host { None } else { self.unbound_rules(vocab) }
     }
 
-    /// The same without what a grammar says.
+    /// Does the same without the grammar.
     fn unbound_rules(&self, vocab: usize) -> Option<Rules> {
         let s = &self.sampling;
         let mut rules = Vec::new();
@@ -177,7 +177,7 @@ impl Sampler {
         rules.filter(|rules| rules.candidates(vocab).is_some())
     }
 
-    /// The random word of the n-th token from now on.
+    /// Returns the random word of the n-th token from now on.
     pub(crate) fn word(&self, n: usize) -> u32 {
         random::draw(self.sampling.seed, 0, self.drawn + n as u64)[0]
     }
@@ -188,12 +188,12 @@ impl Sampler {
         self.history.push(id);
     }
 
-    /// Draws the token after `logits (V)` and accepts it. One whose logit is −∞ is never taken.
+    /// Samples the token after `logits (V)` and accepts it. A token with logit −∞ is never chosen.
     ///
     /// # Errors
-    /// `Launch` where logits are no numbers, `Format` where no token is left or a biased token does not exist.
+    /// `Launch` if logits are NaN or infinite, `Format` if no token is left or a biased token does not exist.
     pub fn sample(&mut self, logits: Vec<f32>) -> Result<u32> {
-        // A share of infinity would be no number either.
+        // A fraction of infinity would also not be a number.
         if logits.iter().any(|v| v.is_nan() || *v == f32::INFINITY) {
             return Err(Error::launch(
                 "the model's logits are not numbers: its weights are damaged, or values exceeded the range of f16 (then --dtype bf16 or f32 \
@@ -245,7 +245,7 @@ impl Sampler {
                     "logit_bias: token {id} is outside the vocabulary of {vocab} tokens"
                 )));
             };
-            // What is forbidden elsewhere stays so.
+            // Tokens that are already forbidden stay forbidden.
             *logit = if *logit == f32::NEG_INFINITY { *logit } else { (*logit + bias).min(f32::MAX) };
         }
         Ok(logits)
@@ -276,7 +276,7 @@ impl Sampler {
     }
 }
 
-/// In `[0, 1)`, a multiple of 2⁻⁵³.
+/// Returns a number in `[0, 1)`, a multiple of 2⁻⁵³.
 fn uniform(high: u32, low: u32) -> f64 {
     let bits = u64::from(high) << 32 | u64::from(low);
     (bits >> 11) as f64 / (1u64 << 53) as f64

@@ -1,4 +1,4 @@
-//! How the next token is chosen: the options by the names that users of llama.cpp know.
+//! Sampling options with llama.cpp's names.
 
 use netcl_tensor::{Error, Result};
 use std::fmt;
@@ -9,25 +9,25 @@ use std::str::FromStr;
 pub enum Step {
     /// Repetition, frequency and presence penalties.
     Penalties,
-    /// Penalty for going on with a repetition.
+    /// Penalty for continuing a repetition.
     Dry,
     /// Tokens within some standard deviations of the best logit.
     TopNSigma,
     /// The likeliest `k`.
     TopK,
-    /// Tokens whose surprise is about the expected one.
+    /// Tokens whose surprise is close to the expected one.
     Typical,
-    /// The likeliest that together reach a probability.
+    /// The most likely tokens that together reach a probability.
     TopP,
-    /// Tokens with a share of the likeliest one's probability.
+    /// Tokens with a fraction of the most likely one's probability.
     MinP,
-    /// Sometimes without the likeliest ones.
+    /// Sometimes removes the most likely tokens.
     Xtc,
     /// Temperature, fixed or by entropy.
     Temperature,
 }
 
-/// The names of the steps, and what else they are called.
+/// The names of the steps, and their aliases.
 const STEPS: [(Step, &str, &[&str]); 9] = [
     (Step::Penalties, "penalties", &[]),
     (Step::Dry, "dry", &[]),
@@ -41,7 +41,7 @@ const STEPS: [(Step, &str, &[&str]); 9] = [
 ];
 
 impl Step {
-    /// The chain of llama.cpp.
+    /// llama.cpp's default chain.
     pub const USUAL: [Self; 9] = [
         Self::Penalties,
         Self::Dry,
@@ -54,10 +54,10 @@ impl Step {
         Self::Temperature,
     ];
 
-    /// Reads a chain such as `top_k;top_p;temperature`.
+    /// Parses a chain such as `top_k;top_p;temperature`.
     ///
     /// # Errors
-    /// `Format` naming the step that is not known, and those that are.
+    /// `Format` with the unknown step and the valid ones.
     pub fn chain(text: &str) -> Result<Vec<Self>> {
         text.split([';', ',']).map(str::trim).filter(|name| !name.is_empty()).map(str::parse).collect()
     }
@@ -81,30 +81,30 @@ impl fmt::Display for Step {
     }
 }
 
-/// Choosing so that the surprise of the text stays at a target (Basu et al., "Mirostat", ICLR 2021).
+/// Sampling that keeps the surprise of the text at a target (Basu et al., "Mirostat", ICLR 2021).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mirostat {
-    /// The chain is used instead.
+    /// Uses the chain instead.
     #[default]
     Off,
     /// The first algorithm, which estimates Zipf's exponent.
     One,
-    /// The second one, which cuts by surprise.
+    /// The second algorithm, which truncates by surprise.
     Two,
 }
 
-/// Penalty for tokens that go on with a repetition ("Don't repeat yourself").
+/// Penalty for tokens that continue a repetition ("Don't repeat yourself").
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dry {
-    /// 0 leaves it out.
+    /// Strength; 0 disables the penalty.
     pub multiplier: f32,
     /// The penalty is `multiplier × base^(length − allowed_length)`.
     pub base: f32,
-    /// Repetitions shorter than this are left alone.
+    /// Shorter repetitions are not penalized.
     pub allowed_length: usize,
-    /// How many of the last tokens are looked at; −1 for all.
+    /// Number of last tokens to examine; −1 for all.
     pub last_n: i32,
-    /// Texts that no repetition goes beyond.
+    /// Strings that end a repetition.
     pub breakers: Vec<String>,
 }
 
@@ -115,33 +115,33 @@ impl Default for Dry {
     }
 }
 
-/// Tokens that a model's files forbid, everywhere or at some places of a text (`generation_config.json`).
+/// Tokens that a model's files forbid, everywhere or at some positions (`generation_config.json`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// Tokens that are never taken (`suppress_tokens`, and the single ones of `bad_words_ids`).
+    /// Tokens that are never chosen (`suppress_tokens`, and the single ones of `bad_words_ids`).
     pub suppressed: Vec<u32>,
-    /// Tokens that are not taken first (`begin_suppress_tokens`).
+    /// Tokens that are not chosen first (`begin_suppress_tokens`).
     pub suppressed_first: Vec<u32>,
-    /// Forbidden sequences of two or more tokens: the last token is not taken after the others (`bad_words_ids`).
+    /// Forbidden sequences of two or more tokens: the last token is not chosen after the others (`bad_words_ids`).
     pub bad_words: Vec<Vec<u32>>,
-    /// No sequence of this many tokens comes a second time, those of the prompt included; 0 allows all (`no_repeat_ngram_size`).
+    /// Length of token sequences that may not repeat, including those of the prompt; 0 allows all (`no_repeat_ngram_size`).
     pub no_repeat: usize,
-    /// The end tokens are not taken before this many new tokens (`min_new_tokens`).
+    /// Minimum number of new tokens before an end token (`min_new_tokens`).
     pub least_new: usize,
-    /// The end tokens are not taken before this many tokens with the prompt (`min_length`).
+    /// Minimum number of tokens, including the prompt, before an end token (`min_length`).
     pub least_length: usize,
-    /// The end tokens that `least_new` and `least_length` are about.
+    /// The end tokens for `least_new` and `least_length`.
     pub ends: Vec<u32>,
 }
 
 impl Limits {
-    /// Whether what is forbidden depends on the text so far.
+    /// Returns true if the forbidden tokens depend on the text so far.
     pub(super) fn follow_text(&self) -> bool {
         let least = self.least_new.max(self.least_length) > 0;
         !self.suppressed_first.is_empty() || !self.bad_words.is_empty() || self.no_repeat > 0 || least
     }
 
-    /// Forbids tokens behind `history`, whose last `made` tokens are new.
+    /// Forbids tokens after `history`, whose last `made` tokens are new.
     pub(super) fn forbid(&self, logits: &mut [f32], history: &[u32], made: usize) {
         let mut forbid = |id: u32| {
             if let Some(logit) = logits.get_mut(id as usize) {
@@ -169,55 +169,55 @@ impl Limits {
     }
 }
 
-/// How the next token is chosen. What is left out of `chain` is not done; an option's neutral value leaves its step out as well.
+/// Sampling parameters. Steps missing from `chain` are skipped; a neutral value also disables a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
-    /// The same seed, logits and history give the same tokens.
+    /// Random seed. The same seed, logits and history give the same tokens.
     pub seed: u64,
-    /// The steps, in their order.
+    /// The steps in order.
     pub chain: Vec<Step>,
-    /// Divides the logits; 0 takes the likeliest of what is left.
+    /// Divides the logits; 0 chooses the most likely remaining token.
     pub temperature: f32,
-    /// How far the temperature moves to either side with the entropy; 0 keeps it.
+    /// Range by which the entropy changes the temperature in both directions; 0 disables it.
     pub dynatemp_range: f32,
-    /// How the entropy's share of the largest possible one maps to the temperature.
+    /// Exponent of the mapping from relative entropy to temperature.
     pub dynatemp_exponent: f32,
-    /// Keeps the `k` likeliest tokens; 0 keeps all.
+    /// Keeps the `k` most likely tokens; 0 keeps all.
     pub top_k: usize,
-    /// Keeps the likeliest tokens that together reach this probability; 1 keeps all.
+    /// Keeps the most likely tokens that together reach this probability; 1 keeps all.
     pub top_p: f32,
-    /// Drops tokens less likely than this share of the likeliest; 0 keeps all.
+    /// Removes tokens below this fraction of the most likely one's probability; 0 keeps all.
     pub min_p: f32,
     /// Keeps tokens of typical surprise that together reach this probability; 1 keeps all (Meister et al., "Locally typical sampling", 2023).
     pub typical_p: f32,
     /// Keeps tokens within this many standard deviations of the best logit; 0 or less keeps all (Tang et al., "Top-nσ", 2024).
     pub top_n_sigma: f32,
-    /// How often the likeliest tokens are left out; 0 never.
+    /// Probability of removing the most likely tokens; 0 disables it.
     pub xtc_probability: f32,
-    /// Of the tokens with at least this probability all but the last are left out; above 0.5 none can be.
+    /// Removes all tokens with at least this probability except the last one; above 0.5 it has no effect.
     pub xtc_threshold: f32,
-    /// Filters keep at least this many tokens.
+    /// Minimum number of tokens that filters keep.
     pub min_keep: usize,
-    /// How many of the last tokens are penalised; −1 for all, 0 for none.
+    /// Number of last tokens to penalize; −1 for all, 0 for none.
     pub repeat_last_n: i32,
-    /// Divides positive and multiplies negative logits of repeated tokens; 1 leaves them (Keskar et al., "CTRL", 2019).
+    /// Divides positive and multiplies negative logits of repeated tokens; 1 disables it (Keskar et al., "CTRL", 2019).
     pub repeat_penalty: f32,
-    /// Subtracted once for every time a token is there.
+    /// Subtracted once for each occurrence of a token.
     pub frequency_penalty: f32,
-    /// Subtracted once for a token that is there.
+    /// Subtracted once for a token that occurs.
     pub presence_penalty: f32,
-    /// Whether frequency and presence penalties count all tokens of the answer and none of the prompt, as in OpenAI and vLLM. llama.cpp
+    /// Whether frequency and presence penalties count all tokens of the answer and none of the prompt, the same as in OpenAI and vLLM. llama.cpp
     /// counts the last `repeat_last_n` tokens, including those of the prompt.
     pub answer_alone: bool,
-    /// Penalty for going on with a repetition.
+    /// Penalty for continuing a repetition.
     pub dry: Dry,
-    /// Whether Mirostat chooses, behind the temperature, instead of the chain.
+    /// Whether Mirostat samples, after the temperature, instead of the chain.
     pub mirostat: Mirostat,
-    /// The surprise that Mirostat aims at, in bits.
+    /// Mirostat's target surprise, in bits.
     pub mirostat_tau: f32,
-    /// How fast Mirostat follows.
+    /// Mirostat's learning rate.
     pub mirostat_eta: f32,
-    /// Added to logits before anything else; −∞ forbids a token.
+    /// Added to logits before all other steps; −∞ forbids a token.
     pub logit_bias: Vec<(u32, f32)>,
     /// Tokens that the model's files forbid.
     pub limits: Limits,
@@ -255,13 +255,13 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Always the likeliest token.
+    /// Returns parameters that always choose the most likely token.
     pub fn greedy() -> Self {
         Self { chain: vec![Step::Temperature], temperature: 0.0, ..Self::default() }
     }
 
     /// # Errors
-    /// `Format`, naming the option that is out of its range, and the range.
+    /// `Format` with the option that is out of range, and the range.
     pub fn validate(&self) -> Result<()> {
         let most = f32::MAX;
         let above_zero = f32::MIN_POSITIVE;

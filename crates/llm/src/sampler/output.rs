@@ -1,9 +1,9 @@
-//! From tokens to what a reader sees: whole characters, up to a stop text, an end token or a number of tokens.
+//! Converts tokens to displayed text: whole characters, up to a stop string, an end token or a number of tokens.
 
 use crate::tokenizer::{Stream, Tokenizer};
 use netcl_tensor::{Error, Result};
 
-/// Texts that end a text. What may be the beginning of one is held back until it is known.
+/// Stop strings. Text that may be the start of one is held back.
 #[derive(Clone, Debug, Default)]
 pub struct StopTexts {
     texts: Vec<String>,
@@ -12,7 +12,7 @@ pub struct StopTexts {
 
 impl StopTexts {
     /// # Errors
-    /// `Format` for an empty one, which would end everything.
+    /// `Format` for an empty string, which would end everything.
     pub fn new(texts: Vec<String>) -> Result<Self> {
         match texts.iter().any(String::is_empty) {
             true => Err(Error::format("a stop text is empty")),
@@ -20,8 +20,8 @@ impl StopTexts {
         }
     }
 
-    /// Takes more text; gives what can be shown, and the stop text where one is complete, which is not shown. Wherever a text is cut into
-    /// parts, the first stop text to be complete ends it.
+    /// Takes more text. Returns text to show, and the first complete stop string, which is not shown. The result does not depend on how a text is
+    /// split into parts.
     pub fn push(&mut self, text: &str) -> (String, Option<&str>) {
         self.held.push_str(text);
         let found = self.texts.iter().filter_map(|stop| Some((self.held.find(stop.as_str())?, stop)));
@@ -36,50 +36,50 @@ impl StopTexts {
         (std::mem::replace(&mut self.held, rest), None)
     }
 
-    /// What was held back and turned out to be text.
+    /// Returns the text that was held back.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 }
 
-/// Why a text ended.
+/// Reason for the end of a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// The model drew a token that ends a text.
+    /// An end token was sampled.
     Token(u32),
-    /// A stop text came.
+    /// A stop string occurred.
     Text(String),
-    /// So many tokens were asked for.
+    /// The requested number of tokens was reached.
     Length,
     /// The context is full.
     Context,
-    /// Whoever asked for it wanted no more.
+    /// The requester stopped it.
     Stopped,
 }
 
-/// What a token gave.
+/// Result of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Text that is final; often empty.
+    /// Final text; often empty.
     pub text: String,
-    /// Set with the last one.
+    /// Set with the last chunk.
     pub finish: Option<Finish>,
 }
 
-/// Makes text of tokens until it ends.
+/// Converts tokens to text until the sequence ends.
 #[derive(Clone, Debug)]
 pub struct Output<'a> {
     tokenizer: &'a Tokenizer,
     stream: Stream<'a>,
     stops: StopTexts,
-    /// Tokens that may still come; `None` for any number.
+    /// Maximum number of further tokens; `None` for no limit.
     left: Option<usize>,
-    /// Whether end tokens are passed over.
+    /// Whether end tokens are ignored.
     endless: bool,
 }
 
 impl Finish {
-    /// In a word: `end`, `stop`, `length`, `context`, `stopped`.
+    /// Returns one word: `end`, `stop`, `length`, `context`, `stopped`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Token(_) => "end",
@@ -92,33 +92,33 @@ impl Finish {
 }
 
 impl<'a> Output<'a> {
-    /// Text behind a prompt, up to one of `stops` or `max` tokens.
+    /// Returns a converter for text after a prompt, up to one of `stops` or `max` tokens.
     pub fn new(tokenizer: &'a Tokenizer, stops: StopTexts, max: Option<usize>) -> Self {
         Self { tokenizer, stream: tokenizer.stream(), stops, left: max, endless: false }
     }
 
-    /// Goes on behind end tokens.
+    /// Continues after end tokens.
     #[must_use]
     pub fn ignoring_ends(mut self) -> Self {
         self.endless = true;
         self
     }
 
-    /// Writes control tokens by name, but for those that end the text.
+    /// Writes control tokens by name, except for those that end the text.
     #[must_use]
     pub fn with_controls(mut self) -> Self {
         self.stream = self.stream.with_controls();
         self
     }
 
-    /// What was held back, where a text ends early.
+    /// Returns the text that was held back, if a sequence ends early.
     pub fn close(&mut self) -> String {
         let rest = self.stream.finish();
         let (shown, stop) = self.stops.push(&rest);
         if stop.is_some() { shown } else { shown + &self.stops.finish() }
     }
 
-    /// Takes the next token. Behind a chunk with a finish nothing more is to be pushed.
+    /// Takes the next token. Do not push more after a chunk with a finish reason.
     ///
     /// # Errors
     /// `Format` for an id outside the vocabulary.

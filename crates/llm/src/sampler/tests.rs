@@ -3,7 +3,7 @@ use super::history::{self, Breakers};
 use super::*;
 use crate::tokenizer::{TokenKind, Vocab};
 
-/// Random numbers, some of them equal, with one that cannot be.
+/// Returns random numbers, some of them equal, with one impossible token.
 fn logits(seed: u64, n: usize) -> Vec<f32> {
     let word = |i: usize, k: usize| random::draw(seed, 0, i as u64)[k];
     let mut all: Vec<f32> =
@@ -16,7 +16,7 @@ fn below(seed: u64, i: u64, n: usize) -> usize {
     random::draw(seed ^ 0x5eed, 1, i)[0] as usize % n
 }
 
-/// Probabilities by token, straight from the definition.
+/// Returns probabilities by token, directly from the definition.
 fn softmax(logits: &[f32]) -> Vec<f64> {
     let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let weights: Vec<f64> = logits.iter().map(|l| (f64::from(*l) - f64::from(best)).exp()).collect();
@@ -24,7 +24,7 @@ fn softmax(logits: &[f32]) -> Vec<f64> {
     weights.iter().map(|w| w / total).collect()
 }
 
-/// Tokens by falling probability, equal ones by number; without those that cannot be.
+/// Returns tokens by descending probability, equal ones by id, without impossible ones.
 fn order(logits: &[f32]) -> Vec<usize> {
     let mut all: Vec<usize> = (0..logits.len()).filter(|i| logits[*i] != f32::NEG_INFINITY).collect();
     all.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
@@ -58,7 +58,7 @@ fn filters_keep_what_their_definitions_say() {
         let expected = if k == 0 { ranked.len() } else { k.max(min_keep) };
         assert_eq!(kept(&|c| c.top_k(k, min_keep)), sorted(ranked.iter().copied().take(expected)));
 
-        // The shortest list of the likeliest whose sum reaches the share.
+        // The shortest list of the most likely tokens whose sum reaches the fraction.
         let reaches = |m: usize| ranked[..m].iter().map(|i| p[*i]).sum::<f64>() >= f64::from(share);
         let m = (1..=ranked.len()).find(|m| reaches(*m) && *m >= min_keep).unwrap_or(ranked.len());
         assert_eq!(kept(&|c| c.top_p(share, min_keep)), sorted(ranked[..m].iter().copied()), "top_p {share}");
@@ -76,7 +76,7 @@ fn filters_keep_what_their_definitions_say() {
             .find(|m| sum(*m) > f64::from(share) && *m >= min_keep)
             .unwrap_or(typical.len());
         let got = kept(&|c| c.typical(share, min_keep));
-        // Two that are equally far from the entropy may stand either way round; what is left has the same distances.
+        // Two tokens that are equally far from the entropy may be in either order; the remaining ones have the same distances.
         let distance = |i: &u32| ((-p[*i as usize].ln() - h).abs() * 1e9).round() as i64;
         let distances = |ids: &[u32]| {
             let mut all: Vec<_> = ids.iter().map(distance).collect();
@@ -170,7 +170,7 @@ fn penalties_are_those_of_their_papers() {
     }
 }
 
-/// The longest repetition that each token would go on with, found by comparing everything.
+/// Returns the longest repetition that each token would continue, found by brute force.
 #[test]
 fn dry_is_its_definition() {
     let mut penalised = 0;
@@ -187,14 +187,14 @@ fn dry_is_its_definition() {
         history::dry(&mut after, &history, &dry, &Breakers::of(breakers));
         let from = if last_n < 0 { 0 } else { history.len().saturating_sub(last_n as usize) };
         let h = &history[from..];
-        // How many tokens stand behind the last place where a breaker begins; the longest of those that do.
+        // Number of tokens after the last position where a breaker starts; the longest match counts.
         let ends = |at: usize| {
             let fits = breakers.iter().filter(|b| !b.is_empty() && h[at..].starts_with(b)).map(|b| b.len());
             fits.max().map(|len| h.len() - at - len)
         };
         let free = (0..h.len()).rev().find_map(ends).unwrap_or(h.len());
         for token in 0..n as u32 {
-            // The tail of `length` tokens stands earlier too, with this token behind it.
+            // The tail of `length` tokens also occurs earlier, followed by this token.
             let repeats = |length: usize| {
                 let tail = &h[h.len() - length..];
                 (length..h.len()).any(|end| h[end] == token && h[end - length..end] == *tail)
@@ -216,7 +216,7 @@ fn dry_is_its_definition() {
         }
     }
     assert!(penalised > 300, "{penalised}");
-    // An endless repetition stays a number.
+    // An endless repetition gives a finite penalty.
     let mut logits = vec![0.0; 2];
     let dry = Dry { multiplier: 5.0, base: 4.0, last_n: -1, ..Dry::default() };
     history::dry(&mut logits, &[1; 5000], &dry, &Breakers::default());
@@ -245,12 +245,12 @@ fn breakers_are_found_across_tokens() {
         history::dry(&mut logits, history, &dry, &breakers);
         (0..10).filter(|i| logits[*i as usize] != 0.0).collect::<Vec<u32>>()
     };
-    // `a b a`: b would go on.
+    // `a b a`: b would continue.
     assert_eq!(hits(&[0, 1, 0]), [1]);
-    // The line break lies between.
+    // The line break is in between.
     assert_eq!(hits(&[0, 1, 3]), [] as [u32; 0]);
     assert_eq!(hits(&[0, 1, 2, 0]), [1]);
-    // `the en` and `d` are a breaker together, and nothing repeats behind it.
+    // `the en` and `d` together are a breaker, and nothing repeats after it.
     assert_eq!(hits(&[7, 0, 8, 7]), [] as [u32; 0]);
     assert_eq!(hits(&[7, 0, 4, 7]), [0]);
 }
@@ -280,7 +280,7 @@ fn draws_have_the_probabilities() {
         (0..6).filter(|i| *i != 4).map(|i| (counts[i] - n as f64 * p[i]).powi(2) / (n as f64 * p[i])).sum();
     assert!(chi < 18.5, "{chi} {counts:?}");
 
-    // Without the likeliest ones in three of ten draws, independently of which token is drawn then.
+    // Without the most likely tokens in three of ten draws, independently of the sampled token.
     let xtc =
         Sampling { chain: vec![Step::Xtc], xtc_probability: 0.3, xtc_threshold: 0.1, seed: 8, ..plain() };
     let mut s = sampler(xtc);
@@ -309,7 +309,7 @@ fn the_same_seed_gives_the_same_text() {
 
 #[test]
 fn the_chain_has_its_order() {
-    // Probabilities 0.5, 0.3, 0.2: the two filters in one order keep two tokens, in the other one.
+    // Probabilities 0.5, 0.3, 0.2: the two filters keep two tokens in one order, and one in the other.
     let logits: Vec<f32> = [0.5f32, 0.3, 0.2].iter().map(|p| p.ln()).collect();
     let kept = |chain: Vec<Step>| {
         let s = sampler(Sampling { chain, top_k: 2, top_p: 0.55, temperature: 1.0, ..Sampling::default() });
@@ -327,7 +327,7 @@ fn the_chain_has_its_order() {
     assert!(
         Step::chain("top_q").unwrap_err().message().contains("\"top_q\" is not known; known are penalties")
     );
-    // A penalty behind a filter does not bring back what was dropped.
+    // A penalty after a filter does not restore dropped tokens.
     let mut s = sampler(Sampling {
         chain: vec![Step::TopK, Step::Penalties],
         top_k: 1,
@@ -352,7 +352,7 @@ fn mirostat_holds_its_target() {
             for i in 0..3000 {
                 let before = s.mu;
                 let token = s.sample(wide.clone()).unwrap() as usize;
-                // The cut is where it has to be, and the surprise is that among what is left.
+                // The cut is at the right position, and the surprise is that of the remaining tokens.
                 let left: f64 = match mirostat {
                     Mirostat::Two => {
                         let fits = |p: &f64| -p.log2() <= before;
@@ -373,7 +373,7 @@ fn mirostat_holds_its_target() {
             let mean: f64 = sum / count;
             assert!((mean - f64::from(tau)).abs() < 0.15, "{mirostat:?} {tau}: {mean}");
         }
-        // One token, and tokens that are all alike.
+        // One token, and equal tokens.
         let mut s = sampler(Sampling { mirostat, ..Sampling::default() });
         assert_eq!(s.sample(vec![f32::NEG_INFINITY, 0.0]).unwrap(), 1);
         (0..50).for_each(|_| assert!(s.sample(vec![0.0; 7]).unwrap() < 7));
@@ -381,7 +381,7 @@ fn mirostat_holds_its_target() {
     }
 }
 
-/// The estimate of the paper, written down once more.
+/// The estimate of the paper, implemented a second time.
 #[test]
 fn mirostats_first_algorithm_keeps_what_the_paper_says() {
     for seed in 0..100 {
@@ -457,7 +457,7 @@ fn options_out_of_range_are_named_with_their_range() {
     assert!(d().validate().is_ok() && Sampling::greedy().validate().is_ok());
 }
 
-/// Wherever a text is cut, the same is shown and the same stop text is found; and what is shown never has to be taken back.
+/// For any split of a text, the same text is shown and the same stop string is found; shown text is never retracted.
 #[test]
 fn stop_texts_are_found_across_any_parts() {
     let stops = ["STOP", "</s>", "ab", "bcd", "c", "é!"];
@@ -482,7 +482,7 @@ fn stop_texts_are_found_across_any_parts() {
                 .filter(|(i, _)| subset >> i & 1 == 1)
                 .map(|(_, s)| (*s).to_owned())
                 .collect();
-            // The one that is complete first, by trying every beginning of the text.
+            // The first complete stop string, by trying every prefix of the text.
             let ends = text.char_indices().map(|(i, c)| i + c.len_utf8());
             let first = ends
                 .filter_map(|end| {
@@ -505,7 +505,7 @@ fn stop_texts_are_found_across_any_parts() {
                         found = Some(stop.to_owned());
                         break;
                     }
-                    // All but what may become a stop text is there.
+                    // Everything is shown except for a possible start of a stop string.
                     assert!(expected.0.starts_with(&shown) || expected.1.is_none());
                 }
                 if found.is_none() {
@@ -564,19 +564,19 @@ fn an_output_ends_for_each_reason() {
         run(&[259, 257, 258, 259], &["Stop"], None, false),
         (" x".into(), 3, Some(Finish::Text("Stop".into())))
     );
-    // Held back until the end shows that no stop text comes.
+    // Held back until the end shows that no stop string follows.
     assert_eq!(run(&[259, 257, 256], &["Stop"], None, false), (" xSt".into(), 3, Some(Finish::Token(256))));
     assert_eq!(run(&[259, 257, 258], &["Stop"], Some(2), false), (" xSt".into(), 2, Some(Finish::Length)));
-    // A character that is cut by the number of tokens.
+    // A character that is cut by the token limit.
     assert_eq!(run(&smile, &["😀"], None, false).2, Some(Finish::Text("😀".into())));
     assert_eq!(run(&smile, &[], Some(3), false), ("\u{fffd}".into(), 3, Some(Finish::Length)));
 }
 
-/// Tokens that `generation_config.json` forbids, everywhere or by what the text is so far.
+/// Tokens that `generation_config.json` forbids, always or depending on the text so far.
 #[test]
 fn tokens_that_a_models_files_forbid_are_never_taken() {
     let limits = |limits: Limits| Sampler::of_ids(Sampling { limits, ..Sampling::greedy() }).unwrap();
-    // The likeliest token is 0, then 1, and so on.
+    // The most likely token is 0, then 1, and so on.
     let falling = || (0..8).map(|i| -(i as f32)).collect::<Vec<f32>>();
     let made = |mut sampler: Sampler, prompt: &[u32], n: usize| -> Vec<u32> {
         sampler.begin(prompt);
@@ -587,14 +587,14 @@ fn tokens_that_a_models_files_forbid_are_never_taken() {
     assert_eq!(made(limits(Limits { suppressed: vec![0, 1], ..none.clone() }), &[0], 2), [2, 2]);
     assert_eq!(made(limits(Limits { suppressed_first: vec![0], ..none.clone() }), &[0], 3), [1, 0, 0]);
     assert_eq!(made(limits(Limits { bad_words: vec![vec![0, 0]], ..none.clone() }), &[5], 4), [0, 1, 0, 1]);
-    // 0 0, then 0 1, 1 0, 0 2 and so on: no pair comes twice.
+    // 0 0, then 0 1, 1 0, 0 2 and so on: no pair repeats.
     assert_eq!(made(limits(Limits { no_repeat: 2, ..none.clone() }), &[0], 6), [0, 1, 0, 2, 0, 3]);
     assert_eq!(made(limits(Limits { no_repeat: 1, ..none.clone() }), &[0, 2], 3), [1, 3, 4]);
     let ends = vec![0];
     let least = Limits { least_new: 2, ends: ends.clone(), ..none.clone() };
     assert_eq!(made(limits(least), &[5, 5, 5], 3), [1, 1, 0]);
     assert_eq!(made(limits(Limits { least_length: 4, ends, ..none }), &[5, 5, 5], 3), [1, 0, 0]);
-    // Rules that depend on the text so far are left to the host.
+    // Rules that depend on the text so far run on the host.
     assert!(limits(Limits { no_repeat: 3, ..Limits::default() }).rules(8).is_none());
     assert!(limits(Limits { suppressed: vec![1], ..Limits::default() }).rules(8).is_some());
 }

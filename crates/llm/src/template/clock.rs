@@ -1,4 +1,4 @@
-//! `strftime_now`: the day as templates write it.
+//! `strftime_now`: the date in templates.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,15 +18,15 @@ const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
-/// The time of day in UTC.
+/// Returns the current time in UTC.
 pub(super) fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// `time`, since 1970 in UTC, by a format of C's `strftime`.
+/// Formats `time`, since 1970 in UTC, with C's `strftime` syntax.
 ///
 /// # Errors
-/// The directive that is not known.
+/// The unknown directive.
 pub(super) fn format(time: Duration, format: &str) -> Result<String, String> {
     let moment = Moment::new(time);
     let mut out = String::new();
@@ -37,7 +37,7 @@ pub(super) fn format(time: Duration, format: &str) -> Result<String, String> {
             continue;
         }
         let mut directive = chars.next();
-        // GNU's mark for numbers without zeros before them.
+        // GNU's flag for numbers without leading zeros.
         let bare = directive == Some('-');
         if bare {
             directive = chars.next();
@@ -50,7 +50,7 @@ pub(super) fn format(time: Duration, format: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// A time, taken apart.
+/// A time split into its components.
 struct Moment {
     time: Duration,
     days: u64,
@@ -66,7 +66,7 @@ impl Moment {
         Self { time, days, year, month, day }
     }
 
-    /// What a directive stands for; numbers that are `bare` without zeros before them.
+    /// Returns the text of a directive; `bare` numbers have no leading zeros.
     fn write(&self, directive: char, bare: bool) -> Option<String> {
         let seconds = self.time.as_secs();
         let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
@@ -105,7 +105,7 @@ impl Moment {
             'T' => format!("{hour:02}:{minute:02}:{second:02}"),
             'R' => format!("{hour:02}:{minute:02}"),
             's' => seconds.to_string(),
-            // Python's times without a zone have neither.
+            // Python's naive times have neither.
             'z' | 'Z' => String::new(),
             '%' => "%".to_owned(),
             'n' => "\n".to_owned(),
@@ -119,13 +119,13 @@ fn leap(year: u64) -> bool {
     year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
 }
 
-/// Days from 1970 to the first of January of `year`.
+/// Returns the days from 1970 to the first of January of `year`.
 fn days_before(year: u64) -> u64 {
     let leaps = |y: u64| y / 4 - y / 100 + y / 400;
     (year - 1970) * 365 + leaps(year - 1) - leaps(1969)
 }
 
-/// Year, month and day, the last two from 1.
+/// Returns year, month and day, the last two from 1.
 fn date(days: u64) -> (u64, u64, u64) {
     let mut year = 1970 + days / 366;
     while days_before(year + 1) <= days {

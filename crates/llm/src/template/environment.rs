@@ -1,4 +1,4 @@
-//! The template engine, set up as `transformers` sets up Jinja2.
+//! The template engine, configured like Jinja2 in `transformers`.
 
 use super::python::{self, Generator, Json};
 use super::rewrite::{HELD, KEPT, WHOLE};
@@ -8,10 +8,10 @@ use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters, functions};
 use std::time::Duration;
 
-/// Calls within calls: of macros.
+/// Maximum nesting of macro calls.
 const CALLS: usize = 60;
 
-/// A new engine.
+/// Returns a new engine.
 pub(super) fn new() -> Environment<'static> {
     let mut environment = Environment::new();
     if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build() {
@@ -36,7 +36,7 @@ pub(super) fn new() -> Environment<'static> {
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message))
     });
-    // In Python these give what can be gone through once and is no list.
+    // In Python these return single-pass iterators, not lists.
     macro_rules! lazy {
         ($name:ident $(, $argument:ident: $type:ty => $given:expr)*) => {
             environment.add_filter(
@@ -56,7 +56,7 @@ pub(super) fn new() -> Environment<'static> {
     environment
 }
 
-/// Functions and filters that put values into others: what they make is measured as a list between brackets is.
+/// Adds functions and filters that put values into others. Their results are measured like list literals.
 fn made_of_others(environment: &mut Environment<'static>) {
     environment.add_function("dict", |state: &State<'_, '_>, value: Option<Value>, others: Kwargs| {
         held(state, functions::dict(value, others)?)
@@ -84,7 +84,7 @@ fn made_of_others(environment: &mut Environment<'static>) {
     );
 }
 
-/// A value as `str` writes it, paid for.
+/// Converts a value with `str`, and counts its cost.
 fn string(state: &State<'_, '_>, value: &Value) -> Result<String, Error> {
     let mut text = String::new();
     python::text(value, &mut text)?;
@@ -92,14 +92,13 @@ fn string(state: &State<'_, '_>, value: &Value) -> Result<String, Error> {
     Ok(text)
 }
 
-/// A list or a dictionary, measured. Values that stand in others are shared, not copied, so that a few steps make one that nothing could
-/// write down; here it ends.
+/// Measures a list or a dictionary. Values inside others are shared, not copied, so a few steps can create an enormous value; this check stops it.
 fn held(state: &State, value: Value) -> Result<Value, Error> {
     state.consume_fuel(python::measure(&value, |_| Ok(()))? / 64)?;
     Ok(value)
 }
 
-/// What an attribute of a namespace is set to, measured. A namespace in a namespace could hold itself.
+/// Measures the new value of a namespace attribute. A namespace in a namespace could contain itself.
 fn kept(state: &State, value: Value) -> Result<Value, Error> {
     let check = |value: &Value| match value.as_object() {
         Some(object) if object.type_name().ends_with("::Namespace") => {
@@ -111,7 +110,7 @@ fn kept(state: &State, value: Value) -> Result<Value, Error> {
     Ok(value)
 }
 
-/// All items of a value.
+/// Returns all items of a value.
 fn list(state: &State, value: Value) -> Result<Vec<Value>, Error> {
     if let Some(text) = value.as_str() {
         return Ok(text.chars().map(Value::from).collect());
@@ -124,7 +123,7 @@ fn list(state: &State, value: Value) -> Result<Vec<Value>, Error> {
     Ok(items)
 }
 
-/// A list that the engine joins when somebody looks, joined and paid for; anything else as it is.
+/// Evaluates a lazily joined list and counts its cost; returns any other value unchanged.
 fn whole(state: &State, value: Value) -> Result<Value, Error> {
     match value.kind() {
         ValueKind::Seq | ValueKind::Iterable => {
@@ -136,9 +135,9 @@ fn whole(state: &State, value: Value) -> Result<Value, Error> {
     }
 }
 
-/// Methods that Python's values have.
+/// Methods of Python values.
 fn method(state: &mut State<'_, '_>, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
-    // The width of a field may be any number, and the field is made before it is counted.
+    // The width of a field may be any number, and the field is created before it is counted.
     let wide = |text: &str| text.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > 4);
     if name == "format" && value.as_str().is_some_and(wide) {
         return Err(Error::new(ErrorKind::InvalidOperation, "format: a field of more than 9999 characters"));
@@ -146,7 +145,7 @@ fn method(state: &mut State<'_, '_>, value: &Value, name: &str, arguments: &[Val
     minijinja_contrib::pycompat::unknown_method_callback(state, value, name, arguments)
 }
 
-/// `json.dumps` with `ensure_ascii=False`, and nothing escaped for HTML.
+/// Implements `json.dumps` with `ensure_ascii=False`, without HTML escaping.
 fn tojson(state: &State, value: Value, options: Kwargs) -> Result<Value, Error> {
     let indent = options.get::<Option<Value>>("indent")?.filter(|indent| !indent.is_none());
     let indent = match &indent {
@@ -177,7 +176,7 @@ fn tojson(state: &State, value: Value, options: Kwargs) -> Result<Value, Error> 
     Ok(Value::from(text))
 }
 
-/// `strftime_now` at a time.
+/// Implements `strftime_now` for a given time.
 pub(super) fn strftime(now: Duration) -> impl Fn(String) -> Result<String, Error> + Send + Sync + 'static {
     move |format| clock::format(now, &format).map_err(|why| Error::new(ErrorKind::InvalidOperation, why))
 }

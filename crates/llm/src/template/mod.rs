@@ -1,7 +1,7 @@
-//! Chat templates: Jinja as `transformers` sets it up, from messages to the text that a model was trained on.
+//! Chat templates: Jinja with the configuration of `transformers`. They convert messages to the text format that a model was trained on.
 //!
-//! A template comes with a model and is not trusted: the work and the memory of one text are bounded, and a template can neither read
-//! files nor loop without end.
+//! A template comes with a model and is not trusted. Work and memory per rendering are bounded, and a template can neither read files nor loop
+//! forever.
 
 mod clock;
 mod environment;
@@ -17,41 +17,41 @@ use netcl_device::guarded;
 use netcl_tensor::{Error, Result};
 use std::time::Duration;
 
-/// Steps of the template engine for one text; 64 bytes that it makes count as one. A long conversation takes some ten thousand.
+/// Maximum steps of the template engine per rendering; 64 bytes of output count as one. A long conversation takes some ten thousand.
 const STEPS: u64 = 400_000;
-/// Stack for one text. A template can make a value of as many levels as it may take steps, and freeing it takes a frame a level.
+/// Stack size for a rendering. A template can create a value with as many levels as it has steps, and freeing it takes one frame per level.
 const STACK: usize = 512 << 20;
 
-/// Values with the order of keys that the JSON text has, which templates write out.
+/// Parses JSON values and keeps the key order, because templates write objects out.
 ///
 /// # Errors
-/// `Format` saying where it is no JSON.
+/// `Format` with the position of a syntax error.
 pub fn value_of_json(text: &str) -> Result<Value> {
     serde_json::from_str(text).map_err(|e| Error::format(format!("JSON: {e}")))
 }
 
-/// A conversation, and what else a template may ask for.
+/// A conversation with other template variables.
 #[derive(Clone, Debug, Default)]
 pub struct Chat {
     /// A list of objects with `role` and `content`.
     pub messages: Value,
     /// Descriptions of functions that the model may call.
     pub tools: Option<Value>,
-    /// Texts to answer from.
+    /// Documents for retrieval-augmented answers.
     pub documents: Option<Value>,
-    /// Whether the text ends where the answer begins.
+    /// Whether the text ends at the start of the answer.
     pub answer: bool,
-    /// Text of the token that begins a text.
+    /// Text of the begin token.
     pub bos: String,
-    /// Text of the token that ends a text.
+    /// Text of the end token.
     pub eos: String,
-    /// Anything else by name, such as `enable_thinking`.
+    /// Other variables by name, such as `enable_thinking`.
     pub others: Vec<(String, Value)>,
-    /// What time it is, since 1970 in UTC; the clock says it where this is `None`.
+    /// The time since 1970 in UTC; `None` uses the clock.
     pub now: Option<Duration>,
 }
 
-/// A template that was read.
+/// A parsed template.
 #[derive(Debug)]
 pub struct Template {
     name: String,
@@ -60,7 +60,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// Reads a template; `name` is what errors call it.
+    /// Parses a template; `name` is its name in errors.
     ///
     /// # Errors
     /// `Format` with name and line.
@@ -81,15 +81,15 @@ impl Template {
         Ok(Self { name, source, environment })
     }
 
-    /// The template as it was read.
+    /// Returns the source of the template.
     pub fn text(&self) -> &str {
         &self.source
     }
 
-    /// The text of a conversation.
+    /// Renders a conversation.
     ///
     /// # Errors
-    /// `Format` with the template's name and line: what the template itself says with `raise_exception`, or what went wrong in it.
+    /// `Format` with the template's name and line: the message of `raise_exception`, or the error in the template.
     pub fn render(&self, chat: &Chat) -> Result<String> {
         let messages = source::with_reasoning(&chat.messages).map_err(|e| wrong(&self.name, &e))?;
         let none = || Value::from(());
@@ -120,7 +120,7 @@ impl Template {
     }
 }
 
-/// The error with name, line and the innermost reason.
+/// Returns the error with name, line and the innermost reason.
 fn wrong(name: &str, error: &minijinja::Error) -> Error {
     let (mut line, mut said) = (error.line(), error);
     let mut inner: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(error);

@@ -1,11 +1,11 @@
-//! Values written as Python writes them: templates are made for Jinja2, and their texts are what models were trained on.
+//! Formats values like Python: templates are written for Jinja2, and models were trained on its output.
 
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// What `map` and its like give: items without a length, which `tojson` refuses.
+/// Result of `map` and similar filters: items without a length, which `tojson` rejects.
 #[derive(Debug)]
 pub(super) struct Generator(pub Vec<Value>);
 
@@ -25,7 +25,7 @@ impl Object for Generator {
     }
 }
 
-/// Whether Python has a list for it: slices and joined lists are lists, too.
+/// Returns true if Python represents it as a list: slices and joined lists are also lists.
 fn is_list(value: &Value) -> bool {
     match value.kind() {
         ValueKind::Seq => true,
@@ -34,13 +34,13 @@ fn is_list(value: &Value) -> bool {
     }
 }
 
-/// Most bytes of a value that is written down, and most values within one: 64 bytes count as a step.
+/// Maximum bytes of a formatted value, and maximum number of values in one: 64 bytes count as a step.
 const LONGEST: usize = super::STEPS as usize * 64;
 
-/// Number of values within a value, as often as each stands there; texts count once for 64 bytes. `check` sees each.
+/// Returns the number of values in a value, counting repeated ones; strings count once per 64 bytes. `check` is called for each.
 ///
 /// # Errors
-/// One that says so where there are more than a text may take steps; those of `check`.
+/// An error if there are more than the step limit; errors of `check`.
 pub(super) fn measure(value: &Value, check: impl Fn(&Value) -> Result<(), Error>) -> Result<u64, Error> {
     let (mut open, mut count) = (vec![value.clone()], 0u64);
     while let Some(value) = open.pop() {
@@ -68,7 +68,7 @@ fn too_long() -> Error {
     Error::new(ErrorKind::InvalidOperation, format!("a value of more than {} values", super::STEPS))
 }
 
-/// An error where more is written than any text may have.
+/// Returns an error if the output exceeds the limit.
 fn check_length(out: &str) -> Result<(), Error> {
     match out.len() > LONGEST {
         true => Err(Error::new(ErrorKind::InvalidOperation, format!("a text of more than {LONGEST} bytes"))),
@@ -76,7 +76,7 @@ fn check_length(out: &str) -> Result<(), Error> {
     }
 }
 
-/// How `json.dumps` is asked to write.
+/// Options of `json.dumps`.
 pub(super) struct Json {
     pub indent: Option<String>,
     pub item: String,
@@ -85,11 +85,11 @@ pub(super) struct Json {
     pub sorted: bool,
 }
 
-/// Nested deeper than this is an error; Python has a limit of the same kind.
+/// Maximum nesting depth; Python has a similar limit.
 const DEPTH: usize = 200;
 
 impl Json {
-    /// As `json.dumps(value)`.
+    /// Formats a value like `json.dumps(value)`.
     pub fn text(&self, value: &Value) -> Result<String, Error> {
         let mut out = String::new();
         self.write(value, 0, &mut out)?;
@@ -189,7 +189,7 @@ impl Json {
     }
 }
 
-/// Keys that are no text: what `json.dumps` makes of them.
+/// Converts keys that are not strings like `json.dumps`.
 fn json_key(key: &Value) -> Result<String, Error> {
     match key.kind() {
         ValueKind::None => Ok("null".into()),
@@ -202,7 +202,7 @@ fn json_key(key: &Value) -> Result<String, Error> {
     }
 }
 
-/// A number as `repr` and `json.dumps` write it.
+/// Formats a number like `repr` and `json.dumps`.
 fn number(value: &Value) -> String {
     match f64::try_from(value.clone()) {
         Ok(float) if !value.is_integer() => self::float(float),
@@ -217,7 +217,7 @@ fn float(x: f64) -> String {
     if x.is_infinite() {
         return if x > 0.0 { "Infinity" } else { "-Infinity" }.into();
     }
-    // The shortest digits that read back as the same number.
+    // The shortest digits that parse to the same number.
     let short = format!("{x:e}");
     let (digits, exponent) = short.split_once('e').unwrap_or((&short, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
@@ -229,10 +229,10 @@ fn float(x: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
-/// A value as `str` writes it: what stands between `{{` and `}}`.
+/// Formats a value like `str`: the output of `{{` and `}}`.
 ///
 /// # Errors
-/// One that says so where it is longer than any text may be.
+/// An error if it exceeds the length limit.
 pub(super) fn text(value: &Value, out: &mut String) -> Result<(), Error> {
     match value.as_str() {
         Some(text) => out.push_str(text),
@@ -278,7 +278,7 @@ fn repr(value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
     Ok(())
 }
 
-/// Text in quotes as `repr` has it.
+/// Quotes a string like `repr`.
 fn quoted(text: &str, out: &mut String) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);

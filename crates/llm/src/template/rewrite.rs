@@ -1,28 +1,28 @@
-//! Changes to the text of a template before the engine reads it. No line moves.
+//! Rewrites the source of a template before the engine reads it. Line numbers stay the same.
 //!
-//! `{% generation %}` marks what a model said, for training; nothing is different in the text. The block becomes a condition that always
-//! holds, with the white space around it treated as before.
+//! `{% generation %}` marks the model's messages, for training; it does not change the output. The block becomes a condition that is always true,
+//! with the same treatment of surrounding white space.
 //!
-//! What stands to the left of a `+` goes through the filter [`WHOLE`], because the engine joins lists without counting what that costs: a
-//! list that is added to itself again and again would have more items than any memory holds.
+//! The left operand of a `+` goes through the filter [`WHOLE`], because the engine joins lists without counting the cost. A list that is repeatedly
+//! added to itself would exceed any memory.
 //!
-//! Lists and dictionaries between brackets go through [`HELD`], and what an attribute is set to through [`KEPT`], because the engine does not
-//! count what stands within a value: `[x, x]` again and again has more values than could ever be written.
+//! List and dictionary literals go through [`HELD`], and values assigned to attributes through [`KEPT`], because the engine does not count the
+//! content of a value. Repeating `[x, x]` creates more values than could ever be written.
 //!
-//! Brackets that are more than [`DEEPEST`] within each other are refused, because the engine does not bound them everywhere: the names of a loop
-//! between ten thousand of them overflow its stack.
+//! Brackets nested deeper than [`DEEPEST`] are rejected, because the engine does not bound them everywhere: loop variables inside ten thousand of
+//! them overflow its stack.
 
-/// The filter that what stands to the left of a `+` goes through.
+/// Filter for the left operand of a `+`.
 pub(super) const WHOLE: &str = "__whole";
-/// The filter that lists and dictionaries between brackets go through.
+/// Filter for list and dictionary literals.
 pub(super) const HELD: &str = "__held";
-/// What closes such brackets.
+/// Closes such literals.
 const HELD_BEHIND: &str = "|__held)";
-/// The filter that what an attribute is set to goes through.
+/// Filter for values assigned to attributes.
 pub(super) const KEPT: &str = "__kept";
-/// Brackets within each other, at most.
+/// Maximum nesting of brackets.
 pub(super) const DEEPEST: usize = 128;
-/// Words that a `+` behind is a sign of, not a sum.
+/// Words after which a `+` is a sign, not an addition.
 const WORDS: [&str; 14] = [
     "and",
     "or",
@@ -40,7 +40,7 @@ const WORDS: [&str; 14] = [
     "call",
 ];
 
-/// The text with these changes, or the line of a tag with more than [`DEEPEST`] brackets within each other.
+/// Returns the rewritten source, or the line of a tag with brackets nested deeper than [`DEEPEST`].
 pub(super) fn rewritten(text: &str) -> Result<String, usize> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -71,26 +71,26 @@ pub(super) fn rewritten(text: &str) -> Result<String, usize> {
     Ok(out)
 }
 
-/// The first word of a tag.
+/// Returns the first word of a tag.
 fn word(tag: &str) -> &str {
     let inside = tag.strip_prefix("{%").unwrap_or_default().trim_start_matches(['-', '+']).trim_start();
     inside.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or_default()
 }
 
-/// Where the tag that ends a raw part begins.
+/// Returns the position of the tag that ends a raw block.
 fn end_of_raw(text: &str) -> usize {
     let ends = text.match_indices("{%").find(|(at, _)| word(&text[*at..]) == "endraw");
     ends.map_or(text.len(), |(at, _)| at)
 }
 
-/// A tag with the changes, and its length in the text; `None` for too many brackets within each other.
+/// Returns a rewritten tag, and its length in the source; `None` if its brackets are nested too deeply.
 fn tag(text: &str) -> Option<(String, usize)> {
     let close = if text.starts_with("{{") { "}}" } else { "%}" };
     let bytes = text.as_bytes();
     let mut out = String::from(&text[..2]);
     let (mut at, mut operand) = (2, false);
     let mut brackets = Brackets { open: Vec::new(), target: target(text) };
-    // A mark of white space behind the brackets.
+    // White-space control after the brackets.
     if matches!(bytes.get(2), Some(b'+' | b'-')) {
         out.push(char::from(bytes[2]));
         at = 3;
@@ -142,26 +142,26 @@ fn tag(text: &str) -> Option<(String, usize)> {
     Some((out, at))
 }
 
-/// What a tag sets.
+/// Target of an assignment in a tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
-    /// Nothing, or a name.
+    /// None, or a name.
     Other,
     /// An attribute of a namespace, before the `=`.
     Attribute,
-    /// The same, behind it.
+    /// The same, after the `=`.
     Set,
 }
 
-/// What is open in a tag.
+/// Open brackets in a tag.
 struct Brackets {
-    /// Of each open bracket, whether it begins a list or a dictionary.
+    /// For each open bracket, whether it starts a list or a dictionary.
     open: Vec<bool>,
     target: Target,
 }
 
 impl Brackets {
-    /// Goes past `c`; what it needs before it is written to `out`, what it needs behind it is returned.
+    /// Passes `c`: writes the required prefix to `out` and returns the required suffix.
     fn pass(&mut self, c: char, operand: bool, out: &mut String) -> &'static str {
         match c {
             '(' | '[' | '{' => {
@@ -191,7 +191,7 @@ fn target(tag: &str) -> Target {
     }
 }
 
-/// The length of a string in quotes, which may not end.
+/// Returns the length of a quoted string, which may be unterminated.
 fn string(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {

@@ -1,4 +1,4 @@
-//! Where templates come from.
+//! Sources of chat templates.
 
 use super::{Template, Value};
 use crate::gguf::Gguf;
@@ -7,9 +7,9 @@ use netcl_tensor::{Error, Result};
 use serde_json::Value as Json;
 use std::path::Path;
 
-/// The one that is taken where none is named.
+/// The default template name.
 const DEFAULT: &str = "default";
-/// The one that is taken where there are tools.
+/// The template name for tools.
 const TOOLS: &str = "tool_use";
 
 /// The templates of a model by name.
@@ -17,10 +17,10 @@ const TOOLS: &str = "tool_use";
 pub struct Templates(Vec<(String, Template)>);
 
 impl Templates {
-    /// Reads texts by name: `tokenizer.chat_template` of a GGUF file under the name `default`, `tokenizer.chat_template.x` under `x`.
+    /// Parses sources by name: `tokenizer.chat_template` of a GGUF file as `default`, `tokenizer.chat_template.x` as `x`.
     ///
     /// # Errors
-    /// `Format` with name and line of one that is wrong.
+    /// `Format` with name and line of an invalid one.
     pub fn new<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self> {
         let mut all = Self::default();
         for (name, text) in texts {
@@ -29,7 +29,7 @@ impl Templates {
         Ok(all)
     }
 
-    /// The templates of a GGUF file. None where the model has no template.
+    /// Returns the templates of a GGUF file; empty if the model has none.
     ///
     /// # Errors
     /// `Format` with file and key, or with name and line.
@@ -50,8 +50,8 @@ impl Templates {
         Ok(all)
     }
 
-    /// The templates of a Hugging Face folder: `chat_template.jinja` and `additional_chat_templates`, or `chat_template.json`, or
-    /// `tokenizer_config.json`, the first that has one. None where the model has no template.
+    /// Returns the templates of a Hugging Face folder: `chat_template.jinja` and `additional_chat_templates`, or `chat_template.json`, or
+    /// `tokenizer_config.json`, the first one with a template. Empty if the model has none.
     ///
     /// # Errors
     /// `Io` and `Format` with the path.
@@ -86,7 +86,7 @@ impl Templates {
         Ok(all)
     }
 
-    /// A text, or a list of objects with `name` and `template`.
+    /// Adds a string, or a list of objects with `name` and `template`.
     fn add_json(&mut self, json: &Json) -> Result<()> {
         match json {
             Json::Null => Ok(()),
@@ -108,15 +108,15 @@ impl Templates {
         Ok(())
     }
 
-    /// Their names.
+    /// Returns their names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The template `name`; without a name the one for tools where there are `tools` and the model has one, else the usual one.
+    /// Returns the template `name`. Without a name, returns the one for tools if there are `tools` and the model has one, or the default one.
     ///
     /// # Errors
-    /// `Format` where there is none, with the names of those there are.
+    /// `Format` if it does not exist, with the available names.
     pub fn get(&self, name: Option<&str>, tools: bool) -> Result<&Template> {
         let find = |name: &str| self.0.iter().find(|(known, _)| known == name).map(|(_, template)| template);
         let found = match name {
@@ -145,7 +145,7 @@ fn read(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// What a model thought has three names, of which templates know one or another: it gets those that are missing.
+/// Adds missing aliases of reasoning text: it has three names, and templates use different ones.
 pub(super) fn with_reasoning(messages: &Value) -> std::result::Result<Value, minijinja::Error> {
     const NAMES: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
     let one = |message: Value| {

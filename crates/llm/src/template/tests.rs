@@ -19,7 +19,7 @@ fn render(text: &str, messages: &str) -> Result<String> {
     Template::new("test", text)?.render(&chat)
 }
 
-/// Name and text of each template, and the cases that `transformers` rendered.
+/// Name and source of each template, and the cases that `transformers` rendered.
 fn cases() -> Vec<(String, String, Vec<Value>)> {
     let Some(folder) = shared("chat-templates") else { return Vec::new() };
     let mut all = Vec::new();
@@ -196,7 +196,7 @@ fn templates_without_end_are_stopped() {
     assert!(value_of_json(&list).is_err());
 }
 
-/// Damaged templates: an error or a text, soon.
+/// Damaged templates give an error or a text within a short time.
 #[test]
 fn damaged_templates_neither_panic_nor_hang() {
     let all = cases();
@@ -294,7 +294,7 @@ fn templates_come_from_wherever_they_are() {
     assert_eq!(named.names().collect::<Vec<_>>(), ["default", "tool_use"]);
 }
 
-/// Values that stand in others are shared: a few steps make one that nothing could write down.
+/// Values inside others are shared: a few steps could create one that no memory can hold in written form.
 #[test]
 fn values_that_double_end() {
     for (body, part) in [

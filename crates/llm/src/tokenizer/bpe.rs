@@ -1,5 +1,5 @@
-//! BPE by a list of merges (Sennrich et al., "Neural machine translation of rare words with subword units", ACL 2016): the
-//! `tokenizers` library's, over the words that [`Splitter`] makes.
+//! BPE with a list of merges (Sennrich et al., "Neural machine translation of rare words with subword units", ACL 2016), implemented by the
+//! `tokenizers` library, on the words from [`Splitter`].
 
 use super::alphabet;
 use super::pre::{self, Alphabet, Pre};
@@ -20,18 +20,18 @@ pub(super) struct Bpe {
 
 impl Bpe {
     /// # Errors
-    /// `Format` for an unknown `pre`, without merges, or for a merge of tokens that are not there.
+    /// `Format` for an unknown `pre`, missing merges, or a merge of unknown tokens.
     pub fn new(vocab: &Vocab) -> Result<Self> {
         let name = if vocab.model == "gemma4" { Some("gemma4") } else { vocab.pre.as_deref() };
         let pre = pre::find(name)?;
         if vocab.merges.is_empty() {
             return Err(wrong("merges", format!("absent; a {} vocabulary needs them", vocab.model)));
         }
-        // A user's text is never a control token, neither by merges nor as a whole word.
+        // User text never becomes a control token, neither through merges nor as a whole word.
         let ids = vocab.by_text(|kind| !kind.is_special())?;
         let merges = merges(vocab, &ids)?;
         let ids: tokenizers::models::bpe::Vocab = ids.into_iter().map(|(t, id)| (t.to_owned(), id)).collect();
-        // The library would keep ten thousand words of up to 255 bytes in each thread, also when this is gone: up to 8 KB each.
+        // The library would cache ten thousand words of up to 255 bytes in each thread, even after this is dropped: up to 8 KB each.
         let model = BPE::builder()
             .vocab_and_merges(ids, merges)
             .byte_fallback(pre.alphabet == Alphabet::Text)
@@ -62,7 +62,7 @@ impl Bpe {
                 }
                 Alphabet::Text => word,
             };
-            // Runs of line breaks are tokens that no merge makes.
+            // Runs of line breaks are tokens that no merge produces.
             if self.pre.alphabet == Alphabet::Text
                 && word.starts_with('\n')
                 && let Some(id) = self.model.token_to_id(word)
@@ -78,7 +78,7 @@ impl Bpe {
     }
 }
 
-/// The pairs, but those that make a control token.
+/// Returns the merges, except those that produce a control token.
 fn merges(vocab: &Vocab, ids: &HashMap<&str, u32>) -> Result<Vec<(String, String)>> {
     let mut pairs = Vec::with_capacity(vocab.merges.len());
     let special: HashMap<&str, u32> = vocab
@@ -89,7 +89,7 @@ fn merges(vocab: &Vocab, ids: &HashMap<&str, u32>) -> Result<Vec<(String, String
         .map(|(t, id)| (&**t, id))
         .collect();
     for (at, merge) in vocab.merges.iter().enumerate() {
-        // The first part may begin with a space, and has one character at least.
+        // The first part may start with a space, and has at least one character.
         let first = merge.chars().next().map_or(0, char::len_utf8);
         let Some(space) = merge[first..].find(' ').map(|i| i + first) else {
             return Err(wrong(

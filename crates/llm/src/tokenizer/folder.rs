@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Reads a JSON file; `Null` where there is none.
+/// Reads a JSON file; `Null` if it does not exist.
 ///
 /// # Errors
 /// `Io` and `Format` with the path.
@@ -23,7 +23,7 @@ fn json(path: &Path) -> Result<Value> {
     }
 }
 
-/// `tokenizer.json` with what stands beside it.
+/// Opens `tokenizer.json` and its related files.
 pub(super) fn open(folder: &Path) -> Result<Tokenizer> {
     let inner = files::Tokenizer::from_dir(folder)?;
     let config = json(&folder.join(files::CONFIG_FILE))?;
@@ -43,7 +43,7 @@ pub(super) fn open(folder: &Path) -> Result<Tokenizer> {
     }
     let inside = tokenizer.vocab_size() as u32;
     if let Some(id) = stops.iter().find(|id| **id >= inside) {
-        // Some files name an id of a vocabulary that was rounded up; it can be drawn, and it ends a text.
+        // Some files name an id of a padded vocabulary; it can be sampled, and it ends a text.
         let largest = model["vocab_size"].as_u64().unwrap_or(u64::from(inside));
         if u64::from(*id) >= largest {
             return Err(Error::format(format!(
@@ -59,9 +59,9 @@ pub(super) fn open(folder: &Path) -> Result<Tokenizer> {
     Ok(tokenizer)
 }
 
-/// The same for a tokenizer that is read already, without other files.
+/// Does the same for a parsed tokenizer, without other files.
 pub(super) fn from_file(parsed: files::Tokenizer) -> Result<Tokenizer> {
-    // A server reads texts that do not come twice, on many threads, and lets models go.
+    // A server encodes unique texts on many threads and unloads models, so a cache would not help.
     let parsed = parsed.uncached();
     let library = parsed.library();
     let decoder = library.get_decoder().map(serde_json::to_value).transpose();
@@ -104,10 +104,10 @@ pub(super) fn from_file(parsed: files::Tokenizer) -> Result<Tokenizer> {
     })
 }
 
-/// What the file's post-processor puts before and after a text.
+/// Returns the ids that the file's post-processor adds before and after a text.
 fn around(library: &tokenizers::Tokenizer) -> Result<(Vec<u32>, Vec<u32>)> {
     if library.get_post_processor().is_none() {
-        // Nor need there be an "a" in the vocabulary.
+        // The vocabulary may also lack an "a".
         return Ok((Vec::new(), Vec::new()));
     }
     let ids = |special| {

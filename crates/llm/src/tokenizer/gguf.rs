@@ -4,19 +4,19 @@ use super::vocab::{TokenKind, Vocab};
 use crate::gguf::{Gguf, Kind, Value};
 use netcl_tensor::Result;
 
-/// The key of a whole `generation_config.json`, which is netcl's own.
+/// Key of a whole `generation_config.json`, netcl's own.
 pub const GENERATION: &str = "netcl.generation.json";
-/// The key of a whole `tokenizer.json`.
+/// Key of a whole `tokenizer.json`.
 pub const HUGGING_FACE: &str = "tokenizer.huggingface.json";
 
 impl Vocab {
-    /// The fields `tokenizer.ggml.*` of a file.
+    /// Reads the fields `tokenizer.ggml.*` of a file.
     ///
     /// # Errors
-    /// `Format` with file, key, expected and found.
+    /// `Format` with file, key, expected and found value.
     pub fn from_gguf(file: &Gguf) -> Result<Self> {
         let key = |name: &str| format!("tokenizer.ggml.{name}");
-        // Some files say "none" by the largest number there is.
+        // Some files write "none" as the largest integer.
         let id = |name: &str| {
             let found = file.size(&key(name))?.and_then(|n| u32::try_from(n).ok());
             Ok(found.filter(|n| *n != u32::MAX))

@@ -12,8 +12,8 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::whitespace::WhitespaceSplit;
 use tokenizers::{PreTokenizerWrapper, Tokenizer};
 
-/// WordPiece (Wu et al., "Google's neural machine translation system", 2016) as BERT has it. In GGUF files `▁` marks the piece that
-/// begins a word, where BERT's own mark the others with `##`.
+/// WordPiece (Wu et al., "Google's neural machine translation system", 2016) in BERT's form. In GGUF files `▁` marks the piece that starts a word;
+/// BERT's own files mark the others with `##`.
 pub(super) fn wordpiece(vocab: &Vocab) -> Result<Tokenizer> {
     let unknown =
         vocab.unknown.ok_or_else(|| wrong("unknown_token_id", "absent; a bert vocabulary needs it"))?;
@@ -25,7 +25,7 @@ pub(super) fn wordpiece(vocab: &Vocab) -> Result<Tokenizer> {
         };
         ids.insert(written, id);
     }
-    // No text that comes out of the normalizer holds a space.
+    // The normalizer's output never contains a space.
     let name = format!("unknown {unknown}");
     ids.insert(name.clone(), unknown);
     let ids: tokenizers::models::bpe::Vocab = ids.into_iter().collect();
@@ -41,7 +41,7 @@ pub(super) fn wordpiece(vocab: &Vocab) -> Result<Tokenizer> {
     Ok(tokenizer)
 }
 
-/// Unigram language model (Kudo, "Subword regularization", ACL 2018) as T5 has it.
+/// Unigram language model (Kudo, "Subword regularization", ACL 2018) in T5's form.
 pub(super) fn unigram(vocab: &Vocab) -> Result<Tokenizer> {
     if vocab.scores.is_empty() {
         return Err(wrong("scores", "absent; a t5 vocabulary needs them"));
@@ -51,7 +51,7 @@ pub(super) fn unigram(vocab: &Vocab) -> Result<Tokenizer> {
     vocab.by_text(|_| true)?;
     let tokens = vocab.tokens.iter().enumerate().map(|(id, token)| {
         let text = matches!(vocab.kind(id), TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused);
-        // Spaces are `▁` by then, so a name with a space is found in no text.
+        // Spaces are already `▁`, so a name with a space never occurs in a text.
         let name = if text && !token.is_empty() { token.clone() } else { format!("token {id}") };
         let score = if vocab.kind(id) == TokenKind::UserDefined { 0.0 } else { vocab.scores[id] };
         (name, f64::from(score))

@@ -1,7 +1,6 @@
-//! Text to token ids and back: the vocabulary of a GGUF file, or any `tokenizer.json`.
+//! Converts text to token ids and back: with the vocabulary of a GGUF file, or any `tokenizer.json`.
 //!
-//! The names of control tokens in a text are text unless [`Specials::Parsed`] asks for them: what a user writes can never begin a
-//! turn or end one.
+//! The names of control tokens in a text are ordinary text unless [`Specials::Parsed`] is used: user text can never start or end a turn.
 
 mod alphabet;
 mod bpe;
@@ -29,16 +28,16 @@ use pieces::Pieces;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// What the names of control tokens in a text are.
+/// Treatment of control token names in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Specials {
-    /// Text like any other: for what users write.
+    /// Ordinary text: for user text.
     Plain,
-    /// Those tokens: for what a chat template made.
+    /// Those tokens: for the output of a chat template.
     Parsed,
 }
 
-/// A tokenizer, wherever it comes from. Ids are `0..vocab_size`.
+/// A tokenizer from any source. Ids are `0..vocab_size`.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     source: Source,
@@ -50,7 +49,7 @@ pub struct Tokenizer {
     eos: Option<u32>,
     /// In rising order.
     stops: Vec<u32>,
-    /// The space at the beginning of a decoded text is the tokenizer's own.
+    /// Whether the leading space of a decoded text was added by the tokenizer.
     strips: bool,
 }
 
@@ -68,7 +67,7 @@ enum Source {
     Vocab(Box<FromVocab>),
 }
 
-/// The same file twice: with names of special tokens as tokens, and as text.
+/// The same file twice: with special token names as tokens, and as text.
 #[derive(Clone, Debug)]
 struct FromFile {
     parsed: files::Tokenizer,
@@ -78,7 +77,7 @@ struct FromFile {
 #[derive(Clone, Debug)]
 struct FromVocab {
     model: Model,
-    /// Names that are found in every text, and those found where special tokens are parsed.
+    /// Names that are always matched, and those matched only if special tokens are parsed.
     always: Names,
     parsed: Names,
 }
@@ -91,8 +90,7 @@ enum Model {
 }
 
 impl Tokenizer {
-    /// The tokenizer of a Hugging Face folder: `tokenizer.json`, with `tokenizer_config.json` and `generation_config.json` where they
-    /// are there.
+    /// Opens the tokenizer of a Hugging Face folder: `tokenizer.json`, with `tokenizer_config.json` and `generation_config.json` if they exist.
     ///
     /// # Errors
     /// `Io` and `Format` with the path.
@@ -100,20 +98,20 @@ impl Tokenizer {
         folder::open(folder)
     }
 
-    /// The tokenizer of a `tokenizer.json` alone.
+    /// Returns the tokenizer of a `tokenizer.json` alone.
     ///
     /// # Errors
-    /// `Unsupported` for a decoder that does not write token by token.
+    /// `Unsupported` for a decoder that does not decode one token at a time.
     pub fn from_file(file: files::Tokenizer) -> Result<Self> {
         folder::from_file(file)
     }
 
-    /// The tokenizer of a GGUF file. If the file contains a whole `tokenizer.json`, that one encodes and decodes: ggml's keys leave out
-    /// normalizers, post-processors and how added tokens take white space. The begin and end ids still come from ggml's keys. If the file contains a
-    /// `generation_config.json` that names the ids at which generation ends, those count, as in the folder that it was made of.
+    /// Returns the tokenizer of a GGUF file. If the file contains a whole `tokenizer.json`, that one encodes and decodes, because ggml's keys omit
+    /// normalizers, post-processors and the white-space handling of added tokens. The begin and end ids still come from ggml's keys. If the file
+    /// contains a `generation_config.json` with end ids, those apply, the same as in the original folder.
     ///
     /// # Errors
-    /// As [`from_vocab`](Self::from_vocab), with the file.
+    /// Same as [`from_vocab`](Self::from_vocab), with the file.
     pub fn from_gguf(file: &Gguf) -> Result<Self> {
         let tokenizer = Self::encoder_of_gguf(file)?;
         let Some(json) = file.text(GENERATION)? else { return Ok(tokenizer) };
@@ -146,7 +144,7 @@ impl Tokenizer {
         }
     }
 
-    /// This tokenizer with the tokens that begin and end a text, and a generation, as a vocabulary names them.
+    /// Returns this tokenizer with the begin, end and stop tokens of a vocabulary.
     fn with_ends_of(self, vocab: &Vocab) -> Self {
         let mut vocab = vocab.clone();
         defaults(&mut vocab);
@@ -158,10 +156,10 @@ impl Tokenizer {
         Self { bos: vocab.bos.or(self.bos), eos, stops, ..self }
     }
 
-    /// The tokenizer of a vocabulary.
+    /// Returns the tokenizer of a vocabulary.
     ///
     /// # Errors
-    /// `Format` naming the field that is absent or wrong, `Unsupported` for a kind of vocabulary that is not known.
+    /// `Format` with the missing or invalid field, `Unsupported` for an unknown kind of vocabulary.
     pub fn from_vocab(vocab: &Vocab) -> Result<Self> {
         let mut vocab = vocab.clone();
         defaults(&mut vocab);
@@ -210,7 +208,7 @@ impl Tokenizer {
         })
     }
 
-    /// The ids that a `tokenizer.json` puts before and after each text; `None` for another tokenizer, and without a post-processor.
+    /// Returns the ids that a `tokenizer.json` adds before and after each text; `None` for another tokenizer, and without a post-processor.
     pub(crate) fn library_adds(&self) -> Option<(&[u32], &[u32])> {
         match &self.source {
             Source::File(file) if file.parsed.library().get_post_processor().is_some() => {
@@ -220,37 +218,37 @@ impl Tokenizer {
         }
     }
 
-    /// Number of ids: the largest one plus one.
+    /// Returns the number of ids: the largest one plus one.
     pub fn vocab_size(&self) -> usize {
         self.pieces.len()
     }
 
-    /// The token that begins a text.
+    /// Returns the begin token of a text.
     pub fn bos(&self) -> Option<u32> {
         self.bos
     }
 
-    /// The token that ends a text.
+    /// Returns the end token of a text.
     pub fn eos(&self) -> Option<u32> {
         self.eos
     }
 
-    /// Ids at which generation ends, in rising order: the end of a text, of a turn, of a message.
+    /// Returns the ids at which generation ends, in ascending order: the end of a text, of a turn, of a message.
     pub fn stops(&self) -> &[u32] {
         &self.stops
     }
 
-    /// The id of a token by its text as the file has it, such as `<|im_end|>`.
+    /// Returns the id of a token by its text in the file, such as `<|im_end|>`.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.ids.get(token).copied()
     }
 
-    /// What a token is for; [`TokenKind::Unused`] outside the vocabulary.
+    /// Returns the purpose of a token; [`TokenKind::Unused`] outside the vocabulary.
     pub fn kind(&self, id: u32) -> TokenKind {
         self.kinds.get(id as usize).copied().unwrap_or(TokenKind::Unused)
     }
 
-    /// The bytes that a token stands for, which need not be whole characters; the name of a control token.
+    /// Returns the bytes of a token, which may be incomplete characters; for a control token, its name.
     ///
     /// # Errors
     /// `Format` for an id outside the vocabulary.
@@ -260,10 +258,10 @@ impl Tokenizer {
         })
     }
 
-    /// Ids of `text`; none is added.
+    /// Returns the ids of `text` without any added ids.
     ///
     /// # Errors
-    /// `Format` for a text that the vocabulary cannot say, such as an unknown character of a character tokenizer.
+    /// `Format` for a text that the vocabulary cannot encode, such as an unknown character of a character tokenizer.
     pub fn encode(&self, text: &str, specials: Specials) -> Result<Vec<u32>> {
         match &self.source {
             Source::File(file) => match specials {
@@ -274,11 +272,11 @@ impl Tokenizer {
         }
     }
 
-    /// Ids of a prompt: with the tokens before and after it that the model was trained with, such as the beginning of a text. One that
-    /// the text has itself does not come twice.
+    /// Returns the ids of a prompt, with the leading and trailing tokens that the model was trained with, such as the begin token. A token that the
+    /// text already contains is not added twice.
     ///
     /// # Errors
-    /// As [`encode`](Self::encode).
+    /// Same as [`encode`](Self::encode).
     pub fn encode_prompt(&self, text: &str, specials: Specials) -> Result<Vec<u32>> {
         let mut ids = self.encode(text, specials)?;
         let Ends { before, after } = &self.ends;
@@ -291,7 +289,7 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The text of `ids`, control tokens left out. Bytes that are no UTF-8 become U+FFFD.
+    /// Returns the text of `ids` without control tokens. Bytes that are not UTF-8 become U+FFFD.
     ///
     /// # Errors
     /// `Format` for an id outside the vocabulary.
@@ -299,7 +297,7 @@ impl Tokenizer {
         self.decoded(ids, false)
     }
 
-    /// As [`decode`](Self::decode), control tokens by name.
+    /// Same as [`decode`](Self::decode), with control tokens by name.
     ///
     /// # Errors
     /// `Format` for an id outside the vocabulary.
@@ -316,7 +314,7 @@ impl Tokenizer {
         Ok(text + &stream.finish())
     }
 
-    /// A decoder of what follows a prompt, id by id: a space at its beginning is kept.
+    /// Returns an incremental decoder for the text after a prompt: a leading space is kept.
     pub fn stream(&self) -> Stream<'_> {
         Stream::new(self, false, false)
     }
@@ -329,7 +327,7 @@ impl FromVocab {
         let mut at = 0;
         for found in names.finder.iter().flat_map(|finder| finder.find_iter(text)) {
             let name = &names.found[found.pattern().as_usize()];
-            // A name that takes the white space behind it may reach into the next one's, not beyond its own.
+            // A name that includes the following white space may extend into the next name's, but not beyond its end.
             if at < found.start() {
                 self.encode_text(&text[at..found.start()], &mut ids)?;
             }
@@ -355,7 +353,7 @@ impl FromVocab {
     }
 }
 
-/// Tokens that are found by name before a text is split; of several at a place the longest.
+/// Tokens matched by name before a text is split; the longest match at a position wins.
 #[derive(Clone, Debug)]
 struct Names {
     finder: Option<AhoCorasick>,
@@ -391,7 +389,7 @@ impl Names {
     }
 }
 
-/// What files of a kind leave out.
+/// Sets defaults for fields that files of a kind omit.
 fn defaults(vocab: &mut Vocab) {
     let last = vocab.tokens.len() as u32;
     let known = |id: Option<u32>, usual: u32| id.or((usual < last).then_some(usual));
@@ -416,7 +414,7 @@ fn defaults(vocab: &mut Vocab) {
     }
 }
 
-/// What stands before and after a prompt.
+/// Returns the tokens before and after a prompt.
 fn ends(vocab: &Vocab, pre: Option<&str>) -> Result<Ends> {
     let usual = match pre {
         Some(name) => pre::find(Some(name))?.add_bos,

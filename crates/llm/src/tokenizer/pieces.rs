@@ -1,4 +1,4 @@
-//! The bytes that each token stands for.
+//! The bytes of each token.
 
 use super::vocab::{TokenKind, Vocab};
 use super::{alphabet, pre::Alphabet, spm};
@@ -31,23 +31,23 @@ impl Pieces {
     }
 }
 
-/// How the tokens of a file are turned into text, read from the decoder of its `tokenizer.json`.
+/// Conversion of a file's tokens to text, from the decoder of its `tokenizer.json`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Writing {
     letters: bool,
     replaced: Vec<(String, String)>,
     byte_tokens: bool,
-    /// What marks a token that goes on with a word; the others begin with a space.
+    /// Prefix of tokens that continue a word; the others start with a space.
     continuing: Option<String>,
-    /// Spaces before punctuation and contractions are left out.
+    /// Whether spaces before punctuation and contractions are removed.
     cleans: bool,
-    /// The first space of a text is not its own.
+    /// Whether the first space of a text is removed.
     pub strips: bool,
 }
 
 impl Writing {
     /// # Errors
-    /// `Unsupported`, naming a decoder that does not write token by token.
+    /// `Unsupported` with a decoder that does not decode one token at a time.
     pub fn of(decoder: &Value) -> Result<Self> {
         let mut writing = Self::default();
         if decoder.is_null() {
@@ -96,12 +96,12 @@ impl Writing {
         Ok(())
     }
 
-    /// Whether a token is a word, and words have spaces between them.
+    /// Returns true if a token is a word, and words are separated by spaces.
     pub fn spaces_words(&self) -> bool {
         self.continuing.is_some()
     }
 
-    /// The bytes of `token`, a piece of text.
+    /// Returns the bytes of `token`, a piece of text.
     pub fn bytes(&self, token: &str) -> Vec<u8> {
         if self.letters {
             return alphabet::bytes(token);
@@ -128,7 +128,7 @@ impl Writing {
     }
 }
 
-/// The bytes of the tokens of a GGUF vocabulary, whose BPE is written in `alphabet`.
+/// Returns the bytes of the tokens of a GGUF vocabulary, whose BPE is written in `alphabet`.
 pub(super) fn of_vocab(vocab: &Vocab, letters: Option<Alphabet>) -> Pieces {
     let mut pieces = Pieces::default();
     for (id, token) in vocab.tokens.iter().enumerate() {

@@ -1,39 +1,39 @@
-//! How byte-level vocabularies split a text, by the name in `tokenizer.ggml.pre`.
+//! Splitting rules of byte-level vocabularies, by the name in `tokenizer.ggml.pre`.
 //!
-//! Each row has the patterns that the models' own `tokenizer.json` files have.
+//! Each row has the patterns from the models' own `tokenizer.json` files.
 
 use super::split::{BEFORE_THOUSANDS, THOUSANDS, THOUSANDS_OF_A_WORD};
 use super::vocab::wrong;
 use netcl_tensor::Result;
 
-/// One way to split, and what else its models have in common.
+/// A splitting rule, and other common properties of its models.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pre {
     /// Names in files.
     pub names: &'static [&'static str],
-    /// One after the other, each within the pieces of the one before.
+    /// Applied in order, each within the pieces of the previous one.
     pub patterns: &'static [&'static str],
-    /// A word that is a token is that token, whatever the merges would make of it.
+    /// Whether a word that is a token becomes that token regardless of the merges.
     pub ignore_merges: bool,
-    /// A prompt begins with `bos` where the file does not say.
+    /// Whether a prompt starts with `bos` by default.
     pub add_bos: bool,
-    /// How the tokens are written.
+    /// Representation of the tokens.
     pub alphabet: Alphabet,
 }
 
-/// How the tokens of a BPE vocabulary are written.
+/// Representation of the tokens of a BPE vocabulary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alphabet {
-    /// Each byte as a letter, as GPT-2 does it.
+    /// Each byte as a letter, the same as in GPT-2.
     Bytes,
-    /// Text with `▁` for a space, and `<0x41>` for the bytes of what is not there.
+    /// Text with `▁` for a space, and `<0x41>` for bytes without a token.
     Text,
 }
 
 const ROW: Pre =
     Pre { names: &[], patterns: &[], ignore_merges: false, add_bos: false, alphabet: Alphabet::Bytes };
 
-/// What GPT-2 and the byte-level pre-tokenizer of the `tokenizers` library split by.
+/// The pattern of GPT-2 and of the byte-level pre-tokenizer of the `tokenizers` library.
 pub(crate) const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -41,11 +41,11 @@ const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\
 const HAN_KANA: &str = "[一-龥\u{3040}-ゟ゠-ヿ]+";
 const DEEPSEEK3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
-/// Letters of scripts with capitals, as DeepSeek lists them.
+/// Letters of scripts with capitals, from DeepSeek's list.
 const LETTERS: &str = "\\s?[A-Za-z\u{b5}\u{c0}-\u{d6}\u{d8}-\u{f6}\u{f8}-\u{1ba}\u{1bc}-\u{1bf}\u{1c4}-\u{293}\u{295}-\u{2af}\u{370}-\u{373}\u{376}\u{377}\u{37b}-\u{37d}\u{37f}\u{386}\u{388}-\u{38a}\u{38c}\u{38e}-\u{3a1}\u{3a3}-\u{3f5}\u{3f7}-\u{481}\u{48a}-\u{52f}\u{531}-\u{556}\u{10a0}-\u{10c5}\u{13a0}-\u{13f5}\u{13f8}-\u{13fd}\u{1c90}-\u{1cba}\u{1cbd}-\u{1cbf}\u{1d00}-\u{1d2b}\u{1d6b}-\u{1d77}\u{1d79}-\u{1d9a}\u{1e00}-\u{1f15}\u{1f18}-\u{1f1d}\u{1f20}-\u{1f45}\u{1f48}-\u{1f4d}\u{1f50}-\u{1f57}\u{1f59}\u{1f5b}\u{1f5d}\u{1f5f}-\u{1f7d}\u{1f80}-\u{1fb4}\u{1fb6}-\u{1fbc}\u{1fbe}\u{1fc2}-\u{1fc4}\u{1fc6}-\u{1fcc}\u{1fd0}-\u{1fd3}\u{1fd6}-\u{1fdb}\u{1fe0}-\u{1fec}\u{1ff2}-\u{1ff4}\u{1ff6}-\u{1ffc}\u{2102}\u{2107}\u{210a}-\u{2113}\u{2115}\u{2119}-\u{211d}\u{2124}\u{2126}\u{2128}\u{212a}-\u{212d}\u{212f}-\u{2134}\u{2139}\u{213c}-\u{213f}\u{2145}-\u{2149}\u{214e}\u{2183}\u{2184}\u{2c00}-\u{2c7b}\u{2c7e}-\u{2ce4}\u{2ceb}-\u{2cee}\u{2cf2}\u{2cf3}\u{a640}-\u{a66d}\u{a680}-\u{a69b}\u{a722}-\u{a76f}\u{a771}-\u{a787}\u{a78b}-\u{a78e}\u{ab70}-\u{abbf}\u{fb00}-\u{fb06}\u{fb13}-\u{fb17}\u{ff21}-\u{ff3a}\u{ff41}-\u{ff5a}\u{10400}-\u{1044f}\u{104b0}-\u{104d3}\u{104d8}-\u{104fb}\u{10c80}-\u{10cb2}\u{10cc0}-\u{10cf2}\u{118a0}-\u{118df}\u{1e900}-\u{1e943}]+";
 const LINES: &str = r"[^\n]+|[\n]+";
 
-/// All that are known.
+/// All supported rules.
 pub(super) const TABLE: &[Pre] = &[
     Pre {
         names: &[
@@ -284,17 +284,17 @@ pub(super) const TABLE: &[Pre] = &[
     Pre { names: &["sarvam-moe"], patterns: &[LINES], alphabet: Alphabet::Text, ..ROW },
 ];
 
-/// The first name of the row of byte-level vocabularies that splits by these patterns; one that treats whole words the same is preferred.
+/// Returns the first name of the rule with these patterns; a rule with the same treatment of whole words is preferred.
 pub(crate) fn name_of(patterns: &[&str], ignore_merges: bool) -> Option<&'static str> {
     let splits = |row: &&Pre| row.alphabet == Alphabet::Bytes && row.patterns == patterns;
     let same = TABLE.iter().filter(splits).find(|row| row.ignore_merges == ignore_merges);
     same.or_else(|| TABLE.iter().find(splits)).map(|row| row.names[0])
 }
 
-/// The row of a name; the one of files without a name is `default`.
+/// Returns the rule for a name; `default` for files without a name.
 ///
 /// # Errors
-/// `Format` for a name that is not in the table, with those that are.
+/// `Format` for an unknown name, with the known ones.
 pub(super) fn find(name: Option<&str>) -> Result<&'static Pre> {
     let name = name.unwrap_or("default");
     TABLE.iter().find(|row| row.names.contains(&name)).ok_or_else(|| {

@@ -1,26 +1,25 @@
-//! Splitting a text into words before BPE: the published patterns, in time that grows with the text.
+//! Splits a text into words before BPE with the published patterns, in linear time.
 //!
-//! The patterns are regular but for the look-ahead of `\s+(?!\S)` and of digits that are grouped from the right. Those parts
-//! are computed here, everything else runs in an automaton without backtracking.
+//! The patterns are regular except for the look-ahead of `\s+(?!\S)` and of digits that are grouped from the right. Those parts are computed here;
+//! everything else runs in an automaton without backtracking.
 
 use netcl_tensor::{Error, Result};
 use regex_automata::{Input, meta::Regex};
 
-/// White space up to the last one before a word, then what is left: how almost every pattern ends.
+/// White space up to the last one before a word, then the rest: the end of almost every pattern.
 const BLANKS: &str = r"|\s+(?!\S)|\s+";
-/// The same where the single space that is left is a piece because nothing took it.
+/// The same, where a single remaining space becomes a piece because no pattern matches it.
 const BLANKS_ONLY: &str = r"|\s+(?!\S)";
 /// White space in runs of powers of two.
 pub(super) const CASCADE: &str = r"|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}";
-/// Digits in groups of three from the right, where a word ends with them.
+/// Digits in groups of three from the right, if a word ends with them.
 pub(super) const THOUSANDS_OF_A_WORD: &str = r"\d{1,3}(?=(?:\d{3})*\b)";
-/// Places in front of groups of three digits, up to the last digit.
+/// Positions before groups of three digits, up to the last digit.
 pub(super) const BEFORE_THOUSANDS: &str = r"(?=(\d{3})+(?!\d))";
 /// Numbers in groups of three from the right.
 pub(super) const THOUSANDS: &str = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?:\P{N}|$))";
 
-/// Splits a text by patterns one after the other, each within the pieces of the one before. What a pattern does not take is a
-/// piece as well.
+/// Splits a text with patterns in order, each within the pieces of the previous one. Unmatched text is also a piece.
 #[derive(Clone, Debug)]
 pub(super) struct Splitter(Vec<Stage>);
 
@@ -37,25 +36,25 @@ enum Stage {
     },
 }
 
-/// What becomes of white space that nothing before took.
+/// Treatment of white space that no pattern matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blanks {
-    /// The pattern says all.
+    /// The pattern handles it.
     Pattern,
-    /// The last one goes with the word behind it.
+    /// The last space belongs to the following word.
     UpToWord,
-    /// As [`CASCADE`].
+    /// The rule of [`CASCADE`].
     Cascade,
 }
 
-/// Where runs of digits are cut.
+/// Positions at which runs of digits are cut.
 #[derive(Clone, Debug)]
 enum Groups {
     /// On both sides of every group.
     All,
-    /// As `All`, where what follows the run is not of a word, which this finds.
+    /// Same as `All` if the text after the run, which this regex checks, is not part of a word.
     AtWordEnd(Regex),
-    /// In front of whole groups alone.
+    /// Only before whole groups.
     Whole,
 }
 
@@ -66,7 +65,7 @@ impl Splitter {
         patterns.iter().map(|pattern| Stage::new(pattern)).collect::<Result<_>>().map(Self)
     }
 
-    /// The pieces of `text`, in order; together they are the text.
+    /// Returns the pieces of `text` in order; concatenated they give the text.
     pub fn split<'t>(&self, text: &'t str) -> Vec<&'t str> {
         let mut pieces = if text.is_empty() { vec![] } else { vec![text] };
         for stage in &self.0 {
@@ -103,7 +102,7 @@ impl Stage {
         while let Some(found) = regex.search(&Input::new(&text[at..])) {
             let (start, mut end) = (at + found.start(), at + found.end());
             if start == end {
-                // No pattern of the table matches nothing. One that did would not come to an end.
+                // No pattern of the table matches an empty string. Such a pattern would loop forever.
                 break;
             }
             match self {
@@ -130,7 +129,7 @@ impl Stage {
 }
 
 impl Blanks {
-    /// How many bytes of `run`, all white space, are one piece; `last` where the text ends with it.
+    /// Returns the bytes of `run`, all white space, that form one piece; `last` if the text ends with it.
     fn take(self, run: &str, last: bool) -> usize {
         let kept = match run.char_indices().next_back() {
             Some((at, _)) if !last && at > 0 => at,
@@ -139,7 +138,7 @@ impl Blanks {
         if self != Self::Cascade {
             return kept;
         }
-        // Enough to see which power of two it is.
+        // Enough to determine the power of two.
         let ends = run[..kept].char_indices().map(|(i, c)| i + c.len_utf8()).take(512).collect::<Vec<_>>();
         let sizes = [512, 256, 128, 64, 32, 16, 8, 4, 2, 1];
         sizes.iter().find_map(|size| ends.get(size - 1).copied()).unwrap_or(kept)
@@ -147,7 +146,7 @@ impl Blanks {
 }
 
 impl Groups {
-    /// Where to cut for the run of digits `start..end` of `text`.
+    /// Cuts the run of digits `start..end` of `text`.
     fn cut(&self, text: &str, start: usize, end: usize, cuts: &mut Vec<usize>) {
         if matches!(self, Self::AtWordEnd(word) if word.is_match(&text[end..])) {
             return;

@@ -1,5 +1,5 @@
-//! SentencePiece's BPE as `llama` vocabularies have it: the pair whose token has the best score is joined first, and what is no
-//! token at the end becomes bytes (Kudo and Richardson, "SentencePiece", EMNLP 2018).
+//! SentencePiece BPE for `llama` vocabularies. The pair whose token has the best score is merged first, and text without a token becomes bytes (Kudo
+//! and Richardson, "SentencePiece", EMNLP 2018).
 
 use super::vocab::{TokenKind, Vocab, wrong};
 use netcl_tensor::Result;
@@ -14,11 +14,11 @@ pub(super) struct Spm {
     bytes: Vec<Option<u32>>,
     unknown: Option<u32>,
     longest: usize,
-    /// Whether a text gets a space before it, behind a control token as well.
+    /// Whether a space is added before a text, also after a control token.
     pub space_before: bool,
 }
 
-/// A character or what became of it; length 0 where it was joined to the one before.
+/// A character or a merged piece; length 0 if it was merged into the previous one.
 #[derive(Clone, Copy)]
 struct Symbol {
     start: usize,
@@ -30,13 +30,13 @@ struct Symbol {
 /// No symbol.
 const NONE: usize = usize::MAX;
 
-/// Two neighbours that are a token together.
+/// Two adjacent symbols whose concatenation is a token.
 #[derive(Clone, Copy, PartialEq)]
 struct Pair {
     score: f32,
     left: usize,
     right: usize,
-    /// Bytes of both, by which a pair is known to be out of date.
+    /// Bytes of both, used to detect an outdated pair.
     len: usize,
 }
 
@@ -47,7 +47,7 @@ impl PartialOrd for Pair {
     }
 }
 impl Ord for Pair {
-    /// The best score, and among equals the first place.
+    /// Orders by score, then by position (first wins).
     fn cmp(&self, other: &Self) -> Ordering {
         self.score.total_cmp(&other.score).then(other.left.cmp(&self.left)).then(self.len.cmp(&other.len))
     }
@@ -55,7 +55,7 @@ impl Ord for Pair {
 
 impl Spm {
     /// # Errors
-    /// `Format` without scores, or where neither bytes nor an unknown token can say what is no token.
+    /// `Format` without scores, or if neither byte tokens nor an unknown token exist.
     pub fn new(vocab: &Vocab) -> Result<Self> {
         if vocab.scores.is_empty() {
             return Err(wrong("scores", "absent; a llama vocabulary needs them"));
@@ -77,7 +77,7 @@ impl Spm {
         })
     }
 
-    /// Appends the ids of `text`, which stands at the beginning or behind a control token.
+    /// Appends the ids of `text`, which is at the start or follows a control token.
     pub fn encode(&self, text: &str, ids: &mut Vec<u32>) {
         let text = match self.space_before && !text.is_empty() {
             true => format!(" {text}").replace(' ', "▁"),
@@ -137,7 +137,7 @@ impl Spm {
         }
     }
 
-    /// The token, or else the bytes, or else the unknown token.
+    /// Appends the token, or the bytes, or the unknown token.
     fn push(&self, text: &str, ids: &mut Vec<u32>) {
         if let Some((id, _)) = self.ids.get(text) {
             ids.push(*id);
@@ -151,7 +151,7 @@ impl Spm {
     }
 }
 
-/// The token of each byte, `<0x41>`, where there is one.
+/// Returns the token of each byte, `<0x41>`, if it exists.
 fn byte_ids(vocab: &Vocab) -> Vec<Option<u32>> {
     let mut bytes = vec![None; 256];
     for (id, token) in vocab.tokens.iter().enumerate() {
@@ -164,7 +164,7 @@ fn byte_ids(vocab: &Vocab) -> Vec<Option<u32>> {
     bytes
 }
 
-/// The byte that a token such as `<0x41>` stands for.
+/// Returns the byte of a token such as `<0x41>`.
 pub(super) fn byte_of(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     let plain = digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_hexdigit());

@@ -3,7 +3,7 @@
 use super::vocab::Vocab;
 use serde_json::Value;
 
-/// Names of tokens that end a turn or a text, for files that do not say which do.
+/// Names of tokens that end a turn or a text, for files that do not declare them.
 const ENDS: [&str; 23] = [
     "<|eot_id|>",
     "<|im_end|>",
@@ -30,10 +30,10 @@ const ENDS: [&str; 23] = [
     "<|eot|>",
 ];
 
-/// The ids that end a text of a GGUF vocabulary: those it names, and control tokens by their names.
+/// Returns the end ids of a GGUF vocabulary: those it names, and control tokens by their names.
 ///
-/// Two families use a name of the list for something else: where `<|return|>` or `<|flush|>` end a text beside `<|call|>`, `<|end|>`
-/// only ends a part of it, and beside `<|tool_response>` `</s>` is text.
+/// Two families use a name of the list differently. If `<|return|>` or `<|flush|>` and `<|call|>` end a text, `<|end|>` only ends a part of it. If
+/// `<|tool_response>` exists, `</s>` is text.
 pub(super) fn of_vocab(vocab: &Vocab) -> Vec<u32> {
     let named = |names: &[&str]| {
         vocab
@@ -54,7 +54,7 @@ pub(super) fn of_vocab(vocab: &Vocab) -> Vec<u32> {
     sorted(ids.chain([vocab.eos, vocab.eot, vocab.eom].into_iter().flatten()).collect())
 }
 
-/// The ids of `eos_token_id` in a `config.json` or `generation_config.json`: a number or a list.
+/// Returns the ids of `eos_token_id` in a `config.json` or `generation_config.json`: a number or a list.
 pub(crate) fn of_config(config: &Value) -> Vec<u32> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     match &config["eos_token_id"] {

@@ -1,17 +1,17 @@
-//! Decoding while ids arrive.
+//! Incremental decoding.
 
 use super::{TokenKind, Tokenizer};
 use crate::utf8::Utf8Buffer;
 use netcl_tensor::Result;
 
-/// Takes ids one by one and gives text as soon as its characters are whole.
+/// Takes ids one by one and returns text as soon as its characters are complete.
 #[derive(Clone, Debug)]
 pub struct Stream<'a> {
     tokenizer: &'a Tokenizer,
     buffer: Utf8Buffer,
-    /// Whether control tokens are written by name instead of left out.
+    /// Whether control tokens are written by name instead of omitted.
     control: bool,
-    /// Whether the next space is the one that the tokenizer put before the text.
+    /// Whether the next space is the one that the tokenizer added before the text.
     strip: bool,
 }
 
@@ -27,7 +27,7 @@ impl<'a> Stream<'a> {
         self
     }
 
-    /// The text that `id` completes; empty while a character is not whole, and for control tokens unless they are asked for.
+    /// Returns the text that `id` completes; empty for an incomplete character, and for control tokens unless they are requested.
     ///
     /// # Errors
     /// `Format` for an id outside the vocabulary.
@@ -39,7 +39,7 @@ impl<'a> Stream<'a> {
             return Ok(String::new());
         }
         let bytes = match bytes.strip_prefix(b" ") {
-            // An unknown word has a space before it where the others have.
+            // An unknown word has a space before it, the same as other words.
             Some(rest) if self.strip && (!special || kind == TokenKind::Unknown) => {
                 self.strip = false;
                 rest
@@ -50,7 +50,7 @@ impl<'a> Stream<'a> {
         Ok(self.buffer.push(bytes))
     }
 
-    /// What is left at the end: U+FFFD for a character that never became whole.
+    /// Returns the rest at the end: U+FFFD for an incomplete character.
     pub fn finish(&mut self) -> String {
         self.buffer.finish()
     }

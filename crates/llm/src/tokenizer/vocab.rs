@@ -1,28 +1,28 @@
-//! A vocabulary as GGUF files carry it, without the file.
+//! A vocabulary in the form of GGUF files, independent of a file.
 
 use netcl_tensor::{Error, Result};
 use std::collections::HashMap;
 
-/// What a token is for. The numbers are those of `tokenizer.ggml.token_type`.
+/// Purpose of a token, with the numbers of `tokenizer.ggml.token_type`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TokenKind {
     /// A piece of text.
     #[default]
     Normal,
-    /// Stands for what the vocabulary cannot say.
+    /// Represents text that the vocabulary cannot encode.
     Unknown,
-    /// Steers the model and is no text: beginning, end, turns.
+    /// Controls the model and is not text: start, end, turns.
     Control,
-    /// Text that is never split, whatever stands around it.
+    /// Text that is never split, regardless of its context.
     UserDefined,
-    /// A place in the vocabulary that no text uses.
+    /// An id that no text uses.
     Unused,
     /// One byte, `<0x41>`.
     Byte,
 }
 
 impl TokenKind {
-    /// The kind of a number in `tokenizer.ggml.token_type`; what is not known counts as a piece of text.
+    /// Returns the kind of a number in `tokenizer.ggml.token_type`; an unknown number counts as a piece of text.
     pub fn from_ggml(number: i32) -> Self {
         match number {
             2 => Self::Unknown,
@@ -34,26 +34,26 @@ impl TokenKind {
         }
     }
 
-    /// Whether its name in a user's text is only text.
+    /// Returns true if its name in user text is only text.
     pub fn is_special(self) -> bool {
         matches!(self, Self::Control | Self::Unknown)
     }
 }
 
-/// The fields `tokenizer.ggml.*` of a GGUF file, each under its name there. What a file does not say is `None` or empty.
+/// The fields `tokenizer.ggml.*` of a GGUF file, with their names. A missing field is `None` or empty.
 #[derive(Clone, Debug, Default)]
 pub struct Vocab {
     /// `llama` (SentencePiece BPE), `gpt2` (byte-level BPE), `gemma4` (BPE over text), `bert` (WordPiece) or `t5` (unigram).
     pub model: String,
-    /// How a text is split before BPE.
+    /// Splitting rule before BPE.
     pub pre: Option<String>,
     /// The text of every token.
     pub tokens: Vec<String>,
     /// The score of every token: for `llama` and `t5`.
     pub scores: Vec<f32>,
-    /// The kind of every token; empty where all are text.
+    /// The kind of every token; empty if all are text.
     pub kinds: Vec<TokenKind>,
-    /// The pairs that BPE joins, the first ones first, `left right`.
+    /// The merges of BPE in order, `left right`.
     pub merges: Vec<String>,
     /// `bos_token_id`.
     pub bos: Option<u32>,
@@ -61,11 +61,11 @@ pub struct Vocab {
     pub eos: Option<u32>,
     /// `eot_token_id`: the end of a turn.
     pub eot: Option<u32>,
-    /// `eom_token_id`: the end of a message after which the speaker goes on.
+    /// `eom_token_id`: the end of a message after which the speaker continues.
     pub eom: Option<u32>,
     /// `unknown_token_id`.
     pub unknown: Option<u32>,
-    /// `seperator_token_id` (written so in files).
+    /// `seperator_token_id` (spelled this way in files).
     pub separator: Option<u32>,
     /// `padding_token_id`.
     pub padding: Option<u32>,
@@ -73,22 +73,22 @@ pub struct Vocab {
     pub add_bos: Option<bool>,
     /// Whether a prompt ends with `eos`.
     pub add_eos: Option<bool>,
-    /// Whether a text gets a space before it.
+    /// Whether a space is added before a text.
     pub add_space_prefix: Option<bool>,
     /// Whether runs of white space become one space (`t5`).
     pub remove_extra_whitespaces: Option<bool>,
     /// SentencePiece's compiled table of replacements (`t5`).
     pub precompiled_charsmap: Vec<u8>,
-    /// Whether letters are made small (`bert`).
+    /// Whether text is converted to lower case (`bert`).
     pub lowercase: Option<bool>,
-    /// Whether accents go (`bert`); as `lowercase` where it is not said.
+    /// Whether accents are removed (`bert`) [default: same as `lowercase`].
     pub strip_accents: Option<bool>,
-    /// `general.name`: Phi-3's control tokens take the white space behind them, and only the name tells.
+    /// `general.name`: Phi-3's control tokens include the following white space, and only the name identifies this.
     pub name: Option<String>,
 }
 
 impl Vocab {
-    /// One of the 256 bytes, which say every text, with further tokens behind them. The first of those ends a text.
+    /// Returns a vocabulary of the 256 bytes, which can encode every text, followed by other tokens. The first of those ends a text.
     pub fn of_bytes(more: &[(&str, TokenKind)]) -> Self {
         let bytes = (0..256).map(|byte| (format!("<0x{byte:02X}>"), TokenKind::Byte));
         let more = more.iter().map(|(token, kind)| ((*token).to_owned(), *kind));
@@ -98,7 +98,7 @@ impl Vocab {
         Self { model: "llama".into(), tokens, kinds, scores, eos: end, unknown: end, ..Self::default() }
     }
 
-    /// The kind of a token.
+    /// Returns the kind of a token.
     pub fn kind(&self, id: usize) -> TokenKind {
         self.kinds.get(id).copied().unwrap_or_default()
     }
@@ -106,7 +106,7 @@ impl Vocab {
     /// Checks the lengths of the lists, the scores and the ids.
     ///
     /// # Errors
-    /// `Format`, naming the field.
+    /// `Format` with the field.
     pub fn validate(&self) -> Result<()> {
         let count = self.tokens.len();
         if count == 0 || u32::try_from(count).is_err() {
@@ -145,10 +145,10 @@ impl Vocab {
         Ok(())
     }
 
-    /// Ids by text, of the tokens that `keep` takes; empty ones stand for no text.
+    /// Returns ids by text for the tokens that `keep` accepts; empty ones have no text.
     ///
     /// # Errors
-    /// `Format` where two tokens have the same text.
+    /// `Format` if two tokens have the same text.
     pub(super) fn by_text(&self, keep: impl Fn(TokenKind) -> bool) -> Result<HashMap<&str, u32>> {
         let mut ids = HashMap::with_capacity(self.tokens.len());
         for (id, token) in self.tokens.iter().enumerate() {
@@ -163,7 +163,7 @@ impl Vocab {
     }
 }
 
-/// The error for a field of the vocabulary.
+/// Returns the error for a field of the vocabulary.
 pub(super) fn wrong(field: &str, why: impl std::fmt::Display) -> Error {
     Error::format(format!("tokenizer.ggml.{field}: {why}"))
 }

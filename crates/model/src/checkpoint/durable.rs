@@ -57,7 +57,7 @@ pub(super) fn write(
     all().map_err(|e| Error::io("writing", path, &e))
 }
 
-/// Whether `name` is that of a checkpoint's file: a plain name, or one in a folder with a plain name, such as `1_Pooling/config.json`.
+/// Returns the name if it is valid for a checkpoint's file: a plain name, or one in a folder with a plain name, such as `1_Pooling/config.json`.
 ///
 /// # Errors
 /// `Format` with the name.

@@ -55,7 +55,7 @@ pub struct Checkpoint {
     pub model: Vec<TensorData>,
     /// The optimizer's tensors.
     pub optimizer: Vec<TensorData>,
-    /// In how many files they are, if in more than one.
+    /// Number of files for it, if more than one.
     pub optimizer_files: usize,
     /// Further files: name and content.
     pub files: Vec<(String, Vec<u8>)>,
@@ -69,7 +69,7 @@ pub struct Plan<'a> {
     pub model: Vec<Planned<'a>>,
     /// The optimizer's tensors.
     pub optimizer: Vec<Planned<'a>>,
-    /// In how many files they are to be, if in more than one.
+    /// Number of files for it, if more than one.
     pub optimizer_files: usize,
     /// Further files: name and content.
     pub files: Vec<(String, Vec<u8>)>,
@@ -133,7 +133,7 @@ impl Checkpoint {
         Ok(Self { state, model, optimizer, optimizer_files, files })
     }
 
-    /// The content of one of `files`. `Format` if there is none with this name.
+    /// Returns the content of one of `files`. `Format` if there is none with this name.
     pub fn file(&self, name: &str) -> Result<&[u8]> {
         let found = self.files.iter().find(|(other, _)| other == name);
         found

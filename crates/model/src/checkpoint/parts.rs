@@ -1,5 +1,5 @@
-//! The optimizer's state in several files with an index, as Hugging Face has it for weights: a run whose state is divided among ranks has a
-//! file for each of them. Every tensor is whole, so any number of ranks reads them.
+//! The optimizer state in several files with an index, in Hugging Face's layout for weights. A run whose state is sharded over ranks has one file per
+//! rank. Every tensor is whole, so any number of ranks can read them.
 
 use super::{FileSum, OPTIMIZER_FILE, Planned, TensorData, durable, tensors::write_planned};
 use netcl_device::{Error, Result};
@@ -11,19 +11,19 @@ use std::sync::atomic::AtomicU64;
 /// Name of the index, which maps tensors to files.
 pub const OPTIMIZER_INDEX: &str = "optimizer.safetensors.index.json";
 
-/// Whether this is the name of a file of the optimizer's state or of the index.
+/// Returns true if this is the name of a file of the optimizer's state or of the index.
 pub(super) fn is_of_optimizer(name: &str) -> bool {
     name == OPTIMIZER_FILE || name == OPTIMIZER_INDEX || is_part(name)
 }
 
-/// Whether this is the name of one of several files of the optimizer's state.
+/// Returns true if this is the name of one of several files of the optimizer's state.
 pub(super) fn is_part(name: &str) -> bool {
     let numbers = name.strip_prefix("optimizer-").and_then(|rest| rest.strip_suffix(".safetensors"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     numbers.and_then(|n| n.split_once("-of-")).is_some_and(|(i, n)| digits(i) && digits(n))
 }
 
-/// Writes the tensors into `dir`: to one file, or to `files` with the index. The sum of each file.
+/// Writes the tensors into `dir`: to one file, or to `files` files with the index. Returns the checksum of each file.
 pub(super) fn write(
     dir: &Path,
     tensors: &[Planned<'_>],
@@ -41,7 +41,7 @@ pub(super) fn write(
     let (mut rest, mut before) = (tensors, 0);
     for i in 0..files {
         let name = format!("optimizer-{:05}-of-{files:05}.safetensors", i + 1);
-        // As many as come nearest to an equal part of the bytes, and one at least for this file and each after it.
+        // The number of tensors that is nearest to an equal share of the bytes, but at least one for this file and each file after it.
         let goal = total as u128 * (i as u128 + 1) / files as u128;
         let most = rest.len() - (files - i - 1);
         let mut count = 0;
@@ -62,7 +62,7 @@ pub(super) fn write(
     Ok(sums)
 }
 
-/// Checks that the files have the tensors that the index says: `found` are those of each file.
+/// Checks that the files have the tensors in the index: `found` are those of each file.
 pub(super) fn check(index: &[u8], found: &BTreeMap<String, Vec<TensorData>>) -> Result<()> {
     let wrong = |what: &str| Error::format(format!("{OPTIMIZER_INDEX}: {what}"));
     let json: Value = serde_json::from_slice(index).map_err(|e| wrong(&e.to_string()))?;

@@ -71,7 +71,7 @@ impl State {
             .map(drop)
     }
 
-    /// Reads the state of the checkpoint in `dir` and verifies all its files. `Format` with the name of a file that is not as it was written.
+    /// Reads the state of the checkpoint in `dir` and verifies all its files. `Format` with the name of a changed file.
     pub fn verify(dir: &Path) -> Result<Self> {
         let state = Self::read(dir)?;
         for (name, sum) in &state.files {
@@ -80,7 +80,7 @@ impl State {
         Ok(state)
     }
 
-    /// Reads and verifies `state.json` alone.
+    /// Reads and verifies only `state.json`.
     pub(super) fn read(dir: &Path) -> Result<Self> {
         let path = dir.join(STATE_FILE);
         let wrong = |what: &str| Error::format(format!("{} {what}", path.display()));

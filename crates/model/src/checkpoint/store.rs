@@ -17,7 +17,7 @@ const REPLACED: &str = ".replaced";
 /// Suffix of checkpoints that were discarded because a run resumed from an earlier step.
 const ABANDONED: &str = ".abandoned";
 
-/// The `checkpoints` folder of a run. Changes by several threads and processes are serialised by a lock.
+/// The `checkpoints` folder of a run. Changes by several threads and processes are serialized by a lock.
 #[derive(Clone, Debug)]
 pub struct Store {
     dir: PathBuf,
@@ -82,7 +82,7 @@ impl Store {
         Ok(path)
     }
 
-    /// The newest intact checkpoint; `None` if there are no checkpoints. `Format` if all are damaged.
+    /// Returns the newest intact checkpoint; `None` if there are no checkpoints. `Format` if all are damaged.
     pub fn latest(&self) -> Result<Option<Latest>> {
         let mut warnings = Vec::new();
         let all = self.list()?;
@@ -99,12 +99,12 @@ impl Store {
         Err(Error::format(format!("{}: no checkpoint is whole: {warnings}", self.dir.display())))
     }
 
-    /// The best checkpoint, if there is one.
+    /// Returns the best checkpoint, if there is one.
     pub fn best(&self) -> Option<PathBuf> {
         self.pointed("best")
     }
 
-    /// The checkpoint saved last, if there is one. [`latest`](Self::latest) also checks it.
+    /// Returns the checkpoint saved last, if there is one. [`latest`](Self::latest) also checks it.
     pub fn last(&self) -> Option<PathBuf> {
         // A process killed between renaming a checkpoint and updating the link leaves no link, or one to a missing name.
         self.pointed("last").or_else(|| self.list().ok()?.pop().map(|(_, path)| path))
@@ -195,7 +195,7 @@ impl Store {
 }
 
 fn write_all(dir: &Path, checkpoint: &Plan<'_>, written: &AtomicU64) -> Result<()> {
-    // Never into an existing folder, which would belong to somebody else.
+    // Never use an existing folder, which would belong to another process.
     fs::create_dir(dir).map_err(|e| Error::io("creating", dir, &e))?;
     let mut state = checkpoint.state.clone();
     state.files.clear();

@@ -52,7 +52,7 @@ impl TensorView<'_> {
         }
     }
 
-    /// The elements converted to f32, from F16, BF16, F32 or F64 (rounded to nearest, ties to even).
+    /// Returns the elements converted to f32, from F16, BF16, F32 or F64 (rounded to nearest, ties to even).
     ///
     /// # Errors
     /// `Format` for other types, and for a finite F64 element outside the range of f32.
@@ -89,15 +89,15 @@ impl TensorView<'_> {
 }
 
 impl TensorData {
-    /// A view without a copy of the bytes.
+    /// Returns a view without a copy of the bytes.
     pub fn view(&self) -> TensorView<'_> {
         TensorView { name: &self.name, dtype: self.dtype, shape: &self.shape, bytes: &self.bytes }
     }
 
-    /// As [`TensorView::floats`].
+    /// Same as [`TensorView::floats`].
     ///
     /// # Errors
-    /// `Format` as there.
+    /// Same as there, `Format`.
     pub fn floats(&self) -> Result<Vec<f32>> {
         self.view().floats()
     }
@@ -130,7 +130,7 @@ impl Planned<'_> {
         elements.and_then(|n| n.checked_mul(self.dtype.bitsize() as u64)).map(|bits| bits.div_ceil(8))
     }
 
-    /// The tensor with its bytes in memory.
+    /// Returns the tensor with its bytes in memory.
     pub fn take(&self) -> Result<TensorData> {
         let bytes = match &self.bytes {
             Bytes::Here(bytes) => bytes.to_vec(),
@@ -158,7 +158,7 @@ pub fn write_tensors(path: &Path, tensors: &[TensorData]) -> Result<FileSum> {
 /// The same with one tensor in memory at a time; `written` counts the bytes.
 ///
 /// # Errors
-/// As [`write_tensors`], and errors of providing a tensor's bytes.
+/// Same as [`write_tensors`], and errors of providing a tensor's bytes.
 pub fn write_planned(path: &Path, tensors: &[Planned<'_>], written: &AtomicU64) -> Result<FileSum> {
     // Wide types first, so that each tensor is aligned to its own size.
     let mut order: Vec<_> = tensors.iter().collect();

@@ -131,7 +131,7 @@ fn tensors_that_cannot_be_are_refused() {
     assert!(message.contains("x.safetensors: not a whole safetensors file"), "{message}");
 }
 
-/// Modules of `sentence-transformers` have folders of their own.
+/// Modules of `sentence-transformers` have separate folders.
 #[test]
 fn files_in_a_folder_are_saved_and_verified() {
     let (_dir, store) = store(2);
@@ -315,7 +315,7 @@ fn killed_child() {
     let Some(dir) = std::env::var_os(CHILD) else { return };
     let store = Store::new(PathBuf::from(dir), 2);
     let from = store.latest().unwrap().map_or(1, |latest| latest.state.step);
-    // Starts with the step that is there, so that replacing one is hit as well.
+    // Starts with the existing step, so that replacing one is also interrupted.
     for step in from..from + 100_000 {
         store.save(&checkpoint(step, 1000), step % 5 == 0).unwrap();
         println!("saved {step}");
@@ -336,8 +336,8 @@ fn killed_at_ten_moments_and_nothing_lost() {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let saved = |line: String| line.rsplit_once("saved ").and_then(|(_, step)| step.parse().ok());
-        // Odd moments from the first save on, even ones from the start, so that also the first save is hit: it
-        // replaces the step that is there. The microseconds differ from moment to moment.
+        // Odd attempts count from the first save, even ones from the start, so that the first save is also interrupted: it replaces the existing
+        // step. The number of microseconds varies.
         if moment % 2 == 1 || moment == 0 {
             durable = lines.by_ref().find_map(|line| saved(line.unwrap())).unwrap();
         }
@@ -347,7 +347,7 @@ fn killed_at_ten_moments_and_nothing_lost() {
         durable = lines.filter_map(|line| saved(line.unwrap())).last().unwrap_or(durable);
         let latest = store.latest().unwrap().unwrap();
         assert!(latest.warnings.is_empty(), "{:?}", latest.warnings);
-        // The kill may come between the save and the line that tells of it.
+        // The kill may come between the save and the line that reports it.
         assert!([durable, durable + 1].contains(&latest.state.step), "{} after {durable}", latest.state.step);
         let loaded = Checkpoint::load(&latest.path).unwrap();
         assert_eq!(content(loaded), content(checkpoint(latest.state.step, 1000)));
@@ -405,7 +405,7 @@ fn a_full_disk_stops_with_a_clear_error_and_loses_nothing() {
     let latest = store.latest().unwrap().unwrap();
     assert_eq!((latest.state.step, latest.warnings.len()), (step - 10, 0));
     assert_eq!((store.best(), store.last()), (Some(store.path(10)), Some(store.path(step - 10))));
-    // Space again: the next save goes through.
+    // With free space again, the next save succeeds.
     fs::remove_dir_all(store.path(20)).unwrap();
     store.save(&checkpoint(step, 500), false).unwrap();
 }
@@ -524,7 +524,7 @@ fn a_checkpoint_whose_sums_are_right_and_whose_tensors_are_not_is_refused() {
     }
 }
 
-/// State in several files is that in one; a damaged part is named, and the checkpoint before it is taken.
+/// State in several files equals that in one; a damaged part is named, and the previous checkpoint is used.
 #[test]
 fn optimizer_state_in_several_files_is_whole_or_refused() {
     let (_dir, store) = store(3);

@@ -97,7 +97,7 @@ impl<'a> Verified<'a> {
         let length = prefix.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
         // Bounded by the size of the file.
         if length > self.left {
-            // The checksum distinguishes a damaged file from one that was invalid from the beginning.
+            // The checksum distinguishes a damaged file from one that was invalid from the start.
             let path = self.path.clone();
             self.check()?;
             return Err(not_whole(&path, &"its header is longer than the file"));
@@ -142,7 +142,7 @@ impl<'a> Verified<'a> {
         Ok(tensors)
     }
 
-    /// A byte count that was compared with the file's size.
+    /// Returns a byte count after comparing it with the file size.
     fn len(&self, bytes: u64) -> Result<usize> {
         if bytes > self.sum.bytes {
             return Err(self.wrong("is damaged: what it says it holds is more than it does"));

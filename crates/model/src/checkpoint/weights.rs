@@ -92,7 +92,7 @@ impl WeightFiles {
         Ok(())
     }
 
-    /// The same tensors by other names, without those that have none.
+    /// Returns the same tensors under other names; those without a new name are omitted.
     #[must_use]
     pub fn renamed(mut self, name: impl Fn(&str) -> Option<String>) -> Self {
         self.entries.retain_mut(|entry| {
@@ -105,15 +105,15 @@ impl WeightFiles {
         self
     }
 
-    /// All tensors.
+    /// Returns all tensors.
     pub fn tensors(&self) -> Vec<TensorView<'_>> {
         self.entries.iter().map(|entry| self.view(entry)).collect()
     }
 
-    /// The first tensor that holds a NaN or an infinity, in words; `None` if all numbers are finite. Reads all weights.
+    /// Describes the first tensor with a NaN or an infinity; `None` if all numbers are finite. Reads all weights.
     ///
     /// # Errors
-    /// `Format` for a tensor that is cut short.
+    /// `Format` for a truncated tensor.
     pub fn not_finite(&self) -> Result<Option<String>> {
         for tensor in self.tensors() {
             if tensor.check_float().is_err() {

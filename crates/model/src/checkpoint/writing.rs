@@ -1,4 +1,4 @@
-//! Writing of a checkpoint on a thread while training goes on: it was copied to host memory before.
+//! Writes a checkpoint on a thread while training continues, after copying it to host memory.
 
 use super::{Checkpoint, Plan, Store};
 use netcl_device::{Error, ErrorKind, Result};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-/// Percentage of the host's free memory that the copy may take; training needs some itself.
+/// Percentage of the host's free memory that the copy may use; training needs some itself.
 const SHARE: u64 = 70;
 
 /// The write in progress, if any. Dropping it waits for its end.
@@ -45,11 +45,11 @@ impl Job {
 }
 
 impl Writing {
-    /// Copies the checkpoint of `plan` and starts to write it, after the end of one that is being written. False where the host has no memory for a
-    /// copy: nothing was started then.
+    /// Copies the checkpoint of `plan` and starts to write it, after waiting for a write in progress. Returns false if the host lacks memory for a
+    /// copy; nothing was started then.
     ///
     /// # Errors
-    /// Of the copy, and of the write before it.
+    /// Errors of the copy, and of the previous write.
     pub fn start(&mut self, store: Store, plan: &Plan<'_>, best: bool) -> Result<bool> {
         let total = plan.size();
         if !fits(total, netcl_device::available_memory()) {
@@ -63,10 +63,10 @@ impl Writing {
         Ok(true)
     }
 
-    /// The same for a checkpoint that is in the host's memory already.
+    /// Does the same for a checkpoint that is already in host memory.
     ///
     /// # Errors
-    /// Of the write before it.
+    /// Errors of the previous write.
     pub fn start_copied(&mut self, store: Store, checkpoint: Checkpoint, best: bool) -> Result<()> {
         let total = Plan::from(&checkpoint).size();
         self.end()?;
@@ -74,20 +74,20 @@ impl Writing {
         Ok(())
     }
 
-    /// Step, bytes written and bytes in all of the write in progress.
+    /// Returns step, written bytes and total bytes of the write in progress.
     pub fn progress(&self) -> Option<(u64, u64, u64)> {
         self.0.as_ref().map(|job| (job.step, job.written.load(Ordering::Relaxed), job.total))
     }
 
-    /// Whether a write has ended that [`end`](Self::end) was not called for.
+    /// Returns true if a write has ended and [`end`](Self::end) was not called for it.
     pub fn is_done(&self) -> bool {
         self.0.as_ref().is_some_and(|job| job.thread.is_finished())
     }
 
-    /// Waits for the write in progress: its step and folder.
+    /// Waits for the write in progress and returns its step and folder.
     ///
     /// # Errors
-    /// Why it was not written; earlier checkpoints are intact then.
+    /// The reason of a failed write; earlier checkpoints are intact then.
     pub fn end(&mut self) -> Result<Option<(u64, PathBuf)>> {
         self.0.take().map(Job::end).transpose()
     }
@@ -101,7 +101,7 @@ impl Drop for Writing {
     }
 }
 
-/// Whether the host has memory for a copy of `bytes`; `available` is the free memory, if known.
+/// Returns true if the host has memory for a copy of `bytes`; `available` is the free memory, if known.
 fn fits(bytes: u64, available: Option<u64>) -> bool {
     available.is_none_or(|free| bytes <= free / 100 * SHARE)
 }

@@ -34,24 +34,24 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// For tokens after `last`, the token passed to [`Batch::start`].
+    /// Returns a state for tokens after `last`, the token passed to [`Batch::start`].
     pub(super) fn new(by: &Arc<Chooser>, last: u32) -> Self {
         let (runs, ready, words) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
         Self { by: Arc::clone(by), runs, ready, words, last, steps: 1, done: Instant::now() }
     }
 
-    /// Whether the next token is the one after `last` under the same rules and with the same random word.
+    /// Returns true if the next token is the one after `last` under the same rules and with the same random word.
     pub(super) fn is_behind(&self, last: u32, choice: &Choice<'_>) -> bool {
         let word = self.words.front().is_none_or(|word| *word == (choice.word)(0));
         self.last == last && word && Arc::ptr_eq(&self.by, choice.by)
     }
 
-    /// The next token; `None` if the cache has no capacity for it.
+    /// Returns the next token; `None` if the cache has no capacity for it.
     ///
     /// # Errors
     /// Those of the device.
     pub(super) fn next(&mut self, batch: &mut Batch<'_>, choice: &Choice<'_>) -> Result<Option<u32>> {
-        // What the host waits for is not computed before it is asked for.
+        // If the host waits for results, they are not computed before they are requested.
         let runs = if batch.waits() { 1 } else { RUNS };
         if self.ready.is_empty() || runs > 1 {
             self.fill(batch, choice, runs)?;
@@ -85,7 +85,7 @@ impl Ahead {
         Ok(())
     }
 
-    /// Sets the steps of the next run to what takes [`RUN`] at the speed of the completed run, at most doubling: the first runs include
+    /// Sets the steps of the next run to the number that takes [`RUN`] at the speed of the completed run, at most doubling. The first runs include
     /// compilation and capture.
     fn pace(&mut self, steps: usize) {
         let each = self.done.elapsed().as_secs_f64() / steps.max(1) as f64;

@@ -1,4 +1,4 @@
-//! Tokens that a device makes ahead beside those that the host draws one by one from the same logits.
+//! Compares tokens that a device generates ahead with those that the host samples one by one from the same logits.
 
 use super::*;
 use crate::generate::{Generation, Sampling};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 const VOCAB: usize = 37;
 
-/// One whose logits differ clearly, so that texts are not all alike.
+/// Returns a model whose logits differ clearly, so that texts differ.
 fn decoder(device: &Device, family: &str, context: usize) -> Decoder {
     let sizes = Sizes { layers: 2, heads: 2, width: 16, context, vocab: VOCAB, ..Sizes::default() };
     let decoder = Decoder::new(device, DecoderConfig::of(family, &sizes).unwrap(), DType::F32, 3).unwrap();
@@ -28,7 +28,7 @@ fn bias() -> Vec<f32> {
     (0..VOCAB).map(|i| if i % 5 == 4 { f32::NEG_INFINITY } else { 0.0 }).collect()
 }
 
-/// `n` tokens behind `ids` from logits on the host; the first takes word `at`.
+/// Returns `n` tokens after `ids` from logits on the host; the first uses word `at`.
 fn by_host(text: &mut dyn Continuation, ids: &[u32], rules: &Rules, (at, n): (usize, usize)) -> Vec<u32> {
     let mut all = ids.to_vec();
     for i in 0..n {
@@ -39,7 +39,7 @@ fn by_host(text: &mut dyn Continuation, ids: &[u32], rules: &Rules, (at, n): (us
     all
 }
 
-/// The same on the device; `None` of it where that has no room.
+/// The same on the device; `None` if it has no room.
 fn ahead(
     text: &mut dyn Continuation,
     ids: &[u32],
@@ -62,7 +62,7 @@ fn all_rules() -> [Rules; 2] {
     [Rules::greedy(), Rules::new(&[Rule::Temperature(0.8), Rule::TopK(9), Rule::TopP(0.95, 1)]).unwrap()]
 }
 
-/// Beyond the first room of a cache, up to the end of the context.
+/// Beyond the initial capacity of a cache, up to the end of the context.
 #[test]
 fn tokens_ahead_are_those_of_one_after_the_other() {
     let device = test_device().unwrap();
@@ -75,7 +75,7 @@ fn tokens_ahead_are_those_of_one_after_the_other() {
             let found = ahead(&mut *text, &[1, 2, 3], &by, (0, 298, 1000)).unwrap();
             assert_eq!(found, expected, "{family} {rules:?}");
             assert!(expected.iter().all(|id| id % 5 != 4));
-            // The context is full: what slides is the host's.
+            // The context is full: sliding runs on the host.
             let choice = Choice { by: &by, word: &word, most: 1 };
             assert_eq!(text.token_after(&found, &choice).unwrap(), None);
             assert_eq!(text.logits_after(&found).unwrap().len(), VOCAB);
@@ -84,7 +84,7 @@ fn tokens_ahead_are_those_of_one_after_the_other() {
     }
 }
 
-/// What was enqueued behind a token that ends a text is forgotten, and another text goes on from any place.
+/// Steps enqueued after an end token are dropped, and another text continues from any position.
 #[test]
 fn a_text_that_ends_within_a_run_goes_on_elsewhere() {
     let device = test_device().unwrap();
@@ -95,7 +95,7 @@ fn a_text_that_ends_within_a_run_goes_on_elsewhere() {
         // Long enough for runs of several steps.
         let found = ahead(&mut *text, &[5], &by, (0, 41, 150)).unwrap();
         assert_eq!(found, by_host(&mut *host, &[5], &rules, (0, 41)));
-        // The same text with other words, a part of it, one with a new end, and logits in between.
+        // The same text with other random words, a part of it, one with a new end, and logits in between.
         for (keep, more) in [(42, &[][..]), (20, &[]), (30, &[7, 8, 9]), (1, &[3])] {
             let prompt = [&found[..keep], more].concat();
             let expected = by_host(&mut *host, &prompt, &rules, (keep, 25));
@@ -104,7 +104,7 @@ fn a_text_that_ends_within_a_run_goes_on_elsewhere() {
             let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-4 * b.abs().max(1.0);
             assert!(a.iter().zip(&b).all(near), "{keep} {more:?}");
         }
-        // No more than wanted, and then more.
+        // No more than requested, and then more.
         let one = ahead(&mut *text, &found[..9], &by, (9, 4, 4)).unwrap();
         let two = ahead(&mut *text, &one, &by, (13, 30, 30)).unwrap();
         assert_eq!(two, by_host(&mut *host, &found[..9], &rules, (9, 34)));
@@ -164,7 +164,7 @@ fn seeds_and_damage_are_heard_of_with_tokens_ahead() {
         let sampling = Sampling { temperature: 1.0, top_k, seed, ..Sampling::default() };
         Generation::new(&decoder, &[1, 2], sampling)?.up_to(60).collect()
     };
-    // Beyond the context too, where the text slides.
+    // Also beyond the context, where the text slides.
     let first = made(1, 12).unwrap();
     assert_eq!(first.len(), 60);
     assert_eq!(made(1, 12).unwrap(), first);

@@ -56,10 +56,10 @@ const UNREAD: &[&str] = &[
     "mrope_section",
     "short_mscale",
 ];
-/// Those of them that say nothing about the frequencies of a text.
+/// Those without effect on the frequencies of a text.
 const SILENT: &[&str] = &["finetuned", "mrope_section", "original_max_position_embeddings"];
 
-/// A number under one of two names. Both may say it, if they agree.
+/// Reads a number under one of two names. Both may be present if they agree.
 fn agreed(inner: (&str, Option<f64>), outer: (&str, Option<f64>)) -> Result<Option<f64>> {
     match (inner, outer) {
         ((a, Some(x)), (b, Some(y))) if !same(x, y) => Err(Error::format(format!(
@@ -69,7 +69,7 @@ fn agreed(inner: (&str, Option<f64>), outer: (&str, Option<f64>)) -> Result<Opti
     }
 }
 
-/// Whether two numbers of a file are the same; JSON writers round the last digit of some.
+/// Returns true if two numbers of a file are the same; JSON writers round the last digit of some.
 fn same(x: f64, y: f64) -> bool {
     (x - y).abs() <= 1e-9 * x.abs().max(y.abs())
 }
@@ -133,7 +133,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The single set of rotary frequencies of a model for heads of `size` in a context of `context` tokens.
+/// Returns the single set of rotary frequencies of a model for heads of `size` in a context of `context` tokens.
 pub fn one(fields: &mut Fields<'_>, rules: &Rules, size: usize, context: usize) -> Result<Rotary> {
     let outer = [fields.number(rules.outside[0])?, fields.number(rules.outside[1])?];
     let original = fields.number("original_max_position_embeddings")?;
@@ -173,7 +173,7 @@ pub fn one(fields: &mut Fields<'_>, rules: &Rules, size: usize, context: usize) 
     set(fields, rules, &source, (size, context), (outer, original))
 }
 
-/// Two sets as Gemma 3 has them: of layers that see all tokens, and of layers with a window.
+/// Reads two sets in Gemma 3's form: for layers with full attention, and for layers with a window.
 pub fn two(fields: &mut Fields<'_>, size: usize, context: usize) -> Result<[Rotary; 2]> {
     let outer = ["rope_theta", "rope_local_base_freq", "partial_rotary_factor"];
     let [theta, local, share] =
@@ -279,7 +279,7 @@ fn set(
     Ok(Rotary { dims, base, scaling })
 }
 
-/// The scaling of a kind, with LongRoPE's lists for `dims` rotated elements.
+/// Returns the scaling of a kind, with LongRoPE's lists for `dims` rotated elements.
 fn scaling(
     fields: &mut Fields<'_>,
     inner: &mut Fields<'_>,
@@ -337,7 +337,7 @@ fn scaling(
     })
 }
 
-/// The fields of YaRN.
+/// Returns the fields of YaRN.
 fn yarn(fields: &mut Fields<'_>, factor: f64, original: f64) -> Result<Scaling> {
     let (one, all) = (fields.number("mscale")?, fields.number("mscale_all_dim")?);
     let magnitude = match (fields.number("attention_factor")?, one, all) {
@@ -359,7 +359,7 @@ fn yarn(fields: &mut Fields<'_>, factor: f64, original: f64) -> Result<Scaling> 
     })
 }
 
-/// The two lists of LongRoPE.
+/// Returns the two lists of LongRoPE.
 fn longrope(fields: &mut Fields<'_>, dims: usize, original: f64, context: f64) -> Result<Scaling> {
     let list = |value: &Value| value.as_array()?.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>();
     let mut divisors = |name: &'static str| -> Result<Vec<f64>> {

@@ -25,7 +25,7 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// How many steps.
+    /// Number of steps.
     pub fn steps(&self) -> usize {
         self.steps
     }
@@ -35,7 +35,7 @@ impl Decoder {
     /// `texts` empty texts with room for `tokens` tokens each.
     ///
     /// # Errors
-    /// As [`cache`](Self::cache).
+    /// Same as [`cache`](Self::cache).
     pub fn batch(&self, texts: usize, tokens: usize) -> Result<Batch<'_>> {
         Ok(Batch { decoder: self, cache: self.cache(texts, tokens)?, steps: None, count: 0 })
     }
@@ -54,7 +54,7 @@ impl Batch<'_> {
     pub fn room(&self) -> usize {
         self.cache.room()
     }
-    /// Truncates the texts to their first `length` tokens, or to fewer where a state cannot go back to them. Returns the new length.
+    /// Truncates the texts to their first `length` tokens, or to fewer if a state does not support that length. Returns the new length.
     pub fn truncate(&mut self, length: usize) -> usize {
         self.cache.truncate(length)
     }
@@ -62,7 +62,7 @@ impl Batch<'_> {
     /// Grows the cache to at least `tokens` tokens per text.
     ///
     /// # Errors
-    /// As [`Decoder::cache`].
+    /// Same as [`Decoder::cache`].
     pub fn reserve(&mut self, tokens: usize) -> Result<()> {
         if tokens > self.cache.room() {
             self.steps = None;
@@ -74,20 +74,20 @@ impl Batch<'_> {
     /// ids `(B, T)` of the next tokens → logits `(B, V)` after the last of them.
     ///
     /// # Errors
-    /// As [`Decoder::next_logits`].
+    /// Same as [`Decoder::next_logits`].
     pub fn read(&mut self, ids: &Tensor) -> Result<Tensor> {
         self.decoder.next_logits(ids, &mut self.cache)
     }
 
-    /// The same without logits. Rotary angles are those of texts of `length` tokens, which these are a part of.
+    /// Does the same without logits. Rotary angles are those of texts of `length` tokens, of which these are a part.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Same as [`read`](Self::read).
     pub fn fill(&mut self, ids: &Tensor, length: usize) -> Result<()> {
         self.decoder.fill(ids, &mut self.cache, length).map(drop)
     }
 
-    /// The next token of each text → logits `(B, V)`, in memory that the next step overwrites.
+    /// Takes the next token of each text → logits `(B, V)`, in memory that the next step overwrites.
     ///
     /// # Errors
     /// `Shape` if the cache is full, or for another number of texts.
@@ -118,7 +118,7 @@ impl Batch<'_> {
         steps.texts()?.set_count(count)
     }
 
-    /// Whether the host waits for each step, to carry it from one device to the next.
+    /// Returns true if the host waits for each step, in order to transfer it from one device to the next.
     pub(super) fn waits(&self) -> bool {
         self.decoder.stages.len() > 1
     }
@@ -129,11 +129,11 @@ impl Batch<'_> {
         longest.saturating_sub(self.cache.length())
     }
 
-    /// Enqueues steps, on one device without waiting. The input of each are the tokens that the previous one sampled `by` these rules; that of the first are
-    /// those of [`start`](Self::start). `words` are random words: one per text for each step.
+    /// Enqueues steps; on one device it does not wait. The input of each step is the tokens that the previous one sampled `by` these rules; that of
+    /// the first is the tokens of [`start`](Self::start). `words` are random words: one per text and step.
     ///
     /// # Errors
-    /// `Shape` for more steps than [`left`](Self::left) or than the device stores until they are read back; those of the device.
+    /// `Shape` for more steps than [`left`](Self::left) or than the device stores until they are read back; device errors.
     pub fn queue(&mut self, by: &Arc<Chooser>, words: &[u32]) -> Result<Queued> {
         let (left, texts) = (self.left(), self.texts());
         let count = words.len() / texts.max(1);
@@ -153,11 +153,11 @@ impl Batch<'_> {
         Ok(queued)
     }
 
-    /// The sampled tokens (steps, B). Waits for these steps only, not for later ones. They must have been enqueued since the last
+    /// Returns the sampled tokens (steps, B). Waits only for these steps, not for later ones. They must have been enqueued since the last
     /// [`start`](Self::start).
     ///
     /// # Errors
-    /// Those of the device. Invalid logits are reported by the tokens: see [`check_token`](crate::model::check_token).
+    /// Device errors. Invalid logits are encoded in the tokens: see [`check_token`](crate::model::check_token).
     pub fn chosen(&self, queued: &Queued) -> Result<Vec<u32>> {
         let Some(steps) = &self.steps else { return Err(Error::internal("a batch without steps")) };
         steps.texts()?.made_after(&queued.event, queued.count, queued.steps)

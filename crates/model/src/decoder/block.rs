@@ -42,7 +42,7 @@ impl Mlp {
         Ok(if again { y.recomputed_by([&x], move |[x]| apply(x)) } else { y })
     }
 
-    /// `residual + MLP(x)` in two launches, if the MLP is two maps with biases and a GELU.
+    /// Computes `residual + MLP(x)` in two launches, if the MLP has two maps with biases and a GELU.
     fn fused(&self, residual: &Tensor, x: &Tensor, mode: Mode<'_>) -> Option<Result<Tensor>> {
         let plain = !self.config.gated && self.config.activation == Activation::GeluTanh;
         let (b1, b2) = self.up.bias.as_ref().zip(self.down.bias.as_ref()).filter(|_| plain)?;
@@ -119,7 +119,7 @@ impl Block {
         })
     }
 
-    /// The quantised matrix of this name, if it is one of its maps'.
+    /// Returns the quantized matrix with this name, if it belongs to the layer's maps.
     pub(super) fn blocks_of(&mut self, name: &str) -> Option<&mut Weight> {
         let mut all = self.mixer.weights();
         if let Feed::Dense(mlp) = &mut self.feed {
@@ -128,7 +128,7 @@ impl Block {
         all.into_iter().find(|weight| weight.is_blocks_of(name))
     }
 
-    /// Copies as rows of its dense matrices that are stored (in, out); of mixtures of experts there are none.
+    /// Returns transposed copies of its dense matrices that are stored as (in, out); mixtures of experts have none.
     pub(super) fn row_major(&self) -> Result<RowMajor> {
         let Feed::Dense(mlp) = &self.feed else { return Ok(RowMajor::default()) };
         let copy = |map: &Projection| map.weight.row_major();
@@ -136,7 +136,7 @@ impl Block {
         Ok([first, out, copy(&mlp.up)?, copy(&mlp.down)?])
     }
 
-    /// Its tensors, with the layer's state, for a step in one launch; `Unsupported` says why it takes several.
+    /// Returns its tensors, with the layer's state, for a step in one launch; `Unsupported` with the reason if it takes several.
     pub(super) fn whole<'a>(&'a self, state: &'a State, copies: &RowMajor) -> Result<Layer<'a>> {
         let Feed::Dense(mlp) = &self.feed else {
             return Err(Error::unsupported("decode_step: mixtures of experts"));
@@ -163,7 +163,7 @@ impl Block {
         })
     }
 
-    /// Whether its MLP is a mixture of experts.
+    /// Returns true if its MLP is a mixture of experts.
     pub(super) fn is_sparse(&self) -> bool {
         matches!(self.feed, Feed::Sparse(_))
     }
@@ -192,7 +192,7 @@ impl Block {
         Ok((self.add(&x, &mlp.hidden(&h, mode)?, (1, &mlp.down, mlp.site), mode)?, None))
     }
 
-    /// The residual stream after the mixer with input `h`.
+    /// Returns the residual stream after the mixer with input `h`.
     fn mixed(&self, residual: &Tensor, h: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let y = self.mixer.forward(h, pass)?;
         self.add(residual, &y, (0, self.mixer.out(), self.site + 1), pass.mode)
@@ -224,7 +224,7 @@ impl Block {
         }
     }
 
-    /// Whether the output of a part's last map is added to the residual stream directly (no norm, dropout or factor).
+    /// Returns true if the output of a part's last map is added to the residual stream directly (no norm, dropout or factor).
     fn plain(&self, mode: Mode<'_>) -> bool {
         #[allow(clippy::float_cmp)] // a setting, not a result
         let unscaled = self.residual_scale == 1.0;

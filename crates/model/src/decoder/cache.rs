@@ -12,12 +12,12 @@ pub struct Cache {
     room: usize,
     length: usize,
     reach: Reach,
-    /// The least length of a text with the rotary angles of what is cached.
+    /// The shortest length of a text with the rotary angles of the cached tokens.
     class: usize,
 }
 
 impl Cache {
-    /// Before tokens of texts of `length` tokens are added: their rotary angles have to be those of the cached ones.
+    /// Called before tokens of texts of `length` tokens are added: their rotary angles must be those of the cached ones.
     pub(super) fn turn(&mut self, config: &DecoderConfig, length: usize) -> Result<()> {
         let class = *lengths(&config.rotary, length).start();
         if self.length > 0 && class != self.class {
@@ -48,7 +48,7 @@ impl Cache {
         self.reach.wrote(self.length);
     }
 
-    /// Truncates the cache to the first `length` tokens, or to fewer where a state cannot go back to them. Returns the new length.
+    /// Truncates the cache to the first `length` tokens, or to fewer if a state does not support that length. Returns the new length.
     pub fn truncate(&mut self, length: usize) -> usize {
         if length < self.length {
             self.length = self.reach.back(length);
@@ -68,10 +68,10 @@ impl Decoder {
         )))
     }
 
-    /// An empty cache for `batch` texts of up to `tokens` tokens.
+    /// Returns an empty cache for `batch` texts of up to `tokens` tokens.
     ///
     /// # Errors
-    /// `Shape` if `tokens` is above the context, `Memory` if a device has not enough.
+    /// `Shape` if `tokens` is above the context, `Memory` if a device has too little memory.
     pub fn cache(&self, batch: usize, tokens: usize) -> Result<Cache> {
         self.check_room(tokens)?;
         let states = States::new(
@@ -91,12 +91,12 @@ impl Decoder {
         Ok(())
     }
 
-    /// ids `(B, T)` of the next tokens → logits `(B, V)` after the last of them. States of earlier tokens are read from `cache`, and the new ones
-    /// are added to it.
+    /// Takes ids `(B, T)` of the next tokens → logits `(B, V)` after the last of them. States of earlier tokens are read from `cache`, and the new
+    /// ones are added to it.
     ///
     /// # Errors
-    /// `Shape` if the cache is too small or for another number of texts, or if the text grows beyond LongRoPE's original context, so that all
-    /// keys have other angles; it is unchanged then.
+    /// `Shape` if the cache is too small or has another number of texts, or if the text exceeds LongRoPE's original context, so that all keys have
+    /// other angles. The cache is unchanged then.
     pub fn next_logits(&self, ids: &Tensor, cache: &mut Cache) -> Result<Tensor> {
         let [_, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
         let x = self.fill(ids, cache, cache.length.saturating_add(t))?;
@@ -107,10 +107,11 @@ impl Decoder {
         })
     }
 
-    /// The same without logits → what the last norm takes (B, T, C). Rotary angles are those of texts of `length` tokens, which these are a part of.
+    /// Does the same without logits → input of the last norm (B, T, C). Rotary angles are those of texts of `length` tokens, of which these are a
+    /// part.
     ///
     /// # Errors
-    /// As [`next_logits`](Self::next_logits).
+    /// Same as [`next_logits`](Self::next_logits).
     pub(super) fn fill(&self, ids: &Tensor, cache: &mut Cache, length: usize) -> Result<Tensor> {
         let [b, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
         let (batch, room) = (cache.batch, cache.room);

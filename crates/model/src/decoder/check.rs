@@ -35,7 +35,7 @@ impl DecoderConfig {
         kinds.try_for_each(|(i, kind)| mixer::of(kind.mixer).check_layer(self, i, *kind))
     }
 
-    /// The mixers that its layers have, each once.
+    /// Returns the mixers that its layers have, each once.
     fn mixers(&self) -> Result<Vec<&'static dyn MixerKind>> {
         let mut names = vec![self.kind(0).mixer];
         for kind in &self.kinds {

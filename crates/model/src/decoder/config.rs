@@ -20,13 +20,13 @@ pub struct DecoderConfig {
     pub width: usize,
     /// Context length.
     pub context: usize,
-    /// Normalisation.
+    /// Normalization.
     pub norm: NormConfig,
     /// Position of the norms in a block.
     pub placement: Placement,
     /// Parallel attention and MLP: both read the same x, and both results are added to it (GPT-NeoX, GPT-J).
     pub parallel: bool,
-    /// Attention, of the layers that have it.
+    /// Attention options for layers with attention.
     pub attention: AttentionConfig,
     /// MLP (feed-forward part).
     pub mlp: MlpConfig,
@@ -50,7 +50,7 @@ pub struct DecoderConfig {
     pub tied: bool,
 }
 
-/// Normalisation over the width.
+/// Normalization over the width.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NormConfig {
     /// Kind.
@@ -63,10 +63,10 @@ pub struct NormConfig {
     pub unit_offset: bool,
 }
 
-/// Kinds of normalisation.
+/// Kinds of normalization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormKind {
-    /// Layer normalisation (Ba et al. 2016).
+    /// Layer normalization (Ba et al. 2016).
     Layer,
     /// Root mean square (Zhang and Sennrich 2019).
     Rms,
@@ -108,7 +108,7 @@ pub struct MoeConfig {
     pub top_k: usize,
     /// Width of an expert's hidden layer.
     pub hidden: usize,
-    /// Whether the weights of the chosen experts are normalised to sum 1.
+    /// Whether the weights of the chosen experts are normalized to sum 1.
     pub renormalise: bool,
     /// Whether training adds the balance loss (Fedus et al. 2021) of all routers (`output_router_logits`).
     pub balance: bool,
@@ -184,7 +184,7 @@ impl Default for Sizes {
     }
 }
 
-/// The shortest list whose repetition begins with `kinds`.
+/// Returns the shortest list whose repetition begins with `kinds`.
 fn shortest_period(mut kinds: Vec<LayerKind>) -> Vec<LayerKind> {
     let n = kinds.len();
     let repeats = |p: &usize| (*p..n).all(|i| kinds[i] == kinds[i - p]);

@@ -24,7 +24,7 @@ struct Kept<'a> {
     /// The cached tokens, without tokens generated ahead that have not been requested.
     ids: Vec<u32>,
     ahead: Option<Ahead>,
-    /// The least length of a text with the rotary angles of the cached keys.
+    /// The shortest length of a text with the rotary angles of the cached keys.
     class: usize,
 }
 
@@ -33,13 +33,13 @@ impl<'a> Text<'a> {
         Self { decoder, kept: None, start: 0 }
     }
 
-    /// The least length of a text with the rotary angles of one of `length` tokens.
+    /// Returns the shortest length of a text with the rotary angles of a text of `length` tokens.
     fn class(&self, length: usize) -> usize {
         *lengths(&self.decoder.config.rotary, length).start()
     }
 
-    /// The cache for the longest common prefix with `text`, with capacity for `room` tokens. All keys in it have the angles of a text of `length`
-    /// tokens: nothing is kept of a text with others, and one that grows beyond LongRoPE's original context is read again.
+    /// Returns the cache for the longest common prefix with `text`, with capacity for `room` tokens. All keys in it have the angles of a text of
+    /// `length` tokens. Keys with other angles are dropped, and a text that exceeds LongRoPE's original context is read again.
     fn kept(&mut self, text: &[u32], length: usize, room: usize) -> Result<Kept<'a>> {
         let class = self.class(length);
         let room = room.next_power_of_two().max(ROOM).min(self.decoder.config.context);
@@ -47,7 +47,7 @@ impl<'a> Text<'a> {
             return Ok(Kept { batch: self.decoder.batch(1, room)?, ids: Vec::new(), ahead: None, class });
         };
         let same = kept.ids.iter().zip(text).take_while(|(a, b)| a == b).count();
-        // The last token is read again where nothing is new: its logits are asked for.
+        // If no token is new, the last one is read again, because its logits are requested.
         let same = same.min(text.len() - 1);
         let same = if kept.class == class { same } else { 0 };
         kept.class = class;
@@ -58,7 +58,7 @@ impl<'a> Text<'a> {
         Ok(kept)
     }
 
-    /// The same with all tokens of `text` but the last in the cache, the last one as the next step's input, and capacity for further tokens.
+    /// Does the same with all tokens of `text` except the last in the cache, the last one as the next step's input, and capacity for further tokens.
     fn begun(&mut self, text: &[u32], choice: &Choice<'_>) -> Result<Kept<'a>> {
         let room = text.len() + choice.most.min(text.len().max(GROWTH));
         let mut kept = self.kept(text, text.len(), room)?;
@@ -69,7 +69,7 @@ impl<'a> Text<'a> {
             kept.batch.fill(&missing, text.len())?;
         }
         kept.batch.start(&[*last])?;
-        // The first step puts the last one there.
+        // The first step adds the last one.
         kept.ids = text.to_vec();
         kept.ahead = Some(Ahead::new(choice.by, *last));
         Ok(kept)
@@ -83,8 +83,8 @@ impl Continuation for Text<'_> {
             return Err(Error::shape("decoder: an empty text has no last token"));
         }
         if ids.len() - self.start.min(ids.len()) > context {
-            // Positions are counted from the first token read: all that stay have others now. Half of the context is left to grow into,
-            // so that this happens once in as many tokens.
+            // Positions are counted from the first cached token, so they change for all remaining tokens. Half of the context is left free, so that
+            // this happens only once per that many tokens.
             self.start = ids.len() - (context / 2).max(1);
         }
         let text = ids.get(self.start..).filter(|text| !text.is_empty()).unwrap_or(ids);
@@ -137,7 +137,7 @@ impl Continuation for Text<'_> {
         let Some(ahead) = &mut kept.ahead else { return Err(Error::internal("a text without tokens ahead")) };
         let token = match ahead.next(&mut kept.batch, choice)? {
             Some(token) => Some(token),
-            // The cache is full, and all that was made ahead is read: it grows.
+            // The cache is full, and all tokens generated ahead are read: enlarge it.
             None => {
                 self.kept = Some(kept);
                 kept = self.begun(text, choice)?;

@@ -1,11 +1,11 @@
-//! Operations and memory that a decoder takes for a token, and what it keeps of a text.
+//! Operations and memory per token, and the state per text of a decoder.
 
 use super::config::{DecoderConfig, LayerKind};
 use super::mixer::{self, MixerCosts};
 use super::state::StateSpec;
 
 impl DecoderConfig {
-    /// Weights used per token in the matrix products of a block of this kind; of experts only the chosen ones.
+    /// Returns the weights used per token in the matrix products of a block of this kind; for experts, only the chosen ones.
     fn block_weights(&self, kind: LayerKind) -> f64 {
         let (c, mlp) = (self.width as f64, self.mlp.hidden as f64);
         let projections = mixer::of(kind.mixer).weights(self);
@@ -25,7 +25,7 @@ impl DecoderConfig {
         tokens as f64 * (self.layers as f64 * layer + 6.0 * self.vocab as f64 * self.width as f64)
     }
 
-    /// Those of layer `i` for one token.
+    /// Returns those of layer `i` for one token.
     pub fn layer_flops(&self, i: usize, t: usize) -> f64 {
         let kind = self.kind(i);
         6.0 * self.block_weights(kind) + mixer::of(kind.mixer).flops(self, kind, t)
@@ -36,7 +36,7 @@ impl DecoderConfig {
         mixer::of(kind.mixer).costs(self)
     }
 
-    /// The decoding state of a text in layer `i`.
+    /// Returns the decoding state of a text in layer `i`.
     pub fn state(&self, i: usize) -> StateSpec {
         let kind = self.kind(i);
         mixer::of(kind.mixer).state(self, kind)

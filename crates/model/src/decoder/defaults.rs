@@ -1,4 +1,4 @@
-//! Values of fields that a `config.json` leaves out, by family: those of `transformers`. `tools/check_config.py --defaults` writes them to
+//! Default values of omitted fields of a `config.json`, by family: those of `transformers`. `tools/check_config.py --defaults` writes them to
 //! `tests/goldens/config_defaults.json`, and a test compares.
 
 use Usual::{Flag, Null, Number, Text, Whole};
@@ -43,14 +43,14 @@ const ALIASES: &[[&str; 2]] = &[
     ["num_local_experts", "num_experts"],
 ];
 
-/// `map` with the defaults of the fields that it lacks.
+/// Returns `map` with the defaults of its missing fields.
 pub fn completed(map: &Map<String, Value>, table: Table) -> Map<String, Value> {
     let mut out = map.clone();
     for (name, usual) in table {
         let names = ALIASES.iter().find(|pair| pair.contains(name));
         let given =
             names.map_or(map.contains_key(*name), |pair| pair.iter().any(|name| map.contains_key(*name)));
-        // A switch or a name that is null is one that is not set.
+        // A null switch or name is not set.
         let unset = matches!(usual, Flag(_) | Text(_)) && map.get(*name).is_some_and(Value::is_null);
         if !given || unset {
             out.insert((*name).into(), usual.value());

@@ -1,4 +1,4 @@
-//! Decoders whose layers are on several devices beside the same on one.
+//! Compares decoders with layers on several devices with the same decoder on one.
 
 use super::*;
 use crate::model::Choice;
@@ -28,7 +28,7 @@ fn config(family: &str) -> DecoderConfig {
     config
 }
 
-/// A model of random weights whose logits differ clearly; norms and biases too.
+/// Returns a model of random weights whose logits differ clearly, including random norms and biases.
 fn model(device: &Device, config: DecoderConfig, dtype: DType) -> Decoder {
     let decoder = Decoder::new(device, config, dtype, 3).unwrap();
     let mut generator = Generator::new(5);
@@ -39,13 +39,13 @@ fn model(device: &Device, config: DecoderConfig, dtype: DType) -> Decoder {
     decoder
 }
 
-/// The same model with so many layers on each device.
+/// Returns the same model with this many layers on each device.
 fn divided(whole: &Decoder, layers: &[(&Device, usize)]) -> Decoder {
     let spans = Span::in_order(layers.iter().map(|(device, count)| ((*device).clone(), *count)));
     let config = (*whole.config).clone();
     let decoder = Decoder::divided(&spans, config, whole.params.dtype(), None, BTreeMap::new()).unwrap();
     for (shape, p) in decoder.shapes.iter().zip(decoder.params.list()) {
-        // A copy has the name of the only tensor that it is made of.
+        // A copy has the name of its only source tensor.
         let name = if shape.is_copy(&whole.config) { &shape.pieces[0].0 } else { &shape.name };
         stage::carry(whole.params.get(name).unwrap(), p).unwrap();
     }
@@ -56,7 +56,7 @@ fn ids(n: usize) -> Vec<u32> {
     (0..n).map(|i| ((i * i + 3) % VOCAB) as u32).collect()
 }
 
-/// Logits of a prompt as a whole, of the same in two parts through the cache, and behind each of some single tokens.
+/// Returns the logits of a prompt as a whole, of the same in two parts through the cache, and after each of some single tokens.
 fn logits(decoder: &Decoder) -> Vec<Vec<f32>> {
     let all = Tensor::from_u32(decoder.params.device(), [1, 9], &ids(9)).unwrap();
     let mut out = vec![no_grad(|| decoder.forward(&all, Mode::eval())).unwrap().to_vec().unwrap()];
@@ -68,7 +68,7 @@ fn logits(decoder: &Decoder) -> Vec<Vec<f32>> {
     out
 }
 
-/// Tokens that the device samples behind a prompt, each from the one before.
+/// Returns tokens that the device samples after a prompt, each from the previous one.
 fn said(decoder: &Decoder, rules: &Rules, tokens: usize) -> Vec<u32> {
     let by = Arc::new(Chooser::new(decoder.last_device(), rules, 1, VOCAB, None).unwrap().unwrap());
     let (mut text, mut all) = (decoder.continuation().unwrap(), ids(6));
@@ -87,7 +87,7 @@ fn off(found: &[f32], expected: &[f32]) -> f32 {
     found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / most
 }
 
-/// Two and three stages on devices like the one of a single stage compute the same bits, in every family.
+/// Two and three stages on devices of the same kind as a single stage compute the same bits, in every family.
 #[test]
 fn every_family_says_the_same_on_several_devices() {
     let devices = [0; 3].map(|_| test_device().unwrap());
@@ -103,7 +103,7 @@ fn every_family_says_the_same_on_several_devices() {
     }
 }
 
-/// What goes from stage to stage is what is stored: also of 16 bits nothing is lost.
+/// The data passed between stages is in storage format: also with 16 bits nothing is lost.
 #[test]
 fn tokens_are_sampled_on_the_last_device() {
     let [a, b] = [0; 2].map(|_| test_device().unwrap());
@@ -119,7 +119,7 @@ fn tokens_are_sampled_on_the_last_device() {
     }
 }
 
-/// Another device rounds differently, and that is all.
+/// Another device only rounds differently.
 #[test]
 fn a_simulated_device_takes_a_part() {
     let here = test_device().unwrap();
@@ -138,7 +138,7 @@ fn a_simulated_device_takes_a_part() {
     }
 }
 
-/// Texts in pages: prompts in chunks, a copied page, steps of several texts and of several tokens; logits and sampled tokens.
+/// Texts in pages: prompts in chunks, a copied page, steps of several texts and several tokens; logits and sampled tokens.
 fn in_pages(decoder: &Decoder, kind: CacheType) -> (Vec<Vec<f32>>, Vec<Vec<u32>>) {
     let mut cache = Paged::new(decoder, 16, 4, kind, None).unwrap();
     let (mut logits, mut sampled) = (Vec::new(), Vec::new());
@@ -192,7 +192,7 @@ fn texts_in_pages_are_the_same_on_several_devices() {
     }
 }
 
-/// Loss in windows, as perplexity is measured; weights by name, and back.
+/// Loss in windows, the same as for perplexity; weights by name, and back.
 #[test]
 fn losses_and_files_are_the_same() {
     let [a, b] = [0; 2].map(|_| test_device().unwrap());

@@ -25,12 +25,12 @@ pub struct Row {
     pub write: fn(&DecoderConfig, &mut Map<String, Value>),
     /// Fields for a configuration with given sizes.
     pub sizes: fn(&Sizes) -> Result<Map<String, Value>>,
-    /// Values of fields that a file leaves out.
+    /// Values of fields that a file omits.
     pub defaults: Table,
 }
 
 impl Row {
-    /// The family with this `model_type`.
+    /// Returns the family with this `model_type`.
     ///
     /// # Errors
     /// `Unsupported` with the list of families.
@@ -117,7 +117,7 @@ const NEOX: Names = Names {
     ..LLAMA
 };
 
-/// A row of the table.
+/// Returns a row of the table.
 const fn row(
     model_type: &'static str,
     architecture: &'static str,
@@ -179,7 +179,7 @@ pub static FAMILIES: &[Row] = &[
 ];
 
 impl DecoderConfig {
-    /// A configuration of a [family](FAMILIES), given by its `model_type`, with these sizes. Limits of the sizes are only checked by
+    /// Returns a configuration of a [family](FAMILIES), given by its `model_type`, with these sizes. Limits of the sizes are only checked by
     /// [`check`](Self::check).
     ///
     /// # Errors
@@ -200,10 +200,10 @@ impl DecoderConfig {
         Self::from_json_with_notes(config).map(|(config, _)| config)
     }
 
-    /// The same, with notes on fields of the file that are not followed, because `transformers` does not read them either.
+    /// Does the same and also returns notes on ignored fields of the file, which `transformers` does not read either.
     ///
     /// # Errors
-    /// As [`from_json`](Self::from_json).
+    /// Same as [`from_json`](Self::from_json).
     pub fn from_json_with_notes(config: &Value) -> Result<(Self, Vec<String>)> {
         Self::read(config).map_err(|e| e.context("config.json"))
     }
@@ -233,7 +233,7 @@ impl DecoderConfig {
         Ok((out, notes))
     }
 
-    /// The `config.json` of this configuration, for `transformers`.
+    /// Returns the `config.json` of this configuration, for `transformers`.
     ///
     /// # Errors
     /// `Unsupported` for a configuration that the family's format cannot express.
@@ -250,7 +250,7 @@ impl DecoderConfig {
             json!({ "initializer_range": 0.02, "use_cache": true, "attention_dropout": facts.dropout }),
         );
         map.extend(facts.tokens.clone());
-        // Without them `transformers` takes defaults that can exceed the vocabulary, and does not open the model.
+        // Without them `transformers` uses defaults that can exceed the vocabulary, and does not open the model.
         for name in ["bos_token_id", "eos_token_id", "pad_token_id"] {
             map.entry(name).or_insert(Value::Null);
         }
@@ -263,7 +263,7 @@ impl DecoderConfig {
                 DType::Bf16 => "bfloat16",
                 _ => "float32",
             };
-            // The second is the name that older versions read.
+            // The second is the name for older versions.
             put(&mut map, json!({ "dtype": name, "torch_dtype": name }));
         }
         if self.family.model_type == "gpt2" {
@@ -283,10 +283,10 @@ impl DecoderConfig {
     }
 }
 
-/// Only language models are supported; classifiers have another head.
+/// Checks that it is a language model; classifiers have another head.
 fn architectures(fields: &mut Fields<'_>, family: &Family) -> Result<()> {
     let Some(value) = fields.get("architectures") else { return Ok(()) };
-    // The model without a head, too: it is tied, or the file is refused for lack of one.
+    // Also the model without a head: it is tied, or the file is rejected for lack of one.
     let own = |name: &Value| {
         name.as_str().is_some_and(|name| {
             name == family.architecture

@@ -1,7 +1,6 @@
 //! Names that a family of decoders uses in its files.
 
-/// A model family of Hugging Face `transformers`, with its names. What a model computes is described by its
-/// [`DecoderConfig`](super::DecoderConfig).
+/// A model family of Hugging Face `transformers`, with its names. [`DecoderConfig`](super::DecoderConfig) describes the computation of a model.
 #[derive(Debug)]
 pub struct Family {
     /// `model_type` of `config.json`.

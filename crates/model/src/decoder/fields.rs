@@ -25,7 +25,7 @@ const ACTIVATIONS: &[(&str, Activation)] = &[
     ("tanh", Activation::Tanh),
 ];
 
-/// The name to write for an activation function.
+/// Returns the name to write for an activation function.
 pub fn activation_name(activation: Activation) -> &'static str {
     ACTIVATIONS.iter().find(|(_, known)| *known == activation).map_or("", |(name, _)| name)
 }
@@ -51,21 +51,21 @@ impl<'a> Fields<'a> {
     pub fn unlimited(map: &'a Map<String, Value>) -> Self {
         Self { largest: usize::MAX, ..Self::new(map) }
     }
-    /// Notes that something in the file is not followed.
+    /// Records that something in the file is ignored.
     pub fn note(&mut self, note: String) {
         self.notes.push(note);
     }
-    /// The names that were read, and the fields that were not.
+    /// Returns the names that were read, and the fields that were not.
     pub fn unread(self) -> (BTreeSet<&'static str>, Vec<(&'a str, &'a Value)>) {
         let left = self.map.iter().filter(|(name, _)| !self.read.contains(name.as_str()));
         let left = left.map(|(name, value)| (name.as_str(), value)).collect();
         (self.read, left)
     }
-    /// A raw field, without marking it as read.
+    /// Returns a raw field, without marking it as read.
     pub fn raw(&self, name: &str) -> Option<&'a Value> {
         self.map.get(name)
     }
-    /// A field that is present and not null.
+    /// Returns a field that is present and not null.
     pub fn get(&mut self, name: &'static str) -> Option<&'a Value> {
         self.read.insert(name);
         self.map.get(name).filter(|value| !value.is_null())
@@ -84,7 +84,7 @@ impl<'a> Fields<'a> {
         let fits = |value| size(value).filter(|n| (1..=largest).contains(n));
         self.optional(name, &format!("a whole number from 1 to {largest}"), fits)
     }
-    /// A size by one of several names, the first of which is the usual one.
+    /// Returns a size by one of several names, the first of which is the usual one.
     pub fn needed(&mut self, names: &[&'static str]) -> Result<usize> {
         let mut found: Option<(&str, usize)> = None;
         for name in names {
@@ -105,7 +105,7 @@ impl<'a> Fields<'a> {
     pub fn number(&mut self, name: &'static str) -> Result<Option<f64>> {
         self.optional(name, "a number", Value::as_f64)
     }
-    /// A number that the file or the family's defaults have.
+    /// Returns a number from the file or the family's defaults.
     pub fn factor(&mut self, name: &'static str) -> Result<f32> {
         let found = self.number(name)?;
         Ok(found.ok_or_else(|| Error::format(format!("{name} is missing, expected a number")))? as f32)
@@ -121,7 +121,7 @@ impl<'a> Fields<'a> {
             Error::unsupported(format!("{name} is {given:?}, expected one of {names}"))
         })
     }
-    /// netcl's own object, for what the format cannot express (GPT-2's format has no option for biases).
+    /// Reads netcl's own object for options that the format cannot express (GPT-2's format has no option for biases).
     pub fn own_bias(&mut self) -> Result<bool> {
         let Some(value) = self.get("netcl") else { return Ok(true) };
         let wrong = || wrong("netcl", value, "{\"bias\": true or false}");
@@ -134,7 +134,7 @@ impl<'a> Fields<'a> {
         }
         Ok(bias)
     }
-    /// Which layers have `sliding_attention`, if the file has a list of layer types.
+    /// Returns the layers with `sliding_attention`, if the file has a list of layer types.
     pub fn layer_types(&mut self, layers: usize) -> Result<Option<Vec<bool>>> {
         let Some(value) = self.get("layer_types") else { return Ok(None) };
         let kind = |value: &Value| match value.as_str() {
@@ -147,8 +147,7 @@ impl<'a> Fields<'a> {
             wrong("layer_types", value, &format!("{layers} of \"full_attention\" and \"sliding_attention\""))
         })
     }
-    /// Checks that every field of a `family`'s file was read, changes nothing, or has its single supported value → notes on what is not
-    /// followed.
+    /// Checks that every field of a `family`'s file was read, has no effect, or has its single supported value → notes on ignored fields.
     pub fn finish(self, family: &str) -> Result<Vec<String>> {
         let off = self.map.get("use_sliding_window") == Some(&Value::Bool(false));
         for (name, value) in self.map.iter().filter(|(_, value)| !value.is_null()) {
@@ -158,7 +157,7 @@ impl<'a> Fields<'a> {
                 continue;
             }
             let known = verdict(family, name, value)?;
-            // A switch that is off does nothing, unless it is the misspelled name of another.
+            // A switch that is off has no effect, unless its name is a misspelling of another.
             let slip = if INERT.contains(&name) || name.starts_with('_') { None } else { self.meant(name) };
             let hint = match (known, slip) {
                 (Verdict::Harmless, Some(near)) if *value == false => format!("did you mean {near}?"),
@@ -179,7 +178,7 @@ impl<'a> Fields<'a> {
         }
         Ok(self.notes)
     }
-    /// The field that was read and differs from `name` in a letter or two.
+    /// Returns the field that was read and differs from `name` in a letter or two.
     fn meant(&self, name: &str) -> Option<&'static str> {
         nearest(name, self.read.iter().copied())
             .filter(|near| near.len().abs_diff(name.len()) <= 2 && name.len() >= 8)

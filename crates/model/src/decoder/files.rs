@@ -36,7 +36,7 @@ impl ParamShape {
         let width = self.dims.last().filter(|_| self.dims.len() > 1);
         [rows].into_iter().chain(width.copied()).collect()
     }
-    /// Whether it contains the matrices of several experts.
+    /// Returns true if it contains the matrices of several experts.
     fn is_stacked(&self) -> bool {
         self.dims.len() > 2
     }
@@ -64,7 +64,7 @@ fn matrix(x: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// The weights as the tensors of a file; each is copied from the device when its bytes are requested.
+/// Returns the weights as the tensors of a file; each is copied from the device when its bytes are requested.
 pub(super) fn state(decoder: &Decoder) -> Vec<Planned<'static>> {
     let mut out = Vec::new();
     let all = decoder.shapes.iter().zip(decoder.params.list());
@@ -132,7 +132,7 @@ pub(super) fn matched<'a>(
             continue;
         }
         for (name, rows) in &shape.pieces {
-            // The table of a tied model may be stored as its head alone.
+            // The table of a tied model may be stored only as its head.
             let head = (config.tied && *name == table).then_some(head.as_str());
             let tensor = take(name).or_else(|| take(head?)).ok_or_else(|| {
                 Error::format(format!("the file has no tensor {name}, which config.json asks for"))
@@ -163,7 +163,7 @@ pub(super) fn matched<'a>(
 }
 
 impl DecoderConfig {
-    /// The tensors of a file for each of [`shapes`](Self::shapes): its pieces, or one tensor with all experts.
+    /// Returns the tensors of a file for each of [`shapes`](Self::shapes): its pieces, or one tensor with all experts.
     ///
     /// # Errors
     /// `Format` with the name of a tensor that is missing, unknown, of another shape or not of a floating-point type.
@@ -213,7 +213,7 @@ pub(super) fn load(decoder: &Decoder, tensors: &[TensorView<'_>]) -> Result<()> 
         return Err(Error::unsupported("decoder: its matrices are quantised blocks, which take no values"));
     }
     let parts = matched(&decoder.config, tensors)?;
-    // By the name of the first tensor of a file: a part of a model has some of them, and a copy of the embedding that of the embedding.
+    // Match by the first tensor of a file: a part of a model has some of the tensors, and a copy of the embedding uses the embedding's.
     let first = |shape: &ParamShape| shape.pieces.first().map(|(name, _)| name.clone());
     let parts: BTreeMap<_, _> = shapes::all(&decoder.config).map(|shape| first(&shape)).zip(parts).collect();
     for (shape, parameter) in decoder.shapes.iter().zip(decoder.params.list()) {

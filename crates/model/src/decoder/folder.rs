@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// File of an adapter that PEFT saved.
 const ADAPTER: &str = "adapter_config.json";
 
-/// The model folder that `dir` denotes: `dir` itself, or the best checkpoint of a run folder, or its last if none was evaluated.
+/// Returns the model folder that `dir` denotes: `dir` itself, or the best checkpoint of a run folder, or its last if none was evaluated.
 ///
 /// # Errors
 /// `Format` if there is none.
@@ -25,7 +25,7 @@ pub fn model_folder(dir: &Path) -> Result<PathBuf> {
             return Ok(dir.join(sub));
         }
     }
-    // Copies of a run may lack the links: its newest checkpoint is the last one.
+    // Copies of a run may lack the links: the newest checkpoint is then the last one.
     if let Some(newest) = newest_checkpoint(&dir.join("checkpoints")).or_else(|| newest_checkpoint(dir)) {
         return Ok(newest);
     }
@@ -41,7 +41,7 @@ pub fn model_folder(dir: &Path) -> Result<PathBuf> {
     }))
 }
 
-/// The error for a folder of an adapter without its model.
+/// Returns the error for an adapter folder without its model.
 fn adapter_alone(dir: &Path) -> Error {
     let text = netcl_device::files::read_text(&dir.join(ADAPTER)).unwrap_or_default();
     let json: Value = serde_json::from_str(&text).unwrap_or_default();
@@ -60,19 +60,18 @@ fn adapter_alone(dir: &Path) -> Error {
 pub struct ModelFolder {
     /// Path of the folder.
     pub path: PathBuf,
-    /// Content of `config.json`; of a model that also reads pictures, that of its text model.
+    /// Content of `config.json`; for a multimodal model, that of its text model.
     pub json: Value,
     /// The configuration that it describes.
     pub config: DecoderConfig,
-    /// Notes on files and fields of the folder that netcl does not follow.
+    /// Notes on ignored files and fields of the folder.
     pub notes: Vec<String>,
-    /// Whether the files have a model around it that reads pictures.
+    /// Whether the files contain a multimodal model around it.
     wrapped: bool,
 }
 
 impl ModelFolder {
-    /// Reads the configuration of the model in `dir` (see [`model_folder`] for run folders). Whatever the folder has and netcl does not follow is
-    /// a warning.
+    /// Reads the configuration of the model in `dir` (see [`model_folder`] for run folders). Ignored parts of the folder cause warnings.
     ///
     /// # Errors
     /// `Io`, `Format` or `Unsupported` with file and field.
@@ -102,11 +101,11 @@ impl ModelFolder {
         Ok(Self { path, json, config, notes, wrapped })
     }
 
-    /// Opens the files with the weights; reads only headers. If the model also reads pictures, only the tensors of its text model are listed, under
-    /// the names of a text model.
+    /// Opens the files with the weights; reads only headers. For a multimodal model, only the tensors of its text model are listed, under the names
+    /// of a text model.
     ///
     /// # Errors
-    /// As [`WeightFiles::open`].
+    /// Same as [`WeightFiles::open`].
     pub fn weights(&self) -> Result<WeightFiles> {
         let files = WeightFiles::open(&self.path)?;
         Ok(if self.wrapped { files.renamed(text_name) } else { files })
@@ -122,15 +121,15 @@ impl ModelFolder {
         self.loaded(dtype, made)
     }
 
-    /// The same for layers alone; see [`Decoder::part`].
+    /// Does the same for only some layers; see [`Decoder::part`].
     ///
     /// # Errors
-    /// As [`decoder`](Self::decoder) and [`Decoder::part`].
+    /// Same as [`decoder`](Self::decoder) and [`Decoder::part`].
     pub fn part(&self, span: &Span, dtype: DType, freeze: &Freeze) -> Result<Decoder> {
         self.loaded(Some(dtype), |dtype| Decoder::part(span, self.config.clone(), dtype, None, freeze))
     }
 
-    /// The weights of the files in what `made` makes for a storage type.
+    /// Loads the weights of the files into the decoder that `made` creates for a storage type.
     fn loaded(&self, dtype: Option<DType>, made: impl FnOnce(DType) -> Result<Decoder>) -> Result<Decoder> {
         let place = |e: Error| e.context(self.path.display());
         let files = self.weights()?;
@@ -148,7 +147,7 @@ impl ModelFolder {
     }
 }
 
-/// The checkpoint of the highest step in a folder of checkpoints.
+/// Returns the checkpoint with the highest step in a folder of checkpoints.
 fn newest_checkpoint(dir: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(dir).ok()?.flatten();
     let steps = entries.filter_map(|entry| {
@@ -158,18 +157,18 @@ fn newest_checkpoint(dir: &Path) -> Option<PathBuf> {
     steps.max().map(|(_, path)| path)
 }
 
-/// The first tensor of the model in `dir` that holds a NaN or an infinity, in words: for the message about results that are not numbers.
+/// Describes the first tensor of the model in `dir` with a NaN or an infinity, for an error message about invalid results.
 pub fn broken_weights(dir: &Path) -> Option<String> {
     let files = model_folder(dir).and_then(|path| WeightFiles::open(&path));
-    // Weights that cannot be read were not those of a model.
+    // Weights that cannot be read are not a model's.
     files.and_then(|files| files.not_finite()).ok().flatten()
 }
 
 impl DecoderConfig {
-    /// The configuration of the model in `dir`.
+    /// Returns the configuration of the model in `dir`.
     ///
     /// # Errors
-    /// As [`ModelFolder::open`].
+    /// Same as [`ModelFolder::open`].
     pub fn of_folder(dir: &Path) -> Result<Self> {
         ModelFolder::open(dir).map(|folder| folder.config)
     }

@@ -26,7 +26,7 @@ impl Freeze {
         Ok(Self { patterns: patterns.iter().map(parse).collect::<Result<_>>()? })
     }
 
-    /// Whether all of a parameter matches.
+    /// Returns true if the whole parameter matches.
     pub fn takes(&self, shape: &ParamShape) -> bool {
         let hit = |name: &str| self.patterns.iter().any(|pattern| pattern.matches(name));
         shape.pieces.iter().all(|(name, _)| hit(name))

@@ -1,5 +1,5 @@
-//! Models of GPT-2's architecture with another configuration, against `transformers`, and folders that are not whole.
-//! `tools/golden_gpt_variants.py` wrote the files.
+//! Models of GPT-2's architecture with another configuration, compared with `transformers`, and incomplete folders. `tools/golden_gpt_variants.py`
+//! wrote the files.
 
 use super::*;
 use crate::checkpoint::{WeightFiles, read_tensors, write_tensors};
@@ -12,7 +12,7 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/gpt_variants").join(name)
 }
 
-/// A copy of a golden folder, whose `config.json` is changed.
+/// Returns a copy of a golden folder with a changed `config.json`.
 fn copy(name: &str, change: impl FnOnce(&mut serde_json::Value)) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(golden(name)).unwrap() {
@@ -66,7 +66,7 @@ fn every_variant_has_the_logits_loss_and_gradients_of_transformers() {
             near(&format!("grad.{}", p.name().unwrap()), &p.grad().unwrap(), 1e-4);
         }
         assert_eq!(out.iter().filter(|t| t.name.starts_with("grad.")).count(), parameters.len());
-        // The configuration survives being written, and names its parameters before there are any.
+        // The configuration survives writing, and names its parameters before they exist.
         let written = gpt.config_json(&FileFacts::default()).unwrap();
         assert_eq!(DecoderConfig::from_json(&written).unwrap(), *gpt.config);
         let made: Vec<_> =
@@ -113,7 +113,7 @@ fn numbers_that_cannot_be_are_compared_with_the_file_before_anything_is_allocate
         assert!(e.message().contains(part), "{e} has not: {part}");
     }
     assert_eq!(device.memory().reserved, before);
-    // Without a file to compare with, the device's memory is the bound.
+    // Without a file to compare with, device memory is the limit.
     for change in
         [|c: &mut DecoderConfig| c.layers = 2_147_483_647, |c: &mut DecoderConfig| c.vocab = 2_147_483_647]
     {

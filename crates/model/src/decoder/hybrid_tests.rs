@@ -1,4 +1,4 @@
-//! Models with moving averages in some layers or all: trained in parallel, continued token by token, taken back, in caches and in pages.
+//! Models with moving averages in some or all layers: trained in parallel, continued token by token, truncated, in caches and in pages.
 
 use super::paged_tests::{VOCAB, as_alone, ids, off, several_tokens};
 use super::*;
@@ -25,7 +25,7 @@ fn hybrid(device: &Device, with_attention: bool) -> Decoder {
     paged_tests::decoder(device, "llama", change(with_attention))
 }
 
-/// Logits (V) after the last of `ids`, of a pass over all of them.
+/// Returns the logits (V) after the last of `ids`, from a pass over all of them.
 fn whole(decoder: &Decoder, ids: &[u32]) -> Vec<f32> {
     let all = Tensor::from_u32(decoder.params().device(), [1, ids.len()], ids).unwrap();
     let logits = no_grad(|| decoder.forward(&all, Mode::eval())).unwrap().to_vec().unwrap();
@@ -43,7 +43,8 @@ fn texts_with_recurrent_states_are_as_each_alone() {
     as_alone(&hybrid(&Device::open("sim", &Settings::default()).unwrap(), true), CacheType::Weights, 1e-4);
 }
 
-/// A cache grows beyond its first 256 tokens, and texts go back: by a few tokens at once, further by reading again the tokens after a snapshot.
+/// A cache grows beyond its first 256 tokens, and texts are truncated: by a few tokens directly, further by reading the tokens after a snapshot
+/// again.
 #[test]
 fn texts_grow_and_go_back() {
     let device = test_device().unwrap();
@@ -137,7 +138,7 @@ fn moving_averages_are_trained() {
     assert!(value() < 0.8 * first, "{} after {first}", value());
 }
 
-/// No family's files describe such a model, and its weights are counted and read back by name.
+/// No family's files describe such a model, but its weights are counted and read back by name.
 #[test]
 fn hybrids_have_their_own_sizes_and_no_files() {
     let device = test_device().unwrap();
@@ -157,7 +158,7 @@ fn hybrids_have_their_own_sizes_and_no_files() {
     let [average, attention] = [0, 1].map(|i| mixed.config().state(i));
     assert_eq!((average.window(), attention.window(), mixed.longest_window()), (Some(2), None, None));
     assert_eq!(hybrid(&device, false).longest_window(), Some(2));
-    // Nine values for every 64 tokens of a text, and nine a page.
+    // Nine values per 64 tokens of a text, and nine per page.
     assert_eq!(average.bytes(130, DType::F32), 3 * 9 * 16 * 4);
     assert_eq!(average.page_bytes(32, CacheType::Q8_0, DType::F32), 9 * 16 * 4);
     assert_eq!(attention.bytes(130, DType::F16), 130 * 2 * 8 * 2);

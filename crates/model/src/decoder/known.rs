@@ -1,4 +1,4 @@
-//! Fields of `config.json` that change nothing in what a model computes, and fields with a single supported value.
+//! Fields of `config.json` without effect on a model's computation, and fields with a single supported value.
 
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};
@@ -111,10 +111,10 @@ pub const INERT: &[&str] = &[
     "begin_suppress_tokens",
 ];
 
-/// Beginnings of names that other programs keep for themselves.
+/// Prefixes of names that other programs reserve.
 const OWN_OF_OTHERS: &[&str] = &["_", "unsloth_", "axolotl_", "mlx_", "llamafactory_", "trl_"];
 
-/// Ends of names of fields that say nothing about the forward pass: dropout of training, tokens, versions, choices of an implementation.
+/// Suffixes of names of fields without effect on the forward pass: dropout of training, tokens, versions, implementation choices.
 const INERT_ENDS: &[&str] = &[
     "_dropout",
     "_dropout_prob",
@@ -127,7 +127,7 @@ const INERT_ENDS: &[&str] = &[
     "_commit_hash",
 ];
 
-/// A value as written in the file, shortened.
+/// Returns a value in the notation of the file, shortened.
 pub fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(60) {
@@ -210,7 +210,7 @@ const ONLY: &[(&[&str], Only, &str)] = &[
     ),
 ];
 
-/// Fields that public files of a family have and `transformers` does not read in it, or only with this value.
+/// Fields in public files of a family that `transformers` does not read for it, or only with this value.
 const OF_FAMILY: &[(&str, &str, Option<Only>)] = &[
     ("starcoder2", "activation_function", None),
     ("starcoder2", "layer_norm_epsilon", None),
@@ -223,7 +223,7 @@ const OF_FAMILY: &[(&str, &str, Option<Only>)] = &[
     ("gpt_neox", "num_key_value_heads", None),
 ];
 
-/// The effect of a field that the family's reader did not ask for.
+/// Effect of a field that the family's reader did not request.
 pub enum Verdict {
     /// It changes nothing.
     Harmless,
@@ -231,10 +231,10 @@ pub enum Verdict {
     Unknown,
 }
 
-/// Whether a field changes what a model of a family computes.
+/// Returns the effect of a field on a model of a family.
 ///
 /// # Errors
-/// `Unsupported` for a value that does, with the reason.
+/// `Unsupported` for an unsupported value, with the reason.
 pub fn verdict(family: &str, name: &str, value: &Value) -> Result<Verdict> {
     if let Some((.., only)) = OF_FAMILY.iter().find(|(of, field, _)| *of == family && *field == name) {
         return match only {
@@ -254,7 +254,7 @@ pub fn verdict(family: &str, name: &str, value: &Value) -> Result<Verdict> {
     let inert = INERT.contains(&name)
         || OWN_OF_OTHERS.iter().any(|start| name.starts_with(start))
         || INERT_ENDS.iter().any(|end| name.ends_with(end));
-    // What is switched off or empty adds nothing.
+    // A switch that is off and an empty value have no effect.
     Ok(if inert || *value == false || is_empty(value) { Verdict::Harmless } else { Verdict::Unknown })
 }
 

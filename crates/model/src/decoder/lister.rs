@@ -1,4 +1,4 @@
-//! Descriptions of parameters: names, shapes, initialisation, and the tensors of a file that each consists of.
+//! Descriptions of parameters: names, shapes, initialization, and the tensors of a file that each consists of.
 
 use super::config::{DecoderConfig, MoeConfig, NormKind, Positions};
 use super::family::ExpertNames;
@@ -15,17 +15,17 @@ pub struct ParamShape {
     pub name: String,
     /// Shape.
     pub dims: Vec<usize>,
-    /// Initialisation.
+    /// Initialization.
     pub init: Init,
     /// The tensors of a file that are concatenated in it: name and number of rows.
     pub pieces: Vec<(String, usize)>,
-    /// The file interleaves query, key and value by head (GPT-NeoX): heads and head size.
+    /// Set if the file interleaves query, key and value by head (GPT-NeoX): heads and head size.
     pub by_head: Option<[usize; 2]>,
 }
 
 impl ParamShape {
-    /// Whether it is the matrix of a linear map stored as (out, in) with the rows of its pieces in order, so that quantised blocks can replace
-    /// it. Not so for experts, embeddings and matrices stored as (in, out).
+    /// Returns true if it is the matrix of a linear map stored as (out, in) with the rows of its pieces in order, so that quantized blocks can
+    /// replace it. False for experts, embeddings and matrices stored as (in, out).
     pub fn is_map(&self, config: &DecoderConfig) -> bool {
         let names = config.family.names;
         let tables =
@@ -39,13 +39,13 @@ impl ParamShape {
             && !tables.contains(&self.name)
     }
 
-    /// Whether it is the matrices of all experts, one after the other: quantised ones are one matrix with all their rows.
+    /// Returns true if it contains the stacked matrices of all experts. Quantized ones are one matrix with all their rows.
     pub fn of_experts(&self) -> bool {
         self.dims.len() == 3
     }
 
-    /// Whether quantised blocks can replace it: matrices of linear maps and of experts, and, in models without position embeddings, the token
-    /// embedding, also if it is tied to the output head.
+    /// Returns true if quantized blocks can replace it. This applies to matrices of linear maps and of experts. In models without position embeddings
+    /// it also applies to the token embedding, even if it is tied to the output head.
     pub fn takes_blocks(&self, config: &DecoderConfig) -> bool {
         let names = config.family.names;
         let table = self.name == format!("{}{}.weight", names.prefix, names.embedding);
@@ -55,7 +55,7 @@ impl ParamShape {
         }
     }
 
-    /// Whether it is the head of a tied model on another device than the embedding, whose copy it is.
+    /// Returns true for the head of a tied model on another device than the embedding, which is a copy of it.
     pub fn is_copy(&self, config: &DecoderConfig) -> bool {
         config.tied && self.name == format!("{}.weight", config.family.names.head)
     }
@@ -82,7 +82,7 @@ pub(super) struct Lister<'a> {
     pub(super) list: Vec<ParamShape>,
 }
 
-/// The parameter with this name, which the list contains.
+/// Returns the parameter with this name, which must be in the list.
 pub(super) fn parameter(params: &Params, name: &str) -> Result<Tensor> {
     params.get(name).cloned().ok_or_else(|| Error::internal(format!("decoder: no parameter {name}")))
 }

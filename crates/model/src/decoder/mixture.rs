@@ -52,7 +52,7 @@ impl Stored {
 }
 
 impl Mixture {
-    /// The mixture of the layer whose parameter names begin with `place`; `None` for a dense layer.
+    /// Returns the mixture of the layer whose parameter names begin with `place`; `None` for a dense layer.
     pub(super) fn new(
         params: &Params,
         config: &DecoderConfig,
@@ -90,8 +90,8 @@ impl Mixture {
     }
 }
 
-/// The balance loss times its factor, from the `logits` `(.., E)` of each sparse layer. `None` if the model has none, or without gradients: it is
-/// a training objective and not part of the evaluated loss.
+/// Returns the balance loss times its factor, from the `logits` `(.., E)` of each sparse layer. `None` if the model has none, or without gradients:
+/// it is a training objective and not part of the evaluated loss.
 pub(super) fn balance(config: &DecoderConfig, logits: &[Tensor]) -> Result<Option<Tensor>> {
     let Some(moe) = config.mlp.moe.filter(|moe| moe.balance) else { return Ok(None) };
     if !logits.iter().any(Tensor::requires_grad) {

@@ -79,18 +79,18 @@ use state::State;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A decoder on a device, or with its layers divided among several ([`Span`]); then it can be used for inference only.
+/// A decoder on a device, or with its layers distributed over several ([`Span`]), which supports inference only.
 pub struct Decoder {
     config: Arc<DecoderConfig>,
-    /// Of all stages that are here.
+    /// Parameters of all local stages.
     params: Params,
     shapes: Vec<ParamShape>,
     stages: Vec<Stage>,
 }
 
 impl Decoder {
-    /// A new model with weights drawn from a normal distribution with standard deviation 0.02, and 0.02 / sqrt(2 layers) for output projections
-    /// into the residual stream (GPT-2).
+    /// Returns a new model with weights drawn from a normal distribution with standard deviation 0.02, and 0.02 / sqrt(2 layers) for output
+    /// projections into the residual stream (GPT-2).
     ///
     /// # Errors
     /// `Shape` for inconsistent sizes; `Memory` if the device cannot hold the weights, before anything is allocated.
@@ -98,10 +98,10 @@ impl Decoder {
         Self::partly_frozen(device, config, dtype, Some(seed), &Freeze::default())
     }
 
-    /// The same; parameters that match `freeze` get no gradient. Without a seed all are zero, to be loaded afterwards.
+    /// Does the same; parameters that match `freeze` get no gradient. Without a seed all are zero, to be loaded afterwards.
     ///
     /// # Errors
-    /// As [`new`](Self::new); `Format` for a pattern that matches nothing or a part of a packed parameter.
+    /// Same as [`new`](Self::new); `Format` for a pattern that matches nothing or a part of a packed parameter.
     pub fn partly_frozen(
         device: &Device,
         config: DecoderConfig,
@@ -114,7 +114,7 @@ impl Decoder {
         Self::made(&[span], config, dtype, seed, freeze, BTreeMap::new())
     }
 
-    /// A model in which quantised blocks replace some matrices, by parameter name. It can be used for inference only: not trained, not saved.
+    /// Returns a model in which quantized blocks replace some matrices, by parameter name. It can be used for inference only: not trained, not saved.
     /// The other parameters are drawn from `seed`; without one they are zero, to be loaded afterwards.
     ///
     /// # Errors
@@ -130,11 +130,11 @@ impl Decoder {
         Self::divided(&[span], config, dtype, seed, blocks)
     }
 
-    /// The same with its layers on several devices, which may be the same one several times. The embedding is on the first, the head on the last; if
-    /// they are tied, the last one has a copy. Blocks are on the device of their layer.
+    /// Does the same with the layers on several devices, which may include one device several times. The embedding is on the first device, the head
+    /// on the last; if they are tied, the last one has a copy. Blocks are on the device of their layer.
     ///
     /// # Errors
-    /// As [`with_blocks`](Self::with_blocks); `Shape` for spans that are not all layers in order.
+    /// Same as [`with_blocks`](Self::with_blocks); `Shape` for spans that are not all layers in order.
     pub fn divided(
         spans: &[Span],
         config: DecoderConfig,
@@ -162,11 +162,11 @@ impl Decoder {
         Self::made(spans, config, dtype, seed, &Freeze::default(), blocks)
     }
 
-    /// Puts a product of two small matrices, a (r, in) and b (out, r), beside quantised blocks: `y = x wᵀ + x aᵀ bᵀ` (LoRA, Hu et al. 2021). `name` is
-    /// that of the parameter, or that of the head, also where it is the embedding. A step is several launches then.
+    /// Adds a product of two small matrices, a (r, in) and b (out, r), to quantized blocks: `y = x wᵀ + x aᵀ bᵀ` (LoRA, Hu et al. 2021). `name` is
+    /// that of the parameter, or that of the head, even if the head is tied to the embedding. A step then takes several launches.
     ///
     /// # Errors
-    /// `Shape` for other sizes; `Format` where there are no blocks of that name; `Memory`.
+    /// `Shape` for other sizes; `Format` if no blocks have this name; `Memory`.
     pub fn add_low_rank(&mut self, name: &str, rank: usize, a: &[f32], b: &[f32]) -> Result<()> {
         let added = self.stages.iter_mut().find_map(|stage| stage.add_low_rank(name, rank, [a, b]));
         added.unwrap_or_else(|| Err(Error::format(format!("decoder: no blocks of {name}"))))
@@ -215,7 +215,7 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// Gives the head of a tied model on another device the embedding's first values.
+    /// Copies the embedding's initial values to the head of a tied model on another device.
     fn copy_embedding(&self) -> Result<()> {
         if !self.first()?.is_first() {
             return Ok(());
@@ -231,17 +231,17 @@ impl Decoder {
         }
     }
 
-    /// The devices with the layers that each has.
+    /// Returns the devices with their layers.
     pub fn spans(&self) -> impl Iterator<Item = &Span> {
         self.stages.iter().map(|stage| &stage.span)
     }
 
-    /// The parameters in memory, in order: those of the configuration without those that are quantised blocks, and the copy of a tied embedding.
+    /// Returns the parameters in memory, in order: those of the configuration without quantized ones, plus the copy of a tied embedding.
     pub fn shapes(&self) -> &[ParamShape] {
         &self.shapes
     }
 
-    /// The device of the head, where tokens are sampled; [`Params::device`] is that of the embedding.
+    /// Returns the device of the head, where tokens are sampled; [`Params::device`] is that of the embedding.
     pub fn last_device(&self) -> &Device {
         self.stages.last().map_or_else(|| self.params.device(), Stage::device)
     }
@@ -268,7 +268,7 @@ impl Decoder {
         Ok((self.last()?.normed(&x)?, routers))
     }
 
-    /// x `(B, T, C)` before the first block → behind the last one, and the logits of all routers.
+    /// Takes x `(B, T, C)` before the first block → after the last one, and the logits of all routers.
     fn blocks(&self, x: &Tensor, mode: Mode<'_>) -> Result<(Tensor, Vec<Tensor>)> {
         let [_, t, _] = x.dims3()?;
         let (mut x, mut routers) = (x.clone(), Vec::new());
@@ -290,7 +290,7 @@ impl Decoder {
         let (stage, targets) = (self.last()?, carried(targets, self.last_device())?);
         match self.config.logits_softcap {
             Some(_) => cross_entropy(&stage.logits(x)?, &targets, CrossEntropy::default()),
-            // All logits at once would be the largest tensor of a step.
+            // The logits of all rows would be the largest tensor of a step.
             None => {
                 let head = stage.exit()?.head.rows(x.dtype())?;
                 linear_cross_entropy(&stage.scaled(x)?, &head, &targets, LinearCrossEntropy::default())
@@ -298,16 +298,16 @@ impl Decoder {
         }
     }
 
-    /// ids `(B, T)` → hidden states behind the last norm `(B, T, C)`, which the output head reads.
+    /// Takes ids `(B, T)` → hidden states after the last norm `(B, T, C)`, the input of the output head.
     ///
     /// # Errors
-    /// As [`Model::forward`].
+    /// Same as [`Model::forward`].
     pub fn features(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         Ok(self.hidden(ids, mode)?.0)
     }
 
-    /// ids `(B, T)` behind `start` tokens of a text of `length` tokens, whose states are `states`, or in `pages` of them → what the last norm takes
-    /// (B, T, C).
+    /// Takes ids `(B, T)` after `start` tokens of a text of `length` tokens, with their `states`, or in `pages` of them → input of the last norm (B,
+    /// T, C).
     fn passed(
         &self,
         ids: &Tensor,
@@ -327,12 +327,12 @@ impl Decoder {
         Ok(x)
     }
 
-    /// Each layer's device and what decoding keeps of a text there.
+    /// Returns each layer's device and the decoding state of a text there.
     fn states(&self) -> impl Iterator<Item = (&Device, StateSpec)> {
         self.stages.iter().flat_map(Stage::states)
     }
 
-    /// The weights as in the family's `model.safetensors`.
+    /// Returns the weights in the layout of the family's `model.safetensors`.
     ///
     /// # Errors
     /// Errors of the device.
@@ -343,7 +343,7 @@ impl Decoder {
     /// Loads weights by name, with or without the family's prefix.
     ///
     /// # Errors
-    /// As [`Model::load_state`].
+    /// Same as [`Model::load_state`].
     pub fn load_tensors(&self, tensors: &[TensorData]) -> Result<()> {
         self.load_state(&tensors.iter().map(TensorData::view).collect::<Vec<_>>())
     }

@@ -1,5 +1,5 @@
-//! Texts whose states are pages of one cache, so that texts of any lengths are continued together, and texts with the same beginning
-//! can share its pages (Kwon et al. 2023, "PagedAttention"). Which pages a text has is the caller's decision.
+//! Texts whose states are pages of one cache, so that texts of any lengths can be batched, and texts with the same prefix can share its pages (Kwon
+//! et al. 2023, "PagedAttention"). The caller assigns pages to texts.
 
 use super::Decoder;
 use super::pass::Angles;
@@ -16,22 +16,22 @@ use std::sync::Arc;
 /// A text in a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
-    /// The new tokens, T; none behind [other steps](Paged::queue_behind), which have sampled it.
+    /// The T new tokens; empty after [other steps](Paged::queue_behind), which have sampled them.
     pub tokens: &'a [u32],
     /// Tokens before them.
     pub position: usize,
-    /// Its pages, with room for the new tokens, also for those of all steps of a run.
+    /// Its pages, with room for the new tokens of all steps of a run.
     pub pages: &'a [u32],
-    /// How the tokens behind the new ones are sampled.
+    /// Sampling rules for the tokens after the new ones.
     pub rules: &'a Rules,
-    /// Random words for them: T for each step; none where nothing is to be sampled.
+    /// Random words for them: T per step; empty if nothing is sampled.
     pub words: &'a [u32],
 }
 
-/// Steps that the device was given.
+/// Enqueued steps.
 pub struct Pending {
     key: Key,
-    /// Behind the last step, if tokens were sampled.
+    /// Event after the last step, if tokens were sampled.
     event: Option<Event>,
     count: u32,
     steps: usize,
@@ -39,33 +39,34 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Whether the step took several tokens of each text.
+    /// Returns true if the step took several tokens of each text.
     pub fn has_several_tokens(&self) -> bool {
         self.key.1 > 1
     }
 }
 
-/// Texts and tokens of a step, and the least length for which its angles are right.
+/// Texts and tokens of a step, and the shortest length with the same angles.
 type Key = (usize, usize, usize);
 
-/// What steps of one size have: captured launches and their memory.
+/// State of steps of one size: captured launches and their memory.
 struct Class {
     steps: Steps,
     /// u32 (texts, M), on the device of each stage.
     tables: Vec<Tensor>,
-    /// What it holds.
+    /// Content of the tables.
     lines: Vec<Vec<u32>>,
-    /// For different numbers of candidates, in rising order: a step takes the first one that has enough, as more of them take longer.
+    /// Samplers for different numbers of candidates, in ascending order. A step uses the first one with enough candidates, because more candidates
+    /// take longer.
     choosers: Vec<Choosing>,
-    /// The one of the last step.
+    /// Index of the sampler of the last step.
     chosen: usize,
     /// Steps so far.
     count: u32,
-    /// (texts * T, V) of the last step.
+    /// Logits (texts * T, V) of the last step.
     logits: Option<Tensor>,
 }
 
-/// What samples, and by which rules.
+/// A sampler and its rules.
 struct Choosing {
     by: Arc<Chooser>,
     rules: Vec<Rules>,
@@ -77,26 +78,25 @@ pub struct Paged<'a> {
     /// Page p of a text is page p in every layer.
     states: States,
     count: usize,
-    /// Pages of a text at most.
+    /// Maximum pages of a text.
     most: usize,
     classes: BTreeMap<Key, Class>,
-    /// Those of each stage, by the least length for which they are right.
+    /// Angles of each stage, by the shortest length for which they are valid.
     angles: BTreeMap<usize, (RangeInclusive<usize>, Vec<Vec<Angles>>)>,
     bias: Option<Tensor>,
 }
 
-/// The position of a row of a class that no text has: no cache has room for it, so nothing is written. It stays so far off that steps do not
-/// bring it around.
+/// Position of an unused row: no cache has room for it, so nothing is written. It is so large that steps do not wrap it around.
 const NOWHERE: u32 = 0x3fff_ffff;
 
-/// The numbers of texts that have steps of their own: 1, 2, 4, 6, 8, 12, 16, 24, …
+/// Returns the batch size with separate steps for a number of texts: 1, 2, 4, 6, 8, 12, 16, 24, …
 fn class_of(texts: usize) -> usize {
     let power = texts.next_power_of_two();
     let between = power / 4 * 3;
     if power >= 8 && texts <= between { between } else { power }
 }
 
-/// The numbers of texts, with places that no text has, that have steps of their own where up to `texts` go on together.
+/// Returns the batch sizes, including unused rows, that have separate steps for up to `texts` concurrent texts.
 pub fn step_sizes(texts: usize) -> Vec<usize> {
     let mut sizes: Vec<usize> = (1..=texts).map(class_of).collect();
     sizes.dedup();
@@ -104,13 +104,13 @@ pub fn step_sizes(texts: usize) -> Vec<usize> {
 }
 
 impl Decoder {
-    /// Bytes of a page of `tokens` tokens in these layers.
+    /// Returns the bytes of a page of `tokens` tokens in these layers.
     pub fn page_bytes(&self, layers: Range<usize>, tokens: usize, kind: CacheType) -> u64 {
         let of = |layer| self.config.state(layer).page_bytes(tokens, kind, self.params.dtype());
         layers.map(of).fold(0, u64::saturating_add)
     }
 
-    /// The most tokens that a new one reads, itself included, if that are not all in any layer.
+    /// Returns the maximum number of tokens that a new one reads, including itself, if it is limited in all layers.
     pub fn longest_window(&self) -> Option<usize> {
         let mut windows = (0..self.config.layers).map(|layer| self.config.state(layer).window());
         windows.try_fold(0, |most, w| Some(most.max(w?)))
@@ -118,7 +118,7 @@ impl Decoder {
 }
 
 impl<'a> Paged<'a> {
-    /// `count` pages of `size` tokens. Tokens whose `bias` (V) is −∞ are never sampled.
+    /// Creates `count` pages of `size` tokens. Tokens whose `bias` (V) is −∞ are never sampled.
     ///
     /// # Errors
     /// `Shape` for no pages or empty ones, `Memory`.
@@ -136,7 +136,7 @@ impl<'a> Paged<'a> {
         }
         let states =
             States::new(decoder.states(), Room::Pages { count, size }, (kind, decoder.params.dtype()))?;
-        // With windows a text can be longer than what of it is in pages.
+        // With windows, a text can be longer than its part in pages.
         let line = decoder.config.context.div_ceil(size);
         let most = if decoder.longest_window().is_some() { line } else { line.min(count) };
         let device = decoder.last_device();
@@ -144,7 +144,7 @@ impl<'a> Paged<'a> {
         Ok(Self { decoder, states, count, most, classes: BTreeMap::new(), angles: BTreeMap::new(), bias })
     }
 
-    /// The decoder.
+    /// Returns the decoder.
     pub fn decoder(&self) -> &'a Decoder {
         self.decoder
     }
@@ -152,11 +152,11 @@ impl<'a> Paged<'a> {
     pub fn count(&self) -> usize {
         self.count
     }
-    /// Tokens of a page.
+    /// Returns the tokens per page.
     pub fn page(&self) -> usize {
         self.states.page()
     }
-    /// Tokens of a text at most: the context, or all pages.
+    /// Returns the maximum tokens of a text: the context, or all pages.
     pub fn longest(&self) -> usize {
         self.decoder.config.context.min(self.most * self.states.page())
     }
@@ -169,12 +169,13 @@ impl<'a> Paged<'a> {
         no_grad(|| self.states.copy(from as usize, to as usize))
     }
 
-    /// How far a new text can go back.
+    /// Returns the truncation state of a new text.
     pub fn reach(&self) -> Reach {
         self.states.reach()
     }
 
-    /// The shortest length of a text with the same rotary angles as one of `length` tokens. Only texts for which it is the same can be in one step.
+    /// Returns the shortest length of a text with the same rotary angles as one of `length` tokens. Only texts with the same value can be in one
+    /// step.
     pub fn class_of_length(&self, length: usize) -> usize {
         *lengths(&self.decoder.config.rotary, length).start()
     }
@@ -197,11 +198,11 @@ impl<'a> Paged<'a> {
         Ok(())
     }
 
-    /// `ids` behind the first `start` tokens of a text with these pages → logits (V) after the last of them. Rotary angles are those of a text of
-    /// `length` tokens, which these are a part of.
+    /// Takes `ids` after the first `start` tokens of a text with these pages → logits (V) after the last of them. Rotary angles are those of a text
+    /// of `length` tokens, of which these are a part.
     ///
     /// # Errors
-    /// `Shape` for no tokens or too few pages; those of the device.
+    /// `Shape` for no tokens or too few pages; device errors.
     pub fn read(&self, ids: &[u32], start: usize, pages: &[u32], length: usize) -> Result<Tensor> {
         let x = self.fill(ids, start, pages, length)?;
         let decoder = self.decoder;
@@ -212,10 +213,10 @@ impl<'a> Paged<'a> {
         })
     }
 
-    /// The same without logits → what the last norm takes (1, T, C).
+    /// Does the same without logits → input of the last norm (1, T, C).
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Same as [`read`](Self::read).
     pub fn fill(&self, ids: &[u32], start: usize, pages: &[u32], length: usize) -> Result<Tensor> {
         let end = start.saturating_add(ids.len());
         let length = length.clamp(end, self.decoder.config.context.max(end));
@@ -227,11 +228,11 @@ impl<'a> Paged<'a> {
         no_grad(|| self.decoder.passed(&ids, (start, length), self.states.layers(), Some(pages)))
     }
 
-    /// Enqueues `steps` steps of these texts. The first takes T tokens of each and samples one behind every one of them; each further one takes the
-    /// token that the one before sampled, so T is 1 then. Where no text of a single step has random words, nothing is sampled.
+    /// Enqueues `steps` steps of these texts. The first takes T tokens of each text and samples one after each of them. Each further step takes the
+    /// token that the previous one sampled, so T is then 1. If no text of a single step has random words, nothing is sampled.
     ///
     /// # Errors
-    /// `Shape` for texts that do not fit their pages, one step, or [each other](Self::class_of_length); those of the device.
+    /// `Shape` for texts that do not fit their pages, one step, or [each other](Self::class_of_length); device errors.
     pub fn queue(&mut self, lines: &[Line<'_>], steps: usize) -> Result<Pending> {
         let tokens = lines.first().map_or(0, |line| line.tokens.len());
         if !lines.iter().all(|line| line.tokens.len() == tokens) {
@@ -240,16 +241,16 @@ impl<'a> Paged<'a> {
         self.enqueue(lines, (tokens, steps), None)
     }
 
-    /// Whether steps can be enqueued behind others whose tokens the host does not know yet, without waiting: layers are on one device.
+    /// Returns true if steps can be enqueued without waiting after steps whose tokens the host does not know yet: layers are on one device.
     pub fn queues_behind(&self) -> bool {
         self.decoder.stages.len() == 1
     }
 
-    /// Enqueues `steps` further steps of the texts of `before`, the last ones of their size that were enqueued and steps that sampled one token:
-    /// each text goes on with its last one. `lines` are those texts in that order, at the positions where these steps begin.
+    /// Enqueues `steps` further steps of the texts of `before`. Those must be the last enqueued steps of their size and have sampled one token each:
+    /// each text continues with its last one. `lines` are those texts in that order, at the start positions of these steps.
     ///
     /// # Errors
-    /// As [`queue`](Self::queue); `Shape` behind other steps.
+    /// Same as [`queue`](Self::queue); `Shape` after other steps.
     pub fn queue_behind(&mut self, before: &Pending, lines: &[Line<'_>], steps: usize) -> Result<Pending> {
         let last = self.classes.get(&before.key).map(|class| class.count);
         let end = before.count.wrapping_add(before.steps as u32);
@@ -261,7 +262,7 @@ impl<'a> Paged<'a> {
         self.enqueue(lines, (1, steps), Some(before.key))
     }
 
-    /// Steps of `tokens` tokens; `behind` others of this size, or of tokens that the host knows.
+    /// Enqueues steps of `tokens` tokens; `behind` others of this size, or with tokens that the host knows.
     fn enqueue(
         &mut self,
         lines: &[Line<'_>],
@@ -345,11 +346,11 @@ impl<'a> Paged<'a> {
         })
     }
 
-    /// The sampled tokens of each text, T for each step. Waits for these steps only, not for later ones; at most the 128 last steps of a size can be
-    /// asked for, and only steps that sampled.
+    /// Returns the sampled tokens of each text, T per step. Waits only for these steps, not for later ones. Only the last 128 steps of a size can be
+    /// read, and only steps that sampled.
     ///
     /// # Errors
-    /// Those of the device. Invalid logits are reported by the tokens: see [`check_token`](crate::model::check_token).
+    /// Device errors. Invalid logits are encoded in the tokens: see [`check_token`](crate::model::check_token).
     pub fn sampled(&self, pending: &Pending) -> Result<Vec<Vec<u32>>> {
         let (texts, tokens, _) = pending.key;
         let Some(event) = &pending.event else {
@@ -363,10 +364,10 @@ impl<'a> Paged<'a> {
         Ok((0..pending.lines).map(of).collect())
     }
 
-    /// Logits (V) behind token `t` of a text in the last of these steps, behind which no others of the same size were enqueued.
+    /// Returns the logits (V) after token `t` of a text in the last of these steps. No other step of the same size may have been enqueued since.
     ///
     /// # Errors
-    /// `Shape` for a text or a token that was not in the step; those of the device.
+    /// `Shape` for a text or a token that was not in the step; device errors.
     pub fn logits(&self, pending: &Pending, line: usize, t: usize) -> Result<Vec<f32>> {
         let row = line * pending.key.1 + t;
         let logits =
@@ -374,12 +375,12 @@ impl<'a> Paged<'a> {
         logits.slice(0, row..row + 1)?.to_vec()
     }
 
-    /// How steps in one launch are run from now on.
+    /// Sets the execution mode of steps in one launch.
     #[cfg(test)]
     pub(super) fn run_by(&mut self, text: netcl_tensor::ops::decode_step::Text) {
         self.classes.values_mut().for_each(|class| class.steps.run_by(text));
     }
-    /// Launches of a captured step without sampling.
+    /// Returns the launches of a captured step without sampling.
     #[cfg(test)]
     pub(super) fn stage_launches(&self) -> Option<usize> {
         self.classes.values().find_map(|class| class.steps.stage_launches())
@@ -389,13 +390,13 @@ impl<'a> Paged<'a> {
         self.classes.get(&pending.key).ok_or_else(|| Error::internal("a step without its class"))
     }
 
-    /// Steps of so many texts with one token that sampled, so far.
+    /// Returns the number of sampling steps so far with this many texts and one token.
     pub fn steps(&self, texts: usize) -> usize {
         let of = self.classes.iter().filter(|(key, _)| key.0 == class_of(texts) && key.1 == 1);
         of.map(|(_, class)| class.count as usize).sum()
     }
 
-    /// Launches of a captured step of so many texts with one token; `None` before it is captured.
+    /// Returns the launches of a captured step with this many texts and one token; `None` before it is captured.
     pub fn launches(&self, texts: usize) -> Option<usize> {
         let mut classes = self.classes.iter();
         classes.find(|(key, _)| key.0 == class_of(texts) && key.1 == 1)?.1.steps.launches()
@@ -403,8 +404,8 @@ impl<'a> Paged<'a> {
 }
 
 impl Class {
-    /// Brings tokens, positions, pages, rules and random words of a run to the device, where they are not there yet: tokens and positions `behind`
-    /// other steps are.
+    /// Uploads tokens, positions, pages, rules and random words of a run, if they are not already on the device; with `behind`, tokens and positions
+    /// are.
     fn begin(
         &mut self,
         (lines, behind): (&[Line<'_>], bool),
@@ -441,7 +442,7 @@ impl Class {
         let wanted = rules.iter().filter_map(|r| r.candidates(vocab)).max().unwrap_or(1);
         self.chosen = self.choosers.partition_point(|known| known.by.candidates() < wanted);
         if self.chosen == self.choosers.len() {
-            // With some to spare, so that there are few of them.
+            // With a reserve, so that there are few different sizes.
             let by = chooser(rows, wanted.next_power_of_two().max(64))?;
             self.choosers.push(Choosing { by, rules: vec![greedy.clone(); rows] });
         }

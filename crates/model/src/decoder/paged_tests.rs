@@ -1,4 +1,4 @@
-//! Texts in pages beside the same texts each in a cache of its own.
+//! Compares texts in pages with the same texts in separate caches.
 
 use super::*;
 use crate::model::Choice;
@@ -11,12 +11,12 @@ use netcl_tensor::suite::test_device;
 pub(super) const VOCAB: usize = 37;
 const PAGE: usize = 4;
 
-/// One whose logits differ clearly.
+/// Returns a model whose logits differ clearly.
 pub(super) fn decoder(device: &Device, family: &str, change: impl Fn(&mut DecoderConfig)) -> Decoder {
     times(6.0, device, family, change)
 }
 
-/// One whose scores of keys are so near each other that rounding does not decide among them.
+/// Returns a model whose key scores are so close that rounding does not decide between them.
 fn even(device: &Device) -> Decoder {
     times(2.0, device, "llama", |_| {})
 }
@@ -38,7 +38,7 @@ pub(super) fn ids(text: usize, n: usize) -> Vec<u32> {
     (0..n).map(|i| ((i * i + 5 * text + 3 * i * text) % VOCAB) as u32).collect()
 }
 
-/// Three texts of different lengths and their pages, which lie in no order.
+/// Returns three texts of different lengths and their pages, which are in random order.
 fn texts() -> [(Vec<u32>, Vec<u32>); 3] {
     let pages = |text: u32, n: u32| (0..n).map(|i| 10 * text + 3 * i % 10).collect();
     [(ids(0, 3), pages(0, 4)), (ids(1, 17), pages(1, 8)), (ids(2, 9), pages(2, 6))]
@@ -60,7 +60,7 @@ pub(super) fn off(found: &[f32], expected: &[f32]) -> f32 {
     found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / most
 }
 
-/// Steps of all texts: one, then several behind one another on the device. Each text is as it is alone; logits are compared after the last.
+/// Steps of all texts: one, then several in sequence on the device. Each text is the same as alone; logits are compared after the last step.
 pub(super) fn as_alone(decoder: &Decoder, kind: CacheType, bound: f32) {
     let mut texts = texts();
     let mut paged = Paged::new(decoder, 31, PAGE, kind, None).unwrap();
@@ -112,7 +112,7 @@ fn texts_in_pages_are_as_each_alone() {
     as_alone(&windows, CacheType::Weights, 1e-4);
 }
 
-/// Rows that belong to no text do not disturb the choice of experts.
+/// Unused rows do not affect the choice of experts.
 #[test]
 fn experts_of_texts_in_pages_are_those_of_each_alone() {
     as_alone(&decoder(&test_device().unwrap(), "mixtral", |_| {}), CacheType::Weights, 1e-4);
@@ -134,7 +134,7 @@ fn a_cache_in_8_bits_is_near_and_smaller() {
     assert_eq!(bytes, [2 * 4 * 2 * 32, 2 * 4 * 2 * 12]);
 }
 
-/// Several new tokens of a text in one step, across pages, sample what each of them would alone.
+/// Several new tokens of a text in one step, across pages, sample the same tokens as single steps.
 #[test]
 fn several_tokens_of_a_text_are_as_one_after_the_other() {
     several_tokens(&decoder(&test_device().unwrap(), "llama", |_| {}));
@@ -180,7 +180,7 @@ fn copied_pages_hold_the_same_and_wrong_pages_are_refused() {
         let pending = paged.queue(&[line], 1).unwrap();
         let logits = paged.logits(&pending, 0, 0).unwrap();
         let sampled = paged.sampled(&pending).unwrap();
-        // Without random words nothing is sampled, and what follows is not moved.
+        // Without random words nothing is sampled, and later draws are not shifted.
         let pending = paged.queue(&[Line { words: &[], ..line }], 1).unwrap();
         assert_eq!(paged.logits(&pending, 0, 0).unwrap(), logits);
         assert!(paged.sampled(&pending).is_err());
@@ -210,7 +210,7 @@ fn long_angles(config: &mut DecoderConfig) {
     });
 }
 
-/// A prompt that is read in parts has the rotary angles of its whole length in all of them, and nothing is kept of a text with others.
+/// A prompt that is read in parts uses the rotary angles of its whole length in all parts, and no state with other angles is kept.
 #[test]
 fn prompts_in_parts_have_the_angles_of_their_length() {
     let device = test_device().unwrap();
@@ -223,7 +223,7 @@ fn prompts_in_parts_have_the_angles_of_their_length() {
     let mut text = decoder.continuation().unwrap();
     for n in [9, 21, 11, 12, 13, 30] {
         let ids = ids(1, n);
-        // The prompts begin alike; where angles are others nothing can be kept.
+        // The prompts have a common prefix; if angles differ, nothing can be kept.
         for part in [4, 8, 10, 16, 20] {
             if part < n {
                 text.begin(&ids[..part], n).unwrap();
@@ -235,7 +235,7 @@ fn prompts_in_parts_have_the_angles_of_their_length() {
     }
 }
 
-/// A text that grows beyond LongRoPE's original context, token by token and ahead, is at each length what it is when it is read at once: keys with
+/// A text that exceeds LongRoPE's original context, token by token and ahead, gives at each length the same result as when read at once. Keys with
 /// short and with long frequencies are never mixed.
 #[test]
 fn a_text_that_grows_past_the_original_context_is_rotated_anew() {
@@ -261,8 +261,7 @@ fn a_text_that_grows_past_the_original_context_is_rotated_anew() {
     }
 }
 
-/// A single text is continued by one launch a token where there is one, whatever its pages are and however its table changes, and says what several
-/// launches say.
+/// A single text takes one launch per token if supported, for any pages and changes of its table, with the results of several launches.
 #[test]
 fn a_single_text_is_one_launch() {
     let device = crate::decoder::step::whole_tests::device();
@@ -279,7 +278,7 @@ fn a_single_text_is_one_launch() {
                 paged.fill(&ids[..7], 0, &pages, 8).unwrap();
                 for steps in [1, 1, 1, 4, 2] {
                     if ids.len() > 9 && pages[8] == 16 {
-                        // Another page for what comes, and one that is copied.
+                        // Another page for further tokens, and a copied one.
                         paged.copy(pages[1], 28).unwrap();
                         (pages[1], pages[8]) = (28, 13);
                     }
@@ -306,7 +305,7 @@ fn a_single_text_is_one_launch() {
     }
 }
 
-/// A few texts of any lengths are one launch a token as well, beside places that no text has, and say what several launches say.
+/// A few texts of any lengths also take one launch per token, including unused rows, with the results of several launches.
 #[test]
 fn a_few_texts_are_one_launch() {
     let device = crate::decoder::step::whole_tests::device();

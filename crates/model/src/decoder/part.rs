@@ -1,5 +1,5 @@
-//! Consecutive layers of a decoder alone, for a rank of a training pipeline: tokens or rows of the residual stream go in, rows or the loss
-//! come out. What carries rows and their gradients from one part to the next is not known here.
+//! Consecutive layers of a decoder, for a rank of a training pipeline. The input is tokens or rows of the residual stream; the output is rows or the
+//! loss. This module does not handle the transfer of rows and gradients between parts.
 
 use super::lister::ParamShape;
 use super::shapes;
@@ -11,7 +11,8 @@ use netcl_tensor::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// For each of the parameters `here`, whether it is frozen. Patterns are checked with the whole model: in a part of it they may match nothing.
+/// Returns for each of the parameters `here` whether it is frozen. Patterns are checked against the whole model, because they may match nothing in a
+/// part of it.
 pub(super) fn frozen(config: &DecoderConfig, here: &[ParamShape], freeze: &Freeze) -> Result<Vec<bool>> {
     let all: Vec<ParamShape> = shapes::all(config).collect();
     let flags = freeze.frozen(&all)?;
@@ -24,17 +25,17 @@ pub(super) fn frozen(config: &DecoderConfig, here: &[ParamShape], freeze: &Freez
     Ok(here.iter().map(of).collect())
 }
 
-/// The decoder that a model is, for whoever runs its layers one after the other.
+/// Returns the decoder that a model contains, for callers that run its layers in sequence.
 pub fn decoder_of(model: &dyn Model) -> Option<&Decoder> {
     model.as_any()?.downcast_ref()
 }
 
 impl Decoder {
-    /// Layers of a model on their device, with the embedding before the first one and the head behind the last one; of a tied model whose
-    /// embedding is elsewhere, the head has to be given the embedding's values. Without a seed all weights are zero, to be loaded afterwards.
+    /// Creates layers of a model on their device, with the embedding before the first one and the head after the last one. For a tied model whose
+    /// embedding is elsewhere, the head must be given the embedding's values. Without a seed all weights are zero, to be loaded afterwards.
     ///
     /// # Errors
-    /// As [`partly_frozen`](Self::partly_frozen); `Shape` for layers that are not there.
+    /// Same as [`partly_frozen`](Self::partly_frozen); `Shape` for layers that do not exist.
     pub fn part(
         span: &Span,
         config: DecoderConfig,
@@ -52,55 +53,55 @@ impl Decoder {
         Self::made(std::slice::from_ref(span), config, dtype, seed, freeze, BTreeMap::new())
     }
 
-    /// The layers that are here, numbered from 0 in the whole model.
+    /// Returns the local layers, numbered from 0 in the whole model.
     pub fn layers(&self) -> Range<usize> {
         let all = || self.stages.iter().map(|stage| &stage.span.layers);
         let start = all().map(|layers| layers.start).min().unwrap_or(0);
         start..all().map(|layers| layers.end).max().unwrap_or(start)
     }
 
-    /// ids `(B, T)` → rows `(B, T, C)` before the first layer, with dropout.
+    /// Takes ids `(B, T)` → rows `(B, T, C)` before the first layer, with dropout.
     ///
     /// # Errors
-    /// `Shape` when T is longer than the context; `Internal` without the embedding.
+    /// `Shape` if T exceeds the context; `Internal` without the embedding.
     pub fn entered(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         dropout(&self.first()?.embedded(ids, 0)?.0, mode, 0)
     }
 
-    /// Rows `(B, T, C)` before the layers that are here → behind them.
+    /// Takes rows `(B, T, C)` before the local layers → after them.
     ///
     /// # Errors
-    /// Those of the operations.
+    /// Errors of the operations.
     pub fn through(&self, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         Ok(self.blocks(x, mode)?.0)
     }
 
-    /// Rows `(B, T, C)` behind the last layer and targets `(B, T)` → mean cross entropy, a scalar, without the balance loss of a mixture of
+    /// Takes rows `(B, T, C)` after the last layer and targets `(B, T)` → mean cross entropy, a scalar, without the balance loss of a mixture of
     /// experts.
     ///
     /// # Errors
-    /// As [`Model::loss`](crate::model::Model::loss); `Internal` without the head.
+    /// Same as [`Model::loss`](crate::model::Model::loss); `Internal` without the head.
     pub fn loss_behind(&self, x: &Tensor, targets: &Tensor) -> Result<Tensor> {
         self.cross_entropy(&self.last()?.normed(x)?, targets)
     }
 
-    /// Rows `(.., C)` behind the last layer → logits `(.., V)`.
+    /// Takes rows `(.., C)` after the last layer → logits `(.., V)`.
     ///
     /// # Errors
-    /// Those of the operations; `Internal` without the head.
+    /// Errors of the operations; `Internal` without the head.
     pub fn logits_behind(&self, x: &Tensor) -> Result<Tensor> {
         let last = self.last()?;
         last.logits(&last.normed(x)?)
     }
 
-    /// The embedding of a tied model, or its copy behind the last layer, where that is one; `None` if they are not tied or not here.
+    /// Returns the embedding of a tied model, or its copy after the last layer, if there is one; `None` if they are not tied or not local.
     pub fn tied_table(&self) -> Option<&Tensor> {
         let all = self.shapes.iter().zip(self.params.list());
         let table = shapes::outside(&self.config).into_iter().next().filter(|_| self.config.tied)?;
         all.filter(|(shape, _)| shape.pieces == table.pieces).map(|(_, parameter)| parameter).next()
     }
 
-    /// The parameter that is a copy of the embedding of a tied model, and the name of the embedding.
+    /// Returns the parameter that is a copy of the embedding of a tied model, and the name of the embedding.
     pub fn copied_table(&self) -> Option<(&Tensor, String)> {
         let mut all = self.shapes.iter().zip(self.params.list());
         let (shape, copy) = all.find(|(shape, _)| shape.is_copy(&self.config))?;

@@ -13,28 +13,28 @@ pub struct Pass<'a> {
     pub mode: Mode<'a>,
     /// Rotary tables for each set of frequencies.
     pub angles: Vec<Angles>,
-    /// States of the tokens before, if there are some.
+    /// States of the preceding tokens, if any.
     pub past: Option<Past<'a>>,
 }
 
 /// The states after `start` tokens, which a pass reads and extends.
 #[derive(Clone, Copy)]
 pub struct Past<'a> {
-    /// Of each layer of the model.
+    /// State of each layer of the model.
     pub states: &'a [State],
     /// Tokens before.
     pub start: usize,
-    /// u32 (M): the pages of the only text, if states are in pages.
+    /// u32 (M): the pages of the single text, if states are in pages.
     pub pages: Option<&'a Tensor>,
 }
 
 /// Inputs of a decoding step (one or a few new tokens of each text).
 pub struct StepAt<'a> {
-    /// Rotary tables for each set of frequencies, with a row for each position that states have room for.
+    /// Rotary tables for each set of frequencies, with one row per position in the capacity of the states.
     pub angles: &'a [Angles],
-    /// Of each layer of the model.
+    /// State of each layer of the model.
     pub states: &'a [State],
-    /// Number of tokens before, u32 (1) or (B) in device memory.
+    /// Number of preceding tokens, u32 (1) or (B) in device memory.
     pub position: &'a Tensor,
     /// u32 (B, M): the pages of each text, if states are in pages.
     pub pages: Option<&'a Tensor>,
@@ -45,14 +45,14 @@ fn of(states: &[State], layer: usize) -> Result<&State> {
 }
 
 impl Past<'_> {
-    /// The state of a layer.
+    /// Returns the state of a layer.
     pub fn state(&self, layer: usize) -> Result<&State> {
         of(self.states, layer)
     }
 }
 
 impl StepAt<'_> {
-    /// The state of a layer.
+    /// Returns the state of a layer.
     pub fn state(&self, layer: usize) -> Result<&State> {
         of(self.states, layer)
     }

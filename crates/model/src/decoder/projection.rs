@@ -23,7 +23,7 @@ impl Projection {
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         self.weight.forward(x, self.bias.as_ref())
     }
-    /// The map fused with the operations before and after it, in one launch for few rows.
+    /// Returns the map fused with the operations before and after it, in one launch for few rows.
     pub(super) fn around(&self, x: &Tensor, around: Around<'_>) -> Result<Tensor> {
         self.weight.around(x, Around { bias: self.bias.as_ref(), ..around })
     }
@@ -31,7 +31,7 @@ impl Projection {
         self.weight.forward_add(residual, x, self.bias.as_ref())
     }
 
-    /// The map as a step in one launch takes it; `copy` has the rows of a matrix that is stored (in, out).
+    /// Returns the map in the form for a step in one launch; `copy` has the rows of a matrix that is stored as (in, out).
     pub(super) fn map(&self, copy: Option<&Tensor>) -> Result<Map<'_>> {
         Ok(Map { rows: self.weight.parts(copy)?, bias: self.bias.as_ref() })
     }

@@ -12,7 +12,7 @@ use super::mixer::{AttentionConfig, QkNorm};
 use netcl_tensor::{Error, Result};
 use serde_json::Value;
 
-/// The fields of Llama, which most later families share.
+/// Returns the fields of Llama, which most later families share.
 fn base(
     family: &'static Family,
     fields: &mut Fields<'_>,
@@ -88,7 +88,7 @@ fn llama_like(family: &'static Family, fields: &mut Fields<'_>, rules: &Rules) -
 /// Maximum length of a list of layer kinds, which is needed only if they have no short period.
 const LISTED: usize = 1 << 16;
 
-/// A list with the kind of each layer.
+/// Returns a list with the kind of each layer.
 fn listed(layers: usize, kind: impl Fn(usize) -> LayerKind) -> Result<Vec<LayerKind>> {
     if layers > LISTED {
         return Err(Error::unsupported(format!(
@@ -98,7 +98,7 @@ fn listed(layers: usize, kind: impl Fn(usize) -> LayerKind) -> Result<Vec<LayerK
     Ok((0..layers).map(kind).collect())
 }
 
-/// The window of the layers that `layer_types` calls sliding.
+/// Returns the window of the layers that `layer_types` calls sliding.
 fn by_types(out: DecoderConfig, types: &[bool], window: Option<usize>, why: &str) -> Result<DecoderConfig> {
     if window.is_none() && types.contains(&true) {
         return Err(Error::format(format!("layer_types has \"sliding_attention\", and {why}")));
@@ -144,7 +144,7 @@ pub fn mistral(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decod
     Ok(out)
 }
 
-/// A sliding window in all layers. `transformers` does not read `layer_types` in these families.
+/// Reads a sliding window in all layers. `transformers` does not read `layer_types` in these families.
 fn windowed(family: &'static Family, fields: &mut Fields<'_>, rules: &Rules) -> Result<DecoderConfig> {
     let window = fields.size("sliding_window")?;
     let mut out = llama_like(family, fields, rules)?;
@@ -174,7 +174,7 @@ pub fn qwen3(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decoder
     windows(fields, out)
 }
 
-/// A mixture of experts from the fields for number, experts per token and balance loss, with hidden width `hidden`.
+/// Returns a mixture of experts from the fields for number, experts per token and balance loss, with hidden width `hidden`.
 fn experts(fields: &mut Fields<'_>, hidden: usize, renormalise: bool) -> Result<MoeConfig> {
     Ok(MoeConfig {
         experts: fields.needed(&["num_local_experts", "num_experts"])?,
@@ -202,7 +202,7 @@ pub fn qwen3_moe(family: &'static Family, fields: &mut Fields<'_>) -> Result<Dec
     let mut out = llama_like(family, fields, &USUAL)?;
     out.attention.qk_norm = QkNorm::Head;
     let (on, window) = (fields.flag("use_sliding_window")?, fields.size("sliding_window")?);
-    // All layers have the window, whatever `max_window_layers` is.
+    // All layers have the window, for any value of `max_window_layers`.
     fields.get("max_window_layers");
     out.kinds.iter_mut().for_each(|kind| kind.window = window.filter(|_| on));
     let renormalise = fields.flag("norm_topk_prob")?;
@@ -324,7 +324,7 @@ pub fn smollm3(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decod
     let kinds = listed(n, kind)?;
     out = out.with_kinds(kinds);
     match types {
-        // `use_sliding_window` counts only where there is no such list.
+        // `use_sliding_window` counts only without such a list.
         Some(types) => by_types(out, &types, window, "there is no sliding_window"),
         None => Ok(out),
     }

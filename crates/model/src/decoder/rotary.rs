@@ -142,7 +142,7 @@ impl Rotary {
         }
     }
 
-    /// The longest sequence whose tables are a prefix of those for `tokens` (LongRoPE has different ones for short sequences).
+    /// Returns the longest sequence whose tables are a prefix of those for `tokens` (LongRoPE has different ones for short sequences).
     pub fn same_up_to(&self, tokens: usize) -> RangeInclusive<usize> {
         match &self.scaling {
             Scaling::LongRope { original, .. } if tokens > *original => original + 1..=tokens,
@@ -151,7 +151,7 @@ impl Rotary {
     }
 }
 
-/// Numbers of tokens for which the angles of `length` of them are right.
+/// Returns the numbers of tokens for which the angles of `length` tokens are valid.
 pub(super) fn lengths(sets: &[Rotary], length: usize) -> RangeInclusive<usize> {
     sets.iter().fold(0..=usize::MAX, |all, set| {
         let own = set.same_angles(length);

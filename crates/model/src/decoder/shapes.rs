@@ -59,7 +59,7 @@ fn behind(config: &DecoderConfig) -> Vec<ParamShape> {
     lister.list
 }
 
-/// The head of a tied model where the embedding is on another device: a copy of it.
+/// Returns the head of a tied model whose embedding is on another device: a copy of it.
 fn copy(config: &DecoderConfig) -> Option<ParamShape> {
     let mut table = before(config).into_iter().next().filter(|_| config.tied)?;
     table.name = format!("{}.weight", config.family.names.head);
@@ -78,13 +78,13 @@ pub fn block(config: &DecoderConfig, i: usize) -> Vec<ParamShape> {
     lister.list
 }
 
-/// Iterator over the parameters of a decoder, in order of creation. It is lazy, because an invalid file may ask for more layers than a list fits
-/// into memory.
+/// Returns an iterator over the parameters of a decoder, in order of creation. It is lazy, because an invalid file may request more layers than a
+/// list can hold.
 pub fn all(config: &DecoderConfig) -> impl Iterator<Item = ParamShape> + '_ {
     of_layers(config, 0..config.layers)
 }
 
-/// The same of consecutive layers that are on a device of their own: with the first one comes the embedding, with the last one the last norm and the
+/// Does the same for consecutive layers on a separate device. The first layer includes the embedding; the last one includes the last norm and the
 /// head.
 pub fn of_layers(config: &DecoderConfig, layers: Range<usize>) -> impl Iterator<Item = ParamShape> + '_ {
     let (first, last) = (layers.start == 0, layers.end == config.layers);
@@ -95,28 +95,28 @@ pub fn of_layers(config: &DecoderConfig, layers: Range<usize>) -> impl Iterator<
 }
 
 impl DecoderConfig {
-    /// The parameters, in order of creation.
+    /// Returns the parameters, in order of creation.
     pub fn shapes(&self) -> impl Iterator<Item = ParamShape> + '_ {
         all(self)
     }
 
-    /// The parameters that a device has which holds these layers: with the first one the embedding, with the last one the last norm and the head, of
-    /// a tied model whose embedding is elsewhere a copy of that ([`ParamShape::is_copy`]).
+    /// Returns the parameters of a device with these layers. The first layer includes the embedding; the last one includes the last norm and the
+    /// head. For a tied model whose embedding is elsewhere, the head is a copy of it ([`ParamShape::is_copy`]).
     pub fn shapes_of(&self, layers: Range<usize>) -> impl Iterator<Item = ParamShape> + '_ {
         of_layers(self, layers)
     }
 
-    /// The parameters before the layers.
+    /// Returns the parameters before the layers.
     pub fn entry_shapes(&self) -> Vec<ParamShape> {
         before(self)
     }
 
-    /// The parameters of layer `i`.
+    /// Returns the parameters of layer `i`.
     pub fn block_shapes(&self, i: usize) -> Vec<ParamShape> {
         block(self, i)
     }
 
-    /// The parameters behind the layers.
+    /// Returns the parameters after the layers.
     pub fn exit_shapes(&self) -> Vec<ParamShape> {
         behind(self)
     }

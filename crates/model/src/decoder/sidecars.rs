@@ -1,4 +1,4 @@
-//! Files of `sentence-transformers` next to a model. They say how the states of a text become its vector.
+//! Files of `sentence-transformers` next to a model. They define how the states of a text become its vector.
 
 use netcl_device::files::{plain_name, read_text};
 use netcl_tensor::{Error, Result};
@@ -10,7 +10,7 @@ pub const MODULES: &str = "modules.json";
 /// Settings next to it.
 const SETTINGS: [&str; 2] = ["config_sentence_transformers.json", "sentence_bert_config.json"];
 
-/// Names of these files in `folder`; those of a module's own folder have its name before theirs, such as `1_Pooling/config.json`. Without
+/// Returns the names of these files in `folder`. Names of files in a module's folder include that folder, such as `1_Pooling/config.json`. Without
 /// `modules.json` the list is empty.
 ///
 /// # Errors

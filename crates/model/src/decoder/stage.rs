@@ -1,7 +1,9 @@
 //! Pipeline stages (Huang et al. 2018, "GPipe"): consecutive layers of a decoder on one device, with the embedding before the first layer and the
-//! head behind the last. A decoder on one device is one stage.
+//! head after the last. A decoder on one device is one stage.
 //!
-//! A stage knows no other. Its inputs and outputs are tokens, rows (B, T, C) of the residual stream, or logits. States stay where their layers are. Who runs stages carries the rows: [`carried`] through the host's memory from one device to another, another transport in its place.
+//! A stage does not know the others. Its inputs and outputs are tokens, rows (B, T, C) of the residual stream, or logits. States stay on the device
+//! of their layers. The caller of the stages transfers the rows: [`carried`] copies them through host memory from one device to another; another
+//! transport can replace it.
 
 use super::block::Block;
 use super::config::{DecoderConfig, Positions};
@@ -17,17 +19,17 @@ use netcl_tensor::{DType, Device, Error, Result, Tensor};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Consecutive layers of a decoder, and the device that they are on.
+/// Consecutive layers of a decoder, and their device.
 #[derive(Clone, Debug)]
 pub struct Span {
     /// The device.
     pub device: Device,
-    /// Which layers, from 0.
+    /// Layer range, from 0.
     pub layers: Range<usize>,
 }
 
 impl Span {
-    /// Spans from the number of layers of each device, in order.
+    /// Returns spans from the number of layers per device, in order.
     pub fn in_order(layers: impl IntoIterator<Item = (Device, usize)>) -> Vec<Self> {
         let mut start = 0;
         let span = |(device, count): (Device, usize)| {
@@ -37,7 +39,7 @@ impl Span {
         layers.into_iter().map(span).collect()
     }
 
-    /// Checks that spans are all layers of a model, in order, and none of them empty.
+    /// Checks that spans are all layers of a model, in order, and that none of them is empty.
     ///
     /// # Errors
     /// `Shape`.
@@ -59,10 +61,10 @@ impl Span {
     }
 }
 
-/// Rows of the residual stream, or tokens, on the device of another stage: through the host, bit by bit the same.
+/// Copies rows of the residual stream, or tokens, to the device of another stage through the host, bit-identically.
 ///
 /// # Errors
-/// `Unsupported` where gradients are recorded: they would not come back. Those of the devices.
+/// `Unsupported` if gradients are recorded, because they would not flow back. Device errors.
 pub(super) fn carried(x: &Tensor, to: &Device) -> Result<Tensor> {
     if x.device().same(to) {
         return Ok(x.clone());
@@ -73,22 +75,22 @@ pub(super) fn carried(x: &Tensor, to: &Device) -> Result<Tensor> {
     x.to_device(to)
 }
 
-/// The same into memory that is there. Waits for the device that `x` is on.
+/// Does the same into existing memory. Waits for the device of `x`.
 ///
 /// # Errors
-/// Those of the devices.
+/// Device errors.
 pub(super) fn carry(x: &Tensor, to: &Tensor) -> Result<()> {
     to.set_bytes(&x.to_bytes()?)
 }
 
-/// What stands before the first layer.
+/// The part before the first layer.
 pub(super) struct Entry {
     pub(super) embedding: Weight,
     /// Learned or sinusoidal position embeddings (context, C), and the indices 0, 1, … for the lookup.
     pub(super) positions: Option<(Tensor, Tensor)>,
 }
 
-/// What stands behind the last layer.
+/// The part after the last layer.
 pub(super) struct Exit {
     pub(super) last_norm: Norm,
     /// Output head (V, C).
@@ -100,14 +102,14 @@ pub(super) struct Stage {
     pub(super) span: Span,
     pub(super) config: Arc<DecoderConfig>,
     pub(super) dtype: DType,
-    /// Of the first stage.
+    /// Set in the first stage.
     entry: Option<Entry>,
     pub(super) blocks: Vec<Block>,
-    /// Of the last stage.
+    /// Set in the last stage.
     exit: Option<Exit>,
     /// Rotary tables of each set of frequencies for the longest sequence so far.
     angles: Mutex<Vec<Option<(usize, Angles)>>>,
-    /// Copies of matrices for steps in one launch, while there are such steps.
+    /// Copies of matrices for steps in one launch, while such steps exist.
     pub(super) row_major: Mutex<Weak<Vec<RowMajor>>>,
 }
 
@@ -135,7 +137,7 @@ impl Entry {
 }
 
 impl Exit {
-    /// The head of a tied model is the embedding, or on another device its copy.
+    /// Creates the part after the layers. The head of a tied model is the embedding, or its copy on another device.
     fn new(params: &Params, config: &DecoderConfig, entry: Option<&Entry>) -> Result<Self> {
         let names = config.family.names;
         let last_norm = Norm::new(params, &format!("{}{}", names.prefix, names.last_norm), config.norm)?;
@@ -148,7 +150,7 @@ impl Exit {
 }
 
 impl Stage {
-    /// The layers of `span`, from parameters that are on its device.
+    /// Creates the layers of `span` from parameters on its device.
     pub(super) fn new(params: &Params, config: &Arc<DecoderConfig>, span: &Span) -> Result<Self> {
         let first = span.layers.start == 0;
         let entry = if first { Some(Entry::new(params, config)?) } else { None };
@@ -167,7 +169,7 @@ impl Stage {
         })
     }
 
-    /// Puts a product beside the blocks of this name, if they are here: a map's, the embedding's or the head's.
+    /// Adds a product to the blocks with this name, if they are local: a map's, the embedding's or the head's.
     pub(super) fn add_low_rank(&mut self, name: &str, rank: usize, parts: [&[f32]; 2]) -> Option<Result<()>> {
         let names = self.config.family.names;
         let found = if name == format!("{}.weight", names.head) {
@@ -185,19 +187,19 @@ impl Stage {
         &self.span.device
     }
 
-    /// What stands before its layers; `Internal` where that is another stage.
+    /// Returns the part before its layers; `Internal` if that is another stage.
     pub(super) fn entry(&self) -> Result<&Entry> {
         self.entry
             .as_ref()
             .ok_or_else(|| Error::internal("decoder: no embedding in a stage behind the first"))
     }
 
-    /// What stands behind its layers; `Internal` where that is another stage.
+    /// Returns the part after its layers; `Internal` if that is another stage.
     pub(super) fn exit(&self) -> Result<&Exit> {
         self.exit.as_ref().ok_or_else(|| Error::internal("decoder: no head in a stage before the last"))
     }
 
-    /// The dense table that is both its embedding and its head.
+    /// Returns the dense table that is both its embedding and its head.
     pub(super) fn tied_table(&self) -> Option<&Tensor> {
         match &self.entry.as_ref()?.embedding {
             Weight::Dense { tensor, .. } if self.config.tied && self.is_last() => Some(tensor),
@@ -221,7 +223,7 @@ impl Stage {
                 .as_ref()
                 .is_some_and(|(longest, _)| length <= *longest && set.same_up_to(*longest).contains(&length));
             if !fits {
-                // With reserve: generation needs one more position for each token.
+                // With a reserve: generation needs one more position per token.
                 let room = length.next_power_of_two().min(self.config.context).max(length);
                 let room = if set.same_up_to(room).contains(&length) { room } else { length };
                 *slot = Some((room, set.tables(self.device(), room)?));
@@ -233,7 +235,7 @@ impl Stage {
         Ok(out)
     }
 
-    /// ids `(B, T)` of the tokens from position `start` on → their embeddings `(B, T, C)`, and the number of tokens so far.
+    /// Takes ids `(B, T)` of the tokens from position `start` → their embeddings `(B, T, C)`, and the number of tokens so far.
     pub(super) fn embedded(&self, ids: &Tensor, start: usize) -> Result<(Tensor, usize)> {
         let [_, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
         let end = start.saturating_add(t);
@@ -257,17 +259,17 @@ impl Stage {
         Ok((x, end))
     }
 
-    /// The device and what decoding keeps of a text in each of its layers.
+    /// Returns the device and the decoding state of a text for each of its layers.
     pub(super) fn states(&self) -> impl Iterator<Item = (&Device, StateSpec)> {
         self.span.layers.clone().map(|i| (self.device(), self.config.state(i)))
     }
 
-    /// x `(B, T, C)` → `(B, T, C)` behind its layers.
+    /// Takes x `(B, T, C)` → `(B, T, C)` after its layers.
     pub(super) fn forward(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         self.blocks.iter().try_fold(x.clone(), |x, block| Ok(block.forward(&x, pass)?.0))
     }
 
-    /// x `(.., C)` behind the last layer → input of the output head.
+    /// Takes x `(.., C)` after the last layer → input of the output head.
     pub(super) fn normed(&self, x: &Tensor) -> Result<Tensor> {
         self.exit()?.last_norm.forward(x)
     }
@@ -281,7 +283,7 @@ impl Stage {
         }
     }
 
-    /// The factor of the logits, applied to the smaller of the head's input and output.
+    /// Returns the factor of the logits, applied to the smaller of the head's input and output.
     pub(super) fn scaled(&self, x: &Tensor) -> Result<Tensor> {
         #[allow(clippy::float_cmp)] // a setting, not a result
         if self.config.logits_scale == 1.0 { Ok(x.clone()) } else { x.mul_scalar(self.config.logits_scale) }

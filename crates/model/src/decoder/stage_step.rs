@@ -1,6 +1,6 @@
-//! One token of each text through the layers of a stage: captured once and replayed for every position, because tokens, position and what the stage
-//! before has made are read from device memory. Its launches are few: norm and map are one, so are a map, its activation and the residual stream, and
-//! so is attention with rotary positions and the writing of the cache.
+//! One token of each text through the layers of a stage. The step is captured once and replayed for every position, because tokens, position and the
+//! output of the previous stage are read from device memory. Launches are few because operations are fused: norm and map; map, activation and
+//! residual stream; attention with rotary positions and the cache write.
 
 use super::norm::Norm;
 use super::pass::{Angles, StepAt};
@@ -17,18 +17,18 @@ use netcl_tensor::{Result, Tensor, no_grad, unfused};
 
 /// A stage's part of a step.
 pub(super) struct StageStep {
-    /// Input tokens and positions; of the last stage the sampled tokens too.
+    /// Input tokens and positions; in the last stage also the sampled tokens.
     pub(super) texts: Texts,
-    /// New tokens of each text (T).
+    /// Number of new tokens per text (T).
     tokens: usize,
     /// Cosines and sines for every row of the cache.
     pub(super) angles: Vec<Angles>,
-    /// What the stage before has made (B, T, C).
+    /// Output of the previous stage (B, T, C).
     input: Option<Tensor>,
     state: State,
-    /// A step in one launch, where there is one.
+    /// A step in one launch, if supported.
     pub(super) whole: Option<Whole>,
-    /// How it is run.
+    /// Its execution mode.
     pub(super) text: Text,
 }
 
@@ -37,14 +37,14 @@ enum State {
     Cold,
     /// One step ran: its kernels are compiled.
     Warm,
-    /// Steps are replayed; what they make.
+    /// Steps are replayed; with their output.
     Captured(Graph, Tensor),
-    /// The device refused to capture one.
+    /// The device cannot capture a step.
     Eager,
 }
 
 impl Norm {
-    /// The norm as a map takes it along.
+    /// Returns the norm in the form that a map fuses.
     pub(super) fn before(&self) -> Before<'_> {
         let (gamma, beta) = self.parts();
         Before { gamma, beta, unit_offset: self.config().unit_offset, eps: self.config().eps }
@@ -52,7 +52,7 @@ impl Norm {
 }
 
 impl StageStep {
-    /// Nothing has run yet. `tokens` new tokens of each of `batch` texts.
+    /// Creates the state before the first run: `tokens` new tokens of each of `batch` texts.
     pub(super) fn new(
         stage: &Stage,
         texts: Texts,
@@ -64,18 +64,18 @@ impl StageStep {
         Ok(Self { texts, tokens, angles, input, state: State::Cold, whole: None, text: Text::Ring })
     }
 
-    /// Takes over what the stage before has made.
+    /// Copies the output of the previous stage.
     ///
     /// # Errors
-    /// Those of the devices.
+    /// Device errors.
     pub(super) fn receive(&self, rows: &Tensor) -> Result<()> {
         self.input.as_ref().map_or(Ok(()), |input| carry(rows, input))
     }
 
-    /// Enqueues a step → rows of the residual stream (B, T, C), or behind the last layer logits `(B * T, V)`, which the next one overwrites.
+    /// Enqueues a step → rows of the residual stream (B, T, C), or after the last layer logits `(B * T, V)`, which the next step overwrites.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Device errors.
     pub(super) fn advance(&mut self, stage: &Stage, store: Store<'_>) -> Result<Tensor> {
         let step = |own: &Self| no_grad(|| stage.step(own, store));
         match &self.state {
@@ -91,7 +91,7 @@ impl StageStep {
                 self.whole = no_grad(|| stage.proven_step(self, store, &made))?;
             }
         }
-        // The bits of a prompt, which is read as it comes.
+        // Same bits as a prompt, which runs without fusion.
         match unfused(|| Graph::capture(stage.device(), || step(self))) {
             Ok((graph, made)) => {
                 tracing::debug!("captured a step of decoding: {} launches", graph.commands().0);
@@ -115,7 +115,7 @@ impl StageStep {
 }
 
 impl Stage {
-    /// Tokens and positions on the device, or what the stage before has made → what this one makes of it.
+    /// Takes tokens and positions on the device, or the output of the previous stage → output of this stage.
     pub(super) fn step(&self, own: &StageStep, store: Store<'_>) -> Result<Tensor> {
         if let Some(whole) = &own.whole {
             let (input, position) = self.whole_input(whole, own)?;
@@ -140,10 +140,11 @@ impl Stage {
         exit.head.around(&x, around)
     }
 
-    /// The step in one launch, if this model on this device has one and its logits are those of the launches, `expected`.
+    /// Returns the step in one launch, if it is supported for this model on this device and its logits equal those of the separate launches,
+    /// `expected`.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Device errors.
     fn proven_step(&self, own: &StageStep, store: Store<'_>, expected: &Tensor) -> Result<Option<Whole>> {
         if own.tokens > 1 {
             return Ok(None);
@@ -161,7 +162,7 @@ impl Stage {
         }
     }
 
-    /// The tokens of a step in one launch, or what goes into the first block, and how many tokens are before each.
+    /// Returns the tokens of a step in one launch, or the input of the first block, and the number of tokens before each.
     pub(super) fn whole_input(&self, whole: &Whole, own: &StageStep) -> Result<(Tensor, Tensor)> {
         match whole.step.takes_tokens() {
             true => Ok((own.texts.tokens()?, own.texts.position()?)),
@@ -169,7 +170,7 @@ impl Stage {
         }
     }
 
-    /// What goes into the first block (B, T, C), and how many tokens are before.
+    /// Returns the input of the first block (B, T, C), and the number of preceding tokens.
     fn step_input(&self, own: &StageStep, batch: usize) -> Result<(Tensor, Tensor)> {
         let position = own.texts.position()?;
         if let Some(rows) = &own.input {

@@ -1,6 +1,6 @@
-//! One token of each text at a time, through all stages: a step of each is captured once and replayed for every position, and the token that the last
-//! one samples is where the first one's next step reads it. Between stages on several devices rows of the residual stream and sampled tokens go through the
-//! host, which then waits for every step.
+//! Decoding steps through all stages. A step of each stage is captured once and replayed for every position. The last stage writes the sampled token
+//! where the first one's next step reads it. Between stages on several devices, rows of the residual stream and sampled tokens go through the host,
+//! which then waits for every step.
 
 use super::rotary::lengths;
 use super::stage::Stage;
@@ -20,7 +20,7 @@ const ROUNDS: usize = 128;
 /// States of the texts of a step.
 #[derive(Clone, Copy)]
 pub(super) struct Stores<'a> {
-    /// Of each layer.
+    /// One state per layer.
     pub(super) states: &'a [State],
     /// u32 (B, M) on the device of each stage: the pages of each text.
     pub(super) pages: Option<&'a [Tensor]>,
@@ -35,26 +35,26 @@ impl Cache {
 }
 
 impl<'a> Stores<'a> {
-    /// As stage `index` has them.
+    /// Returns the states for stage `index`.
     fn of(self, index: usize) -> Store<'a> {
         let pages = self.pages.and_then(|pages| pages.get(index));
         Store { states: self.states, pages, texts: self.texts }
     }
 }
 
-/// Steps behind the tokens of one cache.
+/// Steps for the tokens of one cache.
 pub(super) struct Steps {
-    /// Of each stage.
+    /// One entry per stage.
     stages: Vec<StageStep>,
-    /// Numbers of tokens, the new one among them, for which the rotary angles are right.
+    /// Numbers of tokens, including the new one, for which the rotary angles are valid.
     lengths: RangeInclusive<usize>,
-    /// Whether the last stage has sampled tokens that the others have not got yet.
+    /// Whether the last stage has sampled tokens that the others have not received yet.
     sampled: bool,
-    /// By what samples, those of the last steps.
+    /// Captured launches by sampler, for the last samplers.
     choices: Vec<(Arc<Chooser>, Choosing)>,
 }
 
-/// Samplers whose launches stay captured.
+/// Number of samplers whose launches stay captured.
 const MOST_CHOICES: usize = 3;
 
 /// State of the sampling launches after a captured step.
@@ -63,12 +63,12 @@ enum Choosing {
     Warm,
     /// It is replayed.
     Captured(Graph),
-    /// The device refused to capture it.
+    /// The device cannot capture it.
     Eager,
 }
 
 impl Steps {
-    /// For texts of `length` tokens, the first new one among them.
+    /// Creates steps for texts of `length` tokens, including the first new one.
     pub(super) fn new(decoder: &Decoder, cache: &Cache, length: usize) -> Result<Self> {
         let (batch, room) = (cache.batch(), cache.room().min(decoder.config.context));
         let sets = &decoder.config.rotary;
@@ -81,7 +81,7 @@ impl Steps {
         Ok(Self { stages, lengths: lengths(sets, length), sampled: false, choices: Vec::new() })
     }
 
-    /// For `texts` texts of any lengths among those that `angles`, of each stage, are right for, `tokens` new tokens each.
+    /// Creates steps for `texts` texts of any length for which the `angles` of each stage are valid, with `tokens` new tokens each.
     pub(super) fn ragged(
         decoder: &Decoder,
         (texts, tokens): (usize, usize),
@@ -96,26 +96,26 @@ impl Steps {
         Ok(Self { stages, lengths, sampled: false, choices: Vec::new() })
     }
 
-    /// Whether the next step is for texts of `length` tokens.
+    /// Returns true if the next step is valid for texts of `length` tokens.
     pub(super) fn fit(&self, length: usize) -> bool {
         self.lengths.contains(&length)
     }
 
-    /// The longest length that the angles are valid for.
+    /// Returns the longest length that the angles are valid for.
     pub(super) fn longest(&self) -> usize {
         *self.lengths.end()
     }
 
-    /// Positions and sampled tokens where tokens are sampled: on the last stage's device.
+    /// Returns positions and sampled tokens on the sampling device, which is the last stage's.
     pub(super) fn texts(&self) -> Result<&Texts> {
         let last = self.stages.last().map(|stage| &stage.texts);
         last.ok_or_else(|| Error::internal("a step of no stages"))
     }
 
-    /// Sets the input tokens (B) and the position of all of them.
+    /// Sets the input tokens (B) and their common position.
     ///
     /// # Errors
-    /// As [`Texts::set`].
+    /// Same as [`Texts::set`].
     pub(super) fn set(&mut self, tokens: &[u32], position: usize) -> Result<()> {
         self.sampled = false;
         self.stages.iter().try_for_each(|stage| stage.texts.set(tokens, position))
@@ -124,7 +124,7 @@ impl Steps {
     /// Sets the input tokens (B * T) and the positions (B).
     ///
     /// # Errors
-    /// As [`Texts::set_each`].
+    /// Same as [`Texts::set_each`].
     pub(super) fn set_each(&mut self, tokens: &[u32], positions: &[u32]) -> Result<()> {
         self.sampled = false;
         self.stages.iter().try_for_each(|stage| stage.texts.set_each(tokens, positions))
@@ -133,17 +133,17 @@ impl Steps {
     /// Enqueues a step and the sampling of the next tokens, on one device without the host. The cache must have capacity for one token.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Device errors.
     pub(super) fn go_on(&mut self, decoder: &Decoder, cache: &mut Cache, by: &Arc<Chooser>) -> Result<()> {
         self.next(decoder, cache.store(), by)?;
         cache.extend(1);
         Ok(())
     }
 
-    /// Enqueues a step → logits `(B * T, V)`, which the next one overwrites, and the sampling of a token behind each of the new ones.
+    /// Enqueues a step → logits `(B * T, V)`, which the next one overwrites, and the sampling of a token after each of the new ones.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Device errors.
     pub(super) fn next(&mut self, decoder: &Decoder, store: Stores<'_>, by: &Arc<Chooser>) -> Result<Tensor> {
         let logits = self.advance(decoder, store)?;
         self.choose(&logits, by)?;
@@ -156,7 +156,7 @@ impl Steps {
         let (texts, captured) = (&last.texts, last.launches().is_some());
         let choose = || no_grad(|| texts.choose(logits, by));
         if !captured {
-            // Those that are captured read other logits than a step that is captured later.
+            // Captured sampling launches read other logits than a step that is captured later.
             self.choices.clear();
             return choose().map(drop);
         }
@@ -187,10 +187,10 @@ impl Steps {
         }
     }
 
-    /// The next token of each text → logits `(B, V)`, which the next step overwrites. The cache has room for it.
+    /// Takes the next token of each text → logits `(B, V)`, which the next step overwrites. The cache must have room for it.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Device errors.
     pub(super) fn run(&mut self, decoder: &Decoder, cache: &mut Cache, tokens: &[u32]) -> Result<Tensor> {
         let batch = cache.batch();
         if tokens.len() != batch || cache.length() >= cache.room() {
@@ -207,10 +207,10 @@ impl Steps {
         Ok(logits)
     }
 
-    /// Enqueues a step, of all stages but the last one waiting for what it makes → logits `(B * T, V)`, which the next one overwrites.
+    /// Enqueues a step, and waits for the output of all stages except the last one → logits `(B * T, V)`, which the next one overwrites.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Device errors.
     pub(super) fn advance(&mut self, decoder: &Decoder, store: Stores<'_>) -> Result<Tensor> {
         if std::mem::take(&mut self.sampled) {
             let (tokens, positions) = self.texts()?.inputs()?;
@@ -227,7 +227,7 @@ impl Steps {
         made.ok_or_else(|| Error::internal("a step of no stages"))
     }
 
-    /// How a step in one launch is run.
+    /// Sets the execution mode of a step in one launch.
     #[cfg(test)]
     pub(super) fn run_by(&mut self, text: netcl_tensor::ops::decode_step::Text) {
         self.stages.iter_mut().for_each(|stage| stage.text = text);
@@ -239,7 +239,7 @@ impl Steps {
         self.stages.first()?.launches()
     }
 
-    /// Launches of a step, once it is captured, with those that choose behind it.
+    /// Returns the launches of a captured step, including sampling.
     pub(super) fn launches(&self) -> Option<usize> {
         let stages: Option<usize> = self.stages.iter().map(StageStep::launches).sum();
         let choosing = match self.choices.first() {

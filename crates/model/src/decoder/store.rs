@@ -3,10 +3,10 @@
 use super::state::State;
 use netcl_tensor::Tensor;
 
-/// As a stage has them.
+/// States for a stage.
 #[derive(Clone, Copy)]
 pub(super) struct Store<'a> {
-    /// Of each layer of the model.
+    /// State of each layer of the model.
     pub(super) states: &'a [State],
     /// u32 (B, M): the pages of each text.
     pub(super) pages: Option<&'a Tensor>,

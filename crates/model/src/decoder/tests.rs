@@ -143,12 +143,12 @@ fn flops_follow_the_usual_count() {
         &Sizes { layers: 12, heads: 12, width: 768, context: 1024, vocab: 50_304, ..Sizes::default() },
     )
     .unwrap();
-    // About 799 MFLOP a token with causal attention counted half.
+    // About 799 MFLOP per token, with causal attention counted half.
     let a_token = gpt2.flops(1, 1024) / 1e6;
     assert!((790.0..805.0).contains(&a_token), "{a_token}");
 }
 
-/// For every family, a written configuration with sizes like a preset's reads back as the same.
+/// For every family, a written configuration with sizes like a preset's reads back equal.
 #[test]
 fn every_family_describes_a_model_of_sizes_and_reads_it_back() {
     for family in FAMILIES.iter().map(|row| &row.family) {
@@ -162,7 +162,7 @@ fn every_family_describes_a_model_of_sizes_and_reads_it_back() {
     }
 }
 
-/// Mixtral 8x7B and Qwen3 30B-A3B as they were published, with the fields of their time.
+/// Mixtral 8x7B and Qwen3 30B-A3B in their published form, with the fields of their time.
 fn published() -> [DecoderConfig; 2] {
     let mixtral = serde_json::json!({
         "architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
@@ -189,7 +189,7 @@ fn published() -> [DecoderConfig; 2] {
 fn experts_are_counted_all_and_their_work_by_those_that_are_chosen() {
     let [mixtral, qwen] = published();
     assert_eq!((mixtral.parameters(), qwen.parameters()), (46_702_792_704, 30_532_122_624));
-    // Without the token table, 12.7 and 3.0 billion weights are in the products that a token meets.
+    // Without the token table, 12.7 and 3.0 billion weights are in the products of a token.
     let met = |config: &DecoderConfig| config.flops(1, 2) / 6e9;
     assert!(
         (12.7..12.8).contains(&met(&mixtral)) && (3.0..3.1).contains(&met(&qwen)),
@@ -278,7 +278,7 @@ fn more_layers_than_memory_are_counted_and_not_listed() {
     }
 }
 
-/// Blocks of several formats in the place of every map's matrix compute what the values they stand for do: norms before and behind, biases of
+/// Blocks of several formats in place of every map's matrix give the results of their dequantized values. Covers norms before and after, biases of
 /// packed projections, gates, soft-capping, several matrices in a map, token by token and many at once.
 #[test]
 fn blocks_compute_what_their_values_do() {
@@ -306,7 +306,7 @@ fn blocks_compute_what_their_values_do() {
             let parameter = dense.params().get(&shape.name).unwrap();
             let (mut values, width) = (parameter.to_vec().unwrap(), *shape.dims.last().unwrap());
             let (mut parts, mut first) = (Vec::new(), 0);
-            // Of experts there is one matrix.
+            // Experts share one matrix.
             let pieces: Vec<usize> = shape.pieces.iter().map(|(_, rows)| *rows).collect();
             let pieces = if shape.of_experts() { vec![pieces.iter().sum()] } else { pieces };
             for (i, rows) in pieces.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The matrix of a linear map: a dense, trainable tensor, or read-only quantised blocks as in a GGUF file.
+//! The matrix of a linear map: a dense, trainable tensor, or read-only quantized blocks in GGUF format.
 
 use super::lister::parameter;
 use crate::layers::in_layer;
@@ -18,7 +18,7 @@ use netcl_tensor::{DType, Device, Error, Result, Tensor};
 pub(super) enum Weight {
     /// Dense: (out, in), or (in, out) if `transposed`.
     Dense { tensor: Tensor, transposed: bool },
-    /// Quantised: one or several matrices (out, in), stacked along the rows, each with its own format.
+    /// Quantized: one or several matrices (out, in), stacked along the rows, each with its own format.
     Blocks { name: String, parts: Vec<Blocks>, beside: Option<Beside> },
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Beside {
 }
 
 impl Weight {
-    /// The parameter with this name, or the quantised blocks that replace it.
+    /// Returns the parameter with this name, or the quantized blocks that replace it.
     pub(super) fn of(params: &Params, name: &str, transposed: bool) -> Result<Self> {
         match params.blocks(name) {
             Some(parts) => Ok(Self::Blocks { name: name.to_owned(), parts: parts.to_vec(), beside: None }),
@@ -40,7 +40,7 @@ impl Weight {
         }
     }
 
-    /// The matrix as (in, out), if it is dense.
+    /// Returns the matrix as (in, out), if it is dense.
     pub(super) fn matrix(&self) -> Option<Result<Tensor>> {
         match self {
             Self::Dense { tensor, transposed: true } => Some(Ok(tensor.clone())),
@@ -49,7 +49,7 @@ impl Weight {
         }
     }
 
-    /// The matrix as a dense tensor (out, in); quantised blocks are dequantised for this call.
+    /// Returns the matrix as a dense tensor (out, in); quantized blocks are dequantized for this call.
     pub(super) fn rows(&self, dtype: DType) -> Result<Tensor> {
         match self {
             Self::Dense { tensor, transposed: false } => Ok(tensor.clone()),
@@ -65,7 +65,7 @@ impl Weight {
         }
     }
 
-    /// Embedding lookup in a quantised matrix, times `by`: ids (..) → (.., in).
+    /// Looks up embeddings in a quantized matrix, times `by`: ids (..) → (.., in).
     pub(super) fn gather(&self, ids: &Tensor, by: f32, dtype: DType) -> Result<Tensor> {
         let (rows, beside) = match self {
             Self::Blocks { parts, beside, .. } => {
@@ -94,7 +94,7 @@ impl Weight {
         .map_err(|e| self.named(e))
     }
 
-    /// The map fused with the operations before and after it, in one launch for few rows.
+    /// Returns the map fused with the operations before and after it, in one launch for few rows.
     pub(super) fn around(&self, x: &Tensor, around: Around<'_>) -> Result<Tensor> {
         let y = match self {
             Self::Dense { tensor, transposed: true } => fused_linear(x, tensor, around),
@@ -105,7 +105,7 @@ impl Weight {
         y.map_err(|e| self.named(e))
     }
 
-    /// The map's result added to the residual stream.
+    /// Returns the map's result added to the residual stream.
     pub(super) fn forward_add(&self, residual: &Tensor, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let y = match (self.matrix(), bias) {
             (Some(matrix), Some(bias)) => linear_add(residual, x, &matrix?, bias),
@@ -134,11 +134,11 @@ fn of_blocks(x: &Tensor, parts: &[Blocks], around: Around<'_>) -> Result<Tensor>
 }
 
 impl Beside {
-    /// The map by the blocks and by the two matrices, with what stands around both: two launches more, and one for an activation.
+    /// Computes the map with the blocks and the two small matrices, including the fused operations: two more launches, and one for an activation.
     fn added(&self, x: &Tensor, parts: &[Blocks], around: Around<'_>) -> Result<Tensor> {
         let Around { norm, activation, residual, .. } = around;
         let small = fused_linear(x, &self.a.transpose(0, 1)?, Around { norm, ..Around::default() })?;
-        // What follows an activation cannot be added before it.
+        // A residual cannot be added before an activation.
         let early = residual.filter(|_| activation.is_none());
         let y = of_blocks(x, parts, Around { activation: None, residual: early, ..around })?;
         let b = self.b.transpose(0, 1)?;
@@ -156,12 +156,12 @@ impl Beside {
 }
 
 impl Weight {
-    /// Whether it is the quantised matrix of this name.
+    /// Returns true if it is the quantized matrix with this name.
     pub(super) fn is_blocks_of(&self, own: &str) -> bool {
         matches!(self, Self::Blocks { name, .. } if name == own)
     }
 
-    /// Puts a product of a (r, in) and b (out, r) beside quantised blocks.
+    /// Adds a product of a (r, in) and b (out, r) to quantized blocks.
     pub(super) fn add_low_rank(
         &mut self,
         rank: usize,
@@ -186,11 +186,11 @@ impl Weight {
     }
 }
 
-/// Copies as rows (out, in) of a block's dense matrices that are stored (in, out): queries with keys and values, output, up, down.
+/// Transposed copies (out, in) of a block's dense matrices that are stored as (in, out): queries with keys and values, output, up, down.
 pub(super) type RowMajor = [Option<Tensor>; 4];
 
 impl Weight {
-    /// A copy as rows of a dense matrix that is stored (in, out).
+    /// Returns a transposed copy of a dense matrix that is stored as (in, out).
     pub(super) fn row_major(&self) -> Result<Option<Tensor>> {
         match self {
             Self::Dense { tensor, transposed: true } => {
@@ -200,7 +200,7 @@ impl Weight {
         }
     }
 
-    /// The matrix's parts as the kernel takes them; `copy` has the rows of one that is stored (in, out).
+    /// Returns the matrix's parts in the form of the kernel; `copy` has the rows of one that is stored as (in, out).
     pub(super) fn parts(&self, copy: Option<&Tensor>) -> Result<Vec<Rows<'_>>> {
         match (self, copy) {
             (Self::Dense { tensor, transposed: false }, _) => Ok(vec![Rows::Dense(tensor.clone())]),

@@ -1,4 +1,4 @@
-//! A step of one text, or of a few, as one launch, where the device has a kernel for it and the model is of the kind that it knows
+//! A step of one or a few texts as one launch, if the device has a kernel for it and the kernel supports the model
 //! ([`netcl_tensor::ops::decode_step`]).
 
 use super::pass::Angles;
@@ -17,7 +17,7 @@ pub(super) struct Whole {
 }
 
 impl Stage {
-    /// Copies of what is stored (in, out), which all steps share as long as one of them lives.
+    /// Returns copies of matrices stored as (in, out), which all steps share for the lifetime of any of them.
     fn row_major(&self) -> Result<Arc<Vec<RowMajor>>> {
         let mut kept = self.row_major.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(copies) = kept.upgrade() {
@@ -31,7 +31,7 @@ impl Stage {
         Ok(copies)
     }
 
-    /// The step of the texts of a store, or `Unsupported` that says why there is none.
+    /// Returns the step of the texts of a store, or `Unsupported` with the reason.
     ///
     /// # Errors
     /// The same; `Memory`.

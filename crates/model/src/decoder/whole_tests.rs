@@ -1,4 +1,4 @@
-//! Steps in one launch beside those of several, for every family.
+//! Compares steps in one launch with those in several, for every family.
 
 use super::*;
 use crate::decoder::{DecoderConfig, FAMILIES, LayerKind, Sizes};
@@ -9,7 +9,7 @@ use netcl_tensor::random::Generator;
 use netcl_tensor::suite::test_device;
 use netcl_tensor::{DType, Device};
 
-/// The test device, or where it does not run the text a simulated one that does.
+/// Returns the test device, or a simulated one if the test device cannot run the kernel.
 pub(in crate::decoder) fn device() -> Device {
     let device = test_device().unwrap();
     if Text::Direct.runs_on(&device, 1) {
@@ -19,7 +19,7 @@ pub(in crate::decoder) fn device() -> Device {
     }
 }
 
-/// A model of random weights; norms and biases too. Scores of attention differ by several units.
+/// Returns a model of random weights, including norms and biases. Attention scores differ by several units.
 fn model(device: &Device, config: DecoderConfig, dtype: DType) -> Decoder {
     let decoder = Decoder::new(device, config, dtype, 3).unwrap();
     let mut generator = Generator::new(5);
@@ -30,7 +30,7 @@ fn model(device: &Device, config: DecoderConfig, dtype: DType) -> Decoder {
     decoder
 }
 
-/// Sizes that no power of two divides much: rows of 24 and 40 words, heads of 24.
+/// Sizes with few factors of two: rows of 24 and 40 words, heads of 24.
 fn sizes(family: &str) -> Sizes {
     let plain = ["gpt2", "gpt_neox"].contains(&family);
     Sizes {
@@ -45,14 +45,15 @@ fn sizes(family: &str) -> Sizes {
     }
 }
 
-/// The same with windows of a few tokens where there are windows.
+/// The same with windows of a few tokens, if the model has windows.
 fn config(family: &str, sizes: &Sizes) -> DecoderConfig {
     let mut config = DecoderConfig::of(family, sizes).unwrap();
     config.kinds.iter_mut().for_each(|kind| kind.window = kind.window.map(|_| 5));
     config
 }
 
-/// Logits (V) of tokens one after the other behind a prompt: by a step of several launches, and by one of one launch, or why there is none.
+/// Returns the logits (V) of single tokens after a prompt: with a step of several launches, and with one launch, or the reason why it is not
+/// supported.
 fn both(decoder: &Decoder, tokens: usize) -> Result<Vec<[Vec<f32>; 2]>> {
     let device = decoder.params.device();
     let ids: Vec<u32> = (0..6 + tokens as u32).map(|i| (i * i + 3) % decoder.config.vocab as u32).collect();
@@ -76,18 +77,18 @@ fn both(decoder: &Decoder, tokens: usize) -> Result<Vec<[Vec<f32>; 2]>> {
         .collect())
 }
 
-/// The largest difference of two lists of logits in any step, relative to their size.
+/// Returns the largest difference of two lists of logits in any step, relative to their size.
 fn difference(steps: &[[Vec<f32>; 2]]) -> f64 {
     let of = |[expected, got]: &[Vec<f32>; 2]| {
         let size: f64 = expected.iter().map(|v| f64::from(*v).powi(2)).sum();
         let off: f64 = expected.iter().zip(got).map(|(a, b)| f64::from(a - b).powi(2)).sum();
         (off / size).sqrt()
     };
-    // NaN is the largest.
+    // NaN counts as the largest.
     steps.iter().map(of).fold(0.0, |a, b| if b <= a { a } else { b })
 }
 
-/// Every family but those with experts has a step in one launch, whose logits are those of several.
+/// Every family except those with experts has a step in one launch, whose logits equal those of several.
 #[test]
 fn every_dense_family_is_one_launch() {
     let device = device();
@@ -106,8 +107,8 @@ fn every_dense_family_is_one_launch() {
     }
 }
 
-/// What a configuration can have besides its family's own: all activations with and without gate, tied and untied heads, biases of gated maps,
-/// heads of many sizes, layers without rotation.
+/// Options beyond the family's own: all activations with and without gate, tied and untied heads, biases of gated maps, heads of many sizes, layers
+/// without rotation.
 #[test]
 fn every_option_is_one_launch() {
     use crate::decoder::Activation::{Gelu, GeluTanh, Relu, Silu, Tanh};
@@ -140,7 +141,7 @@ fn every_option_is_one_launch() {
     }
 }
 
-/// Whether a step in one launch of `other` agrees with one of several launches of `decoder`, behind a text whose keys and values are changed
+/// Returns true if a step in one launch of `other` agrees with one of several launches of `decoder`, after a text whose keys and values are changed
 /// in between.
 fn agrees(decoder: &Decoder, other: &Decoder, change: impl Fn(usize, &mut [f32])) -> bool {
     let device = decoder.params.device();
@@ -165,7 +166,7 @@ fn agrees(decoder: &Decoder, other: &Decoder, change: impl Fn(usize, &mut [f32])
     })
 }
 
-/// Rounding in any type is allowed; one bias that is missing, or one head that reads the keys of the positions before, is not.
+/// Rounding in any type is tolerated; a missing bias, or a head that reads the keys of previous positions, is not.
 #[test]
 fn subtle_mistakes_are_refused() {
     let device = device();
@@ -201,7 +202,7 @@ fn subtle_mistakes_are_refused() {
     }
 }
 
-/// Steps are captured with the one launch in them, and the tokens that the device chooses are those of several launches: greedy and drawn.
+/// Steps are captured with the single launch, and the device's sampled tokens equal those of several launches: greedy and random.
 #[test]
 fn captured_steps_say_the_same() {
     let device = device();

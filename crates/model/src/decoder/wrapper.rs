@@ -1,13 +1,13 @@
-//! Models that read pictures as well as text: the configuration and the weights of their text model. Only Gemma 3 is one of them.
+//! Multimodal models with image input: the configuration and the weights of their text model. Only Gemma 3 is supported.
 
 use super::known::shown;
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};
 
-/// `model_type` of a model with pictures, that of its text model, and the architecture of the text model alone.
+/// `model_type` of a multimodal model, that of its text model, and the architecture of the text model alone.
 const WRAPPERS: &[[&str; 3]] = &[["gemma3", "gemma3_text", "Gemma3ForCausalLM"]];
 
-/// Fields of the whole model that say nothing about its text model.
+/// Fields of the whole model without effect on its text model.
 const OUTSIDE: &[&str] = &[
     "architectures",
     "auto_map",
@@ -18,7 +18,7 @@ const OUTSIDE: &[&str] = &[
     "vision_config",
 ];
 
-/// The configuration of the text model in the file of a model that also reads pictures, or `None` for another model.
+/// Returns the configuration of the text model in the file of a multimodal model, or `None` for another model.
 ///
 /// # Errors
 /// `Format` or `Unsupported` with the field.
@@ -61,7 +61,7 @@ pub fn text_of(config: &Value) -> Result<Option<Value>> {
             out.insert(name.clone(), value.clone());
         }
     }
-    // `transformers` does not read it in the whole model, only in the text model alone.
+    // `transformers` reads it only in a separate text model, not in the whole model.
     if out.contains_key(CAP) {
         out.insert(CAP.into(), Value::Null);
     }
@@ -70,7 +70,7 @@ pub fn text_of(config: &Value) -> Result<Option<Value>> {
 
 const CAP: &str = "final_logit_softcapping";
 
-/// A note on a field of the text model that is not followed.
+/// Returns a note on an ignored field of the text model.
 pub fn note(config: &Value) -> Option<String> {
     let cap = config.get("text_config")?.get(CAP).filter(|cap| !cap.is_null())?;
     Some(format!(
@@ -79,14 +79,14 @@ pub fn note(config: &Value) -> Option<String> {
     ))
 }
 
-/// The name that a tensor of the whole model has in its text model, or `None` for a part that reads pictures.
+/// Returns the text model's name of a tensor of the whole model, or `None` for an image part.
 pub fn text_name(name: &str) -> Option<String> {
     let parts =
         ["vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."];
     if parts.iter().any(|part| name.starts_with(part)) {
         return None;
     }
-    // Older files have the text model as a whole in it, newer ones its layers alone.
+    // Older files contain the whole text model, newer ones only its layers.
     let whole = name.strip_prefix("language_model.").map(String::from);
     Some(
         whole

@@ -6,12 +6,12 @@ use super::rotary::{Rotary, Scaling};
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value, json};
 
-/// A number in the shortest notation that reads back as the same f32.
+/// Returns a number in the shortest notation that reads back as the same f32.
 fn short(x: f32) -> f64 {
     x.to_string().parse().unwrap_or(f64::from(x))
 }
 
-/// A number y with `back(y) == x`, as an integer or in short notation if possible.
+/// Returns a number y with `back(y) == x`, as an integer or in short notation if possible.
 fn inverse(x: f32, near: f64, back: impl Fn(f64) -> f32) -> f64 {
     let candidates = [near.round(), short(near as f32), near];
     #[allow(clippy::float_cmp)] // reads back as the same bits
@@ -25,7 +25,7 @@ pub(super) fn put(map: &mut Map<String, Value>, fields: Value) {
     }
 }
 
-/// The `rope_parameters` object of a set of rotary frequencies.
+/// Returns the `rope_parameters` object of a set of rotary frequencies.
 fn rope(rotary: &Rotary, size: usize) -> Value {
     let mut map = Map::new();
     put(&mut map, json!({ "rope_theta": rotary.base }));
@@ -56,7 +56,7 @@ fn rope(rotary: &Rotary, size: usize) -> Value {
     map.into()
 }
 
-/// A length, written as an integer if it is one.
+/// Returns a length, written as an integer if it is one.
 fn whole(length: f64) -> Value {
     if length.fract() == 0.0 { (length as u64).into() } else { length.into() }
 }
@@ -91,7 +91,7 @@ fn angles(rotary: &Rotary, size: usize, map: &mut Map<String, Value>) {
     map.insert("rope_parameters".into(), parameters);
 }
 
-/// The `layer_types` list: which layers have a sliding window.
+/// Writes the `layer_types` list, which marks the layers with a sliding window.
 fn layer_types(c: &DecoderConfig, map: &mut Map<String, Value>) {
     let kind = |kind: LayerKind| if kind.window.is_some() { "sliding_attention" } else { "full_attention" };
     let types: Vec<&str> = (0..c.layers).map(|i| kind(c.kind(i))).collect();
@@ -141,7 +141,7 @@ pub fn mixtral(c: &DecoderConfig, map: &mut Map<String, Value>) {
 /// Qwen 3 with experts.
 pub fn qwen3_moe(c: &DecoderConfig, map: &mut Map<String, Value>) {
     base(c, map);
-    // The name that `transformers` before version 5 reads, too.
+    // The name that `transformers` before version 5 also reads.
     experts(c, "num_experts", map);
     let sparse = |i: usize| c.kind(i).sparse;
     let period = c.kinds.len().max(1);
@@ -209,7 +209,7 @@ pub fn gemma2(c: &DecoderConfig, map: &mut Map<String, Value>) {
 pub fn gemma3(c: &DecoderConfig, map: &mut Map<String, Value>) {
     gemma(c, map);
     map.remove("rope_scaling");
-    // Layers of the kind with a window have their own rotary frequencies, also without a window.
+    // Layers of the window kind have separate rotary frequencies, even without a window.
     let local = |i: usize| c.kind(i).rotary == Some(1);
     let types = (0..c.layers).map(|i| if local(i) { "sliding_attention" } else { "full_attention" });
     map.insert("layer_types".into(), types.collect::<Vec<_>>().into());
@@ -259,7 +259,7 @@ pub fn starcoder2(c: &DecoderConfig, map: &mut Map<String, Value>) {
     put(map, fields);
 }
 
-/// GPT-2. The object `netcl` has what the format cannot express.
+/// GPT-2. The object `netcl` contains options that the format cannot express.
 pub fn gpt2(c: &DecoderConfig, map: &mut Map<String, Value>) {
     let inner = (c.mlp.hidden != c.width.saturating_mul(4)).then_some(c.mlp.hidden);
     put(
@@ -276,7 +276,7 @@ pub fn gpt2(c: &DecoderConfig, map: &mut Map<String, Value>) {
 
 /// Sizes in the fields of Llama and most others.
 pub fn llama_sizes(sizes: &Sizes) -> Result<Map<String, Value>> {
-    // As Llama 2 has it: two thirds of four times the width, rounded up.
+    // Llama 2's formula: two thirds of four times the width, rounded up.
     let usual = (sizes.width.saturating_mul(8) / 3).div_ceil(64).saturating_mul(64);
     let hidden = sizes.mlp.unwrap_or(usual);
     let mut map = Map::new();
@@ -306,7 +306,7 @@ pub fn starcoder2_sizes(sizes: &Sizes) -> Result<Map<String, Value>> {
     llama_sizes(&Sizes { mlp: Some(hidden), kv_heads: Some(kv_heads), ..*sizes })
 }
 
-/// Sizes of Qwen 3 with experts, which have the width of the MLP.
+/// Returns the sizes of Qwen 3 with experts, whose width is that of the MLP.
 pub fn qwen3_moe_sizes(sizes: &Sizes) -> Result<Map<String, Value>> {
     let mut map = mixtral_sizes(sizes)?;
     if let Some(hidden) = map.get("intermediate_size").cloned() {

@@ -1,11 +1,11 @@
-//! Batch normalisation with running statistics.
+//! Batch normalization with running statistics.
 
 use super::{in_layer, over_ranks};
 use crate::params::{Init, Params};
 use netcl_tensor::ops::batch_norm::{Activation, Running, batch_norm_activated, batch_norm_inference};
 use netcl_tensor::{DType, Result, Tensor};
 
-/// Batch normalisation over the channels of `(N, C, ..)`, as PyTorch's `nn.BatchNorm2d`.
+/// Batch normalization over the channels of `(N, C, ..)`, equivalent to PyTorch's `nn.BatchNorm2d`.
 #[derive(Clone)]
 pub struct BatchNorm2d {
     name: String,
@@ -17,7 +17,7 @@ pub struct BatchNorm2d {
 }
 
 impl BatchNorm2d {
-    /// For `channels` channels, with PyTorch's defaults: an epsilon of 1e-5, averages that move by a tenth.
+    /// Creates it for `channels` channels with PyTorch's defaults: an epsilon of 1e-5 and a momentum of 0.1.
     pub fn new(params: &mut Params, name: &str, channels: usize) -> Result<Self> {
         let weight = params.make(&format!("{name}.weight"), [channels], Init::Ones)?;
         let bias = params.make(&format!("{name}.bias"), [channels], Init::Zeros)?;
@@ -28,11 +28,12 @@ impl BatchNorm2d {
         };
         Ok(Self { name: name.into(), weight, bias, running, eps: 1e-5, momentum: 0.1 })
     }
-    /// x `(N, C, ..)` → the same shape: by its own statistics while training, which also move the running ones on; by those otherwise.
+    /// Takes x `(N, C, ..)` → the same shape. Training uses the batch's own statistics and updates the running ones; otherwise the running statistics
+    /// are used.
     pub fn forward(&self, x: &Tensor, training: bool) -> Result<Tensor> {
         self.activated(x, training, Activation::None)
     }
-    /// [`forward`](Self::forward) with an activation behind it, which costs nothing while training.
+    /// Computes [`forward`](Self::forward) followed by an activation, which costs nothing while training.
     pub fn activated(&self, x: &Tensor, training: bool, activation: Activation) -> Result<Tensor> {
         let named = |e| in_layer(e, &self.weight);
         if !training {
@@ -52,7 +53,7 @@ impl BatchNorm2d {
         self.running.update(&mean.detach(), &variance.detach(), count, self.momentum)?;
         Ok(y)
     }
-    /// The running mean and variance by their names in a state dict, f32 `(C)`.
+    /// Returns the running mean and variance with their names in a state dict, f32 `(C)`.
     pub fn buffers(&self) -> [(String, Tensor); 2] {
         [
             (format!("{}.running_mean", self.name), self.running.mean.clone()),

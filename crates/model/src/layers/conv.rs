@@ -5,7 +5,7 @@ use crate::params::{Init, Params};
 use netcl_tensor::ops::conv::{Conv2dOptions, conv2d};
 use netcl_tensor::{Result, Tensor};
 
-/// Cross-correlation with `weight (G O, C, I, J)` and optional bias, as PyTorch's `nn.Conv2d`.
+/// Cross-correlation with `weight (G O, C, I, J)` and optional bias, equivalent to PyTorch's `nn.Conv2d`.
 #[derive(Clone)]
 pub struct Conv2d {
     weight: Tensor,
@@ -14,8 +14,8 @@ pub struct Conv2d {
 }
 
 impl Conv2d {
-    /// From `inputs` to `outputs` channels by square kernels of `size`. Weights are drawn from He's normal distribution by what a unit sends on,
-    /// as in torchvision's residual networks; a bias uniformly from ±1/sqrt(terms of a sum), PyTorch's default.
+    /// Creates it for `inputs` to `outputs` channels with square kernels of `size`. Weights use He's normal initialization by fan-out, the same as
+    /// torchvision's residual networks. A bias is uniform in ±1/sqrt(terms of a sum), PyTorch's default.
     pub fn new(
         params: &mut Params,
         name: &str,

@@ -11,7 +11,7 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// A table initialised from a normal distribution with standard deviation `std`.
+    /// Returns a table initialized from a normal distribution with standard deviation `std`.
     pub fn new(params: &mut Params, name: &str, rows: usize, width: usize, std: f32) -> Result<Self> {
         Ok(Self { weight: params.make(&format!("{name}.weight"), [rows, width], Init::Normal(std))? })
     }
@@ -19,7 +19,7 @@ impl Embedding {
     pub fn forward(&self, ids: &Tensor) -> Result<Tensor> {
         embedding(&self.weight, ids).map_err(|e| super::in_layer(e, &self.weight))
     }
-    /// The table `(V, C)`; a tied output head multiplies by its transpose.
+    /// Returns the table `(V, C)`; a tied output head multiplies by its transpose.
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }

@@ -4,7 +4,7 @@ use crate::params::{Init, Params};
 use netcl_tensor::ops::matmul::linear;
 use netcl_tensor::{Error, Result, Tensor};
 
-/// `y = x Wᵀ + b` with `weight (out, in)`, as PyTorch's `nn.Linear`.
+/// `y = x Wᵀ + b` with `weight (out, in)`, equivalent to PyTorch's `nn.Linear`.
 #[derive(Clone)]
 pub struct Linear {
     weight: Tensor,
@@ -12,7 +12,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A layer with weights drawn uniformly from ±1/sqrt(in), PyTorch's default.
+    /// Returns a layer with weights drawn uniformly from ±1/sqrt(in), PyTorch's default.
     pub fn new(params: &mut Params, name: &str, inputs: usize, outputs: usize, bias: bool) -> Result<Self> {
         let init = Init::kaiming_uniform(inputs);
         let weight = params.make(&format!("{name}.weight"), [outputs, inputs], init)?;

@@ -31,9 +31,9 @@ pub struct Mode<'a> {
     /// A [`counter`](netcl_tensor::random::counter) in device memory with the number of draws before this pass, for captured steps: the
     /// host changes it between replays, so that each has its own masks. [`Mode::draws`] is its value for a pass.
     pub counter: Option<&'a Tensor>,
-    /// What the backward pass recomputes.
+    /// Activations that the backward pass recomputes.
     pub recompute: Recompute,
-    /// Rows of the batch before those of this pass, where other ranks compute them: masks are those of the whole batch.
+    /// Number of rows of the batch before those of this pass, if other ranks compute them: masks are those of the whole batch.
     pub rows_before: usize,
 }
 
@@ -46,7 +46,7 @@ impl<'a> Mode<'a> {
     pub fn draws(pass: u64) -> u64 {
         pass.wrapping_shl(44)
     }
-    /// The mask of dropout number `site` in this pass, of a tensor that takes `draws` draws for each row of the batch.
+    /// Returns the mask of dropout number `site` in this pass for a tensor that takes `draws` draws per row of the batch.
     pub fn mask(&self, site: u64, draws: usize) -> DropMask {
         let before = (self.rows_before as u64).wrapping_mul(draws as u64);
         let offset = Self::draws(self.pass).wrapping_add(site << 32).wrapping_add(before);
@@ -70,7 +70,7 @@ pub fn dropout(x: &Tensor, mode: Mode<'_>, site: u64) -> Result<Tensor> {
     if mode.dropout <= 0.0 {
         return Ok(x.clone());
     }
-    // Of 64 elements 16 draws. Rows that are no multiple of 64 elements share one where a rank has them all, and have their own otherwise.
+    // 64 elements take 16 draws. Rows that are not a multiple of 64 elements share a draw if one rank has them all, and have separate ones otherwise.
     let row = x.count() / x.dims().first().copied().unwrap_or(1).max(1);
     netcl_tensor::ops::dropout::masked(x, mode.mask(site, row.div_ceil(64) * 16))
 }

@@ -1,11 +1,11 @@
-//! Normalisation over the last axis.
+//! Normalization over the last axis.
 
 use super::in_layer;
 use crate::params::{Init, Params};
 use netcl_tensor::ops::{layer_norm::layer_norm, rms_norm::rms_norm};
 use netcl_tensor::{Result, Tensor};
 
-/// Layer normalisation with weight and optional bias.
+/// Layer normalization with weight and optional bias.
 #[derive(Clone)]
 pub struct LayerNorm {
     weight: Tensor,
@@ -14,7 +14,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Layer normalisation of rows of length `n`. Without `bias` the shift is a constant zero without gradient.
+    /// Layer normalization of rows of length `n`. Without `bias` the shift is a constant zero without gradient.
     pub fn new(params: &mut Params, name: &str, n: usize, bias: bool, eps: f32) -> Result<Self> {
         let weight = params.make(&format!("{name}.weight"), [n], Init::Ones)?;
         let bias = if bias {
@@ -30,7 +30,7 @@ impl LayerNorm {
     }
 }
 
-/// Root-mean-square normalisation (Zhang and Sennrich 2019).
+/// Root-mean-square normalization (Zhang and Sennrich 2019).
 #[derive(Clone)]
 pub struct RmsNorm {
     weight: Tensor,
@@ -38,7 +38,7 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// Normalisation of rows of length `n`.
+    /// Normalization of rows of length `n`.
     pub fn new(params: &mut Params, name: &str, n: usize, eps: f32) -> Result<Self> {
         Ok(Self { weight: params.make(&format!("{name}.weight"), [n], Init::Ones)?, eps })
     }

@@ -1,4 +1,4 @@
-//! Means and variances over the images of several ranks, for batch normalisation as PyTorch's `SyncBatchNorm` has it.
+//! Means and variances over the images of several ranks, for batch normalization equivalent to PyTorch's `SyncBatchNorm`.
 
 use netcl_tensor::ops::batch_norm::batch_statistics;
 use netcl_tensor::ops::map::map_into;
@@ -7,22 +7,22 @@ use netcl_tensor::{Result, Shape, Tensor, fuse, no_grad};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// The ranks whose images are normalised together.
+/// The ranks whose images are normalized together.
 pub trait Ranks: Send + Sync {
-    /// This rank, and how many there are.
+    /// Returns this rank and the number of ranks.
     fn place(&self) -> (usize, usize);
 
-    /// Each rank's part of the elements, f32 (ranks, 1, 1); together 1.
+    /// Returns each rank's share of the elements, f32 (ranks, 1, 1); the sum is 1.
     fn shares(&self) -> &Tensor;
 
     /// This rank's part.
     fn share(&self) -> f64;
 
-    /// The sum of all ranks' tensors of this shape, f32, of which `write` writes this rank's. All ranks call it in the same order. The result
-    /// stays until the next pass.
+    /// Returns the sum of all ranks' tensors of this shape, f32; `write` writes this rank's. All ranks call it in the same order. The result stays
+    /// valid until the next pass.
     ///
     /// # Errors
-    /// Those of `write`, of the ranks and of the device.
+    /// Errors of `write`, of the ranks and of the device.
     fn sum(&self, shape: &Shape, write: &dyn Fn(&Tensor) -> Result<()>) -> Result<Tensor>;
 }
 
@@ -30,7 +30,7 @@ thread_local! {
     static TOGETHER: RefCell<Option<Arc<dyn Ranks>>> = const { RefCell::new(None) };
 }
 
-/// Runs `f`, in which batch normalisation that trains takes the statistics of all `ranks`.
+/// Runs `f`. Within it, training batch normalization uses the statistics of all `ranks`.
 pub fn together<T>(ranks: &Arc<dyn Ranks>, f: impl FnOnce() -> T) -> T {
     struct Leave(Option<Arc<dyn Ranks>>);
     impl Drop for Leave {
@@ -42,28 +42,28 @@ pub fn together<T>(ranks: &Arc<dyn Ranks>, f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// The ranks of [`together`], if this thread is within it.
+/// Returns the ranks of [`together`], if this thread is within it.
 pub(super) fn ranks() -> Option<Arc<dyn Ranks>> {
     TOGETHER.with_borrow(Clone::clone)
 }
 
-/// What batch normalisation makes of all ranks' images.
+/// Result of batch normalization over all ranks' images.
 pub(super) struct Normed {
-    /// (N, C, ..), of this rank.
+    /// This rank's output (N, C, ..).
     pub y: Tensor,
     /// f32 (C).
     pub mean: Tensor,
     /// Divided by the number of elements, f32 (C).
     pub variance: Tensor,
-    /// Elements of a channel.
+    /// Elements per channel.
     pub count: usize,
 }
 
-/// `(x - mean) / sqrt(variance + eps) · weight + bias` by mean and variance over all ranks' x `(N, C, ..)`; their gradients take all ranks'
-/// losses. Other ranks may have other numbers of images.
+/// Computes `(x - mean) / sqrt(variance + eps) · weight + bias` with mean and variance over all ranks' x `(N, C, ..)`; gradients include all ranks'
+/// losses. Ranks may have different numbers of images.
 ///
 /// # Errors
-/// As [`batch_statistics`]; those of the ranks.
+/// Same as [`batch_statistics`]; errors of the ranks.
 pub(super) fn normed(
     ranks: &Arc<dyn Ranks>,
     x: &Tensor,
@@ -74,7 +74,7 @@ pub(super) fn normed(
     let (means, variances) = (all.slice(1, 0..1)?, all.slice(1, 1..2)?);
     let shares = ranks.shares();
     let mean = fuse(&[&means, shares], |t| t[0].mul(&t[1])?.sum(&[0]))?;
-    // Differences of means first, as rounding needs it: Chan, Golub and LeVeque 1979.
+    // Differences of means first, because rounding requires it: Chan, Golub and LeVeque 1979.
     let variance = fuse(&[&means, &variances, shares, &mean], |t| {
         let apart = t[0].sub(&t[3])?;
         t[1].add(&apart.mul(&apart)?)?.mul(&t[2])?.sum(&[0])
@@ -95,7 +95,7 @@ pub(super) fn normed(
     })
 }
 
-/// `own` of every rank, (ranks, ..).
+/// Returns `own` of every rank, (ranks, ..).
 fn gathered(ranks: &Arc<dyn Ranks>, own: &Tensor) -> Result<Tensor> {
     let (rank, size) = ranks.place();
     let mut dims = vec![size];

@@ -1,16 +1,16 @@
-//! Added tokens as `transformers` has them: `tokenizer_config.json` goes before `tokenizer.json`.
+//! Added tokens with the rules of `transformers`: `tokenizer_config.json` overrides `tokenizer.json`.
 
 use serde_json::Value;
 
-/// Fields that say how an added token is found in a text.
+/// Fields that determine how an added token is found in a text.
 const FLAGS: [&str; 5] = ["single_word", "lstrip", "rstrip", "normalized", "special"];
-/// Classes that take `tokenizer.json` as it is.
+/// Classes that use `tokenizer.json` unchanged.
 const AS_IT_IS: [&str; 4] =
     ["PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedTokenizer", "TokenizersFast"];
 
-/// Changes the added tokens of a `tokenizer.json` to what `transformers` makes of them with this `tokenizer_config.json`; whether there is a
-/// change. The fields of `added_tokens_decoder` go before those of the file. Classes with a normalizer of their own look for special tokens in
-/// the text as it is, where the file's normalizer would put a `▁` before their names.
+/// Changes the added tokens of a `tokenizer.json` to the result in `transformers` with this `tokenizer_config.json`. Returns true if anything
+/// changed. The fields of `added_tokens_decoder` override those of the file. Classes with a separate normalizer look for special tokens in the
+/// original text; the file's normalizer would put a `▁` before their names.
 pub(super) fn settle(json: &mut Value, config: &Value) -> bool {
     let class = config["tokenizer_class"].as_str();
     let prepends =
@@ -35,7 +35,7 @@ pub(super) fn settle(json: &mut Value, config: &Value) -> bool {
     changed
 }
 
-/// Whether a normalizer has a step of this type.
+/// Returns true if a normalizer has a step of this type.
 fn has(normalizer: &Value, step: &str) -> bool {
     let steps = normalizer["normalizers"].as_array();
     normalizer["type"] == step || steps.is_some_and(|steps| steps.iter().any(|inner| has(inner, step)))

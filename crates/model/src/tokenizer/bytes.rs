@@ -1,4 +1,4 @@
-//! Byte lengths of tokens: how many bytes of text each stands for.
+//! Byte lengths of tokens: the number of text bytes that each represents.
 
 use super::Tokenizer;
 use super::chunks::META;
@@ -19,8 +19,8 @@ impl ByteLengths {
 }
 
 impl Tokenizer {
-    /// Byte length of each token; `None` for tokenizers where it cannot be determined: those that change the text before splitting or drop
-    /// white space. Special tokens have length 0; the space that SentencePiece prepends to a text counts as one byte.
+    /// Returns the byte length of each token; `None` if it cannot be determined, for tokenizers that change the text before splitting or drop white
+    /// space. Special tokens have length 0; the space that SentencePiece prepends to a text counts as one byte.
     pub fn byte_lengths(&self) -> Option<ByteLengths> {
         if let Some(chars) = &self.chars {
             let ids = 0..u32::try_from(chars.len()).ok()?;
@@ -46,7 +46,7 @@ impl Tokenizer {
     }
 }
 
-/// How a tokenizer represents text in its tokens.
+/// Returns the length function for a tokenizer's representation of text.
 fn kind(json: &Value) -> Option<fn(&str) -> u32> {
     let split = &json["pre_tokenizer"];
     let parts = split["pretokenizers"].as_array().map_or(vec![split], |parts| parts.iter().collect());

@@ -23,7 +23,7 @@ impl Chars {
         let mut ascii = [false; 128];
         for text in texts {
             for c in text.as_ref().chars() {
-                // Most text is ASCII, and a set lookup a character would dominate.
+                // Most text is ASCII, and a set lookup per character would dominate.
                 match ascii.get_mut(c as usize) {
                     Some(flag) => *flag = true,
                     None => {
@@ -41,7 +41,7 @@ impl Chars {
         Self { by_id, ids }
     }
 
-    /// Recognises a `tokenizer.json` equivalent to what [`to_json`](Self::to_json) writes.
+    /// Recognizes a `tokenizer.json` equivalent to what [`to_json`](Self::to_json) writes.
     pub fn from_json(json: &Value) -> Option<Self> {
         let plain =
             ["normalizer", "post_processor", "truncation", "padding"].iter().all(|key| json[key].is_null());
@@ -60,7 +60,7 @@ impl Chars {
         Some(Self::new(by_id.into_iter().collect::<Option<_>>()?))
     }
 
-    /// The `tokenizer.json`: words of one character, decoded without spaces between them.
+    /// Returns the `tokenizer.json`: words of one character, decoded without spaces between them.
     pub fn to_json(&self) -> String {
         let vocab: serde_json::Map<_, _> =
             self.by_id.iter().zip(0..).map(|(c, id): (_, u32)| (c.to_string(), id.into())).collect();
@@ -94,7 +94,7 @@ impl Chars {
         Ok(ids)
     }
 
-    /// The error for the first character of a text (given in blocks) that is not in the table.
+    /// Returns the error for the first character of a text (given in blocks) that is not in the table.
     pub fn first_unknown(&self, blocks: impl Iterator<Item: AsRef<str>>) -> Option<Error> {
         let (mut position, mut line, mut column) = (0u64, 1u64, 1u64);
         for block in blocks {
@@ -118,7 +118,7 @@ impl Chars {
         ))
     }
 
-    /// The characters of valid ids.
+    /// Returns the characters of valid ids.
     pub fn decode(&self, ids: &[u32]) -> String {
         ids.iter().filter_map(|&id| self.by_id.get(id as usize)).collect()
     }

@@ -50,7 +50,7 @@ fn agrees(json: &serde_json::Value, text: &str) -> usize {
     let ids = |text: &str| inner.encode_fast(text, false).unwrap().get_ids().to_vec();
     let cuts = Cuts::of(json);
     let (mut rest, mut pieces) = (text, Vec::new());
-    // At the first line break or space behind the first characters.
+    // At the first line break or space after the first characters.
     while let Some(cut) = cuts.find(rest, 1, 4) {
         pieces.push(&rest[..cut.end]);
         rest = &rest[cut.next..];
@@ -129,7 +129,7 @@ fn patterns_of_common_models_are_cut_where_the_library_gives_the_same_ids() {
             assert!(agrees(&json, &text(seed, 40_000)) > 300, "{number}");
         }
     }
-    // What splits nothing off at blanks, or is not known, is not cut.
+    // A pre-tokenizer that splits nothing at spaces, or is unknown, allows no cuts.
     for (normalizer, pre) in [
         (json!(null), bytes(false)),
         (json!(null), sequence(&[split(r"\p{N}{1,3}"), bytes(false)])),
@@ -142,14 +142,14 @@ fn patterns_of_common_models_are_cut_where_the_library_gives_the_same_ids() {
     }
 }
 
-/// The configurations of Llama tokenizers that different versions of their files have.
+/// Configurations of Llama tokenizers in different file versions.
 #[test]
 fn text_that_is_merged_as_a_whole_is_cut_at_spaces_that_no_token_spans() {
     let prepend = json!({ "type": "Sequence", "normalizers": [
         { "type": "Prepend", "prepend": "▁" }, { "type": "Replace", "pattern": { "String": " " }, "content": "▁" },
     ] });
     let metaspace = |scheme: &str, split: bool| json!({ "type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split });
-    // Tokens that reach over a space: behind a comma and two blanks, and never behind a letter but x.
+    // Tokens that include a space: after a comma and two spaces, and never after a letter except x.
     let corpus = "▁the ▁then ▁do ▁dog' then ,▁the ▁▁▁▁ x▁th ...▁ 42 31415 ▁ünï ▁42";
     let model = bpe(corpus, 99, false);
     let added = json!([{ "id": 9000, "content": "</s>", "special": true, "normalized": false, "lstrip": false, "rstrip": false, "single_word": false }]);
@@ -173,7 +173,7 @@ fn text_that_is_merged_as_a_whole_is_cut_at_spaces_that_no_token_spans() {
         for seed in 1..6 {
             let plain = text(seed, 40_000);
             assert!(agrees(&json, &plain) > 300);
-            // Added tokens, with and without spaces beside them.
+            // Added tokens, with and without adjacent spaces.
             let marked = plain.replace("//", "</s>").replace("42", " </s> ");
             assert!(agrees(&json, &marked) > 300);
         }

@@ -1,6 +1,6 @@
-//! Cutting of long text at places that no token can span, to encode pieces in parallel with bounded memory.
+//! Splits long text at positions that no token can span, to encode pieces in parallel with bounded memory.
 //!
-//! The possible places follow from the tokenizer's file; see [`Cuts::of`].
+//! The possible positions follow from the tokenizer's file; see [`Cuts::of`].
 
 use serde_json::Value;
 use std::collections::HashSet;
@@ -11,10 +11,10 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// SentencePiece's character for a space.
 pub(super) const META: char = '▁';
 
-/// Alternatives of the pre-tokenization patterns of GPT-2, GPT-4, Llama 3, Qwen and similar tokenizers. After a line break, each of them can
-/// only match white space and `/`; none matches a space after anything but white space; none has a look-behind. So a pattern made of
-/// these in any order, including [`BLANK`], ends a match after each single line break that no `/` follows and before each single space, and
-/// continues from there as from the beginning of a text.
+/// Alternatives of the pre-tokenization patterns of GPT-2, GPT-4, Llama 3, Qwen and similar tokenizers. After a line break, each of them can only
+/// match white space and `/`. None matches a space after anything but white space; none has a look-behind. So a pattern made of these in any order,
+/// including [`BLANK`], ends a match after each single line break that no `/` follows, and before each single space. It continues from there the same
+/// as from the start of a text.
 const ALTERNATIVES: [&str; 27] = [
     "'s",
     "'t",
@@ -48,7 +48,7 @@ const ALTERNATIVES: [&str; 27] = [
 /// White space that no other alternative matched.
 const BLANK: &str = r"\s+";
 
-/// Places where text may be cut so that the ids of the pieces are the ids of the whole text.
+/// Positions where text may be cut so that the ids of the pieces are the ids of the whole text.
 #[derive(Clone, Debug)]
 pub enum Cuts {
     /// Between any two characters.
@@ -75,20 +75,20 @@ pub struct Spaces {
 pub struct Cut {
     /// End of the piece.
     pub end: usize,
-    /// Start of the next piece: the same place, or after a removed space.
+    /// Start of the next piece: the same position, or after a removed space.
     pub next: usize,
 }
 
 impl Cuts {
-    /// The places that the tokenizer of a `tokenizer.json` allows.
+    /// Returns the positions that the tokenizer of a `tokenizer.json` allows.
     ///
     /// [`Words`](Self::Words): byte-level BPE with a pre-tokenization pattern made of [`ALTERNATIVES`], without normalizer or with Unicode
     /// composition (NFC), because neither a line break nor a space composes with another character.
     ///
-    /// [`Spaces`](Self::Spaces): BPE over the whole text as in SentencePiece, with `▁` for a space and one prepended to the text. The two sides
-    /// of a place are merged independently if no token contains the two adjacent characters: merges produce tokens, so none spans the
-    /// place. In common vocabularies no token has `▁` after a letter. The space itself is removed, because the following piece gets one
-    /// prepended.
+    /// [`Spaces`](Self::Spaces): BPE over the whole text, the same as SentencePiece, with `▁` for a space and one prepended to the text. The two
+    /// sides of a position are merged independently if no token contains the two adjacent characters: merges produce tokens, so none spans the
+    /// position. In common vocabularies no token has `▁` after a letter. The space itself is removed, because one is prepended to the following
+    /// piece.
     pub fn of(json: &Value) -> Self {
         if words(json) {
             return Self::Words;
@@ -96,8 +96,8 @@ impl Cuts {
         spaces(json).map_or(Self::Never, |spaces| Self::Spaces(Arc::new(spaces)))
     }
 
-    /// The first piece of `text`. If no cut was found and more text may follow (`whole` is false), `Err` with the position from which the next
-    /// search continues.
+    /// Returns the first piece of `text`. If no cut was found and more text may follow (`whole` is false), `Err` with the position from which the
+    /// next search continues.
     pub fn first(&self, text: &str, searched: usize, whole: bool) -> Result<Cut, usize> {
         match self.find(text, searched.max(CHUNK_BYTES), CHUNK_BYTES) {
             Some(cut) => Ok(cut),
@@ -106,7 +106,7 @@ impl Cuts {
         }
     }
 
-    /// The first cut from byte `from` on, of a piece of about `size` bytes.
+    /// Returns the first cut from byte `from` on, of a piece of about `size` bytes.
     fn find(&self, text: &str, from: usize, size: usize) -> Option<Cut> {
         let plain = |at| Cut { end: at, next: at };
         match self {
@@ -136,12 +136,12 @@ fn floor_boundary(text: &str, at: usize) -> usize {
     (0..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
 
-/// The characters before and after byte `at`, which is a character of one byte.
+/// Returns the characters before and after byte `at`, which is a character of one byte.
 fn around(text: &str, at: usize) -> Option<[char; 2]> {
     Some([text[..at].chars().next_back()?, text[at + 1..].chars().next()?])
 }
 
-/// The first cut from byte `from` on: at a line break, or, if there is none up to byte `long`, at a space.
+/// Returns the first cut from byte `from` on: at a line break, or, if there is none up to byte `long`, at a space.
 fn lone_word(text: &str, from: usize, long: usize) -> Option<usize> {
     let lone = |at| around(text, at).is_some_and(|both| both.iter().all(|c| !c.is_whitespace()));
     // Both are one byte, so the byte's position is a character's.
@@ -172,7 +172,7 @@ fn added(json: &Value) -> impl Iterator<Item = &Value> {
     json["added_tokens"].as_array().into_iter().flatten()
 }
 
-/// Whether an added token matches adjacent white space or depends on adjacent characters.
+/// Returns true if an added token matches adjacent white space or depends on adjacent characters.
 fn reaches(token: &Value) -> bool {
     ["lstrip", "rstrip", "single_word"].iter().any(|flag| token[flag] == true)
 }
@@ -208,7 +208,7 @@ fn words(json: &Value) -> bool {
     composes && plain_added && parts.iter().all(local) && parts.iter().any(by_words)
 }
 
-/// Whether a pre-tokenizer splits off each match of a pattern made of known alternatives.
+/// Returns true if a pre-tokenizer splits off each match of a pattern made of known alternatives.
 fn splits_words(part: &Value) -> bool {
     let each = part["behavior"] == "Isolated" && part["invert"] != true
         || part["behavior"] == "Removed" && part["invert"] == true;
@@ -216,7 +216,7 @@ fn splits_words(part: &Value) -> bool {
     each && pattern.is_some_and(|p| alternatives(p).iter().all(|a| ALTERNATIVES.contains(a)))
 }
 
-/// The top-level alternatives of a pattern.
+/// Returns the top-level alternatives of a pattern.
 fn alternatives(pattern: &str) -> Vec<&str> {
     let (mut depth, mut start, mut escaped, mut out) = (0, 0, false, Vec::new());
     for (at, c) in pattern.char_indices() {
@@ -250,7 +250,7 @@ fn spaces(json: &Value) -> Option<Spaces> {
     let vocab = model["vocab"].as_object()?;
     let mut spaces = Spaces::default();
     vocab.contains_key(&META.to_string()).then_some(())?;
-    // A character without its own token becomes byte tokens or unknown; merges of those are not analysed, so such characters are excluded.
+    // A character without its own token becomes byte tokens or unknown; merges of those are not analyzed, so such characters are excluded.
     let single = |token: &String| {
         let mut chars = token.chars();
         chars.next().filter(|_| chars.next().is_none())
@@ -282,7 +282,7 @@ fn spaces(json: &Value) -> Option<Spaces> {
     (!spaces.before.is_empty()).then_some(spaces)
 }
 
-/// Whether a text is only changed by prepending `▁` and replacing spaces by `▁` before it is merged.
+/// Returns true if a text is only changed by prepending `▁` and replacing spaces by `▁` before it is merged.
 pub(super) fn begins_with_space(json: &Value) -> bool {
     let (normalizer, split) = (&json["normalizer"], &json["pre_tokenizer"]);
     let meta = META.to_string();

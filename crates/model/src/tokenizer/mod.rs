@@ -19,7 +19,7 @@ use std::path::Path;
 
 /// Name of the tokenizer's file.
 pub const FILE: &str = "tokenizer.json";
-/// Name of the configuration file that `transformers` reads beside it.
+/// Name of the additional configuration file that `transformers` reads.
 pub const CONFIG_FILE: &str = "tokenizer_config.json";
 /// Common names of the end-of-text token, tried if no configuration names it.
 const EOS_NAMES: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot_id|>"];
@@ -30,15 +30,15 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     /// Table of a character tokenizer.
     chars: Option<Chars>,
-    /// Where long text may be cut.
+    /// Positions where long text may be cut.
     cuts: Cuts,
     vocab_size: usize,
     eos: Option<u32>,
 }
 
 impl Tokenizer {
-    /// A character tokenizer with one token for each distinct character of `texts`, ordered by code point as in nanoGPT. `Format` if there is
-    /// none.
+    /// Returns a character tokenizer with one token per distinct character of `texts`, ordered by code point, the same as nanoGPT. `Format` without
+    /// characters.
     pub fn char_from_text(texts: impl IntoIterator<Item: AsRef<str>>) -> Result<Self> {
         let chars = Chars::of(texts);
         if chars.len() == 0 {
@@ -47,8 +47,8 @@ impl Tokenizer {
         Self::from_json(&chars.to_json(), None)
     }
 
-    /// A byte-level BPE tokenizer of at most `vocab_size` tokens, of which 0 is `<|endoftext|>` and 256 are the bytes,
-    /// so that every text can be encoded. `Format` when `vocab_size` is below 257 or there is no text.
+    /// Returns a byte-level BPE tokenizer of at most `vocab_size` tokens. Token 0 is `<|endoftext|>` and 256 are the bytes, so that every text can be
+    /// encoded. `Format` if `vocab_size` is below 257 or there is no text.
     pub fn train_bpe<I>(texts: I, vocab_size: usize) -> Result<Self>
     where
         I: IntoIterator<Item: AsRef<str>, IntoIter: Send>,
@@ -56,7 +56,7 @@ impl Tokenizer {
         Self::from_json(&train::bpe(texts, vocab_size)?, None)
     }
 
-    /// Reads a `tokenizer.json`; a `tokenizer_config.json` beside it may name the end-of-text token.
+    /// Reads a `tokenizer.json`; a `tokenizer_config.json` in the same folder may name the end-of-text token.
     pub fn from_file(path: &Path) -> Result<Self> {
         let text = netcl_device::files::read_text(path).map_err(|e| Error::io("reading", path, &e))?;
         let config = netcl_device::files::read_text(&path.with_file_name(CONFIG_FILE)).ok();
@@ -68,7 +68,7 @@ impl Tokenizer {
         Self::from_file(&dir.join(FILE))
     }
 
-    /// The tokenizer of the text of a `tokenizer.json`; that of a `tokenizer_config.json` may name the end-of-text token.
+    /// Returns the tokenizer of the text of a `tokenizer.json`; that of a `tokenizer_config.json` may name the end-of-text token.
     ///
     /// # Errors
     /// `Format` with the reason why it is invalid.
@@ -83,7 +83,7 @@ impl Tokenizer {
         let text = settled.as_deref().unwrap_or(text);
         let mut inner = by_library(|| tokenizers::Tokenizer::from_bytes(text))?.map_err(|e| wrong(&e))?;
         if json["pre_tokenizer"].is_null() {
-            // Words are whole texts here, and no text comes twice: the library would keep ten thousand of them for each thread.
+            // Words are whole texts here, and texts do not repeat: the library would cache ten thousand of them per thread.
             keep_no_words(&mut inner);
         }
         let vocab = inner.get_vocab(true);
@@ -106,7 +106,7 @@ impl Tokenizer {
         Ok(Self { chars, cuts, inner, vocab_size, eos })
     }
 
-    /// The text of a folder's `tokenizer.json` as it is read: with what `tokenizer_config.json` says about added tokens.
+    /// Returns the effective text of a folder's `tokenizer.json`, with the added tokens of `tokenizer_config.json`.
     ///
     /// # Errors
     /// `Io` and `Format` with the path.
@@ -120,7 +120,7 @@ impl Tokenizer {
         Ok(if added::settle(&mut json, &config) { json.to_string() } else { text })
     }
 
-    /// The tokenizer's files for a model folder: name and content.
+    /// Returns the tokenizer's files for a model folder: name and content.
     pub fn files(&self) -> Result<Vec<(String, Vec<u8>)>> {
         let json = match &self.chars {
             Some(chars) => chars.to_json(),
@@ -158,7 +158,7 @@ impl Tokenizer {
         all
     }
 
-    /// Whether the tokenizer prepends a space to a text.
+    /// Returns true if the tokenizer prepends a space to a text.
     pub fn adds_space(&self) -> bool {
         let json = self.inner.to_string(false).ok().and_then(|text| serde_json::from_str(&text).ok());
         json.is_some_and(|json| chunks::begins_with_space(&json))
@@ -169,7 +169,7 @@ impl Tokenizer {
         self.vocab_size
     }
 
-    /// Whether there is a token with this id: ids below [`vocab_size`](Self::vocab_size) may be unused.
+    /// Returns true if a token has this id: ids below [`vocab_size`](Self::vocab_size) may be unused.
     pub fn knows(&self, id: u32) -> bool {
         match &self.chars {
             Some(chars) => (id as usize) < chars.len(),
@@ -177,7 +177,7 @@ impl Tokenizer {
         }
     }
 
-    /// The end-of-text token.
+    /// Returns the end-of-text token.
     pub fn eos(&self) -> Option<u32> {
         self.eos
     }
@@ -189,7 +189,7 @@ impl Tokenizer {
             return chars.encode(text);
         }
         let mut ids = Vec::new();
-        // A group bounds the memory of the library's encodings, which take some hundred bytes a token.
+        // A group bounds the memory of the library's encodings, which take some hundred bytes per token.
         for group in self.cuts.pieces(text).collect::<Vec<_>>().chunks(64) {
             let encoded = by_library(|| self.inner.encode_batch_fast(group.to_vec(), false))?
                 .map_err(|e| failed("encoding", &e))?;
@@ -198,7 +198,7 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Where text may be cut before it is encoded in pieces.
+    /// Returns the positions where text may be cut before it is encoded in pieces.
     pub fn cuts(&self) -> Cuts {
         self.cuts.clone()
     }
@@ -215,7 +215,7 @@ impl Tokenizer {
         }
     }
 
-    /// The error for the first character of a text, given in blocks, that a character tokenizer does not have.
+    /// Returns the error for the first character of a text, given in blocks, that a character tokenizer does not have.
     pub fn first_unknown(&self, blocks: impl Iterator<Item: AsRef<str>>) -> Option<Error> {
         self.chars.as_ref()?.first_unknown(blocks)
     }
@@ -233,15 +233,15 @@ impl Tokenizer {
         plain
     }
 
-    /// This tokenizer without the library's memory of words, which is of each thread, of up to ten thousand words with up to 255 bytes, and stays
-    /// when the tokenizer goes. Encoding takes half as long again.
+    /// Returns this tokenizer without the library's word cache. That cache is per thread, has up to ten thousand words with up to 255 bytes, and
+    /// remains after the tokenizer is dropped. Encoding takes half as long again.
     #[must_use]
     pub fn uncached(mut self) -> Self {
         keep_no_words(&mut self.inner);
         self
     }
 
-    /// The underlying tokenizer of the `tokenizers` library.
+    /// Returns the underlying tokenizer of the `tokenizers` library.
     pub fn library(&self) -> &tokenizers::Tokenizer {
         &self.inner
     }
@@ -262,7 +262,7 @@ impl Tokenizer {
         }
     }
 
-    /// An incremental decoder.
+    /// Returns an incremental decoder.
     pub fn stream(&self) -> StreamDecoder<'_> {
         StreamDecoder::new(self)
     }
@@ -274,19 +274,19 @@ fn keep_no_words(tokenizer: &mut tokenizers::Tokenizer) {
     tokenizer.with_model(model);
 }
 
-/// The end-of-text token of a `tokenizer_config.json`: a string, or an object with the string as `content`.
+/// Returns the end-of-text token of a `tokenizer_config.json`: a string, or an object with the string as `content`.
 fn eos_name(config: &Value) -> Option<String> {
     let eos = config.get("eos_token")?;
     eos.as_str().or_else(|| eos.get("content")?.as_str()).map(str::to_owned)
 }
 
-/// Ids beyond twice the number of tokens that a vocabulary may have: holes of vocabularies that were rounded up.
+/// Maximum number of ids beyond twice the number of tokens: gaps of padded vocabularies.
 const SPARSE: usize = 1 << 16;
 
-/// What the library gives; it panics on some files.
+/// Returns the library's result; the library panics on some files.
 ///
 /// # Errors
-/// `Format` where it does.
+/// `Format` if it panics.
 pub fn by_library<T>(work: impl FnOnce() -> T) -> Result<T> {
     netcl_device::guarded("the tokenizers library", work)
 }

@@ -11,7 +11,7 @@ pub struct StreamDecoder<'a> {
     ids: Vec<u32>,
     /// The text returned last.
     given: String,
-    /// How many of `ids` belong to that text.
+    /// Number of `ids` that belong to that text.
     given_ids: usize,
 }
 
@@ -20,11 +20,11 @@ impl<'a> StreamDecoder<'a> {
         Self { tokenizer, ids: Vec::new(), given: String::new(), given_ids: 0 }
     }
 
-    /// The text that `id` completes; empty while a character is incomplete. `Format` for an unknown id.
+    /// Returns the text that `id` completes; empty while a character is incomplete. `Format` for an unknown id.
     pub fn push(&mut self, id: u32) -> Result<String> {
         self.ids.push(id);
         let text = match self.tokenizer.decode(&self.ids) {
-            // A cut character decodes as U+FFFD until its last byte is there.
+            // An incomplete character decodes as U+FFFD until its last byte arrives.
             Ok(text) if text.ends_with('\u{fffd}') => return Ok(String::new()),
             Ok(text) => text,
             Err(error) => {
@@ -39,7 +39,7 @@ impl<'a> StreamDecoder<'a> {
         Ok(new)
     }
 
-    /// The pending text at the end; incomplete characters as U+FFFD.
+    /// Returns the pending text at the end; incomplete characters as U+FFFD.
     pub fn finish(self) -> Result<String> {
         Ok(self.tokenizer.decode(&self.ids)?.get(self.given.len()..).unwrap_or_default().to_owned())
     }

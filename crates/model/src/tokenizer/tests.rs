@@ -3,7 +3,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 
-/// Path of test data beside the repository; `None`, with a message, if it is missing.
+/// Returns the path of test data next to the repository; `None`, with a message, if it is missing.
 fn shared(path: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
     if !path.exists() {
@@ -57,7 +57,7 @@ fn a_tokenizer_that_is_saved_is_whole_at_any_time() {
             assert!(made.iter().any(|t| t.vocab_size() == read.vocab_size()));
         }
     });
-    // A save that fails changes nothing and leaves nothing.
+    // A failed save changes nothing and leaves nothing.
     let names = || {
         let mut names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         names.sort();
@@ -118,7 +118,7 @@ fn long_text_in_chunks_equals_the_whole() {
     let tokenizer = Tokenizer::from_dir(&dir).unwrap();
     let text = fs::read_to_string(corpus).unwrap();
     let ids = tokenizer.encode(&text).unwrap();
-    // The count that tiktoken gives for this file.
+    // tiktoken's count for this file.
     assert!(matches!(tokenizer.cuts, Cuts::Words));
     assert_eq!(ids.len(), 338_025);
     let part = &text[..200_000];
@@ -162,7 +162,7 @@ fn training_is_repeatable_and_covers_every_text() {
     assert!(first.encode(&corpus).unwrap().len() < corpus.len() / 2);
     assert!(Tokenizer::train_bpe(["x"], 256).unwrap_err().message().contains("256 is too small"));
     assert!(Tokenizer::train_bpe([""], 300).is_err());
-    // No room is made for tokens that cannot be.
+    // No memory is allocated for impossible tokens.
     let whole = Tokenizer::train_bpe(["plain plain"], usize::MAX).unwrap().vocab_size();
     assert_eq!(whole, Tokenizer::train_bpe(["plain plain"], 1000).unwrap().vocab_size());
 }
@@ -178,7 +178,7 @@ fn the_stream_never_shows_half_a_character() {
         ids.iter().map(|&id| stream.push(id).unwrap()).filter(|piece| !piece.is_empty()).collect();
     assert_eq!(pieces, ["a", "😀", "é", "\u{fffd}b"]);
     assert_eq!(stream.finish().unwrap(), "");
-    // Cut inside the character: nothing until the end says that no more comes.
+    // Cut inside a character: nothing is returned until the end.
     let mut cut = tokenizer.stream();
     assert!(ids[1..4].iter().all(|&id| cut.push(id).unwrap().is_empty()));
     assert_eq!(cut.finish().unwrap(), "\u{fffd}");

@@ -11,7 +11,7 @@ use tokenizers::{
 
 const EOS: &str = "<|endoftext|>";
 
-/// The `tokenizer.json` of a tokenizer trained on `texts`.
+/// Returns the `tokenizer.json` of a tokenizer trained on `texts`.
 pub(super) fn bpe<I>(texts: I, vocab_size: usize) -> Result<String>
 where
     I: IntoIterator<Item: AsRef<str>, IntoIter: Send>,
@@ -25,8 +25,8 @@ where
         let pieces: Vec<_> = Cuts::Words.pieces(text.as_ref()).map(str::to_owned).collect();
         pieces
     });
-    // All tokens except the first 257 occur in the text, so their number is limited by its length, and so is the allocation. Only as much
-    // text as needed is read ahead to determine that; the rest is counted as a stream, and only distinct words are kept in memory.
+    // All tokens except the first 257 occur in the text, so its length limits their number and the allocation. Only the text needed to determine this
+    // is read ahead. The rest is counted as a stream, and only distinct words are kept in memory.
     let (mut ahead, mut most) = (Vec::new(), 257usize);
     while (ahead.is_empty() || most < vocab_size)
         && let Some(piece) = pieces.next()

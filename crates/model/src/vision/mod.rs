@@ -1,4 +1,4 @@
-//! Networks for images: layers in a row, residual networks, transformers.
+//! Image networks: sequential layers, residual networks, transformers.
 
 pub mod models;
 mod sequential;

@@ -1,4 +1,4 @@
-//! Networks by name. Parameters have the names and shapes of torchvision's where it has the network.
+//! Networks by name. Parameters have the names and shapes of torchvision's where torchvision has the network.
 
 use super::Sequential;
 use netcl_device::{Error, Result, did_you_mean};
@@ -19,14 +19,14 @@ pub const MODELS: [&str; 9] = [
     "vit-small",
 ];
 
-/// Channels of images at most.
+/// Maximum number of image channels.
 const MOST_CHANNELS: usize = 1024;
-/// Rows and columns of images at most.
+/// Maximum number of image rows and columns.
 const MOST_SIDE: usize = 16_384;
 /// Classes at most.
 const MOST_CLASSES: usize = 1 << 20;
 
-/// The network `name` for images `(C, H, W)` of `classes` classes.
+/// Returns the network `name` for images `(C, H, W)` of `classes` classes.
 ///
 /// # Errors
 /// `Format` for an unknown name; `Shape` for images that are too small.
@@ -78,7 +78,7 @@ fn mlp(image: [usize; 3], classes: usize) -> Sequential {
     net.linear(256, 256).relu().linear(256, classes)
 }
 
-/// Two convolutions of 5 x 5 and three linear maps, as LeNet-5 (LeCun et al. 1998) with rectifiers and maxima.
+/// Returns two convolutions of 5 x 5 and three linear maps: LeNet-5 (LeCun et al. 1998) with ReLU and max pooling.
 fn lenet([channels, height, width]: [usize; 3], classes: usize) -> Sequential {
     let left = |n: usize| (n / 2 - 4) / 2;
     let features = 16 * left(height) * left(width);
@@ -95,15 +95,15 @@ enum Blocks {
     Bottleneck([usize; 4]),
 }
 
-/// What comes before the blocks.
+/// The layers before the blocks.
 enum Stem {
-    /// 7 x 7 by two and maxima by two, for images of some hundred pixels.
+    /// 7 x 7 with stride 2 and max pooling by 2, for images of some hundred pixels.
     Large,
     /// 3 x 3, for images of about 32 pixels.
     Small,
 }
 
-/// A residual network (He et al. 2015) with the stride of a bottleneck in its 3 x 3, as torchvision has it.
+/// Returns a residual network (He et al. 2015) with the stride of a bottleneck in its 3 x 3 convolution, the same as torchvision.
 fn resnet(channels: usize, classes: usize, blocks: Blocks, stem: Stem) -> Sequential {
     let plain = Conv2dOptions::default();
     let (size, options) = match stem {
@@ -155,8 +155,8 @@ fn bottleneck(from: usize, width: usize, stride: usize) -> Sequential {
     net.conv2d_with([width, 4 * width], 1, plain, false).named("conv3").batch_norm(4 * width).named("bn3")
 }
 
-/// Inverted residual blocks (Sandler et al. 2018), as torchvision has them. The small stem leaves images of about 32 pixels their size in the first
-/// convolution and in the first stage that halves it.
+/// Returns inverted residual blocks (Sandler et al. 2018), the same as torchvision. With the small stem, the first convolution and the first
+/// downsampling stage keep the size of images of about 32 pixels.
 fn mobilenet(channels: usize, classes: usize, stem: Stem) -> Sequential {
     // Expansion, channels, blocks, stride of the first one.
     const STAGES: [[usize; 4]; 7] = [
@@ -196,14 +196,14 @@ fn mobilenet(channels: usize, classes: usize, stem: Stem) -> Sequential {
     net.global_avg_pool().flatten().linear(1280, classes).named("classifier.1")
 }
 
-/// A convolution that keeps the size but for its stride, and batch norm: `0` and `1`.
+/// Returns a convolution that keeps the size except for its stride, and batch norm: `0` and `1`.
 fn convolved(channels: [usize; 2], size: usize, stride: usize, groups: usize) -> Sequential {
     let options = Conv2dOptions::default().stride(stride).padding(size / 2).groups(groups);
     Sequential::new().conv2d_with(channels, size, options, false).batch_norm(channels[1])
 }
 
-/// A vision transformer of 12 blocks of 384 numbers in 6 heads (ViT-S, Touvron et al. 2020), with torchvision's names. Squares are of 16 pixels, of 4
-/// where a side has fewer than 128.
+/// Returns a vision transformer of 12 blocks with width 384 and 6 heads (ViT-S, Touvron et al. 2020), with torchvision's names. Patches have 16
+/// pixels per side, or 4 if a side of the image has fewer than 128.
 fn vit([channels, height, width]: [usize; 3], classes: usize) -> Result<Sequential> {
     const WIDTH: usize = 384;
     let size = if height.min(width) < 128 { 4 } else { 16 };
@@ -219,8 +219,8 @@ fn vit([channels, height, width]: [usize; 3], classes: usize) -> Result<Sequenti
     Ok(net.layer_norm(WIDTH).named("encoder.ln").first().linear(WIDTH, classes).named("heads.head"))
 }
 
-/// A small U-net (Ronneberger, Fischer and Brox 2015) with batch norm: images `(N, channels, H, W)` to a number for each class and pixel
-/// `(N, classes, H, W)`. Sides are multiples of 2^`depth`; the first of the levels has `width` channels, each lower one twice as many.
+/// Returns a small U-Net (Ronneberger, Fischer and Brox 2015) with batch norm: images `(N, channels, H, W)` to a number per class and pixel `(N,
+/// classes, H, W)`. Sides are multiples of 2^`depth`; the first level has `width` channels, each lower one twice as many.
 pub fn unet(channels: usize, classes: usize, width: usize, depth: usize) -> Sequential {
     let level = unet_level(channels, width, depth);
     level.conv2d(width, classes, 1, 1, 0).named("head")

@@ -1,4 +1,4 @@
-//! Networks of layers in a row, and residual blocks.
+//! Sequential networks and residual blocks.
 
 use super::transformer::{Encoder, Patches};
 use crate::layers::{BatchNorm2d, Conv2d, LayerNorm, Linear};
@@ -12,7 +12,7 @@ use netcl_tensor::ops::pool::{Windows, avg_pool2d, max_pool2d};
 use netcl_tensor::ops::rearrange::{Resize, interpolate};
 use netcl_tensor::{DType, Device, Error, Result, Tensor};
 
-/// What a layer is to be.
+/// Description of a layer.
 #[derive(Clone, Debug)]
 enum Spec {
     Conv2d { channels: [usize; 2], size: usize, options: Conv2dOptions, bias: bool },
@@ -53,7 +53,7 @@ enum Spec {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Sequential {
-    /// Names and layers; a number where a layer has no name.
+    /// Names and layers; a number if a layer has no name.
     specs: Vec<(String, Spec)>,
 }
 
@@ -66,7 +66,7 @@ impl Sequential {
         self.specs.push((self.specs.len().to_string(), spec));
         self
     }
-    /// Gives the last layer a name in place of its number.
+    /// Gives the last layer a name instead of its number.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         if let Some((last, _)) = self.specs.last_mut() {
@@ -85,7 +85,7 @@ impl Sequential {
     pub fn conv2d_with(self, channels: [usize; 2], size: usize, options: Conv2dOptions, bias: bool) -> Self {
         self.push(Spec::Conv2d { channels, size, options, bias })
     }
-    /// Batch normalisation.
+    /// Batch normalization.
     #[must_use]
     pub fn batch_norm(self, channels: usize) -> Self {
         self.push(Spec::BatchNorm(channels))
@@ -105,27 +105,27 @@ impl Sequential {
     pub fn gelu(self) -> Self {
         self.push(Spec::Gelu)
     }
-    /// Maxima of square windows that do not overlap.
+    /// Adds max pooling with square windows that do not overlap.
     #[must_use]
     pub fn max_pool(self, size: usize) -> Self {
         self.max_pool_with(Windows::of(size))
     }
-    /// Maxima of any windows.
+    /// Adds max pooling with any windows.
     #[must_use]
     pub fn max_pool_with(self, windows: Windows) -> Self {
         self.push(Spec::MaxPool(windows))
     }
-    /// Means of square windows that do not overlap.
+    /// Adds average pooling with square windows that do not overlap.
     #[must_use]
     pub fn avg_pool(self, size: usize) -> Self {
         self.push(Spec::AvgPool(Windows::of(size)))
     }
-    /// The mean of each channel: `(N, C, H, W)` → `(N, C, 1, 1)`.
+    /// Adds the mean of each channel: `(N, C, H, W)` → `(N, C, 1, 1)`.
     #[must_use]
     pub fn global_avg_pool(self) -> Self {
         self.push(Spec::AvgPool(Windows::Adaptive { output: [1, 1] }))
     }
-    /// All axes but the first as one.
+    /// Flattens all axes except the first.
     #[must_use]
     pub fn flatten(self) -> Self {
         self.push(Spec::Flatten)
@@ -135,59 +135,59 @@ impl Sequential {
     pub fn linear(self, inputs: usize, outputs: usize) -> Self {
         self.push(Spec::Linear { inputs, outputs })
     }
-    /// `relu(main(x) + shortcut(x))` (He et al. 2015); an empty shortcut is x itself. The layers of `main` are named within the block, those of
+    /// Adds `relu(main(x) + shortcut(x))` (He et al. 2015); an empty shortcut is x itself. The layers of `main` are named within the block, those of
     /// the shortcut `downsample.<i>`.
     #[must_use]
     pub fn residual(self, main: Self, shortcut: Self) -> Self {
         self.push(Spec::Residual { main, shortcut, relu: true })
     }
-    /// `main(x) + x`, whose layers are named within the block.
+    /// Adds `main(x) + x`; its layers are named within the block.
     #[must_use]
     pub fn plus(self, main: Self) -> Self {
         self.push(Spec::Residual { main, shortcut: Self::new(), relu: false })
     }
-    /// x and `inner(x)` behind it along the channels: a U-net's connection across (Ronneberger, Fischer and Brox 2015).
+    /// Concatenates x and `inner(x)` along the channels: a U-Net's skip connection (Ronneberger, Fischer and Brox 2015).
     #[must_use]
     pub fn beside(self, inner: Self) -> Self {
         self.push(Spec::Beside(inner))
     }
-    /// Height and width times `factor`.
+    /// Multiplies height and width by `factor`.
     #[must_use]
     pub fn upsample(self, factor: usize, how: Resize) -> Self {
         self.push(Spec::Upsample { factor, how })
     }
-    /// Images `(N, C, H, W)` as rows `(N, 1 + count, width)`: a token of its own, then squares of `size` pixels, with learnt positions
+    /// Converts images `(N, C, H, W)` to rows `(N, 1 + count, width)`: a class token, then patches of `size` pixels, with learned positions
     /// (Dosovitskiy et al. 2020).
     #[must_use]
     pub fn patches(self, channels: usize, width: usize, size: usize, count: usize) -> Self {
         self.push(Spec::Patches { channels, width, size, count })
     }
-    /// A block of a transformer's encoder over rows `(N, T, width)`: attention and two linear maps, each behind a norm and added.
+    /// Adds a transformer encoder block over rows `(N, T, width)`: attention and two linear maps, each after a norm and added to the residual stream.
     #[must_use]
     pub fn encoder(self, width: usize, heads: usize, hidden: usize) -> Self {
         self.push(Spec::Encoder { width, heads, hidden })
     }
-    /// Layer normalisation of the last axis.
+    /// Adds layer normalization of the last axis.
     #[must_use]
     pub fn layer_norm(self, width: usize) -> Self {
         self.push(Spec::LayerNorm(width))
     }
-    /// The first row of each image: `(N, T, C)` → `(N, C)`.
+    /// Selects the first row of each image: `(N, T, C)` → `(N, C)`.
     #[must_use]
     pub fn first(self) -> Self {
         self.push(Spec::First)
     }
-    /// Puts the layers of `other` behind these, their names below `name`.
+    /// Appends the layers of `other`, with names below `name`.
     #[must_use]
     pub fn group(mut self, name: &str, other: Self) -> Self {
         self.specs.extend(other.specs.into_iter().map(|(inner, spec)| (format!("{name}.{inner}"), spec)));
         self
     }
 
-    /// Makes the layers, with parameters named below `prefix`: `<prefix>.<name>.weight`.
+    /// Creates the layers, with parameters named below `prefix`: `<prefix>.<name>.weight`.
     ///
     /// # Errors
-    /// Of making parameters: two of one name, no memory.
+    /// Errors of creating parameters: duplicate names, no memory.
     pub fn build(&self, params: &mut Params, prefix: &str) -> Result<Network> {
         let below = |name: &str| if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
         let layers = self.specs.iter().map(|(name, spec)| spec.build(params, &below(name)));
@@ -251,17 +251,17 @@ enum Layer {
     First,
 }
 
-/// Layers in a row, with their parameters.
+/// Sequential layers with their parameters.
 #[derive(Clone)]
 pub struct Network {
     layers: Vec<Layer>,
 }
 
 impl Network {
-    /// Images `(N, C, H, W)` through all layers. While training, batch norms take the statistics of the batch and move the running ones on.
+    /// Passes images `(N, C, H, W)` through all layers. While training, batch norms use the statistics of the batch and update the running ones.
     ///
     /// # Errors
-    /// Of the first layer that x does not fit, with its name.
+    /// Error of the first layer that does not accept x, with its name.
     pub fn forward(&self, x: &Tensor, training: bool) -> Result<Tensor> {
         let mut rest = &self.layers[..];
         let mut x = x.clone();
@@ -271,7 +271,7 @@ impl Network {
                 x = layer.forward(&x, training)?;
                 continue;
             };
-            // An activation behind a norm is made with it.
+            // An activation after a norm is computed together with it.
             let activation = match behind {
                 [Layer::Relu, ..] => Activation::Relu,
                 [Layer::Relu6, ..] => Activation::Relu6,
@@ -282,16 +282,16 @@ impl Network {
         }
         Ok(x)
     }
-    /// What it computes of images of this channels, height and width, for inference and any number of images: a graph that can be shown, saved
+    /// Returns the inference computation for images with these channels, height and width, and any number of images: a graph that can be shown, saved
     /// and run elsewhere.
     ///
     /// # Errors
-    /// Of [`forward`](Self::forward); `Unsupported` with an operation that a graph cannot hold.
+    /// Errors of [`forward`](Self::forward); `Unsupported` with an operation that a graph cannot hold.
     pub fn graph(&self, device: &Device, [channels, height, width]: [usize; 3]) -> Result<OpGraph> {
         let gray = Tensor::full(device, [1, channels, height, width], 0.5, DType::F32)?;
         OpGraph::for_any_rows(&[("image", &gray)], |x| Ok(vec![self.forward(&x[0], false)?]))
     }
-    /// What a state dict has beside the parameters: running statistics by name.
+    /// Returns the entries of a state dict in addition to the parameters: running statistics by name.
     pub fn buffers(&self) -> Vec<(String, Tensor)> {
         let of = |layer: &Layer| match layer {
             Layer::BatchNorm(norm) => norm.buffers().to_vec(),

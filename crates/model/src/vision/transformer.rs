@@ -1,4 +1,4 @@
-//! The layers of vision transformers (Dosovitskiy et al. 2020), with the parameters that torchvision gives them.
+//! The layers of vision transformers (Dosovitskiy et al. 2020), with torchvision's parameters.
 
 use crate::layers::{Conv2d, LayerNorm, Linear};
 use crate::params::{Init, Params};
@@ -8,7 +8,7 @@ use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::matmul::linear;
 use netcl_tensor::{Error, Result, Tensor};
 
-/// Squares of an image as rows, behind a token of its own, with positions.
+/// Patches of an image as rows, after a class token, with positions.
 #[derive(Clone)]
 pub(super) struct Patches {
     projection: Conv2d,
@@ -17,8 +17,8 @@ pub(super) struct Patches {
 }
 
 impl Patches {
-    /// Rows of `width` from squares of `size` pixels, of which an image has `count`. Names are below those of the network itself: `class_token`,
-    /// `conv_proj`, `encoder.pos_embedding`.
+    /// Creates rows of `width` from patches of `size` pixels, with `count` patches per image. Names are below those of the network itself:
+    /// `class_token`, `conv_proj`, `encoder.pos_embedding`.
     pub(super) fn new(
         params: &mut Params,
         prefix: &str,
@@ -26,7 +26,7 @@ impl Patches {
         size: usize,
         count: usize,
     ) -> Result<Self> {
-        // The layer's own name is left out: its parameters stand beside those of other layers.
+        // The layer's own name is omitted: its parameters are at the level of the other layers.
         let below = prefix.rsplit_once('.').map_or(String::new(), |(outer, _)| format!("{outer}."));
         let width = channels[1];
         let token = params.make(&format!("{below}class_token"), [1, 1, width], Init::Zeros)?;

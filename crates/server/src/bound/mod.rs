@@ -1,4 +1,4 @@
-//! What an answer has to follow, as one grammar: thoughts before it, its text or the schema of it, and calls in the form of the model's family.
+//! Builds one grammar for an answer: preceding thoughts, its text or the schema of its text, and calls in the form of the model's family.
 
 use crate::error::{ApiError, ApiResult};
 use crate::forms::{ARGS, CALL, CHANNELS, Calls, Forms, LIST, PYTHON, THINK};
@@ -9,7 +9,7 @@ use netcl::llm::Tokenizer;
 use netcl::llm::grammar::{Grammar, Grammars};
 use serde_json::{Map, Value, json};
 
-/// Keywords of an object's schema that calls of elements keep.
+/// Keywords of an object schema that element-style calls keep.
 const OF_OBJECTS: [&str; 9] = [
     "type",
     "properties",
@@ -21,13 +21,14 @@ const OF_OBJECTS: [&str; 9] = [
     "definitions",
     "$schema",
 ];
-/// Keywords of a text's schema that a text between marks keeps, for they say nothing of it.
+/// Keywords of a string schema that a string between marks can ignore, because they do not restrict it.
 const OF_TEXTS: [&str; 6] = ["type", "description", "title", "default", "examples", "enum"];
 
-/// The grammar of an answer, if it is bound by anything.
+/// Returns the grammar of an answer, if anything constrains it.
 ///
 /// # Errors
-/// 400 naming the schema that is wrong, or that has a keyword that cannot be enforced; and tools that this model's answers cannot be bound by.
+/// 400 with the schema that is invalid or has a keyword that cannot be enforced. Also for tools whose call form this model's answers cannot be
+/// constrained to.
 pub fn grammar(
     tokenizer: &Tokenizer,
     forms: Forms,
@@ -40,7 +41,7 @@ pub fn grammar(
     if bound.is_none() && (matches!(format, Format::Text) || !thinks) {
         return format.grammar(schemas);
     }
-    // Each schema alone first: an error says where it stands.
+    // Compile each schema alone first: an error then names its position.
     format.grammar(schemas)?;
     let mut text = Text { tokenizer, lines: Vec::new() };
     let start = match bound {
@@ -68,12 +69,12 @@ struct Text<'a> {
     lines: Vec<String>,
 }
 
-/// Words as a grammar has them.
+/// Returns a string literal of the grammar.
 fn word(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// A text as it is matched by a regular expression.
+/// Returns a string escaped for a regular expression.
 fn escaped(text: &str) -> String {
     let special = |c: char| "\\/.+*?()|[]{}^$&~#-".contains(c);
     text.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
@@ -91,7 +92,7 @@ impl Text<'_> {
         name
     }
 
-    /// A mark that is a control token; its name is no text.
+    /// Returns the rule of a mark that is a control token. Its name is not ordinary text.
     fn control(&self, mark: &str) -> Option<String> {
         let id = self.tokenizer.id(mark)?;
         self.tokenizer.kind(id).is_special().then(|| format!("<[{id}]>"))
@@ -100,7 +101,7 @@ impl Text<'_> {
         self.control(mark).unwrap_or_else(|| word(mark))
     }
 
-    /// Text without a mark, and the mark.
+    /// Returns a rule for text without a mark, followed by the mark.
     fn up_to(&mut self, mark: &str) -> String {
         match self.control(mark) {
             Some(token) => format!("{} {token}", self.token("/(?s:.*)/")),
@@ -108,7 +109,7 @@ impl Text<'_> {
         }
     }
 
-    /// Text without a mark.
+    /// Returns a rule for text without a mark.
     fn without(&mut self, mark: &str) -> String {
         match self.control(mark) {
             Some(_) => self.token("/(?s:.*)/"),
@@ -116,7 +117,7 @@ impl Text<'_> {
         }
     }
 
-    /// What a model thinks before it answers.
+    /// Returns a rule for the reasoning before an answer.
     fn thought(&mut self, forms: Forms) -> String {
         if forms.channels {
             let [start, channel, message, ..] = CHANNELS.map(|mark| self.mark(mark));
@@ -134,7 +135,7 @@ impl Text<'_> {
         }
     }
 
-    /// Before and behind the text for the reader.
+    /// Returns the rule of the whole answer: the text for the user with its surrounding parts.
     fn whole(&mut self, forms: Forms, said: &str) -> String {
         let thought = self.thought(forms);
         match forms.channels {
@@ -145,7 +146,7 @@ impl Text<'_> {
         }
     }
 
-    /// What the text for the reader follows.
+    /// Returns the rule of the text for the user.
     fn said(&mut self, format: &Format) -> ApiResult<String> {
         let schema = match format {
             Format::Text => return Ok(self.token("/(?s:.*)/")),
@@ -198,12 +199,12 @@ impl Text<'_> {
             Calls::Tagged | Calls::Xml => CALL[0],
             _ => LIST,
         };
-        // Text, and calls behind it.
+        // Text followed by calls.
         let (text, before) = (self.without(opening), self.up_to(opening));
         Ok(format!("({text} | {before} {calls})"))
     }
 
-    /// What the first call begins with.
+    /// Returns the start of the first call.
     fn opening(&self, form: Calls) -> String {
         match form {
             Calls::Tagged | Calls::Xml => self.mark(CALL[0]),
@@ -213,7 +214,7 @@ impl Text<'_> {
         }
     }
 
-    /// Calls behind what the first one begins with, each being `one`.
+    /// Returns the rule of the calls after the start of the first one; each call matches `one`.
     fn calls(&self, form: Calls, one: &str, parallel: bool) -> String {
         let further = |between: String| match parallel {
             true => format!("{one} ({between} {one})*"),
@@ -224,12 +225,12 @@ impl Text<'_> {
             Calls::List => format!("W? \"[\" {} \"]\"", further("\",\" W?".into())),
             Calls::Named => further(self.mark(LIST)),
             Calls::Objects => further("\";\" W?".into()),
-            // The model ends with its call.
+            // The model ends after its call.
             Calls::Channels => one.to_owned(),
         }
     }
 
-    /// One call of a function, behind what calls begin with.
+    /// Returns the rule of one function call, after the start of the calls.
     fn call(&mut self, form: Calls, schemas: Compiler<'_>, tools: &Tools, at: usize) -> ApiResult<String> {
         let name = tools.name(at);
         let (schema, param) = tools.schema(at)?;
@@ -258,7 +259,7 @@ impl Text<'_> {
         })
     }
 
-    /// A call as Qwen3-Coder writes it: those arguments that are required, and others or not, in the schema's order.
+    /// Returns the rule of a call in the form of Qwen3-Coder: the required arguments and any subset of the others, in the schema's order.
     fn elements(
         &mut self,
         name: &str,
@@ -286,7 +287,7 @@ impl Text<'_> {
             text += &format!(" ({begin} {value}){optional}");
         }
         if fields.get("properties").is_none() && schema["additionalProperties"] != json!(false) {
-            // Any arguments.
+            // Accepts any arguments.
             let key = self.token("/[^\\n<>]{1,256}/");
             let value = self.up_to(&format!("\n{}\n", PARAMETER[1]));
             text += &format!(" ({} {key} \">\\n\" {value})*", word(PARAMETER[0]));
@@ -294,7 +295,7 @@ impl Text<'_> {
         Ok(format!("{text} {} {}", word(&format!("{}\n", FUNCTION[1])), self.mark(CALL[1])))
     }
 
-    /// The value of an argument, with the mark behind it.
+    /// Returns the rule of an argument value followed by its end mark.
     fn element(
         &mut self,
         schema: &Value,

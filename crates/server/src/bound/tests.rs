@@ -8,7 +8,7 @@ use netcl::llm::tokenizer::{TokenKind, Vocab};
 use netcl::tensor::random;
 use std::sync::Arc;
 
-/// The bytes, and control tokens of some families.
+/// Returns a tokenizer with the bytes and control tokens of some families.
 fn tokenizer() -> Tokenizer {
     let controls = ["</s>", LIST, ARGS, PYTHON, "<|return|>"].into_iter().chain(CHANNELS);
     let controls: Vec<_> = controls.map(|word| (word, TokenKind::Control)).collect();
@@ -36,13 +36,13 @@ fn forms(calls: Calls, thinking: bool) -> Forms {
     Forms { calls: Some(calls), channels: calls == Calls::Channels, thinks: thinking, thinking }
 }
 
-/// A grammar for these wishes.
+/// Returns the grammar for these request parameters.
 fn bound(tokenizer: &Arc<Tokenizer>, forms: Forms, tools: &Tools, format: &Format) -> Grammar {
     let schemas = Schemas::new(Arc::clone(tokenizer), None);
     grammar(tokenizer, forms, schemas.compiler(&Patience::begin().0), Some(tools), format).unwrap().unwrap()
 }
 
-/// A text of tokens that are drawn from those that are allowed, and whether it ended. Marks are liked, so that texts have an end.
+/// Generates a text from randomly chosen allowed tokens, and returns whether it ended. Marks have a higher probability, so that texts end.
 fn text(tokenizer: &Tokenizer, mut grammar: Grammar, seed: u64) -> (String, bool) {
     let (mut stream, mut said) = (tokenizer.stream().with_controls(), String::new());
     for n in 0..500 {
@@ -74,7 +74,7 @@ fn read(forms: Forms, tools: &Tools, text: &str) -> Answer {
     answer
 }
 
-/// Whether all of a text follows a grammar; control tokens are written by name.
+/// Returns true if a whole text matches a grammar; control tokens are written by name.
 fn follows(tokenizer: &Tokenizer, grammar: &Grammar, text: &str) -> bool {
     let mut grammar = grammar.clone();
     let mut rest = text;
@@ -196,7 +196,7 @@ fn strict_functions_bind_calls_and_leave_text_free() {
         if !matches!(form, Calls::Objects | Calls::Channels) {
             assert!(follows(&tokenizer, &grammar, &format!("First: {}", call(form, good))), "{form:?}");
         }
-        // Functions that are not strict take any object, and one call is one call.
+        // Functions that are not strict accept any object, and one call is exactly one call.
         let grammar = bound(&tokenizer, forms, &one, &Format::Text);
         if form != Calls::Xml {
             assert!(follows(&tokenizer, &grammar, &call(form, "{\"b\": [1]}")), "{form:?}");
@@ -238,7 +238,7 @@ fn thoughts_come_before_what_is_bound() {
     ] {
         assert_eq!(follows(&tokenizer, &of(forms), text), good, "{forms:?} {text}");
     }
-    // A call or the schema, where both are there.
+    // Both a call and the schema are possible.
     let tools = Tools::new(functions(false)).unwrap();
     let both = bound(&tokenizer, forms(Calls::Tagged, false), &tools, &format);
     for (text, good) in [

@@ -1,23 +1,23 @@
-//! Messages in channels, as gpt-oss writes them: a head such as `<|channel|>commentary to=functions.f <|constrain|>json<|message|>`, its text, and a
-//! mark that ends it.
+//! Messages in channels, the format of gpt-oss: a head such as `<|channel|>commentary to=functions.f <|constrain|>json<|message|>`, the text, and an
+//! end mark.
 
 use crate::forms::CHANNELS;
 
-/// What a message is.
+/// Kind of message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// What the model thinks.
+    /// Reasoning.
     Thought,
-    /// Text for the reader.
+    /// Text for the user.
     Text,
-    /// Arguments of a function.
+    /// Arguments of a function call.
     Call(String),
 }
 
-/// Marks behind a message's text.
+/// Marks that can follow a message's text.
 pub const ENDS: [&str; 5] = [CHANNELS[4], CHANNELS[5], "<|return|>", CHANNELS[0], CHANNELS[1]];
 
-/// What the head says of its message.
+/// Returns the kind of message that a head announces.
 pub fn message(head: &str) -> Message {
     let recipient = head.split_once("to=").map(|(_, rest)| {
         let end = rest.find(|c: char| c.is_whitespace() || c == '<').unwrap_or(rest.len());
@@ -33,7 +33,7 @@ pub fn message(head: &str) -> Message {
     }
 }
 
-/// Whether a text is the beginning of a message's head; nothing while it may still become one.
+/// Returns true if a text is the start of a message's head; `None` while it may still become one.
 pub fn is_head(text: &str) -> Option<bool> {
     let marks = [CHANNELS[0], CHANNELS[1], CHANNELS[2], "to="];
     match marks.iter().any(|mark| text.starts_with(mark)) {

@@ -1,7 +1,7 @@
-//! Reads answers: what a model thought, what it says, and the functions that it calls, each family's in its own form.
+//! Parses answers of all model families: reasoning, text and function calls.
 //!
-//! Text streams as it comes: no more is held back than may still become a mark. A call's arguments stream as soon as its name is known; what looks like
-//! a call up to there and is none stays text.
+//! Text is streamed. Only text that may still become a mark is held back. A call's arguments are streamed as soon as its name is known. Text that
+//! looked like a call up to that point but is not one stays text.
 
 mod channels;
 mod object;
@@ -17,51 +17,51 @@ use std::sync::Arc;
 use xml::Xml;
 pub use xml::{FUNCTION, PARAMETER};
 
-/// Letters of a function's name at most.
+/// Maximum length of a function name.
 const LONGEST_NAME: usize = 256;
 
 #[derive(Clone, Debug, Default)]
 enum State {
-    /// Nothing but blanks was read.
+    /// Only whitespace has been read.
     #[default]
     Begin,
     Thinking,
     Saying,
-    /// Within a call that is an object; the text before it, in case it is none.
+    /// Inside a call that is an object, with the text before it in case it is not a call.
     Object(Object, String),
-    /// Behind such a call, where another one may follow.
+    /// After such a call, where another one may follow.
     Between,
     Xml(Xml, String),
-    /// Within the name of a call.
+    /// Inside the name of a call.
     Name,
-    /// Within the head of a message.
+    /// Inside the head of a message.
     Head,
-    /// Within the text of one.
+    /// Inside the text of a message.
     Body(Message),
 }
 
-/// Reads one answer.
+/// Parser of one answer.
 #[derive(Clone, Debug, Default)]
 pub struct Reader {
     forms: Forms,
     tools: Option<Arc<Tools>>,
     state: State,
     held: String,
-    /// Whether blanks come that are no text: behind thoughts and calls.
+    /// Whether following whitespace is not text: after reasoning and calls.
     blanks: bool,
-    /// Where the arguments of the last call are.
+    /// String state in the arguments of the last call.
     strings: Strings,
 }
 
 impl Reader {
-    /// Looks for calls where functions were given.
+    /// Returns a parser. It looks for calls if functions were given.
     pub fn new(forms: Forms, tools: Option<Arc<Tools>>) -> Self {
         let forms = Forms { calls: forms.calls.filter(|_| tools.is_some()), ..forms };
         let state = if forms.thinking { State::Thinking } else { State::Begin };
         Self { forms, tools, state, held: String::new(), blanks: false, strings: Strings::default() }
     }
 
-    /// Takes more text of the answer.
+    /// Adds more text of the answer.
     pub fn push(&mut self, text: &str) -> Vec<Part> {
         self.held += text;
         let mut parts = Vec::new();
@@ -69,7 +69,7 @@ impl Reader {
         self.valid(parts)
     }
 
-    /// Arguments with control characters within their texts escaped: models write them raw, and JSON has none.
+    /// Escapes control characters inside strings of arguments: models write them raw, which JSON does not allow.
     fn valid(&mut self, mut parts: Vec<Part>) -> Vec<Part> {
         for part in &mut parts {
             match part {
@@ -81,7 +81,7 @@ impl Reader {
         parts
     }
 
-    /// What was held back, at the end.
+    /// Returns the text that was held back, at the end.
     pub fn finish(&mut self) -> Vec<Part> {
         self.skip_blanks();
         let rest = std::mem::take(&mut self.held);
@@ -107,7 +107,7 @@ impl Reader {
         self.valid(parts)
     }
 
-    /// Reads on; whether there may be more to read in what is held.
+    /// Parses more. Returns true if the held text may contain more to parse.
     fn advance(&mut self, parts: &mut Vec<Part>) -> bool {
         match std::mem::take(&mut self.state) {
             State::Begin => self.begin(parts),
@@ -144,7 +144,7 @@ impl Reader {
         self.blanks = true;
         self.go(state)
     }
-    /// What looked like a call is text, and so is the mark before it.
+    /// Treats text that looked like a call, and the mark before it, as text.
     fn no_call(&mut self, before: &str, parts: &mut Vec<Part>) -> bool {
         push(parts, Part::Content, before);
         self.go(State::Saying)
@@ -158,7 +158,7 @@ impl Reader {
         }
     }
 
-    /// Behind a call: its end mark, further calls, or text.
+    /// Parses after a call: its end mark, further calls, or text.
     fn between(&mut self) -> bool {
         let skipped: &[char] = match self.forms.calls {
             Some(Calls::List) => &[' ', '\n', '\t', '\r', ','],
@@ -187,7 +187,7 @@ impl Reader {
         }
     }
 
-    /// Leaves blanks out that are no text; whether nothing else is there yet.
+    /// Skips whitespace that is not text. Returns true if nothing else has arrived yet.
     fn skip_blanks(&mut self) -> bool {
         if self.blanks {
             self.held = self.held.trim_start().to_owned();
@@ -196,7 +196,7 @@ impl Reader {
         self.blanks
     }
 
-    /// What an answer begins with decides what it is.
+    /// Determines the kind of content from the start of an answer.
     fn begin(&mut self, parts: &mut Vec<Part>) -> bool {
         if self.skip_blanks() {
             return self.stay(State::Begin);
@@ -227,7 +227,7 @@ impl Reader {
         self.go(State::Saying)
     }
 
-    /// Text up to the next call.
+    /// Passes text up to the next call.
     fn say(&mut self, parts: &mut Vec<Part>) -> bool {
         if self.skip_blanks() {
             return self.stay(State::Saying);
@@ -258,11 +258,11 @@ impl Reader {
         }
     }
 
-    /// Behind the mark of a list.
+    /// Parses after the mark of a list.
     fn list(&mut self, parts: &mut Vec<Part>) -> bool {
         let text = self.held.trim_start();
         if text.is_empty() {
-            // The mark again, until more is known.
+            // Put the mark back until more is known.
             self.held.insert_str(0, LIST);
             return self.stay(State::Saying);
         }
@@ -277,7 +277,7 @@ impl Reader {
         }
     }
 
-    /// A name that stands before its arguments.
+    /// Parses a name that precedes its arguments.
     fn name(&mut self, parts: &mut Vec<Part>) -> bool {
         let Some((name, rest)) = self.held.split_once(ARGS) else {
             let begins_with_name = self.held.trim_start().find(char::is_whitespace).is_none();
@@ -286,14 +286,14 @@ impl Reader {
                 false => self.no_call(LIST, parts),
             };
         };
-        // An id may stand between.
+        // An id may be in between.
         let name = name.split('[').next().unwrap_or_default().trim().to_owned();
         self.held = rest.to_owned();
         parts.push(Part::CallBegin { name });
         self.go(State::Object(Object::arguments(), String::new()))
     }
 
-    /// Up to a message's text.
+    /// Parses up to a message's text.
     fn head(&mut self) -> bool {
         let Some((head, rest)) = self.held.split_once(CHANNELS[2]) else { return self.stay(State::Head) };
         let message = channels::message(head);
@@ -312,7 +312,7 @@ impl Reader {
         {
             parts.push(Part::CallBegin { name: name.clone() });
         }
-        // The name was told.
+        // The name was already sent.
         let message = if let Message::Call(_) = message { Message::Call(String::new()) } else { message };
         let Some((mark, rest)) = self.until(&channels::ENDS, part, parts) else {
             return self.stay(State::Body(message));
@@ -327,7 +327,8 @@ impl Reader {
         self.go(State::Head)
     }
 
-    /// Gives what is held up to the first of `marks` and returns that and what follows it; without one, gives what cannot be the begin of one.
+    /// Passes the held text up to the first of `marks`, and returns that mark and the following text. Without a mark, passes the text that cannot be
+    /// the start of one.
     fn until<'m>(
         &mut self,
         marks: &[&'m str],

@@ -1,20 +1,20 @@
-//! Calls that are JSON objects, whose arguments are given as they come.
+//! Calls in the form of JSON objects, with streamed arguments.
 
 use crate::answer::Part;
 use serde_json::Value;
 
-/// How far a part of an answer is read.
+/// Parse state of a part of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// More text is needed.
     More,
-    /// It is complete, and what follows it is left.
+    /// The part is complete; the following text is left.
     Done,
-    /// It is none; nothing was taken.
+    /// The text is not such a part; nothing was taken.
     Not,
 }
 
-/// Finds the end of a JSON value that has braces or brackets.
+/// Finds the end of a JSON value with braces or brackets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scan {
     depth: usize,
@@ -22,24 +22,24 @@ pub struct Scan {
     escaped: bool,
 }
 
-/// Where a value ends in a text.
+/// End of a value in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Not in it.
+    /// The value does not end in this text.
     Open,
-    /// Behind so many bytes.
+    /// The value ends after this many bytes.
     At(usize),
-    /// Behind so many bytes comes what no JSON has.
+    /// Invalid JSON follows after this many bytes.
     Broken(usize),
 }
 
 impl Scan {
-    /// Within so many values that began before.
+    /// Starts inside this many open values.
     pub fn within(depth: usize) -> Self {
         Self { depth, ..Self::default() }
     }
 
-    /// Reads on.
+    /// Scans more text.
     pub fn feed(&mut self, text: &str) -> End {
         for (at, byte) in text.bytes().enumerate() {
             if self.quoted {
@@ -60,7 +60,7 @@ impl Scan {
                         return End::At(at + 1);
                     }
                 }
-                // The beginning of a mark.
+                // The start of a mark.
                 b'<' => return End::Broken(at),
                 _ => {}
             }
@@ -69,7 +69,7 @@ impl Scan {
     }
 }
 
-/// Whether a place in a text of JSON is within quotes.
+/// Tracks whether a position in JSON text is inside a string.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Strings {
     quoted: bool,
@@ -77,7 +77,7 @@ pub struct Strings {
 }
 
 impl Strings {
-    /// The next part of the text, with control characters within quotes escaped.
+    /// Returns the next part of the text, with control characters inside strings escaped.
     pub fn escaped(&mut self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         for c in text.chars() {
@@ -86,7 +86,7 @@ impl Strings {
                 _ if !self.quoted => self.quoted = c == '"',
                 c if c < ' ' => {
                     let word = Value::from(c.to_string()).to_string();
-                    // Behind a backslash the letter alone is missing.
+                    // After a backslash only the letter is missing.
                     out += &word[if escaped { 2 } else { 1 }..word.len() - 1];
                     continue;
                 }
@@ -103,38 +103,38 @@ impl Strings {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// Up to the arguments.
+    /// Before the arguments.
     Head,
     Arguments(Scan),
-    /// Behind the arguments, up to the object's end.
+    /// After the arguments, up to the object's end.
     Tail(Scan),
 }
 
-/// Reads one call.
+/// Parser of one call.
 #[derive(Clone, Debug)]
 pub struct Object {
     phase: Phase,
-    /// Whether the arguments stand alone.
+    /// Whether the arguments appear without a surrounding object.
     bare: bool,
 }
 
 impl Object {
-    /// `{"name": …, "arguments": {…}}`.
+    /// Parses `{"name": …, "arguments": {…}}`.
     pub fn new() -> Self {
         Self { phase: Phase::Head, bare: false }
     }
 
-    /// The arguments of a call whose name is known already.
+    /// Parses the arguments of a call whose name is already known.
     pub fn arguments() -> Self {
         Self { phase: Phase::Arguments(Scan::default()), bare: true }
     }
 
-    /// Whether arguments were given already.
+    /// Returns true if arguments were already sent.
     pub fn has_begun(&self) -> bool {
         !matches!(self.phase, Phase::Head)
     }
 
-    /// Takes what it can from the beginning of `held`.
+    /// Takes as much as possible from the start of `held`.
     pub fn take(&mut self, held: &mut String, parts: &mut Vec<Part>) -> Progress {
         loop {
             match &mut self.phase {
@@ -189,17 +189,17 @@ fn give(parts: &mut Vec<Part>, text: String) {
     }
 }
 
-/// What the beginning of an object is.
+/// Kind of the start of an object.
 enum Head {
     More,
     Not,
-    /// A call whose arguments begin behind so many bytes.
+    /// A call whose arguments start after this many bytes.
     Call(String, usize),
-    /// A call that is complete after so many bytes.
+    /// A call that is complete after this many bytes.
     Whole([Part; 3], usize),
 }
 
-/// Members of a call before its arguments.
+/// Members that can precede the arguments in a call.
 const BEFORE: [&str; 6] = ["name", "arguments", "parameters", "type", "id", "function"];
 
 fn head(text: &str) -> Head {
@@ -223,7 +223,7 @@ fn head(text: &str) -> Head {
             return match (name, after.chars().next()) {
                 (_, None) => Head::More,
                 (Some(name), Some('{')) if key != "function" => Head::Call(name, at(after)),
-                // A text with an object, or arguments before the name.
+                // A string that contains an object, or arguments before the name.
                 (_, Some('{' | '"')) => whole(text, at(inside) - 1),
                 _ => Head::Not,
             };
@@ -247,7 +247,7 @@ fn head(text: &str) -> Head {
     }
 }
 
-/// The JSON value at the beginning of a text and what follows it; nothing while it is not complete.
+/// Returns the JSON value at the start of a text and the following text; `None` while it is incomplete.
 fn value(text: &str) -> Option<Result<(Value, &str), ()>> {
     if text.trim_start().is_empty() {
         return None;
@@ -260,7 +260,7 @@ fn value(text: &str) -> Option<Result<(Value, &str), ()>> {
     }
 }
 
-/// An object that begins at `from` and is read when it is complete.
+/// Parses an object that starts at `from` after it is complete.
 fn whole(text: &str, from: usize) -> Head {
     match value(&text[from..]) {
         None => Head::More,
@@ -278,7 +278,7 @@ fn call(value: &Value) -> Option<[Part; 3]> {
     let arguments = function.get("arguments").or_else(|| function.get("parameters"))?;
     let arguments = match arguments {
         Value::Object(_) => arguments.to_string(),
-        // Some models write the object as a text.
+        // Some models write the object as a string.
         Value::String(text) => serde_json::from_str::<Value>(text).ok().filter(Value::is_object)?.to_string(),
         _ => return None,
     };

@@ -1,8 +1,8 @@
-//! Values as Python writes them, which models that learned from Python give for arguments: `True`, `None`, `{'a': (1, 2)}`.
+//! Python literals, which some models write for arguments: `True`, `None`, `{'a': (1, 2)}`.
 
 use serde_json::{Map, Value};
 
-/// Lists within each other at most.
+/// Maximum nesting depth of lists.
 const DEEPEST: usize = 64;
 
 /// Parses a Python literal; `None` if the text is not one.
@@ -11,7 +11,7 @@ pub fn literal(text: &str) -> Option<Value> {
     rest.trim().is_empty().then_some(value)
 }
 
-/// The value at the beginning of a text, and what follows it.
+/// Returns the value at the start of a text, and the following text.
 fn value(text: &str, depth: usize) -> Option<(Value, &str)> {
     if depth > DEEPEST {
         return None;
@@ -80,7 +80,7 @@ fn dict(text: &str, depth: usize) -> Option<(Value, &str)> {
     }
 }
 
-/// Behind a comma, or before the end.
+/// Returns the text after a comma, or at the end mark.
 fn separated(text: &str, end: char) -> Option<&str> {
     let text = text.trim_start();
     match text.strip_prefix(',') {

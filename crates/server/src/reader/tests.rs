@@ -32,10 +32,10 @@ fn f(arguments: &str) -> (String, String) {
     ("f".to_owned(), arguments.to_owned())
 }
 
-/// Forms, a text, and what it says, thinks and calls.
+/// Forms, an input text, and its expected content, reasoning and calls.
 type Case = (Forms, &'static str, &'static str, &'static str, Vec<(String, String)>);
 
-/// Each text gives the same whole, in two pieces at any border, and character by character.
+/// Checks that each text gives the same result whole, in two pieces split at any position, and by character.
 fn check(cases: &[Case]) {
     for (forms, text, content, reasoning, calls) in cases {
         let expected = ((*content).to_owned(), (*reasoning).to_owned(), calls.clone());
@@ -78,7 +78,7 @@ fn tagged_calls_are_read_alike_in_any_pieces() {
             "é",
             vec![f("{\"x\": 1}")],
         ),
-        // Arguments before the name, a brace and an end mark within a text, and what is behind the arguments.
+        // Arguments before the name, a brace and an end mark inside a string, and text after the arguments.
         (
             tagged,
             "<tool_call>{\"arguments\": {\"x\": 1}, \"name\": \"f\"}</tool_call>",
@@ -93,7 +93,7 @@ fn tagged_calls_are_read_alike_in_any_pieces() {
             "",
             vec![f("{\"s\": \"}</tool_call>\\\"\"}")],
         ),
-        // Arguments that break off are given as far as they came.
+        // Truncated arguments are returned up to the point of truncation.
         (
             tagged,
             "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1</tool_call> on",

@@ -1,5 +1,5 @@
-//! Calls as Qwen3-Coder writes them: `<function=NAME>`, then `<parameter=KEY>`, its value and `</parameter>` for each, and `</function>`. An argument is
-//! given when it is complete, for its schema says what its text means.
+//! Calls in the format of Qwen3-Coder: `<function=NAME>`, then for each argument `<parameter=KEY>`, its value and `</parameter>`, and `</function>`.
+//! An argument is returned when it is complete, because its schema determines the type of its text.
 
 use super::object::Progress;
 use super::python::literal;
@@ -18,16 +18,16 @@ enum Phase {
     After,
 }
 
-/// Reads one call.
+/// Parser of one call.
 #[derive(Clone, Debug)]
 pub struct Xml {
     phase: Phase,
     name: String,
-    /// Arguments so far.
+    /// Number of arguments so far.
     count: usize,
 }
 
-/// Whether a text begins with a mark; nothing while it may still become one.
+/// Returns true if a text starts with a mark; `None` while it may still become one.
 fn begins(text: &str, mark: &str) -> Option<bool> {
     match (text.starts_with(mark), mark.starts_with(text)) {
         (true, _) => Some(true),
@@ -37,22 +37,22 @@ fn begins(text: &str, mark: &str) -> Option<bool> {
 }
 
 impl Xml {
-    /// From behind `<tool_call>`, or from `<function=`.
+    /// Starts after `<tool_call>`, or at `<function=`.
     pub fn new() -> Self {
         Self { phase: Phase::Name, name: String::new(), count: 0 }
     }
 
-    /// Whether it is known to be a call.
+    /// Returns true if it is known to be a call.
     pub fn has_begun(&self) -> bool {
         self.phase != Phase::Name
     }
 
-    /// Whether its end was given.
+    /// Returns true if its end was returned.
     pub fn has_ended(&self) -> bool {
         self.phase == Phase::After
     }
 
-    /// Takes what it can from the beginning of `held`.
+    /// Takes as much as possible from the start of `held`.
     pub fn take(&mut self, held: &mut String, tools: Option<&Tools>, parts: &mut Vec<Part>) -> Progress {
         loop {
             let text = held.trim_start();
@@ -114,7 +114,7 @@ impl Xml {
             return Ok(ended + PARAMETER[1].len());
         }
         if end == Some(true) || (parameter, end) == (Some(false), Some(false)) {
-            // Where neither a parameter nor the end follows, the call ends all the same.
+            // If neither a parameter nor the end follows, the call still ends.
             parts.push(Part::CallArguments(if self.count == 0 { "{}" } else { "}" }.into()));
             parts.push(Part::CallEnd);
             self.phase = Phase::After;
@@ -124,7 +124,7 @@ impl Xml {
     }
 }
 
-/// The types that a schema allows; none where it does not say.
+/// Returns the types that a schema allows; an empty list if it does not restrict them.
 fn types(schema: &Value) -> Vec<&str> {
     let mut found: Vec<&str> = match &schema["type"] {
         Value::String(one) => vec![one],
@@ -153,7 +153,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// What a text means where a schema says which types there may be: text where it may be one and is nothing else that it may be.
+/// Returns the value of a text for a schema's types: a string if the schema allows one and the text matches no other allowed type.
 fn meant(text: &str, schema: Option<&Value>) -> Value {
     let types = schema.map(types).unwrap_or_default();
     let of_python = || literal(text).filter(|value| types.contains(&kind(value)));
@@ -161,7 +161,7 @@ fn meant(text: &str, schema: Option<&Value>) -> Value {
     let found = kind(&value);
     let fits = |kind: &&str| *kind == found || *kind == "number" && found == "integer";
     match types.iter().any(fits) || !types.contains(&"string") {
-        // A text in quotes is what stands there, with its quotes.
+        // A quoted text is taken literally, with its quotes.
         true if found != "string" || types.is_empty() => value,
         true if !types.contains(&"string") => value,
         _ => text.into(),

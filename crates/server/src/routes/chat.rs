@@ -25,29 +25,29 @@ use netcl::llm::engine::{Job, Talk};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// A conversation that is to be answered, whatever interface it came by.
+/// A conversation to answer, independent of the interface that received it.
 #[derive(Debug, Default)]
 pub struct Conversation {
-    /// Messages in the form of this interface.
+    /// Messages in the format of this interface.
     pub messages: Vec<Value>,
     /// Functions that the model may call.
     pub tools: Option<Arc<Tools>>,
-    /// What else the template is told.
+    /// Additional template variables.
     pub others: Vec<(String, Value)>,
-    /// What the answer has to follow.
+    /// Constraint on the answer.
     pub format: Format,
 }
 
 impl Conversation {
-    /// Whether a grammar of the request's own has to be compiled.
+    /// Returns true if the request needs a separate grammar.
     pub fn is_bound(&self) -> bool {
         matches!(self.format, Format::Schema(..)) || self.tools.as_ref().is_some_and(|tools| tools.is_bound())
     }
 
-    /// What the engine is asked. Takes the time of rendering and encoding, so it is not for the thread of the connections.
+    /// Returns the engine job. This renders and encodes the prompt, so do not call it on the connection thread.
     ///
     /// # Errors
-    /// 400 for what the template or the schema refuses, and for a prompt that is too long.
+    /// 400 if the template or the schema rejects the request, and for a prompt that is too long.
     pub fn job(&self, model: &Loaded, wishes: &Wishes, patience: &Patience) -> ApiResult<Job> {
         let TextParts { tokenizer, templates, prompts, schemas, forms } = model.text()?;
         let template = templates.get(None, self.tools.is_some()).map_err(|e| {
@@ -81,7 +81,7 @@ impl Conversation {
     }
 }
 
-/// What was asked for.
+/// A parsed request.
 struct Asked {
     model: Option<String>,
     conversation: Conversation,
@@ -125,7 +125,7 @@ fn asked(mut fields: Fields) -> ApiResult<Asked> {
 /// Answers a conversation.
 ///
 /// # Errors
-/// 400 for a request that cannot be answered as it is, 404, 429, 503.
+/// 400 for an invalid request, 404, 429, 503.
 pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
     let Asked { model, conversation, wishes, stream, usage } = asked(Fields::of_body(body)?)?;
     let (choices, tools) = (wishes.choices, conversation.tools.clone());
@@ -157,18 +157,18 @@ pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Respo
     Ok(json_response(StatusCode::OK, &answer.into()))
 }
 
-/// A text that is read to its end.
+/// A sequence that is read to its end.
 pub struct Whole {
     reader: Reader,
-    /// What it says.
+    /// The parsed answer.
     pub answer: Answer,
     tokens: Vec<Token>,
-    /// OpenAI's word for why it ended.
+    /// OpenAI's finish reason.
     pub finish: &'static str,
 }
 
 impl Whole {
-    /// Of which nothing is there yet, and in which calls are looked for if `tools` were given.
+    /// Returns an empty sequence. It looks for calls if `tools` were given.
     pub fn new(model: &Loaded, tools: Option<&Arc<Tools>>) -> Self {
         Self { reader: model.reader(tools), answer: Answer::default(), tokens: Vec::new(), finish: "" }
     }
@@ -189,7 +189,7 @@ impl Whole {
         }
     }
 
-    /// The message that the text became.
+    /// Returns the resulting message.
     pub fn message(&self) -> Value {
         let Answer { content, reasoning, calls } = &self.answer;
         let mut message = Map::new();
@@ -213,17 +213,17 @@ impl Whole {
     }
 }
 
-/// A text that streams.
+/// A streamed sequence.
 struct Text {
     reader: Reader,
-    /// Calls so far; the last one may still go on.
+    /// Number of calls so far; the last one may be incomplete.
     calls: usize,
 }
 
 struct ChatWire {
     head: Head,
     words: Words,
-    /// Whether a last event tells what was used.
+    /// Whether a final event reports the usage.
     usage: bool,
     texts: Vec<Text>,
 }
@@ -244,7 +244,7 @@ impl ChatWire {
     }
 }
 
-/// The delta that says a part; none for the end of a call.
+/// Returns the delta for a part; `None` for the end of a call.
 fn delta(part: Part, calls: &mut usize) -> Option<Value> {
     let at = calls.saturating_sub(1);
     Some(match part {
@@ -284,7 +284,7 @@ impl Wire for ChatWire {
         let known = piece.tokens.iter().any(|token| token.logprobs.is_some());
         let mut logprobs = if known { self.words.of_chat(&piece.tokens) } else { Value::Null };
         let mut events = Vec::new();
-        // Tokens whose text is held back have their probabilities told all the same.
+        // The probabilities of tokens are sent even while their text is held back.
         let deltas = if deltas.is_empty() && known { vec![json!({})] } else { deltas };
         for delta in deltas {
             events.push(self.choice(piece.choice, delta, logprobs.take(), None));

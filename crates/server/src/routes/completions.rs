@@ -1,4 +1,4 @@
-//! `POST /v1/completions`: texts that go on as they are.
+//! `POST /v1/completions`: continues texts without a chat template.
 
 use super::format::missing;
 use super::{Generation, Head, aside, harmless};
@@ -17,12 +17,12 @@ use netcl::llm::tokenizer::Specials;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Prompts of a request at most.
+/// Maximum number of prompts per request.
 const MOST_PROMPTS: usize = 128;
-/// Likeliest tokens that are listed at most.
+/// Maximum number of most likely tokens that are listed.
 const MOST_LISTED: usize = 5;
 
-/// A prompt as it was sent.
+/// A prompt in the form it was sent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Prompt {
     /// A text.
@@ -32,10 +32,10 @@ pub enum Prompt {
 }
 
 impl Prompt {
-    /// Its tokens. Names of control tokens in a text are text.
+    /// Returns its tokens. Names of control tokens in a text are ordinary text.
     ///
     /// # Errors
-    /// 400 for a text that the vocabulary cannot say or that is much longer than the context, or a model without a tokenizer.
+    /// 400 for a text that the vocabulary cannot encode or that is much longer than the context, or a model without a tokenizer.
     pub fn ids(&self, model: &Loaded, param: &str) -> ApiResult<Vec<u32>> {
         match self {
             Self::Ids(ids) => Ok(ids.clone()),
@@ -52,10 +52,10 @@ impl Prompt {
     }
 }
 
-/// A text, tokens, or a list of either.
+/// Parses a text, tokens, or a list of either.
 ///
 /// # Errors
-/// 400 naming the field.
+/// 400 with the field name.
 pub fn prompts(value: Option<Value>, param: &str, most: usize) -> ApiResult<Vec<Prompt>> {
     let expected = "a string, an array of strings, an array of token ids or an array of those";
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
@@ -98,7 +98,7 @@ fn asked(mut fields: Fields) -> ApiResult<Asked> {
     let mut wishes = Wishes::take(&mut fields)?;
     let model = fields.text("model")?;
     let prompts = prompts(fields.any("prompt"), "prompt", MOST_PROMPTS)?;
-    // OpenAI's, which this interface has had from its beginning.
+    // OpenAI's default since the first version of this interface.
     wishes.max = Some(fields.whole("max_tokens", 1, usize::MAX)?.unwrap_or(16));
     wishes.logprobs = fields.whole("logprobs", 0, MOST_LISTED)?;
     let echo = fields.flag("echo")?.unwrap_or(false);
@@ -115,10 +115,10 @@ fn asked(mut fields: Fields) -> ApiResult<Asked> {
     Ok(Asked { model, prompts, wishes, echo, stream, usage })
 }
 
-/// Goes on behind prompts.
+/// Continues prompts.
 ///
 /// # Errors
-/// 400 for a request that cannot be answered as it is, 404, 429, 503.
+/// 400 for an invalid request, 404, 429, 503.
 pub async fn complete(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
     let Asked { model, prompts, wishes, echo, stream, usage } = asked(Fields::of_body(body)?)?;
     let choices = wishes.choices;
@@ -161,7 +161,7 @@ pub async fn complete(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<R
     Ok(json_response(StatusCode::OK, &answer.into()))
 }
 
-/// A prompt as it is repeated before its answer.
+/// Returns a prompt in the form in which it is repeated before its answer.
 fn echoed(model: &Loaded, prompt: &Prompt) -> ApiResult<String> {
     match prompt {
         Prompt::Text(text) => Ok(text.clone()),
@@ -198,10 +198,10 @@ struct CompletionWire {
     head: Head,
     words: Words,
     usage: bool,
-    /// What is repeated before the answers to each prompt.
+    /// The repeated text before the answers to each prompt.
     shown: Vec<String>,
     choices: usize,
-    /// Characters of each text whose tokens were told.
+    /// Number of characters of each sequence whose tokens were sent.
     offsets: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! `POST /v1/embeddings`: the mean of a text's last hidden states, of length 1.
+//! `POST /v1/embeddings`: the mean of a text's last hidden states, normalized to length 1.
 
 use super::aside;
 use super::completions::{Prompt, prompts};
@@ -13,13 +13,13 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Texts of one request at most.
+/// Maximum number of texts per request.
 pub const MOST_TEXTS: usize = 2048;
 
-/// Vectors of texts, and the tokens of all of them.
+/// Returns the vectors of texts, and their total number of tokens.
 ///
 /// # Errors
-/// 400 for a text that is longer than the context, those of the model.
+/// 400 for a text that is longer than the context, errors of the model.
 pub async fn embedded(
     app: &Arc<App>,
     model: Option<&str>,
@@ -52,12 +52,12 @@ pub async fn embedded(
 /// Embeds texts.
 ///
 /// # Errors
-/// 400 naming a field, those of the model.
+/// 400 with a field name, errors of the model.
 pub async fn embeddings(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     let mut fields = Fields::of_body(body)?;
     let model = fields.text("model")?;
     let texts = prompts(fields.any("input"), "input", MOST_TEXTS)?;
-    // A tokenizer may put a token before it, which says nothing of a text.
+    // A tokenizer may add a leading token, which does not represent any text.
     if texts.iter().any(|text| matches!(text, Prompt::Text(text) if text.is_empty())) {
         return Err(ApiError::field("input", "input: an empty text has no embedding"));
     }

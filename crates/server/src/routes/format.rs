@@ -1,14 +1,14 @@
-//! `response_format`: what an answer has to follow.
+//! `response_format`: the constraint on an answer.
 
 use crate::error::{ApiError, ApiResult};
 use crate::fields::Fields;
 use crate::schemas::Format;
 use serde_json::Value;
 
-/// `{"type": "text" | "json_object" | "json_schema", "json_schema": {"name", "schema", "strict"}}`.
+/// Parses `{"type": "text" | "json_object" | "json_schema", "json_schema": {"name", "schema", "strict"}}`.
 ///
 /// # Errors
-/// 400 naming the field that is wrong.
+/// 400 with the invalid field.
 pub fn response_format(fields: &mut Fields) -> ApiResult<Format> {
     let Some(mut format) = fields.object("response_format")? else { return Ok(Format::Text) };
     let of = match format.text("type")?.as_deref() {
@@ -28,10 +28,10 @@ pub fn response_format(fields: &mut Fields) -> ApiResult<Format> {
     Ok(of)
 }
 
-/// The schema in an object that also names and describes it. `strict` or not, it is followed.
+/// Returns the schema in an object with its name and description. It is enforced regardless of `strict`.
 ///
 /// # Errors
-/// 400 if there is none.
+/// 400 if it is missing.
 pub fn schema(json: &mut Fields, place: &str) -> ApiResult<Format> {
     json.text("name")?;
     json.text("description")?;
@@ -44,7 +44,7 @@ pub fn schema(json: &mut Fields, place: &str) -> ApiResult<Format> {
     }
 }
 
-/// A field that has to be there.
+/// Returns the error of a missing required field.
 pub fn missing(param: &str) -> ApiError {
     ApiError {
         code: Some("missing_required_parameter"),
@@ -52,7 +52,7 @@ pub fn missing(param: &str) -> ApiError {
     }
 }
 
-/// A word that is not known.
+/// Returns the error of an unknown value.
 pub fn unknown(param: &str, found: Option<&str>) -> ApiError {
     match found {
         None => missing(param),

@@ -1,17 +1,17 @@
-//! Messages and tools, in the form that chat templates read.
+//! Messages and tools, in the format that chat templates take.
 
 use super::format::{missing, unknown};
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, wrong};
 use serde_json::{Map, Value};
 
-/// Letters of an id of a call, for Mistral's templates.
+/// Length of a call id in Mistral's templates.
 const SHORT: usize = 9;
 
-/// `messages`, with contents of parts as one text, and arguments of calls as objects.
+/// Parses `messages`. Joins the parts of contents to one text and converts arguments of calls to objects.
 ///
 /// # Errors
-/// 400 naming the message and the field.
+/// 400 with the message and the field.
 pub fn messages(fields: &mut Fields) -> ApiResult<Vec<Value>> {
     let Some(list) = fields.list("messages")? else { return Err(missing("messages")) };
     if list.is_empty() {
@@ -23,7 +23,7 @@ pub fn messages(fields: &mut Fields) -> ApiResult<Vec<Value>> {
 fn one(message: Value, place: &str) -> ApiResult<Value> {
     let Value::Object(mut message) = message else { return Err(wrong(place, &message, "an object")) };
     match message.get("role") {
-        // Templates know the older word.
+        // Templates use the older name.
         Some(Value::String(role)) if role == "developer" => {
             message.insert("role".into(), "system".into());
         }
@@ -45,7 +45,7 @@ fn one(message: Value, place: &str) -> ApiResult<Value> {
                     arguments(call);
                 }
             }
-            // As clients send for messages without calls.
+            // Clients send this for messages without calls.
             Value::Null => drop(message.remove("tool_calls")),
             other => return Err(wrong(&format!("{place}.tool_calls"), other, "an array")),
         }
@@ -53,10 +53,10 @@ fn one(message: Value, place: &str) -> ApiResult<Value> {
     Ok(Value::Object(message))
 }
 
-/// Refuses unknown fields of an object.
+/// Rejects unknown fields of an object.
 ///
 /// # Errors
-/// 400 naming the first one that is not among `known` and not `null`.
+/// 400 with the first field that is not in `known` and not `null`.
 pub fn only(object: &Value, known: &[&str], place: &str) -> ApiResult<()> {
     let mut fields = object.as_object().into_iter().flatten();
     match fields.find(|(key, value)| !value.is_null() && !known.contains(&key.as_str())) {
@@ -65,7 +65,7 @@ pub fn only(object: &Value, known: &[&str], place: &str) -> ApiResult<()> {
     }
 }
 
-/// Fields that answers have and clients send back, and those of pictures and sound.
+/// Handles fields of answers that clients send back, and those of images and audio.
 fn echoed(message: &mut Map<String, Value>, place: &str) -> ApiResult<()> {
     for key in ["images", "audio", "refusal", "annotations", "function_call"] {
         let Some(value) = message.shift_remove(key) else { continue };
@@ -83,7 +83,7 @@ fn echoed(message: &mut Map<String, Value>, place: &str) -> ApiResult<()> {
             (false, _) => return Err(ApiError::unknown(&format!("{place}.{key}"))),
         }
     }
-    // Ollama's words for what templates call otherwise.
+    // Ollama's names for fields that templates name differently.
     for (theirs, ours) in [("thinking", "reasoning_content"), ("tool_name", "name")] {
         if let Some(value) = message.shift_remove(theirs).filter(|value| !value.is_null()) {
             message.insert(ours.into(), value);
@@ -92,14 +92,14 @@ fn echoed(message: &mut Map<String, Value>, place: &str) -> ApiResult<()> {
     Ok(())
 }
 
-/// Fields of a message that this interface knows. A template need not read each of them: names of speakers and earlier thoughts are often left out.
+/// Fields of a message that this interface supports. A template need not use each of them: speaker names and earlier reasoning are often omitted.
 const KNOWN: [&str; 7] =
     ["role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning"];
 
-/// Fields of messages that neither this interface knows nor the template mentions are an error.
+/// Rejects fields of messages that neither this interface supports nor the template mentions.
 ///
 /// # Errors
-/// 400 naming the first one.
+/// 400 with the first one.
 pub fn known_to(messages: &[Value], template: &str) -> ApiResult<()> {
     for (at, message) in messages.iter().enumerate() {
         let fields = message.as_object().into_iter().flatten();
@@ -112,10 +112,10 @@ pub fn known_to(messages: &[Value], template: &str) -> ApiResult<()> {
     Ok(())
 }
 
-/// A content's text.
+/// Returns the text of a content.
 ///
 /// # Errors
-/// 400 for parts that are no text.
+/// 400 for parts that are not text.
 pub fn text(content: Value, place: &str) -> ApiResult<String> {
     match content {
         Value::Null => Ok(String::new()),
@@ -143,7 +143,7 @@ pub fn text(content: Value, place: &str) -> ApiResult<String> {
     }
 }
 
-/// Arguments come as the text of an object; templates write objects out themselves.
+/// Converts arguments from the JSON text of an object; templates serialize objects themselves.
 fn arguments(call: &mut Value) {
     let Some(Value::String(text)) = call.pointer("/function/arguments") else { return };
     if let Ok(object @ Value::Object(_)) = serde_json::from_str::<Value>(text)
@@ -153,10 +153,10 @@ fn arguments(call: &mut Value) {
     }
 }
 
-/// `tools`: functions that the model may call.
+/// Parses `tools`: functions that the model may call.
 ///
 /// # Errors
-/// 400 naming what is wrong.
+/// 400 with the invalid field.
 pub fn tools(fields: &mut Fields) -> ApiResult<Option<Vec<Value>>> {
     let Some(list) = fields.list("tools")? else { return Ok(None) };
     for (at, tool) in list.iter().enumerate() {
@@ -172,7 +172,7 @@ pub fn tools(fields: &mut Fields) -> ApiResult<Option<Vec<Value>>> {
     Ok(Some(list).filter(|list| !list.is_empty()))
 }
 
-/// Ids of calls as Mistral's templates want them: nine letters or digits. The same id stays the same one.
+/// Converts call ids to the form of Mistral's templates: nine letters or digits. Equal ids stay equal.
 pub fn short_ids(messages: &mut [Value]) {
     let short = |id: &mut Value| {
         let Some(text) = id.as_str() else { return };

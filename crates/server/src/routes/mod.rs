@@ -1,4 +1,4 @@
-//! The addresses of the server, one file each group.
+//! The routes of the server, one file per group.
 
 mod chat;
 mod completions;
@@ -28,12 +28,12 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 type Shared = State<Arc<App>>;
 
-/// All of them.
+/// Returns all routes.
 pub fn all() -> Router<Arc<App>> {
     of_openai().merge(of_ollama_clients())
 }
 
-/// Pages, OpenAI's interface, and what llama.cpp's server has besides.
+/// Returns the pages, OpenAI's interface, and the additional routes of llama.cpp's server.
 fn of_openai() -> Router<Arc<App>> {
     Router::new()
         .route("/", get(plain::chat_page))
@@ -72,7 +72,7 @@ fn of_openai() -> Router<Arc<App>> {
         )
 }
 
-/// Ollama's interface.
+/// Returns Ollama's interface.
 fn of_ollama_clients() -> Router<Arc<App>> {
     Router::new()
         .route("/api/version", get(ollama_models::version))
@@ -110,32 +110,32 @@ type Answer = std::pin::Pin<Box<dyn Future<Output = ApiResult<Response>> + Send>
 
 type Handler = fn(Arc<App>, String, Vec<u8>) -> Answer;
 
-/// A handler of a body, which is read whole before it is looked at.
+/// Runs a handler on a body that is read completely first.
 async fn handled(app: Arc<App>, request: Request, handler: Handler) -> ApiResult<Response> {
     let name = request.extensions().get::<RequestName>().map(|name| name.0.clone()).unwrap_or_default();
-    // The memory is free again with the answer's head: what it streams has its own bounds.
+    // The memory is released when the answer's head is ready; streamed content has separate limits.
     let Held { body, memory: _memory } = body(&app, request).await?;
     handler(app, name, body).await
 }
 
-/// One whose errors have OpenAI's form.
+/// Returns a route whose errors have OpenAI's format.
 fn openai(handler: Handler) -> MethodRouter<Arc<App>> {
     post(move |State(app): Shared, request: Request| async move {
         handled(app, request, handler).await.unwrap_or_else(IntoResponse::into_response)
     })
 }
 
-/// One whose errors have Ollama's form, a sentence.
+/// Returns a route whose errors have Ollama's format, a sentence.
 fn of_ollama(handler: Handler) -> MethodRouter<Arc<App>> {
     post(move |State(app): Shared, request: Request| async move {
         handled(app, request, handler).await.unwrap_or_else(ollama_models::of_ollama)
     })
 }
 
-/// What every object of an answer begins with.
+/// The common fields of all objects of an answer.
 #[derive(Clone, Debug)]
 pub struct Head {
-    /// The name of the answer.
+    /// Id of the answer.
     pub id: String,
     /// Seconds since 1970.
     pub created: u64,
@@ -144,12 +144,12 @@ pub struct Head {
 }
 
 impl Head {
-    /// For an answer whose name begins with `prefix`.
+    /// Returns the fields of an answer whose id starts with `prefix`.
     pub fn new(prefix: &str, model: &Loaded) -> Self {
         Self { id: name(prefix), created: now(), model: model.name.clone() }
     }
 
-    /// An object that is called `kind`.
+    /// Returns an object of type `kind`.
     pub fn object(&self, kind: &str) -> Map<String, Value> {
         let mut object = Map::new();
         object.insert("id".into(), self.id.as_str().into());
@@ -161,25 +161,25 @@ impl Head {
     }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 pub fn now() -> u64 {
     std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs())
 }
 
-/// Answers that have begun.
+/// Running answers.
 pub struct Generation {
-    /// The model that makes them.
+    /// The model that generates them.
     pub model: Arc<Loaded>,
-    /// Where they come from.
+    /// Receives them.
     pub running: Running,
 }
 
 impl Generation {
-    /// Begins `texts` answers, `choices` for each job that `prepare` makes on a separate thread. `bound` requests have grammars: those are
-    /// compiled first, a few at a time, before the request takes a place of the model.
+    /// Starts `texts` answers, `choices` for each job that `prepare` creates on a separate thread. `bound` requests have grammars. Those are compiled
+    /// first, a few at a time, before the request occupies a slot of the model.
     ///
     /// # Errors
-    /// 404, 429 and 503 of the model, and those of `prepare`.
+    /// 404, 429 and 503 of the model, and errors of `prepare`.
     pub async fn begin(
         app: &Arc<App>,
         request: &str,
@@ -209,7 +209,7 @@ impl Generation {
     }
 }
 
-/// Does work that takes a while on a thread beside that of the connections.
+/// Runs slow work on a thread separate from the connection thread.
 pub async fn aside<T: Send + 'static>(
     app: &App,
     work: impl FnOnce() -> ApiResult<T> + Send + 'static,
@@ -217,7 +217,7 @@ pub async fn aside<T: Send + 'static>(
     spawned(Arc::clone(&app.threads).acquire_owned().await, work).await
 }
 
-/// Does work on another thread, whose place is taken until it has ended, also if nobody waits for it any more.
+/// Runs work on another thread. Its permit is held until the work ends, even if the caller has stopped waiting.
 async fn spawned<T: Send + 'static>(
     place: Result<OwnedSemaphorePermit, AcquireError>,
     work: impl FnOnce() -> ApiResult<T> + Send + 'static,
@@ -234,12 +234,12 @@ async fn spawned<T: Send + 'static>(
     }
 }
 
-/// `stream`, and whether a last event tells what was used.
+/// Parses `stream`, and whether a final event reports the usage.
 fn streaming(fields: &mut Fields) -> ApiResult<(bool, bool)> {
     let stream = fields.flag("stream")?.unwrap_or(false);
     let Some(mut options) = fields.object("stream_options")? else { return Ok((stream, false)) };
     let usage = options.flag("include_usage")?.unwrap_or(false);
-    // Padding against listeners on the way; there is none here with or without it.
+    // Padding against eavesdroppers; this server never adds any.
     options.flag("include_obfuscation")?;
     options.end()?;
     match stream {
@@ -248,7 +248,7 @@ fn streaming(fields: &mut Fields) -> ApiResult<(bool, bool)> {
     }
 }
 
-/// Fields that change nothing of an answer.
+/// Ignores fields that do not affect an answer.
 fn harmless(fields: &mut Fields) -> ApiResult<()> {
     fields.pass_over(&["user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier"]);
     fields.only("store", &false.into())

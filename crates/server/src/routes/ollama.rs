@@ -1,4 +1,4 @@
-//! What clients of Ollama ask models for: `/api/chat`, `/api/generate`, `/api/embed`, `/api/embeddings`.
+//! Ollama's routes for models: `/api/chat`, `/api/generate`, `/api/embed`, `/api/embeddings`.
 
 use super::Generation;
 use super::chat::{Conversation, Whole};
@@ -23,7 +23,7 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// What `options` says, by Ollama's names.
+/// Parses `options` with Ollama's names.
 fn options(fields: &mut Fields) -> ApiResult<(Wishes, Option<usize>)> {
     let empty = || Fields::of("options", json!({}));
     let mut options = match fields.object("options")? {
@@ -32,7 +32,7 @@ fn options(fields: &mut Fields) -> ApiResult<(Wishes, Option<usize>)> {
     };
     let mut wishes = Wishes::take(&mut options)?;
     (wishes.choices, wishes.counts_prompt) = (1, true);
-    // −1 is no bound, −2 the rest of the context: the same here.
+    // −1 means no limit, −2 the rest of the context: the same here.
     wishes.max = match options.integer("num_predict")? {
         Some(n) if n > 0 => usize::try_from(n).ok(),
         Some(0) => {
@@ -44,7 +44,7 @@ fn options(fields: &mut Fields) -> ApiResult<(Wishes, Option<usize>)> {
         _ => None,
     };
     let context = options.whole("num_ctx", 1, usize::MAX)?;
-    // How Ollama is to run, not what it is to say.
+    // Options for running Ollama, without effect on the answer.
     options.pass_over(&[
         "num_keep",
         "num_batch",
@@ -60,7 +60,7 @@ fn options(fields: &mut Fields) -> ApiResult<(Wishes, Option<usize>)> {
     Ok((wishes, context))
 }
 
-/// `"json"` or a schema.
+/// Parses `"json"` or a schema.
 fn format(fields: &mut Fields) -> ApiResult<Format> {
     match fields.any("format") {
         None => Ok(Format::Text),
@@ -71,18 +71,18 @@ fn format(fields: &mut Fields) -> ApiResult<Format> {
     }
 }
 
-/// What an answer is asked for by either address.
+/// A parsed request of either route.
 struct Asked {
     model: String,
     wishes: Wishes,
     stream: bool,
-    /// Tokens that the context should have.
+    /// Requested context length in tokens.
     context: Option<usize>,
-    /// Whether functions may be called.
+    /// Functions that may be called.
     tools: Option<Arc<Tools>>,
 }
 
-/// What a template is told beside the messages, by name.
+/// Template variables in addition to the messages, by name.
 type Others = Vec<(String, Value)>;
 
 fn asked(app: &App, fields: &mut Fields) -> ApiResult<(Asked, Format, Others)> {
@@ -99,10 +99,10 @@ fn asked(app: &App, fields: &mut Fields) -> ApiResult<(Asked, Format, Others)> {
     Ok((Asked { model, wishes, stream, context, tools: None }, format(fields)?, others))
 }
 
-/// `keep_alive`: models stay until another one needs their memory. With nothing to answer, 0 asks for one to go at once.
+/// Parses `keep_alive`: models stay loaded until another one needs their memory. In a request without a prompt, 0 asks to unload the model at once.
 ///
 /// # Errors
-/// 400 for that.
+/// 400 for such a request.
 fn keep(fields: &mut Fields, empty: bool) -> ApiResult<()> {
     let goes = match fields.any("keep_alive") {
         Some(Value::Number(n)) => n.as_f64() == Some(0.0),
@@ -119,10 +119,10 @@ fn keep(fields: &mut Fields, empty: bool) -> ApiResult<()> {
     }
 }
 
-/// The answer to a request that has nothing to answer: clients load a model so.
+/// Responds to a request without a prompt: clients load a model this way.
 ///
 /// # Errors
-/// 404, and those of loading it.
+/// 404, and errors from loading it.
 async fn load(app: &Arc<App>, asked: &Asked, kind: Kind) -> ApiResult<Response> {
     let model = app.models.get(Some(&asked.model)).await?;
     let mut body = json!({ "model": model.name, "created_at": today(), "done": true, "done_reason": "load" });
@@ -136,7 +136,7 @@ async fn load(app: &Arc<App>, asked: &Asked, kind: Kind) -> ApiResult<Response> 
 /// Answers a conversation.
 ///
 /// # Errors
-/// 400 for a request that cannot be answered as it is, 404, 429, 503.
+/// 400 for an invalid request, 404, 429, 503.
 pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
     let mut fields = Fields::of_body(body)?;
     let (asked, format, others) = asked(app, &mut fields)?;
@@ -159,10 +159,10 @@ pub async fn chat(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Respo
     answer(app, request, asked, Kind::Chat, bound, job).await
 }
 
-/// Goes on behind a prompt, which is a conversation's first message unless it is `raw` or the model has no template.
+/// Continues a prompt. It becomes the first message of a conversation unless it is `raw` or the model has no template.
 ///
 /// # Errors
-/// As [`chat`].
+/// Same as [`chat`].
 pub async fn generate(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
     let mut fields = Fields::of_body(body)?;
     let (asked, format, others) = asked(app, &mut fields)?;
@@ -234,14 +234,14 @@ async fn answer(
     Ok(ok(&body))
 }
 
-/// Which address an answer is for.
+/// The route of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Chat,
     Generate,
 }
 
-/// A call: its arguments are an object here.
+/// Returns a call; its arguments are an object in this interface.
 fn called(name: &str, arguments: &str) -> Value {
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_else(|_| arguments.into());
     json!({ "function": { "name": name, "arguments": arguments } })
@@ -251,7 +251,7 @@ struct OllamaWire {
     model: String,
     kind: Kind,
     reader: Reader,
-    /// Calls whose end is still to come: names and arguments.
+    /// Incomplete calls: names and arguments.
     calls: Vec<(String, String)>,
     finish: &'static str,
 }
@@ -282,7 +282,7 @@ impl OllamaWire {
         }
     }
 
-    /// With counts, and durations in nanoseconds.
+    /// Returns the last object with counts, and durations in nanoseconds.
     fn last(&self, totals: &Totals) -> Value {
         let mut object = self.object(true);
         let ns = |ms: f64| (ms * 1e6) as u64;
@@ -341,10 +341,10 @@ impl Wire for OllamaWire {
     }
 }
 
-/// Vectors of texts.
+/// Returns the vectors of texts.
 ///
 /// # Errors
-/// As for [`embedded`].
+/// Same as [`embedded`].
 pub async fn embed(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     let mut fields = Fields::of_body(body)?;
     let model = named(app, &mut fields)?;
@@ -359,10 +359,10 @@ pub async fn embed(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     Ok(ok(&json!({ "model": name, "embeddings": vectors, "prompt_eval_count": tokens })))
 }
 
-/// The vector of one text, as older clients ask for it.
+/// Returns the vector of one text, for older clients.
 ///
 /// # Errors
-/// As for [`embedded`].
+/// Same as [`embedded`].
 pub async fn embed_one(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     let mut fields = Fields::of_body(body)?;
     let model = named(app, &mut fields)?;

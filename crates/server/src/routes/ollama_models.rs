@@ -1,4 +1,4 @@
-//! What clients of Ollama ask of models and of the server: `/api/tags`, `/api/ps`, `/api/show`, `/api/version`, and what is refused.
+//! Ollama's routes for model and server information: `/api/tags`, `/api/ps`, `/api/show`, `/api/version`, and the unsupported ones.
 
 use super::Shared;
 use super::format::missing;
@@ -13,16 +13,16 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// The version of Ollama whose interface this is. Clients compare it with what they need: an editor refuses servers below 0.6.4.
+/// The version of Ollama's interface. Clients compare it with the version they need: an editor rejects servers below 0.6.4.
 const INTERFACE: &str = "0.12.0";
 
-/// The last day of the year 2318 in seconds since 1970, which is how clients read "for ever".
+/// The last day of the year 2318 in seconds since 1970. Clients treat it as "forever".
 const LAST_DAY: u64 = 11_013_235_200;
 
-/// A moment as RFC 3339 writes it, in UTC.
+/// Formats a time in RFC 3339 and UTC.
 fn date(since: Duration) -> String {
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Years of 146,097 days each 400; the first of March begins one (H. Hinnant, "chrono-compatible low-level date algorithms").
+    // Periods of 400 years have 146,097 days; the first of March begins a year (H. Hinnant, "chrono-compatible low-level date algorithms").
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -35,12 +35,12 @@ fn date(since: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:06}Z", since.subsec_micros())
 }
 
-/// Now.
+/// Returns the current time.
 pub fn today() -> String {
     date(UNIX_EPOCH.elapsed().unwrap_or_default())
 }
 
-/// An answer that is fine.
+/// Returns a successful response.
 pub fn ok(body: &Value) -> Response {
     json_response(StatusCode::OK, body)
 }
@@ -49,7 +49,7 @@ pub async fn version() -> Response {
     ok(&json!({ "version": INTERFACE, "netcl": env!("CARGO_PKG_VERSION") }))
 }
 
-/// What Ollama's own server does with its library of models, which this one does not have.
+/// Rejects Ollama's operations on its model library, which this server does not have.
 pub async fn refused(request: Request) -> Response {
     let (method, path) = (request.method().as_str(), request.uri().path());
     let message = format!(
@@ -59,7 +59,7 @@ pub async fn refused(request: Request) -> Response {
     of_ollama(error)
 }
 
-/// An error in Ollama's form, a sentence.
+/// Returns an error in Ollama's format, a sentence.
 pub fn of_ollama(error: ApiError) -> Response {
     let body = axum::body::Body::from(json!({ "error": error.message }).to_string());
     let (parts, _) = error.into_response().into_parts();
@@ -84,7 +84,7 @@ fn details(loaded: Option<&Loaded>) -> Value {
     })
 }
 
-/// `260K`, `1.1B`.
+/// Formats a parameter count: `260K`, `1.1B`.
 fn size(parameters: u64) -> String {
     let n = parameters as f64;
     match parameters {
@@ -94,7 +94,7 @@ fn size(parameters: u64) -> String {
     }
 }
 
-/// What lists say of a model.
+/// Returns the list entry of a model.
 fn listed(spec: &ModelSpec, bytes: u64, loaded: Option<&Loaded>) -> Map<String, Value> {
     let mut one = Map::new();
     one.insert("name".into(), spec.name.as_str().into());
@@ -106,7 +106,7 @@ fn listed(spec: &ModelSpec, bytes: u64, loaded: Option<&Loaded>) -> Map<String, 
     one
 }
 
-/// All models.
+/// Lists all models.
 pub async fn tags(State(app): Shared) -> Response {
     let one = |(spec, loaded): (&ModelSpec, Option<Arc<Loaded>>)| {
         let changed = std::fs::metadata(&spec.path).and_then(|file| file.modified()).ok();
@@ -119,7 +119,7 @@ pub async fn tags(State(app): Shared) -> Response {
     ok(&json!({ "models": list }))
 }
 
-/// Bytes of a file, or of the files of a folder.
+/// Returns the bytes of a file, or of the files in a folder.
 fn bytes(path: &std::path::Path) -> u64 {
     let length = |path: &std::path::Path| std::fs::metadata(path).map_or(0, |file| file.len());
     match std::fs::read_dir(path) {
@@ -128,9 +128,9 @@ fn bytes(path: &std::path::Path) -> u64 {
     }
 }
 
-/// Models that are loaded.
+/// Lists the loaded models.
 pub async fn ps(State(app): Shared) -> Response {
-    // It leaves when another one needs its memory: no time is known.
+    // The model is unloaded when another one needs its memory: the time is unknown.
     let never = date(Duration::from_secs(LAST_DAY));
     let one = |(spec, loaded): (&ModelSpec, Option<Arc<Loaded>>)| {
         let loaded = loaded?;
@@ -144,7 +144,7 @@ pub async fn ps(State(app): Shared) -> Response {
     ok(&json!({ "models": list }))
 }
 
-/// The name of a model: Ollama adds `:latest` to one without a tag.
+/// Returns the name of a model: Ollama adds `:latest` to a name without a tag.
 pub fn named(app: &App, fields: &mut Fields) -> ApiResult<String> {
     let (new, old) = (fields.text("model")?, fields.text("name")?);
     let Some(name) = new.or(old) else { return Err(missing("model")) };
@@ -154,10 +154,10 @@ pub fn named(app: &App, fields: &mut Fields) -> ApiResult<String> {
     }
 }
 
-/// What a model is.
+/// Returns the properties of a model.
 ///
 /// # Errors
-/// 404, and those of loading it.
+/// 404, and errors from loading it.
 pub async fn show(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     let mut fields = Fields::of_body(body)?;
     let name = named(app, &mut fields)?;

@@ -1,4 +1,4 @@
-//! Addresses that tell how the server is, and those for tokens.
+//! Status routes, and routes for tokens.
 
 use super::format::missing;
 use super::{Shared, aside, now};
@@ -18,15 +18,15 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What pages may load: nothing but themselves.
+/// Content security policy: pages may only load their own content.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data: blob:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Bytes of a text that is tokenized at once.
+/// Maximum bytes of a text for one tokenization request.
 const MOST_CONTENT: usize = 4 << 20;
-/// The same if the answer also contains the text of each token.
+/// Maximum bytes if the answer also contains the text of each token.
 const MOST_PIECES: usize = 1 << 20;
-/// Bytes of a text that is made of tokens at once.
+/// Maximum bytes of a text from one detokenization request.
 const MOST_TEXT: usize = 16 << 20;
 
 fn page(text: &'static str) -> Response {
@@ -48,14 +48,14 @@ pub async fn device_page() -> Response {
     page(include_str!("../page/device.html"))
 }
 
-/// The addresses and their fields, as OpenAPI describes them.
+/// Returns the routes and their fields as an OpenAPI document.
 pub async fn openapi() -> Response {
     let mut response = Response::new(Body::from(include_str!("../page/openapi.json")));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-/// A text that is JSON.
+/// Returns a response of JSON text.
 fn json_text(text: String) -> Response {
     let mut response = Response::new(Body::from(text));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -66,12 +66,12 @@ fn ok(body: &Value) -> Response {
     json_response(StatusCode::OK, body)
 }
 
-/// The process lives.
+/// Responds while the process is alive.
 pub async fn health() -> Response {
     ok(&json!({ "status": "ok" }))
 }
 
-/// Requests are answered.
+/// Reports whether requests are served.
 pub async fn ready(State(app): Shared) -> Response {
     match (app.draining.load(Ordering::SeqCst), app.models.is_ready()) {
         (true, _) => ApiError::unavailable("The server is stopping", 5).into_response(),
@@ -80,7 +80,7 @@ pub async fn ready(State(app): Shared) -> Response {
     }
 }
 
-/// `vram` of each device once, by its name.
+/// Returns `vram` of each device once, by its name.
 fn memory(devices: &[Device]) -> Vec<(String, [(&'static str, u64); 4])> {
     let mut out: Vec<(String, [(&'static str, u64); 4])> = Vec::new();
     for device in devices {
@@ -106,7 +106,7 @@ pub async fn metrics(State(app): Shared) -> Response {
     response
 }
 
-/// The shortest number that is the same f32: JSON would show 0.8 as 0.800000011920929.
+/// Returns the shortest number with the same f32 value: JSON would show 0.8 as 0.800000011920929.
 fn shortest(x: f32) -> Value {
     x.to_string().parse::<f64>().ok().into()
 }
@@ -166,7 +166,7 @@ pub async fn model(State(app): Shared, Path(name): Path<String>) -> Response {
     }
 }
 
-/// Kernels, those that took longest first.
+/// Returns the kernels, longest time first.
 fn kernels(times: &Times) -> Value {
     let all: f64 = times.each.values().map(|(_, seconds)| seconds).sum();
     let steps = times.steps.max(1.0);
@@ -256,7 +256,7 @@ pub async fn tokenize(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
             false => tokenizer.encode(&content, specials),
         };
         let ids = ids.map_err(|e| ApiError::of_field("content", &e))?;
-        // A tree of JSON would take many times the text.
+        // A JSON tree would occupy many times the memory of the text.
         let mut text = String::from("{\"tokens\":[");
         for (at, id) in ids.iter().enumerate() {
             text += if at == 0 { "" } else { "," };

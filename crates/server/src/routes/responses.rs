@@ -1,4 +1,4 @@
-//! `POST /v1/responses`: OpenAI's newer interface. Nothing is stored, so a conversation is sent whole each time.
+//! `POST /v1/responses`: OpenAI's newer interface. Nothing is stored, so clients send the whole conversation each time.
 
 use super::chat::{Conversation, Whole};
 use super::format::{missing, schema, unknown};
@@ -22,7 +22,7 @@ use netcl::llm::tokenizer::Specials;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// What was asked for, and the fields that an answer repeats.
+/// A parsed request, and the fields that an answer repeats.
 struct Asked {
     model: Option<String>,
     conversation: Conversation,
@@ -31,7 +31,7 @@ struct Asked {
     repeated: Map<String, Value>,
 }
 
-/// Items of `input` as messages: a text, messages, calls and what they gave.
+/// Converts the items of `input` to messages: a text, messages, calls and their results.
 fn input(value: Option<Value>, instructions: Option<&str>) -> ApiResult<Vec<Value>> {
     let mut messages: Vec<Value> = Vec::new();
     messages.extend(instructions.map(|text| json!({ "role": "system", "content": text })));
@@ -81,7 +81,7 @@ fn add(messages: &mut Vec<Value>, mut item: Map<String, Value>, place: &str) -> 
             let arguments = serde_json::from_str(&arguments).unwrap_or(Value::String(arguments));
             let call =
                 json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } });
-            // Calls that follow each other are of one message.
+            // Consecutive calls belong to one message.
             match messages.last_mut().and_then(|last| last.get_mut("tool_calls")?.as_array_mut()) {
                 Some(calls) => calls.push(call),
                 None => messages.push(json!({ "role": "assistant", "content": "", "tool_calls": [call] })),
@@ -92,13 +92,13 @@ fn add(messages: &mut Vec<Value>, mut item: Map<String, Value>, place: &str) -> 
             let output = text(item.remove("output").unwrap_or_default(), &format!("{place}.output"))?;
             messages.push(json!({ "role": "tool", "tool_call_id": id, "content": output }));
         }
-        // What a model thought in earlier turns is not shown to it again.
+        // Reasoning of earlier turns is not shown to the model again.
         _ => {}
     }
     Ok(())
 }
 
-/// Functions lie flat here: `{"type": "function", "name", "description", "parameters", "strict"}`.
+/// Parses functions, which are flat here: `{"type": "function", "name", "description", "parameters", "strict"}`.
 fn tools(fields: &mut Fields) -> ApiResult<Option<Vec<Value>>> {
     let Some(list) = fields.list("tools")? else { return Ok(None) };
     let one = |(at, tool): (usize, Value)| {
@@ -117,7 +117,7 @@ fn tools(fields: &mut Fields) -> ApiResult<Option<Vec<Value>>> {
     Ok(Some(list).filter(|list| !list.is_empty()))
 }
 
-/// `text.format`.
+/// Parses `text.format`.
 fn format(fields: &mut Fields) -> ApiResult<Format> {
     let Some(mut text) = fields.object("text")? else { return Ok(Format::Text) };
     text.pass_over(&["verbosity"]);
@@ -168,7 +168,7 @@ fn asked(body: &[u8]) -> ApiResult<Asked> {
     Ok(Asked { model, conversation, wishes, stream, repeated })
 }
 
-/// Fields that an answer repeats, as they were sent or as they are without that.
+/// Returns the fields that an answer repeats, with the sent or the default values.
 fn repeated(fields: &Fields) -> Map<String, Value> {
     let defaults = json!({
         "instructions": null, "max_output_tokens": null, "metadata": {}, "temperature": null, "top_p": null,
@@ -180,7 +180,7 @@ fn repeated(fields: &Fields) -> Map<String, Value> {
             *value = sent.clone();
         }
     }
-    // A name has no default.
+    // This field has no default.
     all.extend(fields.peek("user").map(|user| ("user".to_owned(), user.clone())));
     all
 }
@@ -195,7 +195,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// Tokens of what the model thought, as its text is encoded.
+    /// Returns the number of reasoning tokens, by encoding the text.
     fn thought(&self, output: &[Value]) -> usize {
         let texts = output.iter().filter(|item| item["type"] == "reasoning");
         let parts = texts.filter_map(|item| item["content"].as_array()).flatten();
@@ -228,12 +228,12 @@ impl Frame {
     }
 }
 
-/// Whether an answer is whole.
+/// Returns whether an answer is complete.
 fn status(finish: &str) -> &'static str {
     if finish == "length" { "incomplete" } else { "completed" }
 }
 
-/// A part of `content`.
+/// Returns a part of `content`.
 fn content_part(kind: Kind, said: &str) -> Value {
     match kind {
         Kind::Message => json!({ "type": "output_text", "text": said, "annotations": [], "logprobs": [] }),
@@ -241,7 +241,7 @@ fn content_part(kind: Kind, said: &str) -> Value {
     }
 }
 
-/// What an item of `output` is.
+/// Kind of an item of `output`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Reasoning,
@@ -256,7 +256,7 @@ struct Item {
     id: String,
     /// Its text, or the call's arguments.
     said: String,
-    /// The call's name, and the function's.
+    /// The call's id and the function's name.
     call: [String; 2],
 }
 
@@ -290,7 +290,7 @@ impl Item {
     }
 }
 
-/// Items of a whole answer.
+/// Returns the items of a complete answer.
 fn items(answer: &Answer) -> Vec<Item> {
     let text = |kind, said: &str| Item { said: said.to_owned(), ..Item::new(kind, "") };
     let mut items = Vec::new();
@@ -305,10 +305,10 @@ fn items(answer: &Answer) -> Vec<Item> {
     items
 }
 
-/// Answers.
+/// Answers a request.
 ///
 /// # Errors
-/// 400 for a request that cannot be answered as it is, 404, 429, 503.
+/// 400 for an invalid request, 404, 429, 503.
 pub async fn respond_to(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<Response> {
     let Asked { model, conversation, wishes, stream, repeated } = asked(body)?;
     let (tools, bound) = (conversation.tools.clone(), conversation.is_bound());
@@ -335,10 +335,10 @@ struct ResponseWire {
     frame: Frame,
     reader: Reader,
     items: Vec<Item>,
-    /// Whether the last item still goes on.
+    /// Whether the last item is incomplete.
     open: bool,
     finish: &'static str,
-    /// Events so far.
+    /// Number of events so far.
     number: u64,
 }
 
@@ -352,13 +352,13 @@ impl ResponseWire {
         Event { name: Some(kind), data }
     }
 
-    /// Where the last item is, as its events say it.
+    /// Returns the position of the last item for its events.
     fn place(&self) -> Value {
         let at = self.items.len().saturating_sub(1);
         json!({ "item_id": self.items.last().map(|item| item.id.as_str()), "output_index": at, "content_index": 0 })
     }
 
-    /// An event about the last item, with one field more.
+    /// Returns an event about the last item, with one additional field.
     fn about(&mut self, kind: &'static str, field: &str, value: Value) -> Event {
         let mut fields = self.place();
         fields[field] = value;
@@ -408,7 +408,7 @@ impl ResponseWire {
         events.push(self.event("response.output_item.done", json!({ "output_index": at, "item": json })));
     }
 
-    /// More of an item of this kind, the last one or a new one.
+    /// Adds text to an item of this kind: the last one, or a new one.
     fn more(&mut self, kind: Kind, text: &str, events: &mut Vec<Event>) {
         if !self.open || self.items.last().is_none_or(|item| item.kind != kind) {
             self.begin_item(kind, "", events);

@@ -1,4 +1,4 @@
-//! What answers look like.
+//! Format of answers.
 
 use super::{CONTEXT, Server, Setup, write_model};
 use netcl::llm::LoadedModel;
@@ -9,7 +9,7 @@ fn user(text: &str) -> Value {
     json!([{ "role": "user", "content": text }])
 }
 
-/// The text of a chat's answer.
+/// Returns the text of a chat answer.
 fn said(answer: &Value) -> String {
     answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
 }
@@ -47,7 +47,7 @@ fn a_chat_streams_what_it_says_at_once() {
     assert!(events[..events.len() - 1].iter().all(|e| e["usage"].is_null() && e["id"] == last["id"]));
 }
 
-/// A text depends on its prompt, its seed and the model, not on what else is answered.
+/// A sequence depends on its prompt, its seed and the model, not on concurrent requests.
 #[test]
 fn a_seed_gives_the_same_text_alone_and_among_others() {
     let server = Server::new();
@@ -62,7 +62,7 @@ fn a_seed_gives_the_same_text_alone_and_among_others() {
             });
         }
     });
-    // The i-th of several texts has the seed plus i.
+    // The i-th of several sequences has the seed plus i.
     let several = server.client.post("/v1/chat/completions", &body(3, 3)).ok();
     assert_eq!(said(&several), alone[3]);
     let texts: Vec<&str> = several["choices"]
@@ -134,7 +134,7 @@ fn what_is_wrong_is_named() {
         let (status, _, found) = chat(change.clone()).error();
         assert_eq!((status, found.as_deref()), (400, Some(param)), "{change}");
     }
-    // The schema's keyword that cannot be enforced is named.
+    // The error names the schema keyword that cannot be enforced.
     let schema = json!({ "type": "array", "uniqueItems": true });
     let refused = chat(
         json!({ "response_format": { "type": "json_schema", "json_schema": { "name": "s", "schema": schema } } }),
@@ -271,7 +271,7 @@ fn clients_of_ollama_are_answered() {
     let mut body = body;
     body["stream"] = false.into();
     assert_eq!(client.post("/api/chat", &body).ok()["message"]["content"].as_str(), Some(streamed.as_str()));
-    // One message of a user is what /api/generate makes of a prompt.
+    // /api/generate converts a prompt to one user message.
     let generated = json!({ "model": "tiny", "prompt": "a", "options": options, "stream": false });
     assert_eq!(client.post("/api/generate", &generated).ok()["response"].as_str(), Some(streamed.as_str()));
     let raw = json!({ "model": "tiny", "prompt": "a", "raw": true, "options": options, "stream": false });
@@ -290,7 +290,7 @@ fn clients_of_ollama_are_answered() {
     );
 }
 
-/// What clients of Ollama do before they ask anything.
+/// The first requests of Ollama clients.
 #[test]
 fn clients_of_ollama_begin() {
     let server = Server::with(Setup { names: vec!["tiny", "other"], ..Setup::default() });
@@ -310,7 +310,7 @@ fn clients_of_ollama_begin() {
         (vec!["tiny".into(), "other".into()], vec!["tiny".into()])
     );
     assert!(client.get("/api/tags").ok()["models"][1]["size"].as_u64().unwrap() > 10_000);
-    // An empty request loads a model, and is answered at once.
+    // An empty request loads a model and is answered at once.
     let load = json!({ "model": "other", "keep_alive": "5m" });
     let loaded = client.post("/api/generate", &load).ok();
     assert_eq!(
@@ -352,7 +352,7 @@ fn models_come_when_they_are_asked_for_and_leave_for_others() {
     assert_eq!(ask(&server, "two").ok()["model"], "two");
     assert_eq!(loaded(&server), [true, true]);
     drop(server);
-    // Memory for one of them: the other one leaves.
+    // The memory suffices for one of them: the other one is unloaded.
     let folder = tempfile::tempdir().unwrap();
     write_model(folder.path());
     let needs = LoadedModel::needs(folder.path(), Options::default()).unwrap();
@@ -362,7 +362,7 @@ fn models_come_when_they_are_asked_for_and_leave_for_others() {
     for model in ["two", "one", "one", "two"] {
         assert_eq!(ask(&server, model).ok()["model"], model);
         assert_eq!(loaded(&server), [model == "one", model == "two"]);
-        // The cache takes what weights and workspace leave of the budget: 8 KiB a page here.
+        // The cache gets the part of the budget that weights and workspace leave: 8 KiB per page here.
         let pages = server.client.get("/device/data").ok()["engine"]["pages_total"].as_u64().unwrap();
         assert!((1..8).contains(&pages), "{pages}");
     }
@@ -420,7 +420,7 @@ fn responses_stream_as_items_with_parts() {
     }
 }
 
-/// An example of what a schema of the document allows.
+/// Returns an example that matches a schema of the document.
 fn example(document: &Value, schema: &Value) -> Value {
     if let Some(place) = schema["$ref"].as_str() {
         return example(document, document.pointer(&place[1..]).unwrap());
@@ -448,7 +448,7 @@ fn example(document: &Value, schema: &Value) -> Value {
     }
 }
 
-/// Each address is there, and each field is known: none is refused as one that is not supported.
+/// Each route exists, and each field is supported.
 #[test]
 fn the_document_of_the_interface_is_true() {
     let server = Server::new();

@@ -1,4 +1,4 @@
-//! Requests that want too much of the server, and requests that are at fault themselves.
+//! Requests that demand too many resources, and invalid requests.
 
 use super::client::read;
 use super::{Server, Setup, TAGGED};
@@ -44,7 +44,7 @@ fn a_text_that_is_too_long_is_refused_before_it_is_encoded() {
         let answer = server.client.post("/tokenize", &json!({ "content": long, "with_pieces": pieces }));
         assert_eq!(answer.error(), (400, Some("invalid_value".into()), Some("content".into())));
     }
-    // As much as is allowed.
+    // Exactly the limit.
     let content = "é".repeat(1 << 19);
     let made = server.client.post("/tokenize", &json!({ "content": content, "with_pieces": true })).ok();
     assert_eq!(made["tokens"].as_array().unwrap().len(), 1 << 20);
@@ -59,7 +59,7 @@ fn many_values_are_refused_before_they_are_read() {
     assert_eq!(answer.error(), (413, Some("request_too_large".into()), None));
     let some = json!({ "tokens": vec![97; 1000] });
     assert_eq!(server.client.post("/detokenize", &some).ok()["content"].as_str().unwrap().len(), 1000);
-    // Commas within a string do not count as values.
+    // Commas inside a string do not count as values.
     let text = json!({ "content": ",".repeat(1 << 20) });
     server.client.post("/tokenize", &text).ok();
 }
@@ -137,7 +137,7 @@ fn fields_of_messages_are_known_or_refused() {
     assert_eq!(user("name", json!("b")), (200, None));
     assert_eq!(user("refusal", json!(null)), (200, None));
     assert_eq!(user("annotations", json!([])), (200, None));
-    // The template reads it.
+    // The template uses it.
     assert_eq!(user("function", json!("f")), (200, None));
     for key in ["images", "audio", "frobnicate", "function_call"] {
         assert_eq!(user(key, json!(["x"])), (400, Some(format!("messages[0].{key}"))));
@@ -175,9 +175,9 @@ fn penalties_of_openai_count_the_answer_alone() {
                            "frequency_penalty": frequency, "presence_penalty": frequency, "seed": 1 });
         text("/v1/completions", &body)["choices"][0]["text"].clone()
     };
-    // The first token of an answer has nothing before it.
+    // The first token of an answer has no predecessor.
     assert_eq!(ask(0.0), ask(2.0));
-    // All of an answer counts, however long it is.
+    // The whole answer counts, regardless of its length.
     let whole = |frequency: f64| {
         let body = json!({ "prompt": "abcabcabc", "max_tokens": 100, "temperature": 0, "ignore_eos": true, "frequency_penalty": frequency });
         text("/v1/completions", &body)["choices"][0]["text"].clone()

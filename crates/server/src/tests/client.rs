@@ -1,4 +1,4 @@
-//! As much of HTTP as tests need.
+//! A minimal HTTP client for tests.
 
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -23,13 +23,13 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
 
-    /// The body, of which the status is 200.
+    /// Returns the body; the status must be 200.
     pub fn ok(&self) -> Value {
         assert_eq!(self.status, 200, "{self:?}");
         self.json()
     }
 
-    /// Status, code and field of an error.
+    /// Returns status, code and field of an error.
     pub fn error(&self) -> (u16, Option<String>, Option<String>) {
         let error = &self.json()["error"];
         assert!(
@@ -47,7 +47,7 @@ impl Answer {
             .map(|(_, v)| v)
     }
 
-    /// The objects of a stream of events, and whether `[DONE]` ended it.
+    /// Returns the objects of an event stream, and whether `[DONE]` ended it.
     pub fn events(&self) -> (Vec<Value>, bool) {
         let data: Vec<&str> = self.body.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
         let done = data.last() == Some(&"[DONE]");
@@ -67,7 +67,7 @@ impl Client {
         stream
     }
 
-    /// The head of a request with a body of this length.
+    /// Returns the head of a request with a body of this length.
     pub fn head(&self, method: &str, path: &str, length: usize, more: &str) -> String {
         let key = self.key.as_ref().map(|key| format!("Authorization: Bearer {key}\r\n")).unwrap_or_default();
         let host = self.address;
@@ -76,7 +76,7 @@ impl Client {
         )
     }
 
-    /// Sends a request and leaves the answer to be read.
+    /// Sends a request without reading the answer.
     pub fn send(&self, method: &str, path: &str, body: &[u8], more: &str) -> TcpStream {
         let mut stream = self.connect();
         stream.write_all(self.head(method, path, body.len(), more).as_bytes()).unwrap();
@@ -100,7 +100,7 @@ impl Client {
 /// Reads an answer to its end.
 pub fn read(mut stream: TcpStream) -> Answer {
     let mut bytes = Vec::new();
-    // A connection that is reset behind the answer has said all there is.
+    // A connection reset after the answer loses nothing.
     let _ = stream.read_to_end(&mut bytes);
     let at = bytes.windows(4).position(|w| w == b"\r\n\r\n").expect("an answer");
     let head = String::from_utf8(bytes[..at].to_vec()).unwrap();

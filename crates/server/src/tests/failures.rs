@@ -1,4 +1,4 @@
-//! Files that go, devices that fail, and clients that vanish by the thousand: errors for those concerned, and no lost place.
+//! Files that disappear, devices that fail, and thousands of clients that disconnect: only the affected requests fail, and no slot is lost.
 
 use super::client::read;
 use super::{Server, Setup};
@@ -13,7 +13,7 @@ fn short(model: &str) -> Value {
     json!({ "model": model, "prompt": "a", "max_tokens": 3, "seed": 1 })
 }
 
-/// Nothing runs, nothing waits, all pages and all places are free.
+/// Checks that nothing runs, nothing waits, and all pages and slots are free.
 fn is_free(server: &Server, places: usize) {
     server.wait("the end of all", |data| {
         let engine = &data["engine"];
@@ -46,7 +46,7 @@ fn a_model_whose_files_are_deleted_goes_on_and_others_say_what_is_missing() {
     assert_eq!(missing.error().0, 500);
     let path = server.folder.path().to_str().unwrap();
     assert!(missing.body.contains(path) && missing.body.contains("two"), "{}", missing.body);
-    // The failure of one is none of the other, nor of the next request.
+    // The failure of one request does not affect the other, nor the next one.
     server.client.post("/v1/completions", &short("one")).ok();
     assert_eq!(server.client.post("/v1/completions", &short("two")).status, 500);
     super::write_model(server.folder.path());
@@ -54,7 +54,7 @@ fn a_model_whose_files_are_deleted_goes_on_and_others_say_what_is_missing() {
     is_free(&server, 20);
 }
 
-/// The test device behind a driver that can be told to fail.
+/// Returns the test device with a fault-injecting driver.
 fn faulty() -> (Device, Arc<Plan>) {
     let settings = Settings::from_env();
     let id = test_device().unwrap().capabilities().id.clone();
@@ -90,7 +90,7 @@ fn a_device_that_fails_ends_texts_with_an_error_and_the_next_ones_are_right() {
             assert!(done || events.last().unwrap()["error"]["message"].is_string(), "{streamed:?}");
         }
         plan.arm(0);
-        // Those that come afterwards know nothing of it.
+        // Later requests are not affected.
         assert_eq!(
             server.client.post("/v1/completions", &body).ok()["choices"][0]["text"],
             expected,
@@ -99,7 +99,7 @@ fn a_device_that_fails_ends_texts_with_an_error_and_the_next_ones_are_right() {
         is_free(&server, 20);
     }
     assert!(failed > 1, "{failed}");
-    // An embedding that fails is an error of its own.
+    // A failed embedding is a separate error.
     plan.arm(3);
     assert_eq!(server.client.post("/v1/embeddings", &json!({ "input": "a" })).error().0, 500);
     plan.arm(0);
@@ -111,7 +111,7 @@ fn a_device_that_fails_ends_texts_with_an_error_and_the_next_ones_are_right() {
     assert!(!line.ends_with(" 0"), "{line}");
 }
 
-/// After a defect, or an error of the device, a model needs a new engine. If that fails too, the next request loads the model again.
+/// After a defect or a device error, a model needs a new engine. If that fails too, the next request loads the model again.
 #[test]
 fn a_model_that_finds_no_engine_is_given_up_and_loaded_again() {
     let (device, plan) = faulty();
@@ -124,7 +124,7 @@ fn a_model_that_finds_no_engine_is_given_up_and_loaded_again() {
         let runtime = crate::runtime().unwrap();
         let model = runtime.block_on(server.app.models.get(None)).unwrap();
         is_free(&server, 20);
-        // Nothing works from the first call on, or from one in the midst of texts.
+        // Every call fails from the first one, or from one in the middle of the sequences.
         plan.arm(if has_defect { 1 } else { 20 });
         plan.lasting(1 << 40);
         if has_defect {
@@ -134,10 +134,10 @@ fn a_model_that_finds_no_engine_is_given_up_and_loaded_again() {
             assert!(ended.error().0 == 500 && ended.body.contains("injected"), "{ended:?}");
         }
         server.wait("its end", |_| !model.is_alive());
-        // Requests of the old model are refused: try again.
+        // Requests of the old model are rejected with an error that asks to retry.
         let lost = runtime.block_on(model.embed(vec![vec![1]])).unwrap_err();
         assert!(lost.status == 503 && lost.retry_after.is_some(), "{lost:?}");
-        // While the device fails, the model cannot be loaded, and the server says so.
+        // While the device fails, the model cannot be loaded, and the server reports it.
         let failed = server.client.post("/v1/completions", &body);
         assert!(failed.error().0 == 500 && failed.body.contains("cannot be loaded"), "{failed:?}");
         plan.arm(0);
@@ -161,7 +161,7 @@ fn a_thousand_clients_vanish_and_no_place_is_lost() {
             let body = long(at % 2 == 0);
             let head = server.client.head("POST", "/v1/completions", body.len(), "");
             let mut stream = server.client.connect();
-            // They go before they ask, in the head, in the body, before the answer, and in the midst of it.
+            // Clients disconnect before the request, in the head, in the body, before the answer, and in the middle of it.
             let sent = match at % 5 {
                 0 => String::new(),
                 1 => head[..head.len() / 2].to_owned(),

@@ -1,4 +1,4 @@
-//! Clients that vanish, dawdle or lie, full queues, and devices that fail.
+//! Clients that disconnect, stall or send invalid data, full queues, and device failures.
 
 use super::client::{Answer, read};
 use super::{Server, Setup};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-/// A request for as many tokens as the context takes.
+/// Returns a request for as many tokens as the context allows.
 fn long(stream: bool) -> Value {
     json!({ "prompt": "a", "max_tokens": 250, "ignore_eos": true, "stream": stream })
 }
@@ -39,7 +39,7 @@ fn pages_of_others_are_refused() {
     assert_eq!(ask("Origin: null\r\n"), 403);
     let own = format!("Origin: http://{}\r\n", server.app.address.unwrap());
     assert_eq!(ask(&own), 200);
-    // A name that somebody made to lead to this machine.
+    // A name that an attacker made to resolve to this machine.
     let mut stream = server.client.connect();
     stream
         .write_all(b"GET /v1/models HTTP/1.1\r\nHost: evil.example:8080\r\nConnection: close\r\n\r\n")
@@ -75,7 +75,7 @@ fn a_full_queue_says_when_to_try_again() {
     let several = json!({ "prompt": ["a", "b"], "max_tokens": 2 });
     assert_eq!(server.client.post("/v1/completions", &several).status, 429);
     assert_eq!(server.client.get("/device/data").ok()["requests"]["rejected"], 3);
-    // More than there ever are is another error.
+    // More than the total number of slots is a different error.
     let body = json!({ "prompt": "a", "n": 4 });
     assert_eq!(
         server.client.post("/v1/completions", &body).error(),
@@ -92,7 +92,7 @@ fn a_slow_reader_holds_nobody() {
             server.client.send("POST", "/v1/completions", body.to_string().as_bytes(), "")
         })
         .collect();
-    // Both places are theirs, and they read nothing; the next one is answered all the same.
+    // They occupy both slots and read nothing; the next request is still answered.
     let other = server.client.post("/v1/completions", &json!({ "prompt": "b", "max_tokens": 5 }));
     assert_eq!(other.status, 200);
     for stream in slow {
@@ -106,7 +106,7 @@ fn a_slow_reader_holds_nobody() {
     }
 }
 
-/// The answers fit into socket buffers, so the server cannot see that their clients do not read.
+/// The answers fit into socket buffers, so the server cannot detect that their clients do not read.
 #[test]
 fn stalled_readers_do_not_delay_the_next_request() {
     let server = Server::with(Setup { parallel: 4, queue: 60, ..Setup::default() });
@@ -125,7 +125,7 @@ fn stalled_readers_do_not_delay_the_next_request() {
     drop(stalled);
 }
 
-/// Sends the head of a request, and its body a byte at a time until the server does not want more. The answer.
+/// Sends the head of a request, then its body one byte at a time until the server stops reading. Returns the answer.
 fn dripped(server: &Server) -> Answer {
     let stream = server.client.connect();
     let mut out = stream.try_clone().unwrap();
@@ -138,7 +138,7 @@ fn dripped(server: &Server) -> Answer {
     read(stream)
 }
 
-/// Long before the time is over that a large body has.
+/// Ends long before the time limit of a large body.
 #[test]
 fn a_body_that_comes_a_byte_at_a_time_is_late() {
     let options =
@@ -164,7 +164,7 @@ fn slow_bodies_make_room_for_requests() {
     };
     let first: Vec<_> = (0..4).map(|_| slow()).collect();
     server.client.get("/health").ok();
-    // A connection that is sending an answer is not closed for others.
+    // A connection that is sending an answer is not closed for another.
     let answer = server.client.send("POST", "/v1/completions", long(true).to_string().as_bytes(), "");
     let more: Vec<_> = (0..4).map(|_| slow()).collect();
     assert!(read(answer).events().1, "the answer was cut");
@@ -185,11 +185,11 @@ fn bodies_and_heads_have_bounds() {
     let large = json!({ "prompt": "x".repeat(3 << 20) }).to_string();
     let refused = server.client.request("POST", "/v1/completions", large.as_bytes(), "");
     assert_eq!(refused.error(), (413, Some("request_too_large".into()), None));
-    // A body that does not come.
+    // A body that does not arrive.
     let mut stream = server.client.connect();
     stream.write_all(server.client.head("POST", "/v1/completions", 100, "").as_bytes()).unwrap();
     assert_eq!(read(stream).error().0, 408);
-    // A head that does not come.
+    // A head that does not arrive.
     let mut stream = server.client.connect();
     stream.write_all(b"GET / HT").unwrap();
     let (began, mut rest) = (Instant::now(), Vec::new());

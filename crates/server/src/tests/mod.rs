@@ -1,4 +1,4 @@
-//! The server over loopback, with a tiny model of random weights whose tokens are bytes.
+//! Tests of the server over loopback, with a tiny model of random weights whose tokens are bytes.
 
 mod api;
 mod bounds;
@@ -28,7 +28,7 @@ use std::time::Duration;
 
 const TEMPLATE: &str =
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>";
-/// The same for a family that calls functions.
+/// A template for a family that calls functions.
 pub const TAGGED: &str = "{% if tools %}<|system|>{% for t in tools %}{{ t.function.name }}{% endfor %} <tool_call>{\"name\": …}</tool_call><|end|>{% endif %}\
     {% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>";
 const SPECIALS: [&str; 4] = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"];
@@ -36,7 +36,7 @@ const WIDTH: usize = 32;
 const LAYERS: usize = 2;
 pub const CONTEXT: usize = 256;
 
-/// The bytes as GPT-2's alphabet writes them.
+/// Returns the bytes in GPT-2's alphabet.
 fn alphabet() -> Vec<char> {
     let plain = |b: u32| (33..=126).contains(&b) || (161..=172).contains(&b) || (174..=255).contains(&b);
     let mut next = 256;
@@ -70,7 +70,7 @@ fn tokenizer() -> Value {
     })
 }
 
-/// Weights of a Llama with these sizes: numbers of a mean of 0, or ones for norms.
+/// Returns weights of a Llama with these sizes: numbers with mean 0, or ones for norms.
 fn weights(vocab: usize) -> Vec<u8> {
     let mut shapes: Vec<(String, Vec<usize>)> = vec![
         ("model.embed_tokens.weight".into(), vec![vocab, WIDTH]),
@@ -106,7 +106,7 @@ fn weights(vocab: usize) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat()
 }
 
-/// A folder with the model in the Hugging Face layout.
+/// Writes a folder with the model in the Hugging Face layout.
 pub fn write_model(folder: &Path) {
     let vocab = 256 + SPECIALS.len();
     let config = json!({
@@ -124,7 +124,7 @@ pub fn write_model(folder: &Path) {
     write("model.safetensors", &weights(vocab));
 }
 
-/// A running server; dropped, it stops.
+/// A running server; dropping it stops it.
 pub struct Server {
     pub client: Client,
     pub app: Arc<App>,
@@ -133,7 +133,7 @@ pub struct Server {
     pub folder: tempfile::TempDir,
 }
 
-/// What a test changes.
+/// Options that a test changes.
 pub struct Setup {
     pub options: ServeOptions,
     pub parallel: usize,
@@ -214,7 +214,7 @@ impl Server {
         Self { client: Client::new(address), app, stop: Some(stop), thread: Some(thread), folder }
     }
 
-    /// Waits until `done` says so; fails after a while.
+    /// Waits until `done` returns true; fails after a while.
     pub fn wait(&self, what: &str, done: impl Fn(&Value) -> bool) {
         for _ in 0..600 {
             if done(&self.client.get("/device/data").json()) {
@@ -225,7 +225,7 @@ impl Server {
         panic!("{what} did not come: {}", self.client.get("/device/data").json());
     }
 
-    /// Asks it to stop, without waiting for that.
+    /// Asks it to stop without waiting.
     pub fn ask_to_stop(&mut self) {
         drop(self.stop.take());
     }

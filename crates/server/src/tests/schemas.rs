@@ -1,4 +1,4 @@
-//! Schemas that are made to take the server down.
+//! Schemas that try to take the server down.
 
 use super::client::read;
 use super::{Server, Setup};
@@ -7,7 +7,7 @@ use crate::checker::{Checker, check_grammar};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The test below, as a program.
+/// Runs the test below as the checker program.
 pub fn checker() -> Checker {
     let arguments = ["--exact", "tests::schemas::a_process_that_checks_grammars", "--ignored", "--nocapture"];
     let program = std::env::current_exe().unwrap();
@@ -26,13 +26,13 @@ fn ask(schema: &Value) -> Value {
     json!({ "messages": [message], "max_tokens": 4, "response_format": format })
 }
 
-/// Patterns that overlap and all apply to one text.
+/// Returns overlapping patterns that all apply to one text.
 fn patterns(n: usize) -> Value {
     let pattern = |i| json!({ "pattern": format!("a.{{{i}}}b") });
     json!({ "type": "string", "allOf": (0..n).map(pattern).collect::<Vec<_>>() })
 }
 
-/// A chain of references, `n` long.
+/// Returns a chain of `n` references.
 fn chain(n: usize) -> Value {
     let mut all = serde_json::Map::new();
     all.insert("a0".into(), json!({ "type": "string" }));
@@ -45,7 +45,7 @@ fn chain(n: usize) -> Value {
     json!({ "$defs": all, "$ref": format!("#/$defs/a{}", n - 1) })
 }
 
-/// Schemas that are at fault themselves.
+/// Returns schemas that are invalid themselves.
 fn hostile() -> Vec<(&'static str, Value)> {
     let sets = |i: u8| {
         let one = |j: u8| format!("[a{}]{}", char::from(b'b' + (i * 3 + j) % 24), char::from(b'b' + j));
@@ -86,14 +86,14 @@ fn a_hostile_schema_is_a_wrong_request() {
     let format = json!({ "format": { "type": "json_schema", "name": "x", "schema": schema } });
     let answer = server.client.post("/v1/responses", &json!({ "input": "a", "text": format }));
     assert_eq!(answer.error().0, 400);
-    // Whoever asks for something else is answered.
+    // Other requests are still answered.
     let usual = json!({ "type": "object", "properties": { "x": { "type": "string", "pattern": "^[a-z]{1,3}$" } }, "required": ["x"], "additionalProperties": false });
     server.client.post("/v1/chat/completions", &ask(&usual)).ok();
 }
 
 #[test]
 fn a_client_that_leaves_ends_the_compiling() {
-    // Only the clock ends it.
+    // Only the wall-clock limit ends it.
     let program = "/bin/sh".into();
     let checker = Some(Checker { program, arguments: vec!["-c".into(), "exec sleep 600".into()] });
     let options = ServeOptions { port: 0, drain: Duration::from_millis(50), ..ServeOptions::default() };
@@ -112,13 +112,13 @@ fn a_client_that_leaves_ends_the_compiling() {
         panic!("{what} did not come");
     };
     wait("a check", &|| server.app.compilers.available_permits() == 0);
-    // Those that wait take no place of the model.
+    // Waiting requests occupy no slot of the model.
     server.client.post("/v1/completions", &json!({ "prompt": "a", "max_tokens": 2 })).ok();
     drop(asked);
     wait("their end", &|| {
         server.app.compilers.available_permits() >= most && server.app.grammars.available_permits() == 32
     });
-    // One that is still waited for does not keep the server from stopping.
+    // A request that is still waiting does not keep the server from stopping.
     let last = server.client.send("POST", "/v1/chat/completions", body.as_bytes(), "");
     wait("the last one", &|| server.app.compilers.available_permits() < most.max(1));
     server.ask_to_stop();

@@ -1,4 +1,5 @@
-//! How long a first token takes over HTTP, beside the engine alone. It is printed and not judged: times are of a machine and of what else it does.
+//! Measures the time to first token over HTTP and in the engine alone. The times are printed and not checked: they depend on the machine and its
+//! load.
 
 use super::Server;
 use netcl::llm::LoadedModel;
@@ -9,7 +10,7 @@ use serde_json::json;
 use std::io::Read;
 use std::time::Instant;
 
-/// Prompts of ten tokens, each of its own.
+/// Returns different prompts of ten tokens.
 fn prompts() -> impl Iterator<Item = Vec<u32>> {
     (0..31).map(|n| (0..10).map(|at| 32 + (7 * n + 3 * at) % 90).collect())
 }

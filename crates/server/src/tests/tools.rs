@@ -1,4 +1,4 @@
-//! Functions over HTTP: calls that are wanted come, as their schemas say, whole and streamed.
+//! Functions over HTTP: required calls are generated and match their schemas, in complete and in streamed answers.
 
 use super::{Server, Setup, TAGGED};
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ fn a_call_that_is_wanted_comes() {
             let function = &calls[0]["function"];
             assert!(is_good(function["arguments"].as_str().unwrap()), "{function}");
             assert!(choice == "required" || function["name"] == "g");
-            // The same in several deltas, the first of which has the name.
+            // The same in several deltas; the first one has the name.
             assert_eq!(arguments, function["arguments"].as_str().unwrap());
             assert_eq!(deltas[0]["function"]["name"], function["name"]);
             assert!(
@@ -68,7 +68,7 @@ fn a_call_that_is_wanted_comes() {
     assert!(whole > 4, "{whole}");
 }
 
-/// The template is told of all functions, and only one may be called.
+/// The template receives all functions, and only one may be called.
 #[test]
 fn allowed_functions_alone_are_called() {
     let server = Server::with(Setup { template: TAGGED, ..Setup::default() });

@@ -1,4 +1,4 @@
-//! `aethercl compare`: one program on several profiles, also on changed ones.
+//! `aethercl compare`: runs one program on several profiles, optionally with changed figures.
 
 use super::start::{Failure, How, start};
 use aethercl::machine::human_ns;
@@ -9,17 +9,17 @@ use std::process::ExitStatus;
 
 #[derive(clap::Args)]
 pub struct Compare {
-    /// Devices, separated by commas: names of profiles, or files that end in .toml.
+    /// Devices, comma-separated: profile names, or files that end in .toml.
     #[arg(long, default_value = "h200,rx7900xtx,arc-a770,adreno-750")]
     profile: String,
-    /// A figure of the profiles to change, as NAME=VALUE (l2=100MB, units=64, memory.gb_per_s=2000); any number of them together
-    /// make one more device of each profile.
+    /// Profile figure to change, as NAME=VALUE (l2=100MB, units=64, memory.gb_per_s=2000); repeatable. All changes together add one device per
+    /// profile.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
-    /// Seconds that a work-group may take; 0 for as long as it takes.
+    /// Time limit of a work-group in seconds; 0 for no limit.
     #[arg(long)]
     timeout: Option<f64>,
-    /// Kernels that are shown.
+    /// Number of kernels to show.
     #[arg(long, default_value_t = 20)]
     top: usize,
     /// The program and its arguments.
@@ -28,10 +28,10 @@ pub struct Compare {
 }
 
 impl Compare {
-    /// The table, and the exit status of the first run that failed.
+    /// Returns the table, and the exit status of the first run that failed.
     pub fn run(&self) -> Result<(String, Option<ExitStatus>), Failure> {
         let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
-        // Value of `AETHERCL_PROFILES`, and heading of the column.
+        // Value of `AETHERCL_PROFILES`, and column heading.
         let mut devices: Vec<(String, String)> = Vec::new();
         for name in self.profile.split(',').map(str::trim).filter(|n| !n.is_empty()) {
             let text = match Profile::text(name) {
@@ -77,7 +77,7 @@ impl Compare {
     }
 }
 
-/// Kernels ordered by their time on the first device; one column for each device.
+/// Formats kernels ordered by their time on the first device, with one column per device.
 fn table(columns: &[(String, Summary)], top: usize) -> String {
     let mut names: Vec<&str> = Vec::new();
     for kernel in columns.iter().flat_map(|(_, summary)| &summary.kernels) {

@@ -21,35 +21,34 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Runs a program on simulated GPUs; findings, kernels by modelled time and transfers come last, on standard error.
+    /// Run a program on simulated GPUs; print findings, kernels by modeled time and transfers to standard error at the end.
     ///
-    /// The exit code is the program's own. Where that is 0: 7 with findings, 6 where a kernel or transfer failed.
+    /// The exit code is that of the program. If it is 0: 7 with findings, 6 if a kernel or transfer failed.
     Run(Run),
-    /// Runs a program on several simulated GPUs, one after the other, and shows its kernels' modelled times side by side.
+    /// Run a program on several simulated GPUs in turn and compare the modeled times of its kernels.
     ///
-    /// What it writes to standard output is of the first run. The exit code is that of the first run that ended badly.
+    /// Standard output comes from the first run. The exit code is that of the first run that failed.
     Compare(compare::Compare),
 }
 
 #[derive(clap::Args)]
 struct Run {
-    /// Checks by name, separated by commas: bounds, uninitialized, races, barriers, division, contract; all, none.
+    /// Checks by name, comma-separated: bounds, uninitialized, races, barriers, division, contract; all, none.
     #[arg(long, default_value = Checks::DEFAULT)]
     check: String,
-    /// Devices, separated by commas: h200, h100, rx7900xtx, arc-a770, adreno-750, teaching, or files that end in .toml.
+    /// Devices, comma-separated: h200, h100, rx7900xtx, arc-a770, adreno-750, teaching, or files that end in .toml.
     #[arg(long)]
     profile: Option<String>,
-    /// Seconds that a work-group may take; 0 for as long as it takes.
+    /// Time limit of a work-group in seconds; 0 for no limit.
     #[arg(long)]
     timeout: Option<f64>,
-    /// Also writes all of it as JSON into this file; - for standard output.
+    /// Also write the report as JSON to this file; - for standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Also writes a page that any browser opens from disk: timeline, kernels and what bounds them, figures by source line, memory
-    /// over time.
+    /// Also write a self-contained HTML page: timeline, kernels and their limits, figures by source line, memory over time.
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
-    /// Kernels that are shown.
+    /// Number of kernels to show.
     #[arg(long, default_value_t = 20)]
     top: usize,
     /// The program and its arguments.
@@ -57,7 +56,7 @@ struct Run {
     program: Vec<String>,
 }
 
-/// Exit code if the program cannot be started, as shells use it.
+/// Exit code if the program cannot be started, following the shell convention.
 const NOT_STARTED: u8 = 127;
 /// Exit code of other errors.
 const ERROR: u8 = 1;
@@ -84,7 +83,7 @@ fn main() -> ExitCode {
 }
 
 fn say(text: &str) {
-    // A closed stream is no error of the program.
+    // A closed stream is not an error of the program.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 

@@ -8,23 +8,23 @@ use std::process::{Command, ExitStatus, Stdio};
 /// Options of a run.
 #[derive(Clone, Copy, Default)]
 pub struct How<'a> {
-    /// Checks.
+    /// Names of the checks.
     pub check: &'a str,
     /// Devices; `None` for the driver's default.
     pub profiles: Option<&'a str>,
     /// Time limit of a work-group in seconds.
     pub timeout: Option<f64>,
-    /// Discard its standard output.
+    /// Whether to discard the program's standard output.
     pub silent: bool,
-    /// Record the data of the HTML page.
+    /// Whether to record the data of the HTML page.
     pub detail: bool,
 }
 
-/// Why there is no report.
+/// Reason for a missing report.
 pub enum Failure {
     /// The program cannot be started.
     NotStarted(String),
-    /// Settings, files and folders.
+    /// An error in settings, files or folders.
     Other(String),
 }
 
@@ -68,7 +68,7 @@ pub fn start(program: &[String], how: How<'_>) -> Result<(ExitStatus, Option<Sum
     Ok((status, collect(folder.path())?))
 }
 
-/// Merges the reports of all processes; `None` if there are none.
+/// Merges the reports of all processes; `None` without reports.
 fn collect(folder: &Path) -> Result<Option<Summary>, String> {
     let mut all: Option<Summary> = None;
     for entry in std::fs::read_dir(folder).map_err(|e| e.to_string())?.flatten() {
@@ -83,7 +83,7 @@ fn collect(folder: &Path) -> Result<Option<Summary>, String> {
     Ok(all)
 }
 
-/// Path of the driver: `AETHERCL_LIBRARY`, or a library in the folder of this program or in `../lib`.
+/// Returns the path of the driver: `AETHERCL_LIBRARY`, or a library in the folder of this program or in `../lib`.
 fn library() -> Result<PathBuf, String> {
     if let Some(path) = std::env::var_os("AETHERCL_LIBRARY") {
         let path = PathBuf::from(path);

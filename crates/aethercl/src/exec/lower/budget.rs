@@ -1,7 +1,7 @@
-//! What a kernel may take once its calls are inlined and its short loops written out.
+//! Limits for a kernel after its calls are inlined and its short loops are unrolled.
 //!
-//! A page of text can stand for any number of instructions: functions that call the one before twice double with every
-//! function. Lowering counts what it walks and what it emits, and gives up with an error at a limit.
+//! A short source can expand to any number of instructions: functions that each call the previous one twice double with every function. Lowering
+//! counts visited nodes and emitted instructions, and stops with an error at a limit.
 
 use super::super::bytecode::{Code, File};
 use super::emit::{Full, MAX_BYTES};
@@ -10,30 +10,29 @@ use crate::hir::Expr;
 use crate::source::Span;
 use crate::types::Type;
 
-/// Statements, expressions and calls visited, and instructions emitted, in one pass over a kernel. The largest kernels that
-/// people write (hashcat's, with all that they inline) fit; at the limit lowering holds some 100 MB. The worst texts found take 12 s of
-/// processor time to get there.
+/// Statements, expressions and calls visited, and instructions emitted, in one pass over a kernel. The largest real kernels (hashcat's, with all
+/// inlined code) fit. At the limit, lowering uses some 100 MB. The worst sources found take 12 s of CPU time to reach it.
 pub const MAX_WORK: u64 = 4_000_000;
-/// The same in all passes over a kernel: each comes from a fact that the one before found.
+/// The same for all passes over a kernel: each pass follows from a fact that the previous one found.
 const MAX_WORK_IN_ALL: u64 = 10 * MAX_WORK;
-/// Registers of a file, and waiting masks: their numbers have 16 bits.
+/// Maximum number of registers per file, and of waiting masks: their numbers have 16 bits.
 pub const MAX_REGISTERS: usize = u16::MAX as usize;
-/// Elements of a value that is copied whole, such as a `struct`.
+/// Maximum number of elements of a value that is copied whole, such as a `struct`.
 const MAX_LEAVES: u64 = 1 << 16;
-/// Values of one `printf`: an instruction counts them in 8 bits.
+/// Maximum number of values of one `printf`: an instruction counts them in 8 bits.
 const MAX_PRINTED: usize = u8::MAX as usize;
 
-/// What was spent.
+/// Work spent so far.
 #[derive(Debug, Default)]
 pub struct Budget {
     /// Nodes visited in this pass.
     visited: u64,
-    /// Work of the passes before.
+    /// Work of the previous passes.
     before: u64,
 }
 
 impl Budget {
-    /// The next pass starts.
+    /// Starts the next pass.
     pub fn next_pass(&mut self, code: &Code) {
         self.before += self.visited + code.insts.len() as u64;
         self.visited = 0;
@@ -41,7 +40,7 @@ impl Budget {
 }
 
 impl Full {
-    /// The budget: `more than …`.
+    /// Returns the budget as `more than …`.
     fn budget(self) -> String {
         match self {
             Full::Registers(File::Uniform) => {
@@ -56,7 +55,7 @@ impl Full {
 }
 
 impl Lower<'_> {
-    /// Counts a node; the error where the kernel has become too large.
+    /// Counts a node; reports an error if the kernel has become too large.
     pub(super) fn spend(&mut self) {
         self.budget.visited += 1;
         if self.error.is_some() {
@@ -77,12 +76,12 @@ impl Lower<'_> {
         }
     }
 
-    /// Nodes visited and instructions emitted in this pass.
+    /// Returns the nodes visited and instructions emitted in this pass.
     pub(super) fn work(&self) -> u64 {
         self.budget.visited + self.e.code.insts.len() as u64
     }
 
-    /// Names the function that the kernel's size comes from: the innermost one being inlined that took half of it.
+    /// Returns the function that causes the kernel's size: the innermost inlined function that took half of it.
     fn too_large(&self, budget: &str) -> (Span, String) {
         let kernel = &self.program.function(self.frames[0].function).name;
         let half = self.work() / 2;
@@ -100,12 +99,12 @@ impl Lower<'_> {
         (frame.call, message)
     }
 
-    /// The value of an expression that is not lowered any more.
+    /// Returns a value for an expression after lowering has stopped.
     pub(super) fn no_value(&mut self, ty: Type) -> Value {
         vec![Val::Const(0); self.leaves(ty).len()]
     }
 
-    /// The size of a variable's type in 32 bits; an error where it has none.
+    /// Returns the size of a variable's type in 32 bits; reports an error if it does not fit.
     pub(super) fn bytes_of(&mut self, ty: Type, name: &str, span: Span) -> u32 {
         let bytes = self.program.types.size(ty);
         if bytes > MAX_BYTES {
@@ -116,7 +115,7 @@ impl Lower<'_> {
         bytes as u32
     }
 
-    /// How many elements a type has in registers.
+    /// Returns the number of elements of a type in registers.
     pub(super) fn leaf_count(&mut self, ty: Type) -> u64 {
         let types = &self.program.types;
         if let Some(known) = self.leaf_counts.get(&ty) {
@@ -145,7 +144,7 @@ impl Lower<'_> {
         count
     }
 
-    /// Whether a value of the type can be moved element by element; an error where it has too many of them.
+    /// Returns true if a value of the type can be moved by elements; reports an error if it has too many.
     pub(super) fn can_be_moved(&mut self, ty: Type) -> bool {
         let count = self.leaf_count(ty);
         if count <= MAX_LEAVES && self.program.types.size(ty) <= MAX_BYTES {
@@ -158,7 +157,7 @@ impl Lower<'_> {
         false
     }
 
-    /// The number of values of a `printf`.
+    /// Returns the number of values of a `printf`.
     pub(super) fn printed(&mut self, call: &Expr, values: usize) -> u8 {
         u8::try_from(values).unwrap_or_else(|_| {
             let message = format!(
@@ -169,7 +168,7 @@ impl Lower<'_> {
         })
     }
 
-    /// The error of a kernel that filled a field with its last instructions.
+    /// Reports an error if the last instructions of a kernel exceeded a field.
     pub(super) fn check_full(&mut self) {
         if let (Some(full), None) = (self.e.full, &self.error) {
             self.error = Some(self.too_large(&full.budget()));

@@ -1,4 +1,4 @@
-//! Functions of the language, element by element or as instructions of their own.
+//! Language built-ins, lowered to element-wise or dedicated instructions.
 
 use super::super::bytecode::{AtomicOp, Collective, File, Inst, Number, preset};
 use super::super::lanes::{Binary32, Binary64, Narrow, Ternary64, Unary32, Unary64, Widen};
@@ -9,13 +9,13 @@ use crate::builtins::math::Math1;
 use crate::hir::{Builtin, CompareOp, Expr, ExprKind, MemoryOrder, Rounding};
 use crate::types::{Scalar, Type};
 
-/// A uniform register with a meaning fixed for the launch.
+/// Returns a uniform register with a fixed meaning for the launch.
 fn preset_value(index: u16) -> Val {
     Val::Pinned(Reg { file: File::Uniform, variable: false, index })
 }
 
 impl Lower<'_> {
-    /// The value of a function of the language.
+    /// Returns the value of a built-in function.
     pub(super) fn builtin(&mut self, b: Builtin, args: &[Expr], e: &Expr) -> Value {
         use Builtin::*;
         match b {
@@ -81,7 +81,7 @@ impl Lower<'_> {
             }
             WaitGroupEvents => {
                 args.iter().for_each(|a| _ = self.value(a));
-                // All wait together, and see what was copied.
+                // All lanes wait together and then see the copied data.
                 let flags = self.e.reg(Val::Const(3));
                 self.effect(Inst::Barrier { flags })
             }
@@ -119,7 +119,7 @@ impl Lower<'_> {
         Vec::new()
     }
 
-    /// A local or global id that is converted to 32 bits at once: `int i = get_local_id(0)`.
+    /// Returns a local or global id that is converted to 32 bits at once: `int i = get_local_id(0)`.
     pub(super) fn short_id(&mut self, operand: &Expr, to: Type) -> Option<Val> {
         let ExprKind::Builtin(b @ (Builtin::GetLocalId | Builtin::GetGlobalId), args) = &operand.kind else {
             return None;
@@ -146,7 +146,7 @@ impl Lower<'_> {
         self.work_item_in(b, d)
     }
 
-    /// A work-item function of a dimension that is known when it runs.
+    /// Returns a work-item function whose dimension is known only at run time.
     fn work_item_of(&mut self, b: Builtin, d: Val) -> Val {
         let mut value = self.work_item_in(b, 3);
         for known in 0..3 {
@@ -205,7 +205,7 @@ impl Lower<'_> {
             Builtin::GetSubGroupId => self.e.binary32(Binary32::DivU, linear, size),
             Builtin::GetSubGroupLocalId => self.e.binary32(Binary32::RemU, linear, size),
             Builtin::GetSubGroupSize => {
-                // The last one may be smaller.
+                // The last sub-group may be smaller.
                 let id = self.e.binary32(Binary32::DivU, linear, size);
                 let first = self.e.binary32(Binary32::Mul, id, size);
                 let rest = self.e.binary32(Binary32::Sub, items, first);
@@ -219,7 +219,7 @@ impl Lower<'_> {
         }
     }
 
-    /// `vload`, `vstore` and their `half` forms.
+    /// Lowers `vload`, `vstore` and their `half` forms.
     fn vector_memory(&mut self, b: Builtin, args: &[Expr], e: &Expr) -> Value {
         let loads = matches!(b, Builtin::Vload | Builtin::VloadHalf | Builtin::VloadaHalf);
         let aligned = matches!(b, Builtin::VloadaHalf | Builtin::VstoreaHalf(_));
@@ -386,7 +386,7 @@ impl Lower<'_> {
         out
     }
 
-    /// The linear index that a broadcast or shuffle names.
+    /// Returns the linear index of a broadcast or shuffle.
     fn collective_index(&mut self, b: Builtin, args: &[Expr], values: &[Value]) -> Val {
         if args.len() < 2 {
             return Val::Const(0);
@@ -409,7 +409,7 @@ impl Lower<'_> {
         index
     }
 
-    /// Functions that write a second result through a pointer.
+    /// Lowers functions that write a second result through a pointer.
     fn two_results(&mut self, b: Builtin, args: &[Expr], e: &Expr) -> Value {
         use Builtin::*;
         let x = self.value(&args[0]);

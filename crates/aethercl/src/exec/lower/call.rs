@@ -5,11 +5,11 @@ use super::facts::Fact;
 use super::{Lower, Storage, Val, Value, file_of, site};
 use crate::hir::{Expr, FunctionId, LocalId, StmtKind};
 
-/// Calls inside calls at most; deeper ones are recursion that the front end missed.
+/// Maximum call depth; a deeper nesting is recursion that the front end missed.
 const MAX_DEPTH: usize = 64;
 
 impl Lower<'_> {
-    /// The value of a call.
+    /// Returns the value of a call.
     pub(super) fn call(&mut self, id: FunctionId, args: &[Expr], e: &Expr) -> Value {
         let program = self.program;
         let function = program.function(id);
@@ -56,7 +56,7 @@ impl Lower<'_> {
         direct_value.unwrap_or(result)
     }
 
-    /// A body whose only `return` is its end: the value needs no register of its own.
+    /// Lowers a body whose only `return` is at its end: the value needs no separate register.
     fn direct_body(&mut self, id: FunctionId) -> Value {
         let program = self.program;
         let body = &program.function(id).body;
@@ -109,7 +109,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The value of a `return` goes to the call's result.
+    /// Assigns the value of a `return` to the call's result.
     pub(super) fn assign_return(&mut self, value: &Value) {
         let frame = self.frame();
         let divergent = self.regions.iter().skip(frame.depth - 1).any(|r| *r);
@@ -123,7 +123,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Whether a `return` of the call just closed gave lanes different values.
+    /// Returns true if a `return` of the closed call gave lanes different values.
     fn result_differs(&mut self, _site: usize) -> bool {
         let depth = self.frames.len() + 1;
         let before = self.differing.len();

@@ -1,23 +1,23 @@
-//! Program-scope variables: constants in one block of memory, and those that kernels may write, each in an allocation of its own.
+//! Program-scope variables: constants in one block of memory, and writable variables, each in a separate allocation.
 
 use crate::hir::{GlobalId, Program};
 use crate::memory::Allocation;
 use crate::memory::address::{PROGRAM_SCOPE, Space, object_pointer};
 use std::sync::Arc;
 
-/// Writable variables start at multiples of this many bytes, at least one such gap apart.
+/// Alignment of writable variables in bytes, and the minimum gap between them.
 const GAP: u64 = 256;
 
-/// The program's variables laid out one behind another.
+/// The program's variables in a contiguous layout.
 #[derive(Debug, Default)]
 pub struct Constants {
-    /// The constants' bytes as words, addresses filled in.
+    /// The constants' bytes as words, with resolved addresses.
     pub words: Vec<u32>,
-    /// Byte offset and size of each; of a writable variable there are no bytes here.
+    /// Byte offset and size of each variable; a writable variable has no bytes here.
     pub places: Vec<(u32, u32)>,
-    /// Variables of global memory that are not `const`: they keep what launches write as long as the program lives.
+    /// Variables in global memory that are not `const`: they keep the written values for the lifetime of the program.
     pub writable: Vec<Arc<Allocation>>,
-    /// By variable its number in `writable`.
+    /// Index in `writable` by variable.
     writables: Vec<Option<usize>>,
 }
 
@@ -66,7 +66,7 @@ impl Constants {
         out
     }
 
-    /// The address of a variable.
+    /// Returns the address of a variable.
     pub fn address(&self, id: GlobalId) -> u64 {
         let at = id.0 as usize;
         match self.writables[at] {
@@ -75,7 +75,7 @@ impl Constants {
         }
     }
 
-    /// The number of a variable among those that kernels may write.
+    /// Returns the number of a variable in the list of those that kernels may write.
     pub fn number(&self, id: GlobalId) -> Option<usize> {
         self.writables[id.0 as usize]
     }

@@ -6,10 +6,10 @@ use super::{Lower, Storage, Val, Value, file_of, site};
 use crate::hir::{BinaryOp, Builtin, Expr, ExprKind, LogicalOp, Node, PlaceKind, Stmt};
 use crate::types::{INT, Type};
 
-/// Up to so many nodes both sides of a `?:` run and one result is chosen, where nothing can go wrong in them.
+/// Up to this number of nodes, both sides of a `?:` run and one result is selected, if neither side can fail.
 const SELECT_WEIGHT: usize = 40;
 
-/// What holds at a point of the program.
+/// Facts at a point of the program.
 pub(super) struct Flow {
     defined: Vec<bool>,
     unreachable: bool,
@@ -26,7 +26,7 @@ impl Lower<'_> {
         self.unreachable = flow.unreachable;
     }
 
-    /// Two ways meet: what holds now is what holds on both.
+    /// Merges two paths: only facts that hold on both remain.
     pub(super) fn meet(&mut self, other: &Flow) {
         if other.unreachable {
             return;
@@ -61,7 +61,7 @@ impl Lower<'_> {
         );
     }
 
-    /// Runs one side or the other, or in lanes that differ both.
+    /// Runs one side, the other, or both for different lanes.
     fn branch(
         &mut self,
         cond: Val,
@@ -117,7 +117,7 @@ impl Lower<'_> {
         self.escaped |= escaped;
     }
 
-    /// Where lanes may have left, goes on at the next place where some may join if none is left.
+    /// If lanes may have left and none is running, jumps to the next place where some may join.
     pub(super) fn leave_if_empty(&mut self) {
         if self.escaped
             && let Some(to) = self.joins.last()
@@ -157,7 +157,7 @@ impl Lower<'_> {
         Val::Reg(result)
     }
 
-    /// Gives a result register its value on one way; notes where lanes come to differ.
+    /// Assigns a value to a result register on one path; records whether lanes may now differ.
     pub(super) fn assign_result(&mut self, result: Reg, value: Val, e: &Expr) {
         if result.file == File::Uniform && !value.is_uniform() {
             self.note(Fact::Exit(site(e)));
@@ -165,7 +165,7 @@ impl Lower<'_> {
         self.assign(result, value);
     }
 
-    /// `cond ? then : otherwise`.
+    /// Lowers `cond ? then : otherwise`.
     pub(super) fn conditional(&mut self, e: &Expr, cond: &Expr, then: &Expr, otherwise: &Expr) -> Value {
         let c = self.scalar(cond);
         if let Val::Const(bits) = c {
@@ -205,7 +205,7 @@ impl Lower<'_> {
         self.e.release_since(mark);
     }
 
-    /// Whether evaluating it in lanes where it should not be does no harm: no memory, no effects, no division by zero.
+    /// Returns true if evaluation in inactive lanes is harmless: no memory access, no effects, no division by zero.
     pub(super) fn is_harmless(&self, e: &Expr, limit: usize) -> bool {
         let (mut count, mut harmless) = (0, true);
         e.visit(&mut |node| {
@@ -236,7 +236,7 @@ impl Lower<'_> {
     }
 }
 
-/// A place in a variable that no index computes.
+/// Returns true for a place in a variable with a constant index.
 fn is_fixed(kind: &PlaceKind) -> bool {
     match kind {
         PlaceKind::Local(_) => true,
@@ -248,7 +248,7 @@ fn is_fixed(kind: &PlaceKind) -> bool {
     }
 }
 
-/// Functions of numbers, by exclusion of those that touch memory or other work-items.
+/// Returns true for numeric functions, by exclusion of those that access memory or other work-items.
 fn is_pure(b: Builtin) -> bool {
     use Builtin::*;
     !matches!(

@@ -1,4 +1,4 @@
-//! Conversions between types, and the same bytes as another type.
+//! Conversions between types, and reinterpretation of bytes as another type.
 
 use super::super::lanes::{Binary32, Binary64, Narrow, Unary32, Unary64, Widen};
 use super::operator::is_wide;
@@ -6,7 +6,7 @@ use super::{Lower, Val, Value};
 use crate::hir::Rounding;
 use crate::types::{Scalar, Type};
 
-/// Least and greatest value of an integer type, as numbers.
+/// Returns the least and the greatest value of an integer type.
 fn range(s: Scalar) -> (i128, i128) {
     let bits = s.bits();
     if s.is_signed() { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1i128 << bits) - 1) }
@@ -57,7 +57,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Whether a number is not 0: 1 or 0.
+    /// Returns 1 if a number is not 0, and 0 otherwise.
     pub(super) fn not_zero(&mut self, s: Scalar, v: Val) -> Val {
         match s {
             Scalar::Bool => v,
@@ -83,7 +83,7 @@ impl Lower<'_> {
             }
             (false, false) => {
                 let ((a, b), (c, d)) = (range(from), range(to));
-                // What fits already is already normal.
+                // A value that fits is already normalized.
                 if c <= a && b <= d { v } else { self.normalize(to, v) }
             }
         }
@@ -182,7 +182,7 @@ impl Lower<'_> {
         }
     }
 
-    /// An `int` as an integer of at most 32 bits.
+    /// Converts an `int` to an integer of at most 32 bits.
     fn small_from_int(&mut self, to: Scalar, v: Val, saturate: bool) -> Val {
         if to == Scalar::I32 {
             return v;
@@ -226,7 +226,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The same bytes as another type.
+    /// Reinterprets the bytes as another type.
     pub(super) fn reinterpret(&mut self, from: Type, to: Type, value: &Value) -> Value {
         let kind = |ty: Type| ty.element().unwrap_or(Scalar::U64);
         let (a, b) = (kind(from), kind(to));
@@ -253,12 +253,12 @@ impl Lower<'_> {
         out
     }
 
-    /// Bits of one type as another of the same size.
+    /// Reinterprets the bits of one type as another of the same size.
     fn same_bits(&mut self, a: Scalar, b: Scalar, v: Val) -> Val {
         if a.size() < 4 && a != b { self.normalize(raw(b), v) } else { v }
     }
 
-    /// Bits from `shift` on, as the smaller type.
+    /// Returns the bits from `shift` as the smaller type.
     fn part(&mut self, a: Scalar, b: Scalar, v: Val, shift: u64) -> Val {
         let low = if is_wide(a) {
             let moved = if shift == 0 { v } else { self.e.binary64(Binary64::ShrU, v, Val::Const(shift)) };
@@ -271,7 +271,7 @@ impl Lower<'_> {
         self.normalize(raw(b), low)
     }
 
-    /// Values of the smaller type put together.
+    /// Combines values of the smaller type.
     fn join(&mut self, a: Scalar, b: Scalar, group: &[Val]) -> Val {
         let mut sum = Val::Const(0);
         for (i, v) in group.iter().enumerate() {
@@ -290,7 +290,7 @@ impl Lower<'_> {
     }
 }
 
-/// The integer whose register form equals the type's: `half` lives as its bits, unsigned.
+/// Returns the integer type with the same register form: `half` is stored as its bits, unsigned.
 fn raw(s: Scalar) -> Scalar {
     match s {
         Scalar::F16 => Scalar::U16,

@@ -1,4 +1,4 @@
-//! Variables: where they live, and stores to those that live in registers.
+//! Storage of variables, and stores to those in registers.
 
 use super::super::bytecode::{File, Inst, Reg};
 use super::facts::Fact;
@@ -8,13 +8,13 @@ use crate::memory::address::{Space, offset};
 use crate::source::Span;
 use crate::types::{Space as TypeSpace, Type};
 
-/// Arrays and records of more elements live in memory.
+/// Arrays and records with more elements are stored in memory.
 const MAX_LEAVES: usize = 512;
-/// How far back the instruction that made a temporary is looked for, to let it write the variable at once.
+/// Maximum distance to search back for the instruction that computed a temporary, so that it writes the variable directly.
 const RETARGET_WINDOW: usize = 24;
 
 impl Lower<'_> {
-    /// Whether a variable cannot live in registers.
+    /// Returns true if a variable cannot be stored in registers.
     pub(super) fn needs_memory(&mut self, id: LocalId, local: &Local) -> bool {
         local.address_taken
             || self.holds(Fact::Memory(id))
@@ -22,7 +22,7 @@ impl Lower<'_> {
     }
 
     pub(super) fn variable(&self, id: LocalId) -> &Variable {
-        // Lowering meets a declaration before each use; a jump over it is refused by the front end.
+        // Lowering visits a declaration before each use; the front end rejects a jump over it.
         static NONE: Variable =
             Variable { storage: Storage::Memory(0, Space::Private), depth: 0, first_leaf: usize::MAX };
         self.frame().variables[id.0 as usize].as_ref().unwrap_or(&NONE)
@@ -35,7 +35,7 @@ impl Lower<'_> {
         self.frame_mut().variables[id.0 as usize] = Some(Variable { storage, depth, first_leaf });
     }
 
-    /// Gives a variable its registers or memory.
+    /// Allocates registers or memory for a variable.
     pub(super) fn declare_storage(&mut self, id: LocalId) {
         let local = self.local(id).clone();
         let bytes = self.bytes_of(local.ty, &local.name, self.e.span);
@@ -83,7 +83,7 @@ impl Lower<'_> {
         address
     }
 
-    /// A declaration with its initialiser.
+    /// Lowers a declaration with its initializer.
     pub(super) fn declare(&mut self, id: LocalId, init: Option<&Init>, span: Span) {
         let local = self.local(id).clone();
         if let Some(Init::Value(e)) = init
@@ -127,10 +127,10 @@ impl Lower<'_> {
         }
     }
 
-    /// Registers of a value that a variable takes over: those that came into being for it, since the mark.
+    /// Lets a variable take over the registers of a value that were created for it, after the mark.
     fn adopt(&mut self, value: &Value, mark: usize) {
         for v in value {
-            // Pinned where it stood in a variable of a function that was called for it, which has ended.
+            // Pinned if it was in a variable of an inlined function that has ended.
             if let Val::Reg(reg) | Val::Pinned(reg) = v
                 && self.e.adopt(*reg, mark)
             {
@@ -150,7 +150,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Which leaf of a variable's type starts at a byte and is the leaf of `ty`; none where the types do not match.
+    /// Returns the leaf of a variable's type that starts at a byte and matches `ty`; `None` if the types differ.
     pub(super) fn find_leaves(&mut self, id: LocalId, at: u32, ty: Type) -> Option<(usize, usize)> {
         let whole = self.leaves(self.local(id).ty);
         let part = self.leaves(ty);
@@ -161,7 +161,7 @@ impl Lower<'_> {
         matches.then_some((first, part.len()))
     }
 
-    /// Reads part of a variable that lives in registers.
+    /// Reads part of a variable in registers.
     pub(super) fn load_variable(&mut self, id: LocalId, at: u32, ty: Type) -> Value {
         let count = self.leaves(ty).len();
         let Some((first, count)) = self.find_leaves(id, at, ty) else {
@@ -181,7 +181,7 @@ impl Lower<'_> {
         value
     }
 
-    /// Stores to part of a variable that lives in registers.
+    /// Stores to part of a variable in registers.
     pub(super) fn store_variable(&mut self, id: LocalId, at: u32, ty: Type, value: &Value) {
         let Some((first, count)) = self.find_leaves(id, at, ty) else {
             self.note(Fact::Memory(id));
@@ -190,7 +190,7 @@ impl Lower<'_> {
         self.store_leaves(id, &(first..first + count).collect::<Vec<_>>(), value);
     }
 
-    /// Stores to some leaves of a variable that lives in registers.
+    /// Stores to some leaves of a variable in registers.
     pub(super) fn store_leaves(&mut self, id: LocalId, leaves: &[usize], value: &Value) {
         let variable = self.variable(id);
         let (depth, base) = (variable.depth, variable.first_leaf);
@@ -203,7 +203,7 @@ impl Lower<'_> {
         if divergent || value.iter().any(|v| !v.is_uniform()) {
             self.note(Fact::Divergent(id));
         }
-        // A value may hold registers of the variable itself (`v = v.yx`): those are copied first.
+        // A value may use registers of the variable itself (`v = v.yx`): copy those first.
         let clash = value.len() > 1
             && value
                 .iter()
@@ -218,7 +218,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Writes a variable's register, by letting the instruction that computed the value do it where that is possible.
+    /// Writes a variable's register, if possible by changing the destination of the instruction that computed the value.
     pub(super) fn assign(&mut self, to: Reg, from: Val) {
         if from == Val::Reg(to) || self.unreachable {
             return;
@@ -236,7 +236,7 @@ impl Lower<'_> {
     fn move_to(&mut self, to: Reg, from: Val) {
         use super::super::lanes::{Unary32, Unary64};
         let a = self.e.reg(from);
-        // A uniform register holds any width: moved as 64 bits.
+        // A uniform register has any width: move it as 64 bits.
         self.e.push(if to.file == File::Word {
             Inst::Unary32 { op: Unary32::Copy, dst: to, a }
         } else {
@@ -244,7 +244,7 @@ impl Lower<'_> {
         });
     }
 
-    /// A copy of a value in a temporary.
+    /// Returns a copy of a value in a temporary.
     pub(super) fn copy(&mut self, value: Val) -> Val {
         let (Val::Reg(reg) | Val::Pinned(reg)) = value else { return value };
         let to = self.e.temporary(reg.file);
@@ -253,7 +253,7 @@ impl Lower<'_> {
     }
 }
 
-/// A register that stands for several elements of a value is not any one's alone.
+/// Pins a register that represents several elements of a value.
 pub(super) fn pin_repeats(value: &Value) -> Value {
     let repeats = |v: &Val| value.iter().filter(|o| *o == v).count() > 1;
     value.iter().map(|v| if repeats(v) { v.pinned() } else { *v }).collect()

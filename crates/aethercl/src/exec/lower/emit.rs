@@ -5,10 +5,10 @@ use super::super::lanes;
 use crate::source::Span;
 use std::collections::HashMap;
 
-/// Bytes of one variable, and of all variables of a space together: offsets are 32 bits with room on both sides.
+/// Maximum bytes of one variable, and of all variables of a space together: offsets have 32 bits with a margin on both sides.
 pub const MAX_BYTES: u64 = 1 << 30;
 
-/// What of a kernel's bytecode does not fit its fields.
+/// The limit that a kernel's bytecode exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
     /// A register file.
@@ -19,19 +19,19 @@ pub enum Full {
     Bytes(&'static str),
 }
 
-/// A value of one lane register's worth: known now, or in a register.
+/// A value of one lane register: a constant, or in a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Val {
-    /// Known; 32-bit values with zeros above.
+    /// A constant; 32-bit values have zero upper bits.
     Const(u64),
-    /// In a register that is this value's alone.
+    /// In a register that only this value uses.
     Reg(Reg),
-    /// In a register that others read, too, and nobody changes.
+    /// In a register that others also read and no one changes.
     Pinned(Reg),
 }
 
 impl Val {
-    /// Whether every lane has the same value.
+    /// Returns true if all lanes have the same value.
     pub fn is_uniform(self) -> bool {
         match self {
             Val::Const(_) => true,
@@ -39,7 +39,7 @@ impl Val {
         }
     }
 
-    /// The same value for several readers.
+    /// Returns the same value for several readers.
     pub fn pinned(self) -> Val {
         match self {
             Val::Reg(r) if !r.variable => Val::Pinned(r),
@@ -47,17 +47,17 @@ impl Val {
         }
     }
 
-    /// Whether it is a variable's register, which a later assignment changes.
+    /// Returns true if it is a variable's register, which a later assignment changes.
     pub fn is_variable(self) -> bool {
         matches!(self, Val::Reg(r) if r.variable)
     }
 }
 
-/// The code of a kernel as it grows.
+/// The code of a kernel during lowering.
 pub struct Emitter {
-    /// What has been emitted.
+    /// Emitted code.
     pub code: Code,
-    /// The place in the program of what is being emitted.
+    /// Source position of the code being emitted.
     pub span: Span,
     constants: HashMap<u64, Reg>,
     free: [Vec<u16>; 3],
@@ -66,12 +66,12 @@ pub struct Emitter {
     labels: Vec<Target>,
     free_slots: Vec<Slot>,
     last_label: usize,
-    /// What did not fit: numbers given out since then are not to be used.
+    /// The exceeded limit, if any: numbers allocated after it must not be used.
     pub full: Option<Full>,
 }
 
 impl Emitter {
-    /// An empty kernel.
+    /// Returns an empty kernel.
     pub fn new(name: &str) -> Emitter {
         let code = Code {
             name: name.to_string(),
@@ -100,7 +100,7 @@ impl Emitter {
         self.code.spans.push(self.span);
     }
 
-    /// A register that lives until [`Emitter::release`].
+    /// Allocates a register that lives until [`Emitter::release`].
     pub fn allocate(&mut self, file: File, variable: bool) -> Reg {
         let count = match file {
             File::Uniform => &mut self.code.uniforms,
@@ -118,36 +118,36 @@ impl Emitter {
         Reg { file, variable, index }
     }
 
-    /// A register that lives until the end of the statement.
+    /// Allocates a register that lives until the end of the statement.
     pub fn temporary(&mut self, file: File) -> Reg {
         let reg = self.allocate(file, false);
         self.temporaries.push(reg);
         reg
     }
 
-    /// A register that lives until the end of the statement, and that branches write.
+    /// Allocates a register that lives until the end of the statement and that branches write.
     pub fn temporary_variable(&mut self, file: File) -> Reg {
         let reg = self.allocate(file, true);
         self.temporaries.push(reg);
         reg
     }
 
-    /// Makes a register one that lives until the end of the statement.
+    /// Makes a register live until the end of the statement.
     pub fn hold(&mut self, reg: Reg) {
         self.temporaries.push(reg);
     }
 
-    /// Gives a register back.
+    /// Releases a register.
     pub fn release(&mut self, reg: Reg) {
         self.free[reg.file as usize].push(reg.index);
     }
 
-    /// How many temporaries live: the mark to go back to.
+    /// Returns the number of live temporaries, as a mark for later.
     pub fn mark(&self) -> usize {
         self.temporaries.len()
     }
 
-    /// Gives back the temporaries made since the mark.
+    /// Releases the temporaries allocated since the mark.
     pub fn release_since(&mut self, mark: usize) {
         while self.temporaries.len() > mark {
             if let Some(reg) = self.temporaries.pop() {
@@ -156,7 +156,7 @@ impl Emitter {
         }
     }
 
-    /// Takes a temporary made since the mark out of the statement's care; false if it is none of them.
+    /// Removes a temporary allocated since the mark from the statement; returns false if it is not such a temporary.
     pub fn adopt(&mut self, reg: Reg, mark: usize) -> bool {
         let same = |r: &Reg| r.file == reg.file && r.index == reg.index;
         match self.temporaries.iter().skip(mark).position(same) {
@@ -168,7 +168,7 @@ impl Emitter {
         }
     }
 
-    /// The register that holds a value.
+    /// Returns the register that holds a value.
     pub fn reg(&mut self, value: Val) -> Reg {
         match value {
             Val::Reg(reg) | Val::Pinned(reg) => reg,
@@ -176,7 +176,7 @@ impl Emitter {
                 if let Some(reg) = self.constants.get(&bits) {
                     return *reg;
                 }
-                // Never given back: a constant may be used in any later round of a loop.
+                // Never released: a later iteration of a loop may use a constant.
                 let reg = Reg { file: File::Uniform, variable: false, index: self.code.uniforms };
                 match self.code.uniforms.checked_add(1) {
                     Some(more) => self.code.uniforms = more,
@@ -189,19 +189,19 @@ impl Emitter {
         }
     }
 
-    /// A new place to jump to.
+    /// Returns a new jump label.
     pub fn label(&mut self) -> Target {
         self.labels.push(Target::MAX);
         self.labels.len() as Target - 1
     }
 
-    /// The label stands here.
+    /// Places the label here.
     pub fn bind(&mut self, label: Target) {
         self.last_label = self.code.insts.len();
         self.labels[label as usize] = self.code.insts.len() as Target;
     }
 
-    /// A waiting mask, until [`Emitter::release_slot`].
+    /// Allocates a waiting mask until [`Emitter::release_slot`].
     pub fn slot(&mut self) -> Slot {
         self.free_slots.pop().unwrap_or_else(|| {
             let slot = self.code.masks;
@@ -213,25 +213,25 @@ impl Emitter {
         })
     }
 
-    /// Gives a waiting mask back.
+    /// Releases a waiting mask.
     pub fn release_slot(&mut self, slot: Slot) {
         self.free_slots.push(slot);
     }
 
-    /// A list of registers that an instruction names.
+    /// Returns a list of registers for an instruction.
     pub fn list(&mut self, values: &[Val]) -> u32 {
         let regs: Vec<Reg> = values.iter().map(|v| self.reg(*v)).collect();
         self.code.lists.extend(regs);
         (self.code.lists.len() - values.len()) as u32
     }
 
-    /// An address that an instruction names.
+    /// Returns an address for an instruction.
     pub fn address(&mut self, address: Address) -> u32 {
         self.code.addresses.push(address);
         self.code.addresses.len() as u32 - 1
     }
 
-    /// Start and end of an object behind those that end at `used`.
+    /// Returns start and end of an object after those that end at `used`.
     fn behind(&mut self, used: u32, bytes: u32, align: u64, space: &'static str) -> (u32, u32) {
         let start = u64::from(used).checked_next_multiple_of(align).unwrap_or(u64::MAX);
         let end = start.saturating_add(u64::from(bytes));
@@ -243,7 +243,7 @@ impl Emitter {
         (start as u32, end as u32)
     }
 
-    /// The next object of private memory.
+    /// Allocates the next object in private memory.
     pub fn private_object(&mut self, name: &str, bytes: u32, align: u64) -> (u32, u32) {
         let (offset, end) = self.behind(self.code.private_bytes, bytes, align.max(4), "private");
         self.code.private_bytes = end;
@@ -251,7 +251,7 @@ impl Emitter {
         (self.code.private_objects.len() as u32 - 1, offset)
     }
 
-    /// The next object of local memory.
+    /// Allocates the next object in local memory.
     pub fn local_object(&mut self, name: &str, bytes: u32, align: u64) -> (u32, u32) {
         let (offset, end) = self.behind(self.code.local_bytes, bytes, align.max(8), "local");
         self.code.local_bytes = end;
@@ -259,7 +259,7 @@ impl Emitter {
         (self.code.local_objects.len() as u32 - 1, offset)
     }
 
-    /// Puts instructions' targets in place of label numbers.
+    /// Replaces label numbers in instructions with their targets.
     pub fn finish(mut self) -> Code {
         for inst in &mut self.code.insts {
             if let Inst::Jump { to }
@@ -275,7 +275,7 @@ impl Emitter {
         self.code
     }
 
-    /// Lets the instruction that wrote temporary `from` write `to` instead, if nothing since then would notice.
+    /// Makes the instruction that wrote temporary `from` write `to` instead, if no instruction since then is affected.
     pub fn retarget(&mut self, from: Reg, to: Reg, window: usize) -> bool {
         let start = self.code.insts.len().saturating_sub(window).max(self.last_label);
         for at in (start..self.code.insts.len()).rev() {
@@ -299,10 +299,10 @@ impl Emitter {
     }
 }
 
-/// One method a table of operations: folds constants, else emits.
+/// One method per table of operations: folds constants, otherwise emits an instruction.
 macro_rules! operation {
     ($name:ident, $op:ident, $one:path, $file:ident, $in:ty, $out:ty, unary) => {
-        /// The operation's result.
+        /// Returns the operation's result.
         pub fn $name(&mut self, op: lanes::$op, a: Val) -> Val {
             if let Val::Const(x) = a {
                 return Val::Const(u64::from($one(op, x as $in)));
@@ -314,7 +314,7 @@ macro_rules! operation {
         }
     };
     ($name:ident, $op:ident, $one:path, $file:ident, $in:ty, $out:ty, binary) => {
-        /// The operation's result.
+        /// Returns the operation's result.
         pub fn $name(&mut self, op: lanes::$op, a: Val, b: Val) -> Val {
             if let (Val::Const(x), Val::Const(y)) = (a, b) {
                 return Val::Const(u64::from($one(op, x as $in, y as $in)));
@@ -326,7 +326,7 @@ macro_rules! operation {
         }
     };
     ($name:ident, $op:ident, $one:path, $file:ident, $in:ty, $out:ty, ternary) => {
-        /// The operation's result.
+        /// Returns the operation's result.
         pub fn $name(&mut self, op: lanes::$op, a: Val, b: Val, c: Val) -> Val {
             if let (Val::Const(x), Val::Const(y), Val::Const(z)) = (a, b, c) {
                 return Val::Const(u64::from($one(op, x as $in, y as $in, z as $in)));
@@ -350,7 +350,7 @@ impl Emitter {
     operation!(widen, Widen, lanes::one_widen, Long, u32, u64, unary);
     operation!(narrow, Narrow, lanes::one_narrow, Word, u64, u32, unary);
 
-    /// A mathematical function without a SIMD form.
+    /// Emits a mathematical function without a SIMD form.
     pub fn math(&mut self, op: crate::builtins::math::Math1, a: Val, wide: bool) -> Val {
         let dst = self.result(if wide { File::Long } else { File::Word }, &[a]);
         let a = self.reg(a);

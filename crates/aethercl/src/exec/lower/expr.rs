@@ -8,12 +8,12 @@ use crate::hir::{BinaryOp, Expr, ExprKind, Place, Rounding, StepResult};
 use crate::types::{Scalar, Type};
 
 impl Lower<'_> {
-    /// The value of a scalar or pointer expression.
+    /// Returns the value of a scalar or pointer expression.
     pub(super) fn scalar(&mut self, e: &Expr) -> Val {
         self.value(e).first().copied().unwrap_or(Val::Const(0))
     }
 
-    /// The value of an expression.
+    /// Returns the value of an expression.
     pub(super) fn value(&mut self, e: &Expr) -> Value {
         let before = std::mem::replace(&mut self.e.span, e.span);
         self.spend();
@@ -113,7 +113,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Two operands, left before right. A variable read on the left and changed on the right keeps its old value.
+    /// Evaluates two operands, left before right. A variable read on the left and changed on the right keeps its old value.
     pub(super) fn both(&mut self, a: &Expr, b: &Expr) -> (Value, Value) {
         let x = self.value(a);
         let x = if b.has_effect() {
@@ -157,7 +157,7 @@ impl Lower<'_> {
         self.convert(operand.ty, e.ty, &v, r, saturate)
     }
 
-    /// Takes `t` where the condition holds, else `o`.
+    /// Selects `t` if the condition holds, `o` otherwise.
     pub(super) fn select(&mut self, cond: Type, ty: Type, c: &Value, t: &Value, o: &Value) -> Value {
         let s = ty.element().unwrap_or(Scalar::U64);
         let k = cond.element().unwrap_or(Scalar::I32);
@@ -166,7 +166,7 @@ impl Lower<'_> {
     }
 
     fn select_scalar(&mut self, k: Scalar, s: Scalar, by_sign: bool, c: Val, t: Val, o: Val) -> Val {
-        // The sign of a small unsigned condition is not where a 32-bit register's is.
+        // The sign bit of a small unsigned condition is not the sign bit of a 32-bit register.
         let c = match (by_sign, k) {
             (true, Scalar::U8) => self.normalize(Scalar::I8, c),
             (true, Scalar::U16) => self.normalize(Scalar::I16, c),
@@ -211,7 +211,7 @@ impl Lower<'_> {
         if result == StepResult::Old { old } else { self.stored(&found, p, new) }
     }
 
-    /// The value of an assignment: in registers the variable's, as the value's own may have become it.
+    /// Returns the value of an assignment. In registers it is the variable's value, because the variable may have taken over the value's registers.
     fn stored(&mut self, found: &super::place::Where, p: &Place, value: Value) -> Value {
         match found {
             super::place::Where::Variable(..) => self.load_place_found(found, p),

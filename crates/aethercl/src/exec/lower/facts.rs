@@ -1,13 +1,13 @@
-//! What is known about a kernel after lowering it once or more: lowering starts out hopeful, notes what turned out
-//! otherwise, and runs again until nothing new turns up.
+//! Facts about a kernel from earlier lowering passes. Lowering starts with optimistic assumptions, records those that are wrong, and repeats until no
+//! new fact appears.
 
 use crate::hir::LocalId;
 use std::collections::{HashMap, HashSet};
 
-/// A call chain: each inlined call has its own.
+/// A call chain: each inlined call has a separate one.
 pub type Context = u32;
 
-/// Findings of earlier passes. All sets only grow, so that lowering ends.
+/// Facts from earlier passes. All sets only grow, so that lowering terminates.
 #[derive(Debug, Default)]
 pub struct Facts {
     contexts: HashMap<(Context, usize), Context>,
@@ -17,15 +17,15 @@ pub struct Facts {
     pub in_memory: HashSet<(Context, LocalId)>,
     /// Loops that some lanes leave before others.
     pub exits: HashSet<(Context, usize)>,
-    /// Loops where some lanes go to the next round before others.
+    /// Loops in which some lanes start the next iteration before others.
     pub continues: HashSet<(Context, usize)>,
     /// Calls from which some lanes return before others.
     pub returns: HashSet<Context>,
-    /// Something was added in this pass.
+    /// Whether this pass added a fact.
     pub changed: bool,
 }
 
-/// Which set a fact belongs to.
+/// The set that a fact belongs to.
 #[derive(Debug, Clone, Copy)]
 pub enum Fact {
     /// A variable differs between lanes.
@@ -41,13 +41,13 @@ pub enum Fact {
 }
 
 impl Facts {
-    /// The context of a call at `site` (an address in the typed program) out of `from`.
+    /// Returns the context of a call from `from` at `site` (an address in the typed program).
     pub fn context(&mut self, from: Context, site: usize) -> Context {
         let next = self.contexts.len() as Context + 1;
         *self.contexts.entry((from, site)).or_insert(next)
     }
 
-    /// Whether a fact is known.
+    /// Returns true if a fact is known.
     pub fn holds(&self, context: Context, fact: Fact) -> bool {
         match fact {
             Fact::Divergent(local) => self.divergent.contains(&(context, local)),

@@ -25,7 +25,7 @@ fn kind_of(image: &Expr) -> ImageKind {
 }
 
 impl Lower<'_> {
-    /// Numbers of a coordinate; what the image does not have is 0.
+    /// Returns the numbers of a coordinate; components that the image lacks are 0.
     fn coordinate(&mut self, kind: ImageKind, e: &Expr) -> Value {
         let mut numbers = self.value(e);
         numbers.truncate(kind.numbers());
@@ -48,7 +48,7 @@ impl Lower<'_> {
             sampled,
             half: e.ty.element() == Some(Scalar::F16),
         };
-        // The format tells later how small a texel is.
+        // Only the format, known later, determines the size of a texel.
         self.e.code.granule = 1;
         self.effect(Inst::ReadImage { read, list });
         colour

@@ -1,4 +1,4 @@
-//! Built-in functions of numbers: element by element, and those that join a vector's lanes.
+//! Numeric built-ins: element-wise functions, and those that combine a vector's lanes.
 
 use super::super::lanes::{Binary32, Binary64, Compare64, Narrow, Ternary64, Unary32, Unary64};
 use super::operator::is_wide;
@@ -7,7 +7,7 @@ use crate::hir::{BinaryOp, Builtin, Expr, Rounding};
 use crate::types::{Scalar, Type};
 
 impl Lower<'_> {
-    /// Functions of numbers alone.
+    /// Lowers purely numeric functions.
     pub(super) fn numeric(&mut self, b: Builtin, args: &[Expr], v: &[Value], e: &Expr) -> Value {
         use Builtin::*;
         let ty = args.first().map_or(e.ty, |a| a.ty);
@@ -114,7 +114,7 @@ impl Lower<'_> {
             v[0].clone()
         };
         let y = if b == Dot { v[1].clone() } else { x.clone() };
-        // Lengths in f64, so that no square overflows or vanishes; dot products in their own type, as written.
+        // Lengths use f64, so that squares neither overflow nor underflow; dot products use the declared type.
         if b != Dot && s == Scalar::F32 {
             let wide: Value =
                 x.iter().map(|v| self.float_to_float(s, Scalar::F64, *v, Rounding::Default)).collect();
@@ -138,7 +138,7 @@ impl Lower<'_> {
         vec![sum]
     }
 
-    /// The power of two that brings the largest magnitude of f64 values near 1, so that no square of them overflows or vanishes.
+    /// Returns the power of two that scales the largest magnitude of f64 values to about 1, so that squares neither overflow nor underflow.
     fn scale_of(&mut self, x: &Value) -> Val {
         let magnitude = |l: &mut Self, v: Val| l.e.binary64(Binary64::And, v, Val::Const(i64::MAX as u64));
         let mut largest = magnitude(self, x[0]);
@@ -146,14 +146,14 @@ impl Lower<'_> {
             let other = magnitude(self, *v);
             largest = self.e.binary64(Binary64::MaxU, largest, other);
         }
-        // Biased exponents; that of the largest finite values is cut, because the scale has to be a normal number.
+        // Biased exponents. The exponent of the largest finite values is limited, because the scale must be a normal number.
         let exponent = self.e.binary64(Binary64::ShrU, largest, Val::Const(52));
         let exponent = self.e.binary64(Binary64::MinU, exponent, Val::Const(2045));
         let exponent = self.e.binary64(Binary64::Sub, Val::Const(2046), exponent);
         self.e.binary64(Binary64::Shl, exponent, Val::Const(52))
     }
 
-    /// The length of an f64 vector, or the vector by its length; of a zero vector itself.
+    /// Returns the length of an f64 vector, or the vector divided by its length; a zero vector stays unchanged.
     fn norms(&mut self, b: Builtin, x: &Value) -> Value {
         let mut sum = self.e.binary64(Binary64::MulF, x[0], x[0]);
         for v in &x[1..] {

@@ -1,15 +1,15 @@
-//! Loops, and those of few rounds written out.
+//! Loops, and unrolling of loops with few iterations.
 
 use super::super::bytecode::{Inst, Slot, Target};
 use super::facts::Fact;
 use super::{Breakable, Lower, Storage, Val, site};
 use crate::hir::{Expr, ExprKind, Init, LocalId, Node, PlaceKind, Stmt, StmtKind, visit};
 
-/// Rounds of a loop written out at most.
+/// Maximum number of unrolled iterations.
 const MAX_ROUNDS: usize = 64;
-/// Nodes of the rounds of one loop together.
+/// Maximum total nodes of the unrolled iterations of one loop.
 const MAX_WEIGHT: usize = 12_000;
-/// Instructions of a kernel beyond which no loop is written out any more.
+/// Number of instructions of a kernel above which no loop is unrolled.
 const MAX_INSTRUCTIONS: usize = 60_000;
 
 impl Lower<'_> {
@@ -27,7 +27,7 @@ impl Lower<'_> {
             self.end_scope(owned);
             return;
         }
-        // Variables of the loop's head are seen only by lanes inside it.
+        // Only lanes inside the loop see the variables of its head.
         self.ahead += 1;
         for s in init {
             self.statement(s);
@@ -100,7 +100,7 @@ impl Lower<'_> {
             exit_depth,
             next_depth,
         });
-        // The condition and step stand outside of what `continue` skips.
+        // The condition and the step are outside the part that `continue` skips.
         self.regions.pop();
         (exit, proceed)
     }
@@ -144,7 +144,7 @@ impl Lower<'_> {
         self.e.release_since(mark);
     }
 
-    /// One round of the body, up to where `continue` goes.
+    /// Lowers one iteration of the body, up to the target of `continue`.
     fn round(&mut self, body: &Stmt, proceed: Option<Slot>, next: Target) {
         self.regions.push(proceed.is_some());
         self.joins.push(next);
@@ -189,7 +189,7 @@ impl Lower<'_> {
         self.escaped |= escaped;
     }
 
-    /// The values of the counter in each round, if the loop counts from a constant to a constant and is worth writing out.
+    /// Returns the counter's values in each iteration, if the loop counts between constants and is worth unrolling.
     fn rounds(
         &mut self,
         init: &[Stmt],
@@ -242,7 +242,7 @@ impl Lower<'_> {
         fits.then_some((*local, rounds))
     }
 
-    /// Nodes of a statement, those of calls and of inner loops counted as often as they are likely to be written.
+    /// Returns the nodes of a statement. Nodes of calls and inner loops count with their expected number of copies.
     fn weight(&self, s: &Stmt) -> usize {
         let mut count = 0;
         s.visit(&mut |node| {
@@ -264,7 +264,7 @@ impl Lower<'_> {
     }
 }
 
-/// Whether a statement stores to the variable.
+/// Returns true if a statement stores to the variable.
 fn changes(body: &Stmt, local: LocalId) -> bool {
     let mut found = false;
     body.visit(&mut |node| {
@@ -277,7 +277,7 @@ fn changes(body: &Stmt, local: LocalId) -> bool {
     found
 }
 
-/// Whether the way through may be shorter than to the end.
+/// Returns true if a path may skip part of the body.
 fn has_jump(body: &Stmt) -> bool {
     let mut found = false;
     body.visit(&mut |node| {

@@ -1,7 +1,7 @@
-//! From the typed program to bytecode.
+//! Lowers the typed program to bytecode.
 //!
-//! Lowering traverses the syntax tree of a kernel once and inlines all calls. It assumes optimistically that values are uniform (the same
-//! for the whole work-group); if an assumption turns out to be wrong, it records the fact and starts again.
+//! Lowering traverses the syntax tree of a kernel once and inlines all calls. It assumes optimistically that values are uniform (the same for the
+//! whole work-group). If an assumption turns out to be wrong, it records the fact and starts again.
 
 mod budget;
 mod builtin;
@@ -234,7 +234,7 @@ impl Lower<'_> {
                 self.parameter_in_registers(local, declared);
             } else {
                 self.declare_storage(local);
-                // Its bytes are there before the kernel starts.
+                // Its bytes exist before the kernel starts.
                 if matches!(self.e.code.insts.last(), Some(Inst::Undefine { .. })) {
                     self.e.code.insts.pop();
                     self.e.code.spans.pop();
@@ -299,7 +299,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The elements of a type as registers hold them.
+    /// Returns the elements of a type as registers hold them.
     fn leaves(&mut self, ty: Type) -> Rc<Vec<Leaf>> {
         if let Some(leaves) = self.leaf_cache.get(&ty) {
             return leaves.clone();
@@ -353,7 +353,7 @@ impl Lower<'_> {
     }
 }
 
-/// Whether fields share bytes: members of an anonymous union do.
+/// Returns true if fields share bytes: members of an anonymous union do.
 fn overlaps(types: &crate::types::Types, record: &crate::types::Record) -> bool {
     let mut end = 0;
     record.fields.iter().filter(|f| !f.name.is_empty()).any(|f| {
@@ -363,7 +363,7 @@ fn overlaps(types: &crate::types::Types, record: &crate::types::Record) -> bool 
     })
 }
 
-/// How a scalar lies in memory.
+/// Returns the memory type of a scalar.
 fn mem_type(scalar: Scalar) -> MemType {
     match scalar {
         Scalar::Bool | Scalar::U8 => MemType::U8,
@@ -375,12 +375,12 @@ fn mem_type(scalar: Scalar) -> MemType {
     }
 }
 
-/// The register file of an element in lanes.
+/// Returns the register file of an element in lanes.
 fn file_of(mem: MemType) -> File {
     if mem == MemType::B64 { File::Long } else { File::Word }
 }
 
-/// The space of an address, where the type tells it.
+/// Returns the space of an address, if the type determines it.
 fn space_of(space: TypeSpace) -> Option<Space> {
     match space {
         TypeSpace::Private => Some(Space::Private),
@@ -391,12 +391,12 @@ fn space_of(space: TypeSpace) -> Option<Space> {
     }
 }
 
-/// The address of a node of the typed program: what tells one loop or call from another.
+/// Returns the address of a node of the typed program, which identifies a loop or call.
 fn site<T>(node: &T) -> usize {
     std::ptr::from_ref(node) as usize
 }
 
-/// The address of an object.
+/// Returns the address of an object.
 fn address_of(space: Space, object: u32, offset: u32) -> u64 {
     object_pointer(space, object, u64::from(offset))
 }

@@ -1,4 +1,4 @@
-//! Functions of numbers, one element at a time.
+//! Numeric functions, one element at a time.
 
 use super::super::lanes::{
     Binary32, Binary64, Compare64, Narrow, Ternary32, Ternary64, Unary32, Unary64, Widen,
@@ -9,7 +9,7 @@ use crate::builtins::math::Math1;
 use crate::hir::{BinaryOp, Builtin, CompareOp, Expr, Rounding};
 use crate::types::Scalar;
 
-/// How a function of one float is computed for f32, and in f64.
+/// Returns the operations of a function of one float for f32 and for f64.
 fn unary_float(b: Builtin) -> Option<(Option<Unary32>, Option<Unary64>, Math1)> {
     use Builtin::*;
     Some(match b {
@@ -99,7 +99,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Functions of `half` in f32; the result is rounded once more.
+    /// Lowers functions of `half` in f32; the result is rounded once more.
     fn half_function(&mut self, b: Builtin, x: &[Val], e: &Expr) -> Val {
         use Builtin::*;
         match b {
@@ -120,7 +120,7 @@ impl Lower<'_> {
             .map(|(i, v)| if integer_right && i == 1 { *v } else { self.half_to_float(*v) })
             .collect();
         if b == Fma {
-            // Exact in f64 but for the addition, which is rounded to odd bits far below half's.
+            // Exact in f64 except for the addition, which is rounded to odd at bits far below those of half.
             let d: Vec<Val> = wide.iter().map(|v| self.e.widen(Widen::FToF64, *v)).collect();
             let sum = self.e.ternary64(Ternary64::FmaF, d[0], d[1], d[2]);
             return self.e.narrow(Narrow::F64ToHalf, sum);
@@ -130,7 +130,7 @@ impl Lower<'_> {
         if whole { out } else { self.e.unary32(Unary32::FToHalf, out) }
     }
 
-    /// The next half after x towards y.
+    /// Returns the next half after x toward y.
     fn half_next(&mut self, x: Val, y: Val) -> Val {
         use crate::types::{INT, Type};
         let (fx, fy) = (self.half_to_float(x), self.half_to_float(y));
@@ -140,7 +140,7 @@ impl Lower<'_> {
         let equal = self.e.binary32(Binary32::EqF, fx, fy);
         let unordered = self.e.binary32(Binary32::UnorderedF, fx, fy);
         let negative = self.e.binary32(Binary32::ShrU, x, Val::Const(15));
-        // Away from zero where the direction and the sign agree.
+        // Away from zero if the direction and the sign agree.
         let away = self.e.binary32(Binary32::Xor, up, negative);
         let step = self.e.ternary32(Ternary32::Select, away, Val::Const(1), Val::Const(u64::from(u32::MAX)));
         let moved = self.e.binary32(Binary32::Add, x, step);
@@ -277,7 +277,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The high half of a number of twice the width is the first operand.
+    /// Combines two numbers to one of twice the width; the first operand is the high half.
     fn upsample(&mut self, s: Scalar, high: Val, low: Val) -> Val {
         if s.size() == 4 {
             let wide = self.e.widen(Widen::Zext, high);
@@ -309,7 +309,7 @@ impl Lower<'_> {
                 self.e.binary32(Binary32::Sub, n, Val::Const(32 - bits))
             }
             Builtin::Ctz => {
-                // A bit above the type's stops the count at its width.
+                // A bit above the type's width stops the count at the width.
                 let x = if bits < 32 { self.e.binary32(Binary32::Or, x, Val::Const(1 << bits)) } else { x };
                 self.e.unary32(Unary32::Ctz, x)
             }
@@ -357,7 +357,7 @@ impl Lower<'_> {
         self.e.binary64(op, x[0], x[1])
     }
 
-    /// 8- and 16-bit integers: exact in 32 bits, then brought back.
+    /// Lowers functions of 8- and 16-bit integers: exact in 32 bits, then converted back.
     fn small_function(&mut self, b: Builtin, s: Scalar, x: &[Val], e: &Expr) -> Val {
         use Builtin::*;
         let signed = s.is_signed();

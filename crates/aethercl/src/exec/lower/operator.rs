@@ -1,4 +1,4 @@
-//! Which instruction an operator is, by the type it works on.
+//! Selects the instruction of an operator for the operand type.
 
 use super::super::bytecode::Inst;
 use super::super::lanes::{Binary32, Binary64, Compare64, Unary32, Unary64, Widen};
@@ -6,13 +6,13 @@ use super::{Lower, Val, Value};
 use crate::hir::{BinaryOp, CompareOp, UnaryOp};
 use crate::types::{Scalar, Type};
 
-/// Whether a scalar takes a 64-bit register.
+/// Returns true if a scalar needs a 64-bit register.
 pub fn is_wide(s: Scalar) -> bool {
     s.size() == 8
 }
 
 impl Lower<'_> {
-    /// `op` on each lane of a type.
+    /// Applies `op` to each lane of a type.
     pub(super) fn unary(&mut self, op: UnaryOp, ty: Type, a: &Value) -> Value {
         let s = ty.element().unwrap_or(Scalar::I32);
         a.iter().map(|v| self.unary_scalar(op, s, *v)).collect()
@@ -36,7 +36,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Makes a 32-bit result the sign- or zero-extended value of its type.
+    /// Converts a 32-bit result to the sign- or zero-extended value of its type.
     pub(super) fn normalize(&mut self, s: Scalar, v: Val) -> Val {
         match s {
             Scalar::Bool => self.e.unary32(Unary32::NotZero, v),
@@ -48,7 +48,7 @@ impl Lower<'_> {
         }
     }
 
-    /// `a op b` on each lane of a type. A shift's right operand has its own type.
+    /// Computes `a op b` on each lane of a type. A shift's right operand has its own type.
     pub(super) fn binary(&mut self, op: BinaryOp, ty: Type, a: &Value, b: &Value, right: Type) -> Value {
         let s = if ty.is_pointer() { Scalar::U64 } else { ty.element().unwrap_or(Scalar::U64) };
         let r = right.element().unwrap_or(Scalar::I32);
@@ -160,7 +160,7 @@ impl Lower<'_> {
         self.normalize(s, v)
     }
 
-    /// Integer operations that change nothing.
+    /// Simplifies integer operations without effect.
     fn identity(&mut self, op: BinaryOp, a: Val, b: Val) -> Option<Val> {
         match (op, a, b) {
             (BinaryOp::Add | BinaryOp::Or | BinaryOp::Xor, Val::Const(0), v)
@@ -177,7 +177,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Division by a power of two, which has no SIMD form as a division.
+    /// Lowers a division by a power of two, because division has no SIMD form.
     fn divide_by_power(&mut self, op: BinaryOp, signed: bool, a: Val, b: Val, wide: bool) -> Option<Val> {
         let Val::Const(c) = b else { return None };
         let bits = if wide { 64 } else { 32 };
@@ -188,7 +188,7 @@ impl Lower<'_> {
         let two = |l: &mut Self, w: Binary32, d: Binary64, x: Val, y: Val| {
             if wide { l.e.binary64(d, x, y) } else { l.e.binary32(w, x, y) }
         };
-        // Signed division rounds towards zero: the dividend gets c - 1 more where it is negative.
+        // Signed division rounds toward zero: c - 1 is added to a negative dividend.
         let a_up = if signed {
             let sign = two(self, Binary32::ShrS, Binary64::ShrS, a, Val::Const(bits - 1));
             let more = two(self, Binary32::And, Binary64::And, sign, Val::Const(c - 1));
@@ -215,7 +215,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A comparison of values of a type: `bool`, or -1 and 0 for vectors.
+    /// Compares values of a type: the result is `bool`, or -1 and 0 for vectors.
     pub(super) fn compare(&mut self, op: CompareOp, ty: Type, a: &Value, b: &Value) -> Value {
         let s = if ty.is_pointer() { Scalar::U64 } else { ty.element().unwrap_or(Scalar::U64) };
         a.iter()
@@ -227,7 +227,7 @@ impl Lower<'_> {
             .collect()
     }
 
-    /// 1 or 0 as all ones or zeros of an integer as wide as the type.
+    /// Converts 1 or 0 to all ones or zeros of an integer as wide as the type.
     pub(super) fn truth(&mut self, s: Scalar, one: Val) -> Val {
         if is_wide(s) { self.e.widen(Widen::NotZeroMask, one) } else { self.e.unary32(Unary32::Neg, one) }
     }

@@ -9,7 +9,7 @@ use crate::memory::address::{MAX_ARGUMENTS, Space, with_argument};
 use crate::source::Span;
 use crate::types::{Scalar, Type};
 
-/// An address that is still being put together.
+/// An address under construction.
 #[derive(Debug, Clone, Copy)]
 pub struct Addr {
     base: Val,
@@ -21,35 +21,35 @@ pub struct Addr {
 }
 
 impl Addr {
-    /// A known address.
+    /// Returns a known address.
     pub fn constant(address: u64, space: Space, align: u32) -> Addr {
         Addr::pointer(Val::Const(address), Some(space), align)
     }
 
-    /// What a pointer points to.
+    /// Returns the address of a pointer's target.
     pub fn pointer(base: Val, space: Option<Space>, align: u32) -> Addr {
         Addr { base, index: None, uniform: None, offset: 0, space, align }
     }
 
-    /// The address some bytes further.
+    /// Returns the address plus some bytes.
     pub fn plus(mut self, bytes: i64) -> Addr {
         self.offset += bytes;
         self
     }
 
-    /// The same address with another alignment promised.
+    /// Returns the same address with another guaranteed alignment.
     pub fn aligned(mut self, align: u32) -> Addr {
         self.align = align;
         self
     }
 
-    /// The space, where it is known.
+    /// Returns the space, if it is known.
     pub fn space(&self) -> Option<Space> {
         self.space
     }
 }
 
-/// Where a place is.
+/// Location of a place.
 #[derive(Debug, Clone)]
 pub enum Where {
     /// Bytes of a variable in registers.
@@ -106,7 +106,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The address of a program-scope variable. One that kernels may write counts as an argument behind those of the kernel.
+    /// Returns the address of a program-scope variable. A writable one counts as an argument after those of the kernel.
     fn global_variable(&self, id: GlobalId) -> (u64, Space) {
         let address = self.constants.address(id);
         let Some(number) = self.constants.number(id) else { return (address, Space::Constant) };
@@ -114,7 +114,7 @@ impl Lower<'_> {
         (if argument < MAX_ARGUMENTS { with_argument(address, argument) } else { address }, Space::Global)
     }
 
-    /// A place inside of another: its own indices are checked, whatever holds for the outer one.
+    /// Lowers a place inside another: its indices are checked separately from those of the outer one.
     fn inner_place(&mut self, base: &Place) -> Where {
         let addressed = std::mem::take(&mut self.addressed);
         let found = self.place(base);
@@ -122,7 +122,7 @@ impl Lower<'_> {
         found
     }
 
-    /// Where an array is a row or a member, its object's bounds do not tell that an index leaves it.
+    /// Checks an index of an array that is a row or a member. The bounds of its object do not detect that the index leaves it.
     fn check_index(&mut self, base: &Place, index: &Expr) {
         let addressed = std::mem::take(&mut self.addressed);
         let whole = matches!(base.kind, PlaceKind::Local(_) | PlaceKind::Global(_));
@@ -144,7 +144,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A pointer expression as an address.
+    /// Converts a pointer expression to an address.
     pub(super) fn pointer(&mut self, e: &Expr) -> Addr {
         let pointee = self.program.types.pointee(e.ty);
         let space = pointee.and_then(|p| space_of(p.space));
@@ -155,7 +155,7 @@ impl Lower<'_> {
                 self.add_index(addr, index, *scale as i64)
             }
             ExprKind::AddressOf(place) => {
-                // The address behind the last element may be taken.
+                // The address after the last element may be taken.
                 self.addressed = matches!(place.kind, PlaceKind::Index { .. });
                 let found = self.place(place);
                 self.addressed = false;
@@ -179,14 +179,14 @@ impl Lower<'_> {
         }
     }
 
-    /// `addr + index * scale`, the index a `long`: its terms are gathered into one that differs between lanes, one that
-    /// does not, and bytes known now.
+    /// Computes `addr + index * scale` for a `long` index. Its terms are combined to one that differs between lanes, a uniform one, and constant
+    /// bytes.
     pub(super) fn add_index(&mut self, addr: Addr, index: &Expr, scale: i64) -> Addr {
         let mut terms = Vec::new();
         self.terms(index, &mut terms);
         let mut addr = addr;
-        // Whether a term is uniform stands beside it: a constant has padding where a register has its file, and a compiler may look there
-        // before it knows which of them it is, which memory checkers report.
+        // Store separately whether a term is uniform. A constant has padding in the place of a register's file, and a compiler may read it before it
+        // distinguishes the two cases. Memory checkers report such a read.
         let mut registers = Vec::with_capacity(terms.len());
         for (v, extend) in terms {
             match v {
@@ -220,7 +220,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The terms of a `long` sum.
+    /// Collects the terms of a `long` sum.
     fn terms(&mut self, e: &Expr, out: &mut Vec<(Val, Extend)>) {
         match &e.kind {
             ExprKind::Binary(BinaryOp::Add, a, b) => {
@@ -244,8 +244,8 @@ impl Lower<'_> {
         }
     }
 
-    /// The terms of an `int` sum made long. Its overflow is undefined, so terms may be added in any order; those that
-    /// differ between lanes are, in 32 bits.
+    /// Collects the terms of an `int` sum, converted to long. Its overflow is undefined, so terms may be added in any order; those that differ
+    /// between lanes are added in 32 bits.
     fn int_terms(&mut self, e: &Expr, out: &mut Vec<(Val, Extend)>, lanes: &mut Option<Val>) {
         if let ExprKind::Binary(BinaryOp::Add, a, b) = &e.kind {
             self.int_terms(a, out, lanes);
@@ -266,7 +266,7 @@ impl Lower<'_> {
     fn add_value(&mut self, mut addr: Addr, value: Val, extend: Extend, scale: i64) -> Addr {
         match value {
             Val::Const(c) => {
-                // Constants of 32 bits have zeros above.
+                // 32-bit constants have zero upper bits.
                 let c = if extend == Extend::Signed { i64::from(c as u32 as i32) } else { c as i64 };
                 return addr.plus(c.wrapping_mul(scale));
             }
@@ -285,7 +285,7 @@ impl Lower<'_> {
         addr
     }
 
-    /// Two indices that differ between lanes as one of 32 bits: in local and private memory no sum leaves those.
+    /// Combines two lane-dependent indices to a 32-bit one: in local and private memory, no sum exceeds 32 bits.
     fn joined_index(
         &mut self,
         addr: &Addr,
@@ -331,7 +331,7 @@ impl Lower<'_> {
         })
     }
 
-    /// The address as a 64-bit value.
+    /// Returns the address as a 64-bit value.
     pub(super) fn address_value(&mut self, a: &Addr) -> Val {
         let mut sum = a.base;
         for (v, extend, scale) in [a.index, a.uniform].into_iter().flatten() {
@@ -383,7 +383,7 @@ impl Lower<'_> {
         value
     }
 
-    /// Whether the address is that of a program-scope constant.
+    /// Returns true if the address is that of a program-scope constant.
     fn is_constant(&self, addr: &Addr) -> bool {
         matches!(addr.base, Val::Const(a) if crate::memory::address::space(a) == Space::Constant)
     }
@@ -440,7 +440,7 @@ impl Lower<'_> {
         value
     }
 
-    /// Reads a place that was found.
+    /// Reads a resolved place.
     pub(super) fn load_found(&mut self, found: &Where, ty: Type) -> Value {
         match found {
             Where::Variable(id, at) => self.load_variable(*id, *at, ty),
@@ -448,7 +448,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Stores to a place that was found by [`Lower::place`].
+    /// Stores to a place that [`Lower::place`] resolved.
     pub(super) fn store_found(&mut self, found: &Where, p: &Place, value: &Value) {
         let PlaceKind::Lanes { base, lanes } = &p.kind else {
             match found {
@@ -476,7 +476,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The difference of two pointers in elements.
+    /// Returns the difference of two pointers in elements.
     pub(super) fn difference(&mut self, left: Val, right: Val, scale: u64) -> Val {
         let bytes = self.e.binary64(Binary64::Sub, left, right);
         if scale <= 1 {
@@ -486,7 +486,7 @@ impl Lower<'_> {
     }
 }
 
-/// How many leaves from the first on are elements of one kind side by side, at most 16.
+/// Returns the number of leaves from the first that are adjacent elements of one kind, at most 16.
 fn run_length(leaves: &[super::Leaf]) -> usize {
     let first = leaves[0];
     let same = |(i, l): (usize, &super::Leaf)| {

@@ -1,4 +1,4 @@
-//! What a look at a function tells before it is lowered: which variables change, how it returns.
+//! Scans a function before lowering: variables that change, and form of its returns.
 
 use crate::hir::{ExprKind, Function, LocalId, Node, StmtKind, visit};
 use std::collections::HashMap;
@@ -10,25 +10,25 @@ pub struct Info {
     assigned: Vec<bool>,
     /// `return` statements.
     pub returns: usize,
-    /// The last statement of the body is one.
+    /// Whether the last statement of the body is a return.
     pub ends_in_return: bool,
 }
 
 impl Info {
-    /// Whether the variable is stored to after its declaration.
+    /// Returns true if the variable is stored to after its declaration.
     pub fn is_assigned(&self, local: LocalId) -> bool {
         self.assigned.get(local.0 as usize).copied().unwrap_or(true)
     }
 }
 
-/// The functions looked at so far.
+/// The functions scanned so far.
 #[derive(Debug, Default)]
 pub struct Scans {
     known: HashMap<usize, Rc<Info>>,
 }
 
 impl Scans {
-    /// The facts about a function.
+    /// Returns the facts about a function.
     pub fn of(&mut self, function: &Function) -> Rc<Info> {
         let key = std::ptr::from_ref(function) as usize;
         if let Some(info) = self.known.get(&key) {

@@ -7,7 +7,7 @@ use crate::hir::{Case, CompareOp, Expr, Stmt, StmtKind};
 use crate::types::{Scalar, Type};
 
 impl Lower<'_> {
-    /// Statements of a block; variables end with it.
+    /// Lowers the statements of a block; its variables end with it.
     pub(super) fn block(&mut self, list: &[Stmt]) {
         let owned = self.owned.len();
         for s in list {
@@ -19,7 +19,7 @@ impl Lower<'_> {
         self.end_scope(owned);
     }
 
-    /// Statements, and then a value.
+    /// Lowers statements, then a value.
     pub(super) fn statement_expression(&mut self, list: &[Stmt], value: Option<&Expr>, ty: Type) -> Value {
         let owned = self.owned.len();
         for s in list {
@@ -36,13 +36,13 @@ impl Lower<'_> {
         value
     }
 
-    /// Gives back the registers of variables declared since when the statement around ends: its value may stand in them.
+    /// Releases the registers of variables declared since then at the end of the enclosing statement, because its value may be in them.
     pub(super) fn hold_scope(&mut self, owned: usize) {
         let regs: Vec<Reg> = self.owned.drain(owned..).collect();
         regs.into_iter().for_each(|r| self.e.hold(r));
     }
 
-    /// Gives back the registers of variables declared since.
+    /// Releases the registers of variables declared since then.
     pub(super) fn end_scope(&mut self, owned: usize) {
         while self.owned.len() > owned {
             if let Some(reg) = self.owned.pop() {
@@ -51,7 +51,7 @@ impl Lower<'_> {
         }
     }
 
-    /// One statement; its temporaries end with it.
+    /// Lowers one statement; its temporaries end with it.
     pub(super) fn statement(&mut self, s: &Stmt) {
         let before = std::mem::replace(&mut self.e.span, s.span);
         self.spend();
@@ -84,7 +84,7 @@ impl Lower<'_> {
         self.e.span = before;
     }
 
-    /// `break` or `continue`, of the innermost or one further out.
+    /// Lowers `break` or `continue`, for the innermost construct or an outer one.
     fn leave(&mut self, breaks: bool, out: usize) {
         let regions = &self.regions;
         let mut fitting = self.frame().breakables.iter().rev().filter(|b| breaks || b.is_loop);
@@ -107,7 +107,7 @@ impl Lower<'_> {
         self.unreachable = true;
     }
 
-    /// To the next place where lanes may join; none is left here.
+    /// Jumps to the next place where lanes may join, because no lane is running.
     pub(super) fn jump_to_join(&mut self) {
         if let Some(to) = self.joins.last() {
             self.e.push(Inst::Jump { to: *to });
@@ -161,7 +161,7 @@ impl Lower<'_> {
         let conditions: Vec<Val> = cases.iter().map(|c| self.matches(v, kind, c)).collect();
         let before = self.flow();
         if v.is_uniform() {
-            // Lanes that `break` left waiting join at the end of the `switch`, so nothing may jump past it.
+            // Lanes waiting after `break` join at the end of the `switch`, so jumps must not skip it.
             self.joins.extend(exit.map(|_| end));
             self.switch_uniform(cases, &conditions, end);
             if exit.is_some() {

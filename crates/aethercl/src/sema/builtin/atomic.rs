@@ -5,7 +5,7 @@ use super::Call;
 use crate::hir::{Builtin, Expr, MemoryOrder};
 use crate::types::{BOOL, INT, Scalar, Space, Type};
 
-/// Functions on pointers to plain integers: suffix behind `atomic_` or `atom_`, function, operands beside the pointer.
+/// Functions on pointers to plain integers: suffix after `atomic_` or `atom_`, function, number of operands after the pointer.
 const PLAIN: [(&str, Builtin, usize); 11] = [
     ("add", Builtin::AtomicAdd, 1),
     ("sub", Builtin::AtomicSub, 1),
@@ -20,7 +20,7 @@ const PLAIN: [(&str, Builtin, usize); 11] = [
     ("xor", Builtin::AtomicXor, 1),
 ];
 
-/// Functions on atomic types: name without `_explicit`, function, operands beside the pointer, memory orders it takes.
+/// Functions on atomic types: name without `_explicit`, function, number of operands after the pointer, number of memory orders.
 const TYPED: [(&str, Builtin, usize, usize); 15] = [
     ("atomic_init", Builtin::AtomicStore, 1, 0),
     ("atomic_store", Builtin::AtomicStore, 1, 1),
@@ -53,7 +53,7 @@ fn typed_named(name: &str) -> Option<(Builtin, usize, usize, bool)> {
     (!explicit || found.3 > 0).then_some((found.1, found.2, found.3, explicit))
 }
 
-/// Whether a name is one of these functions.
+/// Returns true if a name is one of these functions.
 pub(super) fn is_known(name: &str) -> bool {
     plain_named(name).is_some() || typed_named(name).is_some()
 }
@@ -64,12 +64,12 @@ fn takes_floats(id: Builtin) -> bool {
 }
 
 impl Sema<'_> {
-    /// A call of one of these functions.
+    /// Analyzes a call of one of these functions.
     pub(super) fn call_atomic(&mut self, call: Call) -> Option<Expr> {
         match (plain_named(call.name), typed_named(call.name)) {
             (Some((id, operands)), _) => self.plain_atomic(call, id, operands),
             (_, Some((id, operands, orders, explicit))) => {
-                // Orders may be followed by a scope.
+                // A scope may follow the orders.
                 let (least, most) = if explicit { (orders, orders + 1) } else { (0, 0) };
                 self.count_args(&call, 1 + operands + least, 1 + operands + most)?;
                 let orders = if explicit { orders } else { 0 };

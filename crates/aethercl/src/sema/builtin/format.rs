@@ -1,4 +1,4 @@
-//! `printf`: the format is taken apart here, so that what runs only prints.
+//! `printf`: parses the format here, so that execution only prints.
 
 use super::super::{Sema, fold};
 use crate::hir::{Expr, ExprKind, FormatPiece};
@@ -8,7 +8,7 @@ use crate::source::Span;
 use crate::types::{INT, Scalar, Type};
 
 impl Sema<'_> {
-    /// A call of `printf`.
+    /// Analyzes a call of `printf`.
     pub(super) fn printf(&mut self, asts: &[ast::Expr], args: Vec<Expr>, span: Span) -> Option<Expr> {
         let Some(ast::ExprKind::Text(texts)) = asts.first().map(|a| &a.kind) else {
             return self.error(span, "the format of 'printf' must be a string literal");
@@ -41,7 +41,7 @@ impl Sema<'_> {
         Some(Expr { kind: ExprKind::Printf { format, args: converted }, ty: INT, span })
     }
 
-    /// An argument promoted, and checked against its conversion.
+    /// Returns an argument promoted, and checked against its conversion.
     fn printf_argument(&mut self, conversion: u8, lanes: u8, arg: Expr) -> Option<Expr> {
         let span = arg.span;
         let name = self.type_name(arg.ty);
@@ -73,7 +73,7 @@ impl Sema<'_> {
     }
 }
 
-/// A format's pieces.
+/// Returns a format's pieces.
 fn pieces(bytes: &[u8]) -> Result<Vec<FormatPiece>, String> {
     let mut out = Vec::new();
     let mut text = Vec::new();
@@ -102,7 +102,7 @@ fn pieces(bytes: &[u8]) -> Result<Vec<FormatPiece>, String> {
     Ok(out)
 }
 
-/// One conversion behind its `%`, and what follows it.
+/// Parses one conversion after its `%`, and returns the rest.
 fn conversion(bytes: &[u8]) -> Result<(FormatPiece, &[u8]), String> {
     let mut rest = bytes;
     let mut flags = String::new();
@@ -155,7 +155,7 @@ fn digits(bytes: &[u8]) -> Result<(Option<u32>, &[u8]), String> {
     if len == 0 {
         return Ok((None, bytes));
     }
-    // Wider fields than this would only fill memory.
+    // Larger field widths would only fill memory.
     let number =
         std::str::from_utf8(&bytes[..len]).ok().and_then(|t| t.parse::<u32>().ok()).filter(|n| *n <= 1024);
     Ok((Some(number.ok_or("number too large in 'printf' format")?), &bytes[len..]))

@@ -1,11 +1,11 @@
-//! Functions that read, write and ask about images: 6.13.14 of OpenCL C 1.2.
+//! Functions that read, write and query images: 6.13.14 of OpenCL C 1.2.
 
 use super::super::{Sema, fold};
 use super::Call;
 use crate::hir::{Builtin, Expr, ImageQuery};
 use crate::types::{INT, ImageAccess, ImageKind, SIZE_T, Scalar, Type};
 
-/// The function of a name.
+/// The function for a name.
 #[derive(Clone, Copy)]
 enum Function {
     Read(Scalar),
@@ -41,13 +41,13 @@ fn named(name: &str) -> Option<Function> {
     }))
 }
 
-/// Whether a name is one of these functions.
+/// Returns true if a name is one of these functions.
 pub(super) fn is_known(name: &str) -> bool {
     named(name).is_some()
 }
 
 impl Sema<'_> {
-    /// A call of one of them.
+    /// Analyzes a call of one of them.
     pub(super) fn call_image(&mut self, call: Call) -> Option<Expr> {
         let Some(Type::Image(kind, access)) = call.args.first().map(|image| image.ty) else {
             return self.no_match(&call);
@@ -94,7 +94,7 @@ impl Sema<'_> {
         Some(self.builtin(Builtin::ReadImage, args, Type::Vector(element, 4), span))
     }
 
-    /// Of `int`s, or where there is a sampler of `float`s, as many as the image has numbers.
+    /// Converts a coordinate to the image's number of `int`s or, with a sampler, `float`s.
     fn coordinate(&mut self, name: &str, given: Expr, kind: ImageKind, floats: bool) -> Option<Expr> {
         let lanes = kind.lanes();
         match given.ty {

@@ -5,7 +5,7 @@ use super::Call;
 use crate::hir::{Builtin, Expr, Rounding};
 use crate::types::{INT, PointerType, SIZE_T, Scalar, Space, Type};
 
-/// `_rte` and its like at a name's end, cut off.
+/// Splits `_rte` and similar suffixes from a name.
 pub(super) fn rounding_suffix(name: &str) -> (&str, Option<Rounding>) {
     let all = [
         ("_rte", Rounding::Even),
@@ -30,7 +30,7 @@ struct Vector {
     rounding: Rounding,
 }
 
-/// Lanes that a name ends in; none behind a name means 1.
+/// Returns the number of lanes at a name's end; no number means 1.
 fn lanes_suffix(text: &str) -> Option<u8> {
     Some(match text {
         "" => 1,
@@ -62,7 +62,7 @@ fn vector_named(name: &str) -> Option<Vector> {
     Some(Vector { store, half: true, aligned, lanes: lanes_suffix(digits)?, rounding })
 }
 
-/// Whether a name is one of these functions.
+/// Returns true if a name is one of these functions.
 pub(super) fn is_known(name: &str) -> bool {
     const FIXED: [&str; 5] = [
         "prefetch",
@@ -75,7 +75,7 @@ pub(super) fn is_known(name: &str) -> bool {
 }
 
 impl Sema<'_> {
-    /// A call of one of these functions.
+    /// Analyzes a call of one of these functions.
     pub(super) fn call_memory(&mut self, call: Call) -> Option<Expr> {
         match call.name {
             "prefetch" => self.prefetch(call),
@@ -94,7 +94,7 @@ impl Sema<'_> {
         }
     }
 
-    /// No overload takes these arguments.
+    /// Reports that no overload takes these arguments.
     pub(super) fn no_match<T>(&mut self, call: &Call) -> Option<T> {
         let types: Vec<String> = call.args.iter().map(|a| format!("'{}'", self.type_name(a.ty))).collect();
         let message = format!(
@@ -118,10 +118,10 @@ impl Sema<'_> {
         )
     }
 
-    /// An integer argument as `size_t`.
+    /// Returns an integer argument as `size_t`.
     fn as_size(&mut self, call: &Call, index: usize) -> Option<Expr> {
         let arg = call.args.get(index)?.clone();
-        // A `float` too, as C converts arguments.
+        // A `float` is also possible, because C converts arguments.
         if !matches!(arg.ty, Type::Scalar(_)) {
             return self.no_match(call);
         }
@@ -162,7 +162,7 @@ impl Sema<'_> {
         let from = data.ty.element().unwrap_or(Scalar::Bool);
         let data = match (v.half, data.ty) {
             (true, _) if element != Scalar::F16 => return self.no_match(&call),
-            // Scalars convert; what is no `double` is stored as a `float`.
+            // Scalars are converted; a value that is not `double` is stored as a `float`.
             (true, Type::Scalar(s)) if v.lanes == 1 => {
                 let ty = if s == Scalar::F64 { s } else { Scalar::F32 };
                 fold::convert(data, Type::Scalar(ty))

@@ -1,4 +1,4 @@
-//! Functions of the language: which one a call means, and what its operands become.
+//! Built-in functions: resolves the function of a call, and converts its operands.
 
 mod atomic;
 mod format;
@@ -51,14 +51,14 @@ impl Table {
 pub(super) struct Call<'c> {
     /// The function's name.
     pub name: &'c str,
-    /// Its arguments, of whatever types.
+    /// Its arguments, with their original types.
     pub args: Vec<Expr>,
     /// Where it stands.
     pub span: Span,
 }
 
 impl Sema<'_> {
-    /// A call of a function that the program does not define.
+    /// Analyzes a call of a function that the program does not define.
     pub(super) fn call_builtin(
         &mut self,
         symbol: Symbol,
@@ -79,7 +79,7 @@ impl Sema<'_> {
             return self.error(span, format!("use of undeclared function '{name}'{hint}"));
         }
         let args = args?;
-        // Those that a compiler works out from constants may stand outside of functions.
+        // Functions that a compiler evaluates on constants may be used outside functions.
         let folds = ["__builtin_", "as_", "convert_"].iter().any(|prefix| name.starts_with(prefix));
         if self.current.is_none() && !folds {
             return self.error(span, "initializer element is not a compile-time constant");
@@ -117,7 +117,7 @@ impl Sema<'_> {
                 Some(if result.ty == BOOL { fold::convert(result, INT) } else { result })
             }
             Action::Choose => {
-                // select(a, b, c) takes b where c holds.
+                // select(a, b, c) takes b if c holds.
                 let (cond, then, otherwise) = (args.pop()?, args.pop()?, args.pop()?);
                 let (cond, then, otherwise) = (Box::new(cond), Box::new(then), Box::new(otherwise));
                 Some(Expr { kind: ExprKind::Select { cond, then, otherwise }, ty, span })
@@ -125,8 +125,7 @@ impl Sema<'_> {
         }
     }
 
-    /// What a fence orders. The fences of OpenCL C 1.x know no scope: what they order is seen by all; since 2.0 they are those
-    /// of a work-group.
+    /// Returns the order of a fence. The fences of OpenCL C 1.x have no scope: their order is visible to all; since 2.0 they have work-group scope.
     fn fence_order(&self, name: &str, args: &[Expr]) -> MemoryOrder {
         let order = match name {
             "mem_fence" => MemoryOrder::FULL,
@@ -142,7 +141,7 @@ impl Sema<'_> {
     }
 }
 
-/// Why a function of the language does not exist here.
+/// Returns the reason why a built-in function is not supported.
 fn unsupported(name: &str) -> Option<&'static str> {
     let starts = |list: &[&str]| list.iter().any(|p| name.starts_with(p));
     if starts(&[

@@ -1,23 +1,23 @@
-//! Overload resolution: of all types that a signature's letters can stand for, the ones that the arguments fit best.
+//! Overload resolution: selects the types for a signature's letters that match the arguments best.
 //!
-//! As in C++ and clang, one choice is better than another if no argument needs a worse conversion and some argument a
-//! better one; without a best one the call is ambiguous.
+//! The rules are those of C++ and clang. A choice is better than another if no argument needs a worse conversion and some argument a better one.
+//! Without a best choice the call is ambiguous.
 
 use super::super::{Sema, fold};
 use crate::hir::Expr;
 use crate::source::Span;
 use crate::types::{INT, SIZE_T, Scalar, Space, Type};
 
-/// How an argument gets to a parameter's type; less is better.
+/// Conversion of an argument to a parameter's type; lower is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// It is that type.
+    /// The same type.
     Exact,
     /// A narrow integer to `int`, `float` to `double`.
     Promotion,
     /// Another conversion between scalars.
     Conversion,
-    /// A scalar to every lane of a vector.
+    /// A scalar, copied to every lane of a vector.
     Splat,
 }
 
@@ -165,7 +165,7 @@ fn convert_to(arg: Expr, ty: Type) -> Expr {
     }
 }
 
-/// The letter whose type decides the others', if this is one or depends on one.
+/// Returns the letter whose type determines the others, if this is one or depends on one.
 fn generic_of(letter: &str) -> Option<char> {
     Some(match letter.trim_start_matches('*') {
         "F" | "f" | "J" | "j" | "V" | "R" => 'F',
@@ -199,7 +199,7 @@ fn lanes_of(generic: char, args: &[Expr]) -> Vec<u8> {
     lanes
 }
 
-/// The type of a letter where the deciding letter's is `generic`; none where there is no such type.
+/// Returns the type of a letter if the determining letter is `generic`; `None` if no such type exists.
 fn concrete(letter: &str, generic: Type) -> Option<Type> {
     let lanes = generic.lanes();
     let element = generic.element();
@@ -230,7 +230,7 @@ fn concrete(letter: &str, generic: Type) -> Option<Type> {
     }
 }
 
-/// How `from` becomes `to`; none where it cannot.
+/// Returns the conversion from `from` to `to`; `None` if impossible.
 fn rank(from: Type, to: Type) -> Option<Rank> {
     if from == to {
         return Some(Rank::Exact);
@@ -246,7 +246,7 @@ fn rank(from: Type, to: Type) -> Option<Rank> {
     }
 }
 
-/// Whether no argument of `a` is worse off than with `b`, and some better.
+/// Returns true if no argument is converted worse in `a` than in `b`, and some better.
 fn better(a: &Candidate, b: &Candidate) -> bool {
     let pairs = || a.ranks.iter().zip(&b.ranks);
     pairs().all(|(x, y)| x <= y) && pairs().any(|(x, y)| x < y)

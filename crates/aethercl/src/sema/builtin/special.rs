@@ -1,4 +1,4 @@
-//! Functions whose names hold types, and the few of compilers that programs use.
+//! Functions whose names contain types, and the few compiler built-ins that programs use.
 
 use super::super::{Sema, fold};
 use super::memory::rounding_suffix;
@@ -45,7 +45,7 @@ const COMPILER: [&str; 8] = [
     "__builtin_assume",
 ];
 
-/// Whether a name is a function of this file or its neighbours.
+/// Returns true if a name is a function of this file or related files.
 pub(super) fn is_known(name: &str) -> bool {
     memory::is_known(name)
         || atomic::is_known(name)
@@ -57,7 +57,7 @@ pub(super) fn is_known(name: &str) -> bool {
 }
 
 impl Sema<'_> {
-    /// A call of one of these functions.
+    /// Analyzes a call of one of these functions.
     pub(super) fn call_special(&mut self, mut call: Call) -> Option<Expr> {
         if memory::is_known(call.name) {
             return self.call_memory(call);

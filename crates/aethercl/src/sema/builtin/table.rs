@@ -29,7 +29,7 @@
 use crate::hir::Builtin::{self, *};
 use crate::hir::{CompareOp, Reduction, Scan};
 
-/// What a call becomes.
+/// Result of resolving a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
     /// The function itself.
@@ -259,7 +259,7 @@ const RELATIONAL: &[Row] = &[
     ("select", Choose, "A A A C | A A A D"),
 ];
 
-/// Barriers and fences: 6.13.8 and 6.13.9. Orders and scopes behind a barrier's flags are dropped: it orders the work-group.
+/// Barriers and fences: 6.13.8 and 6.13.9. Orders and scopes after a barrier's flags are dropped: it orders the work-group.
 const SYNC: &[Row] = &[
     ("barrier", B(Barrier), "v u | v u i32"),
     ("work_group_barrier", B(Barrier), "v u | v u i32"),

@@ -1,4 +1,4 @@
-//! Order of preference of stored results, and which are ignored.
+//! Tests the precedence of stored results, and which results are ignored.
 
 use super::*;
 use crate::kernel::Kernel;
@@ -59,11 +59,11 @@ fn own_results_go_before_shipped_ones_and_those_before_related_ones() {
     let open = || Store::with(&settings, &here, &of_maker);
     assert_eq!(choice(&Store::with(&settings, &here, "[]"), "t"), None);
     assert_eq!(choice(&open(), "t"), Some((128, Origin::Shipped)));
-    // Another card of the same maker was tuned here: what is shipped for this very card is nearer.
+    // Another card of the same vendor was tuned here: the shipped result for this exact card is closer.
     let other = Store::with(&settings, &capabilities("Card Two", "Maker"), "[]");
     other.put(record(256, None)).unwrap();
     assert_eq!(choice(&open(), "t"), Some((128, Origin::Shipped)));
-    // What is shipped for a third card is not nearer, and what was measured here goes first.
+    // A shipped result for a third card is not closer, so the local measurement wins.
     let of_third = shipped("Card Three", "Maker", record(128, None));
     assert_eq!(choice(&Store::with(&settings, &here, &of_third), "t"), Some((256, Origin::Related)));
     open().put(record(512, None)).unwrap();
@@ -83,7 +83,7 @@ fn results_for_unknown_devices_and_of_other_texts_do_not_count() {
     assert_eq!(choice(&open("not json"), "t"), None);
 }
 
-/// A local result for an earlier kernel text does not hide a shipped one for the present text.
+/// A local result for an earlier kernel source does not hide a shipped one for the present source.
 #[test]
 fn a_stale_result_gives_way() {
     let folder = tempfile::tempdir().unwrap();
@@ -115,7 +115,7 @@ fn launches_follow_their_own_text_and_say_where_the_value_is_from() {
     }
 }
 
-/// A choice stored for a related device may not be among this device's candidates.
+/// A choice stored for a related device may be missing from this device's candidates.
 #[test]
 fn values_that_this_device_is_not_offered_are_left() {
     let folder = tempfile::tempdir().unwrap();
@@ -145,7 +145,7 @@ fn an_export_adds_this_device_without_measurements_and_keeps_the_others() {
     let elsewhere = Settings::default();
     assert_eq!(choice(&Store::with(&elsewhere, &one, &text), "t"), Some((128, Origin::Shipped)));
     assert_eq!(choice(&Store::with(&elsewhere, &two, &text), "t"), Some((256, Origin::Shipped)));
-    // Where the default was the fastest, the record says so, and leaves the choice to whatever the default is now.
+    // If the default was fastest, the record says so, and the current default applies.
     let shipped = Store::with(&elsewhere, &one, &text);
     assert!(shipped.all().iter().any(|(_, r)| r.bucket == 1 && r.chosen == r.default && r.speedup == 1.0));
     assert_eq!(shipped.choice(KERNEL.name, 1, "t"), None);
@@ -185,7 +185,7 @@ fn two_programs_that_tune_at_one_time_keep_each_others_results() {
     });
     let later = Store::with(&settings, &device, "[]");
     assert_eq!(later.records().len(), 80);
-    // A result measured again stands in the place of the earlier one.
+    // A new measurement replaces the earlier one.
     stores[0].put(Record { bucket: 1, ..record(256, None) }).unwrap();
     let chosen = |s: &Store| s.choice(KERNEL.name, 1, "").unwrap().0["WG"];
     assert_eq!((chosen(&stores[0]), chosen(&Store::with(&settings, &device, "[]"))), (256, 256));
@@ -214,7 +214,7 @@ fn constants_of_the_device_model_come_from_the_same_architecture() {
     assert_eq!(open("Card One", 90).constant("tile", "step_us"), Some((0.5, Origin::Shipped)));
     assert_eq!(open("Card One", 80).constant("tile", "step_us"), None);
     assert_eq!(open("Card One", 90).constant("tile", "other"), None);
-    // Measured here, beside what was tuned: neither takes the other's place.
+    // A local measurement is added to the tuned results: neither replaces the other.
     let own = open("Card One", 90);
     own.put(record(256, None)).unwrap();
     own.put_models(models(0.25)).unwrap();
@@ -223,7 +223,7 @@ fn constants_of_the_device_model_come_from_the_same_architecture() {
     assert_eq!(again.constant("tile", "step_us"), Some((0.25, Origin::Tuned)));
     assert_eq!(choice(&again, "t"), Some((256, Origin::Tuned)));
     assert_eq!(open("Card Two", 90).constant("tile", "step_us"), Some((0.25, Origin::Related)));
-    // No constant is 0 or less: estimates divide by some of them.
+    // Every constant is positive: some estimates divide by constants.
     own.put_models(models(-1.0)).unwrap();
     assert_eq!(open("Card One", 90).constant("tile", "step_us"), None);
 }

@@ -1,19 +1,19 @@
-//! Device addresses of buffers: OpenCL has no call for them, a kernel sees them.
+//! Device addresses of buffers. OpenCL has no call for them, but a kernel can read them.
 
 use crate::kernel::Kernel;
 use crate::launch::Operand;
 use netcl_device::{Buffer, Device, Result};
 
-/// The bits of an address in simulated memory; those above say which argument a pointer came from.
+/// The address bits of simulated memory; the upper bits identify the argument of a pointer.
 const SIMULATED: u64 = (1 << 48) - 1;
 
 static ADDRESS: Kernel = Kernel::new("address", crate::cl_file!("address.cl"));
 
-/// Where an operand's data starts in the device's address space. The first question about a block of the pool waits for the
-/// device; its answer is kept.
+/// Returns the start address of an operand's data in the device's address space. The first query for a block of the pool waits for the device; its
+/// result is cached.
 ///
 /// # Errors
-/// When the kernel cannot be built or run.
+/// If the kernel cannot be built or run.
 pub fn address(operand: &impl Operand) -> Result<u64> {
     Ok(operand.buffer().address(ask)? + operand.offset() as u64)
 }

@@ -1,5 +1,5 @@
-//! What kernels for NVIDIA's sm_90 need beyond OpenCL C: instructions that the driver's compiler does not pass on, device
-//! addresses, and the tensor maps that bulk copies (TMA) read. All of it goes through the OpenCL driver alone.
+//! Support for NVIDIA's sm_90 beyond OpenCL C: instructions that the driver's compiler does not accept, device addresses, and the tensor maps that
+//! bulk copies (TMA) read. All of it uses only the OpenCL driver.
 
 mod address;
 mod reload;
@@ -13,7 +13,7 @@ pub use wgmma::wgmma_macros;
 
 use super::Hooks;
 
-/// Kernel texts ask for the compute capability by `NVIDIA_CC`.
+/// Defines `NVIDIA_CC`, the compute capability, for kernel sources.
 pub(super) const HOOKS: Hooks = Hooks {
     applies: |device| device.sm().is_some(),
     options: |device| device.sm().map(|sm| format!("-DNVIDIA_CC={sm}")).unwrap_or_default(),

@@ -1,22 +1,23 @@
-//! Instructions of one architecture, through the driver's own text.
+//! Instructions of one architecture, through the driver's PTX output.
 //!
-//! NVIDIA's driver compiles OpenCL C for `sm_90`, and wgmma, setmaxnreg and others exist on `sm_90a` only. Its program binary
-//! is PTX text, though, and it takes such text back. So a kernel writes those instructions behind the PTX comment `//@` in
-//! its asm strings, where the compiler keeps them with their operands filled in; [`patch`] uncovers them and names the
-//! architecture, and the driver's assembler, which knows it, builds the rest.
+//! NVIDIA's driver compiles OpenCL C for `sm_90`, but wgmma, setmaxnreg and others exist only on `sm_90a`. The driver's program binary is PTX text,
+//! and the driver accepts such text as input. So a kernel writes those instructions after the PTX comment `//@` in its asm strings, where the
+//! compiler keeps them with their operands filled in. [`patch`] uncomments them and sets the architecture. The driver's assembler supports that
+//! architecture and builds the rest.
 
 use crate::kernel::Reload;
 
-/// For kernels of sm_90a: instructions behind `//@` in asm strings become live. A build whose matrix instructions the assembler
-/// serialised counts as failed. The assembler's notes are in the build log with `-cl-nv-verbose` alone.
+/// Second build for kernels of sm_90a: activates instructions after `//@` in asm strings. A build whose matrix instructions the assembler serialized
+/// counts as failed. The assembler's notes are in the build log only with `-cl-nv-verbose`.
 pub static SM90A: Reload =
     Reload { name: "sm_90a", options: "-cl-nv-verbose", code: include_str!("reload.rs"), patch, complaint };
 
-/// Registers a work-item may have: what a multiprocessor has, 65536, by the group's size; no kernel of ours gains from more.
+/// Maximum registers per work-item. The limit is the 65536 registers of a multiprocessor divided by the group size; none of our kernels gains from
+/// more than this.
 const MOST_REGISTERS: usize = 168;
 
-/// The text with `//@` instructions live, for `sm_90a`, with a limit of registers that lets the whole group start:
-/// `setmaxnreg` moves registers between warpgroups only within such a limit.
+/// Returns the PTX with active `//@` instructions, for `sm_90a`, and with a register limit that lets the whole group start. `setmaxnreg` moves
+/// registers between warpgroups only within such a limit.
 fn patch(ptx: &str) -> String {
     let mut out = String::with_capacity(ptx.len() + 256);
     for line in ptx.split_inclusive('\n') {
@@ -34,14 +35,14 @@ fn patch(ptx: &str) -> String {
     out
 }
 
-/// Work-items a group by a line `.reqntid 384, 1, 1`.
+/// Returns the work-items per group from a line `.reqntid 384, 1, 1`.
 fn group_items(line: &str) -> Option<usize> {
     let sizes = line.trim().strip_prefix(".reqntid")?;
     sizes.split(',').map(|n| n.trim().parse::<usize>().ok()).product()
 }
 
-/// The line of a build log that says the assembler made matrix instructions wait for one another or ignored `setmaxnreg` (its
-/// notes C7500 to C7599): such a kernel is right, and slower than the variant it stands in front of.
+/// Returns the line of a build log that says that the assembler serialized matrix instructions or ignored `setmaxnreg` (its notes C7500 to C7599).
+/// Such a kernel is correct, but slower than the next variant in the list.
 fn complaint(log: &str) -> Option<String> {
     let line =
         log.lines().find(|line| line.contains("(C75") || line.contains("instructions are serialized"))?;

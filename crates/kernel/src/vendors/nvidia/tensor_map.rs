@@ -1,7 +1,7 @@
 //! Tensor maps: 128 bytes that describe a matrix in memory to the bulk copies of sm_90 (`cp.async.bulk.tensor`).
 //!
-//! The vendor documents no layout for them; this one was found by comparing maps, and by reading what the assembler makes of
-//! `tensormap.replace`. The self-tests of the kernels that use it guard it. Elements outside the matrix read as 0.
+//! The vendor does not document the layout. It was determined by comparing maps, and by reading the assembler's output for `tensormap.replace`. The
+//! self-tests of the kernels that use it check it. Elements outside the matrix read as 0.
 
 use crate::dtype::DType;
 use netcl_device::driver::QueueKind;
@@ -10,10 +10,11 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 const MAP_BYTES: usize = 128;
-/// Maps a table holds; a full one is followed by another.
+/// Number of maps per table; a full table is followed by another.
 const TABLE_MAPS: usize = 2048;
 
-/// The map's number of a type. f32 is rounded to tf32 on the way: matrix instructions take nothing wider. Nothing describes integers.
+/// Returns the map's code for a type. f32 is rounded to tf32 during the copy, because matrix instructions accept nothing wider. Integers have no
+/// code.
 fn code(dtype: DType) -> Option<u32> {
     match dtype {
         DType::F16 => Some(6 << 7),
@@ -23,23 +24,23 @@ fn code(dtype: DType) -> Option<u32> {
     }
 }
 
-/// A matrix in device memory and the block of it that one copy moves, in local memory with 128-byte swizzle.
+/// A matrix in device memory and the block of it that one copy moves to local memory with 128-byte swizzle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TensorMap {
     /// Type of the elements, a float.
     pub dtype: DType,
     /// Device address of the first element, a multiple of 16.
     pub address: u64,
-    /// Elements a row, and rows.
+    /// Elements per row, and number of rows.
     pub dims: [u64; 2],
-    /// Bytes from row to row, a multiple of 16.
+    /// Bytes from one row to the next, a multiple of 16.
     pub stride: u64,
     /// Elements (128 bytes at most) and rows (256 at most) of a block.
     pub block: [u32; 2],
 }
 
 impl TensorMap {
-    /// Whether the hardware can describe this.
+    /// Returns true if the hardware can describe this matrix.
     pub fn fits(&self) -> bool {
         let [inner, rows] = self.block;
         code(self.dtype).is_some()
@@ -55,7 +56,7 @@ impl TensorMap {
         self.dtype.size() as u32
     }
 
-    /// Of a matrix that [`fits`](Self::fits).
+    /// Returns the words of a map. The matrix must satisfy [`fits`](Self::fits).
     fn words(&self) -> [u32; MAP_BYTES / 4] {
         let mut words = [0u32; MAP_BYTES / 4];
         words[0] = self.address as u32;
@@ -68,28 +69,28 @@ impl TensorMap {
         words[13] = (self.block[0] - 1) << 24;
         words[14] = self.block[1] - 1;
         words[16] = self.block[0] * self.block[1] * self.element_bytes();
-        // Bytes after which the swizzle repeats.
+        // Period of the swizzle in bytes.
         words[18] = 1024;
         words
     }
 }
 
-/// Matrices of one shape in two more dimensions (heads and batches, rows of images and images); a copy moves a block of some of them, rows before
-/// matrices. Rows past the end of a matrix read as 0, also where the next matrix follows in memory.
+/// Matrices of one shape in two more dimensions (heads and batches, rows of images and images). A copy moves a block of several matrices, rows before
+/// matrices. Rows past the end of a matrix read as 0, even if the next matrix follows in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MatrixStack {
-    /// The first of them.
+    /// The first matrix.
     pub matrix: TensorMap,
-    /// How many there are in each of the two dimensions.
+    /// Number of matrices in each of the two dimensions.
     pub counts: [u64; 2],
-    /// Bytes from one to the next, a multiple of 16.
+    /// Bytes from one matrix to the next, a multiple of 16.
     pub strides: [u64; 2],
-    /// How many of each a block has, 256 at most.
+    /// Matrices per block in each dimension, at most 256.
     pub depth: [u32; 2],
 }
 
 impl MatrixStack {
-    /// Whether the hardware can describe this.
+    /// Returns true if the hardware can describe this stack.
     pub fn fits(&self) -> bool {
         let axis = |(n, stride): (u64, u64)| {
             (1..=1 << 32).contains(&n)
@@ -113,7 +114,7 @@ impl MatrixStack {
     }
 }
 
-/// What a map describes: a [`TensorMap`] or a [`MatrixStack`].
+/// The object that a map describes: a [`TensorMap`] or a [`MatrixStack`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Described {
     /// Rank 2.
@@ -158,7 +159,7 @@ struct Tables {
 }
 
 impl Tables {
-    /// Maps on the device: their table and the number of the first.
+    /// Adds maps on the device and returns their table and the index of the first one.
     fn add(&mut self, device: &Device, maps: &[Described]) -> Result<(Buffer, usize)> {
         let (table, used) = match self.table.take() {
             Some((table, used)) if used + maps.len() <= TABLE_MAPS => (table, used),
@@ -169,7 +170,7 @@ impl Tables {
         };
         let bytes: Vec<u8> = maps.iter().flat_map(Described::encode).collect();
         device.upload(&table, used * MAP_BYTES, &bytes)?;
-        // Shapes that come and go with every step must not fill the device with tables: forget those of full ones.
+        // Shapes that change with every step must not fill the device with tables: forget full tables.
         if used == 0 {
             self.known.clear();
         }
@@ -178,14 +179,14 @@ impl Tables {
     }
 }
 
-/// The maps of one launch in device memory: their table, and the byte at which the first of them starts; the others follow.
-/// Maps that were asked for before are still there: a training step meets the same ones again.
+/// Returns the maps of one launch in device memory: their table, and the byte offset of the first map; the others follow it. Maps that were requested
+/// before are reused, because every training step uses the same ones.
 ///
 /// # Errors
-/// `Unsupported` for a matrix that no map describes ([`TensorMap::fits`]); whatever the upload answers.
+/// `Unsupported` for a matrix that no map can describe ([`TensorMap::fits`]); errors of the upload.
 pub fn tensor_maps(device: &Device, maps: &[impl Copy + Into<Described>]) -> Result<(Buffer, usize)> {
     let maps: Vec<Described> = maps.iter().map(|map| (*map).into()).collect();
-    // Those of another queue may not be uploaded yet when this one's launch runs.
+    // Use one table per queue: a map uploaded in another queue may not have arrived when this queue's launch runs.
     let tables = device.extension(|_| Mutex::<HashMap<QueueKind, Tables>>::default());
     let mut tables = tables.lock().unwrap_or_else(PoisonError::into_inner);
     let tables = tables.entry(device.queue()).or_default();
@@ -196,10 +197,10 @@ pub fn tensor_maps(device: &Device, maps: &[impl Copy + Into<Described>]) -> Res
         return Err(netcl_device::Error::unsupported(format!("no tensor map describes {bad:?}")));
     }
     if device.is_dry_run() {
-        // Nobody will read them, and their addresses are none.
+        // The maps are never read, and their addresses are invalid.
         return Ok((device.outside_capture(|| device.allocate(MAP_BYTES))?, 0));
     }
-    // The table outlives whatever is recorded now.
+    // The table outlives the current recording.
     let (table, used) = device.outside_capture(|| tables.add(device, &maps))?;
     tables.known.insert(maps, (table.clone(), used * MAP_BYTES));
     Ok((table, used * MAP_BYTES))

@@ -1,11 +1,10 @@
-//! Macros for the warpgroup matrix instructions of sm_90a, whose operand lists nobody should write by hand.
+//! Macros for the warpgroup matrix instructions of sm_90a, because their operand lists are too long to write by hand.
 
 use std::fmt::Write as _;
 
-/// `WGMMA_N<n>(c, a, b, keep)` for n in 64, 128, 192, 256: one `wgmma.mma_async` of 64 x n x 16 (x 8 for tf32), `c` an array of
-/// n/2 floats, `a` and `b` descriptors of blocks in local memory, `keep` 0 to overwrite c. The text that uses it defines
-/// `WGMMA_TYPES` (`".f32.bf16.bf16"`) and `WGMMA_TAIL` (transposition of a and b: `", 0, 1"`; nothing for tf32), and
-/// `WGMMA_DEPTH` ("16" or "8").
+/// Returns `WGMMA_N<n>(c, a, b, keep)` for n in 64, 128, 192, 256: one `wgmma.mma_async` of 64 x n x 16 (x 8 for tf32). `c` is an array of n/2
+/// floats, `a` and `b` are descriptors of blocks in local memory, and `keep` 0 overwrites c. The source that uses it defines `WGMMA_TYPES`
+/// (`".f32.bf16.bf16"`), `WGMMA_TAIL` (transposition of a and b: `", 0, 1"`; empty for tf32), and `WGMMA_DEPTH` ("16" or "8").
 pub fn wgmma_macros() -> String {
     let mut out = String::new();
     for n in [64usize, 128, 192, 256] {

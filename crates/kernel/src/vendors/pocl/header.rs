@@ -1,18 +1,20 @@
-//! PoCL reads Clang's header of built-in functions, 18,000 lines, before every text: 12 of the 17 ms that its front end takes for a small one, and no
-//! two programs of a process are built at the same time. A text is given those declarations alone whose functions it may call, copied from the driver's own
-//! header where that is found; the macro that guards the header keeps the driver from reading it. Overloads of a function are kept or left out together, so
-//! that calls mean the same, and a text that calls another function does not compile: it is built as it is then.
+//! Reduces the header of built-in functions for PoCL. PoCL parses Clang's header, 18,000 lines, before every source. That is 12 of the 17 ms that its
+//! front end takes for a small source, and a process builds only one program at a time.
+//!
+//! A source gets only the declarations of functions that it may call, copied from the driver's header if it is found. The macro that guards the
+//! header keeps the driver from parsing it. All overloads of a function are kept or omitted together, so that calls keep their meaning. A source that
+//! calls another function does not compile and is then built unchanged.
 
 use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// The header, and what it includes: types and macros.
+/// The main header; it includes another header with types and macros.
 const HEADER: &str = "opencl-c.h";
 const BASE: &str = "opencl-c-base.h";
-/// What marks a declaration of a function in it.
+/// Marks a function declaration in the header.
 const DECLARES: &str = "__ovld";
-/// The macro by which the driver takes the header as read.
+/// The macro that makes the driver skip the header.
 const GUARD: &str = "_OPENCL_H_";
 
 /// The declarations of a driver's built-in functions.
@@ -23,23 +25,23 @@ pub(crate) struct Header {
 
 /// Some lines of the header.
 struct Piece {
-    /// Names of the functions that it declares, of which one is enough to keep it; none for what is always kept.
+    /// Names of the functions that the lines declare; one match is enough to keep them. Empty if the lines are always kept.
     names: Vec<Range<usize>>,
     lines: Range<usize>,
 }
 
 impl Header {
-    /// Option by which the driver leaves the header out.
+    /// Option that makes the driver omit the header.
     pub const OPTION: &'static str = "-D_OPENCL_H_";
 
-    /// That of the PoCL in this process; `None` where its files are not found.
+    /// Returns the header of the PoCL library in this process; `None` if its files are not found.
     pub fn of_driver() -> Option<Self> {
         let folder = folder(&std::fs::read_to_string("/proc/self/maps").ok()?)?;
         let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
         Self::new(&read(HEADER)?, &read(BASE)?)
     }
 
-    /// Of the header's text and that of what it includes; `None` where they are not as Clang's are.
+    /// Parses the header and its included file; `None` if they do not look like Clang's.
     fn new(header: &str, base: &str) -> Option<Self> {
         let include =
             header.lines().find(|line| line.trim_start().starts_with("#include") && line.contains(BASE))?;
@@ -51,7 +53,7 @@ impl Header {
         Some(Self { text, pieces })
     }
 
-    /// `source` behind the declarations that it needs, to be built with [`Header::OPTION`].
+    /// Returns `source` after the declarations that it needs, to be built with [`Header::OPTION`].
     pub fn before(&self, source: &str) -> String {
         let known: HashSet<&str> = words(source).collect();
         let mut out = String::with_capacity(source.len() + (64 << 10));
@@ -68,12 +70,13 @@ impl Header {
     }
 }
 
-/// Whether a text of these words may name a function: it has the name, or all parts of it between numbers, as macros put `vload4` together.
+/// Returns true if a source with these words may name a function. It has the name, or all parts of the name between numbers, because macros compose
+/// names such as `vload4`.
 fn is_named(name: &str, known: &HashSet<&str>) -> bool {
     if known.contains(name) {
         return true;
     }
-    // A type may be what a macro puts behind.
+    // A macro may append the type.
     if name.starts_with("convert_") && known.contains("convert_") {
         return true;
     }
@@ -85,15 +88,15 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Names, keywords and numbers of a text.
+/// Returns the names, keywords and numbers of a source.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !is_word(c)).filter(|word| !word.is_empty())
 }
 
-/// The header's lines without comments that fill one: declarations of functions, and what lies between.
+/// Returns the header's lines without full-line comments: declarations of functions, and the lines between them.
 fn pieces(text: &str) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
-    // A declaration that goes on.
+    // A declaration that continues on the next line.
     let mut open: Option<Piece> = None;
     let mut at = 0;
     for line in text.split_inclusive('\n') {
@@ -122,7 +125,7 @@ fn pieces(text: &str) -> Vec<Piece> {
             continue;
         }
         match pieces.last_mut() {
-            // A macro's line that goes on is never taken apart.
+            // A macro that continues on the next line is never split.
             Some(last) if last.names.is_empty() && last.lines.end == lines.start => {
                 last.lines.end = lines.end
             }
@@ -130,11 +133,11 @@ fn pieces(text: &str) -> Vec<Piece> {
         }
     }
     pieces.extend(open);
-    // Without a name it is kept; that is slower, and right.
+    // Lines without a name are kept; this is slower but correct.
     pieces
 }
 
-/// Names before the parentheses of a line.
+/// Returns the names before the parentheses of a line.
 fn declared<'a>(text: &'a str, lines: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<'a> {
     let from = lines.start;
     let line = &text[lines.clone()];
@@ -145,7 +148,7 @@ fn declared<'a>(text: &'a str, lines: &Range<usize>) -> impl Iterator<Item = Ran
     })
 }
 
-/// The folder of the header that belongs to the library of PoCL among the mapped files of a process.
+/// Finds PoCL's library in the memory map of a process and returns the folder of its header.
 fn folder(maps: &str) -> Option<PathBuf> {
     let library = maps.lines().find_map(|line| {
         let path = Path::new(line.get(line.find('/')?..)?);

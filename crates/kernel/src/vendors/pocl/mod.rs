@@ -1,4 +1,4 @@
-//! PoCL, OpenCL on processors.
+//! PoCL, OpenCL on CPUs.
 
 mod header;
 
@@ -14,7 +14,7 @@ pub(super) const HOOKS: Hooks = Hooks {
     header: Header::of_driver,
 };
 
-/// Instructions of x86 that multiply bytes, four at a time.
+/// x86 instructions that multiply bytes, four at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteProducts {
     /// `vpdpbusd` of 512 bits.
@@ -26,8 +26,8 @@ pub enum ByteProducts {
 }
 
 impl ByteProducts {
-    /// Whether texts may have them: PoCL's compiler passes instructions of x86 on, and the processor that it runs on has these. The device's
-    /// name says for which processor it compiles, which may be an older one with as wide registers.
+    /// Returns true if kernel sources may use the instructions. PoCL's compiler must accept x86 instructions, and the processor must support them.
+    /// The device name contains the processor that PoCL compiles for, which may be an older one with equally wide registers.
     pub fn run_on(self, device: &Capabilities) -> bool {
         device.id.starts_with("pocl:") && device.is_cpu() && self.detected()
     }

@@ -1,28 +1,28 @@
-//! What steps take, by how many texts are in one, and whether texts go on faster one after the other.
+//! Cost of steps by batch size, and whether decoding sequences one by one is faster.
 
 use std::collections::BTreeMap;
 
-/// Runs of a size before their times say how long it takes.
+/// Runs of a batch size before its times are used.
 const MEASURED: usize = 4;
 
-/// Of so many runs the first few are of all texts even where one by one is faster, so that what is compared is up to date.
+/// Out of this many runs, the first few batch all sequences even if one by one is faster, so that the comparison stays current.
 const AGAIN: usize = 64;
 
-/// Time of a step of several texts that one by one have to save before it is tried.
+/// Factor of the time of a batched step that one-by-one decoding must reach before it is tried.
 const WORTH: f64 = 0.95;
 
-/// What a step of so many texts takes.
+/// Cost of a step with this many sequences.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepCost {
-    /// Texts that go on by a token.
+    /// Number of sequences that advance by a token.
     pub texts: usize,
-    /// Whether one of them does in a step, in turns with the others.
+    /// Whether each step advances only one sequence, in turns.
     pub in_turns: bool,
-    /// Runs that it was measured in.
+    /// Number of measured runs.
     pub runs: usize,
-    /// Seconds of a step, averaged over the last runs, with what the host lets the device wait.
+    /// Seconds per step, averaged over the last runs, including the time that the device waits for the host.
     pub seconds: f64,
-    /// Launches of a step with the choice of its tokens; `None` before it is captured.
+    /// Launches of a step including sampling; `None` before the step is captured.
     pub launches: Option<usize>,
 }
 
@@ -30,7 +30,7 @@ pub struct StepCost {
 struct Cost {
     /// Runs so far.
     runs: usize,
-    /// Seconds from one to the next, averaged over the last runs: where the host is late, one seems to take longer and the next one shorter.
+    /// Seconds from one run to the next, averaged over the last runs: if the host is late, one run seems to take longer and the next one shorter.
     step: f64,
 }
 
@@ -40,7 +40,7 @@ impl Cost {
             0 => step,
             // The first runs compile kernels.
             runs if runs < MEASURED => self.step.min(step),
-            // One that takes far longer has met something else: another kernel that is compiled, another program.
+            // A much longer run was disturbed: by the compilation of another kernel, or by another program.
             _ => self.step + 0.125 * (step.min(2.0 * self.step) - self.step),
         };
         self.runs += 1;
@@ -51,17 +51,17 @@ impl Cost {
     }
 }
 
-/// What steps of an engine have taken.
+/// Costs of an engine's steps.
 #[derive(Default)]
 pub(super) struct Costs {
-    /// By the number of texts, of which all are in a step.
+    /// By number of sequences, all of them in each step.
     together: BTreeMap<usize, Cost>,
-    /// By the number of texts, of which each step is of one.
+    /// By number of sequences, one of them in each step.
     in_turns: BTreeMap<usize, Cost>,
 }
 
 impl Costs {
-    /// A step of a run of `texts` texts took so many seconds, `all` texts going on at that time. What it takes on average now.
+    /// Records that a step of a run of `texts` sequences took this many seconds, with `all` active sequences. Returns the current average.
     pub fn add(&mut self, texts: usize, all: usize, seconds: f64) -> f64 {
         let in_turns = texts == 1 && all > 1;
         let cost = match in_turns {
@@ -78,8 +78,8 @@ impl Costs {
         cost.step
     }
 
-    /// Whether a step of each of `texts` texts one after the other takes less time than one of all: a device may have a faster kernel for one text.
-    /// Expected of what a single text takes, then as it was measured: turns have uploads of their own.
+    /// Returns true if stepping `texts` sequences one by one takes less time than one batched step: a device may have a faster kernel for one
+    /// sequence. The estimate first uses the time of a single sequence, then measurements, because turns have separate uploads.
     pub fn is_faster_one_by_one(&self, texts: usize, round: usize) -> bool {
         if texts < 2 || round % AGAIN < MEASURED {
             return false;
@@ -92,7 +92,7 @@ impl Costs {
         }
     }
 
-    /// All of them; `launches` of a step by its texts.
+    /// Returns all costs; `launches` returns the launches of a step by its number of sequences.
     pub fn list(&self, launches: impl Fn(usize) -> Option<usize>) -> Vec<StepCost> {
         let of = |costs: &BTreeMap<usize, Cost>, in_turns: bool| -> Vec<StepCost> {
             let row = |(texts, cost): (&usize, &Cost)| {
@@ -104,7 +104,7 @@ impl Costs {
         [of(&self.together, false), of(&self.in_turns, true)].concat()
     }
 
-    /// As if it was measured.
+    /// Sets a cost as if it was measured.
     #[cfg(test)]
     pub fn set(&mut self, texts: usize, seconds: f64) {
         self.together.insert(texts, Cost { runs: 2 * MEASURED, step: seconds });
@@ -119,7 +119,7 @@ mod tests {
         (0..2 * MEASURED).for_each(|_| _ = costs.add(texts, all, seconds));
     }
 
-    /// Turns are tried where they are expected to save something, and kept where they do.
+    /// Turns are tried if they are expected to save time, and kept if they do.
     #[test]
     fn turns_are_taken_as_long_as_they_save_time() {
         let mut costs = Costs::default();
@@ -130,7 +130,7 @@ mod tests {
         assert!(!turns(&costs), "next to nothing is saved");
         measured(&mut costs, 2, 2, 4.0);
         assert!(turns(&costs) && !costs.is_faster_one_by_one(2, AGAIN), "all together now and then");
-        // A turn takes longer than a single text's step.
+        // A turn takes longer than the step of a single sequence.
         measured(&mut costs, 1, 2, 1.2);
         assert!(turns(&costs));
         (0..8).for_each(|_| measured(&mut costs, 1, 2, 2.5));

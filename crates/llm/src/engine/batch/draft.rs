@@ -1,6 +1,6 @@
-//! Tokens that are proposed for a text before the model computes them: several are checked in one step (speculative decoding, Leviathan et al. 2023).
-//! A proposed token is kept if it is the one that the text's sampler takes at its place, so a text is the same with and without proposals, greedy or
-//! drawn from a seed.
+//! Speculative decoding (Leviathan et al. 2023): tokens are proposed for a sequence before the model computes them, and one step checks several. A
+//! proposed token is kept if the sampler chooses the same one. So a sequence is the same with and without proposals, with greedy decoding or with a
+//! seed.
 
 use netcl_model::decoder::Decoder;
 use netcl_model::model::{Choice, Continuation, Model as _};
@@ -11,25 +11,25 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-/// Where proposals come from.
+/// Source of proposals.
 #[derive(Clone, Copy, Default)]
 pub enum Speculation<'a> {
-    /// There are none.
+    /// No proposals.
     #[default]
     Off,
-    /// From the text itself: what followed its last tokens where they stood before (prompt lookup, Saxena 2023).
+    /// The sequence itself: the tokens that followed an earlier occurrence of its last tokens (prompt lookup, Saxena 2023).
     NGrams,
-    /// From a smaller model of the same vocabulary, its likeliest tokens.
+    /// The most likely tokens of a smaller model with the same vocabulary.
     Model(&'a Decoder),
 }
 
-/// Proposed tokens a step at most: with the token before them they are what a step takes.
+/// Maximum number of proposed tokens per step: together with the preceding token they fill a step.
 pub const MOST_DRAFTED: usize = MOST_TOKENS - 1;
 
-/// Tokens that have to be the same for what followed them to be proposed: so many, or else fewer.
+/// Maximum number of tokens that must match an earlier occurrence; shorter matches are used if there is no longer one.
 const LONGEST: usize = 4;
 
-/// Makes proposals for the texts of an engine.
+/// Proposes tokens for the sequences of an engine.
 #[derive(Default)]
 pub(super) struct Drafts<'a> {
     source: Speculation<'a>,
@@ -39,7 +39,7 @@ pub(super) struct Drafts<'a> {
 }
 
 impl<'a> Drafts<'a> {
-    /// Up to `tokens` for each text.
+    /// Proposes up to `tokens` tokens per sequence.
     pub fn new(source: Speculation<'a>, tokens: usize, vocab: usize) -> Result<Self> {
         let mut greedy = None;
         if let Speculation::Model(decoder) = source {
@@ -55,12 +55,12 @@ impl<'a> Drafts<'a> {
         Ok(Self { source, tokens: tokens.min(MOST_DRAFTED), greedy, texts: HashMap::new() })
     }
 
-    /// Tokens a text at most; 0 if there are no proposals.
+    /// Returns the maximum number of tokens per sequence; 0 without proposals.
     pub fn tokens(&self) -> usize {
         if matches!(self.source, Speculation::Off) { 0 } else { self.tokens }
     }
 
-    /// Proposals for what comes behind `ids`, the tokens of text `id` so far.
+    /// Returns proposals for the tokens after `ids`, the tokens of sequence `id` so far.
     pub fn propose(&mut self, id: u64, ids: &[u32]) -> Result<Vec<u32>> {
         let (most, mut all) = (self.tokens(), ids.to_vec());
         match (self.source, &self.greedy) {
@@ -83,13 +83,13 @@ impl<'a> Drafts<'a> {
         Ok(all.split_off(ids.len()))
     }
 
-    /// The text is done.
+    /// Called when a sequence ends.
     pub fn forget(&mut self, id: u64) {
         self.texts.remove(&id);
     }
 }
 
-/// Up to `most` tokens that followed the last ones of `ids` where they stood last before; of longer sequences rather than of shorter ones.
+/// Returns up to `most` tokens that followed the last earlier occurrence of the last tokens of `ids`. Longer matches take precedence.
 fn looked_up(ids: &[u32], most: usize) -> Vec<u32> {
     for n in (1..=LONGEST.min(ids.len().saturating_sub(1))).rev() {
         let (before, last) = (&ids[..ids.len() - 1], &ids[ids.len() - n..]);
@@ -108,10 +108,10 @@ mod tests {
     fn what_followed_the_longest_same_tokens_is_looked_up() {
         assert_eq!(looked_up(&[1, 2, 3, 4, 9, 2, 3], 2), [4, 9]);
         assert_eq!(looked_up(&[1, 2, 3, 4, 9, 2, 3], 7), [4, 9, 2, 3]);
-        // The last of two places; a longer sequence before a later one.
+        // The last of two occurrences; a longer match before a later one.
         assert_eq!(looked_up(&[5, 1, 5, 2, 5], 1), [2]);
         assert_eq!(looked_up(&[7, 5, 1, 6, 5, 2, 7, 5], 1), [1]);
-        // A sequence may overlap with itself.
+        // A match may overlap with itself.
         assert_eq!(looked_up(&[8, 8, 8], 3), [8]);
         assert!(
             looked_up(&[1, 2, 3], 4).is_empty()

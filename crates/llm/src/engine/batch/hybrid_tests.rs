@@ -1,4 +1,4 @@
-//! Models whose layers have recurrent states, compared with each text alone. Pages are shared, copied and taken, and steps are taken back.
+//! Models whose layers have recurrent states, compared with each sequence alone. Pages are shared, copied and evicted, and steps are undone.
 
 use super::tests::{OPTIONS, as_alone, decoder, engine, job, schedules};
 use super::*;
@@ -9,7 +9,7 @@ use netcl_tensor::DType;
 use netcl_tensor::suite::quickly_built;
 use std::collections::HashMap;
 
-/// Moving averages with attention in other layers, or alone.
+/// Moving averages with attention in other layers, or only moving averages.
 fn hybrid(device: &Device, with_attention: bool) -> Decoder {
     decoder(device, "llama", 3, |config| {
         let attention = config.kind(0);
@@ -32,7 +32,7 @@ fn texts_of_a_hybrid_model_are_as_alone() {
             let options = EngineOptions { page, chunk, ..OPTIONS };
             as_alone(&decoder, &mut engine(&decoder, options), &jobs());
         }
-        // In 8 bits are keys and values alone.
+        // Only keys and values are stored in 8 bits.
         let pages = [CacheType::Weights, CacheType::Q8_0].map(|kind| decoder.page_bytes(0..3, 16, kind));
         assert_eq!(pages[1] < pages[0], with_attention, "{pages:?}");
         let config = decoder.config();
@@ -64,7 +64,7 @@ fn recurrent_states_whose_pages_were_taken_are_read_again() {
     assert!(usage.iter().any(|usage| usage.preempted > 0), "{usage:?}");
 }
 
-/// Proposed tokens that are not taken are taken back from recurrent states too, also those of the draft model.
+/// Rejected proposals are also undone in recurrent states, including those of the draft model.
 #[test]
 fn proposed_tokens_are_taken_back() {
     let device = quickly_built().unwrap();

@@ -1,8 +1,8 @@
-//! Continuous batching (Yu et al. 2022, "Orca"): requests come and go at any time, prompts are read in chunks between the steps of the texts that are
-//! being continued, and texts with the same beginning share its pages of the cache (Kwon et al. 2023, "PagedAttention").
+//! Continuous batching (Yu et al. 2022, "Orca"): requests arrive and end at any time. Prompts are prefilled in chunks between decoding steps, and
+//! sequences with the same prefix share its pages of the cache (Kwon et al. 2023, "PagedAttention").
 //!
-//! An [`Engine`] belongs to one thread. That calls [`add`](Engine::add) and [`cancel`](Engine::cancel) as requests come and go, and
-//! [`step`](Engine::step) as long as the engine is not [idle](Engine::is_idle); the events of a step go to whoever asked:
+//! An [`Engine`] belongs to one thread. The thread calls [`add`](Engine::add) and [`cancel`](Engine::cancel) when requests arrive and end. It calls
+//! [`step`](Engine::step) until the engine is [idle](Engine::is_idle), and forwards the events of a step to the requesters:
 //!
 //! ```no_run
 //! # use netcl_llm::engine::*;
@@ -13,7 +13,7 @@
 //! let mut engine = model.engine(EngineOptions::default(), Speculation::Off)?;
 //! let mut listeners = HashMap::new();
 //! loop {
-//!     // With nothing to do wait for a request, else take what has come.
+//!     // Without work wait for a request, otherwise take one if available.
 //!     let come = if engine.is_idle() { requests.recv().ok() } else { requests.try_recv().ok() };
 //!     if let Some((job, listener)) = come {
 //!         listeners.insert(engine.add(job)?, listener);
@@ -24,29 +24,29 @@
 //!         let id = event.id();
 //!         let heard = listeners.get(&id).is_some_and(|listener| listener.send(event).is_ok());
 //!         if !heard {
-//!             engine.cancel(id); // nobody listens any more
+//!             engine.cancel(id); // the receiver is gone
 //!         }
 //!     }
 //! }
 //! # }
 //! ```
 //!
-//! Rules of the house:
+//! Guarantees:
 //!
-//! - A text is what it is alone, whatever other texts there are: it depends on its prompt, its sampler and the model. (Logits differ in their last bits
-//!   with the number of texts in a step, as they do between devices.)
-//! - Requests are let in by turns: first the one with the fewest tokens so far, of equal ones the first, then the one that has waited longest. Prompts
-//!   take turns, a chunk each, or several short ones instead of one; then all texts that are read go on, in runs of about 4 ms, of which one more may be
-//!   enqueued already.
-//! - While requests wait, texts have time slices, of 8 to 32 tokens. At its end a text is paused: it keeps its pages and waits behind the others. Where
-//!   the next one lacks pages, slices are longer, and texts that are paused lose theirs.
-//! - All keys of a text are rotated by the same frequencies. A text that grows beyond the original context of LongRoPE is read again, once, as
-//!   `transformers` does.
-//! - If pages run out, paused texts give theirs up, then the text that came last, which waits in front of all others. Both are read again, mostly from
-//!   pages that still hold them. A text that is alone and has no room ends with [`Finish::Context`]. Nothing is ever cut.
-//! - A full queue is an error of [`add`](Engine::add) (`Memory`; [`is_full`](Engine::is_full) says it beforehand: HTTP's 429), a prompt that is too long
-//!   another one (`Format`: 400). What goes wrong with one text is [`Event::Failed`]; an error of [`step`](Engine::step) is of the device, and the engine
-//!   is of no use any more.
+//! - A sequence does not depend on concurrent sequences, only on its prompt, its sampler and the model. (The last bits of logits differ with the
+//!   batch size, the same as between devices.)
+//! - Requests are admitted in turns: first the one with the fewest tokens so far (the first of equal ones), then the one that has waited longest.
+//!   Prompts take turns, a chunk each, or several short prompts instead of one. Then all prefilled sequences are decoded, in runs of about 4 ms; one
+//!   more run may already be enqueued.
+//! - While requests wait, sequences have time slices of 8 to 32 tokens. At the end of its slice a sequence is paused: it keeps its pages and waits
+//!   after the others. If the next one lacks pages, slices are longer, and paused sequences lose their pages.
+//! - All keys of a sequence are rotated by the same frequencies. A sequence that exceeds the original context of LongRoPE is prefilled again, once,
+//!   the same as in `transformers`.
+//! - If pages run out, paused sequences give up theirs, then the newest sequence, which waits before all others. Both are prefilled again, mostly
+//!   from pages that are still cached. A single sequence without enough pages ends with [`Finish::Context`]. Nothing is ever truncated.
+//! - A full queue is an error of [`add`](Engine::add) (`Memory`; check [`is_full`](Engine::is_full) first: HTTP's 429). A prompt that is too long is
+//!   another one (`Format`: 400). An error of one sequence is [`Event::Failed`]. An error of [`step`](Engine::step) comes from the device, and the
+//!   engine is then unusable.
 
 mod costs;
 mod draft;
@@ -75,56 +75,56 @@ use std::collections::VecDeque;
 use std::time::Instant;
 use text::{Taken, Text};
 
-/// Prompts that are read between two runs, at most.
+/// Maximum number of prompts that are prefilled between two runs.
 const MOST_PROMPTS: usize = 8;
 
-/// Continues many texts at the same time.
+/// Decodes many sequences at the same time.
 pub struct Engine<'a> {
     decoder: &'a Decoder,
     tokenizer: Option<&'a Tokenizer>,
-    /// Tokens that no text belongs to.
+    /// Token ids without a text.
     unknown: Vec<usize>,
     options: EngineOptions,
     cache: Paged<'a>,
     pages: Allocator,
     drafts: Drafts<'a>,
     window: Option<usize>,
-    /// Requests that are not let in yet, and texts that are paused.
+    /// Requests that are not admitted yet, and paused sequences.
     waiting: VecDeque<Text<'a>>,
-    /// Texts that are read or continued, those that came first in front.
+    /// Sequences in prefill or decode, oldest first.
     active: Vec<Text<'a>>,
-    /// Texts that were let in so far.
+    /// Number of sequences admitted so far.
     admitted: usize,
-    /// Whether the text that waits to be let in lacks pages.
+    /// Whether the sequence to be admitted next lacks pages.
     lacks_pages: bool,
-    /// The text whose prompt was read last.
+    /// The sequence whose prompt was prefilled last.
     turn: RequestId,
     next: u64,
-    /// Steps of the next run.
+    /// Number of steps of the next run.
     steps: usize,
-    /// A run that is enqueued already.
+    /// A run that is already enqueued.
     ahead: Option<steps::Run>,
-    /// When the tokens of the last run were read.
+    /// Time at which the tokens of the last run were read.
     sampled: Option<Instant>,
-    /// Whether this step reads a part of a prompt.
+    /// Whether this step prefills part of a prompt.
     has_read: bool,
     costs: costs::Costs,
     /// Runs so far.
     rounds: usize,
-    /// New tokens at most of a request that does not say how many.
+    /// Maximum number of new tokens for a request without a limit.
     usual: Option<usize>,
 }
 
 impl LoadedModel {
-    /// Bytes that the steps and prompts of an engine take beside weights and cache.
+    /// Returns the bytes that steps and prompts of an engine need in addition to weights and cache.
     pub fn workspace(&self, options: EngineOptions) -> u64 {
         self.needs.workspace(self.decoder().config().context, options.texts, options.page)
     }
 
-    /// An engine for this model. Of the [memory](EngineOptions::memory) that it may take its [workspace](Self::workspace) is kept free.
+    /// Returns an engine for this model. Its [workspace](Self::workspace) is subtracted from the permitted [memory](EngineOptions::memory).
     ///
     /// # Errors
-    /// As [`Engine::new`].
+    /// Same as [`Engine::new`].
     pub fn engine<'a>(&'a self, options: EngineOptions, speculation: Speculation<'a>) -> Result<Engine<'a>> {
         let unknown = match self.tokenizer() {
             Ok(_) => self.unknown()?,
@@ -147,11 +147,11 @@ impl LoadedModel {
 }
 
 impl<'a> Engine<'a> {
-    /// An engine for a decoder. Tokens of `unknown` are never sampled. Without a tokenizer there is no text beside tokens, and neither end tokens nor
-    /// stop texts end one.
+    /// Returns an engine for a decoder. Tokens of `unknown` are never sampled. Without a tokenizer there is no text in addition to tokens, and
+    /// neither end tokens nor stop strings end a sequence.
     ///
     /// # Errors
-    /// `Format` for options that are 0 or a draft model of another vocabulary; `Memory` if the cache does not fit.
+    /// `Format` for options that are 0 or a draft model with another vocabulary; `Memory` if the cache does not fit.
     pub fn new(
         decoder: &'a Decoder,
         tokenizer: Option<&'a Tokenizer>,
@@ -198,19 +198,19 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// Tokens that a text can have at most: the context, or what the cache has room for.
+    /// Returns the maximum number of tokens of a sequence: the context length, or the capacity of the cache.
     pub fn longest(&self) -> usize {
         self.cache.longest()
     }
-    /// Whether there is nothing to do.
+    /// Returns true if there is no work.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.active.is_empty()
     }
-    /// Whether [`add`](Self::add) would refuse a request because too many wait.
+    /// Returns true if [`add`](Self::add) would reject a request because too many are waiting.
     pub fn is_full(&self) -> bool {
         self.waiting.len() >= self.options.queue
     }
-    /// How busy it is.
+    /// Returns its load.
     pub fn load(&self) -> Load {
         let running = self.active.iter().filter(|text| text.is_read()).count();
         Load {
@@ -223,16 +223,16 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// What its steps have taken so far, by the number of texts in them.
+    /// Returns the costs of its steps so far, by number of sequences.
     pub fn costs(&self) -> Vec<StepCost> {
         self.costs.list(|texts| self.cache.launches(texts))
     }
 
-    /// Adds a request. Its first event comes with a later [`step`](Self::step).
+    /// Adds a request. Its first event comes from a later [`step`](Self::step).
     ///
     /// # Errors
-    /// `Format` for a prompt that is empty, longer than the context or the cache, or of unknown tokens; `Unsupported` for a request that slides;
-    /// `Memory` if the queue is full, which [`is_full`](Self::is_full) says beforehand.
+    /// `Format` for a prompt that is empty, longer than the context or the cache, or has unknown tokens. `Unsupported` for a request with a sliding
+    /// context. `Memory` if the queue is full; check [`is_full`](Self::is_full) first.
     pub fn add(&mut self, mut job: Job) -> Result<RequestId> {
         job.request.max = job.request.max.or(self.usual);
         let (vocab, n) = (self.decoder.config().vocab, job.prompt.len());
@@ -271,10 +271,10 @@ impl<'a> Engine<'a> {
         Ok(id)
     }
 
-    /// Adds `n` requests for the same prompt, whose pages they share: it is read once. The sampler of the i-th draws with the seed of the job's plus i.
+    /// Adds `n` requests for the same prompt. They share its pages, and it is prefilled once. The i-th sampler uses the seed of the job plus i.
     ///
     /// # Errors
-    /// As [`add`](Self::add), also if the queue has no room for all of them; none is added then. `Format` for none.
+    /// Same as [`add`](Self::add), also if the queue cannot hold all of them; none is added then. `Format` if `n` is 0.
     pub fn add_choices(&mut self, job: Job, n: usize) -> Result<Vec<RequestId>> {
         if n == 0 {
             return Err(Error::format("no choices: expected at least 1"));
@@ -298,19 +298,19 @@ impl<'a> Engine<'a> {
         Ok(ids)
     }
 
-    /// Whether a text waits for another one with the same prompt to be read.
+    /// Returns true if a sequence waits until another one with the same prompt is prefilled.
     fn is_behind(&self, text: &Text<'_>) -> bool {
         let Some(first) = text.after else { return false };
         let mut unread = self.waiting.iter().chain(self.active.iter().filter(|text| !text.has_begun()));
         unread.any(|other| other.id == first && !other.has_begun())
     }
 
-    /// The rules of a sampler that the device can follow; those with biases of a text are followed by the host.
+    /// Returns the rules of a sampler that the device supports; biases of a single sequence are applied on the host.
     fn rules(&self, sampler: &Sampler) -> Option<Rules> {
         sampler.rules(self.decoder.config().vocab).filter(|_| sampler.sampling().logit_bias.is_empty())
     }
 
-    /// Ends a request early. Its last events are returned; none for one that is done already.
+    /// Ends a request early and returns its last events; none if it has already ended.
     pub fn cancel(&mut self, id: RequestId) -> Vec<Event> {
         let mut events = Vec::new();
         if let Some(at) = self.waiting.iter().position(|text| text.id == id) {
@@ -325,10 +325,10 @@ impl<'a> Engine<'a> {
         events
     }
 
-    /// Does some work: lets requests in, reads a chunk of one prompt, and continues all texts by a few tokens. What happened.
+    /// Performs some work: admits requests, prefills a chunk of one prompt, and advances all sequences by a few tokens. Returns the events.
     ///
     /// # Errors
-    /// Those of the device. What concerns a single text is [`Event::Failed`].
+    /// Device errors. Errors of a single sequence are [`Event::Failed`].
     pub fn step(&mut self) -> Result<Vec<Event>> {
         let mut events = Vec::new();
         self.admit();
@@ -337,13 +337,13 @@ impl<'a> Engine<'a> {
         Ok(events)
     }
 
-    /// Tokens of a text that need pages for its prompt at the same time.
+    /// Returns the number of tokens of a sequence that need pages for its prompt at the same time.
     fn to_read(&self, text: &Text<'_>) -> usize {
         let ahead = self.window.map_or(usize::MAX, |window| text.cached + window + self.options.chunk);
         text.ids.len().min(ahead)
     }
 
-    /// Reads a chunk of a text that is not read yet, or of several whose chunks are as long together; they take turns.
+    /// Prefills a chunk of one sequence, or of several with short chunks; sequences take turns.
     fn read(&mut self, events: &mut Vec<Event>) -> Result<()> {
         self.turn();
         let mut left = self.options.chunk;
@@ -351,7 +351,7 @@ impl<'a> Engine<'a> {
         while let Some(at) = self.next_unread() {
             let text = &self.active[at];
             let (end, length) = (text.chunk(self.options.chunk), text.ids.len());
-            // The shortest prompt takes a while as well.
+            // Even the shortest prompt takes some time.
             let tokens = (end - text.cached).max(self.options.chunk / MOST_PROMPTS);
             if self.has_read && tokens > left {
                 return Ok(());
@@ -362,8 +362,8 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Texts that have grown beyond the context of LongRoPE's short frequencies are read again with the long ones. Others go back to what their states
-    /// hold, unless enqueued steps continue them.
+    /// Resets sequences that exceed the context of LongRoPE's short frequencies, so that they are prefilled again with the long ones. Truncates other
+    /// sequences to the content of their states, unless enqueued steps continue them.
     fn turn(&mut self) {
         for text in &mut self.active {
             let kind = self.cache.class_of_length(text.ids.len());
@@ -374,14 +374,14 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The text whose turn it is, of those that are not read.
+    /// Returns the next sequence to prefill.
     fn next_unread(&self) -> Option<usize> {
         let unread = |text: &Text<'_>| !text.is_read();
         let after = self.active.iter().position(|text| unread(text) && text.id > self.turn);
         after.or_else(|| self.active.iter().position(unread))
     }
 
-    /// Reads a text up to `end`; `length` is that of a text with the same rotary angles.
+    /// Prefills a sequence up to `end`; `length` is the length of a sequence with the same rotary angles.
     fn read_chunk(&mut self, at: usize, end: usize, length: usize, events: &mut Vec<Event>) -> Result<()> {
         let text = &self.active[at];
         let (id, begun, all) = (text.id, text.has_begun(), text.ids.len());
@@ -409,7 +409,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Pages of its own for the tokens of a text that are not in the cache yet, up to `end`. False if the text had to go.
+    /// Allocates pages for the tokens of a sequence up to `end` that are not in the cache yet. Returns false if the sequence was preempted.
     fn provide(&mut self, id: RequestId, end: usize, events: &mut Vec<Event>) -> Result<bool> {
         let size = self.pages.size();
         loop {
@@ -440,8 +440,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Takes the pages of the text that came last, which waits then in front of all others; `wanting` is who wants them. If that is the only text, it
-    /// ends: there is no room for more of it. False if it is `wanting` itself that had to go.
+    /// Preempts the newest sequence: takes its pages and lets it wait before all others; `wanting` is the sequence that needs them. If it is the only
+    /// sequence, it ends because the cache is full. Returns false if `wanting` itself was preempted.
     fn preempt(&mut self, wanting: RequestId, events: &mut Vec<Event>) -> bool {
         if self.active.len() <= 1 {
             self.end(0, Ok(Finish::Context), events);
@@ -455,7 +455,7 @@ impl<'a> Engine<'a> {
         other
     }
 
-    /// A text takes a token that may end it.
+    /// Handles a token that may end a sequence.
     fn finish(&mut self, at: usize, finish: Result<Option<Finish>>, events: &mut Vec<Event>) {
         let full = self.active[at].left(self.longest()) == 0;
         match finish {
@@ -485,7 +485,7 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// A token that the host samples, and how likely it and as many others were.
+/// Samples a token on the host, with its probability and those of the requested number of others.
 fn sample(
     sampler: &mut Sampler,
     mut logits: Vec<f32>,
@@ -503,12 +503,12 @@ fn sample(
     Ok(Taken { token, on_device: false, logprobs })
 }
 
-/// Pages of the cache: as many as were asked for, or as the texts can take and the devices have memory for, each for its layers.
+/// Returns the number of cache pages: the requested number, or as many as the sequences can use and the devices have memory for, each for its layers.
 fn page_count(decoder: &Decoder, options: EngineOptions) -> Result<usize> {
     let EngineOptions { texts, page, cache, tokens, .. } = options;
     let spans: Vec<&Span> = decoder.spans().collect();
     let bytes_of = |span: &Span| decoder.page_bytes(span.layers.clone(), page, cache);
-    // Each device for its layers, and all in one memory together.
+    // Each device for its layers, and all devices that share one memory together.
     let mut fit = (usize::MAX, 0, 0, "");
     for span in &spans {
         let capabilities = span.device.capabilities();
@@ -516,7 +516,7 @@ fn page_count(decoder: &Decoder, options: EngineOptions) -> Result<usize> {
         let all = sharing().fold(0u64, |all, other| all.saturating_add(bytes_of(other)));
         let live = taken(sharing().map(|span| &span.device));
         for (bytes, room) in [(bytes_of(span), available(capabilities)), (all, shared(capabilities))] {
-            // Steps and prompts need memory beside the cache.
+            // Steps and prompts need memory in addition to the cache.
             let free = room.saturating_sub(live) / 10 * 9;
             let pages = usize::try_from(free / bytes.max(1)).unwrap_or(usize::MAX);
             if pages < fit.0 {
@@ -549,7 +549,7 @@ fn page_count(decoder: &Decoder, options: EngineOptions) -> Result<usize> {
     Ok(wanted)
 }
 
-/// Bytes that are taken in the memory of these devices. What the host says is there does not count what is taken already.
+/// Returns the bytes in use in the memory of these devices. The host's available memory already excludes them.
 fn taken<'a>(devices: impl Iterator<Item = &'a Device>) -> u64 {
     let (mut live, mut seen) = (0, Vec::<&Device>::new());
     for device in devices {

@@ -1,5 +1,4 @@
-//! Which page belongs to whom. Full pages of text that is final are immutable: they are found again by their tokens, and texts with the same beginning
-//! share them.
+//! Page allocation. Full pages of final tokens are immutable: they are found again by their tokens, and sequences with the same prefix share them.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap};
@@ -8,39 +7,39 @@ use std::hash::{Hash, Hasher};
 /// A full page that does not change any more.
 struct Sealed {
     hash: u64,
-    /// Different for all pages that were ever sealed.
+    /// Unique over all pages that were ever sealed.
     serial: u64,
-    /// That of the page before: keys and values depend on all tokens before. For the first page of a text what the allocator was told.
+    /// Serial number of the preceding page, because keys and values depend on all earlier tokens. For the first page of a sequence, its kind.
     before: u64,
     tokens: Box<[u32]>,
 }
 
 #[derive(Default)]
 struct Page {
-    /// Texts that have it.
+    /// Number of sequences that use it.
     texts: usize,
     sealed: Option<Sealed>,
-    /// When the last text gave it back.
+    /// Time at which the last sequence released it.
     since: u64,
 }
 
 /// All pages of a cache.
 pub(super) struct Allocator {
-    /// Tokens of a page.
+    /// Tokens per page.
     size: usize,
     pages: Vec<Page>,
     /// Pages without content.
     free: Vec<u32>,
-    /// Sealed pages that no text has, by when they were given back.
+    /// Sealed pages without a sequence, by release time.
     idle: BTreeMap<u64, u32>,
-    /// Sealed pages by the hash of their tokens and of what is before them.
+    /// Sealed pages by the hash of their tokens and their predecessor.
     known: HashMap<u64, Vec<u32>>,
-    /// Whether pages are found again.
+    /// Whether pages are reused.
     share: bool,
     clock: u64,
 }
 
-/// What stands before the first page of a text; no serial number.
+/// Returns the predecessor of the first page of a sequence; it is not a serial number.
 fn root(kind: usize) -> u64 {
     u64::MAX - kind as u64
 }
@@ -58,7 +57,7 @@ impl Allocator {
         Self { size, pages, free, idle: BTreeMap::new(), known: HashMap::new(), share, clock: 0 }
     }
 
-    /// Tokens of a page.
+    /// Returns the tokens per page.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -66,11 +65,11 @@ impl Allocator {
     pub fn count(&self) -> usize {
         self.pages.len()
     }
-    /// Pages that no text has.
+    /// Returns the number of pages without a sequence.
     pub fn available(&self) -> usize {
         self.free.len() + self.idle.len()
     }
-    /// Of those, pages with content that can be found again.
+    /// Returns the number of available pages with reusable content.
     pub fn idle(&self) -> usize {
         self.idle.len()
     }
@@ -79,7 +78,7 @@ impl Allocator {
         self.pages.get_mut(page as usize)
     }
 
-    /// A sealed page with these tokens behind the page with serial number `before`.
+    /// Returns a sealed page with these tokens after the page with serial number `before`.
     fn known(&self, before: u64, tokens: &[u32]) -> Option<(u32, u64)> {
         let pages = self.known.get(&hash_of(before, tokens))?;
         pages.iter().find_map(|page| {
@@ -88,7 +87,7 @@ impl Allocator {
         })
     }
 
-    /// Another text has the page.
+    /// Adds a sequence to a page.
     fn share(&mut self, page: u32) {
         let Some(shared) = self.page(page) else { return };
         shared.texts += 1;
@@ -98,7 +97,8 @@ impl Allocator {
         }
     }
 
-    /// The pages that hold the beginning of a text, as far as there are some. They belong to it from now on. Only texts of the same `kind` share pages.
+    /// Returns the pages that hold the prefix of a sequence, as far as they exist, and assigns them to it. Only sequences of the same `kind` share
+    /// pages.
     pub fn find(&mut self, ids: &[u32], kind: usize) -> Vec<u32> {
         let (mut found, mut before) = (Vec::new(), root(kind));
         for tokens in ids.chunks_exact(self.size) {
@@ -110,7 +110,7 @@ impl Allocator {
         found
     }
 
-    /// A page without content; the one that was idle for the longest time is forgotten if there is no other.
+    /// Returns an empty page; if there is none, evicts the page that was idle longest.
     pub fn take(&mut self) -> Option<u32> {
         let page = match self.free.pop() {
             Some(page) => page,
@@ -134,7 +134,7 @@ impl Allocator {
         }
     }
 
-    /// A text gives a page back.
+    /// Releases a page of a sequence.
     pub fn give(&mut self, page: u32) {
         self.clock += 1;
         let now = self.clock;
@@ -151,20 +151,20 @@ impl Allocator {
         }
     }
 
-    /// Whether a page must be copied before something is written to it.
+    /// Returns true if a page must be copied before a write.
     pub fn is_shared(&self, page: u32) -> bool {
         self.pages.get(page as usize).is_some_and(|page| page.texts > 1 || page.sealed.is_some())
     }
 
-    /// A page of a text of this `kind` is full of these tokens, which do not change any more; `before` is the page before it. The page that the text
-    /// has from now on: another one, if there is one with the same content.
+    /// Seals a page of a sequence of this `kind` that is full of these final tokens; `before` is the preceding page. Returns the page that the
+    /// sequence uses from now on: another one if it has the same content.
     pub fn seal(&mut self, page: u32, before: Option<u32>, tokens: &[u32], kind: usize) -> u32 {
         let serial = |page: u32| Some(self.pages.get(page as usize)?.sealed.as_ref()?.serial);
         let before = match before {
             None => root(kind),
             Some(before) => match serial(before) {
                 Some(serial) => serial,
-                // Its beginning cannot be found, so it cannot either.
+                // Its prefix cannot be found, so it cannot be found either.
                 None => return page,
             },
         };
@@ -185,7 +185,7 @@ impl Allocator {
         page
     }
 
-    /// Whether every page is free, idle or a text's, as often as `held` has it.
+    /// Returns true if every page is free, idle or used by sequences, with the counts in `held`.
     #[cfg(test)]
     pub fn is_consistent(&self, held: &[u32]) -> bool {
         let mut texts = vec![0; self.pages.len()];
@@ -219,11 +219,11 @@ mod tests {
         assert!(all.find(&[3, 4], 0).is_empty() && all.find(&[1], 0).is_empty());
         assert!(all.is_consistent(&[a, a, a, b, b]));
         assert!(all.find(&[1, 2], 1).is_empty(), "a text of another kind");
-        // Another text with the same tokens gets the same page, and its own is free again.
+        // Another sequence with the same tokens gets the same page, and its own page is free again.
         let c = all.take().unwrap();
         assert_eq!(all.seal(c, None, &[1, 2], 0), a);
         assert!(all.is_consistent(&[a, a, a, a, b, b]));
-        // The same tokens behind others are not the same.
+        // The same tokens after different ones are not equal.
         let c = all.take().unwrap();
         assert_eq!(all.seal(c, None, &[3, 4], 0), c);
         assert!(all.is_consistent(&[a, a, a, a, b, b, c]));
@@ -254,7 +254,7 @@ mod tests {
         let [a, b] = [all.take().unwrap(), all.take().unwrap()];
         all.seal(a, None, &[1], 0);
         all.seal(b, None, &[2], 0);
-        // As if both had the same hash.
+        // Simulates equal hashes.
         let pages = all.known.values().flatten().copied().collect::<Vec<_>>();
         all.known.values_mut().for_each(|known| known.clone_from(&pages));
         assert_eq!((all.find(&[1], 0), all.find(&[2], 0)), (vec![a], vec![b]));

@@ -1,4 +1,4 @@
-//! What is asked of an engine, and what it tells.
+//! Requests to an engine, and its events.
 
 use crate::engine::Request;
 use crate::engine::session::CHUNK;
@@ -7,27 +7,27 @@ use netcl_model::decoder::CacheType;
 use netcl_tensor::Error;
 use std::time::Duration;
 
-/// What an engine has.
+/// Options of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineOptions {
-    /// Texts that are read or continued at the same time, at most.
+    /// Maximum number of sequences in prefill or decode.
     pub texts: usize,
-    /// Requests that wait for that, at most.
+    /// Maximum number of waiting requests.
     pub queue: usize,
-    /// Tokens that the cache has room for; without it the context for each text, or of that as much as fits.
+    /// Capacity of the cache in tokens [default: the context length per sequence, or as much as fits].
     pub tokens: Option<usize>,
-    /// Bytes that the cache may take, and of a [`LoadedModel`](crate::LoadedModel) with it what prompts and steps work with; without it what the
-    /// devices have.
+    /// Bytes that the cache may use; for a [`LoadedModel`](crate::LoadedModel), including the workspace of prompts and steps [default: the memory of
+    /// the devices].
     pub memory: Option<u64>,
-    /// Tokens of a page.
+    /// Tokens per page.
     pub page: usize,
-    /// Tokens of a prompt that are read between two steps.
+    /// Prompt tokens that are prefilled between two steps.
     pub chunk: usize,
-    /// Storage of keys and values.
+    /// Storage type of keys and values.
     pub cache: CacheType,
-    /// Whether texts share pages with the same content, and prompts begin with what is in the cache already.
+    /// Whether sequences share pages with the same content, and prompts reuse content of the cache.
     pub share: bool,
-    /// Tokens that are [proposed](Speculation) in a step, at most [`MOST_DRAFTED`].
+    /// Tokens that are [proposed](Speculation) per step, at most [`MOST_DRAFTED`].
     pub drafted: usize,
 }
 
@@ -47,20 +47,21 @@ impl Default for EngineOptions {
     }
 }
 
-/// Names a request of an engine.
+/// Identifies a request of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// A request: what to continue, how tokens are chosen, and when to end. A request that slides ([`Request::slide`]) is refused.
+/// A request: prompt, sampler and stop conditions. A request with a sliding context ([`Request::slide`]) is rejected.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The tokens to continue.
+    /// Prompt tokens.
     pub prompt: Vec<u32>,
-    /// How the text's tokens are chosen.
+    /// Sampler of the sequence's tokens.
     pub sampler: Sampler,
     /// When it ends.
     pub request: Request,
-    /// Whether [`Event::Token`] says how likely tokens were, and how many of the likeliest it lists besides. The host reads all logits then.
+    /// Whether [`Event::Token`] reports probabilities, and the number of most likely tokens that it lists in addition. The host then reads all
+    /// logits.
     pub logprobs: Option<usize>,
 }
 
@@ -71,12 +72,12 @@ impl Job {
     }
 }
 
-/// How likely a token was: natural logarithms of the model's probabilities, before biases, penalties, temperature and grammars.
+/// Log-probability of a token: natural logarithms of the model's probabilities, before biases, penalties, temperature and grammars.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Logprobs {
-    /// Of the token that was taken.
+    /// Log-probability of the chosen token.
     pub token: f32,
-    /// The likeliest tokens with theirs, the likeliest first; of equally likely ones those with lower ids.
+    /// The most likely tokens with theirs, in descending order; equally likely ones by ascending id.
     pub top: Vec<(u32, f32)>,
 }
 
@@ -102,58 +103,58 @@ impl Logprobs {
     }
 }
 
-/// What a text took.
+/// Usage of a sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// Tokens of the prompt.
+    /// Prompt tokens.
     pub prompt: usize,
-    /// Of those, tokens that were in the cache already.
+    /// Prompt tokens that were already in the cache.
     pub reused: usize,
-    /// New tokens, without the one that ended the text.
+    /// New tokens, without the end token.
     pub made: usize,
-    /// Tokens that were proposed for the text.
+    /// Tokens that were proposed for the sequence.
     pub drafted: usize,
-    /// Of those, tokens that it took.
+    /// Proposed tokens that it accepted.
     pub accepted: usize,
-    /// How often its pages were given to other texts, and it was read again.
+    /// Number of times that its pages were given to other sequences and it was prefilled again.
     pub preempted: usize,
-    /// From the request to the first token.
+    /// Time from the request to the first token.
     pub prompt_time: Duration,
-    /// From then to the end.
+    /// Time from the first token to the end.
     pub generation_time: Duration,
 }
 
-/// What happened to a text.
+/// Event of a sequence.
 #[derive(Debug)]
 pub enum Event {
-    /// The next token, and text that is final, in whole characters; often empty. Models without a tokenizer give none.
+    /// The next token, and final text in whole characters; often empty. Models without a tokenizer return no text.
     Token {
-        /// Of which request.
+        /// The request id.
         id: RequestId,
         /// The token.
         token: u32,
-        /// What can be shown.
+        /// Text to show.
         text: String,
-        /// How likely it was, if that was [asked for](Job::logprobs).
+        /// Its probability, if [requested](Job::logprobs).
         logprobs: Option<Logprobs>,
     },
-    /// Text that was held back and is final now that the text ends.
+    /// Text that was held back and became final at the end of the sequence.
     Text {
-        /// Of which request.
+        /// The request id.
         id: RequestId,
-        /// What can be shown.
+        /// Text to show.
         text: String,
     },
-    /// The text is complete. No further event names its request.
+    /// The sequence is complete. No further event has its request id.
     Done {
         /// Which request.
         id: RequestId,
         /// Why it ended.
         finish: Finish,
-        /// What it took.
+        /// Its usage.
         usage: Usage,
     },
-    /// The text cannot be continued. No further event names its request; other texts go on.
+    /// The sequence failed. No further event has its request id; other sequences continue.
     Failed {
         /// Which request.
         id: RequestId,
@@ -163,7 +164,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The request it is about.
+    /// Returns the request id.
     pub fn id(&self) -> RequestId {
         match self {
             Self::Token { id, .. }
@@ -174,19 +175,19 @@ impl Event {
     }
 }
 
-/// How busy an engine is.
+/// Load of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Requests that wait, and texts that are paused.
+    /// Waiting requests and paused sequences.
     pub waiting: usize,
-    /// Texts whose prompt is being read.
+    /// Sequences in prefill.
     pub reading: usize,
-    /// Texts that are being continued.
+    /// Sequences in decode.
     pub running: usize,
     /// Pages of the cache.
     pub pages: usize,
-    /// Of those, pages that no text has.
+    /// Pages without a sequence.
     pub available: usize,
-    /// Of those, pages with the beginnings of earlier texts.
+    /// Available pages with reusable prefixes.
     pub idle: usize,
 }

@@ -1,4 +1,5 @@
-//! What requests may ask for: samplers of every kind, grammars, log probabilities, several choices; all in one batch, each as alone.
+//! Request options: samplers of every kind, grammars, log probabilities, several choices. All run in one batch, and each result must equal that of
+//! the request alone.
 
 use super::tests::{VOCAB, llama};
 use super::*;
@@ -13,7 +14,7 @@ use netcl_tensor::{Tensor, no_grad};
 
 const END: u32 = 1;
 
-/// As many tokens as the model has: two that are no text, and signs.
+/// Returns a tokenizer with the model's number of tokens: two without text, and characters.
 fn tokenizer() -> Tokenizer {
     let signs = "{}[]\":,. 0123456789abcdefklst";
     let mut tokens = vec!["<unk>".to_owned(), "</s>".to_owned()];
@@ -38,7 +39,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     drafted: 3,
 };
 
-/// One of every way to choose tokens: by the device, by every step that only the host has, and by grammars.
+/// Returns one sampler of each kind: for the device, for every host-only step, and with grammars.
 fn samplers(tokenizer: &Tokenizer) -> Vec<Sampler> {
     let base = |seed: u64| Sampling { seed, temperature: 1.5, ..Sampling::default() };
     let dry = Dry { multiplier: 0.8, allowed_length: 1, ..Dry::default() };
@@ -90,14 +91,14 @@ fn jobs(tokenizer: &Tokenizer, max: usize) -> Vec<Job> {
     samplers(tokenizer).into_iter().enumerate().map(of).collect()
 }
 
-/// Logits behind tokens, by a whole pass.
+/// Returns the logits after tokens, from a full pass.
 fn logits(decoder: &Decoder, ids: &[u32]) -> Vec<f32> {
     let all = Tensor::from_u32(decoder.params().device(), [1, ids.len()], ids).unwrap();
     let logits = no_grad(|| decoder.forward(&all, Mode::eval())).unwrap().to_vec().unwrap();
     logits[logits.len() - VOCAB..].to_vec()
 }
 
-/// The tokens behind a prompt up to the end token, and the logits before each.
+/// Returns the tokens after a prompt up to the end token, and the logits before each.
 fn alone(decoder: &Decoder, job: &Job) -> (Vec<u32>, Vec<Vec<f32>>) {
     let (mut ids, mut sampler, mut all) = (job.prompt.clone(), job.sampler.clone(), Vec::new());
     sampler.begin(&ids);
@@ -113,7 +114,7 @@ fn alone(decoder: &Decoder, job: &Job) -> (Vec<u32>, Vec<Vec<f32>>) {
     (ids.split_off(job.prompt.len()), all)
 }
 
-/// What a request became.
+/// Result of a request.
 #[derive(Clone, Default)]
 struct Heard {
     tokens: Vec<u32>,
@@ -144,7 +145,7 @@ fn run(engine: &mut Engine<'_>, ids: &[RequestId]) -> Vec<Heard> {
     all
 }
 
-/// Also with too few pages for all, and with tokens that are proposed.
+/// Also with too few pages for all, and with proposed tokens.
 #[test]
 fn every_sampler_chooses_in_a_batch_as_alone() {
     let (device, tokenizer) = (quickly_built().unwrap(), tokenizer());
@@ -190,7 +191,7 @@ fn texts_of_a_batch_follow_their_grammars() {
     }
     assert!(schema.text.starts_with('{') && lark.text.starts_with('a'), "{} {}", schema.text, lark.text);
     assert!(!ended(lark) || lark.text.ends_with('t'), "{}", lark.text);
-    // A second text of the same sampler begins anew.
+    // A second sequence with the same sampler starts fresh.
     let again = engine.add(jobs[jobs.len() - 1].clone()).unwrap();
     assert_eq!(run(&mut engine, &[again])[0].text, lark.text);
 }
@@ -241,7 +242,7 @@ fn choices_share_the_pages_of_their_prompt() {
     let prompt: Vec<u32> = (0..19).map(|i| (i * 7 + 2) % VOCAB as u32).collect();
     let request = Request { max: Some(9), ..Request::default() };
     let job = Job::new(prompt, Sampler::of_ids(sampling).unwrap(), request);
-    // Another request behind them is not held up, and one that is cancelled holds nobody up.
+    // Another request after them is not delayed, and a canceled one delays no request.
     let mut ids = engine.add_choices(job.clone(), 3).unwrap();
     let mut other = job.clone();
     other.prompt[0] = 0;

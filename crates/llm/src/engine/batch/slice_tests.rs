@@ -1,4 +1,4 @@
-//! Time slices: who waits for whom, and that a pause changes no text.
+//! Time slices: waiting order, and pauses that change no sequence.
 
 use super::tests::{Heard, OPTIONS, alone, as_alone, engine, job, llama, run};
 use super::*;
@@ -6,7 +6,7 @@ use netcl_tensor::random::Generator;
 use netcl_tensor::suite::quickly_built;
 use std::collections::BTreeMap;
 
-/// Forty long texts in four places.
+/// Forty long sequences in four slots.
 const MANY: usize = 40;
 const LONG: usize = 40;
 
@@ -14,7 +14,7 @@ fn roomy(texts: usize) -> EngineOptions {
     EngineOptions { texts, tokens: Some(MANY * 48), ..OPTIONS }
 }
 
-/// One step of at most two tokens a text, as where a step takes long.
+/// Single steps of at most two tokens per sequence, like on a device with slow steps.
 fn step(engine: &mut Engine<'_>, heard: &mut Heard) {
     engine.steps = 2;
     heard.hear(engine.step().unwrap());
@@ -25,7 +25,7 @@ fn step(engine: &mut Engine<'_>, heard: &mut Heard) {
 fn many_long_texts_do_not_delay_the_next_request() {
     let decoder = llama(&quickly_built().unwrap());
     let all = |heard: &Heard| heard.tokens.values().map(Vec::len).sum::<usize>();
-    // The next request comes while most of them wait for their first slice, and when all have had one.
+    // The next request arrives while most of them wait for their first slice, and after all have had one.
     for (begun, most) in [(1, MANY * 12), (MANY, 4 * 40)] {
         let (mut engine, mut heard) = (engine(&decoder, roomy(4)), Heard::default());
         (0..MANY).for_each(|i| _ = engine.add(job(4 * i, 3, LONG)).unwrap());
@@ -57,7 +57,7 @@ fn texts_are_paused_only_while_others_wait() {
     assert_eq!(engine.admitted, 4);
 }
 
-/// Texts of equal state are paused together: all of them take as many steps as they would one group after the other.
+/// Sequences of equal state are paused together: in total they take as many steps as in consecutive groups.
 #[test]
 fn a_pause_loses_no_step() {
     let decoder = llama(&quickly_built().unwrap());
@@ -68,7 +68,7 @@ fn a_pause_loses_no_step() {
         step(&mut engine, &mut heard);
     }
     assert!(engine.admitted > 8);
-    // The first token of each is the prompt's.
+    // The first token of each comes from the prefill.
     assert_eq!(engine.cache.steps(4), 2 * (LONG - 1));
 }
 
@@ -87,7 +87,7 @@ fn paused_texts_are_as_alone() {
     }
 }
 
-/// Alone in their steps, texts have the same bits with pauses and without.
+/// Alone in their steps, sequences have the same bits with and without pauses.
 #[test]
 fn pauses_change_no_bit() {
     let decoder = llama(&quickly_built().unwrap());
@@ -115,7 +115,7 @@ fn pauses_change_no_bit() {
     assert!(one.admitted == jobs.len() && paused.admitted > 2 * jobs.len(), "{}", paused.admitted);
 }
 
-/// Short requests that come all the time are let in before a long text, but not for ever.
+/// Short requests that arrive constantly are admitted before a long sequence, but not forever.
 #[test]
 fn a_long_text_ends_although_short_ones_come_all_the_time() {
     let decoder = llama(&quickly_built().unwrap());
@@ -134,7 +134,7 @@ fn a_long_text_ends_although_short_ones_come_all_the_time() {
     assert!(others > 8, "{others}");
 }
 
-/// Long texts come and go at any time, with few pages: no page is lost, and every text that ends is as alone.
+/// Long sequences arrive and end at any time, with few pages: no page is lost, and every completed sequence is the same as alone.
 #[test]
 fn schedules_with_pauses_lose_no_page_and_change_no_text() {
     let decoder = llama(&quickly_built().unwrap());

@@ -1,20 +1,21 @@
-//! Who is let in, and for how long while others wait: time slices, which grow with what a text has made (a multilevel feedback queue, Corbató et al.
-//! 1962). A request that comes behind many long ones has its first tokens after a slice, and does not wait for their ends.
+//! Admission and time slices while requests wait. Slices grow with the number of tokens that a sequence has generated (a multilevel feedback queue,
+//! Corbató et al. 1962). A request that arrives after many long ones gets its first tokens after one slice and does not wait for their ends.
 
 use super::Engine;
 use super::text::Text;
 
-/// Tokens of a text's first slice.
+/// Tokens of a sequence's first slice.
 const SHORTEST: usize = 8;
 
-/// Tokens of a slice at most.
+/// Maximum tokens per slice.
 const LONGEST: usize = 32;
 
-/// A text whose pages others need goes on until it has made this part of its length: reading it again takes little beside that.
+/// A sequence whose pages are needed continues until it has generated this fraction (1/n) of its length. Prefilling it again then costs little in
+/// comparison.
 const WORTH_READING: usize = 4;
 
 impl<'a> Engine<'a> {
-    /// Lets requests in as long as there are places, and pages for what they and those before them have to read. Texts at the end of their slice make
+    /// Admits requests while there are slots, and pages for the prefill of them and the ones before them. Sequences at the end of their slice make
     /// room.
     pub(super) fn admit(&mut self) {
         self.lacks_pages = false;
@@ -36,7 +37,7 @@ impl<'a> Engine<'a> {
                     self.waiting.insert(at, text);
                     return;
                 }
-                // All pages are for this text, and copies would take some of them.
+                // All pages are for this sequence, and copies would use some of them.
                 text.release(&mut self.pages);
                 text.usage.reused = 0;
             }
@@ -46,8 +47,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The text that is let in next: by turns the one with the fewest tokens so far, so that short answers come soon, and the one that has waited
-    /// longest, so that long ones come too.
+    /// Returns the sequence to admit next: in turns, the one with the fewest tokens so far, so that short answers come soon, and the one that has
+    /// waited longest, so that long ones also come.
     fn next_waiting(&self) -> Option<usize> {
         let mut ready = self.waiting.iter().enumerate().filter(|(_, text)| !self.is_behind(text));
         let next = match self.admitted.is_multiple_of(2) {
@@ -57,8 +58,8 @@ impl<'a> Engine<'a> {
         next.map(|(at, _)| at)
     }
 
-    /// A place for a text, and pages for what it has to read. A text at the end of its slice is paused for that, and texts that are paused lose their
-    /// pages. False where that is not enough.
+    /// Makes room for a sequence: a slot, and pages for its prefill. For this, pauses a sequence at the end of its slice, and takes the pages of
+    /// paused sequences. Returns false if that is not enough.
     fn make_room(&mut self, text: &Text<'a>) -> bool {
         let page = self.pages.size();
         let outstanding: usize = self.active.iter().map(|own| own.lacks(self.to_read(own), page)).sum();
@@ -83,13 +84,13 @@ impl<'a> Engine<'a> {
         true
     }
 
-    /// Whether a text will be paused after so many further steps: what was enqueued for it after them would be lost.
+    /// Returns true if a sequence will be paused after this many further steps. Steps enqueued for it afterwards would be lost.
     pub(super) fn pauses_after(&self, steps: usize) -> bool {
         !self.waiting.is_empty() && self.at_its_end(self.lacks_pages, steps).is_some()
     }
 
-    /// The text that will have made the most tokens since it was let in, of those at the end of their slice after so many steps. One that is nearly done
-    /// is not among them.
+    /// Returns the sequence with the most tokens since its admission, of those at the end of their slice after this many steps. A sequence that is
+    /// nearly done does not count.
     fn at_its_end(&self, pages_are_scarce: bool, steps: usize) -> Option<usize> {
         let longest = self.longest();
         let is_at_its_end = |text: &Text<'_>| {
@@ -102,11 +103,11 @@ impl<'a> Engine<'a> {
                 && text.left(longest) > SHORTEST + steps
         };
         let texts = self.active.iter().enumerate().filter(|(_, text)| is_at_its_end(text));
-        // Of equal ones the first.
+        // The first of equal ones.
         texts.rev().max_by_key(|(_, text)| text.usage.made - text.before).map(|(at, _)| at)
     }
 
-    /// Takes the pages of the paused text that waits behind all others. False if no such text has any.
+    /// Takes the pages of the last paused sequence in the queue. Returns false if none has pages.
     pub(super) fn reclaim(&mut self) -> bool {
         let Some(text) = self.waiting.iter_mut().rev().find(|text| !text.pages.is_empty()) else {
             return false;

@@ -1,4 +1,4 @@
-//! Steps of the texts whose prompt is read: which of them, with which proposed tokens, and what each takes of what was sampled.
+//! Decoding steps of prefilled sequences: selection, proposed tokens, and distribution of sampled tokens.
 
 use super::text::{Taken, Text};
 use super::{Engine, Event, RequestId, sample};
@@ -8,46 +8,46 @@ use netcl_tensor::Result;
 use netcl_tensor::ops::choose::Rules;
 use std::time::Instant;
 
-/// Steps that are enqueued at once, at most.
+/// Maximum number of steps that are enqueued at once.
 const MOST_STEPS: usize = 32;
 
-/// The same where tokens are proposed between runs.
+/// The same if tokens are proposed between runs.
 const MOST_STEPS_BETWEEN_DRAFTS: usize = 2;
 
-/// How long a run of steps should take in seconds: long beside the host's work between two, which the device does not wait for where the next run
-/// is enqueued before, and short for streams and new requests.
+/// Target duration of a run in seconds. It is long compared with the host's work between two runs, which the device does not wait for if the next run
+/// is already enqueued. It is short for streams and new requests.
 const RUN: f64 = 4e-3;
 
-/// A run of steps: texts with proposed tokens, tokens of each in a step, and steps.
+/// A planned run: sequences with proposed tokens, tokens per sequence and step, and number of steps.
 struct Plan {
     texts: Vec<(RequestId, Vec<u32>)>,
     tokens: usize,
     steps: usize,
 }
 
-/// A run that the device was given.
+/// A run that was enqueued on the device.
 pub(super) struct Run {
-    /// With proposed tokens, and how many were in the cache before.
+    /// Sequences with proposed tokens, and the number of tokens in the cache before.
     texts: Vec<(RequestId, Vec<u32>, usize)>,
     tokens: usize,
     steps: usize,
     pending: Pending,
     began: Instant,
-    /// Texts that are read, those of other runs among them.
+    /// Number of prefilled sequences, including those of other runs.
     beside: usize,
-    /// Whether no prompt is read before it, whose time would count as its own.
+    /// Whether no prompt is prefilled before it; the time of a prefill would count as its own.
     timed: bool,
 }
 
 impl Run {
-    /// Whether its steps continue a text from where it is.
+    /// Returns true if its steps continue a sequence from its current state.
     pub fn is_behind(&self, text: &Text<'_>) -> bool {
         self.texts.iter().any(|(id, _, cached)| *id == text.id && *cached == text.cached)
     }
 }
 
 impl<'a> Engine<'a> {
-    /// Continues all texts whose prompt is read.
+    /// Advances all prefilled sequences.
     pub(super) fn go_on(&mut self, events: &mut Vec<Event>) -> Result<()> {
         self.turn();
         let run = match self.ahead.take().filter(|run| run.texts.iter().any(|text| self.is_behind_run(text)))
@@ -62,7 +62,7 @@ impl<'a> Engine<'a> {
         let sampled = self.cache.sampled(&run.pending)?;
         let now = Instant::now();
         if run.tokens == 1 && run.timed {
-            // The device began it when it had done the one before.
+            // The device started it after the previous run.
             let began = self.sampled.map_or(run.began, |last| last.max(run.began));
             let each = now.duration_since(began).as_secs_f64() / run.steps as f64;
             let step = self.costs.add(run.texts.len(), run.beside, each);
@@ -72,7 +72,7 @@ impl<'a> Engine<'a> {
         self.hand_out(&run, sampled, events)
     }
 
-    /// Whether a text of a run is still there, with the tokens that the run has behind it.
+    /// Returns true if a sequence of a run still exists with the tokens that the run continues.
     fn is_behind_run(&self, (id, _, cached): &(RequestId, Vec<u32>, usize)) -> bool {
         self.active.iter().any(|text| text.id == *id && text.is_read() && text.cached == *cached)
     }
@@ -85,15 +85,15 @@ impl<'a> Engine<'a> {
         let active = self.active.iter().filter(|text| ids.contains(&text.id));
         let lacking: usize = active.map(|text| text.lacks(text.cached + ahead, self.pages.size())).sum();
         if lacking > self.pages.available() {
-            // No text has to go for what another one does not need yet.
+            // A sequence must not be preempted for pages that another one does not need yet.
             (plan.tokens, plan.steps) = (1, 1);
         }
         self.enqueue(plan, None, events)
     }
 
-    /// Enqueues the run behind `run`, so that the device goes on while the host reads and hands out what that one samples. Not where another text is
-    /// read or one is paused next, or one may not go on for long enough; what a text has sampled behind its end is dropped. Texts that wait now can only
-    /// be let in when one has ended or is paused: they come a run later.
+    /// Enqueues a run after `run`, so that the device continues while the host reads and distributes the samples of `run`. Not possible if another
+    /// sequence is prefilled or paused next, or if a sequence may end too early. Tokens sampled after a sequence's end are dropped. Waiting sequences
+    /// can only be admitted after one has ended or is paused: they start one run later.
     fn begin_behind(&mut self, run: &Run) -> Result<Option<Run>> {
         let read = self.active.iter().filter(|text| text.is_read()).count();
         let alone = read == self.active.len() && !self.pauses_after(run.steps);
@@ -132,7 +132,8 @@ impl<'a> Engine<'a> {
         self.enqueue(Plan { texts, tokens: 1, steps }, Some(run), &mut Vec::new())
     }
 
-    /// Enqueues the run of a text that takes turns with the one of `run`. Logits that the host samples from would be overwritten.
+    /// Enqueues the run of a sequence that takes turns with the one of `run`. Not possible if the host samples, because its logits would be
+    /// overwritten.
     fn begin_other(&mut self, run: &Run) -> Result<Option<Run>> {
         let own = run.texts[0].0;
         let sampled = |text: &Text<'_>| text.rules.is_some() || text.id != own;
@@ -142,7 +143,7 @@ impl<'a> Engine<'a> {
         let id = plan.texts[0].0;
         let Some(text) = self.active.iter().find(|text| text.id == id) else { return Ok(None) };
         let end = text.cached + plan.steps;
-        // One more for a copy of a page that is shared.
+        // One more for a copy of a shared page.
         let lacks = text.lacks(end, self.pages.size()) + 1 > self.pages.available();
         if text.rules.is_none() || lacks || !self.active.iter().all(sampled) {
             return Ok(None);
@@ -150,12 +151,12 @@ impl<'a> Engine<'a> {
         self.enqueue(plan, None, &mut Vec::new())
     }
 
-    /// Whether a step of each of `texts` texts one after the other takes less time than one of all.
+    /// Returns true if stepping `texts` sequences one by one takes less time than one batched step.
     fn is_faster_one_by_one(&self, texts: usize) -> bool {
         self.drafts.tokens() == 0 && self.costs.is_faster_one_by_one(texts, self.rounds)
     }
 
-    /// The texts that can be in the next step: of those with different rotary angles, some in every step.
+    /// Returns the sequences that can be in the next step. With different rotary angles, each step has some of them.
     fn texts(&self) -> Option<(usize, Vec<&Text<'a>>)> {
         let class = |text: &Text<'_>| self.cache.class_of_length(text.ids.len());
         let read = || self.active.iter().filter(|text| text.is_read());
@@ -172,7 +173,7 @@ impl<'a> Engine<'a> {
         Some((chosen, texts))
     }
 
-    /// The next run: texts, the tokens of each, and steps.
+    /// Plans the next run: sequences, tokens per sequence, and steps.
     fn plan(&mut self) -> Result<Option<Plan>> {
         let (longest, drafted, mut steps) = (self.longest(), self.drafts.tokens(), self.steps);
         if drafted > 0 {
@@ -202,7 +203,7 @@ impl<'a> Engine<'a> {
         if plan.texts.iter().any(|(_, draft)| !draft.is_empty()) {
             (plan.tokens, plan.steps) = (1 + drafted, 1);
         }
-        // All tokens of a step need room in the context, also those that nobody proposed, and the same angles.
+        // All tokens of a step must fit in the context and have the same angles, even those that were not proposed.
         let fit = |ahead: usize| {
             let mut ends = texts.iter().map(|text| text.cached + ahead);
             ends.all(|end| end <= longest && self.cache.class_of_length(end) == class)
@@ -217,11 +218,11 @@ impl<'a> Engine<'a> {
         proposed.map(|()| Some(plan))
     }
 
-    /// Gives a plan to the device, with pages for what its texts get; `behind` is the run before it whose tokens are not read yet. None if no text of it
-    /// is left.
+    /// Enqueues a plan on the device, with pages for the results; `behind` is the previous run, whose tokens have not been read yet. Returns `None`
+    /// if no sequence of it is left.
     fn enqueue(&mut self, plan: Plan, behind: Option<&Run>, events: &mut Vec<Event>) -> Result<Option<Run>> {
         let (tokens, steps, before) = (plan.tokens, plan.steps, behind.map_or(0, |run| run.steps));
-        // Those that came first get pages first, from those that came last if need be.
+        // Older sequences get pages first, if necessary from newer ones.
         for (id, _) in &plan.texts {
             if let Some(text) = self.active.iter().find(|text| text.id == *id) {
                 self.provide(*id, text.cached + before + tokens + steps - 1, events)?;
@@ -259,13 +260,13 @@ impl<'a> Engine<'a> {
                 text.wrote(position + tokens + steps - 1);
             }
         }
-        // A prompt that is read before the run would count as its own.
+        // The time of a prefill before the run would count as its own.
         let timed = behind.is_some() || !self.has_read;
         let beside = self.active.iter().filter(|text| text.is_read()).count();
         Ok(Some(Run { texts, tokens, steps, pending, began, beside, timed }))
     }
 
-    /// Gives texts the tokens that a run sampled for them. One that has ended or was sent away meanwhile gets none.
+    /// Distributes the sampled tokens of a run. A sequence that has ended or was canceled meanwhile gets none.
     fn hand_out(&mut self, run: &Run, sampled: Vec<Vec<u32>>, events: &mut Vec<Event>) -> Result<()> {
         for (line, (own, sampled)) in run.texts.iter().zip(sampled).enumerate() {
             if !self.is_behind_run(own) {
@@ -281,8 +282,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// A text takes the tokens that were sampled for it, one after the other. Where several were checked in a step, those behind one that is not what
-    /// was proposed are of another text.
+    /// Appends the tokens sampled for a sequence, in order. If a step checked several tokens, those after a rejected proposal are discarded.
     fn take(
         &mut self,
         at: usize,

@@ -1,4 +1,4 @@
-//! Texts of an engine beside the same texts alone: by whole passes of the model, without a cache.
+//! Compares sequences of an engine with the same sequences alone, from full passes of the model without a cache.
 
 use super::*;
 use crate::engine::{CacheType, Request};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 pub(super) const VOCAB: usize = 31;
 
-/// One whose logits differ clearly.
+/// Returns a model whose logits differ clearly.
 pub(super) fn decoder(
     device: &Device,
     family: &str,
@@ -52,7 +52,8 @@ pub(super) fn engine<'a>(decoder: &'a Decoder, options: EngineOptions) -> Engine
     Engine::new(decoder, None, vec![7], options, Speculation::Off).unwrap()
 }
 
-/// A prompt of `n` tokens; those of a multiple of three begin in the same way. Sampled greedily, on the device, or on the host with penalties.
+/// Returns a prompt of `n` tokens; those whose number is a multiple of three have the same prefix. Sampled greedily, on the device, or on the host
+/// with penalties.
 pub(super) fn job(i: usize, n: usize, max: usize) -> Job {
     let id = |at: usize| ((at * at + if at < 9 && i.is_multiple_of(3) { 0 } else { 3 * i }) % VOCAB) as u32;
     let sampling = match i % 4 {
@@ -64,7 +65,7 @@ pub(super) fn job(i: usize, n: usize, max: usize) -> Job {
     Job::new((0..n).map(id).collect(), Sampler::of_ids(sampling).unwrap(), request)
 }
 
-/// The tokens behind a prompt, each from logits of a whole pass.
+/// Returns the tokens after a prompt, each from the logits of a full pass.
 pub(super) fn alone(decoder: &Decoder, job: &Job) -> Vec<u32> {
     let (mut ids, mut sampler) = (job.prompt.clone(), job.sampler.clone());
     sampler.begin(&ids);
@@ -76,7 +77,7 @@ pub(super) fn alone(decoder: &Decoder, job: &Job) -> Vec<u32> {
     ids.split_off(job.prompt.len())
 }
 
-/// Tokens and ends, by request.
+/// Tokens and finish reasons, by request.
 #[derive(Default)]
 pub(super) struct Heard {
     pub tokens: BTreeMap<RequestId, Vec<u32>>,
@@ -114,7 +115,7 @@ pub(super) fn run(engine: &mut Engine<'_>) -> Heard {
     heard
 }
 
-/// Every job is as alone; what it took.
+/// Checks that every job is the same as alone, and returns its usage.
 pub(super) fn as_alone(decoder: &Decoder, engine: &mut Engine<'_>, jobs: &[Job]) -> Vec<Usage> {
     let ids: Vec<RequestId> = jobs.iter().map(|job| engine.add(job.clone()).unwrap()).collect();
     let heard = run(engine);
@@ -147,7 +148,8 @@ fn the_simulated_device_batches_as_well() {
     as_alone(&decoder, &mut engine(&decoder, OPTIONS), &jobs()[..3]);
 }
 
-/// While a run is read the next one is under way. A text that is sent away meanwhile, one that ends, and one that comes change nothing for the others.
+/// While a run is read, the next one is already running. A sequence that is canceled meanwhile, one that ends, and one that arrives do not affect the
+/// others.
 #[test]
 fn texts_go_on_behind_runs_that_are_not_read_yet() {
     let decoder = llama(&quickly_built().unwrap());
@@ -158,7 +160,7 @@ fn texts_go_on_behind_runs_that_are_not_read_yet() {
     while !engine.is_idle() {
         heard.hear(engine.step().unwrap());
         assert!(engine.pages.is_consistent(&engine.held()));
-        // Short runs, as where a step takes long.
+        // Short runs, like on a device with slow steps.
         engine.steps = 2;
         if engine.ahead.is_some() {
             ahead += 1;
@@ -178,7 +180,7 @@ fn texts_go_on_behind_runs_that_are_not_read_yet() {
     assert!(cut.len() < whole.len() && cut == &whole[..cut.len()]);
 }
 
-/// Texts that wait for a place do not keep others from going on.
+/// Sequences that wait for a slot do not block others.
 #[test]
 fn runs_are_ahead_also_while_texts_wait() {
     let decoder = llama(&quickly_built().unwrap());
@@ -198,7 +200,7 @@ fn runs_are_ahead_also_while_texts_wait() {
     }
 }
 
-/// Short prompts are read together, up to a chunk of tokens; of longer ones each step has a chunk of one.
+/// Short prompts are prefilled together, up to a chunk of tokens; for longer ones, each step prefills a chunk of one.
 #[test]
 fn a_step_reads_a_chunk_of_prompts() {
     let decoder = llama(&quickly_built().unwrap());
@@ -215,7 +217,7 @@ fn a_step_reads_a_chunk_of_prompts() {
     }
 }
 
-/// Texts of equal state go on in the same steps: as many as a single text has.
+/// Sequences of equal state share the same steps, the same number as for a single sequence.
 #[test]
 fn texts_of_equal_state_share_each_step() {
     let decoder = llama(&quickly_built().unwrap());
@@ -236,15 +238,15 @@ fn texts_of_equal_state_share_each_step() {
         }
         let costs = engine.costs();
         assert!(costs.len() == 1 && costs[0].texts == texts as usize && !costs[0].in_turns, "{costs:?}");
-        // The captured step and what chooses its tokens.
+        // The captured step and its sampling.
         assert!(costs[0].launches.is_some_and(|launches| launches > 1), "{costs:?}");
         steps.push(most);
     }
-    // The first token is the prompt's.
+    // The first token comes from the prefill.
     assert_eq!(steps, [20; 4]);
 }
 
-/// Where a step of one text takes far less time than one of several, texts take turns, and are as alone.
+/// If a step of one sequence takes far less time than one of several, sequences take turns, and are the same as alone.
 #[test]
 fn texts_take_turns_where_that_is_faster() {
     let decoder = llama(&quickly_built().unwrap());
@@ -272,7 +274,7 @@ fn texts_take_turns_where_that_is_faster() {
     assert!(alternate.count() > 8, "{turns:?}");
 }
 
-/// Beginnings are read once, also whole prompts, whose last page is copied for the token that is read again.
+/// Prefixes are prefilled once, including whole prompts, whose last page is copied for the token that is prefilled again.
 #[test]
 fn texts_that_share_pages_are_as_texts_that_do_not() {
     let decoder = llama(&quickly_built().unwrap());
@@ -292,12 +294,12 @@ fn texts_that_share_pages_are_as_texts_that_do_not() {
     }
 }
 
-/// With too few pages texts are read again later, and nothing else happens to them.
+/// With too few pages, sequences are prefilled again later, without other effects.
 #[test]
 fn texts_whose_pages_were_taken_are_as_alone() {
     let decoder = llama(&quickly_built().unwrap());
     for share in [true, false] {
-        // How many steps an engine takes at a time depends on what they take, and with it who is in whose way: one of the sizes is too small.
+        // The number of steps at a time depends on their cost, and so does the contention: one of the sizes is too small.
         let of = |tokens| {
             let mut engine = engine(&decoder, EngineOptions { tokens: Some(tokens), share, ..OPTIONS });
             as_alone(&decoder, &mut engine, &jobs())
@@ -325,7 +327,7 @@ fn what_does_not_fit_is_refused_or_ends() {
     let mut sliding = job(0, 3, 1);
     sliding.request.slide = true;
     assert!(said(&mut engine, sliding).contains("cannot be batched"));
-    // A text that fills the cache, twice: what is left of the first one is in the way of nobody.
+    // A sequence that fills the cache, twice: leftovers of the first one block nothing.
     for _ in 0..2 {
         let id = engine.add(job(0, 16, 30)).unwrap();
         let heard = run(&mut engine);
@@ -359,7 +361,7 @@ fn what_does_not_fit_is_refused_or_ends() {
     );
 }
 
-/// Texts far longer than their window, in a cache that has not room for one of them.
+/// Sequences far longer than their window, in a cache that cannot hold one of them.
 #[test]
 fn pages_behind_every_window_are_given_back() {
     let decoder = decoder(&quickly_built().unwrap(), "mistral", 3, |config| {
@@ -399,7 +401,7 @@ fn proposed_tokens_change_no_text() {
             usage.iter().fold((0, 0), |(d, a), usage| (d + usage.drafted, a + usage.accepted));
         assert!(drafted > accepted && (accepted > 0 || all.is_none()), "{drafted} {accepted}");
         if all.is_some() {
-            // A model proposes to itself what it takes greedily, but for what it may not take.
+            // A model proposes to itself its own greedy choices, except for forbidden tokens.
             assert!(usage[0].accepted * 2 > usage[0].drafted, "{usage:?}");
         }
     }
@@ -409,7 +411,8 @@ fn proposed_tokens_change_no_text() {
     assert!(refused.err().unwrap().message().contains("a vocabulary of 30 tokens, the model one of 31"));
 }
 
-/// Requests come and go at any time, with few pages: no page is lost, every text that ends is as alone, and one that was cancelled as far as it came.
+/// Requests arrive and end at any time, with few pages. No page is lost, every completed sequence is the same as alone, and a canceled one is the
+/// same up to its end.
 #[test]
 fn a_thousand_schedules_lose_no_page_and_change_no_text() {
     schedules(&decoder(&quickly_built().unwrap(), "llama", 3, |config| config.layers = 1), 1000, 10);
@@ -447,7 +450,7 @@ pub(super) fn schedules(decoder: &Decoder, rounds: usize, least: usize) {
             }
             assert!(engine.pages.is_consistent(&engine.held()));
         }
-        // Most schedules meet what is left of the one before.
+        // Most schedules meet leftovers of the previous one.
         while draw(4) == 0 && !engine.is_idle() || engine.waiting.len() > 3 {
             heard.hear(engine.step().unwrap());
         }
@@ -469,7 +472,7 @@ pub(super) fn schedules(decoder: &Decoder, rounds: usize, least: usize) {
     assert!(counts.iter().all(|count| *count > least), "{counts:?}");
 }
 
-/// A text whose frequencies change with its length is the same in a batch with shorter and longer ones, with its pages taken, and alone.
+/// A sequence whose frequencies change with its length is the same in a batch with shorter and longer ones, with its pages evicted, and alone.
 #[test]
 fn rotary_angles_of_long_texts_are_their_own() {
     let decoder = decoder(&quickly_built().unwrap(), "llama", 3, |config| {
@@ -493,7 +496,7 @@ fn rotary_angles_of_long_texts_are_their_own() {
         ids.iter().map(|id| heard.of(*id).to_vec()).collect()
     };
     let alone: Vec<Vec<u32>> = jobs.iter().flat_map(|job| told(160, 1, std::slice::from_ref(job))).collect();
-    // A prompt has the angles of its length; what follows is by the dense cache's steps.
+    // A prompt has the angles of its length; later tokens use the dense cache's steps.
     for (job, tokens) in jobs.iter().zip(&alone).filter(|(job, _)| job.sampler.sampling().temperature == 0.0)
     {
         let mut ids = job.prompt.clone();
@@ -509,7 +512,7 @@ fn rotary_angles_of_long_texts_are_their_own() {
     assert_eq!(told(32, 4, &jobs), alone);
 }
 
-/// The model with one layer on this device and the others on that one.
+/// Returns the model with one layer on this device and the others on that one.
 fn divided(whole: &Decoder, devices: [&Device; 2]) -> Decoder {
     let config = whole.config().clone();
     let spans = Span::in_order(devices.map(Device::clone).into_iter().zip([1, config.layers - 1]));
@@ -521,7 +524,7 @@ fn divided(whole: &Decoder, devices: [&Device; 2]) -> Decoder {
     parts
 }
 
-/// Pages are of all devices together: texts that share, lose and copy them are the same, with proposed tokens too.
+/// Pages span all devices: sequences that share, lose and copy them are the same, also with proposed tokens.
 #[test]
 fn layers_on_several_devices_change_no_text() {
     let [a, b] = [0; 2].map(|_| quickly_built().unwrap());
@@ -531,7 +534,7 @@ fn layers_on_several_devices_change_no_text() {
         assert_eq!(parts.spans().count(), 2);
         as_alone(&whole, &mut engine(&parts, OPTIONS), &jobs());
         let few = EngineOptions { tokens: Some(32), ..OPTIONS };
-        // Three are let in at once, and each grows to more than a third of the pages, however fast they are.
+        // Three are admitted at once, and each grows to more than a third of the pages, at any speed.
         let long: Vec<Job> = (0..4).map(|i| job(3 * i + 1, 5, 20)).collect();
         let usage = as_alone(&whole, &mut engine(&parts, few), &long);
         assert!(usage.iter().any(|usage| usage.preempted > 0), "{family}: {usage:?}");

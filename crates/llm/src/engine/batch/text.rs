@@ -1,4 +1,4 @@
-//! One text of an engine: its tokens, its pages, and what is still to come.
+//! One sequence of an engine: its tokens, its pages, and its limits.
 
 use super::pages::Allocator;
 use super::request::{Event, Job, Logprobs, RequestId, Usage};
@@ -13,47 +13,47 @@ use std::time::Instant;
 /// A token that was chosen.
 pub(super) struct Taken {
     pub token: u32,
-    /// By the device; the sampler does not know of it yet.
+    /// Whether the device chose it, so that the sampler does not know it yet.
     pub on_device: bool,
     pub logprobs: Option<Logprobs>,
 }
 
-/// A request that waits, is read or is continued.
+/// A sequence that is waiting, in prefill or in decode.
 pub(super) struct Text<'a> {
     pub id: RequestId,
-    /// Prompt, then what was made.
+    /// Prompt followed by generated tokens.
     pub ids: Vec<u32>,
-    /// Tokens whose states are in the cache.
+    /// Number of tokens whose states are in the cache.
     pub cached: usize,
-    /// How far it can go back.
+    /// Truncation state.
     reach: Reach,
-    /// The pages with those, in order; none where they are behind every window.
+    /// The pages with those tokens, in order; `None` for pages outside every attention window.
     pub pages: Vec<Option<u32>>,
-    /// Pages from the beginning that are sealed.
+    /// Number of sealed pages from the start.
     sealed: usize,
-    /// The shortest length of a text with the rotary angles of the keys in the cache.
+    /// The shortest length of a sequence with the rotary angles of the keys in the cache.
     kind: usize,
     pub sampler: Sampler,
-    /// How many of the likeliest tokens are listed with each, if any.
+    /// Number of most likely tokens to list with each token, if any.
     pub logprobs: Option<usize>,
-    /// The request whose prompt, the same, is read first.
+    /// The request with the same prompt that is prefilled first.
     pub after: Option<RequestId>,
-    /// How tokens are sampled on the device, if they are.
+    /// Sampling rules for the device, if it samples.
     pub rules: Option<Rules>,
-    /// None for a model without a tokenizer.
+    /// `None` for a model without a tokenizer.
     output: Option<Output<'a>>,
-    /// Tokens that may still come.
+    /// Maximum number of further tokens.
     left: usize,
-    /// Tokens that it had made when it was let in last.
+    /// Number of generated tokens at its last admission.
     pub before: usize,
     pub usage: Usage,
     began: Instant,
-    /// When the first token was there.
+    /// Time of the first token.
     first: Option<Instant>,
 }
 
 impl<'a> Text<'a> {
-    /// `rules` samples its tokens on the device.
+    /// With `rules`, the device samples its tokens.
     pub fn new(
         id: RequestId,
         job: Job,
@@ -86,64 +86,64 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Whether tokens of it are still to be read before it goes on: all but the last have to be in the cache, or all if none was made yet.
+    /// Returns true if tokens must be prefilled before it is decoded: all but the last must be in the cache, or all if no token was generated yet.
     pub fn is_read(&self) -> bool {
         self.first.is_some() && self.cached + 1 == self.ids.len()
     }
-    /// Whether its first token was made.
+    /// Returns true if its first token was generated.
     pub fn has_begun(&self) -> bool {
         self.first.is_some()
     }
-    /// Tokens that may still come, in a context of `longest` tokens.
+    /// Returns the maximum number of further tokens in a context of `longest` tokens.
     pub fn left(&self, longest: usize) -> usize {
         self.left.min((longest + 1).saturating_sub(self.ids.len()))
     }
-    /// The end of the next tokens to be read, up to `most`.
+    /// Returns the end of the next tokens to prefill, up to `most`.
     pub fn chunk(&self, most: usize) -> usize {
         (self.ids.len() - usize::from(self.has_begun())).min(self.cached + most)
     }
-    /// Gives all pages back if the text has grown to a length with other rotary angles than those in the cache: it is read again with these.
+    /// Releases all pages if the length now requires other rotary angles than those in the cache: the sequence is prefilled again.
     pub fn turn(&mut self, kind: usize, all: &mut Allocator) {
         if self.kind != kind {
             self.release(all);
             self.kind = kind;
         }
     }
-    /// Pages that its first `tokens` tokens still lack.
+    /// Returns the number of pages that its first `tokens` tokens still lack.
     pub fn lacks(&self, tokens: usize, page: usize) -> usize {
         tokens.div_ceil(page).saturating_sub(self.pages.len())
     }
-    /// The pages as a step's table has them. Those that nothing is read from are any.
+    /// Returns the page table for a step. Entries of pages that are not read are arbitrary.
     pub fn table(&self) -> Vec<u32> {
         self.pages.iter().map(|page| page.unwrap_or(0)).collect()
     }
 
-    /// Takes over pages that hold the beginning of the text. The last token is never among what they spare: the logits behind it are wanted.
+    /// Takes over pages that hold the prefix of the sequence. The last token is never skipped, because its logits are needed.
     pub fn find(&mut self, all: &mut Allocator) {
         let mut found = all.find(&self.ids, self.kind);
         let end = found.len() * all.size();
         self.reach.wrote(end);
         self.cached = self.reach.back(end.min(self.ids.len() - 1));
-        // Without the last token its page is still the text's.
+        // The last token's page still belongs to the sequence.
         let pages = (self.cached + 1).min(end).div_ceil(all.size());
         found.drain(pages..).for_each(|page| all.give(page));
-        // A page that is written to again is a copy.
+        // A page that is written again is a copy.
         self.sealed = self.cached / all.size();
         self.pages = found.into_iter().map(Some).collect();
         self.usage.reused = self.usage.reused.max(self.cached.min(self.usage.prompt));
     }
 
-    /// Tokens up to `end` are written, or will be by steps that are enqueued.
+    /// Records that tokens up to `end` are written, or will be by enqueued steps.
     pub fn wrote(&mut self, end: usize) {
         self.reach.wrote(end);
     }
 
-    /// Goes back to what its states hold, where further tokens were written behind those that it took: the others are read again.
+    /// Truncates the sequence to the content of its states if more tokens were written than accepted. The missing tokens are prefilled again.
     pub fn go_back(&mut self) {
         self.cached = self.reach.back(self.cached);
     }
 
-    /// Seals pages that became full of tokens that do not change any more.
+    /// Seals pages that became full of final tokens.
     pub fn seal(&mut self, all: &mut Allocator) {
         let size = all.size();
         while (self.sealed + 1) * size <= self.cached {
@@ -158,24 +158,24 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Gives back pages whose tokens no further one sees, if all layers have windows of at most `window` tokens.
+    /// Releases pages whose tokens are no longer visible, if all layers have windows of at most `window` tokens.
     pub fn leave(&mut self, window: Option<usize>, all: &mut Allocator) {
         let Some(window) = window else { return };
         let unseen = ((self.cached + 1).saturating_sub(window) / all.size()).min(self.pages.len());
         self.pages[..unseen].iter_mut().filter_map(Option::take).for_each(|page| all.give(page));
     }
 
-    /// Gives all pages back, the last first: of what is not used, ends are forgotten before beginnings.
+    /// Releases all pages, the last first: unused ends are evicted before prefixes.
     pub fn release(&mut self, all: &mut Allocator) {
         self.pages.drain(..).rev().flatten().for_each(|page| all.give(page));
         (self.cached, self.sealed) = (0, 0);
         self.reach.clear();
     }
 
-    /// Takes the next token. Whether the text is done.
+    /// Appends the next token. Returns the finish reason if the sequence is complete.
     ///
     /// # Errors
-    /// Of a text whose logits were not numbers.
+    /// An error if its logits were NaN.
     pub fn push(&mut self, taken: Taken, events: &mut Vec<Event>) -> Result<Option<Finish>> {
         let Taken { token, on_device, logprobs } = taken;
         let token = check_token(token)?;
@@ -201,7 +201,7 @@ impl<'a> Text<'a> {
         Ok(finish)
     }
 
-    /// What was held back, and the end.
+    /// Sends the text that was held back, and the end.
     pub fn close(mut self, finish: Finish, events: &mut Vec<Event>) {
         let early = matches!(finish, Finish::Context | Finish::Stopped);
         if let Some(text) =
@@ -216,7 +216,7 @@ impl<'a> Text<'a> {
         events.push(Event::Done { id: self.id, finish, usage: self.usage });
     }
 
-    /// The end of a text that something is wrong with.
+    /// Ends a sequence with an error.
     pub fn fail(self, error: Error, events: &mut Vec<Event>) {
         events.push(Event::Failed { id: self.id, error });
     }

@@ -1,4 +1,4 @@
-//! What adapters change of one model: values that are merged into its parameters, and products beside those that stay quantised.
+//! Effects of adapters on a model: merged values of parameters, and products added to quantized parameters.
 
 use super::{Adapter, Entry, Naming, Part};
 use crate::model::architecture::Architecture;
@@ -8,7 +8,7 @@ use netcl_tensor::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-/// Elements that a thread adds to at least.
+/// Minimum number of elements per thread.
 const PART: usize = 1 << 16;
 
 /// `b a`, with the factor in b: b (out, r), a (r, in).
@@ -19,10 +19,10 @@ struct LowRank {
     b: Vec<f32>,
 }
 
-/// What becomes of a tensor of Hugging Face's files.
+/// Changes of a tensor of Hugging Face's files.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Changed {
-    /// Its values, in place of those of the model.
+    /// Its new values, which replace those of the model.
     whole: Option<Vec<f32>>,
     /// Added to them.
     low_rank: Vec<LowRank>,
@@ -30,7 +30,7 @@ struct Changed {
     shift: Option<Vec<f32>>,
 }
 
-/// The product that stands beside a parameter that is not changed: `x aᵀ bᵀ`, with the factors in b.
+/// A product that is added to an unchanged parameter: `x aᵀ bᵀ`, with the factors in b.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Beside {
     /// r: the sum of the ranks of all its parts and adapters.
@@ -49,7 +49,7 @@ struct Place {
     transposed: bool,
 }
 
-/// Changes by one or several adapters, which add to each other, for one model.
+/// Combined changes by one or several adapters for one model.
 #[derive(Clone, Debug)]
 pub struct Adapters {
     base: DecoderConfig,
@@ -59,16 +59,16 @@ pub struct Adapters {
 }
 
 impl Adapters {
-    /// What adapters, each times a factor, change of a model.
+    /// Returns the changes of a model by adapters, each with a factor.
     ///
     /// # Errors
-    /// `Format` for a tensor that the model has no place for or of another shape, or for one that two adapters replace; `Unsupported` for an
-    /// adapter of another architecture.
+    /// `Format` for a tensor that does not exist in the model or has another shape, or that two adapters replace; `Unsupported` for an adapter of
+    /// another architecture.
     pub fn new(base: &DecoderConfig, adapters: &[(Adapter, f32)]) -> Result<Self> {
         let names = base.family.names;
         let ends = [format!("{}{}.weight", names.prefix, names.embedding), format!("{}.weight", names.head)];
         let mut out = Self { base: base.clone(), changed: BTreeMap::new(), ends };
-        // A model with all that an adapter might add to.
+        // A model with everything that an adapter might change.
         let wide = DecoderConfig { tied: false, ..base.clone().with_biases(true) };
         let transposed = |shape: &ParamShape, name: &str| {
             names.transposed && shape.dims.len() == 2 && !out.ends.iter().any(|end| end == name)
@@ -103,12 +103,12 @@ impl Adapters {
         Ok(out)
     }
 
-    /// The model without the changes.
+    /// Returns the model without the changes.
     pub fn base(&self) -> &DecoderConfig {
         &self.base
     }
 
-    /// Whether there is nothing to change.
+    /// Returns true if there are no changes.
     pub fn is_empty(&self) -> bool {
         self.changed.is_empty()
     }
@@ -152,7 +152,7 @@ impl Adapters {
         Ok(())
     }
 
-    /// Changed names that no parameter of the changed model has.
+    /// Returns changed names that do not exist in the changed model.
     fn missing(&self) -> Vec<&String> {
         let config = self.config(&BTreeSet::new());
         let known: BTreeSet<String> =
@@ -160,8 +160,8 @@ impl Adapters {
         self.changed.keys().filter(|name| !known.contains(*name)).collect()
     }
 
-    /// What the model is with the changes: it may have biases, or a head of its own, that it had not. Parameters in `beside` keep their values,
-    /// with a product beside them.
+    /// Returns the configuration with the changes: biases or a separate head may be added. Parameters in `beside` keep their values and get an
+    /// additional product.
     pub fn config(&self, beside: &BTreeSet<String>) -> DecoderConfig {
         let mut out = self.base.clone();
         let has = |config: &DecoderConfig, name: &String| {
@@ -189,31 +189,30 @@ impl Adapters {
         let touched = self.ends.iter().any(|name| self.changed.contains_key(name));
         let apart = beside.contains(&self.ends[0]) && !self.ends.iter().any(whole);
         if out.tied && touched && !apart {
-            // Lookups and logits have different values from here on.
+            // From here on, lookups and logits have different values.
             out.tied = false;
         }
         out
     }
 
-    /// Whether values of a parameter change.
+    /// Returns true if values of a parameter change.
     pub fn touches(&self, shape: &ParamShape) -> bool {
         shape.pieces.iter().any(|(name, _)| self.changed.contains_key(name))
     }
 
-    /// Whether an adapter has a part of a parameter as a whole.
+    /// Returns true if an adapter replaces part of a parameter.
     pub fn replaces(&self, shape: &ParamShape) -> bool {
         let whole = |name| self.changed.get(name).is_some_and(|changed: &Changed| changed.whole.is_some());
         shape.pieces.iter().any(|(name, _)| whole(name))
     }
 
-    /// The products beside a parameter of a map's matrix or the embedding, as one: those of its parts one below the other. `None` where there
-    /// are none.
+    /// Returns the combined product for a projection matrix or the embedding: those of its parts are stacked. `None` if there is none.
     pub fn beside(&self, shape: &ParamShape) -> Option<Beside> {
         let pieces = shape.pieces.iter().map(|(name, rows)| (name.as_str(), *rows));
         self.stacked(pieces, shape.dims.last().copied().unwrap_or(0))
     }
 
-    /// The product beside a head that is the embedding.
+    /// Returns the product for a head that is tied to the embedding.
     pub fn beside_head(&self, embedding: &ParamShape) -> Option<Beside> {
         let [rows, columns] = embedding.dims[..] else { return None };
         self.stacked([(self.ends[1].as_str(), rows)].into_iter(), columns)
@@ -243,7 +242,7 @@ impl Adapters {
         (rank > 0).then_some(out)
     }
 
-    /// Changes the values of a parameter, in the order of Hugging Face's files, its parts one behind the other.
+    /// Changes the values of a parameter, in the order of Hugging Face's files, with consecutive parts.
     pub fn merge(&self, shape: &ParamShape, values: &mut [f32]) {
         let names = self.base.family.names;
         let tables = [names.embedding, names.positions].map(|name| format!("{}{name}.weight", names.prefix));
@@ -257,7 +256,7 @@ impl Adapters {
         }
     }
 
-    /// The same of one tensor of Hugging Face's files.
+    /// Does the same for one tensor of Hugging Face's files.
     fn merge_one(&self, name: &str, values: &mut [f32], dims: [usize; 2], transposed: bool) {
         let Some(changed) = self.changed.get(name) else { return };
         if let Some(whole) = &changed.whole {
@@ -279,7 +278,7 @@ impl Adapters {
         }
     }
 
-    /// The values of a tensor of a GGUF file, in its order, with the changes; `None` where it has none.
+    /// Returns the values of a tensor of a GGUF file, in its order, with the changes; `None` if there are no changes.
     pub(in crate::model) fn merged_gguf(&self, tensor: &Placed, values: &[f32]) -> Option<Vec<f32>> {
         if !tensor.files.iter().any(|name| self.changed.contains_key(name)) {
             return None;
@@ -295,7 +294,7 @@ impl Adapters {
         Some(out)
     }
 
-    /// Whether the values of a tensor of a GGUF file change.
+    /// Returns true if the values of a tensor of a GGUF file change.
     pub(in crate::model) fn touches_placed(&self, tensor: &Placed) -> bool {
         tensor.files.iter().any(|name| self.changed.contains_key(name))
     }
@@ -311,12 +310,12 @@ fn expect(part: &Part, dims: &[usize]) -> Result<()> {
     }
 }
 
-/// (rows, columns) → (columns, rows).
+/// Transposes (rows, columns) to (columns, rows).
 fn turned(values: &[f32], [rows, columns]: [usize; 2]) -> Vec<f32> {
     (0..columns * rows).map(|i| values[i % rows.max(1) * columns + i / rows.max(1)]).collect()
 }
 
-/// A and B of a matrix (rows, columns), or of a table with so many rows.
+/// Returns A and B of a matrix (rows, columns), or of a table with this many rows.
 fn low_rank(
     entry: &Entry,
     [a, b]: [&Part; 2],
@@ -354,8 +353,8 @@ fn low_rank(
     })
 }
 
-/// `values` (rows, columns) += left (rows, rank) · right (rank, columns). The sum of the products is made before it is added, as where it
-/// stands beside.
+/// `values` (rows, columns) += left (rows, rank) · right (rank, columns). The product is summed before it is added, the same as for a separate
+/// product.
 fn add_product(values: &mut [f32], [rows, columns]: [usize; 2], [left, right]: [&[f32]; 2], rank: usize) {
     if rows == 0 || columns == 0 || rank == 0 {
         return;
@@ -392,10 +391,10 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
 }
 
-/// One part of a tensor of a GGUF file in the order of Hugging Face's.
+/// Converts one part of a tensor of a GGUF file to Hugging Face's order.
 fn to_file(tensor: &Placed, values: &[f32]) -> Vec<f32> {
     let width = tensor.file_dims.get(1).copied().unwrap_or(1);
-    // Rows of a transposed matrix are those of GGUF's.
+    // The rows of a transposed matrix are GGUF's rows.
     let dims: Vec<usize> = tensor.file_dims.iter().rev().copied().collect();
     match tensor.change {
         Change::None => values.to_vec(),
@@ -404,7 +403,7 @@ fn to_file(tensor: &Placed, values: &[f32]) -> Vec<f32> {
     }
 }
 
-/// The way back.
+/// Returns the way back.
 fn to_gguf(tensor: &Placed, values: &[f32]) -> Vec<f32> {
     let width = tensor.file_dims.get(1).copied().unwrap_or(1);
     match tensor.change {
@@ -423,7 +422,7 @@ fn first_part(entry: &Entry) -> Option<&Part> {
     [&entry.a, &entry.b, &entry.whole, &entry.shift].into_iter().flatten().next()
 }
 
-/// Entries under the names of the model's files.
+/// Returns entries under the names of the model's files.
 fn of_hugging_face(
     base: &DecoderConfig,
     adapter: &Adapter,
@@ -432,7 +431,7 @@ fn of_hugging_face(
     let names = base.family.names;
     let folder = names.experts.map_or("mlp", |experts| experts.folder);
     let find = |name: &String| {
-        // With and without the family's prefix; and as `transformers` calls experts in memory.
+        // With and without the family's prefix, and with the in-memory names of experts in `transformers`.
         let others = [name.clone(), name.replace(".mlp.", &format!(".{folder}."))];
         let all = others.iter().flat_map(|name| [name.clone(), format!("{}{name}", names.prefix)]);
         all.into_iter().find(|name| known.contains_key(name))
@@ -445,7 +444,7 @@ fn of_hugging_face(
     adapter.entries.iter().map(one).collect()
 }
 
-/// Entries of a GGUF file under Hugging Face's names, rows in their order; those of experts one by one.
+/// Returns the entries of a GGUF file under Hugging Face's names, with rows in their order and experts separated.
 fn of_gguf(
     base: &DecoderConfig,
     wide: &DecoderConfig,
@@ -471,7 +470,7 @@ fn of_gguf(
     Ok(out)
 }
 
-/// The entry of part `i` of a tensor.
+/// Returns the entry of part `i` of a tensor.
 fn of_file(tensor: &Placed, entry: &Entry, i: usize) -> Result<Entry> {
     let experts = tensor.files.len();
     let part = |part: &Part| -> Result<Part> {
@@ -511,7 +510,7 @@ fn of_file(tensor: &Placed, entry: &Entry, i: usize) -> Result<Entry> {
 /// Opens adapters, each with a factor, for a model.
 ///
 /// # Errors
-/// Those of [`Adapter::open`] and [`Adapters::new`].
+/// Errors of [`Adapter::open`] and [`Adapters::new`].
 pub fn open_all<P: AsRef<Path>>(base: &DecoderConfig, paths: &[(P, f32)]) -> Result<Adapters> {
     let open = |(path, scale): &(P, f32)| Ok((Adapter::open(path.as_ref())?, *scale));
     Adapters::new(base, &paths.iter().map(open).collect::<Result<Vec<_>>>()?)

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 const ALPHA: &str = "adapter.lora.alpha";
-/// Keys of adapters that change nothing.
+/// Keys without effect on the adapter.
 const INERT: [&str; 2] = ["adapter.lora.task_name", "adapter.lora.prompt_prefix"];
 
-/// Whether a file says that it is an adapter.
+/// Returns true if a file declares itself as an adapter.
 pub(super) fn is_adapter(path: &Path) -> bool {
     Gguf::open(path).is_ok_and(|file| file.text("general.type").is_ok_and(|kind| kind == Some("adapter")))
 }
@@ -54,7 +54,7 @@ pub(super) fn open(path: &Path) -> Result<Adapter> {
             let rank = part.shape.last().copied().unwrap_or(1);
             let entry = entries.entry(name.into()).or_default();
             entry.table = name.starts_with("token_embd.");
-            // Without an alpha the product is added as it is.
+            // Without an alpha, the product is added unscaled.
             entry.factor = if alpha == 0.0 { 1.0 } else { alpha / rank as f64 };
             entry.b = Some(part);
         } else {

@@ -1,8 +1,7 @@
-//! Low-rank adapters (Hu et al., "LoRA: low-rank adaptation of large language models", 2021): files of Hugging Face's PEFT and GGUF files, and
-//! what they change of a model.
+//! LoRA adapters (Hu et al., "LoRA: low-rank adaptation of large language models", 2021): PEFT and GGUF files, and their effect on a model.
 //!
-//! A map `y = W x` becomes `y = W x + s B A x` with A (r, in), B (out, r) and `s = scale · alpha / r`. Parameters are known by their names in
-//! Hugging Face's files, whichever file the adapter and the model come from.
+//! A projection `y = W x` becomes `y = W x + s B A x` with A (r, in), B (out, r) and `s = scale · alpha / r`. Parameters have their Hugging Face
+//! names, whichever files the adapter and the model come from.
 
 mod apply;
 mod gguf;
@@ -22,73 +21,73 @@ pub(super) struct Part {
     pub values: Vec<f32>,
 }
 
-/// What a file has for one parameter.
+/// Content of a file for one parameter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Entry {
-    /// A (r, in), or of an embedding (r, rows) in PEFT's files and (rows, r) in GGUF's; of all experts with an axis before.
+    /// A (r, in). For an embedding (r, rows) in PEFT's files and (rows, r) in GGUF's; for all experts with a leading axis.
     pub a: Option<Part>,
-    /// B (out, r), or of an embedding (width, r).
+    /// B (out, r); for an embedding (width, r).
     pub b: Option<Part>,
-    /// Added to the bias, times the factor: PEFT's `lora_bias`.
+    /// Added to the bias, multiplied by the factor: PEFT's `lora_bias`.
     pub shift: Option<Part>,
-    /// In its place: what was trained as a whole.
+    /// Replacement of the parameter, for fully trained modules.
     pub whole: Option<Part>,
-    /// A and B are those of a table, whose rows are looked up.
+    /// Whether A and B belong to a lookup table.
     pub table: bool,
     /// alpha / r, or alpha / √r.
     pub factor: f64,
 }
 
 impl Entry {
-    /// r, as the tensors have it.
+    /// Returns r from the tensor shapes.
     fn rank(&self) -> Option<usize> {
         self.b.as_ref().and_then(|b| b.shape.last().copied())
     }
 }
 
-/// How parameters are called.
+/// Naming scheme of parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Naming {
-    /// As in Hugging Face's files.
+    /// Names of Hugging Face's files.
     HuggingFace,
-    /// As in GGUF files of this architecture.
+    /// Names of GGUF files of this architecture.
     Gguf(String),
 }
 
-/// An adapter as its file has it.
+/// An adapter in the form of its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapter {
     path: PathBuf,
     naming: Naming,
-    /// The model that it was trained for, where the file says so.
+    /// The base model, if the file names it.
     base: Option<String>,
     alpha: f64,
     entries: BTreeMap<String, Entry>,
 }
 
-/// What an adapter changes, for people.
+/// Summary of an adapter's changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct About {
     /// `PEFT` or `GGUF`.
     pub format: &'static str,
     /// Architecture in GGUF files.
     pub architecture: Option<String>,
-    /// Name of the model that it was trained for.
+    /// Name of the base model.
     pub base: Option<String>,
-    /// Its alpha; single modules may have another.
+    /// Its alpha; individual modules may differ.
     pub alpha: f64,
-    /// Elements of all tensors.
+    /// Number of elements of all tensors.
     pub elements: u64,
     /// By the last part of the module's name: number of parameters, smallest and largest rank, smallest and largest factor.
     pub targets: BTreeMap<String, Target>,
-    /// Parameters that it has as a whole.
+    /// Parameters that it replaces.
     pub wholes: Vec<String>,
 }
 
-/// Modules of one name.
+/// Modules with the same name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Target {
-    /// How many.
+    /// Number of parameters.
     pub count: usize,
     /// Smallest and largest rank.
     pub ranks: [usize; 2],
@@ -111,7 +110,7 @@ impl Adapter {
         gguf::open(path)
     }
 
-    /// Whether there is an adapter at this path, and not a model.
+    /// Returns true if there is an adapter at this path, and not a model.
     pub fn is_at(path: &Path) -> bool {
         match path.is_dir() {
             true => path.join(peft::CONFIG).exists() && !path.join("config.json").exists(),
@@ -124,7 +123,7 @@ impl Adapter {
         &self.path
     }
 
-    /// What it changes.
+    /// Returns a summary of its changes.
     pub fn about(&self) -> About {
         let (format, architecture) = match &self.naming {
             Naming::HuggingFace => ("PEFT", None),
@@ -157,7 +156,7 @@ impl Adapter {
         out
     }
 
-    /// Every A has a B that fits it, and no number is infinite or NaN.
+    /// Checks that every A has a matching B, and that all numbers are finite.
     fn checked(self) -> Result<Self> {
         let place = |e: Error| e.context(self.path.display());
         if self.entries.is_empty() {

@@ -1,4 +1,4 @@
-//! Adapters as Hugging Face's PEFT saves them: `adapter_config.json` and `adapter_model.safetensors`.
+//! Adapters in the format of Hugging Face's PEFT: `adapter_config.json` and `adapter_model.safetensors`.
 
 use super::{Adapter, Entry, Naming, Part};
 use netcl_model::checkpoint::{TensorData, read_tensors};
@@ -11,7 +11,7 @@ use std::path::Path;
 pub(super) const CONFIG: &str = "adapter_config.json";
 pub(super) const WEIGHTS: &str = "adapter_model.safetensors";
 
-/// Fields that say how it was trained, or what the names of its tensors say as well.
+/// Fields about the training, or fields that the tensor names repeat.
 const INERT: [&str; 22] = [
     "auto_mapping",
     "base_model_name_or_path",
@@ -36,7 +36,7 @@ const INERT: [&str; 22] = [
     "target_modules",
     "task_type",
 ];
-/// Fields of other arithmetic: they have to be off.
+/// Fields of unsupported computations: they must be off.
 const OFF: [&str; 12] = [
     "alora_invocation_tokens",
     "arrow_config",
@@ -51,10 +51,10 @@ const OFF: [&str; 12] = [
     "use_qalora",
     "velora_config",
 ];
-/// Beginnings for which the model's own weights stay as they are.
+/// Initializations that leave the model's own weights unchanged.
 const BEGINNINGS: [&str; 4] = ["gaussian", "eva", "orthogonal", "loralite"];
 
-/// The fields that are followed.
+/// The supported fields.
 struct Config {
     rank: usize,
     alpha: f64,
@@ -143,7 +143,7 @@ impl Config {
         })
     }
 
-    /// Rank and factor of a module, by its name in the model.
+    /// Returns rank and factor of a module by its name in the model.
     fn of(&self, module: &str) -> (usize, f64) {
         let find = |all: &[(Regex, f64)]| all.iter().find(|(key, _)| key.is_match(module)).map(|(_, n)| *n);
         let rank = find(&self.ranks).map_or(self.rank, |n| n as usize);
@@ -153,7 +153,7 @@ impl Config {
     }
 }
 
-/// A pattern matches the end of a module's name behind a point, or all of it; the first that does counts.
+/// Compiles patterns. A pattern matches the end of a module's name after a dot, or the whole name; the first match applies.
 fn patterns(map: &Map<String, Value>, field: &str) -> Result<Vec<(Regex, f64)>> {
     let Some(value) = map.get(field).filter(|value| !is_off(value)) else { return Ok(Vec::new()) };
     let wrong = |what: &str| Error::format(format!("{field} is {}: {what}", shown(value)));
@@ -192,7 +192,7 @@ pub(super) fn open(folder: &Path) -> Result<Adapter> {
     Adapter { path: folder.into(), naming: Naming::HuggingFace, base, alpha, entries }.checked()
 }
 
-/// What a tensor is, by the end of its name.
+/// Groups tensors by the end of their name.
 fn entries(tensors: Vec<TensorData>, config: &Config) -> Result<BTreeMap<String, Entry>> {
     let mut out: BTreeMap<String, Entry> = BTreeMap::new();
     for tensor in tensors {
@@ -244,7 +244,7 @@ fn entries(tensors: Vec<TensorData>, config: &Config) -> Result<BTreeMap<String,
     Ok(out)
 }
 
-/// Axis `axis` of A or B is the rank that the configuration gives the module.
+/// Checks that axis `axis` of A or B has the rank in the module's configuration.
 fn check_rank(part: &Part, axis: usize, rank: usize) -> Result<()> {
     match part.shape.len() == 2 && part.shape[axis] == rank {
         true => Ok(()),

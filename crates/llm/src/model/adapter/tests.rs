@@ -77,7 +77,7 @@ fn message<T>(result: Result<T>) -> String {
     result.err().expect("an error").message().to_owned()
 }
 
-/// Every kind of module and setting, against PEFT in float64: at once, and token by token through the cache and the captured step.
+/// Every kind of module and setting, compared with PEFT in float64: at once, and token by token through the cache and the captured step.
 #[test]
 fn logits_are_pefts() {
     let device = quickly_built().unwrap();
@@ -101,8 +101,8 @@ fn logits_are_pefts() {
     }
 }
 
-/// Beside matrices that stay quantised is the same as merged into them once they are dense. Tied and untied, with a product beside the
-/// embedding alone, and with biases that the model had not.
+/// An adapter on quantized matrices equals one merged into the dequantized matrices. Tied and untied, with a product only for the embedding, and with
+/// biases that the base model lacks.
 #[test]
 fn beside_blocks_is_as_merged() {
     let (device, dir) = (quickly_built().unwrap(), tempfile::tempdir().unwrap());
@@ -139,7 +139,7 @@ fn beside_blocks_is_as_merged() {
     }
 }
 
-/// With layers on two devices an adapter changes what it changes on one, dense and beside blocks, a tied embedding's copy too.
+/// With layers on two devices an adapter has the same effect as on one, for dense and quantized matrices, and for a tied embedding's copy.
 #[test]
 fn layers_on_several_devices_have_their_changes() {
     let (devices, dir) = ([0; 2].map(|_| quickly_built().unwrap()), tempfile::tempdir().unwrap());
@@ -171,7 +171,7 @@ fn layers_on_several_devices_have_their_changes() {
     }
 }
 
-/// The adapter without the base's own embedding, which PEFT saves beside a low-rank one: else the embedding is replaced, and so dense.
+/// Returns the adapter without the base embedding that PEFT saves next to a low-rank one. With it, the embedding would be replaced, and so dense.
 fn without_base(adapter: &Path, dir: &Path) -> PathBuf {
     let to = dir.join(adapter.file_name().unwrap());
     copied(adapter, &to);
@@ -209,7 +209,7 @@ fn quantised(model: &Path, adapters: &[(PathBuf, f32)], to: &Path, target: Targe
     convert(&source, to, target, &options, &mut |_| Ok(())).unwrap();
 }
 
-/// What is written with an adapter is what is computed with it, from and to both layouts.
+/// A model written with an adapter computes the same as the model with the adapter, from and to both layouts.
 #[test]
 fn what_is_written_has_the_changes() {
     let (device, dir) = (quickly_built().unwrap(), tempfile::tempdir().unwrap());
@@ -232,13 +232,13 @@ fn what_is_written_has_the_changes() {
                 assert!(off(&found, &expected) <= 1e-4, "{name} {i} {target:?}");
             }
         }
-        // On a GGUF file while it is loaded.
+        // On a GGUF file during loading.
         let loaded = opened(&base, &adapters, &device, false).unwrap();
         assert!(off(&logits(&loaded, [batch, tokens], &ids), &own) <= 1e-6, "{name}");
     }
 }
 
-/// A PEFT adapter as a GGUF file, by the rules of llama.cpp's `convert_lora_to_gguf.py`.
+/// Converts a PEFT adapter to a GGUF file, with the rules of llama.cpp's `convert_lora_to_gguf.py`.
 fn packed(model: &Path, adapter: &Path, to: &Path) {
     let source = Source::open(model).unwrap();
     let adapter = Adapter::open(adapter).unwrap();
@@ -266,7 +266,7 @@ fn packed(model: &Path, adapter: &Path, to: &Path) {
         if entry.table {
             (own_a, a_dims) = (bytes(&turned(a)), vec![a.shape[1], rank]);
             if !tensor.name.starts_with("token_embd") {
-                // As a matrix like others: A and B change places.
+                // Like other matrices: A and B are swapped.
                 (own_b, b_dims) = (own_a, a_dims);
                 (own_a, a_dims) = (bytes(&turned(b)), vec![rank, b.shape[0]]);
             }
@@ -322,7 +322,7 @@ fn adapters_add_and_have_factors() {
     let both = of(&[(&root.1, 1.0), (&other, 1.0)]).unwrap();
     assert!(off(&both, &expected) > 0.01);
     assert!(off(&both, &of(&[(&other, 1.0), (&root.1, 1.0)]).unwrap()) < 1e-5);
-    // A head that both have as a whole.
+    // A head that both replace.
     let error = message(of(&[(&adapter, 1.0), (&adapter, 1.0)]));
     assert!(error.contains("lm_head.base_layer.weight was replaced by another adapter"), "{error}");
 }
@@ -350,7 +350,7 @@ fn adapters_are_described() {
     assert!((root.targets["q_proj"].factors[0] - 3.0 / 5f64.sqrt()).abs() < 1e-12);
 }
 
-/// Changes an adapter, loads it, and looks for words in the error.
+/// Changes an adapter, loads it, and checks for words in the error.
 fn refused(change: &dyn Fn(&Path), parts: &[&str]) {
     let device = quickly_built().unwrap();
     let (model, adapter) = case("llama_root");
@@ -537,7 +537,7 @@ fn stacked(dir: &Path, alpha: f32, parts: [(Vec<usize>, Vec<f32>); 2]) -> PathBu
     packed
 }
 
-/// Adapters of single experts, by PEFT's names and stacked in GGUF files, against weights that were merged here.
+/// Adapters of individual experts, with PEFT's names and stacked in GGUF files, compared with weights merged here.
 #[test]
 fn experts_take_adapters() {
     let (device, dir) = (quickly_built().unwrap(), tempfile::tempdir().unwrap());
@@ -552,7 +552,7 @@ fn experts_take_adapters() {
     let with = of(&model, &[(peft.clone(), 1.0)]);
     assert!(off(&with, &expected) < 1e-5, "{}", off(&with, &expected));
     assert_eq!(of(&model, &[(packed, 1.0)]), with);
-    // And written into both layouts.
+    // Also written to both layouts.
     for target in [Target::Gguf, Target::Folder] {
         let to = dir.path().join(if target == Target::Gguf { "out.gguf" } else { "out" });
         quantised(&model, &[(peft.clone(), 1.0)], &to, target, "f32");

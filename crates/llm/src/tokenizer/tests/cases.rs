@@ -1,4 +1,4 @@
-//! Texts with the ids that other programs give them.
+//! Texts with the ids from other programs.
 
 use super::{read, shared};
 use crate::tokenizer::{Specials, Tokenizer};

@@ -1,16 +1,16 @@
-//! What tokenizers keep of the texts that they read: nothing. A server reads texts that do not come twice, for as long as it runs.
+//! Tokenizers keep nothing of the texts that they encode. A server encodes unique texts for its whole run time.
 
 use super::super::{Specials, TokenKind, Tokenizer, Vocab, alphabet, files};
 use serde_json::{Map, Value, json};
 
-/// Bytes of this process's memory that are in use.
+/// Returns the bytes of this process's memory in use.
 fn resident() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
-    // In pages, which have 4096 bytes at least.
+    // In pages of at least 4096 bytes.
     Some(text.split(' ').nth(1)?.parse::<u64>().ok()? * 4096)
 }
 
-/// Byte-level BPE without merges, whose pre-tokenizer makes letters of bytes and splits nothing.
+/// Byte-level BPE without merges, whose pre-tokenizer converts bytes to letters and does not split.
 fn of_file() -> Tokenizer {
     let vocab: Map<String, Value> =
         (0..=255u8).map(|byte| (alphabet::letter(byte).to_string(), u32::from(byte).into())).collect();
@@ -25,7 +25,7 @@ fn of_file() -> Tokenizer {
     Tokenizer::from_file(files::Tokenizer::from_json(&file.to_string(), None).unwrap()).unwrap()
 }
 
-/// The same of a GGUF file, split by lines.
+/// The same from a GGUF file, split by lines.
 fn of_vocab() -> Tokenizer {
     let letters = (0..=255u8).map(|byte| alphabet::letter(byte).to_string());
     let tokens: Vec<String> = letters.chain(["ab".to_owned()]).collect();
@@ -40,7 +40,7 @@ fn of_vocab() -> Tokenizer {
 fn texts_leave_nothing_behind() {
     for (name, tokenizer) in [("file", of_file()), ("vocabulary", of_vocab())] {
         let read = |n: u32| {
-            // One word of 250 letters, another one each time.
+            // One word of 250 letters, different each time.
             let mut text = String::new();
             for at in 0..62 {
                 let bits = n.wrapping_mul(2_654_435_761).rotate_left(at);

@@ -6,7 +6,7 @@ mod rules;
 
 use std::path::{Path, PathBuf};
 
-/// Test data beside the repository; `None`, with a line that says so, where it is not there.
+/// Returns test data next to the repository; `None`, with a message, if it is missing.
 fn shared(path: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
     if !path.exists() {
@@ -16,7 +16,7 @@ fn shared(path: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Everything that splitting tells apart.
+/// Strings that cover all cases of splitting.
 const PARTS: [&str; 64] = [
     "a",
     "the",
@@ -93,7 +93,7 @@ impl Random {
         netcl_tensor::random::draw(self.0, 0, self.1)[0] as usize % n
     }
 
-    /// Texts of everything that splitting tells apart, and of any character.
+    /// Returns texts of all cases of splitting, and of arbitrary characters.
     fn text(&mut self) -> String {
         let mut text = String::new();
         for _ in 0..self.below(24) {

@@ -1,4 +1,4 @@
-//! Random texts beside the `tokenizers` library, and beside Python's packages where `NETCL_PYTHON` names one that has them.
+//! Compares random texts with the `tokenizers` library, and with Python packages if `NETCL_PYTHON` names an interpreter that has them.
 
 use super::{Random, read, shared};
 use crate::tokenizer::pre::{Alphabet, TABLE};
@@ -12,7 +12,7 @@ use tokenizers::{
     OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _, SplitDelimiterBehavior,
 };
 
-/// Every pattern of the table, against an engine that has look-ahead.
+/// Every pattern of the table, compared with an engine that supports look-ahead.
 #[test]
 fn every_pattern_splits_as_the_library_does() {
     for (seed, row) in TABLE.iter().enumerate() {
@@ -75,7 +75,7 @@ fn spm_is_sentencepieces() {
     let vocab = read::vocab(&file);
     let ours = Tokenizer::from_vocab(&vocab).unwrap();
     let mut random = Random(12, 0);
-    // SentencePiece reads NUL and bytes that are no text in its own way.
+    // SentencePiece treats NUL and invalid bytes differently.
     let texts: Vec<String> = (0..10_000).map(|_| random.text()).filter(|text| !text.contains('\0')).collect();
     let pieces: Vec<Value> = (0..vocab.tokens.len())
         .map(|id| {
@@ -83,8 +83,7 @@ fn spm_is_sentencepieces() {
             json!([vocab.tokens[id], vocab.scores[id], kind])
         })
         .collect();
-    // The fields of SentencePiece's ModelProto, written by hand: pieces, BPE with bytes for what is missing, a text left as it is but for
-    // the space before it.
+    // The fields of SentencePiece's ModelProto, written by hand: pieces, BPE with byte fallback, unchanged text except for the leading space.
     let script = "
 import sys, json, struct, sentencepiece
 pieces, texts = json.load(sys.stdin)
@@ -103,7 +102,7 @@ print(json.dumps([p.encode(t) for t in texts]))";
     for (text, expected) in texts.iter().zip(expected) {
         let ids = ours.encode(text, Specials::Plain).unwrap();
         assert_eq!(ids, expected, "{text:?}");
-        // A vocabulary has one sign for both.
+        // A vocabulary has one character for both.
         assert_eq!(ours.decode(&ids).unwrap(), text.replace('▁', " "));
     }
 }
@@ -151,7 +150,7 @@ print(json.dumps([t.encode(x).ids for x in texts]))";
     }
 }
 
-/// The likeliest pieces, found by trying all.
+/// The most likely pieces, found by brute force.
 #[test]
 fn unigram_is_the_likeliest_split() {
     let words = [
@@ -184,7 +183,7 @@ fn unigram_is_the_likeliest_split() {
         let ids = ours.encode(&text, Specials::Plain).unwrap();
         assert!(ids.iter().all(|id| *id > 2), "{text:?} {ids:?}");
         let sum: f64 = ids.iter().map(|id| f64::from(scores[*id as usize])).sum();
-        // One space goes before a text that has none there, and a piece holds one at most, at its beginning.
+        // One space is added before a text without one, and a piece contains at most one, at its start.
         let own = text.strip_prefix(' ').unwrap_or(&text);
         let words = own.split(' ').map(|w| best(&format!("▁{w}"), &words, &scores));
         let expected: f64 = words.sum();
@@ -194,7 +193,7 @@ fn unigram_is_the_likeliest_split() {
     assert_eq!(ours.encode_prompt("the</s>", Specials::Parsed).unwrap().last(), Some(&1));
 }
 
-/// The lists that a script prints as JSON; `None`, with a line that says so, where Python or the package is not there.
+/// Returns the lists that a script prints as JSON; `None`, with a message, if Python or the package is missing.
 fn python(package: &str, script: &str, input: &Value) -> Option<Vec<Vec<u32>>> {
     let python = std::env::var("NETCL_PYTHON").unwrap_or_else(|_| "python3".into());
     let has = Command::new(&python).args(["-c", &format!("import {package}")]).stderr(Stdio::null()).status();
@@ -216,7 +215,7 @@ fn python(package: &str, script: &str, input: &Value) -> Option<Vec<Vec<u32>>> {
     Some(serde_json::from_slice(&out.stdout).unwrap())
 }
 
-/// BPE over text, whose bytes are tokens of their own.
+/// BPE over text, whose bytes are separate tokens.
 #[test]
 fn bpe_over_text_falls_back_to_bytes() {
     assert!(TABLE.iter().any(|row| row.alphabet == Alphabet::Text && row.names.contains(&"gemma4")));

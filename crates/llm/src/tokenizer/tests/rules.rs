@@ -1,4 +1,4 @@
-//! Special tokens, streams, long texts and wrong files.
+//! Special tokens, streams, long texts and invalid files.
 
 use super::{read, shared};
 use crate::tokenizer::{Specials, TokenKind, Tokenizer, Vocab};
@@ -29,9 +29,9 @@ fn names_in_a_users_text_are_text() {
     assert_eq!(tokenizer.decode(&ids).unwrap(), "<s>ab<|im_end|>");
     let end = tokenizer.id("<|im_end|>").unwrap();
     let (space_ab, user) = (tokenizer.id("▁ab").unwrap(), tokenizer.id("<tool>").unwrap());
-    // A space goes before the text behind a token, too.
+    // A space is also added to text after a token.
     assert_eq!(tokenizer.encode("<s>ab<|im_end|>", Specials::Parsed).unwrap(), [1, space_ab, end]);
-    // What the vocabulary defines as one text is never split.
+    // Text that the vocabulary defines as a unit is never split.
     for specials in [Specials::Plain, Specials::Parsed] {
         assert_eq!(tokenizer.encode("ab<tool>", specials).unwrap(), [space_ab, user]);
     }
@@ -63,7 +63,7 @@ fn a_stream_never_cuts_a_character() {
     let mut stream = tokenizer.stream();
     let pieces: Vec<_> =
         ids.iter().map(|id| stream.push(*id).unwrap()).filter(|piece| !piece.is_empty()).collect();
-    // The space before the text stays: a stream goes on behind a prompt.
+    // The leading space stays: a stream continues after a prompt.
     assert_eq!(pieces, [" ", " ", "é", "😀", "ab"]);
     assert_eq!(stream.finish(), "");
     assert_eq!(tokenizer.decode(&ids).unwrap(), text);
@@ -93,7 +93,7 @@ fn stops_of_a_folder() {
     assert!(stops().unwrap_err().message().contains("generation_config.json"));
 }
 
-/// A method that compares everything with everything would take hours.
+/// A quadratic algorithm would take hours.
 #[test]
 fn a_million_of_one_letter() {
     let files =

@@ -6,11 +6,11 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MixerName(&'static str);
 
-/// Self-attention, which layers have if nothing else is said.
+/// Self-attention, the default mixer.
 pub const ATTENTION: MixerName = MixerName::new("attention");
 
 impl MixerName {
-    /// For the mixer's folder.
+    /// Creates a name, in the mixer's folder.
     pub(super) const fn new(name: &'static str) -> Self {
         Self(name)
     }

@@ -1,4 +1,4 @@
-//! Decoding states of texts: a list, one for each layer, for any mixer.
+//! Decoding states of texts: a list with one entry per layer, for any mixer.
 
 mod reach;
 mod recurrent;

@@ -1,29 +1,29 @@
-//! How far a text can go back: to any of its last tokens, or to the end of a page.
+//! Truncation state of a text: it can be truncated to any of its last tokens, or to the end of a page.
 
-/// The tokens of a text that its states can go back to. Keys and values of all tokens are kept, so that every length is one; a recurrent state has
-/// the values after the last few tokens and after the last token of each page.
+/// The lengths to which a text can be truncated. Keys and values of all tokens are kept, so every length is possible. A recurrent state only has the
+/// values after the last few tokens and after the last token of each page.
 #[derive(Clone, Copy, Debug)]
 pub struct Reach {
-    /// Values that states keep.
+    /// Number of values that states keep.
     kept: usize,
-    /// Tokens of a page.
+    /// Tokens per page.
     page: usize,
     /// Up to this length only ends of pages are left.
     lost: usize,
 }
 
 impl Reach {
-    /// For states that keep values after the last `kept` tokens, or after all, in pages of `page` tokens.
+    /// Creates it for states that keep values after the last `kept` tokens, or after all, in pages of `page` tokens.
     pub(super) fn new(kept: Option<usize>, page: usize) -> Self {
         Self { kept: kept.unwrap_or(usize::MAX), page, lost: 0 }
     }
 
-    /// Tokens up to `end` were written, also those that the text does not keep.
+    /// Records that tokens up to `end` were written, including those that the text drops again.
     pub fn wrote(&mut self, end: usize) {
         self.lost = self.lost.max(end.saturating_sub(self.kept));
     }
 
-    /// Goes back to `length` tokens of those that were written, or to fewer if it must, and returns how many. The caller writes later tokens again.
+    /// Truncates to `length` of the written tokens, or to fewer if necessary, and returns the length. The caller writes later tokens again.
     pub fn back(&mut self, length: usize) -> usize {
         if length > self.lost || self.kept == usize::MAX {
             return length;
@@ -50,7 +50,7 @@ mod tests {
         let mut last = Reach::new(Some(3), 8);
         last.wrote(21);
         assert_eq!((last.back(21), last.back(19)), (21, 19));
-        // Token 18 is held no more, so the text is read again from the end of the page before.
+        // Token 18 is no longer kept, so the text is read again from the end of the previous page.
         assert_eq!(last.back(18), 16);
         assert_eq!(last.back(16), 16);
         last.wrote(18);

@@ -1,7 +1,7 @@
-/* Values of a recurrent state (N elements each): the last KEPT of a text, and those at the ends of its pages of PAGE tokens. The value after token p of
- * a text is slot p % KEPT of page pages[p / PAGE], so a later token of the page overwrites one that is KEPT tokens older.
+/* Values of a recurrent state (N elements each): the last KEPT values of a text, and those at the ends of its pages of PAGE tokens. The value
+ * after token p of a text is slot p % KEPT of page pages[p / PAGE]. So a later token of the page overwrites one that is KEPT tokens older.
  *
- * recall  value before each text's new tokens → y (B, N), zeros at the beginning of a text and where pages are missing
+ * recall  value before each text's new tokens → y (B, N), zeros at the start of a text and for missing pages
  * keep    x (B, TOKENS, N), values after its new tokens → their slots
  * values (.., KEPT, N) T; position uint (B), or one for all texts without EACH: tokens before the new ones; pages uint (B, M)
  *
@@ -39,7 +39,7 @@ __kernel void keep(__global const T *restrict x, __global T *values, __global co
   const ulong row = i / n;
   const uint text = (uint)(row / TOKENS), t = (uint)(row % TOKENS);
   const uint p = position[position_off + (EACH ? text : 0)] + t;
-  /* A later new token has the slot. */
+  /* A later new token uses the slot. */
   if (t + KEPT < TOKENS && (p + KEPT) / PAGE == p / PAGE) return;
   if (p / PAGE < m) ST(values, values_off + PLACE_OF(p) * n + i % n, LD(x, i));
 }

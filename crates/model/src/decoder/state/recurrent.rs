@@ -8,19 +8,19 @@ static KERNEL: Kernel = Kernel::new("recurrent_state", cl_file!("recurrent.cl"))
     .tune(&[("WG", &[128, 256])])
     .tune_cpu(&[("WG", &[64])]);
 
-/// Places of texts: tokens before their new ones, u32 (B) or (1) for all, and their pages, u32 (B, M), where states are in pages.
+/// Positions of texts: tokens before their new ones, u32 (B) or (1) for all, and their pages, u32 (B, M), if states are in pages.
 #[derive(Clone, Copy)]
 pub struct At<'a> {
     /// Tokens before.
     pub position: &'a Tensor,
-    /// Pages of each text; `None`: texts are stored one after the other.
+    /// Pages of each text; `None`: texts are stored contiguously.
     pub pages: Option<&'a Tensor>,
 }
 
-/// Arguments that both kernels have.
+/// Arguments of both kernels.
 struct Places<'a> {
     pages: &'a Tensor,
-    /// Pages of a text.
+    /// Pages per text.
     most: usize,
     texts: usize,
     kept: usize,
@@ -38,10 +38,10 @@ impl State {
         Ok(Places { pages, most, texts: pages.count() / most, kept, size })
     }
 
-    /// The values (B, N) before the new tokens of each text; zeros at its beginning.
+    /// Returns the values (B, N) before the new tokens of each text; zeros at its start.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Device errors.
     pub fn recall(&self, at: At<'_>) -> Result<Tensor> {
         let Places { pages, most, texts, kept, size } = self.places(at)?;
         let y = Tensor::empty(self.rows().device(), [texts, size], self.rows().dtype())?;
@@ -55,10 +55,10 @@ impl State {
         Ok(y)
     }
 
-    /// Keeps the values x (B, T, N) after the new tokens of each text.
+    /// Stores the values x (B, T, N) after the new tokens of each text.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Device errors.
     pub fn keep(&self, x: &Tensor, at: At<'_>) -> Result<()> {
         let Places { pages, most, texts, kept, size } = self.places(at)?;
         let ([batch, tokens, width], x) = (x.dims3()?, x.contiguous()?);

@@ -1,13 +1,13 @@
-//! Sizes of a layer's decoding state, and how far it can go back.
+//! Sizes of a layer's decoding state, and the lengths to which it can be truncated.
 
 use netcl_tensor::ops::decode_attention::MOST_TOKENS;
 use netcl_tensor::ops::paged_cache::q8_words;
 use netcl_tensor::{DType, Error, Result};
 
-/// Storage of the rows that a state keeps of every token.
+/// Storage type of the rows that a state keeps for every token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheType {
-    /// That of the model's dense weights.
+    /// The type of the model's dense weights.
     #[default]
     Weights,
     /// 8 bits with a scale for every 32 elements of a head (ggml's q8_0).
@@ -15,10 +15,10 @@ pub enum CacheType {
 }
 
 impl CacheType {
-    /// All of them by name.
+    /// All values by name.
     pub const NAMES: [(&'static str, Self); 2] = [("weights", Self::Weights), ("q8_0", Self::Q8_0)];
 
-    /// Elements of a head as they are stored: how many, and of which type.
+    /// Returns the stored elements of a head: number and type.
     fn stored(self, size: usize, dtype: DType) -> (usize, DType) {
         match self {
             Self::Weights => (size, dtype),
@@ -38,13 +38,13 @@ impl std::str::FromStr for CacheType {
 /// The decoding state of a text in one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateSpec {
-    /// Rows of every token, which later tokens read, such as keys and values.
+    /// Rows of every token that later tokens read, such as keys and values.
     Rows {
-        /// Rows of a token.
+        /// Rows per token.
         rows: usize,
-        /// Elements of a row.
+        /// Elements per row.
         size: usize,
-        /// Tokens that a new one reads, itself included; `None`: all.
+        /// Number of tokens that a new one reads, including itself; `None`: all.
         window: Option<usize>,
     },
     /// A vector that every token changes, in the type of the weights.
@@ -54,34 +54,34 @@ pub enum StateSpec {
     },
 }
 
-/// Values of a recurrent state that a page keeps: those of all tokens of a step, and the one before them. So a step can be taken back in part, and
-/// running it twice, as when it is captured, gives the same.
+/// Values of a recurrent state that a page keeps: those of all tokens of a step, and the preceding one. So a step can be partly undone. Running it
+/// twice, for example during capture, gives the same result.
 const KEPT: usize = MOST_TOKENS + 1;
 
-/// Tokens between the values that a recurrent state keeps of a text in a separate cache.
+/// Tokens between the values of a recurrent state that a separate cache keeps.
 const INTERVAL: usize = 64;
 
 /// Layout of states.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::decoder) enum Room {
-    /// Texts one after the other, each with the same capacity in tokens.
+    /// Texts stored contiguously, each with the same capacity in tokens.
     Texts {
         /// Texts.
         count: usize,
         /// Tokens of each.
         tokens: usize,
     },
-    /// Pages with the same number of tokens, which texts have in any order.
+    /// Pages with the same number of tokens, which texts use in any order.
     Pages {
         /// Pages.
         count: usize,
-        /// Tokens of a page.
+        /// Tokens per page.
         size: usize,
     },
 }
 
 impl Room {
-    /// Tokens of a page; of recurrent states of texts one after the other too.
+    /// Returns the tokens per page; also defined for recurrent states of contiguous texts.
     pub(super) fn page(self) -> usize {
         match self {
             Self::Texts { .. } => INTERVAL,
@@ -106,7 +106,8 @@ impl StateSpec {
         shape.into_iter().chain([stored.size()]).fold(1, |all, n| all.saturating_mul(n as u64))
     }
 
-    /// Shape and type of its memory: rows (B, S, rows, size), in pages (P, page, rows, size); values (B, pages, kept, size), or (P, 1, kept, size).
+    /// Returns shape and type of its memory: rows (B, S, rows, size), in pages (P, page, rows, size); values (B, pages, kept, size), or (P, 1, kept,
+    /// size).
     pub(super) fn shape(&self, room: Room, kind: CacheType, dtype: DType) -> ([usize; 4], DType) {
         match (*self, room) {
             (
@@ -125,16 +126,17 @@ impl StateSpec {
         }
     }
 
-    /// Tokens that a new one reads, itself included; `None`: all. Pages of earlier ones are needed no more.
+    /// Returns the number of tokens that a new one reads, including itself; `None`: all. Pages of earlier ones are no longer needed.
     pub fn window(&self) -> Option<usize> {
         match *self {
             Self::Rows { window, .. } => window,
-            // The value before it.
+            // The preceding value.
             Self::Recurrent { .. } => Some(2),
         }
     }
 
-    /// The last tokens that a text can go back by, in pages of `page` tokens; `None`: all. Further back there is the end of each page.
+    /// Returns the number of last tokens by which a text can be truncated, in pages of `page` tokens; `None`: all. Beyond that, the end of each page
+    /// is possible.
     pub(super) fn kept(&self, page: usize) -> Option<usize> {
         match self {
             Self::Rows { .. } => None,

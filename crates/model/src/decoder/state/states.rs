@@ -1,4 +1,4 @@
-//! States of texts in memory: those of a few texts of one length, each with room for its tokens, or pages that texts have in any order.
+//! States of texts in memory: those of a few texts of one length with a fixed capacity, or pages that texts use in any order.
 
 use super::spec::Room;
 use super::{CacheType, Reach, StateSpec};
@@ -8,9 +8,9 @@ use netcl_tensor::{DType, Device, Error, Result, Tensor};
 pub struct State {
     spec: StateSpec,
     rows: Tensor,
-    /// Tokens of a page.
+    /// Tokens per page.
     page: usize,
-    /// Of values of texts one after the other the pages of each, u32 (B, M).
+    /// For values of contiguous texts, the pages of each, u32 (B, M).
     pages: Option<Tensor>,
 }
 
@@ -19,7 +19,7 @@ impl State {
         let _tag = device.tag("key/value cache");
         let (shape, stored) = spec.shape(room, kind, dtype);
         let rows = match stored {
-            // Zero bits, whatever the type.
+            // Zero bits for any type.
             DType::U32 => {
                 let rows = Tensor::empty(device, shape, stored)?;
                 device.fill(rows.storage(), &[0; 4])?;
@@ -36,20 +36,20 @@ impl State {
         Ok(Self { spec, rows, page: room.page(), pages })
     }
 
-    /// Its memory: of [`StateSpec::Rows`] (B, S, rows, size), or in pages (P, page, rows, size), also in 8 bits.
+    /// Returns its memory: for [`StateSpec::Rows`] (B, S, rows, size), or in pages (P, page, rows, size), also in 8 bits.
     pub fn rows(&self) -> &Tensor {
         &self.rows
     }
-    /// Tokens of a page.
+    /// Returns the tokens per page.
     pub(super) fn page(&self) -> usize {
         self.page
     }
-    /// The pages of texts one after the other.
+    /// Returns the pages of contiguous texts.
     pub(super) fn own_pages(&self) -> Option<&Tensor> {
         self.pages.as_ref()
     }
 
-    /// Gives texts of `length` tokens room for `tokens`.
+    /// Increases the capacity of texts of `length` tokens to `tokens`.
     fn enlarge(&mut self, length: usize, tokens: usize) -> Result<()> {
         let device = self.rows.device().clone();
         let _tag = device.tag("key/value cache");
@@ -69,7 +69,7 @@ impl State {
     }
 }
 
-/// Pages 0, 1, … of texts one after the other.
+/// Returns the pages 0, 1, … of contiguous texts.
 fn in_order(device: &Device, [texts, pages]: [usize; 2]) -> Result<Tensor> {
     let all = u32::try_from(texts.saturating_mul(pages));
     let all = all.map_err(|_| Error::shape(format!("decoder: {texts} texts of {pages} pages")))?;
@@ -83,7 +83,7 @@ pub struct States {
 }
 
 impl States {
-    /// Empty states on the device of each layer.
+    /// Creates empty states on the device of each layer.
     ///
     /// # Errors
     /// `Memory`.
@@ -96,17 +96,17 @@ impl States {
         Ok(Self { layers: layers.collect::<Result<_>>()?, page: room.page() })
     }
 
-    /// Of each layer.
+    /// One state per layer.
     pub fn layers(&self) -> &[State] {
         &self.layers
     }
 
-    /// Tokens of a page.
+    /// Returns the tokens per page.
     pub fn page(&self) -> usize {
         self.page
     }
 
-    /// Gives texts of `length` tokens room for `tokens`, layer by layer: of one alone there are two copies at a time.
+    /// Increases the capacity of texts of `length` tokens to `tokens`, one layer at a time: only one layer has two copies at a time.
     ///
     /// # Errors
     /// `Memory`.
@@ -114,16 +114,16 @@ impl States {
         self.layers.iter_mut().try_for_each(|state| state.enlarge(length, tokens))
     }
 
-    /// Copies a page to another one: a text that is to write to a shared page writes to a copy.
+    /// Copies a page to another one: a text that must write to a shared page writes to a copy.
     ///
     /// # Errors
-    /// `Shape` for pages that do not exist; those of the device.
+    /// `Shape` for pages that do not exist; device errors.
     pub fn copy(&self, from: usize, to: usize) -> Result<()> {
         let mut layers = self.layers.iter().map(|state| &state.rows);
         layers.try_for_each(|rows| rows.write_slice(0, to, &rows.slice(0, from..from + 1)?))
     }
 
-    /// How far a new text can go back.
+    /// Returns the truncation state of a new text.
     pub fn reach(&self) -> Reach {
         let kept = self.layers.iter().filter_map(|state| state.spec.kept(self.page)).min();
         Reach::new(kept, self.page)

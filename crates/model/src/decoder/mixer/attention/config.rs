@@ -16,7 +16,7 @@ pub struct AttentionConfig {
     pub qkv_bias: bool,
     /// Whether the output projection has a bias.
     pub out_bias: bool,
-    /// Normalisation of queries and keys before the rotary embedding.
+    /// Normalization of queries and keys before the rotary embedding.
     pub qk_norm: QkNorm,
     /// Factor of the scores; 1/√D when `None`.
     pub scale: Option<f32>,
@@ -26,7 +26,7 @@ pub struct AttentionConfig {
     pub softcap: Option<f32>,
 }
 
-/// Normalisation of queries and keys.
+/// Normalization of queries and keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QkNorm {
     /// None.

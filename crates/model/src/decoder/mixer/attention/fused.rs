@@ -1,4 +1,4 @@
-//! Attention as the step in one launch takes it.
+//! Attention in the form of a step in one launch.
 
 use super::Attention;
 use crate::decoder::config::NormConfig;
@@ -13,7 +13,7 @@ pub struct Fused<'a> {
     pub qkv: Map<'a>,
     /// Factors of the norms of queries and of keys.
     pub head_norms: Option<[&'a Tensor; 2]>,
-    /// The map into the residual stream.
+    /// The projection into the residual stream.
     pub out: Map<'a>,
     /// Keys and values.
     pub cache: &'a Tensor,
@@ -21,7 +21,7 @@ pub struct Fused<'a> {
     pub scale: f32,
     /// Number of keys that a query attends to.
     pub window: Option<usize>,
-    /// Which angles rotate queries and keys.
+    /// Index of the rotary angles for queries and keys.
     pub rotary: Option<usize>,
 }
 

@@ -12,7 +12,7 @@ use crate::decoder::state::StateSpec;
 use crate::params::Params;
 use netcl_tensor::{Error, Result};
 
-/// Attention among [mixers](MixerKind).
+/// Attention as a [mixer](MixerKind).
 pub struct Kind;
 
 /// See [`Kind`].
@@ -102,7 +102,7 @@ impl MixerKind for Kind {
     fn costs(&self, config: &DecoderConfig) -> MixerCosts {
         let a = &config.attention;
         let heads = |n: usize| n.saturating_mul(a.size);
-        // Queries, keys and values (twice if they are normalised), and the output of attention; one number per head and row.
+        // Queries, keys and values (twice if they are normalized), and the output of attention; one number per head and row.
         let normed = if a.qk_norm == QkNorm::None { 0 } else { heads(a.heads.saturating_add(a.kv_heads)) };
         let kept = a.packed().saturating_add(normed).saturating_add(heads(a.heads));
         MixerCosts { projected: a.packed(), kept, statistics: a.heads }

@@ -137,7 +137,7 @@ impl Mixer for Attention {
 }
 
 impl Attention {
-    /// qkv `(B, T, (H + 2 KH) D)` → normalised queries and keys, and values, `(B, T, n*D)` each.
+    /// qkv `(B, T, (H + 2 KH) D)` → normalized queries and keys, and values, `(B, T, n*D)` each.
     fn normed(&self, qkv: &Tensor) -> Result<[Tensor; 3]> {
         let AttentionConfig { heads, kv_heads, size, .. } = self.config;
         let [b, t, _] = qkv.dims3()?;

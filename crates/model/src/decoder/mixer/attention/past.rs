@@ -1,11 +1,11 @@
-//! Keys and values of a text before the tokens that a pass reads.
+//! Keys and values of a text before the tokens of a pass.
 
 use crate::decoder::pass::Past;
 use netcl_tensor::ops::paged_cache::{TextPages, cache_append, cache_gather};
 use netcl_tensor::{Result, Tensor};
 
-/// Writes keys and values (B, T, 2 KH, D) of this pass into the cache. Keys and values (B, KH, S, D) of the tokens so far: all, or at least those
-/// that a window lets the new ones see.
+/// Writes keys and values (B, T, 2 KH, D) of this pass into the cache. Returns keys and values (B, KH, S, D) of the tokens so far: all, or at least
+/// those in the window of the new ones.
 pub(super) fn with(
     past: Past<'_>,
     layer: usize,

@@ -1,7 +1,7 @@
-//! An exponential moving average of each channel, with a learned decay: the smallest mixer with a recurrent state. It stands for those that have one
-//! (no family's files name it): a model may have it in some layers and attention in others.
+//! An exponential moving average of each channel with a learned decay: the smallest mixer with a recurrent state. It represents recurrent mixers in
+//! tests and examples; no family's files name it. A model may have it in some layers and attention in others.
 //!
-//! The input is u = W x, the decay of a channel a = sigmoid(d). The state h begins at 0: h_t = a h_(t-1) + (1 - a) u_t. The result is y = W' h.
+//! The input is u = W x, the decay of a channel a = sigmoid(d). The state h starts at 0: h_t = a h_(t-1) + (1 - a) u_t. The result is y = W' h.
 
 use super::{Mixer, MixerCosts, MixerKind, MixerName};
 use crate::decoder::config::{DecoderConfig, LayerKind};
@@ -16,7 +16,7 @@ use netcl_tensor::ops::fused_linear::Around;
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::{Result, Tensor};
 
-/// Layers whose tokens a moving average mixes.
+/// Name of the moving average mixer.
 pub const MOVING_AVERAGE: MixerName = MixerName::new("moving_average");
 
 /// Names of its parameters.
@@ -24,7 +24,7 @@ const INPUT: &str = "average.in_proj";
 const DECAY: &str = "average.decay";
 const OUTPUT: &str = "average.out_proj";
 
-/// The moving average among [mixers](MixerKind).
+/// The moving average as a [mixer kind](MixerKind).
 pub struct Kind;
 
 /// See [`Kind`].
@@ -92,8 +92,8 @@ struct MovingAverage {
 }
 
 impl MovingAverage {
-    /// u (B, T, C), and h (B, C) before the first → h after each token (B, T, C). Each pass doubles the tokens that a sum covers (Hillis and Steele
-    /// 1986).
+    /// Takes u (B, T, C), and h (B, C) before the first token → h after each token (B, T, C). Each pass doubles the number of tokens in a sum (Hillis
+    /// and Steele 1986).
     fn averages(&self, u: &Tensor, before: Option<&Tensor>) -> Result<Tensor> {
         let ([b, _, c], mut factor) = (u.dims3()?, self.decay.sigmoid()?);
         let mut h = u.mul(&factor.rsub_scalar(1.0)?)?;
@@ -109,7 +109,7 @@ impl MovingAverage {
         if before.is_some() { h.slice(1, 1..tokens)?.contiguous() } else { Ok(h) }
     }
 
-    /// The same after the tokens of a state, which these tokens extend.
+    /// Does the same after the tokens of a state, which these tokens extend.
     fn go_on(&self, u: &Tensor, state: &State, at: At<'_>) -> Result<Tensor> {
         let h = self.averages(u, Some(&state.recall(at)?))?;
         state.keep(&h, at)?;
