@@ -89,7 +89,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Returns a new model with weights drawn from a normal distribution with standard deviation 0.02, and 0.02 / sqrt(2 layers) for output
+    /// Returns a new model with weights drawn from a normal distribution. The standard deviation is 0.02, and 0.02 / sqrt(2 layers) for output
     /// projections into the residual stream (GPT-2).
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! Texts whose states are pages of one cache, so that texts of any lengths can be batched, and texts with the same prefix can share its pages (Kwon
-//! et al. 2023, "PagedAttention"). The caller assigns pages to texts.
+//! Texts whose states are pages of one cache (Kwon et al. 2023, "PagedAttention"). Texts of any lengths can be batched, and texts with the same
+//! prefix can share its pages. The caller assigns pages to texts.
 
 use super::Decoder;
 use super::pass::Angles;

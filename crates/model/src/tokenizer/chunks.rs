@@ -82,7 +82,7 @@ pub struct Cut {
 impl Cuts {
     /// Returns the positions that the tokenizer of a `tokenizer.json` allows.
     ///
-    /// [`Words`](Self::Words): byte-level BPE with a pre-tokenization pattern made of [`ALTERNATIVES`], without normalizer or with Unicode
+    /// [`Words`](Self::Words): byte-level BPE with a pre-tokenization pattern made of [`ALTERNATIVES`]. Without normalizer or with Unicode
     /// composition (NFC), because neither a line break nor a space composes with another character.
     ///
     /// [`Spaces`](Self::Spaces): BPE over the whole text, the same as SentencePiece, with `▁` for a space and one prepended to the text. The two
