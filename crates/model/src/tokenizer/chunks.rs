@@ -82,8 +82,8 @@ pub struct Cut {
 impl Cuts {
     /// Returns the positions that the tokenizer of a `tokenizer.json` allows.
     ///
-    /// [`Words`](Self::Words): byte-level BPE with a pre-tokenization pattern made of [`ALTERNATIVES`]. Without normalizer or with Unicode
-    /// composition (NFC), because neither a line break nor a space composes with another character.
+    /// [`Words`](Self::Words): byte-level BPE with a pre-tokenization pattern made of [`ALTERNATIVES`]. The only normalizer allowed is
+    /// Unicode composition (NFC), because neither a line break nor a space composes with another character.
     ///
     /// [`Spaces`](Self::Spaces): BPE over the whole text, the same as SentencePiece, with `▁` for a space and one prepended to the text. The two
     /// sides of a position are merged independently if no token contains the two adjacent characters: merges produce tokens, so none spans the
