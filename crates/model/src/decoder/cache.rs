@@ -29,15 +29,15 @@ impl Cache {
         self.class = class;
         Ok(())
     }
-    /// Number of texts.
+    /// Returns the number of texts.
     pub fn batch(&self) -> usize {
         self.batch
     }
-    /// Number of cached tokens.
+    /// Returns the number of cached tokens.
     pub fn length(&self) -> usize {
         self.length
     }
-    /// Capacity in tokens.
+    /// Returns the capacity in tokens.
     pub fn room(&self) -> usize {
         self.room
     }

@@ -60,7 +60,7 @@ impl ParamShape {
         config.tied && self.name == format!("{}.weight", config.family.names.head)
     }
 
-    /// Number of elements; saturating.
+    /// Returns the number of elements; saturating.
     pub fn count(&self) -> usize {
         self.dims.iter().fold(1, |all: usize, n| all.saturating_mul(*n))
     }

@@ -148,7 +148,7 @@ impl<'a> Paged<'a> {
     pub fn decoder(&self) -> &'a Decoder {
         self.decoder
     }
-    /// Number of pages.
+    /// Returns the number of pages.
     pub fn count(&self) -> usize {
         self.count
     }

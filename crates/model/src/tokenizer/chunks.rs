@@ -117,7 +117,7 @@ impl Cuts {
         }
     }
 
-    /// `text` in pieces of about 64 KiB.
+    /// Splits `text` into pieces of about 64 KiB.
     pub fn pieces<'a>(&self, text: &'a str) -> impl Iterator<Item = &'a str> {
         let mut rest = text;
         std::iter::from_fn(move || {
