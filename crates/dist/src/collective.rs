@@ -2,8 +2,8 @@
 //!
 //! Large vectors are reduced by pairwise exchange. Each rank receives its share of the vector from every other rank and adds the shares in rank
 //! order. It then sends its sums to all ranks (Thakur, Rabenseifner and Gropp 2005). That moves 2 (n - 1) / n of the vector in each direction, with
-//! the same data volume and step count as a ring. The order of the sums is the same for every share. Small vectors are sent to all ranks in log2(n) steps
-//! (Bruck et al. 1997), and each rank adds them itself.
+//! the same data volume and step count as a ring. The order of the sums is the same for every share. Small vectors are sent to all ranks in log2(n)
+//! steps (Bruck et al. 1997), and each rank adds them itself.
 
 use crate::element::{Reduction, reduce};
 use crate::shard::shard;
