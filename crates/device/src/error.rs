@@ -100,39 +100,39 @@ impl Error {
 }
 
 impl Error {
-    /// Kind [`ErrorKind::Shape`].
+    /// Creates an error of kind [`ErrorKind::Shape`].
     pub fn shape(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Shape, message)
     }
-    /// Kind [`ErrorKind::DType`].
+    /// Creates an error of kind [`ErrorKind::DType`].
     pub fn dtype(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::DType, message)
     }
-    /// Kind [`ErrorKind::Device`].
+    /// Creates an error of kind [`ErrorKind::Device`].
     pub fn device(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Device, message)
     }
-    /// Kind [`ErrorKind::Memory`].
+    /// Creates an error of kind [`ErrorKind::Memory`].
     pub fn memory(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Memory, message)
     }
-    /// Kind [`ErrorKind::Build`].
+    /// Creates an error of kind [`ErrorKind::Build`].
     pub fn build(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Build, message)
     }
-    /// Kind [`ErrorKind::Launch`].
+    /// Creates an error of kind [`ErrorKind::Launch`].
     pub fn launch(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Launch, message)
     }
-    /// Kind [`ErrorKind::Unsupported`].
+    /// Creates an error of kind [`ErrorKind::Unsupported`].
     pub fn unsupported(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unsupported, message)
     }
-    /// Kind [`ErrorKind::Format`].
+    /// Creates an error of kind [`ErrorKind::Format`].
     pub fn format(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Format, message)
     }
-    /// Kind [`ErrorKind::Internal`].
+    /// Creates an error of kind [`ErrorKind::Internal`].
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Internal, message)
     }

@@ -193,14 +193,14 @@ pub fn distrust(path: &Path) -> Option<String> {
     distrust_of(&about).map(|why| format!("{} {why}", path.display()))
 }
 
-/// Same as [`distrust`] for an open file, without its name.
+/// Does the same as [`distrust`] for an open file, without its name.
 #[cfg(unix)]
 pub fn distrust_of(about: &fs::Metadata) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     distrusted(about.uid(), about.mode(), fs::metadata("/proc/self").ok().map(|me| me.uid()))
 }
 
-/// Same as [`distrust`] for an open file, without its name.
+/// Does the same as [`distrust`] for an open file, without its name.
 #[cfg(not(unix))]
 pub fn distrust_of(_: &fs::Metadata) -> Option<String> {
     None

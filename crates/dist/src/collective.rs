@@ -1,9 +1,9 @@
 //! The collective algorithms, over bytes. All of them use [`Transport::exchange`], in an order that depends only on the ranks.
 //!
-//! Large vectors are reduced by pairwise exchange. Each rank receives its share of the vector from every other rank, adds the shares in rank order,
-//! and sends its sums to all ranks (Thakur, Rabenseifner and Gropp 2005). That moves 2 (n - 1) / n of the vector in each direction, with the same
-//! data volume and step count as a ring. The order of the sums is the same for every share. Small vectors are sent to all ranks in log2(n) steps
-//! (Bruck et al. 1997), and each rank adds them itself.
+//! Large vectors are reduced by pairwise exchange. Each rank receives its share of the vector from every other rank and adds the shares in rank
+//! order. It then sends its sums to all ranks (Thakur, Rabenseifner and Gropp 2005). That moves 2 (n - 1) / n of the vector in each direction, with
+//! the same data volume and step count as a ring. The order of the sums is the same for every share. Small vectors are sent to all ranks in log2(n)
+//! steps (Bruck et al. 1997), and each rank adds them itself.
 
 use crate::element::{Reduction, reduce};
 use crate::shard::shard;

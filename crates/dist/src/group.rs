@@ -72,7 +72,7 @@ impl Group {
         self.all_reduce_bytes(T::DTYPE, bytemuck::cast_slice_mut(data), how)
     }
 
-    /// Same as [`Group::all_reduce`], for elements of `dtype` as bytes.
+    /// Does the same as [`Group::all_reduce`], for elements of `dtype` as bytes.
     ///
     /// # Errors
     /// Same as [`Group::all_reduce`]; `Shape` for an incomplete element.
@@ -90,7 +90,7 @@ impl Group {
         self.reduce_scatter_bytes(T::DTYPE, bytemuck::cast_slice_mut(data), how)
     }
 
-    /// Same as [`Group::reduce_scatter`], for elements of `dtype` as bytes.
+    /// Does the same as [`Group::reduce_scatter`], for elements of `dtype` as bytes.
     ///
     /// # Errors
     /// Same as [`Group::all_reduce_bytes`].
@@ -182,7 +182,7 @@ impl Group {
         self.broadcast_bytes(bytemuck::cast_slice_mut(data), root)
     }
 
-    /// Same as [`Group::broadcast`], for bytes.
+    /// Does the same as [`Group::broadcast`], for bytes.
     ///
     /// # Errors
     /// Same as [`Group::broadcast`].

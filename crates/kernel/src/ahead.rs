@@ -37,7 +37,7 @@ pub fn twin(device: &Device) -> Device {
     twin_with(device, |settings| settings)
 }
 
-/// Same as [`twin`] with changed settings.
+/// Does the same as [`twin`] with changed settings.
 pub fn twin_with(device: &Device, change: impl FnOnce(Settings) -> Settings) -> Device {
     let settings =
         Settings { no_binary_cache: true, no_results: true, builders: None, ..device.settings().clone() };

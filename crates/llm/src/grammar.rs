@@ -168,7 +168,7 @@ impl Grammars {
         self.grammar("regular expression", TopLevelGrammar::from_regex(pattern))
     }
 
-    /// Same as [`json_schema`](Self::json_schema), for many sequences.
+    /// Does the same as [`json_schema`](Self::json_schema), for many sequences.
     ///
     /// # Errors
     /// The same.
@@ -176,7 +176,7 @@ impl Grammars {
         self.compile("JSON schema", TopLevelGrammar::from_json_schema(prepared(schema)?))
     }
 
-    /// Same as [`lark`](Self::lark), for many sequences.
+    /// Does the same as [`lark`](Self::lark), for many sequences.
     ///
     /// # Errors
     /// The same.

@@ -23,7 +23,7 @@ pub trait Model: Send + Sync {
         None
     }
 
-    /// ids `(B, T)` → logits `(B, T, V)`.
+    /// Takes ids `(B, T)` → logits `(B, T, V)`.
     ///
     /// # Errors
     /// `Shape` when T is longer than the context.
@@ -36,7 +36,7 @@ pub trait Model: Send + Sync {
     /// Same as [`forward`](Self::forward).
     fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode<'_>) -> Result<Tensor>;
 
-    /// Floating-point operations of one training step (forward and backward) on `tokens` tokens in sequences of length `t`.
+    /// Returns the floating-point operations of one training step (forward and backward) on `tokens` tokens in sequences of length `t`.
     fn flops(&self, tokens: usize, t: usize) -> f64 {
         self.config().flops(tokens, t)
     }
@@ -130,7 +130,7 @@ pub trait Continuation {
         Ok(None)
     }
 
-    /// Number of kernel launches for one more token, if the step is captured as a graph.
+    /// Returns the number of kernel launches for one more token, if the step is captured as a graph.
     fn launches(&self) -> Option<usize> {
         None
     }

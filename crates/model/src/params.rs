@@ -82,7 +82,7 @@ const LATER_ARENA: usize = 1 << 24;
 /// Maximum bytes of an arena. With NVIDIA's driver (580), filling a buffer of 16 GB piece by piece caused an out-of-bounds access.
 const LARGEST_ARENA: u64 = 1 << 32;
 
-/// Number of elements rounded up to the alignment.
+/// Returns the number of elements rounded up to the alignment.
 fn step(count: usize) -> Option<usize> {
     count.checked_next_multiple_of(ALIGN)
 }
@@ -249,7 +249,7 @@ impl Params {
     pub fn activations(&self) -> Option<Activations> {
         self.blocks.values().flatten().next().map(Blocks::activations)
     }
-    /// Device memory of all quantized matrices in bytes.
+    /// Returns the device memory of all quantized matrices in bytes.
     pub fn block_bytes(&self) -> usize {
         self.blocks.values().flatten().map(Blocks::bytes).sum()
     }
@@ -266,11 +266,11 @@ impl Params {
     pub fn trained(&self) -> Vec<Tensor> {
         self.list.iter().filter(|t| t.requires_grad()).cloned().collect()
     }
-    /// Number of elements of all parameters.
+    /// Returns the number of elements of all parameters.
     pub fn count(&self) -> usize {
         self.list.iter().map(Tensor::count).sum()
     }
-    /// Storage type.
+    /// Returns the storage type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }

@@ -285,7 +285,7 @@ pub fn ilogb(x: f64) -> i32 {
     }
 }
 
-/// Mantissa in [0.5, 1) and exponent.
+/// Returns the mantissa in [0.5, 1) and the exponent.
 pub fn frexp(x: f64) -> (f64, i32) {
     if x == 0.0 || !x.is_finite() { (x, 0) } else { libm::frexp(x) }
 }

@@ -133,7 +133,7 @@ impl Mark {
         (self.0 >> 32) as u32
     }
 
-    /// Who.
+    /// Returns the lane of the access.
     pub fn lane(self) -> Lane {
         Lane(((self.0 & Mark::WHO) >> 16) as u16)
     }

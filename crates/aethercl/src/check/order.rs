@@ -1,9 +1,9 @@
 //! The happens-before relation of OpenCL's memory model, for the check for races.
 //!
 //! Each work-item has a clock that counts its release operations. A release is a node of a graph: work-item, clock, number of barriers
-//! that its group has passed, and the node of its latest acquire. An acquire adds the release that it reads from as a parent. An access
-//! happens before the current instruction of a work-item if the graph has a path from the work-item's node to a later release by the
-//! accessing work-item. The graph is searched only for possible races; results are cached until the next acquire.
+//! that its group has passed, and the node of its latest acquire. An acquire adds the release that it reads from as a parent. The graph
+//! shows whether an access happens before the current instruction of a work-item. It does if there is a path from the work-item's node to
+//! a later release by the accessing work-item. The graph is searched only for possible races; results are cached until the next acquire.
 
 use crate::hir::{MemoryOrder, Scope};
 use std::collections::HashMap;

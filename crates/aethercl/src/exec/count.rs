@@ -429,7 +429,7 @@ fn neighbours_share(touches: &[Touch]) -> bool {
     })
 }
 
-/// Number of passes: the maximum number of different words in one bank. Equal words are broadcast, except for atomic operations.
+/// Returns the number of passes: the maximum number of different words in one bank. Equal words are broadcast, except for atomic operations.
 fn passes(seen: &mut Vec<u64>, kind: Kind, touches: &[Touch], bytes: std::ops::Range<u64>) -> u64 {
     seen.clear();
     for word in 0..(bytes.end - bytes.start).div_ceil(4) {
@@ -450,7 +450,7 @@ fn is_access(inst: &Inst) -> bool {
     matches!(inst, Load { .. } | Store { .. } | Atomic { .. } | ReadImage { .. } | WriteImage { .. })
 }
 
-/// Number of SIMD groups with at least one active lane.
+/// Returns the number of SIMD groups with at least one active lane.
 fn issued(mask: &Mask, width: usize, items: usize) -> u64 {
     if mask.is_dense() {
         let range = mask.range();

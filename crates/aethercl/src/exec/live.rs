@@ -16,7 +16,7 @@ impl Code {
     }
 }
 
-/// Number of 32-bit registers of a lane. For code that exceeds the table, all registers of the code.
+/// Returns the number of 32-bit registers of a lane. For code that exceeds the table, all registers of the code.
 pub fn registers(code: &Code) -> u32 {
     let words = usize::from(code.words);
     let count = words + usize::from(code.longs);

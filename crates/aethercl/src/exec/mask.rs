@@ -31,7 +31,7 @@ impl Mask {
         self.lo..self.hi
     }
 
-    /// Number of lanes.
+    /// Returns the number of lanes.
     pub fn count(&self) -> usize {
         self.count
     }

@@ -37,7 +37,7 @@ impl Group<'_> {
         Place { pc: 0, steps: self.shared.max_steps }
     }
 
-    /// Source position of the next instruction.
+    /// Returns the source position of the next instruction.
     pub fn span(&self, place: &Place) -> Span {
         self.shared.code.spans[place.pc]
     }

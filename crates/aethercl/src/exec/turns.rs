@@ -169,7 +169,7 @@ fn stuck(
     Err((0, Stop::Time(residents[0].group.span(&residents[0].place))))
 }
 
-/// Maximum number of resident work-groups for this launch.
+/// Returns the maximum number of resident work-groups for this launch.
 fn most(shared: &Shared<'_>) -> usize {
     let code = shared.code;
     let lanes = shared.range[2].iter().product::<u64>() as usize;

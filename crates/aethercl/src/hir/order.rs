@@ -90,7 +90,7 @@ impl MemoryOrder {
         matches!(self.order(), RELEASE | ACQ_REL | SEQ_CST)
     }
 
-    /// It orders something.
+    /// Returns true if it acquires or releases.
     pub fn orders(self) -> bool {
         self.acquires() || self.releases()
     }
@@ -100,7 +100,7 @@ impl MemoryOrder {
         matches!(self.0 >> 3 & 7, ACQUIRE | ACQ_REL | SEQ_CST)
     }
 
-    /// Among which work-items.
+    /// Returns the scope: the work-items that it orders.
     pub fn scope(self) -> Scope {
         match self.0 >> 6 & 3 {
             0 => Scope::Item,

@@ -84,7 +84,7 @@ pub struct Taps {
 }
 
 impl Taps {
-    /// They.
+    /// Returns the taps.
     pub fn list(&self) -> &[Tap] {
         &self.list[..self.count]
     }

@@ -42,7 +42,7 @@ pub struct Engines {
 }
 
 impl Engines {
-    /// Idle ones.
+    /// Returns idle engines.
     pub fn new(profile: &Profile) -> Self {
         Self {
             units: vec![0; profile.compute.units as usize],

@@ -35,7 +35,7 @@ impl Request {
         if self.ignore_ends { output.ignoring_ends() } else { output }
     }
 
-    /// Maximum number of further tokens after `made`, with room for `left` in the context.
+    /// Returns the maximum number of further tokens after `made`, with room for `left` in the context.
     fn wanted(&self, made: usize, left: usize) -> usize {
         let left = if self.slide { usize::MAX } else { left };
         self.max.map_or(left, |max| left.min(max.saturating_sub(made)))

@@ -82,7 +82,7 @@ impl Gguf {
         self.parts.iter().flat_map(Part::tensors)
     }
 
-    /// Number of tensors.
+    /// Returns the number of tensors.
     pub fn len(&self) -> usize {
         self.order.len()
     }

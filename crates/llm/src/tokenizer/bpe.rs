@@ -1,5 +1,5 @@
-//! BPE with a list of merges (Sennrich et al., "Neural machine translation of rare words with subword units", ACL 2016), implemented by the
-//! `tokenizers` library, on the words from [`Splitter`].
+//! BPE with a list of merges, implemented by the `tokenizers` library, on the words from [`Splitter`]. Source: Sennrich et al., "Neural machine
+//! translation of rare words with subword units", ACL 2016.
 
 use super::alphabet;
 use super::pre::{self, Alphabet, Pre};

@@ -297,7 +297,7 @@ impl Tokenizer {
         self.decoded(ids, false)
     }
 
-    /// Same as [`decode`](Self::decode), with control tokens by name.
+    /// Does the same as [`decode`](Self::decode), with control tokens by name.
     ///
     /// # Errors
     /// `Format` for an id outside the vocabulary.

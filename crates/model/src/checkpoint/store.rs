@@ -41,7 +41,7 @@ impl Store {
         Self { dir: dir.into(), keep: keep.max(1) }
     }
 
-    /// Path of the checkpoint of a step, whether it exists or not.
+    /// Returns the path of the checkpoint of a step, whether it exists or not.
     pub fn path(&self, step: u64) -> PathBuf {
         self.dir.join(format!("step-{step:08}"))
     }
@@ -52,7 +52,7 @@ impl Store {
         self.save_planned(&checkpoint.into(), best, &AtomicU64::new(0))
     }
 
-    /// The same for a checkpoint whose tensors may still be on the device; `written` counts the bytes.
+    /// Does the same for a checkpoint whose tensors may still be on the device; `written` counts the bytes.
     pub fn save_planned(&self, checkpoint: &Plan<'_>, best: bool, written: &AtomicU64) -> Result<PathBuf> {
         fs::create_dir_all(&self.dir).map_err(|e| Error::io("creating", &self.dir, &e))?;
         let _lock = Lock::of_folder(&self.dir)?;
@@ -139,7 +139,7 @@ impl Store {
         path.join(STATE_FILE).is_file().then_some(path)
     }
 
-    /// Step and folder of all checkpoints, oldest first; if a step has two, the replaced one first.
+    /// Returns the step and folder of all checkpoints, oldest first; if a step has two, the replaced one first.
     fn list(&self) -> Result<Vec<(u64, PathBuf)>> {
         let entries = match fs::read_dir(&self.dir) {
             Ok(entries) => entries,

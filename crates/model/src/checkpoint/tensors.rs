@@ -94,7 +94,7 @@ impl TensorData {
         TensorView { name: &self.name, dtype: self.dtype, shape: &self.shape, bytes: &self.bytes }
     }
 
-    /// Same as [`TensorView::floats`].
+    /// Returns the same as [`TensorView::floats`].
     ///
     /// # Errors
     /// Same as there, `Format`.
@@ -124,7 +124,7 @@ pub enum Bytes<'a> {
 }
 
 impl Planned<'_> {
-    /// Size in bytes by type and shape.
+    /// Returns the size in bytes by type and shape.
     pub fn size(&self) -> Option<u64> {
         let elements = self.shape.iter().try_fold(1u64, |all, &size| all.checked_mul(size as u64));
         elements.and_then(|n| n.checked_mul(self.dtype.bitsize() as u64)).map(|bits| bits.div_ceil(8))
@@ -155,7 +155,7 @@ pub fn write_tensors(path: &Path, tensors: &[TensorData]) -> Result<FileSum> {
     write_planned(path, &planned, &AtomicU64::new(0))
 }
 
-/// The same with one tensor in memory at a time; `written` counts the bytes.
+/// Does the same with one tensor in memory at a time; `written` counts the bytes.
 ///
 /// # Errors
 /// Same as [`write_tensors`], and errors of providing a tensor's bytes.

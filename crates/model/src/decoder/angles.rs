@@ -88,7 +88,7 @@ impl<'a> Source<'a> {
     fn has(&self, key: &str) -> Option<&'a Value> {
         self.map.get(key).filter(|value| !value.is_null())
     }
-    /// Name of the scaling, by either of its two names.
+    /// Returns the name of the scaling, by either of its two names.
     fn kind(&self) -> Result<&'a str> {
         let text = |key: &str| match self.has(key) {
             None => Ok(None),

@@ -25,7 +25,7 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// Number of steps.
+    /// Returns the number of steps.
     pub fn steps(&self) -> usize {
         self.steps
     }
@@ -42,15 +42,15 @@ impl Decoder {
 }
 
 impl Batch<'_> {
-    /// Number of texts.
+    /// Returns the number of texts.
     pub fn texts(&self) -> usize {
         self.cache.batch()
     }
-    /// Number of tokens of each text.
+    /// Returns the number of tokens of each text.
     pub fn length(&self) -> usize {
         self.cache.length()
     }
-    /// Capacity of the cache in tokens per text.
+    /// Returns the capacity of the cache in tokens per text.
     pub fn room(&self) -> usize {
         self.cache.room()
     }
@@ -71,7 +71,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// ids `(B, T)` of the next tokens → logits `(B, V)` after the last of them.
+    /// Takes ids `(B, T)` of the next tokens → logits `(B, V)` after the last of them.
     ///
     /// # Errors
     /// Same as [`Decoder::next_logits`].
@@ -97,7 +97,7 @@ impl Batch<'_> {
         steps.run(self.decoder, &mut self.cache, tokens)
     }
 
-    /// Steps for texts that are one token longer.
+    /// Returns the steps for texts that are one token longer.
     fn fitting(&mut self) -> Result<&mut Steps> {
         let length = self.cache.length() + 1;
         self.cache.turn(&self.decoder.config, length)?;
@@ -123,7 +123,7 @@ impl Batch<'_> {
         self.decoder.stages.len() > 1
     }
 
-    /// Number of further steps that can be enqueued.
+    /// Returns the number of further steps that can be enqueued.
     pub fn left(&self) -> usize {
         let longest = self.steps.as_ref().map_or(0, Steps::longest).min(self.cache.room());
         longest.saturating_sub(self.cache.length())
@@ -163,7 +163,7 @@ impl Batch<'_> {
         steps.texts()?.made_after(&queued.event, queued.count, queued.steps)
     }
 
-    /// Number of launches of the captured step; `None` before it is captured.
+    /// Returns the number of launches of the captured step; `None` before it is captured.
     pub fn launches(&self) -> Option<usize> {
         self.steps.as_ref()?.launches()
     }

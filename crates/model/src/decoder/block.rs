@@ -29,7 +29,7 @@ struct Mlp {
 }
 
 impl Mlp {
-    /// x `(.., C)` → input of the second map `(.., hidden)`.
+    /// Takes x `(.., C)` → input of the second map `(.., hidden)`.
     fn hidden(&self, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let MlpConfig { activation, gated: by_gate, .. } = self.config;
         let apply = move |x: &Tensor| match activation.gate().filter(|_| by_gate) {
@@ -60,7 +60,7 @@ impl Mlp {
 }
 
 impl Mlp {
-    /// Decoding step: x `(B, 1, C)`, before the norm if there is one → input of the second map.
+    /// Decoding step: takes x `(B, 1, C)`, before the norm if there is one → input of the second map.
     fn step(&self, x: &Tensor, norm: Option<&Norm>) -> Result<Tensor> {
         let MlpConfig { activation, gated, .. } = self.config;
         let gate = activation.gate().map(|gate| (gate, gated));
@@ -168,7 +168,7 @@ impl Block {
         matches!(self.feed, Feed::Sparse(_))
     }
 
-    /// x `(B, T, C)` → `(B, T, C)`, and the router's logits (B, T, E) of a mixture of experts.
+    /// Takes x `(B, T, C)` → `(B, T, C)`, and the router's logits (B, T, E) of a mixture of experts.
     pub(super) fn forward(&self, x: &Tensor, pass: &Pass<'_>) -> Result<(Tensor, Option<Tensor>)> {
         let mode = pass.mode;
         if let (true, Some([first, second]), Feed::Dense(mlp)) = (self.parallel, &self.pre, &self.feed) {
@@ -198,7 +198,7 @@ impl Block {
         self.add(residual, &y, (0, self.mixer.out(), self.site + 1), pass.mode)
     }
 
-    /// Decoding step: x `(B, 1, C)` → `(B, 1, C)`.
+    /// Decoding step: takes x `(B, 1, C)` → `(B, 1, C)`.
     pub(super) fn step(&self, x: &Tensor, at: &StepAt<'_>) -> Result<Tensor> {
         let norm = |part: usize| self.pre.as_ref().map(|norms| &norms[part]);
         let y = self.mixer.step(x, norm(0), at)?;

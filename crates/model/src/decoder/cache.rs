@@ -29,15 +29,15 @@ impl Cache {
         self.class = class;
         Ok(())
     }
-    /// Number of texts.
+    /// Returns the number of texts.
     pub fn batch(&self) -> usize {
         self.batch
     }
-    /// Number of cached tokens.
+    /// Returns the number of cached tokens.
     pub fn length(&self) -> usize {
         self.length
     }
-    /// Capacity in tokens.
+    /// Returns the capacity in tokens.
     pub fn room(&self) -> usize {
         self.room
     }
@@ -95,8 +95,8 @@ impl Decoder {
     /// ones are added to it.
     ///
     /// # Errors
-    /// `Shape` if the cache is too small or has another number of texts, or if the text exceeds LongRoPE's original context, so that all keys have
-    /// other angles. The cache is unchanged then.
+    /// `Shape` if the cache is too small or has another number of texts. Also if the text exceeds LongRoPE's original context, because all keys
+    /// then have other angles. The cache is unchanged then.
     pub fn next_logits(&self, ids: &Tensor, cache: &mut Cache) -> Result<Tensor> {
         let [_, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
         let x = self.fill(ids, cache, cache.length.saturating_add(t))?;

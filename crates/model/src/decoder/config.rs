@@ -194,7 +194,7 @@ fn shortest_period(mut kinds: Vec<LayerKind>) -> Vec<LayerKind> {
 }
 
 impl DecoderConfig {
-    /// The configuration with biases in all linear maps and layer norms, or in none.
+    /// Returns the configuration with biases in all linear maps and layer norms, or in none.
     #[must_use]
     pub fn with_biases(mut self, bias: bool) -> Self {
         self.norm.bias = bias && self.norm.kind == NormKind::Layer;
@@ -202,7 +202,7 @@ impl DecoderConfig {
         self
     }
 
-    /// Kind of layer `i`.
+    /// Returns the kind of layer `i`.
     pub fn kind(&self, i: usize) -> LayerKind {
         self.kinds.get(i % self.kinds.len().max(1)).copied().unwrap_or_default()
     }
@@ -235,7 +235,7 @@ impl DecoderConfig {
         )))
     }
 
-    /// Sum over all layers of a function of their kind; saturating.
+    /// Returns the sum over all layers of a function of their kind; saturating.
     pub fn over_layers(&self, of: impl Fn(usize) -> usize) -> usize {
         let period = self.kinds.len().clamp(1, self.layers.max(1));
         let sum = |n: usize| (0..n).fold(0usize, |sum, i| sum.saturating_add(of(i)));

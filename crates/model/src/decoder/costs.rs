@@ -17,7 +17,7 @@ impl DecoderConfig {
             }
     }
 
-    /// Floating-point operations of one training step on `tokens` tokens in sequences of `t`: 6 per weight of a matrix product, and
+    /// Returns the floating-point operations of one training step on `tokens` tokens in sequences of `t`: 6 per weight of a matrix product, and
     /// attention's products counted causal (half of all pairs) and within windows.
     pub fn flops(&self, tokens: usize, t: usize) -> f64 {
         let period = self.kinds.len().max(1);
@@ -31,7 +31,7 @@ impl DecoderConfig {
         6.0 * self.block_weights(kind) + mixer::of(kind.mixer).flops(self, kind, t)
     }
 
-    /// Memory for a token in the mixer of a layer of this kind.
+    /// Returns the memory for a token in the mixer of a layer of this kind.
     pub fn mixer_costs(&self, kind: LayerKind) -> MixerCosts {
         mixer::of(kind.mixer).costs(self)
     }

@@ -59,7 +59,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Prefix of the names in layer `i`.
+    /// Returns the prefix of the names in layer `i`.
     pub(super) fn place(&self, i: usize) -> String {
         format!("{}{}{i}.", self.prefix, self.layer)
     }

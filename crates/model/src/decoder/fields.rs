@@ -47,7 +47,7 @@ impl<'a> Fields<'a> {
     pub fn new(map: &'a Map<String, Value>) -> Self {
         Self { map, read: BTreeSet::new(), largest: MAX_SIZE, notes: Vec::new() }
     }
-    /// The same for sizes of any number.
+    /// Returns the same for sizes of any number.
     pub fn unlimited(map: &'a Map<String, Value>) -> Self {
         Self { largest: usize::MAX, ..Self::new(map) }
     }

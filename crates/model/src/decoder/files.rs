@@ -31,7 +31,7 @@ fn reorder(rows: &[u8], of: usize, [heads, size]: [usize; 2], to_file: bool) -> 
 }
 
 impl ParamShape {
-    /// Shape of a tensor in the file with `rows` rows of this parameter.
+    /// Returns the shape of a tensor in the file with `rows` rows of this parameter.
     fn piece_dims(&self, rows: usize) -> Vec<usize> {
         let width = self.dims.last().filter(|_| self.dims.len() > 1);
         [rows].into_iter().chain(width.copied()).collect()
@@ -40,7 +40,7 @@ impl ParamShape {
     fn is_stacked(&self) -> bool {
         self.dims.len() > 2
     }
-    /// Number of elements of a row.
+    /// Returns the number of elements of a row.
     fn row(&self) -> usize {
         self.dims.get(1..).unwrap_or_default().iter().product()
     }
@@ -56,7 +56,7 @@ fn absent_biases(config: &DecoderConfig, shape: &ParamShape) -> Option<(String, 
     Some((format!("{stem}.bias"), *shape.dims.last()?))
 }
 
-/// Number of rows of a parameter: the product of all axes except the last.
+/// Returns the number of rows of a parameter: the product of all axes except the last.
 fn matrix(x: &Tensor) -> Result<Tensor> {
     match x.dims() {
         [_, _, _, ..] => x.reshape([x.shape().rows_cols().0, x.shape().last()]),

@@ -32,7 +32,7 @@ impl Freeze {
         shape.pieces.iter().all(|(name, _)| hit(name))
     }
 
-    /// Number of elements of the matching parameters of `config`.
+    /// Returns the number of elements of the matching parameters of `config`.
     pub fn elements(&self, config: &DecoderConfig) -> usize {
         if self.patterns.is_empty() {
             return 0;

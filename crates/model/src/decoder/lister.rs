@@ -24,8 +24,8 @@ pub struct ParamShape {
 }
 
 impl ParamShape {
-    /// Returns true if it is the matrix of a linear map stored as (out, in) with the rows of its pieces in order, so that quantized blocks can
-    /// replace it. False for experts, embeddings and matrices stored as (in, out).
+    /// Returns true if it is the matrix of a linear map stored as (out, in) with the rows of its pieces in order. Quantized blocks can replace
+    /// such a matrix. False for experts, embeddings and matrices stored as (in, out).
     pub fn is_map(&self, config: &DecoderConfig) -> bool {
         let names = config.family.names;
         let tables =
@@ -60,7 +60,7 @@ impl ParamShape {
         config.tied && self.name == format!("{}.weight", config.family.names.head)
     }
 
-    /// Number of elements; saturating.
+    /// Returns the number of elements; saturating.
     pub fn count(&self) -> usize {
         self.dims.iter().fold(1, |all: usize, n| all.saturating_mul(*n))
     }

@@ -72,7 +72,7 @@ impl Mixture {
         Ok(Some(Self { router, gate_up, down, config: moe, gate, site }))
     }
 
-    /// x `(.., C)` → weighted sum of the chosen experts `(.., C)`, and the router's logits `(.., E)`.
+    /// Takes x `(.., C)` → weighted sum of the chosen experts `(.., C)`, and the router's logits `(.., E)`.
     pub(super) fn forward(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
         let MoeConfig { top_k, renormalise, .. } = self.config;
         let mixed = || {

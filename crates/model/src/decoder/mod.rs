@@ -89,7 +89,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Returns a new model with weights drawn from a normal distribution with standard deviation 0.02, and 0.02 / sqrt(2 layers) for output
+    /// Returns a new model with weights drawn from a normal distribution. The standard deviation is 0.02, and 0.02 / sqrt(2 layers) for output
     /// projections into the residual stream (GPT-2).
     ///
     /// # Errors
@@ -262,7 +262,7 @@ impl Decoder {
         self.stages.last().ok_or_else(|| Error::internal("decoder: no stages"))
     }
 
-    /// ids `(B, T)` → input of the output head `(B, T, C)`, and the logits of all routers, (B, T, E) each.
+    /// Takes ids `(B, T)` → input of the output head `(B, T, C)`, and the logits of all routers, (B, T, E) each.
     fn hidden(&self, ids: &Tensor, mode: Mode<'_>) -> Result<(Tensor, Vec<Tensor>)> {
         let (x, routers) = self.blocks(&self.entered(ids, mode)?, mode)?;
         Ok((self.last()?.normed(&x)?, routers))
@@ -285,7 +285,7 @@ impl Decoder {
         Ok((x, routers))
     }
 
-    /// Input of the output head `(B, T, C)` and targets `(B, T)` → mean cross entropy, a scalar.
+    /// Takes the input of the output head `(B, T, C)` and targets `(B, T)` → mean cross entropy, a scalar.
     fn cross_entropy(&self, x: &Tensor, targets: &Tensor) -> Result<Tensor> {
         let (stage, targets) = (self.last()?, carried(targets, self.last_device())?);
         match self.config.logits_softcap {

@@ -37,7 +37,7 @@ impl Norm {
     fn gain(&self) -> Result<Tensor> {
         if self.config.unit_offset { self.weight.add_scalar(1.0) } else { Ok(self.weight.clone()) }
     }
-    /// x `(.., N)` → `(.., N)`.
+    /// Takes x `(.., N)` → `(.., N)`.
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match &self.bias {
             Some(bias) => layer_norm(x, &self.gain()?, bias, self.config.eps),

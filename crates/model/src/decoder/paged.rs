@@ -1,5 +1,5 @@
-//! Texts whose states are pages of one cache, so that texts of any lengths can be batched, and texts with the same prefix can share its pages (Kwon
-//! et al. 2023, "PagedAttention"). The caller assigns pages to texts.
+//! Texts whose states are pages of one cache (Kwon et al. 2023, "PagedAttention"). Texts of any lengths can be batched, and texts with the same
+//! prefix can share its pages. The caller assigns pages to texts.
 
 use super::Decoder;
 use super::pass::Angles;
@@ -148,7 +148,7 @@ impl<'a> Paged<'a> {
     pub fn decoder(&self) -> &'a Decoder {
         self.decoder
     }
-    /// Number of pages.
+    /// Returns the number of pages.
     pub fn count(&self) -> usize {
         self.count
     }

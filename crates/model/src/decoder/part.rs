@@ -76,8 +76,8 @@ impl Decoder {
         Ok(self.blocks(x, mode)?.0)
     }
 
-    /// Takes rows `(B, T, C)` after the last layer and targets `(B, T)` → mean cross entropy, a scalar, without the balance loss of a mixture of
-    /// experts.
+    /// Takes rows `(B, T, C)` after the last layer and targets `(B, T)` → mean cross entropy, a scalar. The balance loss of a mixture of experts
+    /// is not included.
     ///
     /// # Errors
     /// Same as [`Model::loss`](crate::model::Model::loss); `Internal` without the head.

@@ -77,7 +77,7 @@ impl Scaling {
 }
 
 impl Rotary {
-    /// Angle per position of each pair for a sequence of `tokens`, and the factor of sines and cosines.
+    /// Returns the angle per position of each pair for a sequence of `tokens`, and the factor of sines and cosines.
     fn frequencies(&self, tokens: usize) -> (Vec<f64>, f64) {
         let half = self.dims / 2;
         let plain = |i: usize| self.base.powf(-2.0 * i as f64 / self.dims as f64);
@@ -133,7 +133,7 @@ impl Rotary {
         Ok([table(f64::cos)?, table(f64::sin)?])
     }
 
-    /// Range of sequence lengths with the same angles as a sequence of `tokens`.
+    /// Returns the range of sequence lengths with the same angles as a sequence of `tokens`.
     pub fn same_angles(&self, tokens: usize) -> RangeInclusive<usize> {
         match &self.scaling {
             Scaling::LongRope { original, .. } if tokens > *original => original + 1..=usize::MAX,

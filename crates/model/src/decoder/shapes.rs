@@ -121,7 +121,7 @@ impl DecoderConfig {
         behind(self)
     }
 
-    /// Number of elements of all parameters, with a tied head counted once; saturating.
+    /// Returns the number of elements of all parameters, with a tied head counted once; saturating.
     pub fn parameters(&self) -> usize {
         let count = |shapes: Vec<ParamShape>| {
             shapes.iter().fold(0usize, |sum, shape| sum.saturating_add(shape.count()))

@@ -274,7 +274,7 @@ impl Stage {
         self.exit()?.last_norm.forward(x)
     }
 
-    /// Input of the output head `(.., C)` → logits `(.., V)`.
+    /// Takes the input of the output head `(.., C)` → logits `(.., V)`.
     pub(super) fn logits(&self, x: &Tensor) -> Result<Tensor> {
         let logits = self.exit()?.head.forward(&self.scaled(x)?, None)?;
         match self.config.logits_softcap {

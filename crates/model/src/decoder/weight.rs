@@ -85,7 +85,7 @@ impl Weight {
         }
     }
 
-    /// x `(.., in)` → `x w + bias` `(.., out)`.
+    /// Takes x `(.., in)` → `x w + bias` `(.., out)`.
     pub(super) fn forward(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         match self.matrix() {
             Some(matrix) => linear(x, &matrix?, bias),

@@ -141,8 +141,8 @@ fn every_option_is_one_launch() {
     }
 }
 
-/// Returns true if a step in one launch of `other` agrees with one of several launches of `decoder`, after a text whose keys and values are changed
-/// in between.
+/// Returns true if a step in one launch of `other` agrees with a step in several launches of `decoder`. Both follow a text whose keys and values are
+/// changed in between.
 fn agrees(decoder: &Decoder, other: &Decoder, change: impl Fn(usize, &mut [f32])) -> bool {
     let device = decoder.params.device();
     let mut cache = decoder.cache(1, 32).unwrap();

@@ -31,7 +31,7 @@ impl Conv2d {
         let bias = if bias { Some(params.make(&format!("{name}.bias"), [outputs], terms)?) } else { None };
         Ok(Self { weight, bias, options })
     }
-    /// x `(N, C, H, W)` → `(N, O, H', W')`.
+    /// Takes x `(N, C, H, W)` → `(N, O, H', W')`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         conv2d(x, &self.weight, self.bias.as_ref(), self.options).map_err(|e| in_layer(e, &self.weight))
     }

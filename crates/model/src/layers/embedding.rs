@@ -15,7 +15,7 @@ impl Embedding {
     pub fn new(params: &mut Params, name: &str, rows: usize, width: usize, std: f32) -> Result<Self> {
         Ok(Self { weight: params.make(&format!("{name}.weight"), [rows, width], Init::Normal(std))? })
     }
-    /// ids `(..)` → `(.., C)`.
+    /// Takes ids `(..)` → `(.., C)`.
     pub fn forward(&self, ids: &Tensor) -> Result<Tensor> {
         embedding(&self.weight, ids).map_err(|e| super::in_layer(e, &self.weight))
     }

@@ -19,7 +19,7 @@ impl Linear {
         let bias = if bias { Some(params.make(&format!("{name}.bias"), [outputs], init)?) } else { None };
         Ok(Self { weight, bias })
     }
-    /// x `(.., in)` → `(.., out)`.
+    /// Takes x `(.., in)` → `(.., out)`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         check_input(x, &self.weight)?;
         linear(x, &self.weight.transpose(0, 1)?, self.bias.as_ref())

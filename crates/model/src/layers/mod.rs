@@ -42,7 +42,7 @@ impl<'a> Mode<'a> {
     pub fn eval() -> Self {
         Self::default()
     }
-    /// Number of draws before pass `pass`. Dropout sites are 2³² draws apart, passes 2⁴⁴.
+    /// Returns the number of draws before pass `pass`. Dropout sites are 2³² draws apart, passes 2⁴⁴.
     pub fn draws(pass: u64) -> u64 {
         pass.wrapping_shl(44)
     }
@@ -54,7 +54,7 @@ impl<'a> Mode<'a> {
     }
 }
 
-/// Name of the layer that a weight belongs to: the weight's name without its last component.
+/// Returns the name of the layer that a weight belongs to: the weight's name without its last component.
 pub fn layer_of(weight: &Tensor) -> &str {
     let name = weight.name().unwrap_or("layer");
     name.rsplit_once('.').map_or(name, |(layer, _)| layer)

@@ -24,7 +24,7 @@ impl LayerNorm {
         };
         Ok(Self { weight, bias, eps })
     }
-    /// x `(.., N)` → `(.., N)`.
+    /// Takes x `(.., N)` → `(.., N)`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         layer_norm(x, &self.weight, &self.bias, self.eps).map_err(|e| in_layer(e, &self.weight))
     }
@@ -42,7 +42,7 @@ impl RmsNorm {
     pub fn new(params: &mut Params, name: &str, n: usize, eps: f32) -> Result<Self> {
         Ok(Self { weight: params.make(&format!("{name}.weight"), [n], Init::Ones)?, eps })
     }
-    /// x `(.., N)` → `(.., N)`.
+    /// Takes x `(.., N)` → `(.., N)`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         rms_norm(x, &self.weight, self.eps).map_err(|e| in_layer(e, &self.weight))
     }

@@ -12,7 +12,7 @@ const UNKNOWN: u32 = u32::MAX;
 pub struct ByteLengths(Vec<u32>);
 
 impl ByteLengths {
-    /// Total length of `ids`; `None` if one is unknown.
+    /// Returns the total length of `ids`; `None` if one is unknown.
     pub fn of(&self, ids: impl Iterator<Item = u32>) -> Option<u64> {
         ids.map(|id| self.0.get(id as usize).copied().filter(|n| *n != UNKNOWN).map(u64::from)).sum()
     }

@@ -11,13 +11,13 @@ pub(super) struct Chars {
     ids: HashMap<char, u32>,
 }
 
-/// Pattern that splits off every character, including line breaks, which `.` does not match.
+/// Returns the pattern that splits off every character, including line breaks, which `.` does not match.
 fn pre_tokenizer() -> Value {
     json!({ "type": "Split", "pattern": { "Regex": r"[\s\S]" }, "behavior": "Isolated", "invert": false })
 }
 
 impl Chars {
-    /// The distinct characters of `texts`, ordered by code point.
+    /// Returns the distinct characters of `texts`, ordered by code point.
     pub fn of(texts: impl IntoIterator<Item: AsRef<str>>) -> Self {
         let mut seen = BTreeSet::new();
         let mut ascii = [false; 128];

@@ -82,8 +82,8 @@ pub struct Cut {
 impl Cuts {
     /// Returns the positions that the tokenizer of a `tokenizer.json` allows.
     ///
-    /// [`Words`](Self::Words): byte-level BPE with a pre-tokenization pattern made of [`ALTERNATIVES`], without normalizer or with Unicode
-    /// composition (NFC), because neither a line break nor a space composes with another character.
+    /// [`Words`](Self::Words): byte-level BPE with a pre-tokenization pattern made of [`ALTERNATIVES`]. The only normalizer allowed is
+    /// Unicode composition (NFC), because neither a line break nor a space composes with another character.
     ///
     /// [`Spaces`](Self::Spaces): BPE over the whole text, the same as SentencePiece, with `▁` for a space and one prepended to the text. The two
     /// sides of a position are merged independently if no token contains the two adjacent characters: merges produce tokens, so none spans the
@@ -117,7 +117,7 @@ impl Cuts {
         }
     }
 
-    /// `text` in pieces of about 64 KiB.
+    /// Splits `text` into pieces of about 64 KiB.
     pub fn pieces<'a>(&self, text: &'a str) -> impl Iterator<Item = &'a str> {
         let mut rest = text;
         std::iter::from_fn(move || {

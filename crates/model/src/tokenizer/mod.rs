@@ -164,7 +164,7 @@ impl Tokenizer {
         json.is_some_and(|json| chunks::begins_with_space(&json))
     }
 
-    /// Number of ids: the largest one plus one.
+    /// Returns the number of ids: the largest one plus one.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }

@@ -36,7 +36,7 @@ impl Patches {
         let positions = params.make(&name, [1, 1 + count, width], Init::Normal(0.02))?;
         Ok(Self { projection, token, positions })
     }
-    /// x `(N, C, H, W)` → `(N, T, width)`.
+    /// Takes x `(N, C, H, W)` → `(N, T, width)`.
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let y = self.projection.forward(x)?;
         let [n, width, height, across] = y.dims4()?;
@@ -86,7 +86,7 @@ impl Encoder {
         ];
         Ok(Self { norms: [first, second], weight, bias, out, mlp, heads })
     }
-    /// x `(N, T, width)`.
+    /// Takes x `(N, T, width)`.
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let qkv = linear(&self.norms[0].forward(x)?, &self.weight.transpose(0, 1)?, Some(&self.bias))?;
         let mixed = attention_qkv(&qkv, self.heads, self.heads, AttentionOptions::default())?;

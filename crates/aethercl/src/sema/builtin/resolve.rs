@@ -141,7 +141,7 @@ impl Sema<'_> {
         (p.to == to && !p.is_const && p.space != Space::Constant).then_some(Rank::Exact)
     }
 
-    /// Element types that a letter stands for on this device.
+    /// Returns the element types that a letter stands for on this device.
     fn elements(&self, generic: char) -> Vec<Scalar> {
         let floats =
             [(Scalar::F32, true), (Scalar::F64, self.features.fp64), (Scalar::F16, self.features.fp16)];

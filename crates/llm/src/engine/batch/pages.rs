@@ -61,7 +61,7 @@ impl Allocator {
     pub fn size(&self) -> usize {
         self.size
     }
-    /// Number of pages.
+    /// Returns the number of pages.
     pub fn count(&self) -> usize {
         self.pages.len()
     }

@@ -47,8 +47,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Returns the sequence to admit next: in turns, the one with the fewest tokens so far, so that short answers come soon, and the one that has
-    /// waited longest, so that long ones also come.
+    /// Returns the sequence to admit next. It alternates between the sequence with the fewest tokens so far and the one that has waited longest.
+    /// The first lets short answers finish soon, and the second lets long answers finish too.
     fn next_waiting(&self) -> Option<usize> {
         let mut ready = self.waiting.iter().enumerate().filter(|(_, text)| !self.is_behind(text));
         let next = match self.admitted.is_multiple_of(2) {

@@ -38,12 +38,12 @@ pub enum QkNorm {
 }
 
 impl AttentionConfig {
-    /// Query heads that share keys and values.
+    /// Returns the query heads that share keys and values.
     pub fn group(&self) -> usize {
         self.heads / self.kv_heads.max(1)
     }
 
-    /// Query heads, and key and value heads.
+    /// Returns the query heads, and key and value heads.
     pub(in crate::decoder) fn counts(&self) -> [usize; 2] {
         [self.heads, self.kv_heads]
     }

@@ -41,7 +41,7 @@ pub struct Attention {
 }
 
 impl Mixer for Attention {
-    /// x `(B, T, C)` → concatenated heads `(B, T, H*D)`.
+    /// Takes x `(B, T, C)` → concatenated heads `(B, T, H*D)`.
     fn forward(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let AttentionConfig { heads, kv_heads, size, softcap, .. } = self.config;
         let [_, length, _] = x.dims3()?;
@@ -89,7 +89,7 @@ impl Mixer for Attention {
         o.permute(&[0, 2, 1, 3])?.reshape([b, t, heads * size])
     }
 
-    /// Decoding step: x `(B, 1, C)`, before the norm if there is one → `(B, 1, H*D)`.
+    /// Decoding step: takes x `(B, 1, C)`, before the norm if there is one → `(B, 1, H*D)`.
     fn step(&self, x: &Tensor, norm: Option<&Norm>, at: &StepAt<'_>) -> Result<Tensor> {
         let AttentionConfig { heads, kv_heads, size, softcap, .. } = self.config;
         let mut qkv = self.qkv.around(x, Around { norm: norm.map(Norm::before), ..Around::default() })?;
@@ -137,7 +137,7 @@ impl Mixer for Attention {
 }
 
 impl Attention {
-    /// qkv `(B, T, (H + 2 KH) D)` → normalized queries and keys, and values, `(B, T, n*D)` each.
+    /// Takes qkv `(B, T, (H + 2 KH) D)` → normalized queries and keys, and values, `(B, T, n*D)` each.
     fn normed(&self, qkv: &Tensor) -> Result<[Tensor; 3]> {
         let AttentionConfig { heads, kv_heads, size, .. } = self.config;
         let [b, t, _] = qkv.dims3()?;
@@ -154,7 +154,7 @@ impl Attention {
     }
 }
 
-/// x `(B, T, n*D)` → `(B, n, T, D)`; a view if the last axis is contiguous.
+/// Takes x `(B, T, n*D)` → `(B, n, T, D)`; a view if the last axis is contiguous.
 fn by_heads(x: &Tensor, n: usize) -> Result<Tensor> {
     let [b, t, width] = x.dims3()?;
     x.reshape([b, t, n, width / n])?.permute(&[0, 2, 1, 3])
