@@ -90,8 +90,7 @@
 
 #if PAGE
 #define PAGE_ARGS , __global const uint *restrict pages, uint pages_off, uint pages_b
-/* The remainder comes from the quotient: Oclgrind 21.10 reads the wrong row where Clang freezes a value that both need. */
-#define ROW_AT(s) (pages[(uint)(s) / PAGE] * cache_b + ((uint)(s) - (uint)(s) / PAGE * PAGE) * cache_s)
+#define ROW_AT(s) (pages[(uint)(s) / PAGE] * cache_b + (uint)(s) % PAGE * cache_s)
 #define FIRST_ROW(b) ((ulong)0)
 #define PAGES_OF(b) pages += pages_off + (b)*pages_b
 #else
