@@ -9,6 +9,7 @@ use netcl::model::layers::Mode;
 use netcl::model::model::Model;
 use netcl::prelude::*;
 use netcl::tensor::suite::quickly_built;
+use netcl_test_data::needs_data;
 use std::path::{Path, PathBuf};
 
 fn folder(name: &str) -> PathBuf {
@@ -355,13 +356,10 @@ fn npy(path: &Path) -> Vec<f32> {
 }
 
 /// A trained Llama: logits after three prompts, and the text that follows them, from a cache.
+#[needs_data("models/stories260K/hf", "refs/stories260K")]
 #[test]
 fn a_trained_llama_gives_its_reference_text() {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data");
-    if !data.exists() {
-        println!("skipped: no {}", data.display());
-        return;
-    }
+    let data = netcl_test_data::test_data!();
     let device = quickly_built().unwrap();
     let decoder = Decoder::open(&device, &data.join("models/stories260K/hf"), None).unwrap();
     let refs = data.join("refs/stories260K");

@@ -9,17 +9,13 @@ use netcl::prelude::*;
 use netcl::tensor::suite::quickly_built;
 use netcl::train::data::{Scored, Strided, Tokens};
 use netcl::train::evaluate::{Score, evaluate};
+use netcl_test_data::{needs_data, test_data};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Data beside the repository; `None`, with a line that says so, where it is absent.
-fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data").join(path);
-    if !path.exists() {
-        println!("skipped: {} is absent", path.display());
-        return None;
-    }
-    Some(path)
+/// Returns the path of test data.
+fn shared(path: &str) -> PathBuf {
+    test_data!().join(path)
 }
 
 fn score(model: &Decoder, windows: &Strided, tokenizer: Option<&Tokenizer>) -> Score {
@@ -28,10 +24,11 @@ fn score(model: &Decoder, windows: &Strided, tokenizer: Option<&Tokenizer>) -> S
 }
 
 /// `refs/nll.json`: a trained Llama on 20 000 characters, weights and arithmetic in f64.
+#[needs_data("refs/nll.json", "models/stories260K/hf", "corpora/tinystories_sample.txt")]
 #[test]
 fn the_loss_of_a_text_is_the_exact_one() {
-    let (Some(refs), Some(dir)) = (shared("refs/nll.json"), shared("models/stories260K/hf")) else { return };
-    let Some(text) = shared("corpora/tinystories_sample.txt") else { return };
+    let (refs, dir) = (shared("refs/nll.json"), shared("models/stories260K/hf"));
+    let text = shared("corpora/tinystories_sample.txt");
     let text: String = std::fs::read_to_string(text).unwrap().chars().take(20_000).collect();
     let refs: Value = serde_json::from_str(&std::fs::read_to_string(refs).unwrap()).unwrap();
     let expected = refs["results"].as_array().unwrap().iter().find(|r| r["format"] == "f32").unwrap();
@@ -127,27 +124,34 @@ fn an_evaluation_can_be_ended_early() {
     assert!(error.message().contains("no more"));
 }
 
-/// Bytes of a text from its tokens are those of the text.
+const TEXT: &str = "First Citizen:\r\nBefore  we\n\n\tproceed — ünï 日本 👍🏽 don't, 42 ▁.";
+
+/// Returns the number of bytes of the tokens of `text`.
+fn token_bytes(tokenizer: &Tokenizer, text: &str) -> Option<u64> {
+    tokenizer.byte_lengths().unwrap().of(tokenizer.encode(text).unwrap().into_iter())
+}
+
+#[needs_data("tokenizers/gpt2", "models/stories260K/hf")]
 #[test]
-fn tokens_tell_the_bytes_of_their_text() {
-    let text = "First Citizen:\r\nBefore  we\n\n\tproceed — ünï 日本 👍🏽 don't, 42 ▁.";
-    let sum = |tokenizer: &Tokenizer, text: &str| {
-        tokenizer.byte_lengths().unwrap().of(tokenizer.encode(text).unwrap().into_iter())
-    };
+fn tokens_of_published_tokenizers_have_the_bytes_of_their_text() {
+    for dir in ["tokenizers/gpt2", "models/stories260K/hf"] {
+        let tokenizer = Tokenizer::from_dir(&shared(dir)).unwrap();
+        // `▁` is a space in SentencePiece.
+        let plain = TEXT.replace('▁', "_");
+        let space = u64::from(tokenizer.adds_space());
+        assert_eq!(token_bytes(&tokenizer, &plain), Some(plain.len() as u64 + space), "{dir}");
+    }
+}
+
+#[test]
+fn tokens_have_the_bytes_of_their_text() {
+    let (text, sum) = (TEXT, token_bytes);
     let bytes = Some(text.len() as u64);
     assert_eq!(sum(&Tokenizer::char_from_text([text]).unwrap(), text), bytes);
     let bpe = Tokenizer::train_bpe([text.repeat(50).as_str()], 400).unwrap();
     assert_eq!((sum(&bpe, text), bpe.adds_space(), bpe.beginning()), (bytes, false, vec![]));
     // The end of a text is none of it.
     assert_eq!(sum(&bpe, &format!("{text}<|endoftext|>{text}")), bytes.map(|n| 2 * n));
-    for dir in ["tokenizers/gpt2", "models/stories260K/hf"] {
-        let Some(dir) = shared(dir) else { continue };
-        let tokenizer = Tokenizer::from_dir(&dir).unwrap();
-        // `▁` is a space there.
-        let plain = text.replace('▁', "_");
-        let space = u64::from(tokenizer.adds_space());
-        assert_eq!(sum(&tokenizer, &plain), Some(plain.len() as u64 + space), "{}", dir.display());
-    }
     let lengths = bpe.byte_lengths().unwrap();
     assert_eq!(lengths.of([400_000].into_iter()), None);
     let scored =

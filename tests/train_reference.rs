@@ -10,8 +10,9 @@ use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
 use netcl::train::optim::{AdamW, Optimizer, ParamGroup};
 use netcl::train::schedule::{LearningRate, Schedule};
+use netcl_test_data::{needs_data, test_data};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 const BOUND: f64 = 1e-4;
@@ -24,17 +25,12 @@ struct Record {
 }
 
 impl Record {
-    /// `None`, with a line that says so, where it is not there.
-    fn open(name: &str) -> Option<Self> {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/refs/train").join(name);
-        if !dir.exists() {
-            println!("skipped: {} is absent", dir.display());
-            return None;
-        }
+    fn open(name: &str) -> Self {
+        let dir = test_data!().join("refs/train").join(name);
         let run = serde_json::from_str(&std::fs::read_to_string(dir.join("run.json")).unwrap()).unwrap();
         let bytes = std::fs::read(dir.join("tokens.u16")).unwrap();
         let tokens = bytes.as_chunks::<2>().0.iter().map(|id| u16::from_le_bytes(*id).into()).collect();
-        Some(Self { dir, run, tokens })
+        Self { dir, run, tokens }
     }
 
     fn numbers(&self, key: &str) -> Vec<f64> {
@@ -161,9 +157,10 @@ fn follows(record: &Record, model: &Decoder) {
     );
 }
 
+#[needs_data("refs/train/charllama-scratch")]
 #[test]
 fn a_llama_from_scratch_learns_as_recorded() {
-    let Some(record) = Record::open("charllama-scratch") else { return };
+    let record = Record::open("charllama-scratch");
     let json = std::fs::read_to_string(record.dir.join("config.json")).unwrap();
     let config = DecoderConfig::from_json(&serde_json::from_str(&json).unwrap()).unwrap();
     let model = Decoder::new(&test_device().unwrap(), config, DType::F32, 0).unwrap();
@@ -171,9 +168,10 @@ fn a_llama_from_scratch_learns_as_recorded() {
     follows(&record, &model);
 }
 
+#[needs_data("refs/train/stories260K-finetune", "models/stories260K/hf")]
 #[test]
 fn a_trained_llama_learns_on_as_recorded() {
-    let Some(record) = Record::open("stories260K-finetune") else { return };
+    let record = Record::open("stories260K-finetune");
     let dir = record.dir.join("../../../models/stories260K/hf");
     follows(&record, &Decoder::open(&test_device().unwrap(), &dir, Some(DType::F32)).unwrap());
 }

@@ -5,6 +5,7 @@ use crate::{common, launch};
 
 use common::{device, folder, netcl};
 use launch::{each, words};
+use netcl_test_data::needs_data;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -284,14 +285,11 @@ fn graph_of_the_run(dir: &Path) {
 }
 
 /// The first 9,000 of MNIST's 10,000 test images, tested with the last 1,000.
+#[needs_data("mnist")]
 #[test]
 #[ignore = "a minute on two cores: make mnist"]
 fn mnist_is_learnt() {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/mnist");
-    if !data.exists() {
-        eprintln!("skipped: {} is not there", data.display());
-        return;
-    }
+    let data = netcl_test_data::test_data!().join("mnist");
     let dir = folder("mnist");
     let data = data.canonicalize().unwrap();
     let train =

@@ -5,6 +5,7 @@
 use crate::common;
 
 use common::{device, folder, netcl, texts, tiny_run, write_text};
+use netcl_test_data::needs_data;
 use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
@@ -181,13 +182,16 @@ fn divided(gguf: &str, device: &str, data: &str) {
 }
 
 /// Against exact arithmetic on the same windows, and near it with activations in bytes.
+#[needs_data(
+    "refs/nll.json",
+    "corpora/tinystories_sample.txt",
+    "models/stories260K",
+    "models/stories260K-w256"
+)]
 #[test]
 fn perplexity_is_that_of_exact_arithmetic() {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    let Ok(refs) = std::fs::read_to_string(data.join("refs/nll.json")) else {
-        println!("skipped: {} is not there", data.display());
-        return;
-    };
+    let data = netcl_test_data::test_data!();
+    let refs = std::fs::read_to_string(data.join("refs/nll.json")).unwrap();
     let refs: Value = serde_json::from_str(&refs).unwrap();
     let dir = folder("perplexity");
     let text = std::fs::read_to_string(data.join("corpora/tinystories_sample.txt")).unwrap();

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 /// A small model with a chat template: that of the data beside the repository, or else one that is trained for a second.
 fn model(name: &str) -> PathBuf {
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/models/stories260K/hf");
+    let from = netcl_test_data::test_data!().join("models/stories260K/hf");
     let folder = common::folder(name);
     let copy = |from: &Path, files: &[&str]| {
         files.iter().for_each(|file| {

@@ -15,8 +15,9 @@ fn goldens() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens")
 }
 
+/// Returns test data; `None` if it is missing, because whole files are made here too.
 fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data").join(path);
+    let path = netcl_test_data::test_data!().join(path);
     path.exists().then_some(path)
 }
 

@@ -8,6 +8,7 @@ use crate::model::{Mix, RandomModel};
 use crate::sampler::{Sampler, Sampling};
 use netcl_device::{ErrorKind, Settings};
 use netcl_model::decoder::Sizes;
+use netcl_test_data::needs_data;
 
 fn divided(path: &Path, devices: &[Device], layers: &[usize], options: Options<'_>) -> Result<LoadedModel> {
     LoadedModel::open(path, devices, Options { layers: Some(layers), ..options }, &mut |_| Ok(()))
@@ -28,13 +29,12 @@ fn names(model: &LoadedModel) -> Vec<(String, usize)> {
 }
 
 /// A real model from a file, dense and quantized, on two and three devices gives the bits and texts of one device.
+#[needs_data("models/stories260K")]
 #[test]
 fn real_models_say_the_same_on_several_devices() {
     let devices = [0; 3].map(|_| device());
     for format in ["f32", "q4_0", "q4_k_m"] {
-        let Some(path) = shared(&format!("models/stories260K/gguf/stories260K-{format}.gguf")) else {
-            return;
-        };
+        let path = shared(&format!("models/stories260K/gguf/stories260K-{format}.gguf"));
         let options = Options { dtype: Some(DType::F32), activations: None, ..EXACT };
         let whole = open(&path, &devices[0], options).unwrap();
         let (expected, jobs) = (logits(&whole), cases(&whole));

@@ -3,6 +3,7 @@
 use super::*;
 use crate::model::{Mix, Options as Writing, Source, Target, convert};
 use netcl_model::model::Continuation;
+use netcl_test_data::needs_data;
 use serde_json::Value;
 use std::process::Command;
 
@@ -81,13 +82,11 @@ fn compared(model: &LoadedModel, prompt: &[u32], (tokens, logits): &Theirs) -> (
 
 /// A real model in every file type. Floats agree up to rounding. Quantized types agree up to the rounding of activations, which both programs round
 /// to bytes.
+#[needs_data("models/stories260K/hf")]
 #[test]
 fn llama_cpp_goes_on_in_the_same_way() {
     let Some(python) = python() else { return };
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/models/stories260K/hf");
-    if !folder.exists() {
-        return println!("skipped: {} is not there", folder.display());
-    }
+    let folder = super::tests::shared("models/stories260K/hf");
     let dir = tempfile::tempdir().unwrap();
     let mixes = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "q4_k_m", "q6_k"];
     let files: Vec<PathBuf> = mixes.iter().map(|mix| dir.path().join(format!("{mix}.gguf"))).collect();

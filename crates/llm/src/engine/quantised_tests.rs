@@ -7,6 +7,7 @@ use crate::tokenizer::Specials;
 use netcl_device::Settings;
 use netcl_model::decoder::Sizes;
 use netcl_tensor::quant::Activations;
+use netcl_test_data::needs_data;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -45,6 +46,7 @@ fn agrees(model: &LoadedModel, refs: &Path, format: &str, steps: usize) -> f64 {
     worst
 }
 
+#[needs_data("models/stories260K", "models/stories260K-w256", "refs/stories260K", "refs/stories260K-w256")]
 #[test]
 fn real_models_say_what_exact_arithmetic_says() {
     let device = device();
@@ -61,27 +63,27 @@ fn real_models_say_what_exact_arithmetic_says() {
                 let model = model.unwrap();
                 let quantised = !dequantise && !["f32", "f16", "bf16"].contains(&format.as_str());
                 assert_eq!(model.decoder().params().block_bytes() > 0, quantised, "{}", path.display());
-                let worst = agrees(&model, &shared(&format!("refs/{name}")).unwrap(), &format, 64);
+                let worst = agrees(&model, &shared(&format!("refs/{name}")), &format, 64);
                 println!("{}, dequantise {dequantise}: {worst:.2e}", path.display());
             }
             formats.insert(format);
         }
     }
-    assert!(shared("refs/stories260K").is_none() || formats.len() > 3, "{formats:?}");
+    assert!(formats.len() > 3, "{formats:?}");
 }
 
 /// Byte products are as far from exact arithmetic as llama.cpp's, which rounds in the same groups and, in super-blocks, in larger ones. The most
 /// likely token differs only where two are equally close.
+#[needs_data("models/stories260K", "models/stories260K-w256", "refs/stories260K", "refs/stories260K-w256")]
 #[test]
 fn bytes_move_logits_no_further_than_llama_cpps_do() {
     let device = device();
     for name in ["stories260K", "stories260K-w256"] {
         for (path, format) in files(name) {
-            let text =
-                std::fs::read_to_string(shared(&format!("refs/{name}/{format}.json")).unwrap()).unwrap();
+            let text = std::fs::read_to_string(shared(&format!("refs/{name}/{format}.json"))).unwrap();
             let cases: Value = serde_json::from_str(&text).unwrap();
             let cases = cases.as_array().unwrap();
-            let exact = npy(&shared(&format!("refs/{name}/{format}.exact.npy")).unwrap());
+            let exact = npy(&shared(&format!("refs/{name}/{format}.exact.npy")));
             let theirs = cases.iter().filter_map(|case| case["max_abs_diff_llamacpp_vs_exact"].as_f64());
             let bound = 1.25 * theirs.fold(0.0, f64::max);
             let options = Options { dtype: Some(DType::F32), activations: Some(Activations::Int8), ..EXACT };
@@ -114,26 +116,28 @@ fn bytes_move_logits_no_further_than_llama_cpps_do() {
     }
 }
 
+#[needs_data("models/stories260K", "refs/stories260K")]
 #[test]
 fn the_simulated_device_says_the_same() {
     let device = Device::open("sim", &Settings::from_env()).unwrap();
     for (path, format) in files("stories260K") {
         if path.is_file() && ["q4_0", "q8_0"].contains(&format.as_str()) {
-            agrees(&in_f32(&path, &device), &shared("refs/stories260K").unwrap(), &format, 3);
+            agrees(&in_f32(&path, &device), &shared("refs/stories260K"), &format, 3);
         }
     }
 }
 
 /// Files without a reference are within the error of their type from the exact f32 result.
+#[needs_data("models/stories260K", "refs/stories260K")]
 #[test]
 fn every_type_can_be_loaded_in_every_storage() {
-    let Some(refs) = shared("refs/stories260K") else { return };
+    let refs = shared("refs/stories260K");
     let exact = npy(&refs.join("f32.exact.npy"));
     let device = device();
     let text = std::fs::read_to_string(refs.join("f32.json")).unwrap();
     let cases: Value = serde_json::from_str(&text).unwrap();
     let prompt = ids(&cases[0]["ids"]);
-    let all = std::fs::read_dir(shared("models/stories260K/gguf").unwrap()).unwrap().flatten();
+    let all = std::fs::read_dir(shared("models/stories260K/gguf")).unwrap().flatten();
     let mut seen = 0;
     for entry in all {
         for dtype in [None, Some(DType::F32), Some(DType::Bf16), Some(DType::F16)] {
@@ -148,11 +152,12 @@ fn every_type_can_be_loaded_in_every_storage() {
 }
 
 /// Also without a reference: quantized matrices give the same results as dense ones, token by token.
+#[needs_data("models/stories260K", "models/stories260K-w256")]
 #[test]
 fn quantised_matrices_say_what_dense_ones_do() {
     let device = device();
     for name in ["stories260K", "stories260K-w256"] {
-        let Some(folder) = shared(&format!("models/{name}/gguf")) else { return };
+        let folder = shared(&format!("models/{name}/gguf"));
         for entry in std::fs::read_dir(folder).unwrap().flatten() {
             let logits = [false, true].map(|dequantise| {
                 let options = Options { dtype: Some(DType::F32), context: Some(64), dequantise, ..EXACT };

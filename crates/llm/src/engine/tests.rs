@@ -2,6 +2,7 @@ use super::*;
 use crate::sampler::{Finish, Sampler, StopTexts};
 use crate::tokenizer::Specials;
 use netcl_tensor::quant::Activations;
+use netcl_test_data::{needs_data, test_data};
 use serde_json::Value;
 
 /// Selects float products, which the references use.
@@ -13,14 +14,9 @@ pub(super) const EXACT: Options<'_> = Options {
     layers: None,
 };
 
-/// Returns test data next to the repository. If it is missing, the test reports that it is skipped.
-pub(super) fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
-    if !path.exists() {
-        println!("skipped: {} is not there", path.display());
-        return None;
-    }
-    Some(path)
+/// Returns the path of test data.
+pub(super) fn shared(path: &str) -> PathBuf {
+    test_data!().join(path)
 }
 
 pub(super) fn tiny(name: &str) -> PathBuf {
@@ -75,12 +71,10 @@ pub(super) fn best(logits: &[f32]) -> u32 {
 
 /// Returns the files of a model of the shared data that have references: GGUF files by type, and its folder.
 pub(super) fn files(name: &str) -> Vec<(PathBuf, String)> {
-    let (Some(models), Some(refs)) = (shared(&format!("models/{name}")), shared(&format!("refs/{name}")))
-    else {
-        return Vec::new();
-    };
+    let models = shared(&format!("models/{name}"));
+    let refs = shared(&format!("refs/{name}"));
     let mut all = Vec::new();
-    for entry in std::fs::read_dir(models.join("gguf")).into_iter().flatten().flatten() {
+    for entry in std::fs::read_dir(models.join("gguf")).unwrap().flatten() {
         let stem = entry.path().file_stem().unwrap().to_str().unwrap().to_owned();
         let format = stem.strip_prefix(&format!("{name}-")).unwrap().to_owned();
         if refs.join(format!("{format}.exact.npy")).exists() {
@@ -108,11 +102,12 @@ pub(super) fn greedy(model: &LoadedModel, prompt: &[u32], request: Request) -> (
     (made, text)
 }
 
+#[needs_data("models/stories260K", "refs/stories260K")]
 #[test]
 fn the_published_story_is_told() {
-    let Some(golden) = shared("refs/stories260K/karpathy_golden.json") else { return };
+    let golden = shared("refs/stories260K/karpathy_golden.json");
     let golden: Value = serde_json::from_str(&std::fs::read_to_string(golden).unwrap()).unwrap();
-    let model = in_f32(&shared("models/stories260K/gguf/stories260K-f32.gguf").unwrap(), &device());
+    let model = in_f32(&shared("models/stories260K/gguf/stories260K-f32.gguf"), &device());
     assert_eq!(model.beginning().unwrap(), ids(&golden["prompt_ids"]));
     let expected = ids(&golden["greedy_ids"]);
     let request = Request { max: Some(expected.len()), ignore_ends: true, ..Request::default() };
@@ -129,9 +124,10 @@ fn the_published_story_is_told() {
     assert_eq!((shown.as_str(), made.finish), (&text[..first], Finish::Text(stop.to_owned())));
 }
 
+#[needs_data("models/stories260K")]
 #[test]
 fn a_long_prompt_is_read_in_chunks_and_a_longer_one_refused() {
-    let Some(path) = shared("models/stories260K/gguf/stories260K-f32.gguf") else { return };
+    let path = shared("models/stories260K/gguf/stories260K-f32.gguf");
     let device = device();
     let model = in_f32(&path, &device);
     let long: Vec<u32> = (0..512).map(|i| 1 + i * 7 % 500).collect();
@@ -170,9 +166,10 @@ fn a_long_prompt_is_read_in_chunks_and_a_longer_one_refused() {
 }
 
 /// Tokens generated ahead on the device and one by one on the host are the same, for any end of the text, and so are later ones.
+#[needs_data("models/stories260K")]
 #[test]
 fn a_text_does_not_depend_on_who_draws_it() {
-    let Some(path) = shared("models/stories260K/gguf/stories260K-q8_0.gguf") else { return };
+    let path = shared("models/stories260K/gguf/stories260K-q8_0.gguf");
     let model = in_f32(&path, &device());
     let tokenizer = model.tokenizer().unwrap();
     let usual = Sampling { seed: 5, ..Sampling::default() };
@@ -223,8 +220,8 @@ fn a_text_does_not_depend_on_who_draws_it() {
 }
 
 /// Returns a folder of the shared model with our own chat template.
-fn with_template(template: Option<&str>) -> Option<tempfile::TempDir> {
-    let from = shared("models/stories260K/hf")?;
+fn with_template(template: Option<&str>) -> tempfile::TempDir {
+    let from = shared("models/stories260K/hf");
     let dir = tempfile::tempdir().unwrap();
     for name in ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
         std::fs::copy(from.join(name), dir.path().join(name)).unwrap();
@@ -232,14 +229,15 @@ fn with_template(template: Option<&str>) -> Option<tempfile::TempDir> {
     if let Some(text) = template {
         std::fs::write(dir.path().join("chat_template.jinja"), text).unwrap();
     }
-    Some(dir)
+    dir
 }
 
 const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}assistant:";
 
+#[needs_data("models/stories260K/hf")]
 #[test]
 fn a_conversation_reads_what_is_new_and_no_control_tokens_of_a_user() {
-    let Some(dir) = with_template(Some(TEMPLATE)) else { return };
+    let dir = with_template(Some(TEMPLATE));
     let model = in_f32(dir.path(), &device());
     let mut chat = Conversation::new(&model, Some("be short")).unwrap();
     let mut sampler = Sampler::new(Sampling::greedy(), model.tokenizer().unwrap()).unwrap();
@@ -407,9 +405,10 @@ pub(super) fn batched(
 }
 
 /// Sequences of an engine, with and without proposed tokens, equal those of sessions: tokens, text up to a stop string, ends.
+#[needs_data("models/stories260K")]
 #[test]
 fn an_engine_says_what_sessions_say() {
-    let Some(path) = shared("models/stories260K/gguf/stories260K-f32.gguf") else { return };
+    let path = shared("models/stories260K/gguf/stories260K-f32.gguf");
     let model = in_f32(&path, &device());
     let jobs = cases(&model);
     let expected: Vec<Generated> = jobs
@@ -443,9 +442,10 @@ fn an_engine_says_what_sessions_say() {
 }
 
 /// Keys and values in 8 bits change the logits after a prompt by about a hundredth of the largest, the same as 8-bit activations.
+#[needs_data("models/stories260K")]
 #[test]
 fn a_cache_in_8_bits_moves_logits_little() {
-    let Some(path) = shared("models/stories260K/gguf/stories260K-f32.gguf") else { return };
+    let path = shared("models/stories260K/gguf/stories260K-f32.gguf");
     let model = in_f32(&path, &device());
     let ids: Vec<u32> = model
         .tokenizer()

@@ -1,12 +1,12 @@
 use super::*;
 use netcl_tensor::quant::{F16, F32, Format, Q4_0, Q8_0};
 use netcl_tensor::{Error, ErrorKind, Result};
+use netcl_test_data::{needs_data, test_data};
 use std::path::{Path, PathBuf};
 
-/// Returns test data next to the repository; `None` if it is missing.
-fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
-    path.exists().then_some(path)
+/// Returns the path of test data.
+fn shared(path: &str) -> PathBuf {
+    test_data!().join(path)
 }
 
 fn planned(name: &str, dims: &[usize], format: &'static Format) -> Planned {
@@ -242,9 +242,10 @@ fn split_files_are_one_model() {
     assert!(message(Gguf::open(&path(1))).contains("two of its files have a tensor odd"));
 }
 
+#[needs_data("models/stories260K")]
 #[test]
 fn a_real_file_is_read() {
-    let Some(path) = shared("models/stories260K/gguf/stories260K-q4_k_m.gguf") else { return };
+    let path = shared("models/stories260K/gguf/stories260K-q4_k_m.gguf");
     let file = Gguf::open(&path).unwrap();
     assert_eq!(file.text("general.architecture").unwrap(), Some("llama"));
     assert_eq!(file.size("llama.embedding_length").unwrap(), Some(64));

@@ -3,13 +3,13 @@ use crate::gguf::{Gguf, Meta, Plan, Planned};
 use netcl_model::checkpoint::{FileDtype, TensorData, read_tensors, write_tensors};
 use netcl_tensor::quant::{self, F32, Format};
 use netcl_tensor::{Error, Result};
+use netcl_test_data::{needs_data, test_data};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Returns test data next to the repository; `None` if it is missing.
-fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
-    path.exists().then_some(path)
+/// Returns the path of test data.
+fn shared(path: &str) -> PathBuf {
+    test_data!().join(path)
 }
 
 /// Tiny models of every family, with random weights.
@@ -128,13 +128,11 @@ fn every_family_comes_back_to_the_bit() {
 }
 
 /// Rows of queries and keys are where llama.cpp expects them, in a file from llama.cpp's own tools.
+#[needs_data("models/stories260K")]
 #[test]
 fn a_folder_becomes_the_file_that_others_made_of_it() {
-    let (Some(folder), Some(file)) =
-        (shared("models/stories260K/hf"), shared("models/stories260K/gguf/stories260K-f32.gguf"))
-    else {
-        return;
-    };
+    let folder = shared("models/stories260K/hf");
+    let file = shared("models/stories260K/gguf/stories260K-f32.gguf");
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.gguf");
     quietly(&Source::open(&folder).unwrap(), &path, Target::Gguf, "f32").unwrap();
@@ -161,6 +159,7 @@ fn a_folder_becomes_the_file_that_others_made_of_it() {
 }
 
 /// The formats that llama.cpp's tools chose for each tensor equal those of the rules here.
+#[needs_data("models/stories260K", "models/stories260K-w256")]
 #[test]
 fn mixes_are_those_of_llama_cpp() {
     for (base, folder, mixes) in [
@@ -172,7 +171,7 @@ fn mixes_are_those_of_llama_cpp() {
         ("stories260K-w256", "stories260K-w256", &["q4_0", "q5_k_m", "q8_0"][..]),
     ] {
         for mix in mixes {
-            let Some(path) = shared(&format!("models/{folder}/gguf/{base}-{mix}.gguf")) else { return };
+            let path = shared(&format!("models/{folder}/gguf/{base}-{mix}.gguf"));
             let source = Source::open(&path).unwrap();
             let expected = Mix::named(mix).unwrap().formats(&source, false);
             for (tensor, format) in source.placed.iter().zip(expected) {

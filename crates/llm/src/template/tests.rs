@@ -1,18 +1,9 @@
 use super::*;
-use std::path::{Path, PathBuf};
+use netcl_test_data::{needs_data, test_data};
 use std::time::Instant;
 
 /// 26 July 2024, noon.
 const DAY: Duration = Duration::from_secs(1_721_995_200);
-
-fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
-    if !path.exists() {
-        println!("skipped: {} is absent", path.display());
-        return None;
-    }
-    Some(path)
-}
 
 fn render(text: &str, messages: &str) -> Result<String> {
     let chat = Chat { messages: value_of_json(messages)?, now: Some(DAY), ..Chat::default() };
@@ -21,9 +12,8 @@ fn render(text: &str, messages: &str) -> Result<String> {
 
 /// Name and source of each template, and the cases that `transformers` rendered.
 fn cases() -> Vec<(String, String, Vec<Value>)> {
-    let Some(folder) = shared("chat-templates") else { return Vec::new() };
     let mut all = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
+    for entry in std::fs::read_dir(test_data!().join("chat-templates")).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|e| e != "jinja") {
             continue;
@@ -49,6 +39,7 @@ fn chat(case: &Value) -> Chat {
     }
 }
 
+#[needs_data("chat-templates")]
 #[test]
 fn every_case_of_transformers() {
     for (name, text, cases) in cases() {
@@ -197,12 +188,10 @@ fn templates_without_end_are_stopped() {
 }
 
 /// Damaged templates give an error or a text within a short time.
+#[needs_data("chat-templates")]
 #[test]
 fn damaged_templates_neither_panic_nor_hang() {
     let all = cases();
-    if all.is_empty() {
-        return;
-    }
     let mut n = 0u64;
     let mut below = |limit: usize| {
         n += 1;

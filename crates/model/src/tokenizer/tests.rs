@@ -1,16 +1,12 @@
 use super::*;
+use netcl_test_data::{needs_data, test_data};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 
-/// Returns the path of test data next to the repository; `None`, with a message, if it is missing.
-fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
-    if !path.exists() {
-        println!("skipped: {} is absent", path.display());
-        return None;
-    }
-    Some(path)
+/// Returns the path of test data.
+fn shared(path: &str) -> PathBuf {
+    test_data!().join(path)
 }
 
 fn library(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
@@ -93,10 +89,11 @@ fn broken_files_are_named() {
     }
 }
 
+#[needs_data("tokenizers/gpt2", "tokenizers/cases/gpt2.json")]
 #[test]
 fn gpt2_cases() {
-    let Some(dir) = shared("tokenizers/gpt2") else { return };
-    let Some(cases) = shared("tokenizers/cases/gpt2.json") else { return };
+    let dir = shared("tokenizers/gpt2");
+    let cases = shared("tokenizers/cases/gpt2.json");
     let tokenizer = Tokenizer::from_dir(&dir).unwrap();
     assert_eq!((tokenizer.vocab_size(), tokenizer.eos()), (50_257, Some(50_256)));
     let cases: Vec<Value> = serde_json::from_str(&fs::read_to_string(cases).unwrap()).unwrap();
@@ -111,10 +108,11 @@ fn gpt2_cases() {
     assert_eq!(tokenizer.encode("a<|endoftext|>").unwrap(), [64, 50_256]);
 }
 
+#[needs_data("tokenizers/gpt2", "corpora/tinyshakespeare.txt")]
 #[test]
 fn long_text_in_chunks_equals_the_whole() {
-    let Some(dir) = shared("tokenizers/gpt2") else { return };
-    let Some(corpus) = shared("corpora/tinyshakespeare.txt") else { return };
+    let dir = shared("tokenizers/gpt2");
+    let corpus = shared("corpora/tinyshakespeare.txt");
     let tokenizer = Tokenizer::from_dir(&dir).unwrap();
     let text = fs::read_to_string(corpus).unwrap();
     let ids = tokenizer.encode(&text).unwrap();
@@ -126,10 +124,11 @@ fn long_text_in_chunks_equals_the_whole() {
 }
 
 /// A trained SentencePiece tokenizer of 512 tokens on prose, with all its line breaks, dashes and French.
+#[needs_data("models/stories260K/hf", "corpora/war_and_peace.txt")]
 #[test]
 fn long_text_for_a_llama_in_pieces_equals_the_whole() {
-    let Some(dir) = shared("models/stories260K/hf") else { return };
-    let Some(corpus) = shared("corpora/war_and_peace.txt") else { return };
+    let dir = shared("models/stories260K/hf");
+    let corpus = shared("corpora/war_and_peace.txt");
     let tokenizer = Tokenizer::from_dir(&dir).unwrap();
     let text = fs::read_to_string(corpus).unwrap();
     let part = text.get(..1_000_000).unwrap_or(&text);

@@ -1,8 +1,9 @@
 //! Blocks beside ggml's: `tools/golden_quant.py` says what the golden file holds.
 
 use super::*;
+use netcl_test_data::{needs_data, test_data};
 use safetensors::SafeTensors;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
@@ -11,12 +12,6 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 fn goldens() -> Vec<u8> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/quant.safetensors");
     std::fs::read(own).unwrap()
-}
-
-/// Test data beside the repository; `None` where it is not there.
-fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
-    path.exists().then_some(path)
 }
 
 /// The stored arrays of an `.npz`: name, bytes.
@@ -106,11 +101,11 @@ fn every_format_is_dequantised_to_the_bit() {
     }
 }
 
+#[needs_data("dequant")]
 #[test]
 fn blocks_that_ggml_made_are_dequantised_to_the_bit() {
-    let Some(folder) = shared("dequant") else { return };
     let mut files = 0;
-    for path in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+    for path in std::fs::read_dir(test_data!().join("dequant")).unwrap().map(|e| e.unwrap().path()) {
         let arrays = npz(&path);
         let get = |name: &str| &arrays.iter().find(|(n, _)| n == name).unwrap().1;
         let name = path.file_stem().unwrap().to_str().unwrap().rsplit_once('-').unwrap().0;

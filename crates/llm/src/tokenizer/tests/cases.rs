@@ -2,14 +2,20 @@
 
 use super::{read, shared};
 use crate::tokenizer::{Specials, Tokenizer};
+use netcl_test_data::needs_data;
 use serde_json::Value;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+#[needs_data(
+    "tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf",
+    "tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf",
+    "tokenizers/ggml-vocab/ggml-vocab-phi-3.gguf"
+)]
 #[test]
 fn llama_cpps_cases() {
     for name in ["gpt-2", "llama-spm", "phi-3"] {
-        let Some(file) = shared(&format!("tokenizers/ggml-vocab/ggml-vocab-{name}.gguf")) else { return };
+        let file = shared(&format!("tokenizers/ggml-vocab/ggml-vocab-{name}.gguf"));
         let tokenizer = Tokenizer::from_vocab(&read::vocab(&file)).unwrap();
         let beside = |end: &str| std::fs::read_to_string(format!("{}.{end}", file.display())).unwrap();
         let (inputs, outputs) = (beside("inp"), beside("out"));
@@ -24,6 +30,12 @@ fn llama_cpps_cases() {
     }
 }
 
+#[needs_data(
+    "tokenizers/cases",
+    "tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf",
+    "tokenizers/gpt2",
+    "models/stories260K"
+)]
 #[test]
 fn cases_of_other_libraries() {
     let sources = [
@@ -33,10 +45,7 @@ fn cases_of_other_libraries() {
         ("tok512", "models/stories260K/hf"),
     ];
     for (cases, source) in sources {
-        let (Some(cases), Some(source)) = (shared(&format!("tokenizers/cases/{cases}.json")), shared(source))
-        else {
-            return;
-        };
+        let (cases, source) = (shared(&format!("tokenizers/cases/{cases}.json")), shared(source));
         let tokenizer = match source.is_dir() {
             true => Tokenizer::from_folder(&source).unwrap(),
             false => Tokenizer::from_vocab(&read::vocab(&source)).unwrap(),
@@ -52,23 +61,24 @@ fn cases_of_other_libraries() {
     }
 }
 
+#[needs_data(
+    "tokenizers/cases",
+    "corpora/tinyshakespeare.txt",
+    "tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf",
+    "tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf"
+)]
 #[test]
 fn a_whole_book() {
     let sources = [
         ("gpt2", "tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf"),
         ("llama2", "tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf"),
     ];
-    let (Some(cases), Some(text)) =
-        (shared("tokenizers/cases/tinyshakespeare_whole.json"), shared("corpora/tinyshakespeare.txt"))
-    else {
-        return;
-    };
-    let cases: Value = serde_json::from_str(&std::fs::read_to_string(cases).unwrap()).unwrap();
-    let text = std::fs::read_to_string(text).unwrap();
+    let read = |path| std::fs::read_to_string(shared(path)).unwrap();
+    let cases: Value = serde_json::from_str(&read("tokenizers/cases/tinyshakespeare_whole.json")).unwrap();
+    let text = read("corpora/tinyshakespeare.txt");
     for (name, source) in sources {
-        let Some(source) = shared(source) else { return };
         let case = &cases[name];
-        let tokenizer = Tokenizer::from_vocab(&read::vocab(&source)).unwrap();
+        let tokenizer = Tokenizer::from_vocab(&super::read::vocab(&shared(source))).unwrap();
         let ids = tokenizer.encode(&text, Specials::Plain).unwrap();
         assert_eq!(ids.len(), case["n_tokens"].as_u64().unwrap() as usize, "{name}");
         let list = |key: &str| serde_json::from_value::<Vec<u32>>(case[key].clone()).unwrap();

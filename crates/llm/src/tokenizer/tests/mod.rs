@@ -4,16 +4,12 @@ mod peers;
 mod read;
 mod rules;
 
-use std::path::{Path, PathBuf};
+use netcl_test_data::test_data;
+use std::path::PathBuf;
 
-/// Returns test data next to the repository; `None`, with a message, if it is missing.
-fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
-    if !path.exists() {
-        println!("skipped: {} is absent", path.display());
-        return None;
-    }
-    Some(path)
+/// Returns the path of test data.
+fn shared(path: &str) -> PathBuf {
+    test_data!().join(path)
 }
 
 /// Strings that cover all cases of splitting.

@@ -4,6 +4,7 @@ use super::{Random, read, shared};
 use crate::tokenizer::pre::{Alphabet, TABLE};
 use crate::tokenizer::split::Splitter;
 use crate::tokenizer::{Specials, TokenKind, Tokenizer, Vocab};
+use netcl_test_data::needs_data;
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -38,13 +39,10 @@ fn every_pattern_splits_as_the_library_does() {
     }
 }
 
+#[needs_data("tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf", "tokenizers/gpt2")]
 #[test]
 fn byte_level_bpe_is_the_librarys_and_round_trips() {
-    let (Some(file), Some(folder)) =
-        (shared("tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf"), shared("tokenizers/gpt2"))
-    else {
-        return;
-    };
+    let (file, folder) = (shared("tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf"), shared("tokenizers/gpt2"));
     let vocab = read::vocab(&file);
     let (ours, theirs) = (Tokenizer::from_vocab(&vocab).unwrap(), Tokenizer::from_folder(&folder).unwrap());
     let mut random = Random(11, 0);
@@ -69,9 +67,10 @@ print(json.dumps([t.encode(x, add_special_tokens=False).ids for x in texts]))";
     }
 }
 
+#[needs_data("tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf")]
 #[test]
 fn spm_is_sentencepieces() {
-    let Some(file) = shared("tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf") else { return };
+    let file = shared("tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf");
     let vocab = read::vocab(&file);
     let ours = Tokenizer::from_vocab(&vocab).unwrap();
     let mut random = Random(12, 0);

@@ -2,6 +2,7 @@
 
 use super::{read, shared};
 use crate::tokenizer::{Specials, TokenKind, Tokenizer, Vocab};
+use netcl_test_data::needs_data;
 use std::time::{Duration, Instant};
 
 fn bytes_vocab() -> Vocab {
@@ -73,9 +74,10 @@ fn a_stream_never_cuts_a_character() {
     assert!(cut.push(9999).unwrap_err().message().contains("token 9999 is unknown"));
 }
 
+#[needs_data("tokenizers/gpt2")]
 #[test]
 fn stops_of_a_folder() {
-    let Some(source) = shared("tokenizers/gpt2/tokenizer.json") else { return };
+    let source = shared("tokenizers/gpt2/tokenizer.json");
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     std::fs::copy(source, folder.path().join("tokenizer.json")).unwrap();
@@ -94,13 +96,16 @@ fn stops_of_a_folder() {
 }
 
 /// A quadratic algorithm would take hours.
+#[needs_data(
+    "tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf",
+    "tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf"
+)]
 #[test]
 fn a_million_of_one_letter() {
     let files =
         ["tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf", "tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf"];
     for file in files {
-        let Some(file) = shared(file) else { return };
-        let vocab = read::vocab(&file);
+        let vocab = read::vocab(&shared(file));
         let names = if vocab.model == "gpt2" {
             vec!["gpt-2", "llama-bpe", "gpt-4o", "deepseek-v3"]
         } else {
