@@ -15,6 +15,7 @@ mod learn;
 mod messages;
 mod mpi;
 mod mpi_faults;
+mod optimizers;
 mod profile;
 mod program;
 mod quantize;

@@ -19,6 +19,7 @@ mod overwritten;
 mod quick;
 mod sample;
 mod select;
+mod subject;
 mod selftest;
 mod survey;
 pub use accuracy::{Accuracy, Errors, Gradients, MAX_REFERENCE_ELEMENTS};

@@ -90,11 +90,15 @@ pub(crate) fn record(
     y: Tensor,
     backward: impl FnOnce(&[Tensor], &Tensor) -> Result<Vec<Option<Tensor>>> + Send + 'static,
 ) -> Result<Tensor> {
-    let [y] = record_all(op, inputs, [y], move |inputs, dys| match dys {
+    if !is_recorded(op, inputs, std::slice::from_ref(&y))? {
+        return Ok(y);
+    }
+    let backward = move |inputs: &[Tensor], dys: &[Option<Tensor>]| match dys {
         [Some(dy)] => backward(inputs, dy),
         _ => Err(Error::internal(format!("backward of {op}: expected the gradient of one result"))),
-    })?;
-    Ok(y)
+    };
+    let node = node(op, inputs, std::slice::from_ref(&y), Box::new(backward))?;
+    Ok(made_by(&node, 0, &y))
 }
 
 /// Puts the results of `op` on the tape, if any input needs a gradient. They share one node: `backward` runs once, when the
@@ -105,7 +109,10 @@ pub(crate) fn record_all<const M: usize>(
     ys: [Tensor; M],
     backward: impl FnOnce(&[Tensor], &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + 'static,
 ) -> Result<[Tensor; M]> {
-    let Some(node) = node(op, inputs, &ys, backward)? else { return Ok(ys) };
+    if !is_recorded(op, inputs, &ys)? {
+        return Ok(ys);
+    }
+    let node = node(op, inputs, &ys, Box::new(backward))?;
     let mut slot = 0;
     Ok(ys.map(|y| {
         slot += 1;
@@ -137,34 +144,34 @@ pub fn function(
             ))),
         }
     };
-    let Some(node) = node(op, inputs, &ys, backward)? else { return Ok(ys) };
+    if !is_recorded(op, inputs, &ys)? {
+        return Ok(ys);
+    }
+    let node = node(op, inputs, &ys, Box::new(backward))?;
     Ok(ys.iter().enumerate().map(|(slot, y)| made_by(&node, slot, y)).collect())
 }
 
-/// The node of an op, if any input needs a gradient.
-fn node(
-    op: &'static str,
-    inputs: &[&Tensor],
-    ys: &[Tensor],
-    backward: impl FnOnce(&[Tensor], &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + 'static,
-) -> Result<Option<Arc<Node>>> {
+/// Checks the results of an op as the debug modes ask. Returns whether the op is put on the tape: whether any input needs a gradient.
+fn is_recorded(op: &'static str, inputs: &[&Tensor], ys: &[Tensor]) -> Result<bool> {
     ys.iter().try_for_each(|y| check_layout(op, y))?;
     if looks_at(ys.first()) {
         ys.iter().try_for_each(|y| check_finite(("forward", op, LAYER.get()), y, inputs))?;
     }
     // Integers and masks do not carry gradients: the gradient ends at them, as in PyTorch.
-    if !records(inputs) || ys.iter().all(|y| !y.dtype().is_float()) {
-        return Ok(None);
-    }
-    // What an op was made from has a smaller number.
+    Ok(records(inputs) && ys.iter().any(|y| y.dtype().is_float()))
+}
+
+/// Puts an op on the tape.
+fn node(op: &'static str, inputs: &[&Tensor], ys: &[Tensor], backward: Backward) -> Result<Arc<Node>> {
+    // The ops that made the inputs must have smaller numbers.
     if inputs.iter().any(|x| x.storage().promise() == Promise::Open) {
         settle()?;
     }
     let node = Arc::new(open_node(op));
     let results = ys.iter().map(|y| (y.shape().clone(), y.dtype())).collect();
     let saved = Saved::now(inputs.iter().copied().chain(ys));
-    fill(&node, inputs, (results, saved), Box::new(backward))?;
-    Ok(Some(node))
+    fill(&node, inputs, (results, saved), backward)?;
+    Ok(node)
 }
 
 /// The node of an op that has not run.

@@ -232,7 +232,7 @@ impl Tensor {
         let exact = !self.dtype().is_float() && !other.dtype().is_float();
         if !exact
             && !observe::watching()
-            && let Some(y) = tape::defer(name, &[self, other], || Ok(Some(Term::Compare(number))))?
+            && let Some(y) = tape::defer(name, &[self, other], &|| Ok(Some(Term::Compare(number))))?
         {
             return Ok(y);
         }

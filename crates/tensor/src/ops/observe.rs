@@ -103,21 +103,25 @@ pub(crate) fn begin(
     name: &'static str,
     describe: impl FnOnce() -> (Vec<Option<Tensor>>, Attributes),
 ) -> Option<Open> {
-    let entered = STATE.with_borrow_mut(|state| match state {
+    enter().then(|| open(name, describe()))
+}
+
+/// Returns whether an outermost operation begins that an observer wants.
+fn enter() -> bool {
+    STATE.with_borrow_mut(|state| match state {
         Some(state) if !state.within => {
             state.within = true;
             true
         }
         _ => false,
-    });
-    if !entered {
-        return None;
-    }
-    let (inputs, attributes) = describe();
+    })
+}
+
+fn open(name: &'static str, (inputs, attributes): (Vec<Option<Tensor>>, Attributes)) -> Open {
     let at = inputs.iter().flatten().next().map_or(0, |x| x.device().commands_noted());
     let (results, layer) = (Vec::new(), layer());
     let versions = inputs.iter().flatten().map(version).collect();
-    Some(Open(Some(Called { name, inputs, attributes, results, layer, versions, commands: at..at })))
+    Open(Some(Called { name, inputs, attributes, results, layer, versions, commands: at..at }))
 }
 
 /// The operation that [`begin`] noted is done.

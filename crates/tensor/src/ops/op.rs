@@ -5,7 +5,7 @@ use super::{check, observe};
 use crate::array::Array;
 use crate::suite::Sample;
 use crate::tape::Term;
-use crate::{Result, Tensor, tape};
+use crate::{Error, Result, Tensor, tape};
 use netcl_device::ErrorKind;
 use netcl_kernel::tune::take_crash;
 
@@ -58,19 +58,15 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
         let name = self.called();
         check::one_device(name, &inputs)?;
         if !observe::watching()
-            && let Some(y) = tape::defer(name, &inputs, || self.term(inputs))?
+            && let Some(y) = tape::defer(name, &inputs, &|| self.term(inputs))?
         {
             return Ok(y);
         }
-        let observed = observe::begin(name, || (kept(self.given(inputs)), self.attributes()));
-        let forward = || tape::eagerly(|| tape::no_grad(|| past_crashes(|| self.forward(inputs))));
-        let (y, saved) = match inputs.first() {
-            Some(x) => x.device().within((tape::current_layer(), name), forward)?,
-            None => forward()?,
-        };
+        let observed = observe::begin(name, || (kept(&self.given(inputs)), self.attributes()));
+        let (y, saved) = forward_pass(name, &inputs, || self.forward(inputs))?;
         let y = tape::record(name, &inputs, y, move |inputs, dy| {
             let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
-            Ok(past_crashes(|| self.backward(refs, &saved, dy))?.into())
+            backward_pass(|| self.backward(refs, &saved, dy).map(Into::into))
         })?;
         observe::end(observed, std::slice::from_ref(&y));
         Ok(y)
@@ -123,16 +119,12 @@ pub trait MultiOp<const N: usize, const M: usize>: Clone + Send + 'static {
     fn apply(self, inputs: [&Tensor; N]) -> Result<[Tensor; M]> {
         let name = self.called();
         check::one_device(name, &inputs)?;
-        let observed = observe::begin(name, || (kept(self.given(inputs)), self.attributes()));
-        let forward = || tape::eagerly(|| tape::no_grad(|| past_crashes(|| self.forward(inputs))));
-        let (ys, saved) = match inputs.first() {
-            Some(x) => x.device().within((tape::current_layer(), name), forward)?,
-            None => forward()?,
-        };
+        let observed = observe::begin(name, || (kept(&self.given(inputs)), self.attributes()));
+        let (ys, saved) = forward_pass(name, &inputs, || self.forward(inputs))?;
         let ys = tape::record_all(name, &inputs, ys, move |inputs, dys| {
             let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
             let dys: [Option<&Tensor>; M] = std::array::from_fn(|i| dys[i].as_ref());
-            Ok(past_crashes(|| self.backward(refs, &saved, dys))?.into())
+            backward_pass(|| self.backward(refs, &saved, dys).map(Into::into))
         })?;
         observe::end(observed, &ys);
         Ok(ys)
@@ -162,6 +154,10 @@ impl<O: Op<N>, const N: usize> MultiOp<N, 1> for O {
     fn reference(&self, inputs: [&Array; N]) -> [Array; 1] {
         [Op::reference(self, inputs)]
     }
+    /// [`Op::apply`], which is not deferred within [`lazy`](crate::lazy).
+    fn apply(self, inputs: [&Tensor; N]) -> Result<[Tensor; 1]> {
+        tape::eagerly(|| Op::apply(self, inputs)).map(|y| [y])
+    }
     fn called(&self) -> &'static str {
         Op::called(self)
     }
@@ -179,9 +175,31 @@ impl<O: Op<N>, const N: usize> MultiOp<N, 1> for O {
     }
 }
 
+/// Runs the forward pass of an op: without recording, and with its launches under the op's name.
+fn forward_pass<R>(name: &'static str, inputs: &[&Tensor], forward: impl Fn() -> Result<R>) -> Result<R> {
+    let mut out = None;
+    run_forward(name, inputs, &mut || {
+        out = Some(forward()?);
+        Ok(())
+    })?;
+    out.ok_or_else(|| Error::internal(format!("{name}: the forward pass has no result")))
+}
+
+fn run_forward(
+    name: &'static str,
+    inputs: &[&Tensor],
+    forward: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
+    let mut run = || tape::eagerly(|| tape::no_grad(|| retried(forward)));
+    match inputs.first() {
+        Some(x) => x.device().within((tape::current_layer(), name), run),
+        None => run(),
+    }
+}
+
 /// Runs `f`, and again as long as a further kernel's build ended the process of the driver's compiler and took that variant out of use: `f`
 /// then chooses another one. `f` makes its results anew each time.
-fn past_crashes<R>(f: impl Fn() -> Result<R>) -> Result<R> {
+fn retried(f: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     let mut crashed: Vec<&'static str> = Vec::new();
     loop {
         match f() {
@@ -197,8 +215,18 @@ fn past_crashes<R>(f: impl Fn() -> Result<R>) -> Result<R> {
     }
 }
 
-fn kept(inputs: Vec<Option<&Tensor>>) -> Vec<Option<Tensor>> {
-    inputs.into_iter().map(|x| x.cloned()).collect()
+/// Runs the backward pass of an op.
+fn backward_pass(backward: impl Fn() -> Result<Vec<Option<Tensor>>>) -> Result<Vec<Option<Tensor>>> {
+    let mut grads = Vec::new();
+    retried(&mut || {
+        grads = backward()?;
+        Ok(())
+    })?;
+    Ok(grads)
+}
+
+fn kept(inputs: &[Option<&Tensor>]) -> Vec<Option<Tensor>> {
+    inputs.iter().map(|x| x.cloned()).collect()
 }
 
 /// [`MultiOp::calls`] of an op, for its entry in the list.

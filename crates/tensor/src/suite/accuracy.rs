@@ -3,9 +3,9 @@
 //! References are slow: where the benchmark's inputs are too large, every size is made smaller until they fit, equal sizes alike.
 
 use super::case::{STEP, device_inputs, forward_backward};
-use super::sample::{Layouts, Sample};
+use super::sample::{Input, Layouts, over};
+use super::subject::Trial;
 use crate::array::Array;
-use crate::ops::MultiOp;
 use crate::{DType, Device, Error, Result, Tensor, tape};
 use std::cell::OnceCell;
 
@@ -105,11 +105,26 @@ impl Accuracy {
 }
 
 /// The sample with its inputs at the benchmark's sizes, or smaller ones of at most `limit` elements.
-pub(super) fn benchmark_sized<O: Clone, const N: usize>(
-    sample: &Sample<O, N>,
-    shapes: &[Vec<usize>],
-    limit: usize,
-) -> Sample<O, N> {
+pub(super) fn benchmark_sized(sample: &Trial, shapes: &[Vec<usize>], limit: usize) -> Trial {
+    let mut out = sample.clone();
+    out.inputs = sized(&sample.inputs, shapes, limit);
+    // Sums grow with the sizes, and their rounding with the square root of that.
+    let growth = widest(&out.inputs) as f64 / widest(&sample.inputs) as f64;
+    out.facts.tolerance *= growth.sqrt().max(1.0);
+    out
+}
+
+fn widest(inputs: &[Input]) -> usize {
+    inputs.iter().flat_map(|i| i.shape().dims().iter().copied()).max().unwrap_or(1).max(1)
+}
+
+/// Draws the inputs of a sample.
+fn drawn(sample: &Trial, seed: u64, dtype: DType) -> Vec<Array> {
+    (0..).zip(&sample.inputs).map(|(i, input)| input.draw(seed * 16 + i, dtype)).collect()
+}
+
+/// The inputs at these sizes, or smaller ones of at most `limit` elements.
+fn sized(inputs: &[Input], shapes: &[Vec<usize>], limit: usize) -> Vec<Input> {
     let mut shapes = shapes.to_vec();
     let total = |shapes: &[Vec<usize>]| shapes.iter().map(|s| s.iter().product::<usize>()).sum::<usize>();
     while total(&shapes) > limit {
@@ -121,47 +136,34 @@ pub(super) fn benchmark_sized<O: Clone, const N: usize>(
         let smaller = (size / SHRINK).max(LEAST);
         shapes.iter_mut().flatten().filter(|n| **n == size).for_each(|n| *n = smaller);
     }
-    let mut out = sample.clone();
-    let widest = |sample: &Sample<O, N>| {
-        sample.inputs.iter().flat_map(|i| i.shape().dims().to_vec()).max().unwrap_or(1).max(1)
-    };
-    out.inputs = sample.over(&shapes);
-    // Sums grow with the sizes, and their rounding with the square root of that.
-    out.tolerance *= (widest(&out) as f64 / widest(sample) as f64).sqrt().max(1.0);
-    out
+    over(inputs, &shapes)
 }
 
 /// Results beside the reference's.
-pub(super) fn accuracy<O: MultiOp<N, M>, const N: usize, const M: usize>(
-    device: &Device,
-    dtype: DType,
-    sample: &Sample<O, N>,
-    seed: u64,
-) -> Result<Accuracy> {
-    let hosts: [Array; N] = std::array::from_fn(|i| sample.inputs[i].draw(seed * 16 + i as u64, dtype));
+pub(super) fn accuracy(device: &Device, dtype: DType, sample: &Trial, seed: u64) -> Result<Accuracy> {
+    let hosts = drawn(sample, seed, dtype);
     let inputs = device_inputs(device, dtype, sample, &hosts, Layouts::Contiguous)?;
-    let refs = std::array::from_fn(|i| &inputs[i]);
-    let ys = tape::no_grad(|| sample.op.clone().apply(refs))?;
+    let ys = tape::no_grad(|| sample.op.apply(&inputs))?;
     let got = ys.iter().map(|y| y.to_vec()).collect::<Result<_>>()?;
-    let expected = sample.op.reference(std::array::from_fn(|i| &hosts[i])).into();
-    let allowed = sample.unit(dtype) * sample.tolerance;
-    Ok(Accuracy { inputs: hosts.into(), expected, got, allowed })
+    let expected = sample.op.reference(&hosts.iter().collect::<Vec<_>>());
+    let allowed = sample.facts.unit(dtype) * sample.facts.tolerance;
+    Ok(Accuracy { inputs: hosts, expected, got, allowed })
 }
 
 /// Gradients of all inputs that have one; `None` for an op of several results.
-pub(super) fn gradients_of<O: MultiOp<N, M>, const N: usize, const M: usize>(
+pub(super) fn gradients_of(
     device: &Device,
     dtype: DType,
-    sample: &Sample<O, N>,
+    sample: &Trial,
     seed: u64,
 ) -> Result<Option<Gradients>> {
-    let hosts: [Array; N] = std::array::from_fn(|i| sample.inputs[i].draw(seed * 16 + i as u64, dtype));
+    let hosts = drawn(sample, seed, dtype);
     let inputs = device_inputs(device, dtype, sample, &hosts, Layouts::Contiguous)?;
     let dys = OnceCell::new();
     let (_, grads, dys) = forward_backward(sample, &inputs, seed, &dys)?;
     let got = grads.iter().flatten().map(Tensor::to_vec).collect::<Result<Vec<_>>>()?;
     let [dy] = &dys[..] else { return Ok(None) };
-    Ok((!got.is_empty()).then(|| Gradients { inputs: hosts.into(), dy: dy.clone(), got }))
+    Ok((!got.is_empty()).then(|| Gradients { inputs: hosts, dy: dy.clone(), got }))
 }
 
 /// Compares every gradient with the reference's slope in a few random directions.
@@ -171,13 +173,8 @@ pub(super) fn gradients_of<O: MultiOp<N, M>, const N: usize, const M: usize>(
 ///
 /// # Errors
 /// `Internal` for one that is not.
-pub(super) fn gradients<O: MultiOp<N, M>, const N: usize, const M: usize>(
-    device: &Device,
-    dtype: DType,
-    sample: &Sample<O, N>,
-    seed: u64,
-) -> Result<()> {
-    let hosts: [Array; N] = std::array::from_fn(|i| sample.inputs[i].draw(seed * 16 + i as u64, dtype));
+pub(super) fn gradients(device: &Device, dtype: DType, sample: &Trial, seed: u64) -> Result<()> {
+    let hosts = drawn(sample, seed, dtype);
     let inputs = device_inputs(device, dtype, sample, &hosts, Layouts::Contiguous)?;
     let dys = OnceCell::new();
     let (_, grads, dys) = forward_backward(sample, &inputs, seed, &dys)?;
@@ -194,14 +191,14 @@ pub(super) fn gradients<O: MultiOp<N, M>, const N: usize, const M: usize>(
             let value = |h: f64| {
                 let mut moved = hosts.clone();
                 moved[i].data.iter_mut().enumerate().for_each(|(k, x)| *x += h * sign(k));
-                let ys = sample.op.reference(std::array::from_fn(|i| &moved[i]));
+                let ys = sample.op.reference(&moved.iter().collect::<Vec<_>>());
                 let pairs = ys.iter().zip(dys).flat_map(|(y, dy)| y.data.iter().zip(&dy.data));
                 pairs.map(|(a, b)| a * b).sum::<f64>()
             };
             let h = STEP / 10.0;
             let slope = (value(h) - value(-h)) / (2.0 * h);
             let along: f64 = grad.iter().enumerate().map(|(k, g)| f64::from(*g) * sign(k)).sum();
-            let bound = (16.0 * sample.unit(dtype) + 1e-3) * length.max(slope.abs()) + 1e-6;
+            let bound = (16.0 * sample.facts.unit(dtype) + 1e-3) * length.max(slope.abs()) + 1e-6;
             // Not `>`: NaN is wrong.
             let near = (along - slope).abs() <= bound;
             if !near {
@@ -233,15 +230,14 @@ mod tests {
 
     #[test]
     fn sizes_shrink_alike_and_rows_first() {
-        let sample = Sample::new((), [Input::normal(&[2, 8]), Input::normal(&[8])]);
-        let dims = |s: &Sample<(), 2>| -> Vec<Vec<usize>> {
-            s.inputs.iter().map(|i| i.shape().dims().to_vec()).collect()
+        let inputs = [Input::normal(&[2, 8]), Input::normal(&[8])];
+        let dims = |shapes: &[Vec<usize>]| -> Vec<Vec<usize>> {
+            let sized = sized(&inputs, shapes, MAX_REFERENCE_ELEMENTS);
+            sized.iter().map(|i| i.shape().dims().to_vec()).collect()
         };
-        let norm = benchmark_sized(&sample, &[vec![16_384, 768], vec![768]], MAX_REFERENCE_ELEMENTS);
-        assert_eq!(dims(&norm), [vec![1024, 768], vec![768]]);
-        let product = benchmark_sized(&sample, &[vec![2304, 2304], vec![2304, 2304]], MAX_REFERENCE_ELEMENTS);
-        assert_eq!(dims(&product), [[144, 144], [144, 144]]);
-        let small = benchmark_sized(&sample, &[vec![4, 8], vec![8]], MAX_REFERENCE_ELEMENTS);
-        assert_eq!((dims(&small), small.tolerance), (vec![vec![4, 8], vec![8]], sample.tolerance));
+        assert_eq!(dims(&[vec![16_384, 768], vec![768]]), [vec![1024, 768], vec![768]]);
+        assert_eq!(dims(&[vec![2304, 2304], vec![2304, 2304]]), [[144, 144], [144, 144]]);
+        assert_eq!(dims(&[vec![4, 8], vec![8]]), [vec![4, 8], vec![8]]);
+        assert_eq!((widest(&inputs), widest(&over(&inputs, &[vec![4, 9], vec![8]]))), (8, 9));
     }
 }

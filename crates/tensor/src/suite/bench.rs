@@ -3,7 +3,8 @@
 use super::accuracy::{
     Accuracy, Gradients, MAX_REFERENCE_ELEMENTS, accuracy, benchmark_sized, gradients, gradients_of,
 };
-use super::{Input, Sample};
+use super::sample::{Input, over};
+use super::subject::Trial;
 use crate::ops::MultiOp;
 use crate::{DType, Device, Result, Tensor, tape};
 use netcl_device::record::Mode;
@@ -48,54 +49,63 @@ pub fn bench<O: MultiOp<N, M>, const N: usize, const M: usize>(
     wanted: &dyn Fn(&str) -> bool,
     visit: &mut dyn FnMut(BenchCase<'_>) -> Result<()>,
 ) -> Result<()> {
-    for (seed, sample) in (0u64..).zip(O::samples()) {
-        for shapes in sample.bench_shapes(O::NAME)? {
-            let name = if sample.name.is_empty() { O::NAME } else { sample.name };
-            if sample.only.is_some_and(|only| only != dtype) || !wanted(name) {
+    all((O::NAME, &Trial::all::<O, N, M>()), device, dtype, wanted, visit)
+}
+
+fn all(
+    (op, samples): (&'static str, &[Trial]),
+    device: &Device,
+    dtype: DType,
+    wanted: &dyn Fn(&str) -> bool,
+    visit: &mut dyn FnMut(BenchCase<'_>) -> Result<()>,
+) -> Result<()> {
+    for (seed, sample) in (0u64..).zip(samples) {
+        for shapes in sample.facts.bench_shapes(op, sample.inputs.len())? {
+            let name = if sample.facts.name.is_empty() { op } else { sample.facts.name };
+            if sample.facts.only.is_some_and(|only| only != dtype) || !wanted(name) {
                 continue;
             }
-            one(device, dtype, (&sample, seed), shapes, visit)?;
+            one(device, dtype, (op, sample, seed), shapes, visit)?;
         }
     }
     Ok(())
 }
 
-fn one<O: MultiOp<N, M>, const N: usize, const M: usize>(
+fn one(
     device: &Device,
     dtype: DType,
-    (sample, seed): (&Sample<O, N>, u64),
+    (op_name, sample, seed): (&'static str, &Trial, u64),
     shapes: &[Vec<usize>],
     visit: &mut dyn FnMut(BenchCase<'_>) -> Result<()>,
 ) -> Result<()> {
-    let drawn = sample.over(shapes);
+    let drawn = over(&sample.inputs, shapes);
     let input = |i: usize| {
         let input = &drawn[i];
         let tensor = place(device, input, seed * 16 + i as u64, dtype)?;
         Ok(if input.differentiable() { tensor.parameter(&format!("input {i}")) } else { tensor })
     };
-    let inputs: Vec<Tensor> = (0..N).map(input).collect::<Result<_>>()?;
-    let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
-    let op = sample.op.clone();
-    let ((ys, saved), fwd) = watched(device, || tape::no_grad(|| op.forward(refs)))?;
+    let inputs: Vec<Tensor> = (0..drawn.len()).map(input).collect::<Result<_>>()?;
+    let (op, inputs) = (&sample.op, &inputs[..]);
+    let ((ys, saved), fwd) = watched(device, || tape::no_grad(|| op.forward(inputs)))?;
     let dy = |y: &Tensor| place(device, &Input::normal(y.dims()), seed * 16 + 15, y.dtype());
     let dys = ys.iter().map(dy).collect::<Result<Vec<_>>>()?;
-    let backward = || tape::no_grad(|| op.backward(refs, &saved, std::array::from_fn(|i| Some(&dys[i]))));
+    let backward = || tape::no_grad(|| op.backward(inputs, &saved, &dys));
     let (grads, bwd) = watched(device, backward)?;
     let total = |tensors: &mut dyn Iterator<Item = &Tensor>| tensors.map(bytes_of).sum::<u64>();
-    let unread = sample.gathers.map_or(0, |(table, ids)| rows_left(&inputs[table], &inputs[ids]));
+    let unread = sample.facts.gathers.map_or(0, |(table, ids)| rows_left(&inputs[table], &inputs[ids]));
     let bytes = [
         fwd.read.saturating_sub(unread) + total(&mut ys.iter()),
         bwd.read + total(&mut grads.iter().flatten()),
     ];
     drop((ys, grads));
-    let sized = |limit: usize| -> Sample<O, N> { benchmark_sized(sample, shapes, limit) };
+    let sized = |limit: usize| benchmark_sized(sample, shapes, limit);
     visit(BenchCase {
-        op: O::NAME,
-        sample: sample.name,
+        op: op_name,
+        sample: sample.facts.name,
         shapes: shapes.to_vec(),
         bytes,
         forward: (fwd.launches > 0)
-            .then(|| -> Run<'_> { Box::new(|| tape::no_grad(|| op.forward(refs)).map(|(ys, _)| ys.into())) }),
+            .then(|| -> Run<'_> { Box::new(|| tape::no_grad(|| op.forward(inputs)).map(|(ys, _)| ys)) }),
         backward: (bwd.launches > 0)
             .then(|| -> Run<'_> { Box::new(|| Ok(backward()?.into_iter().flatten().collect())) }),
         accuracy: Box::new(|limit| accuracy(device, dtype, &sized(limit), seed)),

@@ -1,25 +1,25 @@
 //! An op called by its name gives what the op itself gives.
 
 use super::compare::{same_bits, upload_like};
-use super::sample::Sample;
+use super::subject::Trial;
 use crate::array::Array;
-use crate::ops::{MultiOp, find};
+use crate::ops::find;
 use crate::{Error, Result, Tensor, no_grad, tape};
 
 /// Results and gradients, bit for bit. A call may have a result more or fewer than its op; the others have the same order.
-pub fn check<O: MultiOp<N, M>, const N: usize, const M: usize>(
-    sample: &Sample<O, N>,
+pub fn check(
+    sample: &Trial,
     inputs: &[Tensor],
-    (ys, grads, dys): (&[Tensor; M], &[Option<Tensor>], &[Array; M]),
+    (ys, grads, dys): (&[Tensor], &[Option<Tensor>], &[Array]),
 ) -> Result<()> {
     let (op, name) = (&sample.op, sample.op.called());
     // Its own call before one of the same name in the list: an op outside of this crate may have any name.
-    let call = match O::calls().into_iter().find(|call| call.name == name) {
+    let call = match op.calls().into_iter().find(|call| call.name == name) {
         Some(call) => call,
         None => find(name)?.clone(),
     };
     let attributes = op.attributes();
-    let run = || call.invoke(&op.given(std::array::from_fn(|i| &inputs[i])), &attributes);
+    let run = || call.invoke(&op.given(inputs), &attributes);
     // What has no gradient may refuse to be called where one could be wanted.
     if grads.iter().all(Option::is_none) {
         return same_results(name, ys, &no_grad(run)?);
@@ -61,9 +61,9 @@ fn same_results(name: &str, op: &[Tensor], call: &[Tensor]) -> Result<()> {
 }
 
 /// Results of `run` and gradients of the inputs, from these of as many of its first results.
-fn forward_backward<const M: usize>(
+fn forward_backward(
     inputs: &[Tensor],
-    dys: &[Array; M],
+    dys: &[Array],
     run: impl FnOnce() -> Result<Vec<Tensor>>,
 ) -> Result<(Vec<Tensor>, Vec<Option<Tensor>>)> {
     inputs.iter().for_each(|t| t.set_grad(None));

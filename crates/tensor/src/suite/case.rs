@@ -4,7 +4,8 @@ use super::called;
 use super::compare::{compare, same_bits, upload_like};
 use super::differences;
 use super::overwritten;
-use super::sample::{Input, Layouts, Sample, Step};
+use super::sample::{Input, Layouts, Step};
+use super::subject::{About, Trial};
 use crate::array::Array;
 use crate::graph::Graph;
 use crate::ops::MultiOp;
@@ -68,22 +69,26 @@ impl Case {
 /// # Errors
 /// `Internal` where samples of no element, of one, or of extreme values are missing, and where a benchmark lacks a shape.
 pub fn cases<O: MultiOp<N, M>, const N: usize, const M: usize>(dtype: DType) -> Result<Vec<Case>> {
-    let samples = O::samples();
-    let runs = || samples.iter().filter(|s| s.only.is_none_or(|only| only == DType::F32));
-    let counts = |s: &Sample<O, N>| s.inputs.iter().map(|i| i.shape().count()).collect::<Vec<_>>();
-    check_edge(O::NAME, "of no element", runs().any(|s| counts(s).contains(&0)), O::NO_EMPTY_SAMPLE)?;
+    cases_of(&About::of::<O, N, M>(), Trial::all::<O, N, M>(), dtype)
+}
+
+fn cases_of(op: &About, samples: Vec<Trial>, dtype: DType) -> Result<Vec<Case>> {
+    let name = op.name;
+    let runs = || samples.iter().filter(|s| s.facts.only.is_none_or(|only| only == DType::F32));
+    let counts = |s: &Trial| s.inputs.iter().map(|i| i.shape().count()).collect::<Vec<_>>();
+    check_edge(name, "of no element", runs().any(|s| counts(s).contains(&0)), op.no_empty)?;
     let single = runs().any(|s| counts(s).iter().all(|n| *n == 1));
-    check_edge(O::NAME, "whose inputs have one element each", single, O::NO_SINGLE_SAMPLE)?;
-    let extreme = runs().any(|s| s.extreme);
-    check_edge(O::NAME, "of extreme values", extreme, O::NO_EXTREME_SAMPLE)?;
-    samples.iter().try_for_each(|sample| sample.bench_shapes(O::NAME).map(drop))?;
+    check_edge(name, "whose inputs have one element each", single, op.no_single)?;
+    let extreme = runs().any(|s| s.facts.extreme);
+    check_edge(name, "of extreme values", extreme, op.no_extreme)?;
+    samples.iter().try_for_each(|s| s.facts.bench_shapes(name, s.inputs.len()).map(drop))?;
     let mut out = Vec::new();
     for (i, sample) in samples.into_iter().enumerate() {
-        if sample.only.is_some_and(|only| only != dtype) {
+        if sample.facts.only.is_some_and(|only| only != dtype) {
             continue;
         }
-        let (called, light, in_order) = (sample.name, sample.light, sample.in_order);
-        let of = format!("{} {} sample {i} {dtype}", O::NAME, sample.name);
+        let (called, light, in_order) = (sample.facts.name, sample.facts.light, sample.facts.in_order);
+        let of = format!("{name} {called} sample {i} {dtype}");
         let prepared = Rc::new(Prepared::new(sample, dtype, i as u64));
         for layouts in Layouts::ALL {
             let plain = layouts == Layouts::Contiguous;
@@ -114,29 +119,29 @@ fn check_edge(op: &str, what: &str, found: bool, excuse: Option<&str>) -> Result
 }
 
 /// A sample with what is made of it once, however often and in whatever layout it is run.
-struct Prepared<O, const N: usize, const M: usize> {
-    sample: Sample<O, N>,
+struct Prepared {
+    sample: Trial,
     dtype: DType,
     seed: u64,
     /// The inputs. Of many cases only the shapes are asked for: drawing takes longer than all else that they need.
-    hosts: OnceCell<[Array; N]>,
+    hosts: OnceCell<Vec<Array>>,
     /// Gradients of the results.
-    dys: OnceCell<[Array; M]>,
-    expected: OnceCell<[Array; M]>,
+    dys: OnceCell<Vec<Array>>,
+    expected: OnceCell<Vec<Array>>,
     /// Gradients of the inputs, from the reference.
-    numeric: RefCell<[Option<Rc<Array>>; N]>,
+    numeric: RefCell<Vec<Option<Rc<Array>>>>,
 }
 
-impl<O: MultiOp<N, M>, const N: usize, const M: usize> Prepared<O, N, M> {
-    fn new(sample: Sample<O, N>, dtype: DType, seed: u64) -> Self {
-        let numeric = RefCell::new([const { None }; N]);
+impl Prepared {
+    fn new(sample: Trial, dtype: DType, seed: u64) -> Self {
+        let numeric = RefCell::new(vec![None; sample.inputs.len()]);
         let (hosts, dys, expected) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
         Self { sample, dtype, seed, hosts, dys, expected, numeric }
     }
 
-    fn hosts(&self) -> &[Array; N] {
+    fn hosts(&self) -> &[Array] {
         let draw = |i: usize| self.sample.inputs[i].draw(self.seed * 16 + i as u64, self.dtype);
-        self.hosts.get_or_init(|| std::array::from_fn(draw))
+        self.hosts.get_or_init(|| (0..self.sample.inputs.len()).map(draw).collect())
     }
 
     fn check(&self, device: &Device, layouts: Layouts, depth: Depth) -> Result<()> {
@@ -146,16 +151,18 @@ impl<O: MultiOp<N, M>, const N: usize, const M: usize> Prepared<O, N, M> {
         if depth == Depth::Launches {
             return Ok(());
         }
-        let unit = sample.unit(self.dtype);
-        let forward = |i: usize| if M == 1 { "forward".to_owned() } else { format!("forward, result {i}") };
-        let reference = || sample.op.reference(std::array::from_fn(|i| &self.hosts()[i]));
+        let (unit, tolerance) = (sample.facts.unit(self.dtype), sample.facts.tolerance);
+        let forward = |i: usize| {
+            if sample.results == 1 { "forward".to_owned() } else { format!("forward, result {i}") }
+        };
+        let reference = || sample.op.reference(&self.hosts().iter().collect::<Vec<_>>());
         for (i, (y, expected)) in ys.iter().zip(self.expected.get_or_init(reference)).enumerate() {
-            compare(&forward(i), y, expected, (unit * sample.tolerance, sample.pointwise))?;
+            compare(&forward(i), y, expected, (unit * tolerance, sample.facts.pointwise))?;
         }
         for (i, grad) in grads.iter().enumerate() {
             let Some(grad) = grad else { continue };
             let numeric = self.gradient(i, dys);
-            let allowed = (unit * sample.tolerance * 4.0, sample.pointwise);
+            let allowed = (unit * tolerance * 4.0, sample.facts.pointwise);
             compare(&format!("gradient {i}"), grad, &numeric, allowed)?;
         }
         if depth == Depth::Values {
@@ -182,7 +189,7 @@ impl<O: MultiOp<N, M>, const N: usize, const M: usize> Prepared<O, N, M> {
     }
 
     /// That of input `i`; `dys` are the same in every run.
-    fn gradient(&self, i: usize, dys: &[Array; M]) -> Rc<Array> {
+    fn gradient(&self, i: usize, dys: &[Array]) -> Rc<Array> {
         if let Some(known) = &self.numeric.borrow()[i] {
             return Rc::clone(known);
         }
@@ -193,11 +200,11 @@ impl<O: MultiOp<N, M>, const N: usize, const M: usize> Prepared<O, N, M> {
 }
 
 /// The same bits from a graph of forward and backward, over results that were overwritten.
-fn replayed<O: MultiOp<N, M>, const N: usize, const M: usize>(
-    sample: &Sample<O, N>,
+fn replayed(
+    sample: &Trial,
     inputs: &[Tensor],
-    dys: &[Array; M],
-    expected: (&[Tensor; M], &[Option<Tensor>]),
+    dys: &[Array],
+    expected: (&[Tensor], &[Option<Tensor>]),
 ) -> Result<()> {
     let Some(device) = expected.0.first().map(Tensor::device) else { return Ok(()) };
     let dys = upload_like(expected.0, dys)?;
@@ -217,11 +224,11 @@ fn replayed<O: MultiOp<N, M>, const N: usize, const M: usize>(
     Ok(())
 }
 
-pub(super) fn device_inputs<O, const N: usize>(
+pub(super) fn device_inputs(
     device: &Device,
     dtype: DType,
-    sample: &Sample<O, N>,
-    hosts: &[Array; N],
+    sample: &Trial,
+    hosts: &[Array],
     layouts: Layouts,
 ) -> Result<Vec<Tensor>> {
     let make = |i: usize| -> Result<Tensor> {
@@ -229,63 +236,52 @@ pub(super) fn device_inputs<O, const N: usize>(
         let tensor = layouts.place(device, &hosts[i], input.dtype(dtype))?;
         Ok(if input.differentiable() { tensor.parameter(&format!("input {i}")) } else { tensor })
     };
-    (0..N).map(make).collect()
+    (0..hosts.len()).map(make).collect()
 }
 
 /// Results, gradients of the inputs, and the gradients of the results they were made from.
-pub(super) type Run<'d, const M: usize> = ([Tensor; M], Vec<Option<Tensor>>, &'d [Array; M]);
+pub(super) type Run<'d> = (Vec<Tensor>, Vec<Option<Tensor>>, &'d [Array]);
 
 /// `dys` are drawn in the first run.
-pub(super) fn forward_backward<'d, O: MultiOp<N, M>, const N: usize, const M: usize>(
-    sample: &Sample<O, N>,
+pub(super) fn forward_backward<'d>(
+    sample: &Trial,
     inputs: &[Tensor],
     seed: u64,
-    dys: &'d OnceCell<[Array; M]>,
-) -> Result<Run<'d, M>> {
+    dys: &'d OnceCell<Vec<Array>>,
+) -> Result<Run<'d>> {
     inputs.iter().for_each(|t| t.set_grad(None));
-    let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
-    let ys = sample.op.clone().apply(refs)?;
+    let ys = sample.op.apply(inputs)?;
     let draw = |i: usize| Input::normal(ys[i].dims()).draw(seed * 16 + 15 - i as u64, ys[i].dtype());
-    let dys = dys.get_or_init(|| std::array::from_fn(draw));
+    let dys = dys.get_or_init(|| (0..ys.len()).map(draw).collect());
     if ys.iter().any(Tensor::requires_grad) {
         let placed = upload_like(&ys, dys)?;
         tape::backward_all(&ys.iter().zip(&placed).collect::<Vec<_>>())?;
     }
-    Ok((ys.map(|y| y.detach()), inputs.iter().map(Tensor::grad).collect(), dys))
+    Ok((ys.iter().map(Tensor::detach).collect(), inputs.iter().map(Tensor::grad).collect(), dys))
 }
 
 /// Forward and backward from gradients that are on the device.
-fn pass<O: MultiOp<N, M>, const N: usize, const M: usize>(
-    sample: &Sample<O, N>,
-    inputs: &[Tensor],
-    dys: &[Tensor],
-) -> Result<([Tensor; M], Vec<Option<Tensor>>)> {
+fn pass(sample: &Trial, inputs: &[Tensor], dys: &[Tensor]) -> Result<(Vec<Tensor>, Vec<Option<Tensor>>)> {
     inputs.iter().for_each(|t| t.set_grad(None));
-    let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
-    let ys = sample.op.clone().apply(refs)?;
+    let ys = sample.op.apply(inputs)?;
     if ys.iter().any(Tensor::requires_grad) {
         tape::backward_all(&ys.iter().zip(dys).collect::<Vec<_>>())?;
     }
-    Ok((ys.map(|y| y.detach()), inputs.iter().map(Tensor::grad).collect()))
+    Ok((ys.iter().map(Tensor::detach).collect(), inputs.iter().map(Tensor::grad).collect()))
 }
 
 /// Gradient of the sum of `dy * f(x)` over all results in input `i`, from the reference alone.
-fn central_differences<O: MultiOp<N, M>, const N: usize, const M: usize>(
-    sample: &Sample<O, N>,
-    hosts: &[Array; N],
-    i: usize,
-    dys: &[Array; M],
-) -> Array {
-    let step = |x: f64| match sample.step {
+fn central_differences(sample: &Trial, hosts: &[Array], i: usize, dys: &[Array]) -> Array {
+    let step = |x: f64| match sample.facts.step {
         Step::Least(least) => STEP * x.abs().max(least),
         Step::Fixed(h) => h,
     };
     let weights: Vec<f64> = dys.iter().flat_map(|dy| dy.data.iter().copied()).collect();
     let values = |x: &Array| {
-        let given = std::array::from_fn(|k| if k == i { x } else { &hosts[k] });
+        let given: Vec<&Array> = (0..hosts.len()).map(|k| if k == i { x } else { &hosts[k] }).collect();
         let mut all = Vec::with_capacity(weights.len());
-        sample.op.reference(given).iter().for_each(|y| all.extend_from_slice(&y.data));
+        sample.op.reference(&given).iter().for_each(|y| all.extend_from_slice(&y.data));
         all
     };
-    differences::gradient(&hosts[i], step, &weights, &values)
+    differences::gradient(&hosts[i], &step, &weights, &values)
 }

@@ -50,15 +50,15 @@ fn share(element: usize) -> f64 {
 }
 
 /// A function of `x` whose results stand in one list, and how far each element is moved.
-struct Moved<'f, F> {
+struct Moved<'f> {
     x: Array,
     steps: Vec<f64>,
-    values: &'f F,
+    values: &'f dyn Fn(&Array) -> Vec<f64>,
 }
 
-impl<F: Fn(&Array) -> Vec<f64>> Moved<'_, F> {
+impl Moved<'_> {
     /// The results with each of these elements moved by so many of its steps.
-    fn at(&mut self, elements: &[usize], steps: impl Fn(usize) -> f64) -> Vec<f64> {
+    fn at(&mut self, elements: &[usize], steps: &dyn Fn(usize) -> f64) -> Vec<f64> {
         let kept: Vec<f64> = elements.iter().map(|k| self.x.data[*k]).collect();
         for k in elements {
             self.x.data[*k] += self.steps[*k] * steps(*k);
@@ -72,7 +72,7 @@ impl<F: Fn(&Array) -> Vec<f64>> Moved<'_, F> {
 
     /// Which results depend on these elements.
     fn changed(&mut self, elements: &[usize], base: &[f64]) -> Vec<bool> {
-        let (up, down) = (self.at(elements, share), self.at(elements, |k| -share(k)));
+        let (up, down) = (self.at(elements, &share), self.at(elements, &|k| -share(k)));
         let differ = |a: &f64, b: &f64| a.to_bits() != b.to_bits();
         let pairs = up.iter().zip(&down).zip(base);
         pairs.map(|((up, down), base)| differ(up, base) || differ(down, base)).collect()
@@ -103,9 +103,9 @@ impl<F: Fn(&Array) -> Vec<f64>> Moved<'_, F> {
 /// value is moved.
 pub(super) fn gradient(
     x: &Array,
-    step: impl Fn(f64) -> f64,
+    step: &dyn Fn(f64) -> f64,
     weights: &[f64],
-    values: &impl Fn(&Array) -> Vec<f64>,
+    values: &dyn Fn(&Array) -> Vec<f64>,
 ) -> Array {
     let steps: Vec<f64> = x.data.iter().map(|x| step(*x)).collect();
     let mut moved = Moved { x: x.clone(), steps, values };
@@ -133,7 +133,7 @@ pub(super) fn gradient(
     }
     let mut out = Array::zeros(x.shape.clone());
     for elements in together {
-        let (up, down) = (moved.at(&elements, |_| 1.0), moved.at(&elements, |_| -1.0));
+        let (up, down) = (moved.at(&elements, &|_| 1.0), moved.at(&elements, &|_| -1.0));
         for k in elements {
             let h = moved.steps[k];
             // Element by element: in a sum over all of them large ones would hide the differences of small ones.
@@ -162,7 +162,7 @@ mod tests {
         };
         let weights: Vec<f64> = (0..values(&x).len()).map(|j| share(j + 7) - 1.2).collect();
         let step = |x: f64| 1e-5 * x.abs().max(1.0);
-        let got = gradient(&x, step, &weights, &counted);
+        let got = gradient(&x, &step, &weights, &counted);
         for k in 0..x.data.len() {
             let h = step(x.data[k]);
             let at = |to: f64| {

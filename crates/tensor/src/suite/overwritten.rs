@@ -1,30 +1,29 @@
 //! Each input and each result overwritten between forward and backward: the backward refuses, or its gradients have the bits they
 //! had, because it does not read there.
 
-use super::Sample;
 use super::compare::{same_bits, upload_like};
+use super::subject::Trial;
 use crate::array::Array;
-use crate::ops::MultiOp;
 use crate::{Error, Result, Tensor, tape};
 
 /// `expected`: the gradients without that, of `dys`.
-pub(super) fn check<O: MultiOp<N, M>, const N: usize, const M: usize>(
-    sample: &Sample<O, N>,
+pub(super) fn check(
+    sample: &Trial,
     inputs: &[Tensor],
-    dys: &[Array; M],
+    dys: &[Array],
     expected: &[Option<Tensor>],
 ) -> Result<()> {
     if !inputs.iter().any(Tensor::requires_grad) {
         return Ok(());
     }
     let values = inputs.iter().map(Tensor::to_bytes).collect::<Result<Vec<_>>>()?;
-    for which in 0..N + M {
+    for which in 0..inputs.len() + sample.results {
         inputs.iter().for_each(|t| t.set_grad(None));
-        let ys = sample.op.clone().apply(std::array::from_fn(|i| &inputs[i]))?;
+        let ys = sample.op.apply(inputs)?;
         let placed = upload_like(&ys, dys)?;
         let (what, target) = match inputs.get(which) {
             Some(input) => (format!("input {which}"), input),
-            None => (format!("result {}", which - N), &ys[which - N]),
+            None => (format!("result {}", which - inputs.len()), &ys[which - inputs.len()]),
         };
         target.device().fill(target.storage(), &[0xA5])?;
         let outcome = tape::backward_all(&ys.iter().zip(&placed).collect::<Vec<_>>());

@@ -112,29 +112,32 @@ pub(crate) enum Step {
 pub struct Sample<O, const N: usize> {
     pub(crate) op: O,
     pub(crate) inputs: [Input; N],
-    pub(crate) name: &'static str,
-    /// Allowed difference in units of the storage type's epsilon.
-    pub(crate) tolerance: f64,
-    pub(crate) only: Option<DType>,
-    pub(crate) coarsest: Option<DType>,
-    pub(crate) light: bool,
-    /// Whether it is far from what a layer usually sees.
-    pub(crate) extreme: bool,
-    /// Whether each element is compared by its own size.
-    pub(crate) pointwise: bool,
-    pub(crate) step: Step,
-    pub(crate) in_order: bool,
-    pub(crate) bench: Vec<Vec<Vec<usize>>>,
-    /// The input whose rows are read, and the input that names them.
-    pub(crate) gathers: Option<(usize, usize)>,
+    pub(super) facts: Facts,
 }
 
-impl<O, const N: usize> Sample<O, N> {
-    /// An op on these inputs, allowed 8 epsilon of the largest expected value.
-    pub fn new(op: O, inputs: [Input; N]) -> Self {
+/// A sample without op and inputs.
+#[derive(Clone)]
+pub(super) struct Facts {
+    pub name: &'static str,
+    /// Allowed difference in units of the storage type's epsilon.
+    pub tolerance: f64,
+    pub only: Option<DType>,
+    pub coarsest: Option<DType>,
+    pub light: bool,
+    /// Whether it is far from what a layer usually sees.
+    pub extreme: bool,
+    /// Whether each element is compared by its own size.
+    pub pointwise: bool,
+    pub step: Step,
+    pub in_order: bool,
+    pub bench: Vec<Vec<Vec<usize>>>,
+    /// The input whose rows are read, and the input that names them.
+    pub gathers: Option<(usize, usize)>,
+}
+
+impl Default for Facts {
+    fn default() -> Self {
         Self {
-            op,
-            inputs,
             name: "",
             tolerance: 8.0,
             only: None,
@@ -148,125 +151,138 @@ impl<O, const N: usize> Sample<O, N> {
             gathers: None,
         }
     }
-    /// A name for messages.
-    #[must_use]
-    pub fn named(mut self, name: &'static str) -> Self {
-        self.name = name;
-        self
-    }
-    /// The result is the input's bits.
-    #[must_use]
-    pub fn exact(mut self) -> Self {
-        self.tolerance = 0.5;
-        self
-    }
-    /// Sums of `terms` are made on the way: rounding grows with the square root of their number.
-    #[must_use]
-    pub fn sums(mut self, terms: usize) -> Self {
-        self.tolerance *= (terms as f64).sqrt().max(1.0);
-        self
-    }
-    /// `factor` times the allowed difference; say why where it is used.
-    #[must_use]
-    pub fn looser(mut self, factor: f64) -> Self {
-        self.tolerance *= factor;
-        self
-    }
-    /// Inputs at the ends of what the op takes: large, tiny, far from zero beside their spread, saturated. Every op has such a sample.
-    /// A result that overflows its storage type has to be infinite.
-    #[must_use]
-    pub fn extreme(mut self) -> Self {
-        self.extreme = true;
-        if self.name.is_empty() {
-            self.name = "extreme";
-        }
-        self
-    }
-    /// Each element is allowed the difference by its own size, from 1 on, and not by that of the largest: results of many sizes.
-    #[must_use]
-    pub fn pointwise(mut self) -> Self {
-        self.pointwise = true;
-        self
-    }
-    /// Gradients are compared with differences over `step`, whatever an element's size: where functions curve within 1e-5 of it.
-    #[must_use]
-    pub fn step(mut self, step: f64) -> Self {
-        self.step = Step::Fixed(step);
-        self
-    }
-    /// The same over 1e-5 of an element, however small: functions that end at 0.
-    #[must_use]
-    pub fn relative_step(mut self) -> Self {
-        self.step = Step::Least(0.0);
-        self
-    }
-    /// Only for this storage type.
-    #[must_use]
-    pub fn only(mut self, dtype: DType) -> Self {
-        self.only = Some(dtype);
-        self
-    }
-    /// Only contiguous f32: where other samples of the same kernel text cover storage types and layouts. Every variant of a
-    /// generated kernel costs a CPU driver about a second to compile.
-    #[must_use]
-    pub fn light(mut self) -> Self {
-        self.light = true;
-        self
-    }
-    /// Only contiguous inputs: where other ops cover the layouts through the same generated kernels.
-    #[must_use]
-    pub fn in_order(mut self) -> Self {
-        self.in_order = true;
-        self
-    }
-    /// Values pass through this storage type, whatever the inputs are.
-    #[must_use]
-    pub fn as_coarse_as(mut self, dtype: DType) -> Self {
-        self.coarsest = Some(dtype);
-        self
-    }
-    /// Shapes of the inputs in the benchmark and when tuning, one for each input; called again, further ones.
-    #[must_use]
-    pub fn bench(mut self, shapes: &[&[usize]]) -> Self {
-        self.bench.push(shapes.iter().map(|s| s.to_vec()).collect());
-        self
-    }
-    /// Of input `table` only those rows are read that input `ids` names: what the benchmark counts.
-    #[must_use]
-    pub fn gathers(mut self, table: usize, ids: usize) -> Self {
-        self.gathers = Some((table, ids));
-        self
-    }
-    /// The shapes that benchmarks run on.
+}
+
+impl Facts {
+    /// The shapes that benchmarks run on, for an op of `inputs` inputs.
     ///
     /// # Errors
-    /// `Internal` where there is not one shape for each input.
-    pub(crate) fn bench_shapes(&self, op: &str) -> Result<&[Vec<Vec<usize>>]> {
-        match self.bench.iter().find(|shapes| shapes.len() != N) {
+    /// `Internal` if the number of shapes differs from the number of inputs.
+    pub fn bench_shapes(&self, op: &str, inputs: usize) -> Result<&[Vec<Vec<usize>>]> {
+        match self.bench.iter().find(|shapes| shapes.len() != inputs) {
             Some(shapes) => Err(Error::internal(format!(
-                "{op} {}: the benchmark has shapes for {} inputs, {shapes:?}; expected {N}, one for each",
+                "{op} {}: the benchmark has shapes for {} inputs, {shapes:?}; expected {inputs}, one for each",
                 self.name,
                 shapes.len()
             ))),
             None => Ok(&self.bench),
         }
     }
-    /// The inputs over these shapes. Integers below the size of another input's axis are below its new size there.
-    pub(crate) fn over(&self, shapes: &[Vec<usize>]) -> [Input; N] {
-        std::array::from_fn(|i| {
-            let mut input = self.inputs[i].reshaped(&shapes[i]);
-            if let Draw::Indices(bound) = &mut input.draw {
-                let others = (0..N).filter(|j| *j != i);
-                let mut axes = others.flat_map(|j| self.inputs[j].shape.dims().iter().zip(&shapes[j]));
-                if let Some((_, size)) = axes.find(|(n, _)| **n == *bound as usize) {
-                    *bound = *size as u32;
-                }
-            }
-            input
-        })
-    }
-    pub(crate) fn unit(&self, dtype: DType) -> f64 {
+
+    pub fn unit(&self, dtype: DType) -> f64 {
         self.coarsest.map_or(dtype.epsilon(), |c| c.epsilon().max(dtype.epsilon()))
+    }
+}
+
+/// Returns the inputs over these shapes. An upper bound of integers that equals the size of another input's axis becomes that axis' new size.
+pub(super) fn over(inputs: &[Input], shapes: &[Vec<usize>]) -> Vec<Input> {
+    let reshaped = |i: usize| {
+        let mut input = inputs[i].reshaped(&shapes[i]);
+        if let Draw::Indices(bound) = &mut input.draw {
+            let others = (0..inputs.len()).filter(|j| *j != i);
+            let mut axes = others.flat_map(|j| inputs[j].shape.dims().iter().zip(&shapes[j]));
+            if let Some((_, size)) = axes.find(|(n, _)| **n == *bound as usize) {
+                *bound = *size as u32;
+            }
+        }
+        input
+    };
+    (0..inputs.len()).map(reshaped).collect()
+}
+
+impl<O, const N: usize> Sample<O, N> {
+    /// An op on these inputs, allowed 8 epsilon of the largest expected value.
+    pub fn new(op: O, inputs: [Input; N]) -> Self {
+        Self { op, inputs, facts: Facts::default() }
+    }
+    /// A name for messages.
+    #[must_use]
+    pub fn named(mut self, name: &'static str) -> Self {
+        self.facts.name = name;
+        self
+    }
+    /// The result is the input's bits.
+    #[must_use]
+    pub fn exact(mut self) -> Self {
+        self.facts.tolerance = 0.5;
+        self
+    }
+    /// Sums of `terms` are made on the way: rounding grows with the square root of their number.
+    #[must_use]
+    pub fn sums(mut self, terms: usize) -> Self {
+        self.facts.tolerance *= (terms as f64).sqrt().max(1.0);
+        self
+    }
+    /// `factor` times the allowed difference; say why where it is used.
+    #[must_use]
+    pub fn looser(mut self, factor: f64) -> Self {
+        self.facts.tolerance *= factor;
+        self
+    }
+    /// Inputs at the ends of what the op takes: large, tiny, far from zero beside their spread, saturated. Every op has such a sample.
+    /// A result that overflows its storage type has to be infinite.
+    #[must_use]
+    pub fn extreme(mut self) -> Self {
+        self.facts.extreme = true;
+        if self.facts.name.is_empty() {
+            self.facts.name = "extreme";
+        }
+        self
+    }
+    /// Each element is allowed the difference by its own size, from 1 on, and not by that of the largest: results of many sizes.
+    #[must_use]
+    pub fn pointwise(mut self) -> Self {
+        self.facts.pointwise = true;
+        self
+    }
+    /// Gradients are compared with differences over `step`, whatever an element's size: where functions curve within 1e-5 of it.
+    #[must_use]
+    pub fn step(mut self, step: f64) -> Self {
+        self.facts.step = Step::Fixed(step);
+        self
+    }
+    /// The same over 1e-5 of an element, however small: functions that end at 0.
+    #[must_use]
+    pub fn relative_step(mut self) -> Self {
+        self.facts.step = Step::Least(0.0);
+        self
+    }
+    /// Only for this storage type.
+    #[must_use]
+    pub fn only(mut self, dtype: DType) -> Self {
+        self.facts.only = Some(dtype);
+        self
+    }
+    /// Only contiguous f32: where other samples of the same kernel text cover storage types and layouts. Every variant of a
+    /// generated kernel costs a CPU driver about a second to compile.
+    #[must_use]
+    pub fn light(mut self) -> Self {
+        self.facts.light = true;
+        self
+    }
+    /// Only contiguous inputs: where other ops cover the layouts through the same generated kernels.
+    #[must_use]
+    pub fn in_order(mut self) -> Self {
+        self.facts.in_order = true;
+        self
+    }
+    /// Values pass through this storage type, whatever the inputs are.
+    #[must_use]
+    pub fn as_coarse_as(mut self, dtype: DType) -> Self {
+        self.facts.coarsest = Some(dtype);
+        self
+    }
+    /// Shapes of the inputs in the benchmark and when tuning, one for each input; called again, further ones.
+    #[must_use]
+    pub fn bench(mut self, shapes: &[&[usize]]) -> Self {
+        self.facts.bench.push(shapes.iter().map(|s| s.to_vec()).collect());
+        self
+    }
+    /// Of input `table` only those rows are read that input `ids` names: what the benchmark counts.
+    #[must_use]
+    pub fn gathers(mut self, table: usize, ids: usize) -> Self {
+        self.facts.gathers = Some((table, ids));
+        self
     }
 }
 
@@ -331,17 +347,20 @@ mod tests {
     fn each_call_of_bench_adds_shapes_and_a_wrong_number_is_an_error() {
         let sample = Sample::new((), [Input::normal(&[2]), Input::normal(&[2])]);
         let two = sample.clone().bench(&[&[8], &[8]]).bench(&[&[16], &[16]]);
-        assert_eq!(two.bench_shapes("op").unwrap(), [[vec![8], vec![8]], [vec![16], vec![16]]]);
-        let error = sample.named("short").bench(&[&[8]]).bench_shapes("op").unwrap_err();
+        assert_eq!(two.facts.bench_shapes("op", 2).unwrap(), [[vec![8], vec![8]], [vec![16], vec![16]]]);
+        let error = sample.named("short").bench(&[&[8]]).facts.bench_shapes("op", 2).unwrap_err();
         assert!(error.message().contains("op short: the benchmark has shapes for 1 inputs"), "{error}");
     }
 
     #[test]
     fn bounds_of_indices_follow_the_axes_they_are_the_size_of() {
         let inputs = [Input::normal(&[7, 5]), Input::indices(&[2, 3], 7), Input::indices(&[3], 40)];
-        let inputs = Sample::new((), inputs).over(&[vec![600, 7], vec![900], vec![1000]]);
+        let inputs = over(&inputs, &[vec![600, 7], vec![900], vec![1000]]);
         let largest = |i: usize| inputs[i].draw(0, DType::F32).data.into_iter().fold(0.0, f64::max);
-        assert_eq!(inputs.each_ref().map(|i| i.shape().dims()), [&[600, 7][..], &[900], &[1000]]);
+        assert_eq!(
+            inputs.iter().map(|i| i.shape().dims()).collect::<Vec<_>>(),
+            [&[600, 7][..], &[900], &[1000]]
+        );
         assert!((500.0..600.0).contains(&largest(1)) && (30.0..40.0).contains(&largest(2)));
     }
 }

@@ -101,7 +101,7 @@ pub(crate) fn eagerly<R>(f: impl FnOnce() -> R) -> R {
 pub(crate) fn defer(
     op: &'static str,
     inputs: &[&Tensor],
-    term: impl FnOnce() -> Result<Option<Term>>,
+    term: &dyn Fn() -> Result<Option<Term>>,
 ) -> Result<Option<Tensor>> {
     // A check of each op's result needs the result.
     let debug = |x: &&Tensor| x.device().debug().needs_each() || x.device().debug().shapes;

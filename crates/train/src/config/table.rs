@@ -5,6 +5,7 @@
 
 use super::dtype;
 use super::graph_mode::GraphMode;
+use super::optimizer::OptimizerName;
 use super::setting::Change::{Added, Fixed, Free, Rate};
 use super::setting::Check::{AboveZero, AtLeastOne, Between, Fraction, FromZero, NotEmpty};
 use super::setting::Group::{Data, Device, General, Model, Optimizer, Run};
@@ -168,15 +169,21 @@ settings! {
     schedule: Schedule = Schedule::Cosine,
         "Learning rate schedule after the warm-up",
         Setting::new(Optimizer, Rate).also(&["lr_schedule", "scheduler"]);
+    optimizer: OptimizerName = OptimizerName::default(),
+        "Optimizer; lion usually needs a tenth of the learning rate of adamw, sgd a higher one",
+        Setting::new(Optimizer, Fixed).value("NAME").also(&["optim", "optimizer_name"]);
     weight_decay: f64 = 0.1,
-        "Decoupled weight decay of matrices and embeddings",
+        "Weight decay of matrices and embeddings; adam and sgd add it to the gradient, the others decouple it",
         Setting::new(Optimizer, Free).images(Free).check(FromZero);
     betas: [f64; 2] = [0.9, 0.99],
-        "AdamW's β₁ and β₂: 0.9,0.95 or 0.9 0.95",
+        "β₁ and β₂ of adamw, adam and lion: 0.9,0.95 or 0.9 0.95",
         Setting::new(Optimizer, Free).images(Free).value("BETA1,BETA2").check(Fraction);
     eps: f64 = 1e-8,
-        "AdamW's ε",
+        "ε of adamw and adam",
         Setting::new(Optimizer, Free).check(AboveZero);
+    momentum: f64 = 0.0,
+        "Momentum of sgd",
+        Setting::new(Optimizer, Fixed).check(Fraction);
     clip: f64 = 1.0,
         "Maximum global gradient norm (clipping); 0 disables clipping",
         Setting::new(Optimizer, Free).check(FromZero).also(&["grad_clip", "max_norm", "max_grad_norm"]);

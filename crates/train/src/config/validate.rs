@@ -17,7 +17,11 @@ impl TrainConfig {
             crate::data::TextEncoding::of(encoding)?;
         }
         let wrong = self.out_of_range().or_else(|| too_large(self)).or_else(|| self.divided());
-        let wrong = wrong.or_else(|| self.sizes()).or_else(|| self.heads()).or_else(|| self.rates());
+        let wrong = wrong
+            .or_else(|| self.sizes())
+            .or_else(|| self.heads())
+            .or_else(|| self.rates())
+            .or_else(|| self.momentum());
         netcl_model::decoder::Freeze::new(&self.freeze)?;
         super::storage_type(&self.dtype.to_string())?;
         if let Some(message) = wrong {
@@ -25,6 +29,13 @@ impl TrainConfig {
         }
         // Settings that the family does not have.
         self.decoder(self.vocab.unwrap_or(1)).map(drop)
+    }
+
+    fn momentum(&self) -> Option<String> {
+        let (momentum, optimizer) = (self.momentum, self.optimizer);
+        (momentum != 0.0 && !optimizer.has("momentum")).then(|| {
+            format!("--momentum {momentum} has no effect on {optimizer}; remove it, or use --optimizer sgd")
+        })
     }
 
     /// Checks stages, and the number of key/value heads.

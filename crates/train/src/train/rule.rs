@@ -1,14 +1,22 @@
 //! The optimizer that settings name.
 
 use crate::config::TrainConfig;
-use crate::optim::{AdamW, Optimizer, ParamGroup, Part, Rule};
+use crate::optim::{Hyper, Optimizer, ParamGroup, Part, Rule};
 use netcl_model::params::Params;
 use netcl_tensor::Result;
 use std::sync::Arc;
 
 /// How parameters follow their gradients in a run with these settings. Memory plans, ZeRO and the update ask it.
 pub(super) fn rule(config: &TrainConfig) -> Arc<dyn Rule> {
-    Arc::new(AdamW { betas: config.betas, eps: config.eps })
+    let kind = config.optimizer.kind();
+    let value = |hyper: &Hyper| match hyper.name {
+        "beta1" => config.betas[0],
+        "beta2" => config.betas[1],
+        "eps" => config.eps,
+        "momentum" => config.momentum,
+        _ => hyper.default,
+    };
+    (kind.make)(&kind.hyper.iter().map(value).collect::<Vec<_>>())
 }
 
 /// The optimizer as usual for GPTs: weight decay for matrices only, gradient clipping, and loss scaling for f16.
