@@ -94,7 +94,7 @@ fn a_named_library_is_the_only_one_tried() {
     let said = list(&settings).unwrap_err();
     assert!(
         said.message()
-            .starts_with("NETCL_OPENCL_LIBRARY names /nowhere/libOpenCL.so, which is no OpenCL library (")
+            .starts_with("NETCL_OPENCL_LIBRARY names /nowhere/libOpenCL.so, which is not an OpenCL library (")
             && said.message().ends_with("unset it to search for one"),
         "{said}"
     );

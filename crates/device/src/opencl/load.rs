@@ -42,7 +42,7 @@ pub fn platforms(settings: &Settings) -> Result<Vec<Platform>> {
     }
     if let (Some(path), false) = (&settings.opencl_library, settings.no_loader) {
         return Err(Error::device(format!(
-            "NETCL_OPENCL_LIBRARY names {}, which is no OpenCL library ({}); unset it to search for one",
+            "NETCL_OPENCL_LIBRARY names {}, which is not an OpenCL library ({}); unset it to search for one",
             path.display(),
             tried.join("; ")
         )));
