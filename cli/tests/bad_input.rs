@@ -81,10 +81,10 @@ fn text_in_another_encoding_is_named_and_read_with_encoding() {
         errors
     };
     let plain = run("a", "--eval-every 0");
-    assert!(plain.contains("1 file left out whose text is in another encoding"), "{plain}");
+    assert!(plain.contains("1 file skipped, because the text is in another encoding"), "{plain}");
     assert!(plain.contains("old.txt") && plain.contains("--encoding"), "{plain}");
     let named = run("b", "--encoding cp1251");
-    assert!(named.contains("1 file read as windows-1251") && !named.contains("left out"), "{named}");
+    assert!(named.contains("1 file read as windows-1251") && !named.contains("skipped"), "{named}");
     let config = std::fs::read_to_string(dir.join("b/config.toml")).unwrap();
     assert!(config.contains("encoding = \"cp1251\""), "{config}");
     refused(

@@ -116,7 +116,7 @@ fn texts_of_ones_own_are_scored_and_mistakes_named() {
         (&out, vec!["--data", &own, "--stride", "0"], "must be at least 1"),
         (&out, vec!["--data", &own, "--batch", "0"], "must be at least 1"),
         (&out, vec!["--data", &empty], "the file is empty"),
-        (&out, vec!["--data", &none], "there is no such file"),
+        (&out, vec!["--data", &none], "no such file"),
         (&dir, vec!["--data", &own], "holds no model"),
         (&out, vec!["--data", &own, "--dtype", "int8"], "int8"),
         (&out, vec!["--encoding", "latin1"], "--data"),

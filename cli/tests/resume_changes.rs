@@ -60,7 +60,7 @@ fn a_refused_resume_names_the_setting_and_changes_nothing() {
         ("--tokenizer other/tokenizer.json", "the run has \"char\""),
         ("--dtype bf16", "--dtype \"bf16\", the run has \"f32\""),
         ("--layers 3 --seed 7", "--seed 7, the run has 1337"),
-        ("--steps 5 --warmup 0", "--steps 5 is fewer than the 6 that are done"),
+        ("--steps 5 --warmup 0", "--steps 5 is below the 6 steps that are done"),
         (&format!("--data {other}"), "leaves out"),
         ("--steps 12 --batch 1000000000000", "training takes at least"),
         ("--steps 12 --profile /nowhere/at/all.json", "/nowhere/at/all.json"),
@@ -94,7 +94,7 @@ fn a_finished_run_says_so_and_a_longer_schedule_what_the_rate_does() {
         "ends at step 12 instead of 6",
         "rises by a factor of",
         "--schedule constant",
-        "batch is 8, it was 4",
+        "batch is 8; it was 4",
     ] {
         assert!(errors.contains(part), "{part:?} is missing: {errors}");
     }
@@ -117,7 +117,7 @@ fn edited_data_is_refused_and_what_was_added_is_said() {
     std::fs::write(&text, whole.replacen("1 plus 2", "2 plus 1", 1)).unwrap();
     let (code, stdout, errors) = resume(&out, "--steps 9");
     assert!(code != 0 && files(&out) == before, "{stdout}{errors}");
-    for part in ["the data is not what the run has learnt from", "text.txt was edited", "--out"] {
+    for part in ["the data differs from what the run has learned from", "text.txt was edited", "--out"] {
         assert!(errors.contains(part), "{part:?} is missing: {errors}");
     }
     // A finished run reads no data.
