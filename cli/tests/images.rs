@@ -109,7 +109,7 @@ fn a_classifier_is_trained_and_asked() {
     let said = refused(&["train", "--preset", "mnist-cnn", "--data", ".", "--watchdog", "60"], dir);
     assert!(said.contains("--watchdog is for language models"), "{said}");
     let said = refused(&["classify", "-m", ".", "square.png"], dir);
-    assert!(said.contains("holds no classifier"), "{said}");
+    assert!(said.contains("contains no image classifier"), "{said}");
     let said = refused(&["train", "--epochs", "3"], dir);
     assert!(said.contains("--epochs is for presets of images"), "{said}");
     std::fs::remove_dir_all(dir).unwrap();

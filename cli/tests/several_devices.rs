@@ -162,7 +162,7 @@ fn an_elastic_run_goes_on_with_other_devices() {
     assert!(said.contains("is finished"), "{said}");
     // Without the flag, a folder with a run is refused; without a folder, the flag is refused.
     let refused = netcl().args(tiny_run(&data, &out, 24)).output().unwrap();
-    assert!(texts(&refused).1.contains("holds a run already"));
+    assert!(texts(&refused).1.contains("already holds a run"));
     let alone = netcl().args(["train", "--elastic"]).output().unwrap();
     assert_eq!(alone.status.code(), Some(2));
     std::fs::remove_dir_all(dir).unwrap();
