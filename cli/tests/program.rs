@@ -366,7 +366,7 @@ fn the_memory_of_a_step_is_explained() {
     let (code, _, err) = run(netcl().args(&args));
     assert_eq!(code, 0, "{err}");
     for part in
-        ["memory of training", "what AdamW keeps", "in use at once at the most", "(layer 1)", "--recompute"]
+        ["memory of training", "state of AdamW", "peak in use at once", "(layer 1)", "--recompute"]
     {
         assert!(err.contains(part), "{part:?} is missing in {err}");
     }

@@ -110,7 +110,7 @@ fn a_device_that_runs_out_of_memory_takes_fewer_rows() {
         let out = dir.join(memory);
         let run = [among(&data, &out, 3, &[&device(), "sim"]), larger.clone()].concat();
         let (_, err) = done(netcl().args(run).env("NETCL_SIM_MEMORY", memory));
-        assert!(err.contains("rows of a batch for each rank, by what its memory has room for"), "{err}");
+        assert!(err.contains("rows of a batch per rank, by available memory"), "{err}");
         found_by_steps += usize::from(err.contains("out of device memory"));
         close(&losses(&out), &losses(&one));
     }

@@ -124,7 +124,7 @@ fn speeds_are_tokens_over_time() {
         }
     }
     let report = std::fs::read_to_string(run.join("report.html")).unwrap();
-    let tile = report.split("<span>Tokens a second</span>").nth(1).unwrap().split("</div>").next().unwrap();
+    let tile = report.split("<span>Tokens per second</span>").nth(1).unwrap().split("</div>").next().unwrap();
     assert!(tile.contains("whole run") && !tile.contains("median"), "{tile}");
     std::fs::remove_dir_all(dir).unwrap();
 }

@@ -321,7 +321,7 @@ fn steps_are_profiled_and_memory_is_explained_without_other_bits() {
             looked_at(&Diagnostics { profile, ..Diagnostics::default() }, GraphMode::On, &folder);
         assert!(weights == plain.1, "profiled steps have the same bits as others");
         let [memory, profile] = said.as_slice() else { panic!("{said:?}") };
-        for part in ["parameters in f32", "batches on their way", "activations: results", "conv2d"] {
+        for part in ["parameters in f32", "input batches", "activations: results", "conv2d"] {
             assert!(memory.contains(part), "{memory} lacks: {part}");
         }
         assert_eq!(*profile, format!("profile: {what} true true"));
