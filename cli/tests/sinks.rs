@@ -26,7 +26,7 @@ fn a_vocabulary_larger_than_the_tokenizers_ends_no_run_and_draws_nothing_unknown
     let output = netcl().args(&args).output().unwrap();
     let (out, err) = texts(&output);
     assert!(output.status.success(), "{err}");
-    assert!(err.contains("of the tokenizer, padded") && !err.contains("goes on without"), "{err}");
+    assert!(err.contains("of the tokenizer, padded") && !err.contains("continues without"), "{err}");
     assert!(out.contains("generate text with: "), "{out}");
     let known = std::fs::read_to_string(&data).unwrap();
     let samples: Vec<String> =
@@ -62,7 +62,7 @@ fn a_report_that_cannot_be_written_ends_no_run_and_is_said_once() {
     let output = netcl().args(["train", "--steps", "12", "--resume"]).arg(&run).output().unwrap();
     let (out, err) = texts(&output);
     assert!(output.status.success() && out.contains("finished after 12 steps"), "{out}{err}");
-    assert_eq!(err.matches("training goes on without report.html").count(), 1, "{err}");
+    assert_eq!(err.matches("training continues without report.html").count(), 1, "{err}");
     assert_eq!(metrics(&run).len(), 12);
     assert!(run.join("checkpoints/last/model.safetensors").exists());
     std::fs::remove_dir_all(dir).unwrap();

@@ -175,7 +175,7 @@ impl Balance {
         if !self.division.rebalance(&self.told.times) {
             return false;
         }
-        self.divided_anew("their speed", "; the next step compiles kernels for these sizes");
+        self.divided_anew("speed", "; the next step compiles kernels for these sizes");
         true
     }
 

@@ -1,8 +1,8 @@
-//! State of the optimizer, and gradients, divided among ranks (ZeRO stages 1 and 2: Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory
+//! State of the optimizer, and gradients, partitioned among ranks (ZeRO stages 1 and 2: Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory
 //! Optimizations Toward Training Trillion Parameter Models", 2020).
 //!
-//! Of every buffer of gradients each rank has a part of about the same number of elements. It gets the sums of that part, updates the
-//! parameters there, and gives them to all others.
+//! Each rank has a part of every gradient buffer, with about the same number of elements. It receives the sums of that part, updates the parameters
+//! there, and sends them to all others.
 
 use super::sums::{Sums, divide};
 use crate::optim::{Part, Rule};
@@ -13,17 +13,17 @@ use netcl_tensor::{DType, Error, Result, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of a buffer that gradients go through where none stays: so many, or a part of all gradients, and at least as many as are worth an
-/// exchange of their own.
+/// A buffer for gradients that are not kept has a `PARTS`th of all gradients, at least `LEAST` bytes (fewer do not justify a separate exchange) and
+/// at most `MOST` bytes.
 const MOST: usize = 25 << 20;
 const LEAST: usize = 64 << 10;
 const PARTS: usize = 16;
 
-/// Elements of a parameter whose gradients lie together.
+/// Elements of a parameter whose gradients are adjacent.
 pub(super) struct Piece {
     pub param: Tensor,
     pub range: Range<usize>,
-    /// Where the first of their gradients lies, in elements.
+    /// Position of the first of their gradients, in elements.
     pub at: usize,
 }
 
@@ -31,17 +31,17 @@ pub(super) struct Piece {
 pub(super) struct Cell {
     /// In the order of the parameters.
     pub params: Vec<Piece>,
-    /// Elements, with those between parameters.
+    /// Number of elements, including those between parameters.
     pub count: usize,
 }
 
-/// Elements of a buffer that gradients of so many elements of `width` bytes go through, where none stays.
+/// Returns the elements of a buffer for gradients that are not kept, for this many elements of `width` bytes in total.
 pub(super) fn cell(elements: usize, width: usize) -> usize {
     let bytes = (elements / PARTS).saturating_mul(width).clamp(LEAST, MOST);
     (bytes / width / ALIGN).max(1) * ALIGN
 }
 
-/// How the trained parameters are divided.
+/// The partition of the trained parameters.
 pub(super) struct Shards {
     rank: usize,
     cells: Arc<Vec<Cell>>,

@@ -138,7 +138,7 @@ impl Pipe {
             // Waits for the device's results; from here on this rank waits for others.
             mail.put(to, result)?;
         }
-        let no_room = || Error::internal("a pass without room for what it takes");
+        let no_room = || Error::internal("a pass without room for its input");
         let from = from.map(|from| room.map(|room| (from, room)).ok_or_else(no_room)).transpose()?;
         let begun = Instant::now();
         match (to, from) {
@@ -153,7 +153,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// How long this stage has waited for others since the last call.
+    /// Returns the time that this stage has waited for others since the last call.
     pub fn take_waited(&mut self) -> Duration {
         std::mem::take(&mut self.waited)
     }
@@ -174,7 +174,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// The values of the first stage's embedding for the copy at the last stage.
+    /// Copies the first stage's embedding values to the last stage's copy.
     ///
     /// # Errors
     /// Those of the group and the device.
@@ -182,7 +182,7 @@ impl Pipe {
         self.ends.broadcast_tensor(table, 0)
     }
 
-    /// The sum of all stages' values, in the order of stages.
+    /// Returns the sum of all stages' values, in the order of stages.
     ///
     /// # Errors
     /// Those of the group.
@@ -191,7 +191,7 @@ impl Pipe {
     }
 }
 
-/// Rows from the stage before `along`'s own.
+/// Receives rows from the stage before this one in `along`.
 ///
 /// # Errors
 /// Those of the group and the device.
@@ -201,7 +201,7 @@ pub(super) fn rows_from_before(along: &Group, rows: &Rows) -> Result<Tensor> {
     rows.tensor(&room)
 }
 
-/// Rows for the stage behind.
+/// Sends rows to the next stage.
 ///
 /// # Errors
 /// Those of the group and the device.
