@@ -45,7 +45,7 @@ pub fn already_finished(trainer: &Trainer, dir: &Path, json: bool) -> Result<()>
     out::result(&format!("train more steps with: {program} train --resume {dir} --steps {more}"))
 }
 
-/// Draws a run on stderr; the summary goes to stdout.
+/// The display of a run on stderr; the summary goes to stdout.
 pub struct Progress<'a> {
     context: &'a Context,
     json: bool,

@@ -78,7 +78,7 @@ impl Drop for ReadingBar<'_> {
     }
 }
 
-/// Average speed over the whole time.
+/// Returns the average speed over the whole time.
 fn speed(p: &Progress, taken: Duration) -> String {
     format!("{:.1} MB/s", p.done as f64 / 1e6 / taken.as_secs_f64().max(1e-9))
 }

@@ -127,7 +127,7 @@ fn edited_data_is_refused_and_what_was_added_is_said() {
     let (code, _, errors) = resume(&out, "--steps 9");
     assert_eq!(code, 0, "{errors}");
     assert!(errors.contains("1 file grown: ") && errors.contains("(14 B more)"), "{errors}");
-    assert!(errors.contains("the best loss is counted anew"), "{errors}");
+    assert!(errors.contains("the best loss starts anew"), "{errors}");
     // From here on this is the run's data.
     let (code, _, errors) = resume(&out, "--steps 12");
     assert!(code == 0 && !errors.contains("grown"), "{errors}");

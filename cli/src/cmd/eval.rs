@@ -108,7 +108,7 @@ impl Windows {
             Self::Training(_, context) => *context,
         }
     }
-    /// Tokens between two windows; `None` if they were drawn at random.
+    /// Returns tokens between two windows; `None` if they were drawn at random.
     fn stride(&self) -> Option<usize> {
         match self {
             Self::All(all) => Some(all.stride()),

@@ -103,7 +103,7 @@ struct Divided {
 }
 
 impl Divided {
-    /// GPUs are filled before CPUs.
+    /// Divides the layers; GPUs are filled before CPUs.
     fn of(devices: &[Capabilities], needs: &Needs, tokens: usize) -> Option<Self> {
         let mut here: Vec<&Capabilities> = devices.iter().filter(|device| !device.simulated).collect();
         here.sort_by_key(|device| device.is_cpu());

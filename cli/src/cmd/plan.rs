@@ -57,7 +57,7 @@ pub fn show(config: &TrainConfig, device: &Device, context: &Context, json: bool
 }
 
 impl Plan {
-    /// Number of times that each token is used.
+    /// Returns the number of times that each token is used.
     fn epochs(&self) -> f64 {
         self.config.steps as f64 * self.config.tokens_a_step() as f64 / self.tokens[0].max(1) as f64
     }

@@ -146,7 +146,7 @@ fn check_types(args: &Args, source: &Source) -> Result<()> {
     Ok(())
 }
 
-/// Tensors that adapters change are quantized again.
+/// Refuses to quantize tensors again that adapters change, without `--requantize`.
 fn check_merged(args: &Args, source: &Source) -> Result<()> {
     if args.requantize || args.r#type.base.is_plain() {
         return Ok(());

@@ -6,10 +6,9 @@ use netcl_tensor::DType;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 /// Storage types of a model, by name. Arithmetic is f32 in all of them.
-pub const DTYPES: [(&str, DType); 3] =
-    [("f32", DType::F32), ("bf16", DType::Bf16), ("Returns f16", DType::F16)];
+pub const DTYPES: [(&str, DType); 3] = [("f32", DType::F32), ("bf16", DType::Bf16), ("f16", DType::F16)];
 
-/// The storage type of this name.
+/// Returns the storage type of this name.
 ///
 /// # Errors
 /// `Format` with the list of types, for an unknown name or an integer type.

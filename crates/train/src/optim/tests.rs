@@ -17,7 +17,7 @@ fn params(dtype: DType) -> Params {
     params
 }
 
-/// The loss is half the square of every weight, so gradients are the weights.
+/// Trains with half the square of every weight as loss, so gradients are the weights.
 fn train(params: &Params, optimizer: &mut Optimizer, steps: usize) {
     for _ in 0..steps {
         optimizer.zero_grad();

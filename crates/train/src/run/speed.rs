@@ -85,8 +85,8 @@ pub(super) fn course(metrics: &[StepMetrics]) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// Steps of 0.1 s and 1000 tokens. The host receives every second one late, together with the next one. At step 5 host and device pause for two
-    /// seconds.
+    /// Returns steps of 0.1 s and 1000 tokens. The host receives every second one late, together with the next one. At step 5 host and device pause
+    /// for two seconds.
     fn bunched(steps: u64) -> Vec<StepMetrics> {
         let metrics = |step: u64| {
             let done = step as f64 * 0.1 + if step >= 5 { 2.0 } else { 0.0 };

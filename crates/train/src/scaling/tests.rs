@@ -46,7 +46,7 @@ fn without_overlap_the_exchange_is_the_sum_of_its_stages() {
     close(two.parts[1], 2.0 * bytes / 2e9 + link.all_reduce(bytes, 2) + bytes / 4e9);
 }
 
-/// GPT-2 124M with a vocabulary of bytes, whose table is small: gradients are in one buffer of 1 MiB and others of 25 MiB.
+/// Returns GPT-2 124M with a vocabulary of bytes, whose table is small: gradients are in one buffer of 1 MiB and others of 25 MiB.
 fn bytes() -> (TrainConfig, DecoderConfig, f64) {
     let (config, _) = gpt2();
     let model = config.decoder(256).unwrap();

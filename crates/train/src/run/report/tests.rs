@@ -57,7 +57,7 @@ fn keep(name: &str, html: &str) {
     }
 }
 
-/// Every opened tag is closed, in order, and no number is malformed.
+/// Checks that every opened tag is closed, in order, and no number is malformed.
 fn check(html: &str) {
     let mut open: Vec<&str> = Vec::new();
     let body = html.split_once("<body>").unwrap().1.split_once("</body>").unwrap().0;

@@ -71,7 +71,7 @@ impl Model for Piped<'_> {
     fn load_state(&self, tensors: &[TensorView<'_>]) -> Result<()> {
         self.decoder.load_state(tensors)
     }
-    /// Called on the first stage, while the others [`follow`](super::follow).
+    /// Starts a text on the first stage, while the others [`follow`](super::follow).
     fn continuation(&self) -> Result<Box<dyn Continuation + '_>> {
         Ok(Box::new(Served::new(self.decoder, self.along)))
     }

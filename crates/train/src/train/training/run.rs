@@ -122,7 +122,7 @@ impl<T: Task> Run<T> {
         Ok(Went::ToTheEnd)
     }
 
-    /// Work between two steps: explanation, profile, and evaluation, sample and checkpoint where due. Returns whether the run stops.
+    /// Does the work between two steps: explanation, profile, and evaluation, sample and checkpoint if due. Returns whether the run stops.
     fn after_step(
         &mut self,
         pending: &mut Option<Pending>,
