@@ -204,7 +204,7 @@ impl<'a> Progress<'a> {
             out::result("")?;
         }
         let verb = if outcome == Outcome::Finished { "finished" } else { "stopped" };
-        // A run that ends within its first step has no loss.
+        // The loss is missing for a run that ends within its first step.
         let loss = self.last.as_ref().map_or(String::new(), |m| format!(": loss {:.4}", m.loss));
         out::result(&format!("{verb} after {}{loss}{val}", counted(trainer.step(), "step")))?;
         let memory = trainer.model().params().device().memory();

@@ -96,7 +96,7 @@ pub struct SamplingArgs {
     /// Read the schema from a file
     #[arg(long, value_name = "FILE", group = "bound")]
     json_schema_file: Option<PathBuf>,
-    /// Samplers and their order [default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]
+    /// Samplers in order [default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]
     #[arg(long, value_name = "NAMES", value_parser = chain)]
     samplers: Option<Chain>,
 }

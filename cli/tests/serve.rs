@@ -136,7 +136,7 @@ fn what_cannot_be_served_is_said() {
     // Files without keys, and files that are not models.
     std::fs::write(model.join("keys"), "# none yet\n\n").unwrap();
     let (code, (_, err)) = run(&["-m", own, "--api-key-file", &file("keys")]);
-    assert!(code == Some(1) && err.contains("has no key"), "{err}");
+    assert!(code == Some(1) && err.contains("contains no key"), "{err}");
     let (code, (_, err)) = run(&["-m", own, "--api-key-file", &file("absent")]);
     assert!(code == Some(1) && err.contains("--api-key-file") && err.contains("absent"), "{err}");
     assert_eq!(run(&["-m", own, "--api-key", "schlüssel"]).0, Some(1));

@@ -140,7 +140,7 @@ fn mistakes_on_the_command_line_are_named() {
     for (more, code, part) in [
         (&["--global", "16,16"][..], 1, "takes 4"),
         (&["--global", "15,16", "--arg", "u32:1"], 1, "does not divide"),
-        (&["--global", "0"], 2, "no size"),
+        (&["--global", "0"], 2, "is not a valid size"),
         (&["--arg", "buffer:f99:1"], 2, "f32"),
         (&["--profile", "voodoo"], 1, "rx7900xtx"),
         (&["--kernel", "nothing", "--global", "8,8"], 1, "matmul"),

@@ -37,7 +37,7 @@ const PLAIN_EVERY: Duration = Duration::from_secs(10);
 /// predicted. Without `--data`, a run is measured as in training: on the same windows of its validation part.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Run folder, checkpoint, or a folder in the Hugging Face layout: GPT-2, Llama, Mistral, Qwen, Gemma, Phi 3, OLMo 2 and others
+    /// Run folder, checkpoint, or Hugging Face folder of a GPT-2, Llama, Mistral, Qwen, Gemma, … model
     #[arg(short, long, value_name = "DIR")]
     model: PathBuf,
     /// Text or token shards: files, folders, patterns (repeatable) [default: the run's validation part]

@@ -237,7 +237,7 @@ impl Info {
         row("tokenizer", self.tokenizer.clone().unwrap_or_else(|| "none".into()));
         row("chat template", if self.template { "yes" } else { "no" }.into());
         let memory = format!(
-            "{} of weights, {} of cache for {} tokens, {} of workspace; in {} if not quantized",
+            "{} of weights, {} of cache for {} tokens, {} of workspace; unquantized tensors in {}",
             human(self.needs.weights()),
             human(self.needs.cache(self.tokens)),
             self.tokens,

@@ -110,7 +110,7 @@ fn model(text: &str) -> std::result::Result<(String, PathBuf), String> {
         };
     }
     let path = Path::new(text);
-    // "." has no name itself.
+    // "." is not a name.
     let named = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let name = match named.extension() {
         Some(end) if end.eq_ignore_ascii_case("gguf") => named.file_stem(),
@@ -118,7 +118,7 @@ fn model(text: &str) -> std::result::Result<(String, PathBuf), String> {
     };
     let name = name
         .and_then(|name| name.to_str())
-        .ok_or_else(|| format!("{text:?} has no name; write NAME=PATH"))?;
+        .ok_or_else(|| format!("{text:?} lacks a name; write NAME=PATH"))?;
     Ok((name.to_owned(), path.to_owned()))
 }
 
@@ -154,7 +154,7 @@ impl Args {
             let before = keys.len();
             keys.extend(lines.map(str::to_owned));
             if keys.len() == before {
-                return Err(Error::format(format!("{} has no key; expected one per line", file.display())));
+                return Err(Error::format(format!("{} contains no key; expected one per line", file.display())));
             }
         }
         let sent = |byte: u8| (b' '..=b'~').contains(&byte);

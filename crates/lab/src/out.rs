@@ -77,7 +77,7 @@ pub fn note(line: &str) {
     let _ = writeln!(err, "{line}");
 }
 
-/// Returns whether an error only means that nobody reads the output any more.
+/// Returns whether an error only means that the reader of the output has ended.
 pub fn is_broken_pipe(error: &Error) -> bool {
     error.kind() == ErrorKind::Io && error.message() == PIPE
 }

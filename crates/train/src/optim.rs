@@ -202,7 +202,7 @@ impl Optimizer {
     }
 
     /// Sets the master weights of f16 and bf16 parameters from the tensors that the parameters were loaded from, by name: an f32 file has
-    /// more digits than the 16-bit parameters. Parameters in f32 have no master weights and are skipped.
+    /// more digits than the 16-bit parameters. Parameters in f32 do not need master weights and are skipped.
     ///
     /// # Errors
     /// `Format` with the name of the parameter that `weights` lacks or has in another shape; nothing is changed then.

@@ -149,7 +149,7 @@ fn show_system(system: &System) -> Result<()> {
         out::result(&format!("environment  {name}={value}"))?;
     }
     for node in &system.nodes {
-        let state = node.error.as_deref().unwrap_or("open to this user");
+        let state = node.error.as_deref().unwrap_or("accessible to this user");
         out::result(&format!("device file  {}: {state}", node.path.display()))?;
     }
     for (group, member) in &system.groups {

@@ -214,8 +214,8 @@ impl Product {
         places.iter().map(|&(i, j)| c.slice(0, i..i + 1)?.slice(1, j..j + 1)?.to_vec()).map(first).collect()
     }
 
-    /// Compares some entries with f64. A sum of k terms in f32 may be off by some units of f32 relative to the terms' sizes, tf32 operands add their
-    /// error, and the stored result is rounded once more.
+    /// Compares some entries with f64. A sum of k terms in f32 may be off by some units of f32 relative to the terms' sizes. Operands in tf32 add
+    /// their error, and the stored result is rounded once more.
     ///
     /// # Errors
     /// `Internal` naming the first wrong entry.

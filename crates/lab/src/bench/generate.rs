@@ -27,7 +27,7 @@ pub struct Args {
     family: Option<String>,
     #[command(flatten)]
     size: ModelSize,
-    /// Tokens of the vocabulary [default: 65 for character models, else the usual tokenizer's]
+    /// Tokens of the vocabulary [default: 65 for character models, or the usual tokenizer's]
     #[arg(long)]
     vocab: Option<usize>,
     /// Tokens of the prompt

@@ -7,11 +7,11 @@ use netcl::kernel::ceiling::Ceilings;
 use netcl::prelude::*;
 use serde::Serialize;
 
-/// One measurement. Absent fields were not measured or have no meaning for the op.
+/// One measurement. Absent fields were not measured or do not apply to the op.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Line {
     pub op: String,
-    /// `[m, n, k]` of a matrix product, `[B, H, T, D]` of attention; otherwise the first input's shape.
+    /// `[m, n, k]` of a matrix product, `[B, H, T, D]` of attention, or the first input's shape.
     pub shape: Vec<usize>,
     /// Layout of a matrix product: NN, NT, TN.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -42,7 +42,7 @@ pub struct Line {
     /// The peer's time divided by netcl's: above 1, netcl is faster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
-    /// Why the peer has no result.
+    /// Why the peer's result is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_error: Option<String>,
     /// Whether the result was compared with a reference before it was timed.

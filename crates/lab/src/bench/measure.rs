@@ -18,7 +18,7 @@ pub struct Times {
     pub called_ms: Option<f64>,
     /// Peak device memory of the peer in bytes, if it reports it.
     pub memory: Option<u64>,
-    /// Why the peer has no result, if it was asked.
+    /// Why the peer's result is missing, if it was asked.
     pub refused: Option<String>,
 }
 

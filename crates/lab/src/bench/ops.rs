@@ -27,8 +27,8 @@ pub struct Args {
     profile: bool,
     /// Compare --device with this device instead of the peer
     ///
-    /// Prints a table of speedups at small, medium and large products, attention, layer norms, GELU, residual additions and convolutions, with and
-    /// without the transfers of inputs and results.
+    /// Prints a table of speedups at three sizes, with and without the transfers of inputs and results. It covers products, attention, layer norms,
+    /// GELU, residual additions and convolutions.
     #[arg(long, value_name = "DEVICE", conflicts_with_all = ["errors", "profile", "op"])]
     pub against: Option<String>,
     /// Sizes in that table

@@ -30,7 +30,7 @@ pub struct Reply {
 }
 
 impl Peer {
-    /// Starts the peer that `--peer` names: `none`, `auto`, or a Python. With `auto`, a peer that does not start, or has no comparable device, is
+    /// Starts the peer that `--peer` names: `none`, `auto`, or a Python. With `auto`, a peer that does not start, or lacks a comparable device, is
     /// ignored.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Peer {
     }
 }
 
-/// The child ends with its input; otherwise it is stopped.
+/// The child ends with its input, or is stopped.
 impl Drop for Peer {
     fn drop(&mut self) {
         let asked = writeln!(self.to, "{{\"op\":\"quit\"}}").and_then(|()| self.to.flush());

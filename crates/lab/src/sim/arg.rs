@@ -154,7 +154,7 @@ fn dimensions(text: &str, otherwise: u64, least: u64, what: &str) -> Result<Size
     let dimensions = parts.len() as u32;
     for (slot, part) in of.iter_mut().zip(parts) {
         let number = part.trim().parse().ok().filter(|n| *n >= least);
-        *slot = number.ok_or_else(|| format!("{part:?} is not a {what}"))?;
+        *slot = number.ok_or_else(|| format!("{part:?} is not a valid {what}"))?;
     }
     Ok(Sizes { of, dimensions })
 }

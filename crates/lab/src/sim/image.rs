@@ -66,7 +66,7 @@ fn named<T: Copy>(
     list.clone().find(|(own, _)| *own == name).map(|(_, value)| value).ok_or_else(|| {
         let names: Vec<&str> = list.map(|(own, _)| own).collect();
         format!(
-            "no {what} {name:?}; possible are {}{}",
+            "unknown {what} {name:?}; possible values are {}{}",
             names.join(", "),
             did_you_mean(name, names.iter().copied())
         )

@@ -311,7 +311,7 @@ fn agreement(rows: &[Row]) -> Option<Agreement> {
 
 fn shown(times: &Times) -> String {
     let mut table =
-        Table::new(&["file", "kernel", "groups", ">modelled, µs", ">measured, µs", ">ratio", "bound by"]);
+        Table::new(&["file", "kernel", "groups", ">modeled, µs", ">measured, µs", ">ratio", "bound by"]);
     for row in &times.rows {
         let product = |sizes: [u64; 3]| sizes.iter().product::<u64>();
         let groups = format!("{} of {}", product(row.global) / product(row.local), product(row.local));

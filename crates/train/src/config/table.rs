@@ -1,8 +1,8 @@
 //! The table of settings. Each row defines a field, a key of `config.toml`, a flag with its help and range, a rule of `--resume`, and a line of
 //! `docs/settings.md`.
 //!
-//! A row has the key (the flag is the same with dashes), the type, the default (presets override it), the help, the group, whether a resumed run may
-//! change it, and other properties that are not the default.
+//! A row has the key (the flag is the same with dashes), the type, the default (presets override it), and the help. The rest is the group, whether a
+//! resumed run may change it, and properties that differ from the usual.
 
 use super::dtype;
 use super::graph_mode::GraphMode;

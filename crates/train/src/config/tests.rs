@@ -31,7 +31,7 @@ fn every_preset_is_valid_and_survives_its_file() {
 #[test]
 fn the_file_has_every_key_once() {
     let preset = TrainConfig::preset("gpt2-124m").unwrap();
-    // A file has no line for an absent value.
+    // A file omits absent values.
     let config = TrainConfig {
         encoding: Some("cp1251".into()),
         vocab: Some(9),

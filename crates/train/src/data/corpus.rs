@@ -35,7 +35,7 @@ impl Source {
     /// Builds a character tokenizer for the text of both parts.
     ///
     /// # Errors
-    /// `Format` if there is no text; `Io`.
+    /// `Format` without text; `Io`.
     pub fn char_tokenizer(&self, watch: &mut Watch<'_>) -> Result<Tokenizer> {
         tokenizer_of(self.files(), (Cuts::Anywhere, Stage::Characters), watch, |blocks| {
             Tokenizer::char_from_text(blocks)

@@ -10,7 +10,7 @@ use std::{
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Found {
     pub path: PathBuf,
-    /// Whether the user named it explicitly. If so, a problem with it is an error; otherwise the file is skipped.
+    /// Whether the user named it explicitly. A problem with a named file is an error; other files are skipped.
     pub named: bool,
     /// The folder that was named, or in which a pattern begins; for a named file, its own folder.
     pub root: PathBuf,

@@ -1,4 +1,4 @@
-//! Batches as a function of the position in the run. There is no other state, so a run can be resumed at any position.
+//! Batches as a function of the position in the run. The position is the only state, so a run can be resumed anywhere.
 
 use super::{Tokens, random};
 use netcl_device::{Error, Result};

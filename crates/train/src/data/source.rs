@@ -44,8 +44,8 @@ impl Source {
     /// products are skipped. Files and folders named `train` and `val` (or their names in other programs) are the training and the validation part.
     ///
     /// # Errors
-    /// `Io` for unreadable files; `Format` for an explicitly named file that is empty or not text, for records that are not plain text, if data of
-    /// other formats makes up more than the text, or if no file is left.
+    /// `Io` for unreadable files; `Format` for an explicitly named file that is empty or not text, and for records that are not plain text. `Format`
+    /// also if data of other formats makes up more than the text, or if no file is left.
     pub fn open(specs: &[impl AsRef<Path>]) -> Result<Self> {
         Self::open_with(specs, Reading::default(), &mut |_| true)
     }

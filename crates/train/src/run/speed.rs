@@ -1,8 +1,8 @@
 //! Training speed in tokens per second.
 //!
-//! The time between the results of two steps is not a useful measure: while the host compiles kernels or captures a step, the device completes
-//! one or two others, and the host then reads their results at nearly the same time. Therefore speeds are averages over a window of many
-//! steps: tokens in the window over its duration.
+//! The time between the results of two steps is not a useful measure. While the host compiles kernels or captures a step, the device completes one or
+//! two others. The host then reads their results at nearly the same time. Therefore speeds are averages over a window of many steps: tokens in the
+//! window over its duration.
 
 use super::StepMetrics;
 use std::collections::VecDeque;
@@ -73,8 +73,8 @@ pub(super) fn overall(metrics: &[StepMetrics]) -> Option<f64> {
     speed.is_finite().then_some(speed)
 }
 
-/// Returns the speed at each step over the window that ends with it, computed from recorded tokens and times (older versions recorded the speed of
-/// each single step).
+/// Returns the speed at each step over the window that ends with it, computed from recorded tokens and times. Older versions recorded the speed of
+/// each single step.
 pub(super) fn course(metrics: &[StepMetrics]) -> Vec<f64> {
     let Mark { elapsed, tokens } = beginning(metrics);
     let mut window = SpeedWindow::new(elapsed, tokens);

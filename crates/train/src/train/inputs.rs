@@ -21,7 +21,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Returns the prompt of samples: a line break, or the first token of the data if there is no tokenizer or it has no token for one.
+    /// Returns the prompt of samples: a line break, or the first token of the data if the tokenizer is missing or lacks a token for one.
     pub(super) fn prompt(&self) -> Result<Vec<u32>> {
         let line = self.tokenizer.as_ref().and_then(|t| t.encode("\n").ok()).filter(|ids| !ids.is_empty());
         if let Some(ids) = line {

@@ -61,7 +61,7 @@ impl Profiling {
         self.running.is_some_and(|first| step + 1 >= first.saturating_add(self.settings.steps))
     }
 
-    /// Ends the profile after `step`; returns it, and whether its trace was written (into the run's folder `dir` if it has no path). Returns `None`,
+    /// Ends the profile after `step`; returns it, and whether its trace was written (into the run's folder `dir` if it lacks a path). Returns `None`,
     /// with a warning, if it has not started.
     pub fn end(
         self,

@@ -65,7 +65,7 @@ impl Reducer {
     /// Starts the thread. All ranks call this, each with its device.
     ///
     /// # Errors
-    /// Those of the group and the device; `Device` if the system has no more threads.
+    /// Those of the group and the device; `Device` if the system cannot start a thread.
     pub fn start(group: &Group, device: &Device) -> Result<Self> {
         let relay = Relay::new(group, device, RelaySettings::default())?;
         let (jobs, todo) = channel();

@@ -20,7 +20,7 @@ impl Rows {
         self.bits.fill(0);
     }
 
-    /// Adds tokens; ignores ids outside of the vocabulary, which have no gradient.
+    /// Adds tokens; ignores ids outside of the vocabulary, which do not get a gradient.
     pub fn add(&mut self, ids: &[u32]) {
         for id in ids {
             if let Some(byte) = self.bits.get_mut(*id as usize / 8) {

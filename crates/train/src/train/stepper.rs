@@ -7,9 +7,9 @@ use netcl_tensor::{Device, ErrorKind, Result, Tensor, unfused};
 
 /// Executes steps and captures one as a graph after all its kernels were launched once.
 ///
-/// A step is a closure that enqueues all work from the inputs to the update and returns the loss, or a repeated part of it (forward and backward of a
-/// micro-batch, or the update). Values that change from step to step must be in device memory that was allocated before, and the caller must have
-/// written them.
+/// A step is a closure that enqueues all work from the inputs to the update and returns the loss. It can also be a repeated part of a step: forward
+/// and backward of a micro-batch, or the update. Values that change from step to step must be in device memory that was allocated before, and the
+/// caller must have written them.
 ///
 /// If a step fails, captured or not, gradients are restored to what they were before it.
 ///
@@ -101,7 +101,7 @@ impl Stepper {
         if let State::Captured(captured) = &self.state { captured.graph.first_use(x) } else { None }
     }
 
-    /// Returns the last command of a replay that writes the tensor `x` from before the step; `None` if there is none, or steps are not replayed.
+    /// Returns the last command of a replay that writes the tensor `x` from before the step; `None` without such a command, or if steps are not replayed.
     pub fn last_write(&self, x: &Tensor) -> Option<usize> {
         if let State::Captured(captured) = &self.state { captured.graph.last_write(x) } else { None }
     }

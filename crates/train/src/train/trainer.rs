@@ -140,7 +140,7 @@ impl Trainer {
     /// before [`Trainer::run`].
     ///
     /// # Errors
-    /// `Format` as in [`Shares::check`]; `Memory`, on every rank, if one has no room for its rows.
+    /// `Format` as in [`Shares::check`]; `Memory`, on every rank, if one lacks room for its rows.
     pub fn shares(&mut self, shares: &Shares) -> Result<()> {
         let Run { task, training } = &mut self.run;
         let Some(parallel) = &mut training.ranks.parallel else { return Ok(()) };

@@ -13,8 +13,8 @@ use netcl_tensor::{DType, Error, Result, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A buffer for gradients that are not kept has a `PARTS`th of all gradients, at least `LEAST` bytes (fewer do not justify a separate exchange) and
-/// at most `MOST` bytes.
+/// A buffer for gradients that are not kept has a `PARTS`th of all gradients, within these bounds in bytes. Fewer than `LEAST` do not justify a
+/// separate exchange.
 const MOST: usize = 25 << 20;
 const LEAST: usize = 64 << 10;
 const PARTS: usize = 16;
@@ -102,7 +102,7 @@ impl Shards {
     }
 
     /// Returns the commands where a step first uses parameters of each cell, from [`Stepper::first_use`](super::stepper::Stepper::first_use), in
-    /// ascending order, and the bytes from the beginning of all ranks' [`Shards::spans`] that it needs there.
+    /// ascending order. Also returns the bytes from the beginning of all ranks' [`Shards::spans`] that each needs.
     pub fn uses(&self, first_use: impl Fn(&Tensor) -> Option<usize>) -> (Vec<usize>, Vec<usize>) {
         let first = |cell: &Cell| cell.params.iter().filter_map(|piece| first_use(&piece.param)).min();
         let cells = self.cells.iter().zip(&self.needs);
@@ -140,13 +140,13 @@ impl Shards {
     /// Makes this rank's parts of accumulated gradients those of the parts that it updates.
     ///
     /// # Errors
-    /// `Unsupported` for other buffers than planned: a parameter has no gradient, or one of another type.
+    /// `Unsupported` for other buffers than planned: a parameter lacks a gradient, or has one of another type.
     pub fn attach(&self, sums: &Sums) -> Result<()> {
         let place = |piece: &Piece| (piece.param.name().unwrap_or_default().to_owned(), piece.at);
         let places = self.cells.iter().map(|cell| cell.params.iter().map(place).collect::<Vec<_>>());
         if !places.eq(sums.places().iter().cloned()) {
             return Err(Error::unsupported(
-                "--zero: a trained parameter has no gradient, or one of another type than its own; exclude it with --freeze",
+                "--zero: a trained parameter lacks a gradient, or has one of another type than its own; exclude it with --freeze",
             ));
         }
         self.own.iter().try_for_each(|(part, bucket, at)| {

@@ -51,7 +51,7 @@ pub struct ClassifierConfig {
     pub mirror: bool,
     /// Seed of weights, order and changes of images.
     pub seed: u64,
-    /// Fraction of the images used for testing if the data has no test set.
+    /// Fraction of the images used for testing if the data lacks a test set.
     pub test_part: f64,
     /// Steps between checkpoints within an epoch, 0 for none; every epoch ends with a checkpoint.
     #[serde(default = "checkpoint_every")]

@@ -5,8 +5,8 @@ use netcl_tensor::opgraph::OpGraph;
 use netcl_tensor::{DType, Result, Tensor};
 
 impl Classifier {
-    /// Records the graph from images `image` (rows, C, H, W), f32 from 0 to 1, to the probability of each class (rows, classes), for any number of
-    /// rows.
+    /// Records the graph for any number of rows. Its input is `image` (rows, C, H, W), f32 from 0 to 1, and its output the probability of each class
+    /// (rows, classes).
     ///
     /// # Errors
     /// `Unsupported` with an operation that a graph cannot contain; errors of the device.

@@ -111,7 +111,7 @@ impl Classifier {
     /// Opens the classifier in a run's folder.
     ///
     /// # Errors
-    /// `Format` if the folder has no classifier, or a tensor is missing or of another shape; `Io`.
+    /// `Format` if the folder lacks a classifier, or a tensor is missing or of another shape; `Io`.
     pub fn open(device: &Device, dir: &Path) -> Result<Self> {
         let path = dir.join(DESCRIPTION);
         if !path.exists() {

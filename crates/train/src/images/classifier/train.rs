@@ -41,8 +41,8 @@ pub fn train(
 /// that a run which cannot be resumed stays unchanged.
 ///
 /// # Errors
-/// `Format` if `dir` is not a run of a classifier, all checkpoints are damaged or of other images, or `config` changes a setting that must not change
-/// ([`resume_rules`](super::resume_rules)); `Io` if another process has locked the folder; those of [`train`].
+/// `Format` if `dir` is not a run of a classifier, or all checkpoints are damaged or of other images; `Format` if `config` changes a setting that
+/// must not change ([`resume_rules`](super::resume_rules)); `Io` if another process has locked the folder; those of [`train`].
 pub fn resume(
     device: &Device,
     config: &ClassifierConfig,

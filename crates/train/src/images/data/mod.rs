@@ -100,7 +100,7 @@ impl Dataset {
     /// order, or of each class's folder.
     ///
     /// # Errors
-    /// `Io` or `Format` with the file; `Format` if there are no images.
+    /// `Io` or `Format` with the file; `Format` if images are missing.
     pub fn read(dir: &Path, test_part: f64) -> Result<Self> {
         if !dir.is_dir() {
             return Err(Error::format(format!(

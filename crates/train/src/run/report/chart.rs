@@ -171,7 +171,7 @@ fn grid(frame: &Frame, labels: &[(f64, String)]) -> String {
         svg += &text("label", frame.left - 8.0, y + 4.0, "end", label);
     }
     svg += &format!("<path class=\"axis\" d=\"M{:.1} {:.1}H{:.1}\"/>", frame.left, frame.bottom, frame.right);
-    // Steps are integers, so there are no ticks between them.
+    // Steps are integers, so ticks between them are left out.
     for tick in frame.x.ticks().into_iter().filter(|tick| tick.fract() == 0.0) {
         let x = frame.x(tick);
         svg += &format!("<path class=\"axis\" d=\"M{x:.1} {:.1}v5\"/>", frame.bottom);

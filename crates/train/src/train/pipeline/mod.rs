@@ -8,7 +8,7 @@
 //!
 //! Rank `r` of `P * D` ranks is stage `r % P` of replica `r / P`. A rank has only the weights, gradients and optimizer's state of its layers.
 //! Replicas share the rows of each batch, and sum the gradients of a stage as ranks without a pipeline do. A step equals that of one device except
-//! for the order of sums: stages exchange rows of the residual stream and their gradients, the two copies of a tied embedding have the sum of both
+//! for the order of sums. Stages exchange rows of the residual stream and their gradients. The two copies of a tied embedding have the sum of both
 //! gradients, and the norm of the gradients is that of all stages.
 
 mod files;

@@ -103,7 +103,7 @@ impl Zero {
         Ok(Self { shards, divided, measure, arriving: None, uses: None })
     }
 
-    /// Returns parameters in flight, for a pass that waits for them where it uses them; `None` if there are none.
+    /// Returns parameters in flight, for a pass that waits for them where it uses them; `None` without such parameters.
     pub fn take_arriving(&mut self, stepper: &Stepper) -> Option<Arriving> {
         let arriving = self.arriving.take()?;
         let uses =
