@@ -365,9 +365,7 @@ fn the_memory_of_a_step_is_explained() {
     args.extend("--eval-every 0 --explain-memory --graph on --recompute gelu".split(' ').map(Into::into));
     let (code, _, err) = run(netcl().args(&args));
     assert_eq!(code, 0, "{err}");
-    for part in
-        ["memory of training", "state of AdamW", "peak in use at once", "(layer 1)", "--recompute"]
-    {
+    for part in ["memory of training", "state of AdamW", "peak in use at once", "(layer 1)", "--recompute"] {
         assert!(err.contains(part), "{part:?} is missing in {err}");
     }
     let kept = std::fs::read_to_string(dir.join("run/config.toml")).unwrap();

@@ -212,7 +212,10 @@ fn a_folder_with_a_foreign_config_is_not_overwritten() {
     let output = netcl().args(tiny_run(&data, &out, 6)).output().unwrap();
     let (_, errors) = texts(&output);
     assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(errors.contains("has a config.toml that belongs to no run") && errors.contains("--out"), "{errors}");
+    assert!(
+        errors.contains("has a config.toml that belongs to no run") && errors.contains("--out"),
+        "{errors}"
+    );
     assert_eq!(files(&out).len(), 1);
     assert_eq!(std::fs::read_to_string(out.join("config.toml")).unwrap(), "title = \"my site\"\n");
     std::fs::remove_dir_all(dir).unwrap();

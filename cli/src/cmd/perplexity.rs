@@ -40,7 +40,10 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let ids = prompt_ids(model.tokenizer()?, &text, false)?;
     let window = args.model.ctx_size.unwrap_or(model.context().min(WINDOW)).min(ids.len().saturating_sub(1));
     if window == 0 {
-        return Err(Error::format(format!("{} is too short: expected at least one token to predict", args.data.display())));
+        return Err(Error::format(format!(
+            "{} is too short: expected at least one token to predict",
+            args.data.display()
+        )));
     }
     let vocab = model.config().vocab;
     if let Some(id) = ids.iter().find(|id| **id as usize >= vocab) {

@@ -154,7 +154,10 @@ impl Args {
             let before = keys.len();
             keys.extend(lines.map(str::to_owned));
             if keys.len() == before {
-                return Err(Error::format(format!("{} contains no key; expected one per line", file.display())));
+                return Err(Error::format(format!(
+                    "{} contains no key; expected one per line",
+                    file.display()
+                )));
             }
         }
         let sent = |byte: u8| (b' '..=b'~').contains(&byte);

@@ -126,7 +126,7 @@ pub(super) fn megatron(index: &Path, bytes: u64) -> Result<(u64, u64)> {
         bytes.map_or(0, u64::from_le_bytes)
     };
     if !head.starts_with(b"MMIDIDX\0\0") || head.len() < 34 {
-        return fail("not the index of a Megatron dataset, which starts with MMIDIDX; netcl needs the index to read the .bin file of the same name".into());
+        return fail("not the index of a Megatron dataset, which starts with MMIDIDX; the .bin file of the same name needs it".into());
     }
     if number(9) != 1 {
         return fail(format!("an index of version {}, expected 1", number(9)));

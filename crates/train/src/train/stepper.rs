@@ -101,7 +101,7 @@ impl Stepper {
         if let State::Captured(captured) = &self.state { captured.graph.first_use(x) } else { None }
     }
 
-    /// Returns the last command of a replay that writes the tensor `x` from before the step; `None` without such a command, or if steps are not replayed.
+    /// Returns the last command of a replay that writes the tensor `x` from before the step; `None` without one, or if steps are not replayed.
     pub fn last_write(&self, x: &Tensor) -> Option<usize> {
         if let State::Captured(captured) = &self.state { captured.graph.last_write(x) } else { None }
     }
