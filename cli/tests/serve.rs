@@ -119,7 +119,7 @@ fn what_cannot_be_served_is_said() {
     assert!(code == Some(1) && out.is_empty() && err.contains("--no-auth"), "{err}");
     let same = format!("a={own}");
     let (code, (_, err)) = run(&["-m", &same, "-m", &same]);
-    assert!(code == Some(1) && err.contains("two models are called a"), "{err}");
+    assert!(code == Some(1) && err.contains("two models are named a"), "{err}");
     let (code, (_, err)) = run(&["-m", own, "--memory", "10K"]);
     assert!(code == Some(4) && err.contains("--memory") && err.contains("10.0 KiB"), "{err}");
     assert_eq!(run(&["-m", own, "--memory", "much"]).0, Some(2));
@@ -132,7 +132,7 @@ fn what_cannot_be_served_is_said() {
         "{err}"
     );
     let (code, (_, err)) = run(&["-m", own, "--no-auth", "--host", "192.0.2.1"]);
-    assert!(code == Some(1) && err.contains("--host 192.0.2.1 is no address of this machine"), "{err}");
+    assert!(code == Some(1) && err.contains("--host 192.0.2.1 is not an address of this machine"), "{err}");
     // Files without keys, and files that are not models.
     std::fs::write(model.join("keys"), "# none yet\n\n").unwrap();
     let (code, (_, err)) = run(&["-m", own, "--api-key-file", &file("keys")]);

@@ -132,7 +132,7 @@ fn a_device_out_of_memory_is_named_with_its_rank() {
     assert_eq!(output.status.code(), Some(4), "{err}");
     let said: Vec<&str> = err.lines().filter(|line| line.starts_with("error:")).collect();
     assert!(said.len() == 1 && said[0].starts_with("error: rank 1") && said[0].contains(" on sim:"), "{err}");
-    assert!(said[0].contains("out of memory") && said[0].contains("asked for"), "{err}");
+    assert!(said[0].contains("out of memory") && said[0].contains("requested"), "{err}");
     assert!(
         said[0].contains(" in use, and ")
             && said[0].contains("of --batch 16")

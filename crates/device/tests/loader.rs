@@ -37,7 +37,7 @@ fn drivers() -> Vec<(PathBuf, String)> {
 fn drivers_are_loaded_without_a_loader() {
     let drivers = drivers();
     let Some((file, library)) = drivers.first() else {
-        eprintln!("skipped: no driver is installed whose .icd file could be read");
+        eprintln!("skipped: no installed driver has a readable .icd file");
         return;
     };
     let dir = folder("vendors");

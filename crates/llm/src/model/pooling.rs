@@ -406,7 +406,7 @@ mod tests {
             let mut all = modules(&[]);
             all[1]["path"] = path.into();
             let e = Pooling::of_folder(folder(&[("modules.json", all)]).path()).unwrap_err();
-            assert!(e.message().contains("modules.json") && e.message().contains("plain name"), "{e}");
+            assert!(e.message().contains("modules.json") && e.message().contains("plain file name"), "{e}");
         }
         let lower = files("sentence_bert_config.json", json!({ "do_lower_case": true }));
         let prompt = files("config_sentence_transformers.json", json!({ "default_prompt_name": "query" }));

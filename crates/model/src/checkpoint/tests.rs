@@ -431,7 +431,7 @@ fn a_state_that_names_files_outside_of_its_folder_is_refused() {
         with_entry(&path, name, b"secret");
         for error in [Checkpoint::load(&path).unwrap_err(), State::verify(&path).unwrap_err()] {
             let message = error.to_string();
-            assert!(message.contains("state.json") && message.contains("plain name"), "{name:?}: {message}");
+            assert!(message.contains("state.json") && message.contains("plain file name"), "{name:?}: {message}");
         }
     }
 }
