@@ -170,7 +170,7 @@ fn a_checkpoint_of_another_shape_or_type() {
     refused(&generate, 1, &["is I32, expected F32"]);
     std::fs::remove_file(&weights).unwrap();
     refused(&generate, 1, &["model.safetensors"]);
-    refused(&["generate", "-m", "/nowhere", "-p", "x"].map(String::from), 1, &["/nowhere holds no model"]);
+    refused(&["generate", "-m", "/nowhere", "-p", "x"].map(String::from), 1, &["/nowhere contains no model"]);
     std::fs::remove_dir_all(dir).unwrap();
 }
 

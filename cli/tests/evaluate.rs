@@ -117,7 +117,7 @@ fn texts_of_ones_own_are_scored_and_mistakes_named() {
         (&out, vec!["--data", &own, "--batch", "0"], "must be at least 1"),
         (&out, vec!["--data", &empty], "the file is empty"),
         (&out, vec!["--data", &none], "no such file"),
-        (&dir, vec!["--data", &own], "holds no model"),
+        (&dir, vec!["--data", &own], "contains no model"),
         (&out, vec!["--data", &own, "--dtype", "int8"], "int8"),
         (&out, vec!["--encoding", "latin1"], "--data"),
     ] {
@@ -194,7 +194,7 @@ fn a_run_without_its_links_or_with_damaged_settings_is_still_used() {
     let mut command = netcl();
     command.args(["generate", "--device", &device(), "-p", "1 plus", "-n", "4", "-m"]).arg(&out);
     let (_, errors) = texts(&command.output().unwrap());
-    assert!(!errors.contains("holds no model") && !errors.contains("error"), "{errors}");
+    assert!(!errors.contains("contains no model") && !errors.contains("error"), "{errors}");
     let mut command = netcl();
     let output = command.args(["tokenizer", "encode", "1 plus 2", "-m"]).arg(&out).output().unwrap();
     let (stdout, errors) = texts(&output);

@@ -62,7 +62,7 @@ fn what_cannot_be_is_refused_with_what_can() {
     std::fs::write(dir.join("half.gguf"), &std::fs::read(&file).unwrap()[..2000]).unwrap();
     let info = |path: &str| run(&["models", "info", path]);
     for (found, part) in [
-        (run(&["quantize", &model, &path("x.gguf"), "-t", "q4"]), "there are f32, f16, bf16"),
+        (run(&["quantize", &model, &path("x.gguf"), "-t", "q4"]), "the types are f32, f16, bf16"),
         (run(&["quantize", &model, &path("x"), "-t", "q4_0"]), "end OUT in .gguf"),
         (run(&["quantize", &file, &file, "-t", "f32"]), "is both IN and OUT"),
         (run(&["quantize", &model, &file, "-t", "f32"]), "--force overwrites it"),
@@ -70,10 +70,10 @@ fn what_cannot_be_is_refused_with_what_can() {
         (run(&["quantize", &path("none"), &path("x.gguf"), "-t", "f32"]), "none"),
         (
             run(&["quantize", &model, &path("x.gguf"), "-t", "f32", "--imatrix", &file]),
-            "an importance matrix of no tensor",
+            "an importance matrix without tensors",
         ),
         (info(&path("half.gguf")), "half.gguf"),
-        (info(dir.to_str().unwrap()), "holds no model"),
+        (info(dir.to_str().unwrap()), "contains no model"),
         (run(&["models", "info", &file, "-c", "99"]), "expected 1 to 32"),
     ] {
         assert!(!found.0 && found.2.contains(part), "{} lacks: {part}", found.2);

@@ -131,7 +131,7 @@ fn together(gguf: &str, device: &str) {
     }
     for (args, part) in [
         (["-p", "1", "--draft", "missing.gguf"], "--draft: "),
-        (["-p", "1", "-p", "1 plus 2 plus 3 plus 4"], "a text here at most 16 (context 16"),
+        (["-p", "1", "-p", "1 plus 2 plus 3 plus 4"], "a text here has at most 16 (context 16"),
     ] {
         let (code, _, err) = run(&[&fixed[..], &args].concat(), "");
         assert!(code == 1 && err.contains(part), "{err}");
@@ -227,7 +227,7 @@ fn chats(gguf: &str, device: &str) {
     assert_eq!((&all[0]["prompt_tokens"], &all[1]["prompt_tokens"]), (&2.into(), &8.into()), "{out}");
     // The context has 16 tokens.
     let (code, _, err) = run(&fixed, "1 plus 2 is 3 plus\n");
-    assert!(code == 1 && err.contains("the context 16"), "{err}");
+    assert!(code == 1 && err.contains("the context has 16"), "{err}");
 }
 
 fn refusals(dir: &Path, gguf: &str, device: &str) {
@@ -242,12 +242,12 @@ fn refusals(dir: &Path, gguf: &str, device: &str) {
     std::fs::write(&text, "not a model, but a text").unwrap();
     refused(&["generate", "-p", "1", "-m", &text], 1, &["no-model.gguf", "not a GGUF file"]);
     let long = "1 plus 2 is 3 plus 4";
-    refused(&["generate", "-p", long, "-m", gguf], 1, &["the prompt has 20 tokens", "the context 16"]);
+    refused(&["generate", "-p", long, "-m", gguf], 1, &["the prompt has 20 tokens", "the context has 16"]);
     refused(&["generate", "-p", "1", "-m", gguf, "-c", "17"], 1, &["expected 1 to 16"]);
     refused(&["generate", "-p", "1", "-m", gguf, "--top-p", "0"], 1, &["top_p is 0"]);
     refused(&["generate", "-p", "1", "-m", gguf, "--stop", ""], 1, &["a stop text is empty"]);
     refused(&["generate", "-p", "1", "-m", gguf, "--samplers", "top_q"], 2, &["top_q", "top_p"]);
-    refused(&["chat", "-m", "/nowhere"], 1, &["/nowhere holds no model"]);
+    refused(&["chat", "-m", "/nowhere"], 1, &["/nowhere contains no model"]);
     let wrong = dir.join("wrong.gguf").display().to_string();
     let mut bytes = std::fs::read(gguf).unwrap();
     let at = bytes.windows(20).position(|w| w == b"general.architecture").unwrap() + 20 + 4 + 8;

@@ -145,7 +145,7 @@ fn what_cannot_be_served_is_said() {
     assert!(code == Some(1) && err.contains("text.gguf: not a GGUF file"), "{err}");
     std::fs::create_dir(model.join("empty")).unwrap();
     let (code, (_, err)) = run(&["-m", &file("empty")]);
-    assert!(code == Some(1) && err.contains("holds no model: expected config.json"), "{err}");
+    assert!(code == Some(1) && err.contains("contains no model: expected config.json"), "{err}");
     std::fs::remove_dir_all(model).unwrap();
 }
 

@@ -17,7 +17,7 @@ pub(super) const EXACT: Options<'_> = Options {
 pub(super) fn shared(path: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
     if !path.exists() {
-        println!("skipped: {} is not there", path.display());
+        println!("skipped: {} does not exist", path.display());
         return None;
     }
     Some(path)
@@ -289,7 +289,7 @@ fn what_cannot_be_is_said() {
     std::fs::write(&file, "no model").unwrap();
     assert!(said(&file, Options::default()).contains("not a GGUF file"));
     assert!(said(dir.path(), Options::default()).contains("a.gguf"));
-    assert!(said(&dir.path().join("nothing"), Options::default()).contains("holds no model"));
+    assert!(said(&dir.path().join("nothing"), Options::default()).contains("contains no model"));
     // An adapter is not a model.
     let adapter = dir.path().join("adapter");
     std::fs::create_dir(&adapter).unwrap();
@@ -302,7 +302,9 @@ fn what_cannot_be_is_said() {
         std::fs::write(adapter.join("adapter_config.json"), config).unwrap();
         let found = said(&adapter, Options::default());
         assert!(
-            found.contains(part) && found.contains("add --lora") && found.contains("holds no model"),
+            found.contains(part)
+                && found.contains("add --lora")
+                && found.contains("contains an adapter instead of a model"),
             "{found}"
         );
     }

@@ -281,7 +281,7 @@ fn what_belongs_to_another_run_is_refused_by_name() {
     let error = resume(&device, &config, &images, &run, &Diagnostics::default(), &mut |_| Next::GoOn)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("no checkpoint is whole") && error.contains("state.json"), "{error}");
+    assert!(error.contains("no checkpoint is intact") && error.contains("state.json"), "{error}");
 }
 
 /// Returns the reports of memory and profile, and the weights.
