@@ -138,6 +138,6 @@ fn an_unknown_check_is_the_same_error_in_both() {
     let [sim, run] =
         [sim, run].map(|out| (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned()));
     assert_eq!(sim, run);
-    assert!(sim.0 == Some(1) && sim.1.contains("--check: no check \"luck\""), "{sim:?}");
+    assert!(sim.0 == Some(1) && sim.1.contains("--check: unknown check \"luck\""), "{sim:?}");
     std::fs::remove_dir_all(folder).unwrap();
 }
