@@ -139,14 +139,14 @@ fn what_cannot_be_done_is_said() {
     assert_eq!(out.status.code(), Some(127));
     let out = run(&[], &[Path::new("sh")], &["-c", "exit 5"]).unwrap();
     assert_eq!(out.status.code(), Some(5));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("used no simulated GPU"));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("did not use a simulated GPU"));
 }
 
 #[test]
 fn devices_are_compared_also_with_changed_figures() {
     let folder = tempfile::tempdir().unwrap();
     let (Some(program), Some(library)) = (program(PROGRAM, folder.path()), library()) else {
-        println!("skipped: no C compiler, or no library beside the program");
+        println!("skipped: no C compiler, or no library next to the program");
         return;
     };
     let compare = |options: &[&str]| {
