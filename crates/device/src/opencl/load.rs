@@ -85,7 +85,7 @@ fn open_loader(settings: &Settings, tried: &mut Vec<String>) -> Option<(String, 
     for name in names {
         match open(&name) {
             Ok(table) if usable(&table) => return Some((name, table)),
-            Ok(_) => tried.push(format!("{name}: lacks the functions of OpenCL 1.2")),
+            Ok(_) => tried.push(format!("{name}: the functions of OpenCL 1.2 are missing")),
             Err(why) => tried.push(why),
         }
     }

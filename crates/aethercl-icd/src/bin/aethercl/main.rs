@@ -98,7 +98,7 @@ impl Run {
         }
         match &summary {
             Some(summary) => self.show(summary)?,
-            None => say("aethercl: the program did not use a simulated GPU, or it was killed before it could report\n"),
+            None => say("aethercl: the program did not use a simulated GPU, or did not exit normally\n"),
         }
         Ok(code(status, summary.as_ref()))
     }
