@@ -224,7 +224,7 @@ fn every_read_on_the_host_is_refused_while_capturing() {
     };
     assert!(unfused(across).err().unwrap().message().contains("read it after the replay"));
     // Nor where it is deferred until the capture fuses it.
-    assert!(across().err().unwrap().message().contains("of a captured step is used that was not computed"));
+    assert!(across().err().unwrap().message().contains("of a captured step is used before it was computed"));
     assert_eq!(x.item_after(&device.mark().unwrap()).unwrap(), 3.0);
 }
 

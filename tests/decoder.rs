@@ -114,7 +114,7 @@ fn cached(decoder: &Decoder, ids: &Tensor) {
     }
     assert_eq!(cache.length(), t);
     let e = decoder.next_logits(&ids.slice(1, 0..1).unwrap(), &mut cache).unwrap_err();
-    assert!(e.message().contains("behind 12 tokens in a cache for 2 texts of 12 tokens"), "{e}");
+    assert!(e.message().contains("after 12 tokens in a cache for 2 texts of 12 tokens"), "{e}");
     cache.truncate(0);
     let logits = decoder.next_logits(ids, &mut cache).unwrap().to_vec().unwrap();
     let off = difference(&logits, &all.slice(1, t - 1..t).unwrap().to_vec().unwrap());
@@ -182,7 +182,7 @@ fn a_configuration_is_taken_whole_or_refused() {
     let e = refused("llama", "hidden_act", "mish".into());
     assert!(e.contains("hidden_act is \"mish\", expected one of silu"), "{e}");
     let e = refused("llama", "num_key_value_heads", 3.into());
-    assert!(e.contains("4 query heads are no multiple of 3 key and value heads"), "{e}");
+    assert!(e.contains("4 query heads are not a multiple of 3 key and value heads"), "{e}");
     let e = refused("llama", "hidden_size", "wide".into());
     assert!(e.contains("hidden_size is \"wide\", expected a whole number"), "{e}");
     let e =
@@ -209,7 +209,7 @@ fn weights_that_do_not_fit_are_named_and_change_nothing() {
     let mut more = before.clone();
     more.push(TensorData { name: "model.layers.2.norm.weight".into(), ..before[0].clone() });
     assert!(error(&more).contains(
-        "model.layers.2.norm.weight: no place for that in the model of config.json, which has 2 layers"
+        "model.layers.2.norm.weight: the model of config.json, which has 2 layers, has no slot for it"
     ));
     let mut shape = before.clone();
     let at = shape.iter().position(|t| t.name.ends_with("1.mlp.up_proj.weight")).unwrap();
@@ -259,7 +259,7 @@ fn the_text_model_of_gemma_3_is_opened() {
     ] {
         let dir = changed("gemma3", whole, named(text, vision));
         let folder = ModelFolder::open(dir.path()).unwrap();
-        assert!(folder.notes.iter().any(|note| note.contains("part for pictures is left out")));
+        assert!(folder.notes.iter().any(|note| note.contains("image part is ignored")));
         let decoder = Decoder::open(&device, dir.path(), None).unwrap_or_else(|e| panic!("{text}: {e}"));
         assert_eq!(sorted(decoder.tensors().unwrap()), expected);
     }

@@ -1,4 +1,4 @@
-//! Surroundings of every command: settings, devices and terminal as in the laboratory, and signals.
+//! The environment of every command: settings, devices and terminal as in the lab, and signals.
 
 use netcl::prelude::*;
 use netcl::train::data::TokenCache;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How long the reading of data may take to notice that it should stop, before the process ends all the same.
+/// Time that reading data has to notice a stop request, before the process ends anyway.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Settings, terminal and signals of this process.
@@ -30,30 +30,30 @@ impl Deref for Context {
     }
 }
 
-/// What came, and what a signal does.
+/// The signals received, and their effect.
 #[derive(Default)]
 struct Signals {
-    /// The last one that came.
+    /// The number of the last signal.
     came: Arc<AtomicUsize>,
-    /// Whether the next one only asks to stop.
+    /// Whether the next signal only requests a stop.
     polite: AtomicBool,
-    /// Whether SIGINT or SIGTERM came since then.
+    /// Whether SIGINT or SIGTERM came after a stop request.
     again: Arc<AtomicBool>,
-    /// Readings of data, which look at `came` as they go.
+    /// Number of readers of data, which check `came` regularly.
     readings: AtomicUsize,
-    /// Files of this process that are removed when it ends before it has begun.
+    /// Files that are removed if the process ends before its work started.
     leftovers: lab::Leftovers,
-    /// Where tokens of a text that is being read are written.
+    /// Cache into which the tokens of a text are being written.
     tokens: Option<TokenCache>,
 }
 
 impl Signals {
-    /// Another signal.
+    /// Handles a signal.
     #[cfg(unix)]
     fn heed(self: &Arc<Self>, number: i32) {
         let before = self.came.swap(usize::try_from(number).unwrap_or(0), Ordering::SeqCst);
         if self.polite.load(Ordering::SeqCst) {
-            // A terminal that goes away sends SIGHUP more than once, itself and through the shell: one more is no reason to end at once.
+            // A closed terminal sends SIGHUP more than once, itself and through the shell; a repeated one does not end the process at once.
             if number != signal_hook::consts::SIGHUP && self.again.swap(true, Ordering::SeqCst) {
                 signal_hook::low_level::exit(128 + number);
             }
@@ -62,7 +62,7 @@ impl Signals {
         if before != 0 || self.readings.load(Ordering::SeqCst) == 0 {
             self.end(number);
         }
-        // The reading stops and takes back what it has written; a second signal does not wait for that.
+        // The reader stops and removes its partial output; a second signal does not wait for that.
         let signals = Arc::clone(self);
         let timer = move || {
             std::thread::sleep(GRACE);
@@ -81,14 +81,14 @@ impl Signals {
         signal_hook::low_level::exit(128 + number)
     }
 
-    /// Removes what must not stay.
+    /// Removes partial output.
     #[cfg(unix)]
     fn clean(&self) {
         self.leftovers.remove();
         self.tokens.iter().for_each(TokenCache::abandon);
     }
 
-    /// Hears signals on a thread of its own.
+    /// Receives signals on a separate thread.
     #[cfg(unix)]
     fn listen(self: &Arc<Self>) -> std::io::Result<()> {
         let mut wanted = vec![SIGINT, SIGTERM];
@@ -101,7 +101,7 @@ impl Signals {
         std::thread::Builder::new().name("netcl-signals".into()).spawn(work).map(drop)
     }
 
-    /// Notes signals; the second one ends the process.
+    /// Records signals; the second one ends the process.
     #[cfg(not(unix))]
     fn listen(self: &Arc<Self>) -> std::io::Result<()> {
         for number in [SIGINT, SIGTERM] {
@@ -113,7 +113,7 @@ impl Signals {
     }
 }
 
-/// Data is being read, by something that asks [`Context::interrupted`] now and then. Dropped, it is not.
+/// A guard for reading data: while it exists, the reader checks [`Context::interrupted`] regularly.
 pub struct Reading(Arc<Signals>);
 
 impl Drop for Reading {
@@ -123,8 +123,8 @@ impl Drop for Reading {
 }
 
 impl Context {
-    /// Reads the environment and begins to listen for SIGINT, SIGTERM and SIGHUP. Until [`Context::polite`] each ends the process at
-    /// once, or within a second where data is read, with the exit code 128 and its number: 130, 143, 129.
+    /// Reads the environment and starts to listen for SIGINT, SIGTERM and SIGHUP. Until [`Context::polite`], each signal ends the process at once, or
+    /// within a second while data is read. The exit code is 128 plus the signal's number: 130, 143, 129.
     pub fn new() -> Result<Self> {
         let settings = Settings::from_env();
         let signals = Arc::new(Signals { tokens: TokenCache::of(&settings), ..Signals::default() });
@@ -133,14 +133,14 @@ impl Context {
         Ok(Self { lab, signals, save: Arc::default() })
     }
 
-    /// Says that data is read from now on.
+    /// Starts a reading of data.
     pub fn reading(&self) -> Reading {
         self.signals.readings.fetch_add(1, Ordering::SeqCst);
         Reading(Arc::clone(&self.signals))
     }
 
-    /// From now on the first signal only asks to stop, and a second SIGINT or SIGTERM ends at once: there is something to lose.
-    /// False where one came already: then there is nothing to lose yet, and all stays as it was.
+    /// Makes the first signal only request a stop, and a second SIGINT or SIGTERM end the process at once. Call it when work could be lost. Returns
+    /// false, and changes nothing, if a signal came before.
     pub fn polite(&self) -> bool {
         if self.signals.polite.swap(true, Ordering::SeqCst) {
             return true;
@@ -153,7 +153,7 @@ impl Context {
         still
     }
 
-    /// Does work that the first signal only asks to stop; afterwards it is as if none had come, and the next one ends the process.
+    /// Runs work in which the first signal only requests a stop. Afterwards the request is forgotten, and the next signal ends the process.
     pub fn answering<T>(&self, work: impl FnOnce() -> T) -> T {
         self.signals.polite.store(true, Ordering::SeqCst);
         let done = work();
@@ -163,29 +163,29 @@ impl Context {
         done
     }
 
-    /// Whether a signal came before there was anything to lose.
+    /// Returns whether a signal came before any work could be lost.
     pub fn ended_early(&self) -> bool {
         self.interrupted() && !self.signals.polite.load(Ordering::SeqCst)
     }
 
-    /// Listens for SIGUSR1, which asks for a checkpoint.
+    /// Listens for SIGUSR1, which requests a checkpoint.
     pub fn listen_for_saves(&self) -> Result<()> {
         #[cfg(unix)]
         listening(flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&self.save)).map(|_| ()))?;
         Ok(())
     }
 
-    /// Whether a checkpoint was asked for since the last time.
+    /// Returns whether a checkpoint was requested since the last call.
     pub fn take_save(&self) -> bool {
         self.save.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether a signal asked to stop.
+    /// Returns whether a signal requested a stop.
     pub fn interrupted(&self) -> bool {
         self.signals.came.load(Ordering::SeqCst) != 0
     }
 
-    /// The signal that came.
+    /// Returns the signal that came.
     pub fn signal(&self) -> Option<u8> {
         u8::try_from(self.signals.came.load(Ordering::SeqCst)).ok().filter(|s| *s != 0)
     }
@@ -195,7 +195,7 @@ fn listening(done: std::io::Result<()>) -> Result<()> {
     done.map_err(|e| Error::io("listening for signals on", Path::new("this process"), &e))
 }
 
-/// Whether whoever started the program had it ignore a signal, as `nohup` does. Where the system does not tell, it did not.
+/// Returns whether the parent process made this one ignore a signal, as `nohup` does. Returns false if the system does not report it.
 #[cfg(unix)]
 fn is_ignored(number: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -1,11 +1,11 @@
-//! Log lines, and what a panic says.
+//! Log lines, and the message of a panic.
 
 use crate::out::note;
 use std::io::{IsTerminal, stderr};
 use tracing_subscriber::EnvFilter;
 
-/// Logs to stderr at the level that `RUST_LOG` sets. The default is information and worse, and errors on a rank that does not lead. As `json`, a line is
-/// an object with the time.
+/// Logs to stderr at the level that `RUST_LOG` sets. The default is info, or error on a rank that does not lead. If `json` is set, each line is a
+/// JSON object with the time.
 pub fn init(leads: bool, json: bool) {
     let level = if leads { "info" } else { "error" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
@@ -17,14 +17,14 @@ pub fn init(leads: bool, json: bool) {
     }
 }
 
-/// A panic is a defect of netcl: say so, and how to tell us.
+/// Reports a panic as a defect of netcl, and how to report it.
 pub fn report_panics() {
     std::panic::set_hook(Box::new(|info| {
         if netcl::device::is_guarded() {
-            // It becomes an error.
+            // The caller turns this panic into an error.
             return;
         }
-        note(&format!("netcl has a defect and cannot go on: {info}"));
-        note("please report this line with the command you ran and the output of `netcl doctor`");
+        note(&format!("netcl has a defect and cannot continue: {info}"));
+        note("please report this line with the command and the output of `netcl doctor`");
     }));
 }

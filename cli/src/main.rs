@@ -1,4 +1,4 @@
-//! The `netcl` program: parse, run, map the error to an exit code.
+//! The `netcl` program: parses and runs a command, and maps an error to an exit code.
 
 mod cmd;
 mod context;

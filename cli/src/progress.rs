@@ -1,4 +1,4 @@
-//! What a person sees of a run: one live line on a terminal, plain lines elsewhere.
+//! Progress of a run: one live line on a terminal, plain lines elsewhere.
 
 use crate::context::Context;
 use crate::out;
@@ -15,16 +15,16 @@ use netcl::train::{Observer, Outcome, Profile, RankTimes, RunInfo, Saving, Train
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Seconds between lines where there is no terminal.
+/// Interval between lines if stderr is not a terminal.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
-/// How far a checkpoint is.
+/// Formats the progress of a checkpoint.
 fn saving_line(saving: &Saving) -> String {
     let (written, total) = (saving.written.min(saving.total), saving.total);
     format!("writing the checkpoint of step {}: {} of {}", saving.step, human(written), human(total))
 }
 
-/// Says of a run that nothing is left to do, and how it goes on. That is no failure: what was asked for is there.
+/// Reports a run that is already finished, and how to continue it. This is not a failure: the requested result exists.
 pub fn already_finished(trainer: &Trainer, dir: &Path, json: bool) -> Result<()> {
     let (steps, last) = (trainer.step(), trainer.last_metrics());
     let loss = last.map(|m| m.loss);
@@ -42,10 +42,10 @@ pub fn already_finished(trainer: &Trainer, dir: &Path, json: bool) -> Result<()>
     let told = dir.display();
     out::result(&format!("{told} is finished: all {steps} steps are done{loss}{best}; nothing was changed"))?;
     let (program, dir, more) = (shell::program(), shell::path(dir), steps.saturating_mul(2));
-    out::result(&format!("go on with more steps: {program} train --resume {dir} --steps {more}"))
+    out::result(&format!("train more steps with: {program} train --resume {dir} --steps {more}"))
 }
 
-/// Draws a run on stderr; the summary goes to stdout.
+/// The display of a run on stderr; the summary goes to stdout.
 pub struct Progress<'a> {
     context: &'a Context,
     json: bool,
@@ -57,20 +57,20 @@ pub struct Progress<'a> {
     printed: Instant,
     began: Instant,
     first_step: Option<Duration>,
-    /// Whether the next checkpoint was asked for by a signal.
+    /// Whether a signal requested the next checkpoint.
     asked: bool,
-    /// Whether to show where the memory goes.
+    /// Whether to print memory use.
     explain_memory: bool,
-    /// The checkpoint being written, and since when or when it was last told of.
+    /// The checkpoint being written, and when it started or was last reported.
     saving: Option<(Saving, Instant)>,
-    /// What a profile's kernels are compared with.
+    /// Peak rates that a profile compares kernels with.
     ceilings: Option<Ceilings>,
-    /// Steps between lines where stderr is not a terminal.
+    /// Steps between lines if stderr is not a terminal.
     log_every: Option<u64>,
 }
 
 impl<'a> Progress<'a> {
-    /// The display of a run with these settings. `json` prints the summary as JSON; `explain_memory` shows where a step's memory goes.
+    /// Creates the display of a run with these settings. `json` prints the summary as JSON; `explain_memory` prints the memory use of a step.
     pub fn new(context: &'a Context, config: &TrainConfig, json: bool, explain_memory: bool) -> Self {
         let now = Instant::now();
         Self {
@@ -92,18 +92,18 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// What the kernels of a profile are compared with.
+    /// Sets the peak rates that a profile compares kernels with.
     pub fn compare_with(&mut self, ceilings: Option<Ceilings>) {
         self.ceilings = ceilings;
     }
 
-    /// Says why the table of memory does not come, where that is asked for and known: at the begin of the run, or at its `end`.
+    /// Reports why no table of memory was printed, if one was requested and the reason is known: at the start of the run, or at its `end`.
     pub fn explain_nothing(&mut self, trainer: &Trainer, end: bool) {
         if !self.explain_memory || !(end || trainer.is_eager()) {
             return;
         }
         if let Some(why) = trainer.why_memory_is_not_explained() {
-            self.say(&format!("--explain-memory: nothing to say, for {why}"));
+            self.say(&format!("--explain-memory: no table, because {why}"));
             self.explain_memory = false;
         }
     }
@@ -119,7 +119,7 @@ impl<'a> Progress<'a> {
         let val = self.val.map_or(String::new(), |(loss, _)| format!("  val {loss:.4}"));
         let share = m.peak_share.map_or(String::new(), |s| format!("  {:.0}% of peak", s * 100.0));
         let left = self.info.as_ref().map_or(0, |i| i.steps.saturating_sub(m.step));
-        // Tokens over time, as the speed is.
+        // The estimate uses tokens, because the speed does.
         let seconds = left as f64 * (m.tokens as f64 / m.step.max(1) as f64) / m.tokens_per_s;
         let eta = if seconds.is_finite() { format!("  ETA {}", human_time(seconds)) } else { String::new() };
         let saving = self.saving.map_or(String::new(), |(s, _)| {
@@ -130,7 +130,7 @@ impl<'a> Progress<'a> {
         format!("loss {:.4}{val}  {:.0} tok/s{devices}{share}{saving}{eta}", m.loss, m.tokens_per_s)
     }
 
-    /// What can be done with the run now, as a command line for the shell.
+    /// Returns a command line that the user can run next.
     fn hint(&self, outcome: Outcome, trainer: &Trainer, folder: &Path) -> Option<String> {
         let (program, folder) = (shell::program(), shell::path(folder));
         let device = match trainer.config().device.as_str() {
@@ -138,27 +138,30 @@ impl<'a> Progress<'a> {
             name => format!(" --device {}", shell::quote(name.as_ref())),
         };
         match (outcome, trainer.opening()) {
-            (Outcome::Stopped, _) => Some(format!("go on with: {program} train --resume {folder}")),
+            (Outcome::Stopped, _) => Some(format!("resume with: {program} train --resume {folder}")),
             (Outcome::Finished, Some(prompt)) => {
                 let prompt = shell::quote(prompt.as_ref());
-                // With a sign of equality a prompt that begins with a dash is no flag.
+                // With an equals sign, a prompt that starts with a dash is not taken for a flag.
                 let flag = if prompt.starts_with('-') { "--prompt=" } else { "-p " };
-                Some(format!("sample more with: {program} generate -m {folder} {flag}{prompt}{device}"))
+                Some(format!("generate text with: {program} generate -m {folder} {flag}{prompt}{device}"))
             }
             (Outcome::Finished, None) => None,
         }
     }
 
-    /// Ends the display of a run that failed, and says what is left of it.
+    /// Ends the display of a failed run, and reports what remains of it.
     pub fn failed(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
         let Some(info) = &self.info else { return };
-        out::note(&format!("run folder: {} (what was recorded is in report.html)", info.folder.display()));
+        out::note(&format!(
+            "run folder: {} (the record up to the failure is in report.html)",
+            info.folder.display()
+        ));
         if info.folder.join("checkpoints").join("last").exists() {
             let (program, folder) = (shell::program(), shell::path(&info.folder));
-            out::note(&format!("go on from the last checkpoint with: {program} train --resume {folder}"));
+            out::note(&format!("resume from the last checkpoint with: {program} train --resume {folder}"));
         }
     }
 
@@ -201,11 +204,11 @@ impl<'a> Progress<'a> {
             out::result("")?;
         }
         let verb = if outcome == Outcome::Finished { "finished" } else { "stopped" };
-        // A run that ends within its first step has no loss.
+        // The loss is missing for a run that ends within its first step.
         let loss = self.last.as_ref().map_or(String::new(), |m| format!(": loss {:.4}", m.loss));
         out::result(&format!("{verb} after {}{loss}{val}", counted(trainer.step(), "step")))?;
         let memory = trainer.model().params().device().memory();
-        out::note(&format!("at most {} of device memory in use", human(memory.peak as u64)));
+        out::note(&format!("peak device memory in use: {}", human(memory.peak as u64)));
         let speed = trainer.tokens_per_s();
         if speed.is_finite() {
             out::note(&format!("{speed:.0} tokens/s over all steps of this session"));
@@ -219,14 +222,14 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// Says how the time of each rank went.
+/// Prints how each rank spent its time.
 pub fn tell_ranks(ranks: &[RankTimes]) {
     for (i, rank) in ranks.iter().enumerate() {
         out::note(&format!("rank {i}, {}: {}", rank.device, rank.line()));
     }
 }
 
-/// A rank of the summary in JSON; numbers are `null` where too few steps were done.
+/// Returns a rank's entry of the summary in JSON; numbers are `null` if too few steps were done.
 pub fn rank_json(rank: &RankTimes) -> serde_json::Value {
     let mut all = serde_json::json!({
         "device": rank.device,
@@ -267,9 +270,9 @@ impl Observer for Progress<'_> {
     fn step(&mut self, m: &StepMetrics) {
         if self.first_step.is_none() {
             self.first_step = Some(self.began.elapsed());
-            // Not earlier: LLVM, which PoCL compiles with, takes this signal for itself when it is called first.
+            // Not earlier: LLVM, which PoCL uses to compile, installs its own handler for this signal in its first call.
             if let Err(e) = self.context.listen_for_saves() {
-                tracing::warn!("SIGUSR1 writes no checkpoint: {e}");
+                tracing::warn!("SIGUSR1 cannot request a checkpoint: {e}");
             }
         }
         let line = self.line(m);
@@ -295,7 +298,7 @@ impl Observer for Progress<'_> {
 
     fn evaluated(&mut self, step: u64, score: &Score, best: bool) {
         self.val = Some((score.loss(), step));
-        let bits = score.bits_per_byte().map_or(String::new(), |bits| format!(", {bits:.4} bits a byte"));
+        let bits = score.bits_per_byte().map_or(String::new(), |bits| format!(", {bits:.4} bits per byte"));
         self.say(&format!(
             "step {step}: validation loss {:.4}, perplexity {}{bits}{}",
             score.loss(),
@@ -311,7 +314,7 @@ impl Observer for Progress<'_> {
 
     fn saving(&mut self, saving: &Saving) {
         if saving.waiting && self.saving.is_none_or(|(_, said)| said.elapsed() >= PLAIN_EVERY) {
-            // At once only what takes long enough to be wondered about.
+            // A checkpoint is shown at once only if it takes noticeable time.
             let first = self.saving.is_none();
             self.saving = Some((*saving, Instant::now()));
             if !first {

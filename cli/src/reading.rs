@@ -1,4 +1,4 @@
-//! What a person sees while data is read and tokenized: a bar on a terminal, a line now and then elsewhere.
+//! Progress of reading and tokenizing data: a bar on a terminal, occasional lines elsewhere.
 
 use crate::context::{Context, Reading};
 use crate::out;
@@ -7,12 +7,12 @@ use netcl::device::human;
 use netcl::train::data::{Progress, Stage};
 use std::time::{Duration, Instant};
 
-/// What takes less is not worth a bar.
+/// Shorter work shows no bar.
 const QUIET: Duration = Duration::from_millis(400);
-/// Between lines where there is no terminal.
+/// Interval between lines if stderr is not a terminal.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
-/// Shows how far the reading of data is. Dropped, it clears its line.
+/// Shows the progress of reading data. Clears its line when dropped.
 pub struct ReadingBar<'a> {
     context: &'a Context,
     bar: Option<ProgressBar>,
@@ -23,13 +23,13 @@ pub struct ReadingBar<'a> {
 }
 
 impl<'a> ReadingBar<'a> {
-    /// Nothing is shown before something is read.
+    /// Creates the bar, which shows nothing until something is read.
     pub fn new(context: &'a Context) -> Self {
         let now = Instant::now();
         Self { context, bar: None, stage: None, began: now, printed: now, _reading: context.reading() }
     }
 
-    /// Shows it; false when a signal came. From the last moment on a signal only asks to stop: what is written then is a run.
+    /// Shows progress; returns false after a signal. After the final event, a signal only requests a stop, because a run is written from then on.
     pub fn show(&mut self, p: &Progress) -> bool {
         if p.stage == Stage::Done {
             self.clear();
@@ -78,7 +78,7 @@ impl Drop for ReadingBar<'_> {
     }
 }
 
-/// Bytes over the whole time, not of the last moment.
+/// Returns the average speed over the whole time.
 fn speed(p: &Progress, taken: Duration) -> String {
     format!("{:.1} MB/s", p.done as f64 / 1e6 / taken.as_secs_f64().max(1e-9))
 }

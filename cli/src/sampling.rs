@@ -1,4 +1,4 @@
-//! How tokens are drawn: the flags of llama.cpp's users.
+//! Sampling flags, with the names of llama.cpp.
 
 use clap::Args as ClapArgs;
 use netcl::llm::Tokenizer;
@@ -8,93 +8,95 @@ use netcl::llm::tokenizer::Specials;
 use netcl::prelude::*;
 use std::path::PathBuf;
 
-/// Flags that every command that draws tokens has. What is not given is as the model's files say it (`generation_config.json`,
-/// `general.sampling.*`), or as llama.cpp has it.
+/// Flags of every command that samples tokens. Missing values come from the model's files (`generation_config.json`, `general.sampling.*`), or are
+/// llama.cpp's defaults.
 #[derive(ClapArgs, Clone, Debug, Default)]
-#[command(next_help_heading = "Sampling (what is not given is as the model's files say it)")]
+#[command(next_help_heading = "Sampling (default: the model's files, then the value shown)")]
 pub struct SamplingArgs {
-    /// Divides the logits; 0 always takes the likeliest token [default: 0.8]
+    /// Temperature: divides the logits; 0 always selects the likeliest token [default: 0.8]
     #[arg(long = "temp", visible_alias = "temperature", value_name = "N")]
     temp: Option<f32>,
     /// Keep the K likeliest tokens; 0 keeps all [default: 40]
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// Keep the likeliest tokens that together reach this probability; 1 keeps all [default: 0.95]
+    /// Keep the likeliest tokens whose probabilities sum to this value; 1 keeps all [default: 0.95]
     #[arg(long, value_name = "P")]
     top_p: Option<f32>,
     /// Drop tokens less likely than this share of the likeliest; 0 keeps all [default: 0.05]
     #[arg(long, value_name = "P")]
     min_p: Option<f32>,
-    /// Keep tokens of typical surprise that together reach this probability; 1 keeps all [default: 1]
+    /// Keep tokens of typical surprise whose probabilities sum to this value; 1 keeps all [default: 1]
     #[arg(long, value_name = "P", visible_alias = "typical-p")]
     typical: Option<f32>,
     /// Keep tokens within N standard deviations of the best logit; 0 or less keeps all [default: -1]
     #[arg(long, value_name = "N", visible_alias = "top-nsigma", allow_hyphen_values = true)]
     top_n_sigma: Option<f32>,
-    /// Divides the logits of tokens that were there; 1 leaves them [default: 1]
+    /// Divide the logits of repeated tokens; 1 disables it [default: 1]
     #[arg(long, value_name = "N")]
     repeat_penalty: Option<f32>,
-    /// How many of the last tokens penalties look at; 0 none, -1 all [default: 64]
+    /// Number of last tokens that penalties consider; 0 none, -1 all [default: 64]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     repeat_last_n: Option<i32>,
-    /// Subtracted from the logits of tokens that were there [default: 0]
+    /// Subtract from the logits of repeated tokens [default: 0]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     presence_penalty: Option<f32>,
-    /// Subtracted once for every time a token was there [default: 0]
+    /// Subtract once for every occurrence of a token [default: 0]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     frequency_penalty: Option<f32>,
-    /// Penalty for going on with a repetition (DRY); 0 leaves it out [default: 0]
+    /// Penalty for continuing a repetition (DRY); 0 disables it [default: 0]
     #[arg(long, value_name = "N")]
     dry_multiplier: Option<f32>,
     /// DRY: the penalty grows by this factor with each token of the repetition [default: 1.75]
     #[arg(long, value_name = "N")]
     dry_base: Option<f32>,
-    /// DRY: shorter repetitions are left alone [default: 2]
+    /// DRY: shorter repetitions are not penalized [default: 2]
     #[arg(long, value_name = "N")]
     dry_allowed_length: Option<usize>,
-    /// DRY: how many of the last tokens are looked at; 0 none, -1 all [default: 64]
+    /// DRY: number of last tokens considered; 0 none, -1 all [default: 64]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     dry_penalty_last_n: Option<i32>,
-    /// DRY: a text that no repetition goes beyond (repeatable); none for no such text [default: line end, : " *]
+    /// DRY: text that ends a repetition (repeatable); none: no such text [default: line end, : " *]
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     dry_sequence_breaker: Vec<String>,
-    /// How often the likeliest tokens are left out (XTC) [default: 0]
+    /// Probability of removing the likeliest tokens (XTC) [default: 0]
     #[arg(long, value_name = "P")]
     xtc_probability: Option<f32>,
-    /// XTC: of tokens with at least this probability all but the last are left out [default: 0.1]
+    /// XTC: minimum probability of tokens to remove; the last such token stays [default: 0.1]
     #[arg(long, value_name = "P")]
     xtc_threshold: Option<f32>,
-    /// Range of the temperature, which moves with the entropy; 0 keeps it [default: 0]
+    /// Range of the temperature, which follows the entropy; 0 keeps it constant [default: 0]
     #[arg(long, value_name = "N")]
     dynatemp_range: Option<f32>,
-    /// How the entropy maps to that range [default: 1]
+    /// Exponent that maps the entropy to that range [default: 1]
     #[arg(long, value_name = "N")]
     dynatemp_exp: Option<f32>,
-    /// Keep the surprise of the text at a target: 0 off, 1 Mirostat, 2 Mirostat 2.0; replaces top-k, top-p, min-p and typical [default: 0]
+    /// Keep the text's surprise at a target: 0 off, 1 Mirostat, 2 Mirostat 2.0 [default: 0]
+    ///
+    /// Replaces top-k, top-p, min-p and typical.
     #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(u8).range(0..=2))]
     mirostat: Option<u8>,
-    /// Mirostat: the surprise, in bits [default: 5]
+    /// Mirostat: target surprise in bits [default: 5]
     #[arg(long, value_name = "N", visible_alias = "mirostat-tau")]
     mirostat_ent: Option<f32>,
-    /// Mirostat: how fast it follows [default: 0.1]
+    /// Mirostat: learning rate [default: 0.1]
     #[arg(long, value_name = "N", visible_alias = "mirostat-eta")]
     mirostat_lr: Option<f32>,
     /// Add to the logit of a token, such as 15043+1 or 29991-inf (repeatable)
     #[arg(long, short = 'l', value_name = "ID(+|-)BIAS", value_parser = bias)]
     logit_bias: Vec<(u32, f32)>,
-    /// Only text that a grammar allows, in the language of llguidance, which is much like Lark's: start: "yes" | "no"
+    /// Allow only text of a grammar (llguidance's language, similar to Lark): start: "yes" | "no"
     #[arg(long, value_name = "GRAMMAR", group = "bound", allow_hyphen_values = true)]
     grammar: Option<String>,
-    /// The same from a file
+    /// Read the grammar from a file
     #[arg(long, value_name = "FILE", group = "bound")]
     grammar_file: Option<PathBuf>,
-    /// Only JSON that a schema describes, such as {"type": "object"}; a keyword that is not supported is an error
+    /// Allow only JSON of a schema, such as {"type": "object"}; unsupported keywords are errors
     #[arg(long, short = 'j', value_name = "SCHEMA", group = "bound")]
     json_schema: Option<String>,
-    /// The same from a file
+    /// Read the schema from a file
     #[arg(long, value_name = "FILE", group = "bound")]
     json_schema_file: Option<PathBuf>,
-    /// Steps and their order [default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]
+    /// Samplers in order [default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]
     #[arg(long, value_name = "NAMES", value_parser = chain)]
     samplers: Option<Chain>,
 }
@@ -106,10 +108,10 @@ fn chain(text: &str) -> std::result::Result<Chain, String> {
     Step::chain(text).map(Chain).map_err(|e| e.message().to_owned())
 }
 
-/// `15043+1`, `15043-0.5`, `15043-inf`.
+/// Parses `15043+1`, `15043-0.5`, `15043-inf`.
 fn bias(text: &str) -> std::result::Result<(u32, f32), String> {
     let wrong =
-        || format!("expected a token's id and what is added, such as 15043+1 or 29991-inf, found {text:?}");
+        || format!("expected a token's id and the bias to add, such as 15043+1 or 29991-inf, found {text:?}");
     let at = text.find(['+', '-']).ok_or_else(wrong)?;
     let id = text[..at].trim().parse().map_err(|_| wrong())?;
     let value: f32 = text[at..].trim().parse().map_err(|_| wrong())?;
@@ -117,10 +119,10 @@ fn bias(text: &str) -> std::result::Result<(u32, f32), String> {
 }
 
 impl SamplingArgs {
-    /// What they ask for, on top of what the model's files say.
+    /// Returns `base`, the model's sampling settings, with these flags applied.
     ///
     /// # Errors
-    /// `Format` that names the option out of its range.
+    /// `Format`, which names the option that is out of its range.
     pub fn over(&self, base: &Sampling, seed: u64) -> Result<Sampling> {
         let mut out = Sampling { seed, ..base.clone() };
         fn set<T: Copy>(to: &mut T, from: Option<T>) {
@@ -162,7 +164,7 @@ impl SamplingArgs {
         Ok(out)
     }
 
-    /// A sampler with what was asked for that text has to follow.
+    /// Builds a sampler, with the grammar or schema that the text must follow.
     pub fn sampler(&self, sampling: Sampling, tokenizer: &Tokenizer) -> Result<Sampler> {
         let sampler = Sampler::new(sampling, tokenizer)?;
         let read = |file: &PathBuf| std::fs::read_to_string(file).map_err(|e| Error::io("reading", file, &e));
@@ -175,19 +177,19 @@ impl SamplingArgs {
         }
         if let Some(schema) = text(&self.json_schema, &self.json_schema_file)? {
             let schema = serde_json::from_str(&schema)
-                .map_err(|e| Error::format(format!("the JSON schema is no JSON: {e}")))?;
+                .map_err(|e| Error::format(format!("the JSON schema is not valid JSON: {e}")))?;
             return Ok(sampler.following(Grammars::new(tokenizer)?.json_schema(&schema)?));
         }
         Ok(sampler)
     }
 
-    /// Refuses values that no model's files could make right, before anything is loaded.
+    /// Refuses values that are invalid for every model, before anything is loaded.
     pub fn check(&self) -> Result<()> {
         self.over(&Sampling::default(), 0).map(drop)
     }
 }
 
-/// Ids of a text that a person wrote: names of control tokens are text unless `special`.
+/// Tokenizes a user's text: names of control tokens are plain text unless `special`.
 pub fn prompt_ids(tokenizer: &Tokenizer, text: &str, special: bool) -> Result<Vec<u32>> {
     tokenizer.encode_prompt(text, if special { Specials::Parsed } else { Specials::Plain })
 }

@@ -1,4 +1,4 @@
-//! Several prompts at the same time, and tokens that are proposed ahead: texts that go through the engine.
+//! Several prompts at the same time, and speculative decoding: texts that the engine continues.
 
 use crate::context::Context;
 use crate::named::named;
@@ -13,52 +13,53 @@ use netcl::prelude::*;
 use std::path::Path;
 use std::time::Instant;
 
-/// Flags of texts that go through the engine.
+/// Flags of texts that the engine continues.
 #[derive(ClapArgs, Clone, Debug)]
-#[command(next_help_heading = "Several prompts, and tokens proposed ahead")]
+#[command(next_help_heading = "Several prompts, and speculative decoding")]
 pub struct EngineArgs {
-    /// Prompts that are continued at the same time, at most
+    /// Maximum number of prompts that are continued at the same time
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=4096))]
     parallel: u16,
-    /// Storage of keys and values: that of the weights, or 8 bits with a scale for every 32 elements
+    /// Storage of keys and values: that of the weights, or 8 bits with a scale per 32 elements
     #[arg(long, value_name = "TYPE", default_value = "weights", value_parser = named(&CacheType::NAMES))]
     cache_type: CacheType,
-    /// Check several tokens in a step: those that a smaller model of the same vocabulary proposes, or, with ngram, those that followed the last
-    /// ones where they stood before. The text is the same
+    /// Speculative decoding: a smaller model of the same vocabulary, or ngram; the text is the same
+    ///
+    /// One step checks several proposed tokens. ngram proposes the tokens that followed the last ones at their previous occurrence.
     #[arg(long, value_name = "MODEL|ngram")]
     draft: Option<String>,
-    /// Tokens that are proposed for a step, at most
+    /// Maximum number of proposed tokens per step
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=MOST_DRAFTED as i64))]
     draft_max: u8,
 }
 
-/// What a prompt became.
+/// The text of a prompt.
 #[derive(Default)]
 pub struct Made {
     pub tokens: Vec<u32>,
     pub text: String,
-    /// Why and with what it ended.
+    /// Why it ended, and its usage.
     pub end: Option<(Finish, Usage)>,
 }
 
-/// All of them, and how long it took.
+/// All texts, and their time.
 pub struct Together {
     pub texts: Vec<Made>,
     pub seconds: f64,
 }
 
 impl EngineArgs {
-    /// Whether something was asked for that only the engine has.
+    /// Returns whether a flag requires the engine.
     pub fn is_needed(&self, prompts: usize) -> bool {
         prompts > 1 || self.draft.is_some() || self.cache_type != CacheType::Weights
     }
 
-    /// What is checked ahead, by name.
+    /// Returns the name of the source of proposals.
     pub fn draft(&self) -> Option<&str> {
         self.draft.as_deref()
     }
 
-    /// The model that proposes, on the same device, or the first of several.
+    /// Opens the draft model, on the same device, or on the first of several.
     fn draft_model(
         &self,
         model: &LoadedModel,
@@ -71,7 +72,7 @@ impl EngineArgs {
         load(Path::new(path), options).map(Some)
     }
 
-    /// Continues all jobs. `show` hears of text as it comes, with the number of its job, and of its end; `load` opens a draft model.
+    /// Continues all jobs. `show` receives each piece of text with the number of its job, and the end of each job; `load` opens a draft model.
     pub fn run(
         &self,
         model: &LoadedModel,
@@ -101,7 +102,7 @@ impl EngineArgs {
         };
         options.tokens = Some(room(&jobs, options, model.context()));
         let mut engine = match model.engine(options, speculation) {
-            // With less room some wait for others.
+            // With less memory, some texts wait for others.
             Err(e) if e.kind() == ErrorKind::Memory => {
                 model.engine(EngineOptions { tokens: None, ..options }, speculation)?
             }
@@ -139,7 +140,7 @@ impl EngineArgs {
     }
 }
 
-/// Tokens of a cache in which the longest texts that run at the same time have room, with pages that are not full.
+/// Returns the tokens of a cache with room for the longest texts that run at the same time, including partly filled pages.
 fn room(jobs: &[Job], options: EngineOptions, context: usize) -> usize {
     let length = |job: &Job| {
         let end = job.request.max.map_or(context, |max| job.prompt.len().saturating_add(max));
@@ -151,7 +152,7 @@ fn room(jobs: &[Job], options: EngineOptions, context: usize) -> usize {
 }
 
 impl Together {
-    /// Counts and speeds of all texts.
+    /// Reports counts and speeds of all texts.
     pub fn told(&self, draft: Option<&str>) -> String {
         let usage = || self.texts.iter().filter_map(|text| text.end.as_ref()).map(|(_, usage)| usage);
         let sum = |of: fn(&Usage) -> usize| usage().map(of).sum::<usize>();
@@ -165,20 +166,20 @@ impl Together {
             made as f64 / self.seconds.max(1e-9)
         );
         if preempted > 0 {
-            told += &format!("; {} read again for lack of memory", counted(preempted, "text"));
+            told += &format!("; {} recomputed due to lack of memory", counted(preempted, "text"));
         }
         if let Some(draft) = draft {
             told += &format!("; {}", accepted(draft, sum(|u| u.drafted), sum(|u| u.accepted)));
         }
         let full = self.texts.iter().filter(|text| matches!(&text.end, Some((Finish::Context, _)))).count();
         if full > 0 {
-            told += &format!("; {} ended where the context is full", counted(full, "text"));
+            told += &format!("; {} ended because the context is full", counted(full, "text"));
         }
         told
     }
 }
 
-/// Proposals, and how many of them a text took.
+/// Formats the number of proposals and of accepted ones.
 fn accepted(draft: &str, drafted: usize, accepted: usize) -> String {
     let share = 100.0 * accepted as f64 / drafted.max(1) as f64;
     format!("{draft}: {accepted} of {} accepted, {share:.0} %", counted(drafted, "proposed token"))

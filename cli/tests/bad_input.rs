@@ -1,4 +1,4 @@
-//! A user's mistakes: each ends with a message that says what to do, and never with a panic.
+//! Users' mistakes: each ends with a message that says what to do, and never with a panic.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
@@ -50,7 +50,7 @@ fn data_shorter_than_the_context() {
     on_file("short.txt", b"only a few characters", &["16", "context"]);
 }
 
-/// A FIFO was waited for, and SIGTERM was not heard.
+/// Formerly netcl waited for a FIFO, and SIGTERM had no effect.
 #[cfg(unix)]
 #[test]
 fn a_fifo_as_data_is_refused_by_name() {
@@ -65,7 +65,7 @@ fn a_fifo_as_data_is_refused_by_name() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Such files were left out in silence.
+/// Formerly such files were left out without a message.
 #[test]
 fn text_in_another_encoding_is_named_and_read_with_encoding() {
     let dir = folder("encoding");
@@ -81,10 +81,10 @@ fn text_in_another_encoding_is_named_and_read_with_encoding() {
         errors
     };
     let plain = run("a", "--eval-every 0");
-    assert!(plain.contains("1 file left out whose text is in another encoding"), "{plain}");
+    assert!(plain.contains("1 file skipped, because the text is in another encoding"), "{plain}");
     assert!(plain.contains("old.txt") && plain.contains("--encoding"), "{plain}");
     let named = run("b", "--encoding cp1251");
-    assert!(named.contains("1 file read as windows-1251") && !named.contains("left out"), "{named}");
+    assert!(named.contains("1 file read as windows-1251") && !named.contains("skipped"), "{named}");
     let config = std::fs::read_to_string(dir.join("b/config.toml")).unwrap();
     assert!(config.contains("encoding = \"cp1251\""), "{config}");
     refused(
@@ -138,8 +138,8 @@ fn options_that_cannot_be() {
     refused(&with(&run, "--lr fast"), 2, &["--lr"]);
     refused(&with(&run, "--no-such-flag"), 2, &["--no-such-flag"]);
     refused(&with(&run, "--schedule zigzag"), 2, &["zigzag", "cosine"]);
-    refused(&["train".into(), "--resume".into(), dir.display().to_string()], 1, &["no run folder"]);
-    assert!(!dir.join("run").exists(), "nothing is left of a run that never began");
+    refused(&["train".into(), "--resume".into(), dir.display().to_string()], 1, &["not a run folder"]);
+    assert!(!dir.join("run").exists(), "a refused run leaves no folder");
     std::fs::remove_dir_all(dir).unwrap();
 }
 
@@ -170,11 +170,11 @@ fn a_checkpoint_of_another_shape_or_type() {
     refused(&generate, 1, &["is I32, expected F32"]);
     std::fs::remove_file(&weights).unwrap();
     refused(&generate, 1, &["model.safetensors"]);
-    refused(&["generate", "-m", "/nowhere", "-p", "x"].map(String::from), 1, &["/nowhere holds no model"]);
+    refused(&["generate", "-m", "/nowhere", "-p", "x"].map(String::from), 1, &["/nowhere contains no model"]);
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Conversations were trained on with their braces and keys.
+/// Formerly conversations were used for training with their braces and keys.
 #[test]
 fn records_are_refused_by_their_format_unless_they_are_wanted_as_text() {
     let dir = folder("records");
@@ -189,7 +189,7 @@ fn records_are_refused_by_their_format_unless_they_are_wanted_as_text() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// It was an unknown flag `-1`.
+/// Formerly this was an unknown flag `-1`.
 #[test]
 fn a_negative_rate_is_refused_with_its_range() {
     let dir = folder("negative");

@@ -1,4 +1,4 @@
-//! What people type: spellings, suggestions, defaults, hints that can be pasted, signals, completions and manual.
+//! The command line: spellings, suggestions, defaults, hints that can be pasted, signals, completions and manual.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use crate::common;
@@ -110,9 +110,9 @@ fn defaults_stand_in_the_help() {
         "[default: auto]",
         "[default: the tokenizer's",
         "[possible values: constant, linear, cosine]",
-        "Defaults are those of the preset demo",
+        "The defaults shown are those of the preset demo",
     ] {
-        assert!(plain.contains(part), "no {part} in {help}");
+        assert!(plain.contains(part), "{part} is missing in {help}");
     }
     let (_, help, _) = run(netcl().args(["train", "--preset", "gpt2-124m", "--help"]));
     assert!(help.contains("[default: 0.0006]") && help.contains("preset gpt2-124m"), "{help}");
@@ -152,12 +152,12 @@ fn completions_and_a_manual_are_printed() {
 fn a_prompt_comes_from_standard_input_and_the_hints_run_when_pasted() {
     let dir = folder("it's a $HOME; folder");
     let (data, model) = (dir.join("te xt.txt"), dir.join("-my run"));
-    // No line ends: the prompt that is usual without one is unknown here.
+    // Without line ends, because the default prompt, a line end, is then unknown to the tokenizer.
     std::fs::write(&data, "12 plus 13 is 25, ".repeat(200)).unwrap();
     let args = with(&tiny_run(&data, &model, 6), "--eval-every 0");
     let (code, out, err) = run(netcl().current_dir(&dir).args(&args));
     assert_eq!(code, 0, "{err}");
-    let hint = out.lines().find_map(|line| line.strip_prefix("sample more with: ")).unwrap();
+    let hint = out.lines().find_map(|line| line.strip_prefix("generate text with: ")).unwrap();
     if Command::new("bash").args(["-c", "true"]).status().is_ok() {
         let (code, out, err) =
             run(Command::new("bash").args(["-c", &format!("{hint} -n 3")]).current_dir(&dir));
@@ -168,7 +168,7 @@ fn a_prompt_comes_from_standard_input_and_the_hints_run_when_pasted() {
         command.args(["generate", "-n", "2", "--json", "--device", &device(), "-m"]).arg(&model).args(prompt);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // One that fails before may not read it.
+        // A program that fails earlier may not read it.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         let output = child.wait_with_output().unwrap();
         let (out, err) = texts(&output);
@@ -216,11 +216,11 @@ fn a_dry_run_shows_the_run_and_writes_nothing() {
         "dtype = \"f32\"",
         "parameters",
         "memory, optimizer",
-        "tokens a step",
+        "tokens per step",
         "192 (4 sequences of 16 tokens, 3 times)",
         "50, 5 of them warm-up",
     ] {
-        assert!(text.contains(part), "no {part} in {text}");
+        assert!(text.contains(part), "{part} is missing in {text}");
     }
     let (code, text, _) = run(netcl().current_dir(&dir).args(&args).arg("--json"));
     let plan: Value = serde_json::from_str(&text).unwrap();
@@ -236,13 +236,13 @@ fn a_dry_run_shows_the_run_and_writes_nothing() {
         "{plan}"
     );
     assert!(plan["memory_device"].as_u64().unwrap() < plan["memory_available"].as_u64().unwrap(), "{plan}");
-    // The run that follows has as many.
+    // The run itself has the same number of parameters.
     let (code, text, err) =
         run(netcl().args(args.iter().filter(|a| *a != "--dry-run")).args(["--json", "--steps", "5"]));
     assert_eq!(code, 0, "{err}");
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["parameters"].as_u64(), Some(count));
     std::fs::remove_dir_all(&out).unwrap();
-    // What cannot be is refused as the run would be, and the plan is shown where there is one.
+    // Invalid settings are refused as in a run; if memory is too small, the plan is shown first.
     let (code, _, err) = run(netcl().args(with(&args, "--heads 5")));
     assert!(code == 1 && err.contains("--heads 5 does not divide"), "{err}");
     let (code, text, err) = run(netcl().args(with(&args, "--batch 1000000000000")));
@@ -259,7 +259,7 @@ fn what_was_tuned_is_listed_as_json_also_where_nothing_was() {
         run(netcl().env("NETCL_CACHE_DIR", &dir).args(["tune", "--list", "--json", "--device", &device()]));
     assert_eq!(code, 0, "{err}");
     let lines: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    // A kernel per line, or one object with an empty list.
+    // One kernel per line, or one object with an empty list.
     assert!(!lines.is_empty());
     let empty =
         |line: &Value| line["device"].is_string() && line["tuned"].as_array().is_some_and(Vec::is_empty);
@@ -270,7 +270,7 @@ fn what_was_tuned_is_listed_as_json_also_where_nothing_was() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// The constants that estimates are made from: before and after they are fitted to a few problems.
+/// The constants of estimates, before and after they are fitted to a few problems.
 #[test]
 fn the_device_model_is_measured_kept_and_listed() {
     let (dir, device) = (folder("model"), device());
@@ -278,7 +278,7 @@ fn the_device_model_is_measured_kept_and_listed() {
     let constants = |args: &[&str]| {
         let (code, out, err) = run(netcl()
             .env("NETCL_CACHE_DIR", &dir)
-            .env("NETCL_BUILD_OPTIONS", "-cl-opt-disable") // compiles faster, and any times will do
+            .env("NETCL_BUILD_OPTIONS", "-cl-opt-disable") // compiles faster; the times do not matter
             .args(tune)
             .args(args));
         assert_eq!(code, 0, "{err}");
@@ -309,7 +309,7 @@ fn the_device_model_is_measured_kept_and_listed() {
         let fitted = measured.iter().find(same).and_then(|m| m["value"].as_f64()).unwrap();
         assert!((line["value"].as_f64().unwrap() / fitted - 1.0).abs() < 1e-3, "{line}, fitted {fitted}");
     }
-    // The same fit from what was printed, and an error where nothing was.
+    // The printed measurements give the same fit; without measurements the fit is an error.
     let refitted = |text: &str| {
         let file = dir.join("measured.json");
         std::fs::write(&file, text).unwrap();
@@ -340,7 +340,7 @@ fn kill(signal: &str, process: u32) {
     );
 }
 
-/// Waits for something to be so.
+/// Waits until a condition holds.
 fn until(what: &str, mut is: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is() {
@@ -366,7 +366,7 @@ fn sighup_writes_a_checkpoint_and_ends_however_often_it_comes_and_sigusr1_goes_o
     until("a checkpoint", || out.join("checkpoints/last/state.json").exists());
     let then = steps(&out);
     until("further steps", || steps(&out) > then + 3);
-    assert!(child.try_wait().unwrap().is_none(), "it goes on");
+    assert!(child.try_wait().unwrap().is_none(), "it continues");
     kill("HUP", child.id());
     kill("HUP", child.id());
     let output = child.wait_with_output().unwrap();
@@ -389,7 +389,7 @@ fn a_run_under_nohup_outlives_its_terminal() {
     let mut command = Command::new("nohup");
     command.arg(env!("CARGO_BIN_EXE_netcl")).args(&args).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut child) = command.spawn() else {
-        eprintln!("skipped: there is no nohup");
+        eprintln!("skipped: nohup is not installed");
         return;
     };
     until("the first step", || steps(&out) > 0);
@@ -406,7 +406,7 @@ fn a_run_under_nohup_outlives_its_terminal() {
 fn a_signal_before_the_first_step_ends_at_once_and_leaves_nothing() {
     let dir = folder("early");
     let data = dir.join("text.txt");
-    // A tokenizer that takes long over much text.
+    // A text that takes several seconds to tokenize.
     let words = (0..4_000_000u32).map(|i| format!("{} ", i.wrapping_mul(2_654_435_761) >> 8));
     std::fs::write(&data, words.collect::<String>()).unwrap();
     let small = dir.join("small.txt");
@@ -430,19 +430,19 @@ fn a_signal_before_the_first_step_ends_at_once_and_leaves_nothing() {
             .spawn()
             .unwrap();
         until("the claim of its folder", || out.join(".lock").exists());
-        // Half of a second into the text, which takes several.
+        // Half a second into the text, which takes several seconds.
         std::thread::sleep(Duration::from_millis(500));
         assert!(
             child.try_wait().unwrap().is_none() && !out.join("metrics.jsonl").exists(),
-            "it is still tokenising"
+            "it is still tokenizing"
         );
         let sent = Instant::now();
         kill(signal, child.id());
         assert_eq!(child.wait().unwrap().code(), Some(code));
         assert!(sent.elapsed() < Duration::from_secs(5), "{:?}", sent.elapsed());
-        assert!(!above.exists(), "the folders that were made for the run stay");
+        assert!(!above.exists(), "the folders made for the run remain");
         let tokens = std::fs::read_dir(cache.join("tokens")).map_or(0, Iterator::count);
-        assert_eq!(tokens, 0, "half of the tokens stays in the cache");
+        assert_eq!(tokens, 0, "partial tokens remain in the cache");
     }
     std::fs::remove_dir_all(dir).unwrap();
 }

@@ -1,4 +1,4 @@
-//! The processes that `netcl doctor` shares its work out over.
+//! The worker processes of `netcl doctor`.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 use crate::common;
@@ -9,7 +9,7 @@ use netcl::prelude::{Device, Settings};
 use std::io::Write;
 use std::process::Stdio;
 
-/// What a worker says to these lines, and whether it ended well.
+/// Returns a worker's output and errors for these lines, and whether it exited with 0.
 fn answers(lines: &str) -> (String, String, bool) {
     let mut worker = netcl()
         .args(["doctor", "--worker", "--device", "sim"])
@@ -39,10 +39,10 @@ fn a_worker_tests_the_ops_it_is_asked_for() {
 #[test]
 fn a_question_that_is_none_is_an_error() {
     let (_, err, well) = answers("many f32\n");
-    assert!(!well && err.contains("is no op and storage type"), "{err}");
+    assert!(!well && err.contains("is not an op and a storage type"), "{err}");
 }
 
-/// Kernels that belong to no op are tested too, and by their names.
+/// Kernels that belong to no op are tested too, and can be selected by name.
 #[test]
 fn kernels_that_run_models_are_tested() {
     let folder = folder("doctor-models");

@@ -1,4 +1,4 @@
-//! `netcl bench … --errors`: errors against f64, ours alone and beside a peer; `--against`: one device beside another.
+//! `netcl bench … --errors`: errors against f64, of netcl alone and of a peer; `--against`: one device compared with another.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use crate::common;

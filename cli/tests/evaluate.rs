@@ -1,4 +1,4 @@
-//! `netcl eval`: the same numbers as training's own evaluation, texts of one's own, and what it refuses.
+//! `netcl eval`: the numbers of training's own evaluation, other texts, and what it refuses.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use crate::common;
@@ -28,12 +28,12 @@ fn the_validation_loss_of_a_run_is_found_again() {
     let mut args = tiny_run(&data, &out, 12);
     let layers = args.iter().position(|argument| argument == "--layers").unwrap();
     args[layers + 1] = "2".into();
-    // Few batches of many: the windows are drawn.
+    // Few of many batches, so the windows are drawn at random.
     args.extend("--eval-every 4 --checkpoint-every 0 --dropout 0 --dtype bf16".split(' ').map(Into::into));
     let output = netcl().args(&args).output().unwrap();
     let (_, errors) = texts(&output);
     assert!(output.status.success(), "{errors}");
-    assert!(errors.contains("validation loss ") && errors.contains(" bits a byte"), "{errors}");
+    assert!(errors.contains("validation loss ") && errors.contains(" bits per byte"), "{errors}");
     let metrics = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
     let steps: Vec<Value> = metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let evaluated: Vec<&Value> = steps.iter().filter(|step| step["val_loss"].is_number()).collect();
@@ -42,7 +42,7 @@ fn the_validation_loss_of_a_run_is_found_again() {
     for step in &evaluated {
         let (loss, perplexity) = (number(step, "val_loss"), number(step, "val_perplexity"));
         assert!((perplexity.ln() - loss).abs() < 1e-9, "{step}");
-        // Characters of ASCII: a token is a byte.
+        // ASCII characters: each token is one byte.
         assert!((number(step, "val_bits_per_byte") - loss / std::f64::consts::LN_2).abs() < 1e-9, "{step}");
     }
     let best = evaluated.iter().map(|step| number(step, "val_loss")).fold(f64::INFINITY, f64::min);
@@ -56,20 +56,20 @@ fn the_validation_loss_of_a_run_is_found_again() {
     assert!(found["stride"].is_null() && found["dtype"] == "bf16", "{found}");
     let other = number(&json(&out, &["--batch", "3"]), "loss");
     assert!((other - best).abs() <= 1e-6 * best, "{other}, {best} in training");
-    // With a layer on each of two devices, here the same one twice.
+    // One layer on each of two devices, which are the same device here.
     let twice = format!("{0},{0}", device());
     let mut divided = netcl();
     divided.args(["eval", "--json", "--layers", "1", "--device", &twice, "-m"]).arg(&out);
     let (stdout, errors) = texts(&divided.output().unwrap());
     let divided: Value = serde_json::from_str(&stdout).unwrap_or_else(|e| panic!("{e}: {errors}"));
     assert!(divided["loss"] == found["loss"] && errors.contains("layers 0 on "), "{divided}: {errors}");
-    // All of that part, every token but the first once.
+    // The whole validation part: every token except the first counts once.
     let all = json(&out, &["--stride", "4"]);
     let part = std::fs::read_to_string(&data).unwrap().len() as u64;
     let part = part - (part as f64 * 0.9) as u64;
     assert_eq!(all["tokens"].as_u64(), Some(part - 1), "{all}");
     assert!((number(&all, "loss") - best).abs() < 0.3 * best, "{all}");
-    // The text has another form by now.
+    // Changes the text.
     std::fs::write(&data, std::fs::read_to_string(&data).unwrap().replace("plus", "sulp")).unwrap();
     let (code, _, errors) = eval(&out, &[]);
     assert!(code == 0 && errors.contains("text.txt was edited"), "{errors}");
@@ -98,7 +98,7 @@ fn texts_of_ones_own_are_scored_and_mistakes_named() {
         "25 of 12 tokens, one every 12",
         // The first token of each window is not predicted.
         "275 tokens",
-        "nats a token",
+        "nats per token",
         "perplexity",
         "bits per byte",
     ] {
@@ -109,26 +109,26 @@ fn texts_of_ones_own_are_scored_and_mistakes_named() {
     let (empty, none) = (empty.display().to_string(), dir.join("none.txt").display().to_string());
     let checkpoint = out.join("checkpoints/last");
     for (model, flags, part) in [
-        (&out, vec![], "without a validation part (--val-split 0); name a text with --data"),
-        (&checkpoint, vec![], "--data is needed: "),
-        (&out, vec!["--data", &own, "--context", "99"], "--context 99 is above the model's, which is 16"),
+        (&out, vec![], "without a validation part (--val-split 0); pass a text with --data"),
+        (&checkpoint, vec![], "--data is required: "),
+        (&out, vec!["--data", &own, "--context", "99"], "--context 99 exceeds the model's context of 16"),
         (&out, vec!["--data", &own, "--stride", "17"], "--stride 17 is above --context 16"),
         (&out, vec!["--data", &own, "--stride", "0"], "must be at least 1"),
         (&out, vec!["--data", &own, "--batch", "0"], "must be at least 1"),
         (&out, vec!["--data", &empty], "the file is empty"),
-        (&out, vec!["--data", &none], "there is no such file"),
-        (&dir, vec!["--data", &own], "holds no model"),
+        (&out, vec!["--data", &none], "no such file"),
+        (&dir, vec!["--data", &own], "contains no model"),
         (&out, vec!["--data", &own, "--dtype", "int8"], "int8"),
         (&out, vec!["--encoding", "latin1"], "--data"),
     ] {
         let (code, _, errors) = eval(model, &flags);
         assert!(code != 0 && errors.contains(part), "{flags:?}: {part:?} is missing: {code} {errors}");
     }
-    // Characters that the tokenizer does not have.
+    // Characters that the tokenizer does not know.
     std::fs::write(&other, "sieben plus acht").unwrap();
     let (code, _, errors) = eval(&out, &["--data", &own]);
     assert!(code != 0 && errors.contains("other.txt") && errors.contains("character"), "{errors}");
-    // Token shards need no tokenizer.
+    // Token shards work without a tokenizer.
     let shard = dir.join("val.bin");
     std::fs::write(&shard, [1u8, 0].repeat(50)).unwrap();
     std::fs::remove_file(std::fs::canonicalize(&checkpoint).unwrap().join("tokenizer.json")).unwrap();
@@ -139,7 +139,7 @@ fn texts_of_ones_own_are_scored_and_mistakes_named() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// A copy of a run's last checkpoint, as one that was uploaded: without the run around it.
+/// Copies a run's last checkpoint, as if it were uploaded without its run.
 fn copied(run: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(run.join("checkpoints/last")).unwrap() {
@@ -148,7 +148,7 @@ fn copied(run: &Path, to: &Path) {
     }
 }
 
-/// `eval --json` printed `"loss": null` and ended with 0; training advised a lower rate.
+/// Formerly `eval --json` printed `"loss": null` and exited with 0, and training advised a lower rate.
 #[test]
 fn a_model_with_nan_weights_is_an_error_that_names_the_tensor() {
     let dir = folder("eval-nan");
@@ -181,7 +181,7 @@ fn a_model_with_nan_weights_is_an_error_that_names_the_tensor() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Links are lost where a run is copied by a program that does not know them; a damaged file of settings made whole checkpoints useless.
+/// Some programs that copy a run lose its links. Formerly a damaged settings file made whole checkpoints unusable.
 #[test]
 fn a_run_without_its_links_or_with_damaged_settings_is_still_used() {
     let dir = folder("eval-links");
@@ -194,7 +194,7 @@ fn a_run_without_its_links_or_with_damaged_settings_is_still_used() {
     let mut command = netcl();
     command.args(["generate", "--device", &device(), "-p", "1 plus", "-n", "4", "-m"]).arg(&out);
     let (_, errors) = texts(&command.output().unwrap());
-    assert!(!errors.contains("holds no model") && !errors.contains("error"), "{errors}");
+    assert!(!errors.contains("contains no model") && !errors.contains("error"), "{errors}");
     let mut command = netcl();
     let output = command.args(["tokenizer", "encode", "1 plus 2", "-m"]).arg(&out).output().unwrap();
     let (stdout, errors) = texts(&output);
@@ -210,12 +210,12 @@ fn a_run_without_its_links_or_with_damaged_settings_is_still_used() {
         .unwrap();
     let (_, errors) = texts(&output);
     assert!(output.status.success() && errors.contains("config.toml: the file is damaged"), "{errors}");
-    // The run that went on has written it anew.
+    // The resumed run has written the file again.
     assert!(std::fs::read_to_string(&config).unwrap().contains("steps = 8"));
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Files that say how vectors of texts are made, and nothing about tokens.
+/// Files that describe the pooling of text embeddings, but not tokens.
 const POOLING: [(&str, &str); 3] = [
     (
         "modules.json",
@@ -225,7 +225,7 @@ const POOLING: [(&str, &str); 3] = [
     ("sentence_bert_config.json", r#"{"max_seq_length": 9}"#),
 ];
 
-/// The old tokenizer's files and the ids of its tokens were stored with the new one.
+/// Formerly the old tokenizer's files and token ids were stored with the new one.
 #[test]
 fn another_tokenizer_leaves_nothing_of_the_first_in_the_checkpoint() {
     let dir = folder("eval-tokenizer");
@@ -249,7 +249,7 @@ fn another_tokenizer_leaves_nothing_of_the_first_in_the_checkpoint() {
     let mut config: Value = serde_json::from_str(&config).unwrap();
     config["eos_token_id"] = 2.into();
     std::fs::write(model.join("config.json"), config.to_string()).unwrap();
-    // The same size, with other tokens.
+    // A tokenizer of the same size, with other tokens.
     let own = std::fs::read_to_string(model.join("tokenizer.json")).unwrap();
     let other = dir.join("tokenizer.json");
     std::fs::write(&other, own.replacen("\"p\"", "\"q\"", 2)).unwrap();

@@ -1,11 +1,10 @@
-//! Classifiers of images: trained on small sets drawn here, in each format, and asked for pictures; MNIST where it is at hand.
+//! Image classifiers: trained on small drawn sets in each format, and applied to images; MNIST if it is installed.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // tests
 
 use crate::{common, launch};
 
 use common::{device, folder, netcl};
 use launch::{each, words};
-use netcl_test_data::needs_data;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -13,7 +12,7 @@ use std::time::Duration;
 
 const SIDE: usize = 12;
 
-/// A picture of class 0 (a horizontal bar), 1 (a vertical one) or 2 (a square), somewhere.
+/// Draws an image of class 0 (a horizontal bar), 1 (a vertical bar) or 2 (a square), at a random position.
 fn drawn(class: usize, number: usize) -> Vec<u8> {
     let at = 1 + number * 7 % 5;
     let inside = |y: usize, x: usize| match class {
@@ -26,7 +25,7 @@ fn drawn(class: usize, number: usize) -> Vec<u8> {
     (0..SIDE * SIDE).map(pixel).collect()
 }
 
-/// `count` images in IDX files.
+/// Writes `count` images to IDX files.
 fn write_idx(dir: &Path, count: usize) {
     let head = |sizes: &[usize]| {
         let words = std::iter::once(0x800 + sizes.len()).chain(sizes.iter().copied());
@@ -81,7 +80,7 @@ fn a_classifier_is_trained_and_asked() {
         assert!(dir.join("run").join(file).exists(), "{file}");
     }
     assert!(std::fs::read_to_string(dir.join("run/report.html")).unwrap().contains("Accuracy"));
-    // A picture that it has not seen, of the last class.
+    // An unseen image of the last class.
     let pixels = drawn(2, 1001);
     image::GrayImage::from_raw(SIDE as u32, SIDE as u32, pixels)
         .unwrap()
@@ -110,13 +109,13 @@ fn a_classifier_is_trained_and_asked() {
     let said = refused(&["train", "--preset", "mnist-cnn", "--data", ".", "--watchdog", "60"], dir);
     assert!(said.contains("--watchdog is for language models"), "{said}");
     let said = refused(&["classify", "-m", ".", "square.png"], dir);
-    assert!(said.contains("holds no classifier"), "{said}");
+    assert!(said.contains("contains no image classifier"), "{said}");
     let said = refused(&["train", "--epochs", "3"], dir);
     assert!(said.contains("--epochs is for presets of images"), "{said}");
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Two unlike devices of one process, and the processes of each MPI launcher: the run of one device, and other ranks that go on with it.
+/// Two different devices of one process, and the processes of each MPI launcher, match the run of one device. Other numbers of ranks resume the run.
 #[test]
 fn several_devices_train_one_classifier() {
     let dir = folder("images-among");
@@ -152,10 +151,10 @@ fn several_devices_train_one_classifier() {
     let more = "train --epochs 3 --json --resume";
     let alone = words(&format!("{more} one --device {}", device()));
     let others = words(&format!("{more} two --devices {0},{0},{0}", device()));
-    close(&read(&ran(others), "three devices"), &read(&ran(alone), "one device goes on"));
-    // Parts that were given, told at the end and in the report.
+    close(&read(&ran(others), "three devices"), &read(&ran(alone), "resumed on one device"));
+    // Given shares are printed at the end and in the report.
     let shares = ["--devices", &format!("{0},{0}", device()), "--shares", "3,1"];
-    let parts = read(&ran(with("parts", &shares)), "parts of a batch");
+    let parts = read(&ran(with("parts", &shares)), "shares of a batch");
     close(&parts, &one);
     let ranks: Vec<f64> =
         parts["ranks"].as_array().unwrap().iter().map(|rank| rank["share"].as_f64().unwrap()).collect();
@@ -200,7 +199,7 @@ fn a_classifier_is_planned_and_looked_at() {
     for part in
         ["memory of training", "activations: results", "profile of steps 3 to 4", "of copy", "trace: "]
     {
-        assert!(said.contains(part), "{said} has not: {part}");
+        assert!(said.contains(part), "{part} is missing in {said}");
     }
     assert!(dir.join("run/trace.json").exists());
     let diverging = ["--out", "nan", "--lr", "1e30", "--detect-anomaly"];
@@ -209,7 +208,7 @@ fn a_classifier_is_planned_and_looked_at() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// One command begins a run and goes on with it, however often it is killed, and the weights are those of a run that was not.
+/// One command starts a run and resumes it, however often it is killed. Its weights equal those of an uninterrupted run.
 #[test]
 fn a_classifier_that_is_killed_goes_on() {
     let dir = folder("killed-images");
@@ -232,7 +231,7 @@ fn a_classifier_that_is_killed_goes_on() {
     for _ in 0..3 {
         let before = newest();
         let mut child = run("killed").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        // Some steps further, at any point of the next one.
+        // Kills the run some steps later, at any point of a step.
         while newest() == before && child.try_wait().unwrap().is_none() {
             std::thread::sleep(Duration::from_millis(3));
         }
@@ -253,7 +252,7 @@ fn a_classifier_that_is_killed_goes_on() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// What the run computes as a file: shown in every form, run, and refused where it is damaged.
+/// The graph file of a run is shown in every format, run, and refused if it is damaged.
 fn graph_of_the_run(dir: &Path) {
     let shown = |args: &[&str]| {
         let output = netcl().args(args).current_dir(dir).output().unwrap();
@@ -284,8 +283,7 @@ fn graph_of_the_run(dir: &Path) {
     assert!(said.contains("no graph of operations"), "{said}");
 }
 
-/// The first 9,000 of MNIST's 10,000 test images, tested with the last 1,000.
-#[needs_data("mnist")]
+/// Trains on the first 9,000 of MNIST's 10,000 test images, and tests with the last 1,000.
 #[test]
 #[ignore = "a minute on two cores: make mnist"]
 fn mnist_is_learnt() {

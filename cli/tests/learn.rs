@@ -1,4 +1,4 @@
-//! `netcl learn` from outside: every step of every ladder is right at odd sizes, and says why where it cannot run.
+//! `netcl learn`: every step of every ladder is correct at odd sizes, or says why it cannot run.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use crate::common;
@@ -9,7 +9,7 @@ use serde_json::Value;
 fn learn(args: &[&str]) -> (i32, String, String) {
     let output = netcl().arg("learn").args(args).output().unwrap();
     let (out, err) = texts(&output);
-    assert!(!err.contains("defect and cannot go on"), "{err}");
+    assert!(!err.contains("defect and cannot continue"), "{err}");
     (output.status.code().unwrap_or(-1), out, err)
 }
 
@@ -17,10 +17,10 @@ fn objects(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Steps by ladder: name, how many there are, those that need a certain vendor.
+/// Ladders: name, number of steps, and the steps that require a certain vendor.
 const LADDERS: [(&str, usize, &[u64]); 2] = [("matmul", 9, &[8, 9]), ("attention", 6, &[])];
 
-/// Results are compared by the program: on simulated devices after a run under all checks.
+/// The program compares results; on simulated devices after a run with all checks.
 fn all_steps(device: &str, sizes: &[&str]) {
     for (ladder, steps, special) in LADDERS {
         for size in sizes {
@@ -70,7 +70,7 @@ fn a_step_is_compared_with_the_one_before_and_says_what_bounds_it() {
         "all rows",
         "local memory",
     ] {
-        assert!(out.contains(part), "no {part} in {out}");
+        assert!(out.contains(part), "{part} is missing in {out}");
     }
     let (code, out, _) = learn(&["matmul", "3", "--device", "sim", "--size", "40x40x40", "--json"]);
     let step = &objects(&out)[0];
@@ -121,7 +121,7 @@ fn a_sample_of_the_groups_gives_times_without_results() {
     assert!(err.contains("4 groups of each launch ran") && !out.contains("all rows"), "{out}{err}");
 }
 
-/// What stands in the page for learners of the simulated device is what it prints.
+/// The numbers in the tutorial's page for the simulated device are those that the program prints.
 #[test]
 fn the_page_has_the_models_shares() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/kernels.md");

@@ -1,4 +1,4 @@
-//! The program as its users run it. One test binary: linking one takes a second, and there are two dozen files.
+//! The program as users run it. One test binary for two dozen files, because linking takes a second.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // helpers of tests
 
 mod common;

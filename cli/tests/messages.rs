@@ -1,4 +1,4 @@
-//! What the program says when something is wrong: no prefix twice, no "1 findings", no "please report" for what is not netcl's fault.
+//! The style of messages: no repeated prefix, no "1 findings", no "please report" for problems outside netcl.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use crate::common;
@@ -7,7 +7,7 @@ use common::{folder, netcl, texts};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Exit code and everything that was printed.
+/// Returns the exit code and everything that was printed.
 fn said(args: &[&str], dir: &Path) -> (i32, String) {
     let output =
         netcl().args(args).current_dir(dir).env("NETCL_CACHE_DIR", dir.join("cache")).output().unwrap();
@@ -15,7 +15,7 @@ fn said(args: &[&str], dir: &Path) -> (i32, String) {
     (output.status.code().unwrap_or(-1), out + &err)
 }
 
-/// Faults that no message may have.
+/// Checks for faults that no message may have.
 fn check(args: &[&str], text: &str) {
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -23,7 +23,7 @@ fn check(args: &[&str], text: &str) {
             let word = pair[0].trim_start_matches('(');
             assert!(!(pair[0] == pair[1] && word.ends_with(':')), "{args:?}: {:?} twice: {line}", pair[0]);
             let noun = pair[1].trim_end_matches(|c: char| !c.is_alphabetic());
-            // Words that end in s and count nothing.
+            // Words that end in s without being a plural.
             let plural = noun.len() > 3
                 && noun.ends_with('s')
                 && !["does", "axis", "bias", "loss", "this", "less", "status"].contains(&noun);

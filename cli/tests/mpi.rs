@@ -1,4 +1,4 @@
-//! Runs of several processes under the MPI launchers that are installed. Where there is none, a line says so.
+//! Runs of several processes with the installed MPI launchers. Prints a line if a launcher is missing.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // helpers of tests
 
 use crate::{common, launch};
@@ -40,7 +40,7 @@ fn a_run_under_mpi_is_that_of_one_process() {
         assert_eq!(losses(&out).len(), expected.len());
         assert_eq!(stdout.matches("finished after 12 steps").count(), 1, "{stdout}");
         assert!(stderr.contains("device 2 ranks ("), "{stderr}");
-        // Goes on with one process, and with three.
+        // The run resumes with one process, and with three.
         let mut more = common::netcl();
         more.args(["train", "--steps", "14", "--device", &device(), "--resume"]).arg(&out);
         ok("alone again", &more.output().unwrap());
@@ -76,7 +76,7 @@ fn stages_under_mpi_are_the_layers_of_one_process() {
             assert_eq!(summary["ranks"][rank as usize]["layers"], serde_json::json!([rank, rank + 1]));
         }
         assert!(stderr.contains("a pipeline of 2"), "{stderr}");
-        // Goes on with one process that has all layers.
+        // The run resumes with one process that has all layers.
         let mut more = common::netcl();
         let all = ["--pipeline", "1", "--device", &device()];
         more.args(["train", "--steps", "9"]).args(all).arg("--resume").arg(&out);
@@ -97,7 +97,7 @@ fn what_one_rank_cannot_do_is_said_once() {
         let said =
             err.lines().filter(|line| line.contains("error:") && line.contains("/nowhere/text.txt")).count();
         assert_eq!(said, 1, "{launcher}: {err}");
-        assert!(!out.exists(), "{launcher}: a run that has not begun leaves no folder");
+        assert!(!out.exists(), "{launcher}: a run that did not start leaves no folder");
     });
     std::fs::remove_dir_all(dir).unwrap();
 }

@@ -1,4 +1,4 @@
-//! What happens to a run of several ranks when one of them dies, hangs, runs out of memory or was started wrongly.
+//! Runs of several ranks in which one dies, hangs, runs out of memory or was started with wrong arguments.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // helpers of tests
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long ranks have for anything before a test takes them for hung.
+/// Time after which a test considers ranks hung.
 const LONG: Duration = Duration::from_secs(120);
 
 fn wait_until(what: &str, mut there: impl FnMut() -> bool) {
@@ -25,7 +25,7 @@ fn signal(name: &str, process: u32) {
     assert!(Command::new("kill").args([name, &process.to_string()]).status().unwrap().success());
 }
 
-/// Starts a run without an end in `out`, with what it says on stderr in the file beside.
+/// Starts an endless run in `out`; its stderr goes to a file next to it.
 fn started(mut command: Command, data: &Path, out: &Path, more: &str) -> (Running, PathBuf) {
     let log = out.with_extension("log");
     command.args(tiny_run(data, out, 1_000_000)).args(words(more)).stdout(Stdio::null());
@@ -35,14 +35,14 @@ fn started(mut command: Command, data: &Path, out: &Path, more: &str) -> (Runnin
 
 fn ended(child: &mut Child) -> Option<i32> {
     let mut status = None;
-    wait_until("the others go on", || {
+    wait_until("the other ranks continue", || {
         status = child.try_wait().unwrap();
         status.is_some()
     });
     status.unwrap().code()
 }
 
-/// A number that differs from call to call, for moments and ranks: xorshift.
+/// Returns a pseudorandom number for moments and ranks: xorshift.
 fn next(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -50,11 +50,11 @@ fn next(state: &mut u64) -> u64 {
     *state
 }
 
-/// Steps of a run that ends, and those of which a killed one has a checkpoint: all.
+/// Steps of a run that ends. A killed run has a checkpoint of each step.
 const STEPS: u32 = 40;
 
-/// Kills a rank at `moments` random moments of runs that write a checkpoint after each step, so that most are within one. State is whole or
-/// divided (`--zero`), and divided otherwise when each run goes on with 1, 2 or 3 ranks; all end as one that was never killed.
+/// Kills a rank at `moments` random moments of runs that write a checkpoint after each step, so that most kills interrupt a write. State is whole or
+/// partitioned (`--zero`), and changes when a run resumes on 1, 2 or 3 ranks. All runs end like one that was never killed.
 fn kills(launcher: &str, moments: u64) {
     let dir = folder(&format!("kills-{launcher}"));
     let data = dir.join("text.txt");
@@ -106,7 +106,7 @@ fn kills(launcher: &str, moments: u64) {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Goes on with the run in `out` on so many ranks, among which state is divided or not, to its end.
+/// Resumes the run in `out` on `ranks` ranks, with state partitioned or not, to its end.
 fn go_on(launcher: &str, (ranks, zero): (usize, u64), out: &Path) {
     let how = vec![out.display().to_string(), "--device".into(), device(), "--zero".into(), zero.to_string()];
     let more = [words("train --resume"), how].concat();
@@ -121,14 +121,14 @@ fn a_rank_that_is_killed_ends_the_run_everywhere() {
     LAUNCHERS.iter().for_each(|(launcher, _)| kills(launcher, 3));
 }
 
-/// `make kills`.
+/// Run by `make kills`.
 #[test]
 #[ignore = "minutes"]
 fn ranks_are_killed_at_twenty_moments() {
     LAUNCHERS.iter().for_each(|(launcher, _)| kills(launcher, 20));
 }
 
-/// A rank that is stopped neither dies nor answers. The first one speaks for the others too, so each is stopped in turn.
+/// A stopped rank neither dies nor answers. The first rank reports for the others, so each one is stopped in turn.
 #[test]
 fn a_rank_that_hangs_is_named_with_its_device() {
     let dir = folder("mpi-hang");
@@ -139,7 +139,7 @@ fn a_rank_that_hangs_is_named_with_its_device() {
         let hangs = usize::from(launcher.contains("mpich"));
         let (mut running, log) = started(command, &data, &out, "--checkpoint-every 5 --watchdog 2");
         wait_until("no checkpoint", || out.join("checkpoints/last").exists());
-        // Ranks wait long for what they do for the first time.
+        // Ranks wait longer for operations that they do for the first time.
         let steps = || std::fs::read_to_string(out.join("metrics.jsonl")).map_or(0, |t| t.lines().count());
         wait_until("no step", || steps() > 40);
         let ranks = ranks_below(running.0.id());
@@ -150,7 +150,7 @@ fn a_rank_that_hangs_is_named_with_its_device() {
         };
         let rank = *ranks.iter().find(of_rank).unwrap();
         signal("-STOP", rank);
-        // MPICH's launcher may tell of a rank that it killed instead.
+        // MPICH's launcher may report a rank that it killed instead.
         let code = ended(&mut running.0);
         assert!(code == Some(3) || launcher.contains("mpich") && code == Some(9), "{launcher}: {code:?}");
         let said = std::fs::read_to_string(log).unwrap();
@@ -170,7 +170,7 @@ fn a_signal_writes_one_checkpoint_or_ends_the_run_with_one() {
     write_text(&data);
     each(2, &[], |launcher, mut command| {
         let out = dir.join(launcher);
-        // Open MPI waits so long before it hands SIGTERM on, and again before SIGKILL.
+        // The time that Open MPI waits before it forwards SIGTERM, and again before SIGKILL.
         command.env("OMPI_MCA_odls_base_sigkill_timeout", "5");
         let (mut running, log) = started(command, &data, &out, "--checkpoint-every 0 --eval-every 0");
         let steps = || std::fs::read_to_string(out.join("metrics.jsonl")).map_or(0, |t| t.lines().count());
@@ -179,14 +179,14 @@ fn a_signal_writes_one_checkpoint_or_ends_the_run_with_one() {
         for rank in ranks_below(running.0.id()) {
             assert!(said().contains(&format!(" is {rank} on ")), "{launcher}: {}", said());
         }
-        // MPICH's launcher hands SIGUSR1 on; Open MPI's should, but that of Debian 12 does not.
+        // MPICH's launcher forwards SIGUSR1; Open MPI's should, but that of Debian 12 does not.
         match launcher.contains("openmpi") {
             true => ranks_below(running.0.id()).into_iter().for_each(|rank| signal("-USR1", rank)),
             false => signal("-USR1", running.0.id()),
         }
         wait_until("no checkpoint", || said().contains("checkpoint"));
         let then = steps();
-        wait_until("the run does not go on", || steps() > then + 50);
+        wait_until("the run does not continue", || steps() > then + 50);
         let saved = said().lines().filter(|line| line.contains(": checkpoint")).count();
         assert_eq!(saved, 1, "{launcher}: {}", said());
         signal("-TERM", running.0.id());
@@ -199,7 +199,7 @@ fn a_signal_writes_one_checkpoint_or_ends_the_run_with_one() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Ranks that were started in unlike ways, two programs on one command line of the launcher.
+/// Ranks started with different arguments: two programs on one command line of the launcher.
 #[test]
 fn ranks_that_were_started_unlike_are_told_apart() {
     let dir = folder("mpi-unlike");
@@ -223,7 +223,7 @@ fn ranks_that_were_started_unlike_are_told_apart() {
         ("the number of --devices", devices(1), devices(2)),
     ];
     for (i, (what, first, second)) in cases.into_iter().enumerate() {
-        // One launcher each: both are the same code of ours.
+        // One launcher each, because netcl's code is the same for both.
         each_of(LAUNCHERS[i % 2].0, 1, &first, |mut command| {
             command.args([":", "-n", "1", env!("CARGO_BIN_EXE_netcl")]).args(&second);
             let output = command.output().unwrap();
@@ -231,7 +231,7 @@ fn ranks_that_were_started_unlike_are_told_apart() {
             assert!(!output.status.success());
             let said = err.lines().filter(|line| line.contains("the ranks do not agree")).count();
             assert!(said == 1 && err.contains(what), "{what}: {err}");
-            assert!(!out.exists(), "a run that has not begun leaves no folder");
+            assert!(!out.exists(), "a run that did not start leaves no folder");
         });
     }
     std::fs::remove_dir_all(dir).unwrap();

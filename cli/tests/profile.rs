@@ -1,4 +1,4 @@
-//! `--profile`: the table and the trace tell the same, and everything in the trace is on one clock.
+//! `--profile`: the table agrees with the trace, and all events of the trace share one clock.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use crate::common;
@@ -54,13 +54,13 @@ impl Trace {
         self.events.iter().filter(move |e| e.category == category)
     }
 
-    /// Names on a track, in order.
+    /// Returns the events of a track by start time.
     fn on(&self, name: &str) -> Vec<&Event> {
         let (_, track) = self.tracks.iter().find(|(n, _)| n == name).unwrap_or_else(|| panic!("no {name}"));
         self.events.iter().filter(|e| e.track == *track).collect()
     }
 
-    /// What holds for every trace.
+    /// Checks the properties of every trace.
     fn check(&self) {
         let names: Vec<&str> = self.tracks.iter().map(|(n, _)| n.as_str()).collect();
         assert_eq!(names, ["host", "compute queue", "copy queue"]);
@@ -82,14 +82,14 @@ impl Trace {
         assert!(self.of("kernel").any(|e| e.args["flop"].as_u64().is_some_and(|n| n > 0)));
     }
 
-    /// Launches, and milliseconds, of every kernel together.
+    /// Returns the launches and milliseconds of all kernels together.
     fn kernels(&self) -> (u64, f64) {
         let ms: f64 = self.of("kernel").map(|e| e.end - e.start).sum::<f64>() * 1e-3;
         (self.of("kernel").count() as u64, ms)
     }
 }
 
-/// The rows of the table: milliseconds in all, calls, and the kernel; and the sums of its last line.
+/// A row of the table: total milliseconds, calls, kernel. The last line has the sums.
 type Row = (f64, u64, String);
 
 fn table(text: &str) -> (Vec<Row>, (u64, f64)) {
@@ -103,7 +103,7 @@ fn table(text: &str) -> (Vec<Row>, (u64, f64)) {
         }
         rows.push((number(words[0]), number(words[4]) as u64, (*words.last().unwrap()).to_owned()));
     }
-    panic!("no table in {text}");
+    panic!("table missing in {text}");
 }
 
 fn check_table(err: &str, trace: &Trace) {
@@ -112,7 +112,7 @@ fn check_table(err: &str, trace: &Trace) {
     assert_eq!(calls, rows.iter().map(|r| r.1).sum::<u64>());
     let (traced, traced_ms) = trace.kernels();
     assert_eq!(calls, traced);
-    // A trace's times have three decimals of a microsecond, the table's three of a millisecond.
+    // The trace's times have three decimals of a microsecond, the table's three of a millisecond.
     assert!((ms - traced_ms).abs() <= 1e-3 + 1e-6 * traced as f64, "{ms} ms, in the trace {traced_ms}");
     for (ms, calls, name) in rows {
         let own: Vec<f64> = trace.of("kernel").filter(|e| e.name == name).map(|e| e.end - e.start).collect();
@@ -151,9 +151,9 @@ fn a_training_is_profiled_with_and_without_a_graph() {
         assert!(trace.on("compute queue").iter().filter(|e| e.category == "kernel").count() > 8 * 20);
         launches.push(trace.kernels().0);
         let report = std::fs::read_to_string(out.join("report.html")).unwrap();
-        assert!(report.contains("matmul"), "the report keeps its time per kernel");
+        assert!(report.contains("matmul"), "the report contains the time per kernel");
     }
-    assert_eq!(launches[0], launches[1], "a replayed step shows the launches of one that is not");
+    assert_eq!(launches[0], launches[1], "a replayed step shows the same launches as an eager one");
     std::fs::remove_dir_all(dir).unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! The program from outside: what goes to which stream, exit codes, and every command that needs no training.
+//! The program from outside: streams, exit codes, and every command that needs no training.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use crate::common;
@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The program where there is no OpenCL: a library that does not exist, and a folder without drivers.
+/// Returns the program without OpenCL: a library that does not exist, and a folder without drivers.
 fn without_opencl(dir: &Path) -> Command {
     let mut command = netcl();
     command.env("NETCL_OPENCL_LIBRARY", dir.join("libnothing.so")).env("OCL_ICD_VENDORS", dir);
@@ -30,7 +30,7 @@ fn json_lines(text: &str) -> Vec<Value> {
 #[test]
 fn help_needs_no_opencl() {
     let dir = folder("help");
-    // A library that is there and broken: looking at it at all would be heard of.
+    // A library that exists but is broken: loading it would cause an error.
     std::fs::write(dir.join("libnothing.so"), "not a library").unwrap();
     for command in [
         "",
@@ -91,10 +91,10 @@ fn without_opencl_there_is_a_message_and_the_simulated_device() {
     assert_eq!((code, devices[0]["simulated"].as_bool()), (0, Some(true)));
     let (code, out, err) = run(without_opencl(&dir).args(["doctor", "--quick", "--device", "sim"]));
     assert!(
-        out.contains("sim:teaching") && out.contains("kernels run once against their reference"),
+        out.contains("sim:teaching") && out.contains("kernels run once and compared with their reference"),
         "{code} {out} {err}"
     );
-    // With nothing named, it falls back and says so.
+    // Without --device, it uses a simulated device and says so.
     let model = dir.join("model");
     let text = dir.join("text.txt");
     write_text(&text);
@@ -113,13 +113,12 @@ fn without_opencl_there_is_a_message_and_the_simulated_device() {
         "{out}"
     );
     assert!(
-        out.contains("advice: NETCL_OPENCL_LIBRARY names ")
-            && out.contains("advice: install what is missing"),
+        out.contains("advice: NETCL_OPENCL_LIBRARY names ") && out.contains("advice: install the missing"),
         "{out}"
     );
-    assert!(err.contains("which is no OpenCL library"), "{err}");
+    assert!(err.contains("which is not an OpenCL library"), "{err}");
 
-    // A device is asked for, and there is no OpenCL: what to install.
+    // With --device but without OpenCL, the error says what to install.
     let train = ["train", "--preset", "demo", "--device", "nvidia:0"];
     for args in [&train[..], &["bench", "gemm", "--device", "0"]] {
         let mut command = netcl();
@@ -134,7 +133,7 @@ fn without_opencl_there_is_a_message_and_the_simulated_device() {
             "{err}"
         );
     }
-    // A loader, but no driver; a loader that knows another place for drivers finds one.
+    // A loader without a driver; a loader that uses another folder for drivers finds one.
     let (code, _, err) = run(netcl().arg("devices").env("OCL_ICD_VENDORS", &dir));
     assert!(code == 0 || (code == 3 && err.contains("apt-get install")), "{err}");
     std::fs::remove_dir_all(dir).unwrap();
@@ -161,7 +160,10 @@ fn a_quick_doctor_runs_each_kernel_once_and_the_cache_shows_it() {
     let with_cache = |args: &[&str]| run(netcl().env("NETCL_CACHE_DIR", &dir).args(args));
     let (code, out, err) = with_cache(&["doctor", "--quick", "--device", &device()]);
     assert_eq!(code, 0, "{out}{err}");
-    assert!(out.contains("kernels run once against their reference") && out.ends_with("healthy\n"), "{out}");
+    assert!(
+        out.contains("kernels run once and compared with their reference") && out.ends_with("healthy\n"),
+        "{out}"
+    );
     let (_, json, _) = with_cache(&["doctor", "--quick", "--json", "--device", &device()]);
     let report: Value = serde_json::from_str(&json).unwrap();
     assert!(
@@ -336,7 +338,7 @@ fn signals_end_a_command_with_their_exit_code() {
     write_text(&text);
     run(netcl().args(["tokenizer", "train", "--kind", "char", "--data"]).arg(&text).arg("--out").arg(&dir));
     for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
-        // It waits for its input when the signal comes.
+        // The command waits for its input when the signal comes.
         let mut child = netcl()
             .args(["tokenizer", "encode", "-m"])
             .arg(&dir)
@@ -344,7 +346,7 @@ fn signals_end_a_command_with_their_exit_code() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // Open until it has ended: `wait` would close it, and the end of the input ends the command as well.
+        // The input stays open until the command has ended: `wait` would close it, and the end of the input also ends the command.
         let input = child.stdin.take();
         std::thread::sleep(std::time::Duration::from_millis(500));
         Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
@@ -363,14 +365,12 @@ fn the_memory_of_a_step_is_explained() {
     args.extend("--eval-every 0 --explain-memory --graph on --recompute gelu".split(' ').map(Into::into));
     let (code, _, err) = run(netcl().args(&args));
     assert_eq!(code, 0, "{err}");
-    for part in
-        ["memory of training", "what AdamW keeps", "in use at once at the most", "(layer 1)", "--recompute"]
-    {
-        assert!(err.contains(part), "no {part:?} in {err}");
+    for part in ["memory of training", "state of AdamW", "peak in use at once", "(layer 1)", "--recompute"] {
+        assert!(err.contains(part), "{part:?} is missing in {err}");
     }
     let kept = std::fs::read_to_string(dir.join("run/config.toml")).unwrap();
     assert!(kept.contains("graph = \"on\"") && kept.contains("recompute = \"gelu\""), "{kept}");
-    // Where there is no table it is said why.
+    // If there is no table, the reason is printed.
     for (run_name, flags, why) in [
         ("eager", "--graph off", "with --graph off no step is captured"),
         ("checked", "--detect-anomaly", "with --detect-anomaly no step is captured"),
@@ -380,8 +380,8 @@ fn the_memory_of_a_step_is_explained() {
         args.extend(flags.split(' ').map(Into::into));
         let (code, _, err) = run(netcl().args(&args));
         assert_eq!(code, 0, "{err}");
-        let told = err.lines().filter(|line| line.contains("--explain-memory: nothing to say, for ")).count();
-        assert!(told == 1 && err.contains(why), "no {why:?} in {err}");
+        let told = err.lines().filter(|line| line.contains("--explain-memory: no table, because ")).count();
+        assert!(told == 1 && err.contains(why), "{why:?} is missing in {err}");
     }
     let (code, _, err) = run(netcl().args(["train", "--graph", "maybe"]));
     assert_eq!(code, 2, "{err}");

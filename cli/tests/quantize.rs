@@ -7,7 +7,7 @@ use common::{folder, netcl, texts};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// A tiny model with random weights.
+/// Returns a tiny model with random weights.
 fn tiny() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/decoder/llama3")
 }
@@ -24,7 +24,7 @@ fn a_folder_becomes_a_file_and_a_folder_again() {
     let [file, back] = ["m.gguf", "back"].map(|name| dir.join(name).display().to_string());
     let model = tiny().display().to_string();
     let (ok, out, err) = run(&["quantize", &model, &file, "--type", "f32"]);
-    assert!(ok && out.trim() == file && err.contains("weights become"), "{out}{err}");
+    assert!(ok && out.trim() == file && err.contains("converting "), "{out}{err}");
     let (ok, out, err) = run(&["models", "info", &file, "--json"]);
     assert!(ok, "{err}");
     let info: Value = serde_json::from_str(&out).unwrap();
@@ -34,14 +34,14 @@ fn a_folder_becomes_a_file_and_a_folder_again() {
     );
     let weights = info["memory"]["weights"].as_u64().unwrap();
     assert_eq!(weights, info["parameters"].as_u64().unwrap() * 4);
-    // Two layers, two heads of keys and values of 8, 32 tokens, in f32 as the weights.
+    // Two layers, two heads of keys and values of size 8, 32 tokens, in f32 like the weights.
     assert_eq!(info["memory"]["cache"], 2 * 2 * 2 * 8 * 32 * 4);
     assert!(info["devices"].as_array().unwrap().iter().all(|d| d["fits"] == true), "{info}");
     let (ok, out, err) = run(&["quantize", &file, &back, "--type", "f32", "--json"]);
     assert!(ok && serde_json::from_str::<Value>(&out).unwrap()["bits_per_parameter"] == 32.0, "{out}{err}");
     let expected = std::fs::read(tiny().join("model.safetensors")).unwrap();
     let found = std::fs::read(dir.join("back/model.safetensors")).unwrap();
-    // The header's order may differ, the weights may not.
+    // The header's order may differ; the weights must not.
     let data = |bytes: &[u8]| bytes[bytes.len() - weights as usize..].to_vec();
     let [mut a, mut b] = [data(&expected), data(&found)];
     a.sort_unstable();
@@ -62,21 +62,21 @@ fn what_cannot_be_is_refused_with_what_can() {
     std::fs::write(dir.join("half.gguf"), &std::fs::read(&file).unwrap()[..2000]).unwrap();
     let info = |path: &str| run(&["models", "info", path]);
     for (found, part) in [
-        (run(&["quantize", &model, &path("x.gguf"), "-t", "q4"]), "there are f32, f16, bf16"),
+        (run(&["quantize", &model, &path("x.gguf"), "-t", "q4"]), "the types are f32, f16, bf16"),
         (run(&["quantize", &model, &path("x"), "-t", "q4_0"]), "end OUT in .gguf"),
-        (run(&["quantize", &file, &file, "-t", "f32"]), "is IN and OUT"),
-        (run(&["quantize", &model, &file, "-t", "f32"]), "--force replaces it"),
+        (run(&["quantize", &file, &file, "-t", "f32"]), "is both IN and OUT"),
+        (run(&["quantize", &model, &file, "-t", "f32"]), "--force overwrites it"),
         (run(&["quantize", &model, &path("none/x.gguf"), "-t", "f32"]), "none/x.gguf"),
         (run(&["quantize", &path("none"), &path("x.gguf"), "-t", "f32"]), "none"),
         (
             run(&["quantize", &model, &path("x.gguf"), "-t", "f32", "--imatrix", &file]),
-            "an importance matrix of no tensor",
+            "an importance matrix without tensors",
         ),
         (info(&path("half.gguf")), "half.gguf"),
-        (info(dir.to_str().unwrap()), "holds no model"),
+        (info(dir.to_str().unwrap()), "contains no model"),
         (run(&["models", "info", &file, "-c", "99"]), "expected 1 to 32"),
     ] {
-        assert!(!found.0 && found.2.contains(part), "{} has not: {part}", found.2);
+        assert!(!found.0 && found.2.contains(part), "{} lacks: {part}", found.2);
         assert!(!found.2.contains("panicked"), "{}", found.2);
     }
     assert!(!dir.join("x.gguf").exists() && !dir.join("x").exists());

@@ -1,4 +1,4 @@
-//! Pulling the plug: a run that is killed again and again ends with the bits of one that never stopped.
+//! Killed runs: a run that is killed again and again ends with the bits of an uninterrupted one.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
@@ -21,7 +21,7 @@ fn ten_kills_change_no_bit() {
     let dir = folder("kills");
     let data = dir.join("text.txt");
     write_text(&data);
-    // A checkpoint at every step: most of the time is spent writing one.
+    // A checkpoint at every step, so most of the time is spent writing one.
     let run = |out: &Path| {
         let mut args = tiny_run(&data, out, 200);
         args.extend("--checkpoint-every 1 --eval-every 50 --grad-accum 2".split(' ').map(Into::into));
@@ -46,7 +46,7 @@ fn ten_kills_change_no_bit() {
             draw ^= draw << 13;
             draw ^= draw >> 7;
             draw ^= draw << 17;
-            // Longer each time it came to nothing: on a slow machine the start alone takes a while.
+            // Waits longer after each unsuccessful attempt, because on a slow machine the start alone takes a while.
             std::thread::sleep(Duration::from_millis(150 + 20 * attempt + draw % 350));
             if child.try_wait().unwrap().is_none() {
                 child.kill().unwrap();
@@ -58,7 +58,7 @@ fn ten_kills_change_no_bit() {
             break;
         }
         if status.success() {
-            // Finished too early to be killed ten times: go on with more kills from the beginning.
+            // The run finished before it was killed ten times: continue the kills with a new run.
             std::fs::remove_dir_all(&killed).unwrap();
         }
     }
@@ -156,7 +156,7 @@ fn a_full_disk_stops_with_a_clear_error_and_loses_nothing() {
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.contains("No space left") && errors.contains("free some space"), "{errors}");
     assert!(!errors.contains("panicked"), "{errors}");
-    // Room again: the run goes on from what was saved.
+    // With space again, the run resumes from the last checkpoint.
     let more =
         std::process::Command::new("mount").args(["-o", "remount,size=200m"]).arg(&mount).status().unwrap();
     assert!(more.success());

@@ -1,4 +1,4 @@
-//! What `--resume` may change, what it refuses, and that a run folder is whole afterwards.
+//! What `--resume` may change, what it refuses, and that a run folder stays complete.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use crate::common;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-/// A folder with a run of `steps` steps in `run`, a checkpoint every third.
+/// Creates a folder with a run of `steps` steps in `run`, and a checkpoint every third step.
 fn run(name: &str, steps: u32) -> PathBuf {
     let dir = folder(name);
     write_text(&dir.join("text.txt"));
@@ -20,7 +20,7 @@ fn run(name: &str, steps: u32) -> PathBuf {
     dir
 }
 
-/// `--resume` with more flags: exit code, stdout, stderr.
+/// Runs `--resume` with more flags; returns exit code, stdout, stderr.
 fn resume(run: &Path, flags: &str) -> (i32, String, String) {
     let flags = flags.split(' ').filter(|f| !f.is_empty());
     let output = netcl().args(["train", "--resume"]).arg(run).args(flags).output().unwrap();
@@ -29,7 +29,7 @@ fn resume(run: &Path, flags: &str) -> (i32, String, String) {
     (output.status.code().unwrap(), stdout, errors)
 }
 
-/// Every file below `dir` with its content.
+/// Returns every file below `dir` with its content.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -60,7 +60,7 @@ fn a_refused_resume_names_the_setting_and_changes_nothing() {
         ("--tokenizer other/tokenizer.json", "the run has \"char\""),
         ("--dtype bf16", "--dtype \"bf16\", the run has \"f32\""),
         ("--layers 3 --seed 7", "--seed 7, the run has 1337"),
-        ("--steps 5 --warmup 0", "--steps 5 is fewer than the 6 that are done"),
+        ("--steps 5 --warmup 0", "--steps 5 is below the 6 steps that are done"),
         (&format!("--data {other}"), "leaves out"),
         ("--steps 12 --batch 1000000000000", "training takes at least"),
         ("--steps 12 --profile /nowhere/at/all.json", "/nowhere/at/all.json"),
@@ -94,11 +94,11 @@ fn a_finished_run_says_so_and_a_longer_schedule_what_the_rate_does() {
         "ends at step 12 instead of 6",
         "rises by a factor of",
         "--schedule constant",
-        "batch is 8, it was 4",
+        "batch is 8; it was 4",
     ] {
         assert!(errors.contains(part), "{part:?} is missing: {errors}");
     }
-    // Tokens are counted as they were: six steps of 64, six of 128.
+    // Earlier tokens keep their count: six steps of 64, six of 128.
     let metrics = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
     assert!(metrics.lines().last().unwrap().contains("\"tokens\":1152"), "{metrics}");
     let (_, stdout, _) = resume(&out, "--json");
@@ -108,7 +108,7 @@ fn a_finished_run_says_so_and_a_longer_schedule_what_the_rate_does() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// An edited text went into the batches in silence: neither the run nor its validation loss was what it said.
+/// Formerly an edited text was used without a message, so neither the run nor its validation loss was correct.
 #[test]
 fn edited_data_is_refused_and_what_was_added_is_said() {
     let dir = run("edited", 6);
@@ -117,18 +117,18 @@ fn edited_data_is_refused_and_what_was_added_is_said() {
     std::fs::write(&text, whole.replacen("1 plus 2", "2 plus 1", 1)).unwrap();
     let (code, stdout, errors) = resume(&out, "--steps 9");
     assert!(code != 0 && files(&out) == before, "{stdout}{errors}");
-    for part in ["the data is not what the run has learnt from", "text.txt was edited", "--out"] {
+    for part in ["the data differs from what the run has learned from", "text.txt was edited", "--out"] {
         assert!(errors.contains(part), "{part:?} is missing: {errors}");
     }
-    // A run that is done reads nothing more.
+    // A finished run reads no data.
     let (code, stdout, errors) = resume(&out, "");
     assert!(code == 0 && stdout.contains("is finished"), "{stdout}{errors}");
     std::fs::write(&text, whole.clone() + "1 plus 1 is 2\n").unwrap();
     let (code, _, errors) = resume(&out, "--steps 9");
     assert_eq!(code, 0, "{errors}");
     assert!(errors.contains("1 file grown: ") && errors.contains("(14 B more)"), "{errors}");
-    assert!(errors.contains("the best loss is counted anew"), "{errors}");
-    // From here on this is the data.
+    assert!(errors.contains("the best loss starts anew"), "{errors}");
+    // From here on this is the run's data.
     let (code, _, errors) = resume(&out, "--steps 12");
     assert!(code == 0 && !errors.contains("grown"), "{errors}");
     std::fs::write(&text, whole).unwrap();
@@ -136,7 +136,7 @@ fn edited_data_is_refused_and_what_was_added_is_said() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// What is shown can be pasted, also where the folder's name means something to a shell.
+/// The printed command can be pasted, even if the folder's name contains characters that a shell interprets.
 #[cfg(unix)]
 #[test]
 fn the_hint_of_a_finished_run_is_a_command_that_works() {
@@ -146,7 +146,7 @@ fn the_hint_of_a_finished_run_is_a_command_that_works() {
     let args = tiny_run(&data, &out, 6);
     assert!(netcl().args(args).output().unwrap().status.success());
     let (_, stdout, _) = resume(&out, "");
-    let hint = stdout.lines().find_map(|line| line.strip_prefix("go on with more steps: ")).unwrap();
+    let hint = stdout.lines().find_map(|line| line.strip_prefix("train more steps with: ")).unwrap();
     let shell = std::process::Command::new("sh").args(["-c", hint]).env("NO_COLOR", "1").output().unwrap();
     let (stdout, errors) = texts(&shell);
     assert!(stdout.contains("finished after 12 steps"), "{hint}: {stdout}{errors}");
@@ -193,7 +193,7 @@ fn two_processes_on_one_folder_and_a_killed_one_before() {
     assert!(texts(&output).1.contains(&pid), "{}", texts(&output).1);
     first.kill().unwrap();
     first.wait().unwrap();
-    // The lock ended with its process; the file that says whose it was is still there.
+    // The lock ended with its process; the file that names its owner remains.
     assert!(out.join(".lock").exists());
     let done = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap().lines().count();
     let (code, stdout, errors) = resume(&out, &format!("--steps {}", done + 3));
@@ -212,7 +212,10 @@ fn a_folder_with_a_foreign_config_is_not_overwritten() {
     let output = netcl().args(tiny_run(&data, &out, 6)).output().unwrap();
     let (_, errors) = texts(&output);
     assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(errors.contains("has a config.toml that is no run's") && errors.contains("--out"), "{errors}");
+    assert!(
+        errors.contains("has a config.toml that belongs to no run") && errors.contains("--out"),
+        "{errors}"
+    );
     assert_eq!(files(&out).len(), 1);
     assert_eq!(std::fs::read_to_string(out.join("config.toml")).unwrap(), "title = \"my site\"\n");
     std::fs::remove_dir_all(dir).unwrap();
@@ -238,7 +241,7 @@ fn numbers_that_cannot_be_end_at_once_with_requested_and_available() {
         for part in ["training takes at least ", " available; nothing was allocated", "Lower --"] {
             assert!(errors.contains(part), "{flags}: {part:?} is missing: {errors}");
         }
-        assert!(!out.exists(), "{flags}: a folder is left");
+        assert!(!out.exists(), "{flags}: a folder remains");
     }
     for (args, code) in [
         ("bench train --batch 1000000000000 --peer none", 4),
@@ -262,7 +265,7 @@ fn numbers_that_cannot_be_end_at_once_with_requested_and_available() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Flags with values that a run may take and that it may not, and whether it does.
+/// Flags with values that a run may or may not change, and whether it may.
 const FLAGS: [(&str, &[&str], bool); 24] = [
     ("--layers", &["2", "3", "1000000000000"], false),
     ("--heads", &["1", "4", "5"], false),
@@ -305,7 +308,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// `NETCL_RESUMES` is how many are tried.
+/// `NETCL_RESUMES` sets the number of attempts.
 #[test]
 fn resumes_with_random_flags_are_refused_by_name_or_right() {
     let count = std::env::var("NETCL_RESUMES").ok().and_then(|n| n.parse().ok()).unwrap_or(4u64);
@@ -333,7 +336,7 @@ fn resumes_with_random_flags_are_refused_by_name_or_right() {
         let before = files(&out);
         let (code, stdout, errors) = resume(&out, &flags);
         if code == 0 {
-            assert!(kept.is_empty(), "{flags} was taken: {errors}");
+            assert!(kept.is_empty(), "{flags} was accepted: {errors}");
             assert!(stdout.contains("finished after "), "{flags}: {stdout}{errors}");
             let steps: Vec<u64> = std::fs::read_to_string(out.join("metrics.jsonl"))
                 .unwrap()
@@ -352,11 +355,11 @@ fn resumes_with_random_flags_are_refused_by_name_or_right() {
             assert!(files(&out) == before, "{flags}: refused, and the folder changed");
             refused += 1;
         }
-        // Whole: it goes on with what it has.
+        // The folder is complete: the run resumes with its own settings.
         let (code, stdout, errors) = resume(&out, "--steps 13");
         assert!(code == 0 && stdout.contains("finished after 13 steps"), "after {flags}: {stdout}{errors}");
         std::fs::remove_dir_all(&out).unwrap();
     }
-    eprintln!("{count} resumes: {refused} refused by name, {went_on} went on, all whole on {}", device());
+    eprintln!("{count} resumes: {refused} refused by name, {went_on} resumed, all complete on {}", device());
     std::fs::remove_dir_all(dir).unwrap();
 }

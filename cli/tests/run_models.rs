@@ -1,5 +1,4 @@
-//! Running models: `generate`, `chat` and `perplexity` of a run folder, its checkpoint and GGUF files, and what they say where that is
-//! impossible.
+//! Running models: `generate`, `chat` and `perplexity` with a run folder, its checkpoint and GGUF files, and their errors.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use crate::common;
@@ -11,12 +10,12 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
-/// Exit code and both streams of a command with something on standard input.
+/// Returns the exit code and both streams of a command with `input` on standard input.
 fn run(args: &[&str], input: &str) -> (i32, String, String) {
     let mut command = netcl();
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // One that fails before does not read it.
+    // A program that fails earlier does not read it.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
     let (out, err) = texts(&output);
@@ -46,14 +45,14 @@ fn a_trained_model_is_quantised_and_talks() {
     let (device, text) = (device(), |path: &Path| path.display().to_string());
     let (model, gguf) = (text(&checkpoint), text(&dir.join("model.gguf")));
 
-    // Without a template there is nothing to say a line in.
+    // Without a template, chat is refused.
     let (code, _, err) = run(&["chat", "-m", &model, "--device", &device], "1\n");
     assert!(code == 1 && err.contains("no chat template") && err.contains("netcl generate -m"), "{err}");
     std::fs::write(checkpoint.join("chat_template.jinja"), TEMPLATE).unwrap();
     let (code, _, err) = run(&["quantize", &model, &gguf, "--type", "f32"], "");
     assert_eq!(code, 0, "{err}");
 
-    // The same weights give the same text wherever they lie, and the same seed the same text.
+    // The same weights give the same text from any file, and the same seed gives the same text.
     let generate = |path: &str, more: &[&str]| {
         let fixed = ["generate", "-m", path, "-p", "1 plus", "-n", "40", "--json", "--device", &device];
         json(&[&fixed[..], more].concat())
@@ -68,18 +67,18 @@ fn a_trained_model_is_quantised_and_talks() {
     let greedy = generate(&gguf, &["--temp", "0"]);
     assert_eq!(generate(&gguf, &["--temperature", "5", "--top-k", "1"])["text"], greedy["text"]);
     assert_eq!(generate(&gguf, &["--samplers", "temperature", "--temp", "0"])["text"], greedy["text"]);
-    // A token that is forbidden does not come.
+    // A forbidden token is never selected.
     let first = greedy["tokens"][0].as_u64().unwrap();
     let other = generate(&gguf, &["--temp", "0", "--logit-bias", &format!("{first}-inf")]);
     assert!(!other["tokens"].as_array().unwrap().contains(&first.into()), "{other}");
-    // A stop text is not shown.
+    // A stop text is not printed.
     let whole = greedy["text"].as_str().unwrap();
     let stop: String = whole.chars().skip(4).take(3).collect();
     let stopped = generate(&gguf, &["--temp", "0", "--stop", &stop]);
     assert_eq!(stopped["text"].as_str().unwrap(), &whole[..whole.find(&stop).unwrap()]);
     assert_eq!(stopped["finish"], "stop");
 
-    // Text on stdout, speeds on stderr; the prompt from a file or standard input.
+    // Text goes to stdout and speeds to stderr; the prompt comes from a file or standard input.
     let prompt = text(&dir.join("prompt.txt"));
     std::fs::write(&prompt, "1 plus\n").unwrap();
     for (args, input) in [(["-f", prompt.as_str()], ""), (["-p", "-"], "1 plus\n")] {
@@ -105,7 +104,7 @@ fn a_trained_model_is_quantised_and_talks() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Several prompts at the same time, with and without proposed tokens, are each as alone.
+/// Several prompts at the same time, with and without proposed tokens, give the same texts as alone.
 fn together(gguf: &str, device: &str) {
     let fixed = ["generate", "-m", gguf, "-n", "8", "--temp", "0", "--device", device];
     let alone = ["1 plus", "2 plus 3"].map(|prompt| {
@@ -133,14 +132,14 @@ fn together(gguf: &str, device: &str) {
     }
     for (args, part) in [
         (["-p", "1", "--draft", "missing.gguf"], "--draft: "),
-        (["-p", "1", "-p", "1 plus 2 plus 3 plus 4"], "a text here at most 16 (context 16"),
+        (["-p", "1", "-p", "1 plus 2 plus 3 plus 4"], "a text here has at most 16 (context 16"),
     ] {
         let (code, _, err) = run(&[&fixed[..], &args].concat(), "");
         assert!(code == 1 && err.contains(part), "{err}");
     }
 }
 
-/// With a layer on each of two devices, here the same one twice, everything is as on one.
+/// One layer on each of two devices, which are the same device here, gives the same results as one device.
 fn divided(gguf: &str, device: &str, data: &str) {
     let twice = format!("{device},{device}");
     let fixed = ["generate", "-m", gguf, "-p", "1 plus", "-n", "8", "--temp", "0", "--device"];
@@ -152,7 +151,7 @@ fn divided(gguf: &str, device: &str, data: &str) {
     let alone = said(&[device]).0;
     let (out, err) = said(&[&twice, "--layers", "1,1"]);
     assert!(out == alone && err.contains("layers 0 on ") && err.contains(", 1 on "), "{out}{err}");
-    // What one device holds stays there.
+    // A model that fits on one device stays there.
     let (out, err) = said(&[&twice]);
     assert!(out == alone && err.contains("all layers on "), "{out}{err}");
     let (out, _) = said(&[&twice, "--layers", "1", "-p", "2 plus 3", "--draft", gguf]);
@@ -181,7 +180,7 @@ fn divided(gguf: &str, device: &str, data: &str) {
     }
 }
 
-/// Against exact arithmetic on the same windows, and near it with activations in bytes.
+/// Compares with exact arithmetic on the same windows; activations in int8 give a similar result.
 #[needs_data(
     "refs/nll.json",
     "corpora/tinystories_sample.txt",
@@ -205,7 +204,7 @@ fn perplexity_is_that_of_exact_arithmetic() {
         let window = case["window"].to_string();
         let fixed = ["perplexity", "--dtype", "f32", "--json", "--device", &device, "-c", &window];
         let expected = case["nll_nats_per_token"].as_f64().unwrap();
-        // Rounding activations to bytes moves single logits by about a hundredth of the largest, and their mean loss far less.
+        // Rounding activations to int8 changes single logits by about a hundredth of the largest, and their mean loss much less.
         for (activations, bound) in [("float", 1e-5), ("int8", 2e-3)] {
             let own = ["--data", &sample, "-m", &model, "--activations", activations];
             let found = json(&[&fixed[..], &own[..]].concat());
@@ -218,7 +217,7 @@ fn perplexity_is_that_of_exact_arithmetic() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Each line is a turn.
+/// Each line is one turn of the chat.
 fn chats(gguf: &str, device: &str) {
     let fixed = ["chat", "-m", gguf, "-n", "3", "--temp", "0", "--device", device];
     let (code, out, err) = run(&fixed, "1\n\n/clear\n1\n/exit\n2\n");
@@ -232,7 +231,7 @@ fn chats(gguf: &str, device: &str) {
     assert_eq!((&all[0]["prompt_tokens"], &all[1]["prompt_tokens"]), (&2.into(), &8.into()), "{out}");
     // The context has 16 tokens.
     let (code, _, err) = run(&fixed, "1 plus 2 is 3 plus\n");
-    assert!(code == 1 && err.contains("the context 16"), "{err}");
+    assert!(code == 1 && err.contains("the context has 16"), "{err}");
 }
 
 fn refusals(dir: &Path, gguf: &str, device: &str) {
@@ -240,19 +239,19 @@ fn refusals(dir: &Path, gguf: &str, device: &str) {
         let (found, out, err) = run(&[args, &["--device", device]].concat(), "");
         assert_eq!((found, out.as_str()), (code, ""), "{args:?}: {err}");
         for part in parts {
-            assert!(err.contains(part), "{args:?}: no {part:?} in {err}");
+            assert!(err.contains(part), "{args:?}: {part:?} is missing in {err}");
         }
     };
     let text = dir.join("no-model.gguf").display().to_string();
-    std::fs::write(&text, "no model at all, but a text").unwrap();
+    std::fs::write(&text, "not a model, but a text").unwrap();
     refused(&["generate", "-p", "1", "-m", &text], 1, &["no-model.gguf", "not a GGUF file"]);
     let long = "1 plus 2 is 3 plus 4";
-    refused(&["generate", "-p", long, "-m", gguf], 1, &["the prompt has 20 tokens", "the context 16"]);
+    refused(&["generate", "-p", long, "-m", gguf], 1, &["the prompt has 20 tokens", "the context has 16"]);
     refused(&["generate", "-p", "1", "-m", gguf, "-c", "17"], 1, &["expected 1 to 16"]);
     refused(&["generate", "-p", "1", "-m", gguf, "--top-p", "0"], 1, &["top_p is 0"]);
     refused(&["generate", "-p", "1", "-m", gguf, "--stop", ""], 1, &["a stop text is empty"]);
     refused(&["generate", "-p", "1", "-m", gguf, "--samplers", "top_q"], 2, &["top_q", "top_p"]);
-    refused(&["chat", "-m", "/nowhere"], 1, &["/nowhere holds no model"]);
+    refused(&["chat", "-m", "/nowhere"], 1, &["/nowhere contains no model"]);
     let wrong = dir.join("wrong.gguf").display().to_string();
     let mut bytes = std::fs::read(gguf).unwrap();
     let at = bytes.windows(20).position(|w| w == b"general.architecture").unwrap() + 20 + 4 + 8;
@@ -261,7 +260,7 @@ fn refusals(dir: &Path, gguf: &str, device: &str) {
     refused(&["generate", "-p", "1", "-m", &wrong], 1, &["architecture \"rwkv\"", "llama"]);
 }
 
-/// Lines of `bench decode` on a small shape and on its file, with a program in llama-bench's place.
+/// Lines of `bench decode` on a small shape and on its file, with a script in place of llama-bench.
 #[cfg(unix)]
 #[test]
 fn decoding_is_measured_with_and_without_a_file() {
@@ -269,7 +268,7 @@ fn decoding_is_measured_with_and_without_a_file() {
     let (dir, device) = (folder("bench-decode"), device());
     let peer = dir.join("llama-bench");
     let kept = dir.join("kept.gguf");
-    // It keeps the file that it is given, and is as fast as can be.
+    // The script keeps its file and reports a very high speed.
     let script = format!(
         "#!/bin/sh\ncp \"$2\" '{}'\necho '{{\"n_prompt\":6,\"n_gen\":0,\"avg_ts\":1e9}}'\necho '{{\"n_prompt\":0,\"n_gen\":9,\"avg_ts\":1e9}}'\n",
         kept.display()
@@ -299,7 +298,7 @@ fn decoding_is_measured_with_and_without_a_file() {
             assert!((per_token - 1.0).abs() < 1e-9 && number("slowest") <= number("fastest"), "{line}");
             assert!(line["checked"] == true && number("gbps") > 0.0 && number("memory_peak") > 0.0, "{line}");
             assert_eq!(line["ratio"].is_null(), greedy || line["batch"] == 3, "{line}");
-            // What chooses the next token is a launch of its own.
+            // Selecting the next token is a separate launch.
             let launches = |l: &Value| l["launches_per_token"].as_u64();
             assert_eq!(launches(line).is_some(), line["test"] == "tg9", "{line}");
             let more = launches(line) > launches(&made[3]);

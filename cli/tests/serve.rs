@@ -1,4 +1,4 @@
-//! `netcl serve` as a process: its first line, its end, and what it refuses. Answers are tested in the server's own crate.
+//! `netcl serve` as a process: its first line, its end, and what it refuses. The server's crate tests its answers.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // helpers of tests
 
@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A small model with a chat template: that of the data beside the repository, or else one that is trained for a second.
+/// Returns a small model with a chat template: the one in the data folder next to the repository, or one that is trained in a second.
 fn model(name: &str) -> PathBuf {
     let from = netcl_test_data::test_data!().join("models/stories260K/hf");
     let folder = common::folder(name);
@@ -31,7 +31,7 @@ fn model(name: &str) -> PathBuf {
     folder
 }
 
-/// A model of characters with a token that ends a text, and the run's folder.
+/// Trains a model of characters with an end-of-text token; returns it with its run folder.
 fn trained(folder: &Path) -> (PathBuf, PathBuf) {
     let (data, run) = (folder.join("text.txt"), folder.join("run"));
     let letters: String = (' '..='~').collect();
@@ -51,7 +51,7 @@ fn trained(folder: &Path) -> (PathBuf, PathBuf) {
     (step, run)
 }
 
-/// A server and its address.
+/// Starts a server; returns it with its address.
 fn serve(model: &Path, more: &[&str]) -> (Child, String) {
     let mut command = netcl();
     command
@@ -64,7 +64,7 @@ fn serve(model: &Path, more: &[&str]) -> (Child, String) {
     (child, line.trim().to_owned())
 }
 
-/// Asks it to stop; what it logged.
+/// Stops a server; returns its log.
 fn stopped(mut child: Child) -> String {
     let killed = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
@@ -110,19 +110,16 @@ fn what_cannot_be_served_is_said() {
     let model = model("serve-refused");
     let (own, file) = (model.to_str().unwrap(), |name: &str| model.join(name).to_str().unwrap().to_owned());
     let (code, (out, err)) = run(&["-m", "none.gguf"]);
-    assert!(
-        code == Some(1) && out.is_empty() && err.contains("--model none.gguf: there is no such file"),
-        "{err}"
-    );
+    assert!(code == Some(1) && out.is_empty() && err.contains("--model none.gguf: no such file"), "{err}");
     let (code, (out, err)) = run(&["-m", own, "-m", "later=none.gguf"]);
     assert!(code == Some(1) && out.is_empty() && err.contains("--model none.gguf"), "{err}");
     let (code, (_, err)) = run(&["-m", own, "--lora", "tuned=none"]);
-    assert!(code == Some(1) && err.contains("--lora none: there is no such file"), "{err}");
+    assert!(code == Some(1) && err.contains("--lora none: no such file"), "{err}");
     let (code, (out, err)) = run(&["-m", own, "--host", "0.0.0.0"]);
     assert!(code == Some(1) && out.is_empty() && err.contains("--no-auth"), "{err}");
     let same = format!("a={own}");
     let (code, (_, err)) = run(&["-m", &same, "-m", &same]);
-    assert!(code == Some(1) && err.contains("two models are called a"), "{err}");
+    assert!(code == Some(1) && err.contains("two models are named a"), "{err}");
     let (code, (_, err)) = run(&["-m", own, "--memory", "10K"]);
     assert!(code == Some(4) && err.contains("--memory") && err.contains("10.0 KiB"), "{err}");
     assert_eq!(run(&["-m", own, "--memory", "much"]).0, Some(2));
@@ -135,11 +132,11 @@ fn what_cannot_be_served_is_said() {
         "{err}"
     );
     let (code, (_, err)) = run(&["-m", own, "--no-auth", "--host", "192.0.2.1"]);
-    assert!(code == Some(1) && err.contains("--host 192.0.2.1 is no address of this machine"), "{err}");
-    // Files of keys, and of models that are none.
+    assert!(code == Some(1) && err.contains("--host 192.0.2.1 is not an address of this machine"), "{err}");
+    // Files without keys, and files that are not models.
     std::fs::write(model.join("keys"), "# none yet\n\n").unwrap();
     let (code, (_, err)) = run(&["-m", own, "--api-key-file", &file("keys")]);
-    assert!(code == Some(1) && err.contains("has no key"), "{err}");
+    assert!(code == Some(1) && err.contains("contains no key"), "{err}");
     let (code, (_, err)) = run(&["-m", own, "--api-key-file", &file("absent")]);
     assert!(code == Some(1) && err.contains("--api-key-file") && err.contains("absent"), "{err}");
     assert_eq!(run(&["-m", own, "--api-key", "schlüssel"]).0, Some(1));
@@ -148,7 +145,7 @@ fn what_cannot_be_served_is_said() {
     assert!(code == Some(1) && err.contains("text.gguf: not a GGUF file"), "{err}");
     std::fs::create_dir(model.join("empty")).unwrap();
     let (code, (_, err)) = run(&["-m", &file("empty")]);
-    assert!(code == Some(1) && err.contains("holds no model: expected config.json"), "{err}");
+    assert!(code == Some(1) && err.contains("contains no model: expected config.json"), "{err}");
     std::fs::remove_dir_all(model).unwrap();
 }
 
@@ -179,7 +176,7 @@ fn hostile_schemas_are_refused_and_do_not_keep_the_server_from_stopping() {
     let usual = r#"{"type": "string", "pattern": "^[a-z]{1,3}$"}"#;
     let answer = post(&url, "/v1/chat/completions", "", &body(usual));
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    // Clients that leave at once.
+    // Clients that disconnect at once.
     let place = url.strip_prefix("http://").unwrap();
     for n in 0..8 {
         let body = body(&patterns.replace("a.{39}b", &format!("a.{{{}}}b", 40 + n)));
@@ -195,7 +192,7 @@ fn hostile_schemas_are_refused_and_do_not_keep_the_server_from_stopping() {
     std::fs::remove_dir_all(model).unwrap();
 }
 
-/// A file of keys that everybody reads is served with a word about it; so is a model without a tokenizer.
+/// A keys file that every user can read causes a warning; so does a model without a tokenizer.
 #[test]
 fn what_is_served_all_the_same_is_said() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -224,7 +221,7 @@ fn what_is_served_all_the_same_is_said() {
     std::fs::remove_dir_all(model).unwrap();
 }
 
-/// An adapter of rank 1 as PEFT saves it, for the outputs of the first layer's attention.
+/// Writes an adapter of rank 1 as PEFT saves it, for the output projection of the first layer's attention.
 fn adapter(folder: &Path) {
     let config = r#"{"peft_type": "LORA", "r": 1, "lora_alpha": 64, "target_modules": ["o_proj"], "bias": "none", "task_type": "CAUSAL_LM"}"#;
     std::fs::write(folder.join("adapter_config.json"), config).unwrap();
@@ -266,7 +263,7 @@ fn an_adapter_is_a_model_of_its_own() {
             .starts_with("HTTP/1.1 404")
     );
     stopped(child);
-    // One that does not fit says so when it is asked for, and the model without it goes on.
+    // An adapter that does not fit is an error when it is requested; the model itself stays available.
     std::fs::remove_file(folder.join("adapter_model.safetensors")).unwrap();
     let (child, url) = serve(&model, &["--lora", &lora]);
     let answer =
@@ -278,7 +275,7 @@ fn an_adapter_is_a_model_of_its_own() {
     [model, folder].iter().for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
 }
 
-/// The packages of others, where `NETCL_CLIENTS` or `NETCL_PYTHON` names a Python that has them (`tools/serve_python.sh` makes one).
+/// Tests the official client packages if `NETCL_CLIENTS` or `NETCL_PYTHON` names a Python that has them (`tools/serve_python.sh` makes one).
 #[test]
 fn official_clients_are_answered() {
     let named = std::env::var("NETCL_CLIENTS").or_else(|_| std::env::var("NETCL_PYTHON"));
@@ -300,7 +297,7 @@ fn official_clients_are_answered() {
     std::fs::remove_dir_all(model).unwrap();
 }
 
-/// What the tests beside this one serve where there are no data.
+/// Serves a model that is trained here, for machines without the data of the test above.
 #[test]
 fn a_model_that_was_trained_here_is_served() {
     let folder = common::folder("serve-trained");

@@ -1,4 +1,4 @@
-//! Runs on several devices of one process, of unlike vendors, and plans for more of them.
+//! Runs on several devices of one process, from different vendors, and plans for more devices.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // helpers of tests
 
 use crate::common;
@@ -12,7 +12,7 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(Into::into).collect()
 }
 
-/// The arguments of a run on `devices` instead of one.
+/// Returns the arguments of a run on `devices` instead of one device.
 fn among(data: &Path, out: &Path, steps: u32, devices: &[&str]) -> Vec<String> {
     let mut args = tiny_run(data, out, steps);
     let at = args.iter().position(|a| a == "--device").unwrap();
@@ -40,7 +40,7 @@ fn close(found: &[f64], expected: &[f64]) {
     }
 }
 
-/// A file with Intel's CPU runtime and what other platforms there are, if it is installed.
+/// Writes a file with Intel's CPU runtime and the other platforms, if the runtime is installed.
 fn all_vendors(dir: &Path) -> Option<PathBuf> {
     let venv = std::env::var_os("NETCL_INTEL_VENV").map(PathBuf::from).or_else(|| {
         let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -62,12 +62,12 @@ fn all_vendors(dir: &Path) -> Option<PathBuf> {
     Some(vendors)
 }
 
-/// PoCL, Intel's CPU runtime and the simulated GPU train one model, and its losses are those of one device.
+/// PoCL, Intel's CPU runtime and the simulated GPU train one model, with the losses of one device.
 #[test]
 fn three_vendors_train_one_model() {
     let dir = folder("vendors");
     let Some(vendors) = all_vendors(&dir) else {
-        eprintln!("skipped: tools/intel.sh has not installed Intel's CPU runtime, or PoCL is not there");
+        eprintln!("skipped: tools/intel.sh has not installed Intel's CPU runtime, or PoCL is missing");
         return;
     };
     let data = dir.join("text.txt");
@@ -83,7 +83,7 @@ fn three_vendors_train_one_model() {
         summary["ranks"].as_array().unwrap().iter().map(|r| r["device"].as_str().unwrap()).collect();
     assert!(named[0] == "pocl:0" && named[1] == "intel:0" && named[2].starts_with("sim"), "{named:?}");
     close(&losses(&three), &losses(&one));
-    // With a checkpoint all have the first one's weights: a run that goes on has the bits of one that does not stop.
+    // A checkpoint gives all ranks the first one's weights, so a resumed run has the bits of an uninterrupted one.
     let [whole, half] = ["whole", "half"].map(|name| dir.join(name));
     let equal = words("--schedule constant --shares equal --checkpoint-every 6");
     for (out, steps) in [(&whole, 12), (&half, 6)] {
@@ -96,7 +96,7 @@ fn three_vendors_train_one_model() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// A device with less memory than was planned gives rows to the other when it finds none for its step, and the run is that of one device.
+/// A device with less memory than planned passes rows to the other when an allocation of its step fails. The run equals that of one device.
 #[test]
 fn a_device_that_runs_out_of_memory_takes_fewer_rows() {
     let dir = folder("rank-fewer-rows");
@@ -110,11 +110,11 @@ fn a_device_that_runs_out_of_memory_takes_fewer_rows() {
         let out = dir.join(memory);
         let run = [among(&data, &out, 3, &[&device(), "sim"]), larger.clone()].concat();
         let (_, err) = done(netcl().args(run).env("NETCL_SIM_MEMORY", memory));
-        assert!(err.contains("rows of a batch for each rank, by what its memory has room for"), "{err}");
+        assert!(err.contains("rows of a batch per rank, by available memory"), "{err}");
         found_by_steps += usize::from(err.contains("out of device memory"));
         close(&losses(&out), &losses(&one));
     }
-    assert!(found_by_steps > 0, "the plan of memory has found all");
+    assert!(found_by_steps > 0, "the memory plan already excluded every case");
     std::fs::remove_dir_all(dir).unwrap();
 }
 
@@ -126,13 +126,13 @@ fn a_device_out_of_memory_is_named_with_its_rank() {
     let out = dir.join("run");
     let mut args = among(&data, &out, 8, &[&device(), "sim"]);
     args.extend(words("--width 64 --context 64 --batch 16 --eval-every 0"));
-    // Enough for the weights and the optimizer, not for a step of any number of rows that is tried.
+    // Enough for the weights and the optimizer, but not for a step with any tried number of rows.
     let output = netcl().args(args).env("NETCL_SIM_MEMORY", "5000000").output().unwrap();
     let (_, err) = texts(&output);
     assert_eq!(output.status.code(), Some(4), "{err}");
     let said: Vec<&str> = err.lines().filter(|line| line.starts_with("error:")).collect();
     assert!(said.len() == 1 && said[0].starts_with("error: rank 1") && said[0].contains(" on sim:"), "{err}");
-    assert!(said[0].contains("out of memory") && said[0].contains("asked for"), "{err}");
+    assert!(said[0].contains("out of memory") && said[0].contains("requested"), "{err}");
     assert!(
         said[0].contains(" in use, and ")
             && said[0].contains("of --batch 16")
@@ -142,7 +142,7 @@ fn a_device_out_of_memory_is_named_with_its_rank() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// The same command begins a run, goes on with it on more or fewer devices, and says that it is finished.
+/// The same command starts a run, resumes it on more or fewer devices, and reports that it is finished.
 #[test]
 fn an_elastic_run_goes_on_with_other_devices() {
     let dir = folder("elastic");
@@ -160,9 +160,9 @@ fn an_elastic_run_goes_on_with_other_devices() {
     close(&losses(&out), &losses(&whole));
     let (said, _) = done(netcl().args(among(&data, &out, 24, &[&name])).args(rate).arg("--elastic"));
     assert!(said.contains("is finished"), "{said}");
-    // Without the flag a folder with a run is refused, and without a folder the flag is.
+    // Without the flag, a folder with a run is refused; without a folder, the flag is refused.
     let refused = netcl().args(tiny_run(&data, &out, 24)).output().unwrap();
-    assert!(texts(&refused).1.contains("holds a run already"));
+    assert!(texts(&refused).1.contains("already holds a run"));
     let alone = netcl().args(["train", "--elastic"]).output().unwrap();
     assert_eq!(alone.status.code(), Some(2));
     std::fs::remove_dir_all(dir).unwrap();
@@ -204,7 +204,7 @@ fn plans_for_many_devices() {
     assert_eq!(by_devices[10]["devices"], 1024);
     assert!(by_devices.iter().all(|p| p["tokens_per_s"].as_f64().unwrap() > 0.0 && p["fits"] == true));
     assert_eq!(found["best"]["devices"], 64);
-    // A faster link is never worse, and tokens/s of one device are what is given.
+    // A faster link is never worse, and the tokens/s of one device are the given ones.
     let slow =
         plan("--devices 8 --link 1GB/s --preset gpt2-124m --device-type h200 --tokens-per-second 600000");
     let fast =
@@ -221,7 +221,7 @@ fn plans_for_many_devices() {
     assert!(texts(&none).1.contains("is simulated"));
 }
 
-/// The simulated GPU has fewer layers than the processor, by their measured speed, or at most as many.
+/// The simulated GPU gets fewer layers than the CPU, according to their measured speeds, or at most the same number.
 #[test]
 fn a_pipeline_of_unlike_devices_trains_one_model() {
     let dir = folder("pipeline");
@@ -237,7 +237,7 @@ fn a_pipeline_of_unlike_devices_trains_one_model() {
     let layers = |rank: usize, end: usize| summary["ranks"][rank]["layers"][end].as_u64().unwrap();
     assert_eq!((layers(0, 0), layers(0, 1), layers(1, 1)), (0, layers(1, 0), 3), "{out}");
     assert!(layers(0, 1) >= layers(1, 1) - layers(1, 0), "{out}");
-    // Two micro-batches fill two stages, one does not.
+    // Two micro-batches fill two stages; one does not.
     assert!(!err.contains("fewer micro-batches than stages"), "{err}");
     let mut refused = netcl();
     refused

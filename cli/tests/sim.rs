@@ -15,7 +15,7 @@ fn example(name: &str) -> String {
 fn sim(args: &[&str], file: &str, more: &[&str]) -> (i32, String, String) {
     let output = netcl().arg("sim").args(args).arg(example(file)).args(more).output().unwrap();
     let (out, err) = texts(&output);
-    assert!(!err.contains("defect and cannot go on"), "{err}");
+    assert!(!err.contains("defect and cannot continue"), "{err}");
     (output.status.code().unwrap_or(-1), out, err)
 }
 
@@ -32,7 +32,7 @@ const MATMUL: [&str; 10] = [
     "u32:16",
 ];
 
-/// The time at the front of a line of the trace, ns.
+/// Returns the time at the start of a line of the trace, in ns.
 fn moment(line: &str) -> Option<f64> {
     let (number, unit) = line.strip_prefix('[')?.split_once(']')?.0.split_once(' ')?;
     let scale = match unit {
@@ -87,7 +87,7 @@ fn the_page_for_learners_shows_what_is_printed() {
     let printed: Vec<&str> = err.lines().chain(out.lines()).collect();
     let shown: Vec<&str> = block.lines().filter(|l| !l.starts_with(" …")).collect();
     assert!(shown.len() > 15, "{block}");
-    // Each line as it is printed, in that order.
+    // Every line is printed, in that order.
     let mut at = 0;
     for line in shown {
         let found = printed[at..].iter().position(|p| *p == line);
@@ -140,7 +140,7 @@ fn mistakes_on_the_command_line_are_named() {
     for (more, code, part) in [
         (&["--global", "16,16"][..], 1, "takes 4"),
         (&["--global", "15,16", "--arg", "u32:1"], 1, "does not divide"),
-        (&["--global", "0"], 2, "no size"),
+        (&["--global", "0"], 2, "is not a valid size"),
         (&["--arg", "buffer:f99:1"], 2, "f32"),
         (&["--profile", "voodoo"], 1, "rx7900xtx"),
         (&["--kernel", "nothing", "--global", "8,8"], 1, "matmul"),

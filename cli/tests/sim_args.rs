@@ -1,4 +1,4 @@
-//! `netcl sim run`: every kind of `--arg`, and what is said about those that do not fit.
+//! `netcl sim run`: every kind of `--arg`, and the errors for those that do not fit.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use crate::common;
@@ -22,7 +22,7 @@ fn every_kind_of_argument_reaches_the_kernel() {
     let data = dir.join("data.bin");
     std::fs::write(&data, [7u8, 0, 8, 0, 9, 0, 10, 0, 11, 0]).unwrap();
     let file = format!("buffer:i16:4:@{}:read", data.display());
-    // Type in OpenCL C, the argument, the first values of `out`: `out[i] = (float)x` for each way of giving x.
+    // Type in OpenCL C, the argument, the first values of `out`: `out[i] = (float)x` for each way to pass x.
     for (parameter, value, arg, expected) in [
         ("__global const int *x", "x[i]", "buffer:i32:4:iota:read", "0 1 2 3"),
         ("__global const uchar *x", "x[i]", "buffer:u8:4:200:read", "200 200 200 200"),
@@ -82,22 +82,22 @@ fn arguments_that_do_not_fit_are_named() {
     let short = dir.join("short.bin");
     std::fs::write(&short, [1u8, 2, 3]).unwrap();
     let short = format!("buffer:i32:4:@{}", short.display());
-    // Which of the four is replaced, by what, the exit code, part of the message.
+    // Index of the replaced argument, its replacement, the exit code, part of the message.
     for (at, arg, code, part) in [
-        (0, "buffer:i33:4", 2, "no type \"i33\"; there are i8"),
-        (0, "buffer:i32:many", 2, "\"many\" is no number of elements"),
+        (0, "buffer:i33:4", 2, "unknown type \"i33\"; the types are i8"),
+        (0, "buffer:i32:many", 2, "\"many\" is not a number of elements"),
         (0, "buffer:i32:4:loud", 2, "a buffer's content is unwritten, random, iota, zero, a value, or @FILE"),
-        (0, "buffer:i32:4:zero:write", 2, "there is only read"),
+        (0, "buffer:i32:4:zero:write", 2, "only read is possible"),
         (0, "buffer:i32", 2, "expected buffer:<type>:<count>"),
         (0, "i32:4", 1, "argument 0 of kernel k is "),
-        (0, short.as_str(), 1, "3 bytes, and the buffer has 16"),
+        (0, short.as_str(), 1, "3 bytes, but the buffer has 16"),
         (0, "buffer:i32:4:@/nonexistent/file", 1, "/nonexistent/file"),
-        (1, "i32:4.5", 2, "\"4.5\" is no i32"),
-        (1, "i32:5000000000", 2, "is no i32"),
+        (1, "i32:4.5", 2, "\"4.5\" is not of type i32"),
+        (1, "i32:5000000000", 2, "is not of type i32"),
         (1, "i64:4", 1, "argument 1 of kernel k is int n"),
         (1, "buffer:i32:4", 1, "argument 1 of kernel k is int n"),
         (2, "local:f32", 2, "expected local:<type>:<count>"),
-        (2, "local:f99:4", 2, "no type \"f99\""),
+        (2, "local:f99:4", 2, "unknown type \"f99\""),
         (2, "buffer:f32:4", 1, "argument 2 of kernel k is "),
         (3, "f32x4:1,2,3", 2, "3 values for 4 lanes"),
         (3, "f32x2:1,2", 1, "argument 3 of kernel k is float4 v"),
@@ -117,7 +117,7 @@ fn arguments_that_do_not_fit_are_named() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Runs the one kernel of a text in a folder of its own, whose name has a blank.
+/// Runs the only kernel of a source in a separate folder, whose name contains a space.
 fn text(name: &str, kernel: &str, args: &[&str]) -> (i32, String, String, std::path::PathBuf) {
     let dir = folder(name).join("a folder");
     std::fs::create_dir_all(&dir).unwrap();
@@ -238,7 +238,7 @@ fn an_access_outside_is_found_without_asking_and_a_launch_that_fails_is_another_
     let (code, _, _, dir) = text("sim-bounds-none", kernel, &none);
     assert_eq!(code, 0);
     std::fs::remove_dir_all(dir).unwrap();
-    // One work-item of eight that never ends.
+    // One of eight work-items never ends.
     let endless = "kernel void k(global int *x) {\n  if (get_global_id(0) == 3) while (x[0] == 0);\n}";
     let args = ["--global", "8", "--arg", "buffer:i32:8:zero", "--timeout", "0.3", "--check", "all"];
     let (code, _, err, dir) = text("sim-endless", endless, &args);
@@ -263,7 +263,7 @@ fn images_and_samplers_are_arguments() {
     let (code, out, err) = launch(args);
     assert_eq!(code, 0, "{out}{err}");
     let report: Value = serde_json::from_str(&out).unwrap();
-    // Rows are 8 numbers long: the second channel of the second row's two texels, and of the last one again beyond the edge.
+    // Rows have 8 numbers: the second channel of the second row's two texels, then the last texel again beyond the edge.
     assert_eq!(report["buffers"][0]["name"], "b");
     assert_eq!(report["buffers"][0]["first"].to_string(), "[9,13,13,13]");
     for (at, arg, part) in [

@@ -1,4 +1,4 @@
-//! `netcl sim check` finds each kind of defect, with its place, line and caret; `netcl train --device sim` chooses its preset.
+//! `netcl sim check` finds each kind of defect, with its file, line and caret; `netcl train --device sim` chooses its preset.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use crate::common;
@@ -6,7 +6,7 @@ use crate::common;
 use common::{folder, netcl, texts, write_text};
 use serde_json::Value;
 
-/// A defect a kernel: the kernel and its arguments, what the finding is called, the line's text under which the caret stands.
+/// Defects: the kernel's name, its source and arguments, the finding's name, and the source above the caret.
 const DEFECTS: [(&str, &str, &[&str], &str, &str); 10] = [
     (
         "read_past",
@@ -102,8 +102,8 @@ fn every_kind_of_finding_has_its_place_its_line_and_a_caret() {
         assert_eq!(output.status.code(), Some(7), "{kernel}: {out}{err}");
         let report: Value = serde_json::from_str(&out).unwrap();
         let found = report["findings"].as_array().unwrap().iter().find(|f| f["kind"] == name);
-        let found = found.unwrap_or_else(|| panic!("{kernel}: no {name} in {out}"));
-        // The line is that of the text, and below it a caret at the column.
+        let found = found.unwrap_or_else(|| panic!("{kernel}: {name} is missing in {out}"));
+        // The line is a line of the source, and a caret below it marks the column.
         let number = found["line"].as_u64().unwrap() as usize;
         let source = text.lines().nth(number - 1).unwrap();
         assert!(source.contains(line), "{kernel}: line {number} is {source:?}");
@@ -114,7 +114,7 @@ fn every_kind_of_finding_has_its_place_its_line_and_a_caret() {
         assert!(shown[0].contains(&format!("{kernel}.cl:{number}:{column}: {name}")), "{kernel}: {shown:?}");
         assert!(found["kernel"] == kernel && found["count"].as_u64().unwrap() >= 1, "{found}");
 
-        // The same without this check: nothing of it is left.
+        // Without this check, the finding does not appear.
         let which = match name {
             "read-outside" | "write-outside" | "index-outside" | "misaligned" => "bounds",
             "uninitialized" => "uninitialized",
@@ -150,7 +150,7 @@ fn a_file_without_defects_is_exit_code_0_with_an_empty_report() {
     for more in [&["--global", "8", "--arg", "buffer:i32:8", "--json"][..], &["--json"]] {
         nothing(&netcl().args(["sim", "check"]).arg(&file).args(more).output().unwrap());
     }
-    // What the build has to say besides.
+    // Warnings of the build.
     let foreign = ["--options", "-cl-nv-maxrregcount=64", "--json"];
     let err = nothing(&netcl().args(["sim", "check"]).arg(&file).args(foreign).output().unwrap());
     assert!(err.contains("warning: build option '-cl-nv-maxrregcount=64'"), "{err}");
@@ -172,7 +172,7 @@ fn training_on_a_simulated_device_takes_the_preset_that_fits_it() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Fine-tuning took the simulated device's preset for new models: a learning rate of 0.004 and a weight decay of 0.1.
+/// Formerly fine-tuning used the simulated device's preset for new models: a learning rate of 0.004 and a weight decay of 0.1.
 #[test]
 fn fine_tuning_on_a_simulated_device_takes_the_recipe_of_fine_tuning() {
     let dir = folder("sim-finetune");
@@ -201,7 +201,7 @@ fn fine_tuning_on_a_simulated_device_takes_the_recipe_of_fine_tuning() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// A kernel that no device of this profile could launch.
+/// A kernel that no device of this profile can launch.
 #[test]
 fn too_much_local_memory_is_refused_by_profile() {
     let dir = folder("sim-local");

@@ -1,4 +1,4 @@
-//! `netcl sim` and `aethercl` agree: the same kernel has the same exit code, default checks and findings in both.
+//! `netcl sim` and `aethercl` agree: one kernel has the same exit code, default checks and findings in both.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // a test
 
 use crate::common;
@@ -8,12 +8,12 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Launches the kernel `twice` on 64 integers, their positions; with an argument, on one work-item more.
+/// Launches the kernel `twice` on 64 integers, which are their indices; with an argument, on one work-item more.
 const PROGRAM: &str = include_str!("../../crates/aethercl-icd/tests/twice.c");
-/// The kernel in it.
+/// The kernel in that program.
 const KERNEL: &str = "kernel void twice(global int *x) { x[get_global_id(0)] *= 2; }";
 
-/// The program `aethercl` and its library, built with the rest of the workspace.
+/// Returns the program `aethercl` and its library, built with the rest of the workspace.
 fn aethercl() -> Option<(PathBuf, PathBuf)> {
     let built = Path::new(env!("CARGO_BIN_EXE_netcl")).parent()?;
     let program = built.join(format!("aethercl{}", std::env::consts::EXE_SUFFIX));
@@ -24,7 +24,7 @@ fn aethercl() -> Option<(PathBuf, PathBuf)> {
 /// Exit code and report.
 type Told = (Option<i32>, Value);
 
-/// One kernel in both programs: `netcl sim run`, then `aethercl run`.
+/// Runs one kernel in both programs: `netcl sim run`, then `aethercl run`.
 fn both(name: &str, kernel: &str, items: &str, options: &[&str]) -> Option<[Told; 2]> {
     let Some((program, library)) = aethercl() else {
         eprintln!("skipped: the program aethercl is not built");
@@ -69,7 +69,7 @@ fn both(name: &str, kernel: &str, items: &str, options: &[&str]) -> Option<[Told
     Some([(codes, from_sim), (out.status.code(), from_run)])
 }
 
-/// Findings without names that differ: files and buffers, which each program calls as its user does.
+/// Returns the findings without the names that differ: files and buffers, which each program names differently.
 fn findings(report: &Value) -> Vec<Value> {
     let mut all = report["findings"].as_array().unwrap().clone();
     for finding in &mut all {
@@ -114,7 +114,7 @@ fn a_launch_that_does_not_end_is_a_failure_in_both() {
     let endless = "kernel void twice(global int *x) { if (get_global_id(0) == 3) while (x[0] == 0); }";
     let Some([sim, run]) = both("sim-programs-endless", endless, "64", &["--timeout", "0.3"]) else { return };
     assert_eq!(sim.0, Some(6));
-    // Its own code, if the program hears of the failure from its read.
+    // The program's own code, if it notices the failure in its read.
     assert!(matches!(run.0, Some(6 | 17)), "{run:?}");
     for (_, report) in [sim, run] {
         let failures = report["failures"].as_array().unwrap();
@@ -138,6 +138,6 @@ fn an_unknown_check_is_the_same_error_in_both() {
     let [sim, run] =
         [sim, run].map(|out| (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned()));
     assert_eq!(sim, run);
-    assert!(sim.0 == Some(1) && sim.1.contains("--check: no check \"luck\""), "{sim:?}");
+    assert!(sim.0 == Some(1) && sim.1.contains("--check: unknown check \"luck\""), "{sim:?}");
     std::fs::remove_dir_all(folder).unwrap();
 }

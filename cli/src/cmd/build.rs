@@ -1,10 +1,10 @@
-//! Builds kernels for another process of this program: see [`netcl::kernel::ahead`].
+//! Builds kernels for another netcl process: see [`netcl::kernel::ahead`].
 
 use crate::context::Context;
 use netcl::kernel::ahead;
 use netcl::prelude::*;
 
-/// Builds the kernels that stdin orders into the cache
+/// Build the kernels that stdin lists into the cache
 #[derive(clap::Args)]
 pub struct Args {
     /// Device to build for

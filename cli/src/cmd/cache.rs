@@ -1,4 +1,4 @@
-//! `netcl cache`: compiled kernels and tokens of text on disk.
+//! `netcl cache`: compiled kernels and tokenized text on disk.
 
 use crate::context::Context;
 use crate::out;
@@ -8,7 +8,7 @@ use netcl::kernel::DiskCache;
 use netcl::prelude::*;
 use netcl::train::data::TokenCache;
 
-/// Show or empty the caches of compiled kernels and of tokens of text
+/// Show or empty the caches of compiled kernels and tokenized text
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -19,13 +19,13 @@ pub struct Args {
 enum Action {
     /// List what is cached
     Ls {
-        /// One JSON object: folder and entries of kernels, and of tokens
+        /// Print one JSON object: folder and entries of kernels and of tokens
         #[arg(long)]
         json: bool,
     },
-    /// Remove every compiled kernel and all tokens; tuning results and quarantines stay
+    /// Remove all compiled kernels and tokens; keep tuning results and quarantines
     Clear {
-        /// One JSON object: folders and number of files removed
+        /// Print one JSON object: folders and number of files removed
         #[arg(long)]
         json: bool,
     },
@@ -34,10 +34,10 @@ enum Action {
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     let cache = DiskCache::of(&context.settings).ok_or_else(|| {
         Error::unsupported(
-            "nothing is cached: NETCL_NO_CACHE is set, or there is no home folder; NETCL_CACHE_DIR names one",
+            "nothing is cached: NETCL_NO_CACHE is set, or no home folder exists; set NETCL_CACHE_DIR to a folder",
         )
     })?;
-    // The settings that name one name the other.
+    // Settings that give a folder for kernels also give one for tokens.
     let tokens = TokenCache::of(&context.settings).ok_or_else(|| Error::internal("no folder for tokens"))?;
     match args.action {
         Action::Ls { json } => list(&cache, &tokens, json),
@@ -59,7 +59,7 @@ fn list(cache: &DiskCache, tokens: &TokenCache, json: bool) -> Result<()> {
     }
     let mut table = Table::new(&["kernel", "device", "driver", ">bytes"]);
     for e in &entries {
-        // Drivers with a cache of their own keep the binary; here is only the note that it was built.
+        // Drivers with their own cache keep the binary; netcl's file only records that it was built.
         let size = if e.bytes == 0 { "kept by the driver".into() } else { e.bytes.to_string() };
         table.row([e.kernel.clone(), e.device.clone(), e.driver.clone(), size]);
     }

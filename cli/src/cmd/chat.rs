@@ -14,24 +14,23 @@ use std::io::{BufRead, IsTerminal};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Talk with a model that has a chat template
+/// Chat with a model that has a chat template
 ///
-/// Each line is said to the model, which answers. Where standard input is no terminal, the answers alone are printed, one behind the
-/// other.
+/// Each line is sent to the model, which answers. If standard input is not a terminal, only the answers are printed, one after another.
 #[derive(ClapArgs, Debug)]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// What the model is told before anything else
+    /// System prompt
     #[arg(long, visible_alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
-    /// Tokens of an answer at most; without it as many as the context takes
+    /// Maximum tokens of an answer [default: until the context is full]
     #[arg(short, long = "n-predict", visible_alias = "predict")]
     n: Option<usize>,
-    /// The same seed gives the same answers; without it another one each time
+    /// Seed; the same seed gives the same answers [default: random]
     #[arg(short, long)]
     seed: Option<u64>,
-    /// End an answer before this text (repeatable)
+    /// End the answer before this text (repeatable)
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, visible_alias = "reverse-prompt")]
     stop: Vec<String>,
     /// Print a JSON object for each answer
@@ -42,10 +41,10 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-/clear   forget what was said
+/clear   forget the conversation
 /help    show this
-/exit    end, as the end of the input (Ctrl-D) does
-Ctrl-C   ends an answer; where none is being written, the program";
+/exit    end, like the end of the input (Ctrl-D)
+Ctrl-C   stop the current answer; between answers, end the program";
 
 /// Runs the command.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
@@ -62,7 +61,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let mut sampler = args.sampling.sampler(sampling, model.tokenizer()?)?;
     let terminal = std::io::stdin().is_terminal();
     if terminal && !args.json {
-        out::note("Write a line; /help shows the commands.");
+        out::note("Type a line; /help shows the commands.");
     }
     loop {
         if terminal && !args.json {
@@ -75,10 +74,10 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
             "/clear" => chat.clear(),
             "/help" => out::note(HELP),
             word if terminal && word.starts_with('/') && !word.contains(' ') => {
-                out::note(&format!("{word} is no command; /help shows those there are"));
+                out::note(&format!("{word}: unknown command; type /help"));
             }
             text => match turn(args, context, &mut chat, &mut sampler, text) {
-                // A person can say something shorter.
+                // On a terminal, the user can enter a shorter line.
                 Err(e) if terminal && e.kind() == ErrorKind::Format => out::note(&format!("error: {e}")),
                 done => done?,
             },
@@ -87,7 +86,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// A model without a template has other uses.
+/// Adds advice for a model without a chat template.
 fn advised(error: Error, model: &LoadedModel) -> Error {
     if model.template().is_ok() {
         return error;
@@ -96,11 +95,11 @@ fn advised(error: Error, model: &LoadedModel) -> Error {
     let path = crate::shell::path(model.path());
     Error::new(
         error.kind(),
-        format!("{}; `{program} generate -m {path} -p \"…\"` continues a text with it", error.message()),
+        format!("{}; to continue a text with it: `{program} generate -m {path} -p \"…\"`", error.message()),
     )
 }
 
-/// The next line of standard input.
+/// Reads the next line of standard input.
 fn line() -> Result<Option<String>> {
     let mut text = String::new();
     let read = std::io::stdin().lock().read_line(&mut text);
@@ -108,7 +107,7 @@ fn line() -> Result<Option<String>> {
     Ok((count > 0).then_some(text))
 }
 
-/// One line and its answer.
+/// Sends one line and prints its answer.
 fn turn(
     args: &Args,
     context: &Context,
@@ -127,7 +126,7 @@ fn turn(
     }
     out::result("")?;
     if std::io::stdin().is_terminal() || answer.finish == Finish::Context {
-        let advice = if answer.finish == Finish::Context { " (/clear begins anew)" } else { "" };
+        let advice = if answer.finish == Finish::Context { " (/clear starts over)" } else { "" };
         out::note(&format!("{}{advice}", told(&answer)));
     }
     Ok(())

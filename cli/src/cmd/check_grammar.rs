@@ -1,4 +1,4 @@
-//! Checks a grammar for a server of this program: see [`netcl_server::check_grammar`].
+//! Checks a grammar for a netcl server process: see [`netcl_server::check_grammar`].
 
 use crate::context::Context;
 use netcl::prelude::*;

@@ -1,4 +1,4 @@
-//! `netcl classify`: the class of pictures, by a network that `netcl train` trained.
+//! `netcl classify`: the classes of images, according to a network that `netcl train` trained.
 
 use crate::context::Context;
 use crate::out;
@@ -7,22 +7,22 @@ use netcl::prelude::*;
 use netcl::train::images::classifier::Classifier;
 use std::path::PathBuf;
 
-/// Say what class pictures are of, by a network trained with `netcl train --preset mnist-cnn` or another preset for images
+/// Classify images with a network trained by `netcl train` with a preset for images (mnist-cnn, …)
 #[derive(ClapArgs, Debug)]
 pub struct Args {
     /// Run folder of the network
     #[arg(long, short = 'm', value_name = "DIR")]
     model: PathBuf,
-    /// PNG or JPEG pictures, which are brought to the size of the images that the network learnt from
+    /// PNG or JPEG images; they are resized to the size of the training images
     #[arg(value_name = "IMAGE", required = true)]
     images: Vec<PathBuf>,
-    /// Classes to name for each picture
+    /// Classes to print per image
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     top: u16,
     /// Device
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: String,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }

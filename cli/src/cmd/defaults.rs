@@ -1,10 +1,10 @@
-//! Defaults in the help of `netcl train`. They are those of a preset, so clap cannot know them: they are put into the help's text.
+//! Defaults in the help of `netcl train`. They depend on the preset, so clap cannot know them; this module adds them to the help.
 
 use clap::Command;
 use netcl::train::config::{PRESETS, TrainConfig, setting, usual_preset};
 use std::ffi::OsString;
 
-/// The preset whose defaults are shown: the one that is named on the command line, else the one taken where none is.
+/// Returns the preset whose defaults are shown: the one on the command line, or the default preset.
 pub fn preset(args: &[OsString]) -> &'static str {
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     let after = |i: usize| words.get(i + 1).copied();
@@ -17,7 +17,7 @@ pub fn preset(args: &[OsString]) -> &'static str {
     named.next_back().and_then(|name| PRESETS.into_iter().find(|known| *known == name)).unwrap_or(usual)
 }
 
-/// `command`, which is that of `train`, with the defaults of a preset in the help of its flags.
+/// Adds a preset's defaults to the help of the flags of `command`, which is `train`.
 pub fn show(command: Command, preset: &str) -> Command {
     let Ok(config) = TrainConfig::preset(preset) else { return command };
     let Ok(table) = toml::Table::try_from(&config) else { return command };
@@ -31,8 +31,8 @@ pub fn show(command: Command, preset: &str) -> Command {
         arg.help(format!("{} [default: {default}]", setting.help))
     });
     command.after_help(format!(
-        "Defaults are those of the preset {preset}; `netcl train --preset NAME --help` shows those of another one. Where none is named, training \
-         from --init takes the preset finetune, and a simulated device takes demo-tiny."
+        "The defaults shown are those of the preset {preset}; `netcl train --preset NAME --help` shows another preset's. The preset is finetune \
+         with --init, and demo-tiny on a simulated device, unless --preset names one."
     ))
 }
 

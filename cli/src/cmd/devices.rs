@@ -1,4 +1,4 @@
-//! `netcl devices`: what is here and what it can do.
+//! `netcl devices`: the available devices and their capabilities.
 
 use crate::context::Context;
 use crate::out;
@@ -9,16 +9,16 @@ use netcl::prelude::*;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// List every OpenCL device, the simulated ones, and what they can do
+/// List every OpenCL device and the simulated devices, with their capabilities
 #[derive(clap::Args)]
 pub struct Args {
-    /// One JSON array with everything that is known of each device
+    /// Print one JSON array with everything known about each device
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<()> {
-    // Simulated devices are always there; what OpenCL lacks is said beside them.
+    // Simulated devices are always available; a missing OpenCL installation is reported with them.
     let mut devices = match list(&context.settings) {
         Ok(found) => found,
         Err(e) => {
@@ -28,7 +28,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     };
     if devices.is_empty() {
         out::note(
-            "no OpenCL device with a compiler here, only simulated ones; `netcl doctor` tells what is missing",
+            "no OpenCL device with a compiler found, only simulated ones; `netcl doctor` says what is missing",
         );
     }
     devices.extend(sim::profiles());
@@ -47,7 +47,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     out::json(&objects)
 }
 
-/// How many tuning results there are for a device, by where they are from. Everything else has its default.
+/// Numbers of tuning results for a device, by origin. All other kernels use their defaults.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct Tuned {
     tuned: usize,
@@ -109,7 +109,7 @@ fn table(devices: &[Capabilities], tuned: &[Tuned]) -> Table {
     table
 }
 
-/// `OpenCL C 1.2 PoCL` → `C 1.2`
+/// Shortens `OpenCL C 1.2 PoCL` to `C 1.2`.
 fn short(version: &str, prefix: &str) -> String {
     let rest = version.strip_prefix(prefix).unwrap_or(version);
     let words: Vec<&str> = rest.split_whitespace().collect();
@@ -120,7 +120,7 @@ fn short(version: &str, prefix: &str) -> String {
     }
 }
 
-/// What goes beyond the floor of OpenCL 1.2.
+/// Lists the capabilities beyond OpenCL 1.2, which netcl requires.
 fn offers(d: &Capabilities) -> String {
     let all = [
         (d.simulated, "simulated"),

@@ -24,50 +24,49 @@ use netcl::train::open_inputs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Tokens of a window where the model could take more and nobody asks for it.
+/// Default tokens of a window, if the model's context is longer.
 const CONTEXT: usize = 2048;
-/// Between lines where there is no terminal.
+/// Interval between lines if stderr is not a terminal.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
 /// Measure how well a model predicts a text: loss, perplexity, bits per byte
 ///
-/// The text is read in windows of `--context` tokens that begin every `--stride` tokens; each token counts once, in the first window
-/// that has it. A smaller stride gives each token more text before it, a better score, and takes longer: with half the context,
-/// the default, every token behind the first window has half a context or more before it; with `--stride` as large as `--context`
-/// windows do not overlap, and the first token of each is not predicted. Without `--data` a run is measured as in training: on the same
-/// windows of its validation part.
+/// The text is read in windows of `--context` tokens that start every `--stride` tokens. Each token counts once, in the first window that contains
+/// it. A smaller stride takes longer, gives each token more context and a better score. With the default, half the context, every token after the
+/// first window has at least half a context before it. If `--stride` equals `--context`, windows do not overlap, and the first token of each is not
+/// predicted. Without `--data`, a run is measured as in training: on the same windows of its validation part.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Run folder, checkpoint, or a folder in the Hugging Face layout: GPT-2, Llama, Mistral, Qwen, Gemma, Phi 3, OLMo 2 and others
+    /// Run folder, checkpoint, or Hugging Face folder of a GPT-2, Llama, Mistral, Qwen, Gemma, … model
     #[arg(short, long, value_name = "DIR")]
     model: PathBuf,
-    /// Text or token shards: files, folders, patterns (repeatable). Without it, the validation part of a run's data
+    /// Text or token shards: files, folders, patterns (repeatable) [default: the run's validation part]
     #[arg(long, value_name = "FILE|DIR|GLOB", num_args = 1..)]
     data: Vec<PathBuf>,
-    /// Encoding of text that is not UTF-8 and has no byte order mark, such as latin1 or cp1251
+    /// Encoding of text that is not UTF-8 and has no byte order mark (latin1, cp1251, …)
     #[arg(long, value_name = "NAME", requires = "data")]
     encoding: Option<String>,
-    /// Take files of records (JSON Lines, tables) as plain text, with their markup
+    /// Read files of records (JSON Lines, tables) as plain text, including markup
     #[arg(long, requires = "data")]
     as_text: bool,
-    /// Tokens of a window; without it the model's context, and 2048 of a longer one
+    /// Tokens of a window [default: the model's context, at most 2048]
     #[arg(long, value_name = "N")]
     context: Option<usize>,
-    /// Tokens between the beginnings of two windows; without it half the context
+    /// Tokens between the starts of two windows [default: context / 2]
     #[arg(long, value_name = "N")]
     stride: Option<usize>,
-    /// Windows computed at once
+    /// Windows per batch
     #[arg(long, value_name = "N", default_value_t = 8)]
     batch: usize,
-    /// Storage of the weights, by any name such as bfloat16 or half; without it, as stored
+    /// Storage type of the weights, such as bfloat16 or half [default: the file's]
     #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
     dtype: Option<DType>,
-    /// Device, as for `train`, or several among which layers are divided, as for `generate`
+    /// Device as in `train`, or several devices that share the layers, as in `generate`
     #[arg(long, visible_alias = "gpu-id", default_value = "auto")]
     device: String,
     #[command(flatten)]
     division: DivisionArgs,
-    /// Do not begin with the token that the tokenizer puts before a text, such as Llama's <s>
+    /// Omit the token that the tokenizer puts before a text, such as Llama's <s>
     #[arg(long)]
     no_bos: bool,
     /// Print one JSON object
@@ -75,16 +74,16 @@ pub struct Args {
     json: bool,
 }
 
-/// A text in tokens.
+/// A tokenized text.
 struct Text {
     tokens: Tokens,
-    /// What it is, in words.
+    /// Description.
     what: String,
-    /// Bytes that its tokens stand for and it does not have.
+    /// Bytes that the tokens encode but the text does not contain.
     added: u64,
 }
 
-/// What is predicted: all of a text, or what training looks at.
+/// The windows to predict: the whole text, or those of training's evaluation.
 enum Windows {
     All(Strided),
     Training(Eval, usize),
@@ -109,7 +108,7 @@ impl Windows {
             Self::Training(_, context) => *context,
         }
     }
-    /// Tokens between two windows; `None` where they were drawn.
+    /// Returns tokens between two windows; `None` if they were drawn at random.
     fn stride(&self) -> Option<usize> {
         match self {
             Self::All(all) => Some(all.stride()),
@@ -124,7 +123,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let precision = trained.as_ref().map_or(MatmulPrecision::default(), |config| config.matmul_precision);
     let own = DecoderConfig::of_folder(&args.model)?.context;
     if let Some(wanted) = args.context.filter(|wanted| *wanted > own) {
-        return Err(Error::format(format!("--context {wanted} is above the model's, which is {own}")));
+        return Err(Error::format(format!("--context {wanted} exceeds the model's context of {own}")));
     }
     let devices = context.open_devices_with(&args.device, precision)?;
     let (model, tokenizer, dir) = match devices.as_slice() {
@@ -164,19 +163,19 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     }
 }
 
-/// The error for a loss that is not a number.
+/// Returns the error for a NaN or infinite loss.
 fn not_a_number(dir: &Path, model: &Decoder, loss: f64) -> Error {
     let reason = broken_weights(dir).map_or_else(
         || {
             let dtype = model.params().dtype();
-            format!("the weights are finite, so values exceeded the range of {dtype}; --dtype f32 has the widest one")
+            format!("the weights are finite, so values exceeded the range of {dtype}; use --dtype f32, which has the widest range")
         },
         |tensor| format!("{tensor}; the file is damaged, or the training that wrote it diverged"),
     );
     Error::format(format!("{}: the loss is {loss}: {reason}", dir.display()))
 }
 
-/// A model with its layers on several devices, for windows of so many tokens.
+/// Loads a model with its layers on several devices, for windows of the given size.
 fn on_several(
     args: &Args,
     devices: &[Device],
@@ -197,7 +196,7 @@ fn on_several(
     Ok((model.into_decoder(), tokenizer, path))
 }
 
-/// The settings of the run whose validation part is asked for.
+/// Returns the settings of the run whose validation part is measured.
 fn trained(args: &Args) -> Result<Option<TrainConfig>> {
     if !args.data.is_empty() {
         return Ok(None);
@@ -205,21 +204,21 @@ fn trained(args: &Args) -> Result<Option<TrainConfig>> {
     let path = args.model.join("config.toml");
     if !path.exists() {
         return Err(Error::format(format!(
-            "--data is needed: {} is no run folder, whose validation part could be taken",
+            "--data is required: {} is not a run folder with a validation part",
             args.model.display()
         )));
     }
     TrainConfig::of_run(&args.model, &Overlay::default()).map(Some)
 }
 
-/// Windows over all of a text.
+/// Returns windows over the whole text.
 fn all(args: &Args, model: &Decoder, tokens: Tokens) -> Result<Strided> {
     let context = args.context.unwrap_or(model.config().context.min(CONTEXT));
     let stride = args.stride.unwrap_or((context / 2).max(1));
     Strided::new(tokens, model.config().vocab, context, stride, args.batch)
 }
 
-/// The text of `--data`.
+/// Reads the text of `--data`.
 fn text(
     args: &Args,
     dir: &Path,
@@ -235,7 +234,7 @@ fn text(
     };
     if files > 0 && tokenizer.is_none() {
         return Err(Error::format(format!(
-            "{} has no tokenizer.json: text cannot be turned into tokens; token shards can be given",
+            "{} has no tokenizer.json, so text cannot be tokenized; pass token shards with --data",
             dir.display()
         )));
     }
@@ -251,13 +250,13 @@ fn text(
     let begins = files > 0 && !beginning.is_empty() && !args.no_bos;
     let mut tokens = if begins { Tokens::from(beginning) } else { Tokens::default() };
     tokens.append(corpus.val.unwrap_or(corpus.train));
-    // The first token is not predicted where nothing stands before it.
+    // The first token is not predicted if no token precedes it.
     let spaces = if begins { files } else { files.saturating_sub(1) };
     let added = if tokenizer.is_some_and(Tokenizer::adds_space) { spaces as u64 } else { 0 };
     Ok((Text { tokens, what, added }, None))
 }
 
-/// The validation part of a run, in training's windows unless others are asked for.
+/// Returns a run's validation part, in training's windows by default.
 fn validation(
     args: &Args,
     config: &TrainConfig,
@@ -268,16 +267,16 @@ fn validation(
     let config = TrainConfig { vocab: Some(model.config().vocab), ..config.clone() };
     let cache = TokenCache::of(&context.settings);
     let inputs = open_inputs(&config, tokenizer, cache.as_ref(), watch)?;
-    // Other data than the model was trained on: its validation part may be what it knows.
+    // If the model was trained on other data, its validation part may contain training text.
     let then = std::fs::read(dir.join(DATA_FILE)).ok().map(|written| inputs.record.since(&written));
     match then {
-        Some(Ok(Some(said))) => tracing::warn!("the data is another than at the checkpoint: {said}"),
+        Some(Ok(Some(said))) => tracing::warn!("the data differs from that at the checkpoint: {said}"),
         Some(Err(e)) => tracing::warn!("{}", e.message()),
         _ => {}
     }
     let tokens = inputs.splits.val.ok_or_else(|| {
         Error::format(format!(
-            "{} was trained without a validation part (--val-split 0); name a text with --data",
+            "{} was trained without a validation part (--val-split 0); pass a text with --data",
             args.model.display()
         ))
     })?;
@@ -291,7 +290,7 @@ fn validation(
     Ok((text, Some(Windows::Training(eval.in_batches_of(args.batch)?, config.context))))
 }
 
-/// How far it is.
+/// Progress of the evaluation.
 struct Shown {
     bar: indicatif::ProgressBar,
     live: bool,
@@ -368,10 +367,10 @@ fn show(
     };
     row("windows", format!("{} of {} tokens, {stride}", score.windows, windows.context()));
     row("predicted", counted(usize::try_from(score.tokens).unwrap_or(usize::MAX), "token"));
-    row("loss", format!("{:.4} nats a token", score.loss()));
+    row("loss", format!("{:.4} nats per token", score.loss()));
     row("perplexity", perplexity(score.perplexity()));
     let bits =
-        score.bits_per_byte().map_or("not known with this tokenizer".into(), |bits| format!("{bits:.4}"));
+        score.bits_per_byte().map_or("unknown with this tokenizer".into(), |bits| format!("{bits:.4}"));
     row("bits per byte", bits);
     out::result(&table.lines()[1..].join("\n"))?;
     out::note(&format!("{:.0} tokens/s", score.tokens as f64 / seconds.max(1e-9)));

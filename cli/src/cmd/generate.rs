@@ -20,26 +20,27 @@ use std::path::{Path, PathBuf};
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// Text to continue; - reads it from standard input, without the line end at its end. Without it, a new line or the model's own beginning. With
-    /// several (repeatable) all are continued at the same time, and shown one after the other
+    /// Text to continue; - reads stdin (repeatable) [default: a new line or the model's start token]
+    ///
+    /// A final line end of standard input is removed. Several prompts are continued at the same time, and shown one after another.
     #[arg(short, long, allow_hyphen_values = true)]
     prompt: Vec<String>,
-    /// File with the text to continue, without the line end at its end
+    /// File with the text to continue; a final line end is removed
     #[arg(short, long, value_name = "FILE", conflicts_with = "prompt")]
     file: Option<PathBuf>,
     /// New tokens
     #[arg(short, long = "n-predict", visible_alias = "predict", default_value_t = 256)]
     n: usize,
-    /// The same seed gives the same text
+    /// Seed; the same seed gives the same text
     #[arg(short, long, default_value_t = 0)]
     seed: u64,
     /// End before this text (repeatable)
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, visible_alias = "reverse-prompt")]
     stop: Vec<String>,
-    /// Do not stop at tokens that end a text
+    /// Do not stop at end-of-text tokens
     #[arg(long)]
     ignore_eos: bool,
-    /// Names of control tokens in the prompt, such as <|im_start|>, are those tokens and not text
+    /// Parse names of control tokens in the prompt, such as <|im_start|>, as those tokens
     #[arg(long)]
     special: bool,
     /// Print one JSON object with text, tokens and speed instead of streaming
@@ -52,7 +53,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// The prompts as they were given, or what standard input or a file has. An editor or `echo` ends a text with a line end that nobody means.
+    /// Returns the prompts from flags, standard input or a file. Removes a final line end of the latter two, because editors and `echo` add one.
     fn given(&self) -> Result<Vec<String>> {
         if let Some(path) = &self.file {
             let text = std::fs::read_to_string(path);
@@ -108,7 +109,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     }
 }
 
-/// A single text.
+/// Continues a single text.
 fn one(
     args: &Args,
     context: &Context,
@@ -118,7 +119,7 @@ fn one(
     stops: &StopTexts,
 ) -> Result<()> {
     let mut session = model.session()?;
-    // Nothing is shown of a prompt that the model refuses.
+    // Nothing of a prompt is shown if the model refuses it.
     let mut shown = args.json;
     let mut show = |text: &str| {
         if args.json {
@@ -140,7 +141,7 @@ fn one(
     Ok(())
 }
 
-/// Several texts, or one with tokens that are proposed: each is shown as it comes, behind those before it.
+/// Continues several texts, or one with proposed tokens. Shows each as it is generated, after the earlier ones.
 fn together(
     args: &Args,
     context: &Context,
@@ -206,7 +207,7 @@ fn json(args: &Args, model: &LoadedModel, prompt: &str, made: &Generated) -> ser
     })
 }
 
-/// Counts and speeds of a text, and why it ended where that is not plain to see.
+/// Reports counts and speeds of a text, and why it ended if that is not obvious.
 pub(super) fn told(made: &Generated) -> String {
     let ended = match &made.finish {
         Finish::Context => "; the context is full",

@@ -1,4 +1,4 @@
-//! `netcl graph`: what a model computes, as a file of operations and weights that is looked at and run on any device.
+//! `netcl graph`: a model's computation as a file of operations and weights, to inspect and to run on any device.
 
 use crate::context::Context;
 use crate::out;
@@ -9,10 +9,10 @@ use netcl::train::images::classifier::Classifier;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Save what a model computes as a graph of operations, show it, and run it
+/// Save a model as a graph of operations, show it, and run it
 ///
-/// A graph is one safetensors file: the weights, and beside them the operations with their shapes and attributes. It runs on any device, which
-/// chooses its own kernels.
+/// A graph is one safetensors file with the weights and the operations, their shapes and attributes. It runs on any device; each device chooses its
+/// own kernels.
 #[derive(ClapArgs, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -26,45 +26,45 @@ enum Command {
     Run(Run),
 }
 
-/// Save what the model of a run computes
+/// Save a model as a graph
 ///
-/// A classifier of images takes `image` (rows, channels, height, width), values from 0 to 1, and gives the probability of each class; a language
-/// model takes `ids` (rows, tokens) and gives logits (rows, tokens, vocabulary). Both take any number of rows.
+/// A classifier of images takes `image` (rows, channels, height, width) with values from 0 to 1, and returns the probability of each class. A
+/// language model takes `ids` (rows, tokens), and returns logits (rows, tokens, vocabulary). Both accept any number of rows.
 #[derive(ClapArgs, Debug)]
 struct Save {
     /// Run folder of a classifier or a language model, or a folder in the Hugging Face layout
     #[arg(short, long, value_name = "DIR")]
     model: PathBuf,
-    /// The file to write
+    /// File to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Tokens of a row, for a language model
+    /// Tokens per row, for a language model
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     tokens: u32,
-    /// Device that records it
+    /// Device that records the graph
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: String,
 }
 
-/// Show a graph: its operations with shapes, layers and the kernels of the device that recorded it
+/// Show a graph: operations with shapes, layers, and the kernels of the recording device
 #[derive(ClapArgs, Debug)]
 struct Show {
-    /// The graph
+    /// Graph file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// For Graphviz
+    /// Print in Graphviz's format
     #[arg(long, group = "form")]
     dot: bool,
-    /// As a picture, an SVG document
+    /// Print as an SVG image
     #[arg(long, group = "form")]
     svg: bool,
-    /// Where buffers lie while it runs, and from which command to which
+    /// Print addresses and live ranges of buffers
     #[arg(long, group = "form")]
     memory: bool,
-    /// As JSON
+    /// Print as JSON
     #[arg(long, group = "form")]
     json: bool,
-    /// Rows that memory is planned for, rounded up as a run does it
+    /// Rows that memory is planned for, rounded up as in a run
     #[arg(long, value_name = "N", default_value_t = 1, requires = "memory", value_parser = clap::value_parser!(u32).range(1..))]
     rows: u32,
     /// Device that memory is planned for
@@ -72,16 +72,16 @@ struct Show {
     device: String,
 }
 
-/// Run a graph on zeros, and say what it gives and how long that takes
+/// Run a graph on zeros; print its outputs and times
 #[derive(ClapArgs, Debug)]
 struct Run {
-    /// The graph
+    /// Graph file
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Rows of the inputs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     rows: u32,
-    /// Runs behind the first one, of which the median counts
+    /// Runs after the first one, of which the median is printed
     #[arg(long, value_name = "N", default_value_t = 10)]
     repeats: u32,
     /// Device
@@ -101,7 +101,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     }
 }
 
-/// What the model of a folder computes.
+/// Records the computation of the model in a folder.
 fn recorded(device: &Device, model: &Path, tokens: usize) -> Result<OpGraph> {
     if model.join("classifier.json").exists() {
         return Classifier::open(device, model)?.graph();
@@ -183,10 +183,10 @@ impl Run {
             }));
         }
         out::result(&format!("results {}", shapes.join(", ")))?;
-        out::result(&format!("read in {:.1} ms, first result after {:.1} ms", 1e3 * loaded, 1e3 * first))?;
+        out::result(&format!("loaded in {:.1} ms, first result after {:.1} ms", 1e3 * loaded, 1e3 * first))?;
         match median {
             Some(median) => {
-                out::result(&format!("then {:.2} ms a run (median of {})", 1e3 * median, self.repeats))
+                out::result(&format!("then {:.2} ms per run (median of {})", 1e3 * median, self.repeats))
             }
             None => Ok(()),
         }

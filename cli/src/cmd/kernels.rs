@@ -1,4 +1,4 @@
-//! `netcl kernels --dump`: the source of every kernel that the suite would build, for compilers of devices that are not here.
+//! `netcl kernels --dump`: the source of every kernel that the suite builds, to compile for devices that are not available here.
 
 use crate::context::Context;
 use crate::out;
@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 /// Write the source of every kernel variant, without a device
 #[derive(clap::Args)]
 pub struct Args {
-    /// Folder for the sources, one file a variant
+    /// Folder for the sources, one file per variant
     #[arg(long, value_name = "DIR")]
     dump: PathBuf,
-    /// Stand for this kind of device (repeatable); `nvidia` adds variants with inline PTX
+    /// Device profile to assume (repeatable); `nvidia` adds variants with inline PTX
     #[arg(long, value_enum, default_values_t = [Profile::Cpu, Profile::Gpu])]
     profile: Vec<Profile>,
-    /// Sources of one kernel at most; element-wise kernels differ in little but their expression
+    /// Maximum number of sources per kernel; sources of element-wise kernels differ only in the expression
     #[arg(long, default_value_t = 24)]
     limit: usize,
 }
@@ -37,9 +37,9 @@ impl Profile {
     fn device(self) -> Device {
         let kind = if self == Self::Cpu { DeviceKind::Cpu } else { DeviceKind::Gpu };
         let mut capabilities = Capabilities::floor(&format!("{self:?}:0").to_lowercase(), kind);
-        // What current devices of the kind have: variants that ask for more than the floor are to be seen.
+        // Values of current devices of this kind, so that variants beyond the minimum are included.
         capabilities.local_mem = 64 << 10;
-        // One, so that no product of `large_products` is too small for the largest tiles.
+        // One unit, so that every product of `large_products` is large enough for the largest tiles.
         capabilities.compute_units = 1;
         capabilities.max_group = 1024;
         capabilities.global_mem = 64 << 30;
@@ -48,7 +48,7 @@ impl Profile {
             capabilities.architecture = Architecture::Nvidia { sm: 90 };
             capabilities.local_mem = 227 << 10;
         }
-        // No cache: nothing of a device that is not here may be found later.
+        // No cache: nothing may be stored for a device that is not available.
         let settings = Settings { no_binary_cache: true, trust_kernels: true, ..Settings::default() };
         Device::from_driver(Box::new(NullDriver::new(capabilities)), settings)
     }
@@ -64,7 +64,7 @@ pub fn run(args: &Args, _: &Context) -> Result<()> {
     }
     let mut files = 0;
     for (kernel, texts) in &sources {
-        // Evenly over all of them, so that every dtype and layout has its share.
+        // Evenly spaced, so that every dtype and layout is included.
         let step = texts.len().div_ceil(args.limit.max(1)).max(1);
         for (i, text) in texts.iter().step_by(step).enumerate() {
             let name = if texts.len() == 1 { format!("{kernel}.cl") } else { format!("{kernel}.{i:02}.cl") };
@@ -85,7 +85,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(|e| Error::io("writing", path, &e))
 }
 
-/// Sources of everything that the suite of every op would build, with every variant in turn.
+/// Collects the sources of everything that the suite builds for every op, with every variant.
 fn collect(device: &Device) -> Result<Vec<Order>> {
     let programs = Programs::of(device);
     programs.start_recording();
@@ -99,7 +99,7 @@ fn collect(device: &Device) -> Result<Vec<Order>> {
         for (kernel, bucket) in tuning.stop_recording().tuned {
             for params in tuning.candidates(kernel).into_iter().skip(1) {
                 tuning.try_out(kernel, bucket, Some(params));
-                // Parameters change sizes, variants the text: all storage types only for the default.
+                // Parameters change sizes, and variants change the source; only the default is built in all storage types.
                 let outcome = cases.iter().filter(|case| case.dtype == DType::F32).try_for_each(launched);
                 tuning.try_out(kernel, bucket, None);
                 outcome?;
@@ -110,7 +110,7 @@ fn collect(device: &Device) -> Result<Vec<Order>> {
     Ok(programs.stop_recording())
 }
 
-/// The suite's products are too small for the largest tiles.
+/// Adds products that are large enough for the largest tiles; the suite's are too small.
 fn large_products(device: &Device) -> Result<()> {
     for dtype in DType::FLOATS {
         let x = Tensor::zeros(device, [256, 256], dtype)?;

@@ -1,4 +1,4 @@
-//! `netcl man` and `netcl completions`: what a package puts beside the program.
+//! `netcl man` and `netcl completions`: files that a package installs with the program.
 
 use crate::out;
 use clap::Command;
@@ -6,28 +6,28 @@ use clap_complete::Shell;
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
 
-/// Write the manual as man pages
+/// Write man pages
 ///
-/// Prints that of the program; with --out, writes it and one for each command into a folder: netcl.1, netcl-train.1, …
+/// Prints the program's man page. With --out, writes it and one page per command into a folder: netcl.1, netcl-train.1, …
 #[derive(clap::Args)]
 pub struct Args {
-    /// Folder to write all pages into
+    /// Folder for all pages
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     out: Option<PathBuf>,
 }
 
-/// Print a script that completes the program's commands, flags and values in a shell
+/// Print a shell script that completes commands, flags and values
 ///
-/// bash: netcl completions bash > ~/.local/share/bash-completion/completions/netcl; zsh: into a file _netcl in a folder of $fpath;
-/// fish: netcl completions fish > ~/.config/fish/completions/netcl.fish
+/// bash: netcl completions bash > ~/.local/share/bash-completion/completions/netcl; zsh: write it to a file _netcl in a folder of $fpath; fish: netcl
+/// completions fish > ~/.config/fish/completions/netcl.fish
 #[derive(clap::Args)]
 pub struct CompletionArgs {
-    /// The shell
+    /// Shell
     #[arg(value_enum)]
     shell: Shell,
 }
 
-/// Prints or writes the manual of `command`.
+/// Prints or writes the man pages of `command`.
 pub fn run(args: &Args, command: Command) -> Result<()> {
     match &args.out {
         None => {

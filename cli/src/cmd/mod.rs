@@ -1,4 +1,4 @@
-//! The commands, one file each: `Args` with the help, and `run`. Those that measure and teach are of `netcl-lab`.
+//! The commands, one file each, with `Args` (the help) and `run`. Commands that measure and teach are in `netcl-lab`.
 
 mod build;
 mod cache;
@@ -105,13 +105,13 @@ impl Command {
     }
 }
 
-/// The command line, with the defaults that `args` lead to in its help.
+/// Returns the command line, with the defaults that `args` select in its help.
 fn command(args: &[OsString]) -> clap::Command {
     let command = spelling::with_negative_numbers(Cli::command());
     command.mut_subcommand("train", |train| defaults::show(train, defaults::preset(args)))
 }
 
-/// What `args` ask for; says what is wrong with them and ends with exit code 2 where that is nothing.
+/// Parses `args`; on a mistake, prints it and exits with code 2.
 fn parse(args: &[OsString]) -> Cli {
     let mut known = command(args);
     let args = spelling::with_dashes(&known, args);
@@ -133,8 +133,8 @@ fn parse(args: &[OsString]) -> Cli {
     }
 }
 
-/// Parses the command line, runs the command, and says how it ended: 0 done, 1 and above by kind of error, 2 usage,
-/// 129, 130 and 143 stopped by a signal.
+/// Parses the command line, runs the command, and returns its exit code: 0 on success, 1 and above by kind of error, 2 for wrong usage, 129, 130 and
+/// 143 after a signal.
 pub fn main() -> ExitCode {
     let cli = parse(&std::env::args_os().collect::<Vec<_>>());
     let rank = netcl::dist::launched(&|name| std::env::var(name).ok()).map_or(0, |launcher| launcher.rank);

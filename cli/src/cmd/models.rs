@@ -1,4 +1,4 @@
-//! `netcl models`: what model files hold.
+//! `netcl models`: information about model files.
 
 use crate::context::Context;
 use crate::out;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Look into model files
+/// Inspect model files
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -24,11 +24,13 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// Print architecture, size, types, tokenizer, and the memory that a model takes on each device here; of a LoRA adapter rank, alpha and targets
+    /// Print architecture, size, types, tokenizer, and memory on each device; or a LoRA adapter's facts
+    ///
+    /// For a LoRA adapter: rank, alpha and targets.
     Info {
-        /// A .gguf file, a folder in the Hugging Face layout, or a run folder; or a LoRA adapter in GGUF or PEFT's layout
+        /// A .gguf file, Hugging Face folder, or run folder; or a LoRA adapter in GGUF or PEFT format
         path: PathBuf,
-        /// Tokens of the key and value cache that memory is counted for; the model's own context without it
+        /// Tokens of the KV cache to compute memory for [default: the model's context]
         #[arg(long, short, value_name = "TOKENS")]
         ctx_size: Option<usize>,
         /// Print one JSON object
@@ -47,7 +49,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     if *json { out::json(&info.json()) } else { info.print() }
 }
 
-/// Every device, the simulated ones last.
+/// Returns every device, with the simulated ones last.
 fn devices(context: &Context) -> Vec<Capabilities> {
     let mut all = list(&context.settings).unwrap_or_default();
     all.extend(sim::profiles());
@@ -59,9 +61,9 @@ struct Place {
     id: String,
     name: String,
     available: u64,
-    /// The longest context that fits beside the weights; `None` where not even they do.
+    /// The longest context that fits in addition to the weights; `None` if the weights do not fit.
     context: Option<usize>,
-    /// Layers that fit with the context that is asked for.
+    /// Layers that fit with the requested context.
     layers: usize,
 }
 
@@ -88,20 +90,20 @@ impl Place {
         match self.context {
             Some(most) if most >= tokens => "fits".into(),
             Some(most) => format!("with {most} tokens of context (-c {most}), or {layers}"),
-            None if self.layers > 0 => format!("{layers}; {} more are needed for all", human(lacking)),
-            None => format!("no: {} more are needed", human(lacking)),
+            None if self.layers > 0 => format!("{layers}; all need {} more", human(lacking)),
+            None => format!("no: {} more needed", human(lacking)),
         }
     }
 }
 
-/// How a model is divided among the devices here, where one alone does not hold it and all of them do.
+/// The division of a model among the devices, if no device holds it alone but all together do.
 struct Divided {
     ids: Vec<String>,
     layers: Vec<usize>,
 }
 
 impl Divided {
-    /// GPUs are filled before processors.
+    /// Divides the layers; GPUs are filled before CPUs.
     fn of(devices: &[Capabilities], needs: &Needs, tokens: usize) -> Option<Self> {
         let mut here: Vec<&Capabilities> = devices.iter().filter(|device| !device.simulated).collect();
         here.sort_by_key(|device| device.is_cpu());
@@ -119,7 +121,7 @@ impl Divided {
     }
 }
 
-/// What is told of a model.
+/// Information about a model.
 struct Info {
     path: PathBuf,
     architecture: &'static str,
@@ -128,7 +130,7 @@ struct Info {
     /// Number, elements and bytes of the tensors of each format.
     formats: BTreeMap<&'static str, (usize, u64, u64)>,
     tokens: usize,
-    /// As it is loaded without options.
+    /// Memory of the model if loaded without options.
     needs: Needs,
     tokenizer: Option<String>,
     template: bool,
@@ -228,14 +230,14 @@ impl Info {
         row("layers", format!("{} of width {}", c.layers, c.width));
         row("heads", format!("{} of {}, {} of keys and values", a.heads, a.size, a.kv_heads));
         if let Some(moe) = &c.mlp.moe {
-            row("experts", format!("{}, of which {} for a token", moe.experts, moe.top_k));
+            row("experts", format!("{}, of which {} per token", moe.experts, moe.top_k));
         }
         row("vocabulary", c.vocab.to_string());
         row("context", format!("{} tokens", c.context));
         row("tokenizer", self.tokenizer.clone().unwrap_or_else(|| "none".into()));
         row("chat template", if self.template { "yes" } else { "no" }.into());
         let memory = format!(
-            "{} of weights, {} of cache for {} tokens, {} to work with; in {} what is not quantised",
+            "{} of weights, {} of cache for {} tokens, {} of workspace; unquantized tensors in {}",
             human(self.needs.weights()),
             human(self.needs.cache(self.tokens)),
             self.tokens,
@@ -259,7 +261,7 @@ impl Info {
     }
 }
 
-/// Tokenizer, whether there is a chat template, name.
+/// Returns tokenizer, whether a chat template exists, and the name.
 fn of_gguf(file: &Gguf) -> Result<(Option<String>, bool, Option<String>)> {
     let kind = file.text("tokenizer.ggml.model")?;
     let pattern = file.text("tokenizer.ggml.pre")?.map_or(String::new(), |pre| format!(", {pre}"));
@@ -281,7 +283,7 @@ fn of_folder(path: &Path) -> (Option<String>, bool, Option<String>) {
     (tokenizer.map(str::to_owned), template, None)
 }
 
-/// Smallest to largest.
+/// Formats a range from smallest to largest.
 fn range<T: PartialEq + std::fmt::Display>([low, high]: [T; 2]) -> String {
     if low == high { low.to_string() } else { format!("{low} to {high}") }
 }
@@ -329,7 +331,7 @@ mod tests {
         Capabilities { id: id.into(), global_mem, simulated: false, kind: DeviceKind::Gpu, ..profile }
     }
 
-    /// A model that neither device holds is divided among them; one that fits somewhere is not.
+    /// A model that no device holds is divided among them; a model that fits on one device is not.
     #[test]
     fn a_model_is_divided_where_no_device_holds_it() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/decoder/llama");

@@ -12,17 +12,17 @@ use std::time::Instant;
 
 /// Measure how well a model predicts a text: mean negative log-likelihood and perplexity
 ///
-/// The text's tokens, behind those that the tokenizer puts before a text, are read in windows of `--ctx-size` tokens side by side; positions
-/// begin anew in each, and every token but the first is predicted. What is left behind the last whole window is not read. `netcl eval` has
-/// overlapping windows, bits per byte and token shards, for folders.
+/// The text's tokens, after those that the tokenizer puts before a text, are read in adjacent windows of `--ctx-size` tokens. Positions start at zero
+/// in each window, and every token except the first is predicted. Tokens after the last whole window are not read. `netcl eval` supports overlapping
+/// windows, bits per byte and token shards, for folders.
 #[derive(ClapArgs, Debug)]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// Text, in UTF-8
+    /// Text file in UTF-8
     #[arg(long, value_name = "FILE", visible_alias = "file", short = 'f')]
     data: PathBuf,
-    /// Windows computed at once
+    /// Windows per batch
     #[arg(long, short, value_name = "N", default_value_t = 4)]
     batch: usize,
     /// Print one JSON object
@@ -30,7 +30,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Tokens of a window where the model could take more and nobody asks for it.
+/// Default tokens of a window, if the model's context is longer.
 const WINDOW: usize = 2048;
 
 /// Runs the command.
@@ -40,11 +40,16 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let ids = prompt_ids(model.tokenizer()?, &text, false)?;
     let window = args.model.ctx_size.unwrap_or(model.context().min(WINDOW)).min(ids.len().saturating_sub(1));
     if window == 0 {
-        return Err(Error::format(format!("{} has no token that could be predicted", args.data.display())));
+        return Err(Error::format(format!(
+            "{} is too short: expected at least one token to predict",
+            args.data.display()
+        )));
     }
     let vocab = model.config().vocab;
     if let Some(id) = ids.iter().find(|id| **id as usize >= vocab) {
-        return Err(Error::format(format!("token {id} of the text is outside the vocabulary of {vocab}")));
+        return Err(Error::format(format!(
+            "token {id} of the text is outside the vocabulary of {vocab} tokens"
+        )));
     }
     let (decoder, device) = (model.decoder(), model.decoder().params().device());
     let windows = (ids.len() - 1) / window;
@@ -69,7 +74,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let nll = sum / tokens.max(1) as f64;
     if !nll.is_finite() {
         return Err(Error::format(format!(
-            "{}: the loss is {nll}: its weights are damaged, or values exceeded the range of {}; --dtype f32 has the widest one",
+            "{}: the loss is {nll}: the weights are damaged, or values exceeded the range of {}; use --dtype f32, which has the widest range",
             model.path().display(),
             model.dtype()
         )));
@@ -80,7 +85,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
             "dtype": model.dtype().to_string(), "activations": model.activations().map(|a| a.to_string()), "seconds": seconds, "tokens_per_s": tokens as f64 / seconds,
         }));
     }
-    out::result(&format!("perplexity {:.4}, {nll:.6} nats a token", nll.exp()))?;
+    out::result(&format!("perplexity {:.4}, {nll:.6} nats per token", nll.exp()))?;
     out::note(&format!(
         "{} in {} of {window}, {:.1} tokens/s",
         counted(tokens, "token"),

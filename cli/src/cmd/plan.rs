@@ -1,4 +1,4 @@
-//! `netcl train --dry-run`: what a run would be, without one.
+//! `netcl train --dry-run`: describes a run without starting it.
 
 use crate::context::Context;
 use crate::out;
@@ -12,7 +12,7 @@ use netcl::train::{MemoryPlan, open_inputs};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// A run that is not begun.
+/// The description of a run.
 struct Plan {
     config: TrainConfig,
     vocab: usize,
@@ -23,15 +23,14 @@ struct Plan {
     available: u64,
 }
 
-/// Prints configuration, parameters, memory and steps of what `config` describes. Reads the data, and writes nothing.
+/// Prints the settings, parameters, memory and steps of the run that `config` describes. Reads the data, and writes nothing.
 ///
 /// # Errors
-/// What a run would end with before its first step: settings or data that cannot be, or too little memory, which is said after the
-/// plan.
+/// The errors that a run would return before its first step: invalid settings or data, or too little memory, which is reported after the plan.
 pub fn show(config: &TrainConfig, device: &Device, context: &Context, json: bool) -> Result<()> {
     config.validate()?;
     let mut reading = ReadingBar::new(context);
-    // Without the cache: nothing is written.
+    // Without the token cache, because nothing is written.
     let inputs = open_inputs(config, None, None, &mut |p| reading.show(p))?;
     drop(reading);
     let tokens =
@@ -58,7 +57,7 @@ pub fn show(config: &TrainConfig, device: &Device, context: &Context, json: bool
 }
 
 impl Plan {
-    /// How often every token is seen.
+    /// Returns the number of times that each token is used.
     fn epochs(&self) -> f64 {
         self.config.steps as f64 * self.config.tokens_a_step() as f64 / self.tokens[0].max(1) as f64
     }
@@ -69,7 +68,7 @@ impl Plan {
         let memory: Map<String, Value> =
             rows.iter().map(|(name, bytes)| (name.replace(' ', "_"), json!(bytes))).collect();
         Ok(json!({
-            "config": config.map_err(|e| Error::internal(format!("settings as JSON: {e}")))?,
+            "config": config.map_err(|e| Error::internal(format!("cannot convert the settings to JSON: {e}")))?,
             "device": self.device,
             "vocab": self.vocab,
             "parameters": self.memory.count,
@@ -95,7 +94,7 @@ impl Plan {
         row("training tokens", self.tokens[0].to_string());
         row("validation tokens", self.tokens[1].to_string());
         let step = format!("{} sequences of {} tokens, {} times", c.batch, c.context, c.grad_accum);
-        row("tokens a step", format!("{} ({step})", c.tokens_a_step()));
+        row("tokens per step", format!("{} ({step})", c.tokens_a_step()));
         row(
             "steps",
             format!("{}, {} of them warm-up; every token {:.2} times", c.steps, c.warmup, self.epochs()),
@@ -108,7 +107,7 @@ impl Plan {
             format!("about {} of {}", human(self.memory.device()), human(self.available)),
         );
         out::result(&format!("\n{}", about.lines()[1..].join("\n")))?;
-        out::note("nothing was written; without --dry-run this run begins");
+        out::note("nothing was written; start this run by leaving out --dry-run");
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! `netcl plan`: what training takes on a number of devices, by a model of step time.
+//! `netcl plan`: predicts training on a number of devices, with a model of step time.
 
 use crate::context::Context;
 use crate::named::{named, named_by};
@@ -17,63 +17,63 @@ use netcl_lab::model_size::ModelSize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Predict training on 2 to 1024 devices: tokens/s, efficiency, memory of a device, and how to divide the work
+/// Predict training on 2 to 1024 devices: tokens/s, efficiency, memory per device, and best division
 #[derive(clap::Args)]
 pub struct Args {
-    /// Devices, all alike
+    /// Number of devices, all alike
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     devices: u32,
-    /// What a device sends and receives at a time, such as 25GB/s; of a card that devices share, each one's part
+    /// Link bandwidth of a device, such as 25GB/s; its share if devices share a network card
     #[arg(long, value_name = "BYTES/s", default_value = "25GB/s", value_parser = quantity)]
     link: f64,
-    /// Microseconds until a message's first byte is there
+    /// Link latency in microseconds
     #[arg(long, value_name = "US", default_value_t = 5.0)]
     latency: f64,
-    /// Model, batch and storage type of a preset
+    /// Preset with model, batch and storage type
     #[arg(long, default_value = "gpt2-124m", value_parser = PossibleValuesParser::new(models()))]
     preset: String,
     #[command(flatten)]
     size: ModelSize,
-    /// Tokens of the vocabulary; what the preset is usually trained with, without it
+    /// Tokens of the vocabulary [default: the preset's usual tokenizer]
     #[arg(long)]
     vocab: Option<usize>,
-    /// Sequences of a device at a time, at most; the preset's batch without it
+    /// Maximum sequences of a device at a time [default: the preset's batch]
     #[arg(long)]
     batch: Option<usize>,
-    /// Sequences of a step, of all devices together; the preset's batch times its --grad-accum without it
+    /// Sequences per step on all devices together [default: the preset's batch × grad-accum]
     #[arg(long, value_name = "N")]
     step_batch: Option<usize>,
-    /// Storage of weights and activations
+    /// Storage type of weights and activations
     #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
     dtype: Option<DType>,
-    /// What the backward computes again
+    /// Results that the backward pass recomputes
     #[arg(long, value_name = "WHAT", value_parser = named(&Recompute::NAMES))]
     recompute: Option<Recompute>,
-    /// Kind of the devices: h200, with constants that were measured, or here, a device of this machine
+    /// Kind of device: h200, with measured constants, or here, a device of this machine
     #[arg(long, value_name = "KIND", default_value = "here", value_parser = ["here", "h200"])]
     device_type: String,
-    /// The device of this machine
+    /// Device of this machine
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Measure whole steps on it, instead of taking half the speed of its matrix products
+    /// Measure whole steps instead of assuming half the speed of matrix products
     #[arg(long)]
     measure: bool,
-    /// Tokens a second of one device, measured with `netcl bench train` or in a run
+    /// Tokens per second of one device, measured with `netcl bench train` or in a run
     #[arg(long, value_name = "N", conflicts_with = "measure")]
     tokens_per_second: Option<f64>,
-    /// Floating-point operations a second that training steps reach, such as 400T
+    /// Floating-point operations per second of training steps, such as 400T
     #[arg(long, value_name = "N", value_parser = quantity, conflicts_with_all = ["measure", "tokens_per_second"])]
     flops: Option<f64>,
     /// Memory of a device, such as 80GB
     #[arg(long, value_name = "BYTES", value_parser = quantity)]
     memory: Option<f64>,
-    /// What the memory of a device carries
+    /// Memory bandwidth of a device
     #[arg(long, value_name = "BYTES/s", value_parser = quantity)]
     memory_bandwidth: Option<f64>,
-    /// What copies between device and host carry, each way
+    /// Bandwidth of copies between device and host, per direction
     #[arg(long, value_name = "BYTES/s", value_parser = quantity)]
     relay: Option<f64>,
-    /// Exchange gradients after the backward, not during it
+    /// Exchange gradients after the backward pass, not during it
     #[arg(long)]
     no_overlap: bool,
     /// Print one JSON object
@@ -81,14 +81,14 @@ pub struct Args {
     json: bool,
 }
 
-/// Part of the speed of large matrix products that training steps reach, where nothing was measured.
+/// Share of the speed of large matrix products that training steps reach, if it was not measured.
 const UTILIZATION: f64 = 0.5;
-/// Part of a device's memory that a run may take.
+/// Share of a device's memory that a run may use.
 const USABLE: f64 = 0.95;
-/// What hosts add up in sums, bytes per second.
+/// Rate at which hosts add up vectors, in bytes per second.
 const SUMS: f64 = 10e9;
 
-/// `25GB/s`, `400T`, `80GB`: a number with a decimal unit.
+/// Parses `25GB/s`, `400T`, `80GB`: a number with a decimal unit.
 fn quantity(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches("/s").trim_end_matches("FLOP").trim_end_matches(['B', 'b']);
     let (digits, unit) = match number.char_indices().next_back() {
@@ -110,7 +110,7 @@ fn quantity(text: &str) -> Result<f64, String> {
 /// Runs the command.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     if !(args.latency >= 0.0 && args.latency.is_finite()) {
-        return Err(Error::format(format!("--latency {} is no time", args.latency)));
+        return Err(Error::format(format!("--latency {} is not a valid time", args.latency)));
     }
     let config = config(args)?;
     let model = config.decoder(args.vocab.unwrap_or_else(|| bench::vocabulary(&config)))?;
@@ -146,13 +146,13 @@ fn config(args: &Args) -> Result<TrainConfig> {
     let rows = args.step_batch.unwrap_or(config.batch * config.grad_accum as usize);
     let batch = args.batch.unwrap_or(config.batch).min(rows);
     if batch == 0 || rows == 0 {
-        return Err(Error::format("--batch and --step-batch are at least 1"));
+        return Err(Error::format("--batch and --step-batch must be at least 1"));
     }
     let grad_accum = u32::try_from(rows.div_ceil(batch)).unwrap_or(u32::MAX);
     Ok(TrainConfig { batch, grad_accum, ..config })
 }
 
-/// Constants of the devices, what one takes, and where that is from.
+/// Returns the constants of the devices, the memory of one, and the source of these numbers.
 fn constants(
     args: &Args,
     (config, model): (&TrainConfig, &netcl::model::decoder::DecoderConfig),
@@ -160,7 +160,7 @@ fn constants(
 ) -> Result<(Machine, Compute, String)> {
     let narrow = config.dtype != DType::F32;
     let (machine, flops, source) = match args.device_type.as_str() {
-        "h200" => (H200.0, Some(H200.1(narrow)), "constants of an H200, measured".to_owned()),
+        "h200" => (H200.0, Some(H200.1(narrow)), "constants measured on an H200".to_owned()),
         _ => here(args, config, context)?,
     };
     let machine = Machine {
@@ -172,7 +172,7 @@ fn constants(
     if let Some(speed) = args.tokens_per_second {
         return match speed.is_finite() && speed > 0.0 {
             true => Ok((machine, Compute::TokensPerS(speed), "tokens/s as given".into())),
-            false => Err(Error::format(format!("--tokens-per-second {speed} is no speed"))),
+            false => Err(Error::format(format!("--tokens-per-second {speed} is not a valid speed"))),
         };
     }
     if let Some(flops) = args.flops {
@@ -188,11 +188,11 @@ fn constants(
         let compute = Compute::Measured { rows: config.batch, passes: step - update, update };
         return Ok((machine, compute, format!("steps measured on {}", device.capabilities().id)));
     }
-    let flops = flops.ok_or_else(|| Error::internal("no speed of a device"))?;
+    let flops = flops.ok_or_else(|| Error::internal("the speed of a device is unknown"))?;
     Ok((machine, Compute::Flops(flops), source))
 }
 
-/// The device of this machine; what was given is not measured.
+/// Returns the constants of this machine's device. Given values are not measured.
 fn here(args: &Args, config: &TrainConfig, context: &Context) -> Result<(Machine, Option<f64>, String)> {
     let speed_given = args.tokens_per_second.is_some() || args.flops.is_some();
     if let (true, Some(memory), Some(memory_bandwidth), Some(relay)) =
@@ -204,23 +204,24 @@ fn here(args: &Args, config: &TrainConfig, context: &Context) -> Result<(Machine
     let c = device.capabilities();
     if c.simulated {
         return Err(Error::unsupported(format!(
-            "{} is simulated, and its speed says nothing of a device's; take --device-type h200, or give --flops or \
-             --tokens-per-second with --memory, --memory-bandwidth and --relay",
+            "{} is simulated, so its speed cannot predict a real device's; use --device-type h200, or give --flops or --tokens-per-second with \
+             --memory, --memory-bandwidth and --relay",
             c.id
         )));
     }
     let ceilings = profile::ceilings(&device, config.dtype)?;
-    let ceilings = ceilings.ok_or_else(|| Error::unsupported(format!("{}: no ceilings are known", c.id)))?;
+    let ceilings =
+        ceilings.ok_or_else(|| Error::unsupported(format!("{}: its peak rates are unknown", c.id)))?;
     let memory_bandwidth = ceilings.gbps * 1e9;
     let machine = Machine {
         memory: c.global_mem as f64,
         memory_bandwidth,
-        // A processor's devices and its host have the same memory.
+        // CPU devices and their host share the same memory.
         relay: if c.is_cpu() { memory_bandwidth } else { H200.0.relay },
         sums: SUMS,
     };
     let flops = ceilings.gflops * 1e9 * UTILIZATION;
-    let source = format!("{:.0} % of the matrix products of {}, measured", 100.0 * UTILIZATION, c.id);
+    let source = format!("{:.0} % of the measured speed of matrix products on {}", 100.0 * UTILIZATION, c.id);
     Ok((machine, Some(flops), source))
 }
 
@@ -269,7 +270,7 @@ fn print(
     (best, all, by_number): (&Plan, &[Plan], &[Plan]),
 ) -> Result<()> {
     out::note(&format!(
-        "{}, {} parameters in {}; {source}; {} of memory a device; link of {:.1} GB/s and {} us",
+        "{}, {} parameters in {}; {source}; {} of memory per device; link of {:.1} GB/s and {} us",
         args.preset,
         run.model.parameters(),
         run.config.dtype,
@@ -278,14 +279,14 @@ fn print(
         args.latency
     ));
     out::result(&format!("ways to divide the work among {} devices\n{}", best.devices, table(all)))?;
-    out::result(&format!("\nthe best of them by number of devices\n{}", table(by_number)))?;
+    out::result(&format!("\nthe best way for each number of devices\n{}", table(by_number)))?;
     let take = match best.strategy {
         _ if !best.fits => format!(
-            "none fits: the least is {} a device. Take more devices, --recompute block, or a smaller model",
+            "no division fits: the smallest needs {} per device. Use more devices, --recompute block, or a smaller model",
             human(best.memory as u64)
         ),
         way => {
-            // Of a pipeline the batch is that of all replicas.
+            // The batch of a pipeline is that of all replicas.
             let replicas = best.devices / way.stages().max(1);
             let flag = match way {
                 Strategy::Data => String::new(),
@@ -294,7 +295,7 @@ fn print(
                 Strategy::Pipeline(stages) => format!(" --pipeline {stages}"),
             };
             format!(
-                "take {way}: netcl train --preset {} --batch {} --grad-accum {}{flag} on {} devices",
+                "best way: {way}: netcl train --preset {} --batch {} --grad-accum {}{flag} on {} devices",
                 args.preset,
                 best.rows * replicas,
                 best.accum,

@@ -1,4 +1,4 @@
-//! `netcl quantize`: a model in another layout and type.
+//! `netcl quantize`: converts a model to another format and type.
 
 use crate::context::Context;
 use crate::loading::LoraArgs;
@@ -12,27 +12,27 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Convert a model to GGUF or back, in another type of weights
+/// Convert a model to or from GGUF, with another type of weights
 #[derive(clap::Args)]
 pub struct Args {
-    /// A .gguf file, a folder in the Hugging Face layout, or a run folder
+    /// A .gguf file, Hugging Face folder, or run folder
     #[arg(value_name = "IN")]
     input: PathBuf,
-    /// A file that ends in .gguf, or a folder for safetensors in the Hugging Face layout
+    /// A file that ends in .gguf, or a folder for safetensors in the Hugging Face format
     #[arg(value_name = "OUT")]
     output: PathBuf,
-    /// Type of the weights: f32, f16, bf16, q8_0, q4_0, q4_k_m, q5_k_m, q6_k, iq4_nl, …; a wrong one lists all
+    /// Type of the weights: f32, f16, bf16, q8_0, q4_k_m, q5_k_m, q6_k, iq4_nl, …; a wrong one lists all
     #[arg(long, short, value_name = "TYPE", value_parser = mix)]
     r#type: &'static Mix,
-    /// How much each column matters, as llama-imatrix writes it
+    /// Importance matrix of llama-imatrix: the weight of each column
     #[arg(long, value_name = "FILE")]
     imatrix: Option<PathBuf>,
     #[command(flatten)]
     lora: LoraArgs,
-    /// Quantise what is quantised already: its error is added to the new one
+    /// Quantize an already quantized model, which adds the new error to the old one
     #[arg(long)]
     requantize: bool,
-    /// Replace what is there at OUT
+    /// Overwrite OUT
     #[arg(long)]
     force: bool,
     /// Print one JSON object
@@ -44,7 +44,7 @@ fn mix(name: &str) -> std::result::Result<&'static Mix, String> {
     Mix::named(name).map_err(|e| e.message().to_owned())
 }
 
-/// Between lines where there is no terminal.
+/// Interval between lines if stderr is not a terminal.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Args, context: &Context) -> Result<()> {
@@ -64,13 +64,18 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let counts = source.placed.iter().map(|tensor| tensor.dims.iter().product::<usize>());
     let after: u64 = formats.iter().zip(counts).map(|(f, n)| f.size(n).unwrap_or(0) as u64).sum();
     let before = source.bytes()?;
-    out::note(&format!("{} of weights become {} of {}", human(before), human(after), args.r#type.name));
+    out::note(&format!(
+        "converting {} of weights to {} of {}",
+        human(before),
+        human(after),
+        args.r#type.name
+    ));
     let other =
         formats.iter().filter(|f| ["F16", "Q4_0", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL"].contains(&f.name));
     let fallback = other.filter(|f| ***f != *args.r#type.base).count();
     if args.r#type.base.block == 256 && fallback > 0 {
         out::note(&format!(
-            "{fallback} tensors have rows that are no multiple of 256 and take types of smaller blocks"
+            "{fallback} tensors have rows that are not a multiple of 256 and use types of smaller blocks"
         ));
     }
     context.polite();
@@ -85,29 +90,29 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
             "bits_per_parameter": bits, "tensors": formats.len(), "seconds": bar.began.elapsed().as_secs_f64(),
         }));
     }
-    out::note(&format!("{bits:.2} bits a parameter, {:.1} s", bar.began.elapsed().as_secs_f64()));
+    out::note(&format!("{bits:.2} bits per parameter, {:.1} s", bar.began.elapsed().as_secs_f64()));
     out::result(&args.output.display().to_string())
 }
 
-/// What OUT asks for, where it can be written.
+/// Returns the target that OUT names, if it can be written.
 fn target(args: &Args) -> Result<Target> {
     let (path, plain) = (&args.output, args.r#type.base.is_plain());
     let is_file = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf"));
     let same =
         |a: &Path, b: &Path| a.canonicalize().ok().zip(b.canonicalize().ok()).is_some_and(|(a, b)| a == b);
     if same(&args.input, path) {
-        return Err(Error::format(format!("{} is IN and OUT: name another file", path.display())));
+        return Err(Error::format(format!("{} is both IN and OUT; name another file", path.display())));
     }
     if is_file {
         if path.exists() && !args.force {
-            return Err(Error::format(format!("{} is there already; --force replaces it", path.display())));
+            return Err(Error::format(format!("{} exists; --force overwrites it", path.display())));
         }
         check_writable(path)?;
         return Ok(Target::Gguf);
     }
     if !plain {
         return Err(Error::format(format!(
-            "{} is no .gguf file, and safetensors hold no {}: end OUT in .gguf, or take --type f32, f16 or bf16 for a folder",
+            "{} is not a .gguf file, and safetensors cannot store {}: end OUT in .gguf, or use --type f32, f16 or bf16 for a folder",
             path.display(),
             args.r#type.name
         )));
@@ -125,15 +130,14 @@ fn target(args: &Args) -> Result<Target> {
     Ok(Target::Folder)
 }
 
-/// Refuses to quantise twice unasked.
+/// Refuses to quantize a quantized model without `--requantize`.
 fn check_types(args: &Args, source: &Source) -> Result<()> {
     let wanted = args.r#type.base;
     for tensor in &source.placed {
         let found = source.format(tensor)?;
         if !found.is_plain() && !wanted.is_plain() && found != wanted && !args.requantize {
             return Err(Error::format(format!(
-                "{} is quantised already ({} has {found}): quantising it again adds the error of both. Begin with the original model, or \
-                 say --requantize",
+                "{} is quantized already ({} has {found}): quantizing it again adds both errors. Start from the original model, or pass --requantize",
                 args.input.display(),
                 tensor.name
             )));
@@ -142,7 +146,7 @@ fn check_types(args: &Args, source: &Source) -> Result<()> {
     Ok(())
 }
 
-/// What adapters change is quantised anew.
+/// Refuses to quantize tensors again that adapters change, without `--requantize`.
 fn check_merged(args: &Args, source: &Source) -> Result<()> {
     if args.requantize || args.r#type.base.is_plain() {
         return Ok(());
@@ -150,8 +154,8 @@ fn check_merged(args: &Args, source: &Source) -> Result<()> {
     for tensor in &source.placed {
         if source.is_quantised(tensor)? && source.format(tensor)?.is_plain() {
             return Err(Error::format(format!(
-                "{} is quantised already, and an adapter changes {}: quantising it again adds the error of both. Begin with the original model, \
-                 or say --requantize",
+                "{} is quantized already, and an adapter changes {}: quantizing it again adds both errors. Start from the original model, or pass \
+                 --requantize",
                 args.input.display(),
                 tensor.name
             )));
@@ -160,7 +164,7 @@ fn check_merged(args: &Args, source: &Source) -> Result<()> {
     Ok(())
 }
 
-/// An importance matrix that names none of the tensors is another model's.
+/// Refuses an importance matrix that names no tensor of this model, because it belongs to another model.
 fn check_importance(source: &Source, importance: &Importance, path: &Path) -> Result<()> {
     let known = source.placed.iter().filter(|t| importance.weights.contains_key(&t.name)).count();
     let matrices = source.placed.iter().filter(|t| t.dims.len() > 1).count();
@@ -171,7 +175,7 @@ fn check_importance(source: &Source, importance: &Importance, path: &Path) -> Re
     Ok(())
 }
 
-/// How far it is: a bar on a terminal, a line now and then elsewhere.
+/// Progress: a bar on a terminal, occasional lines elsewhere.
 struct Bar<'a> {
     context: &'a Context,
     bar: Option<ProgressBar>,
@@ -182,7 +186,7 @@ struct Bar<'a> {
 impl Bar<'_> {
     fn show(&mut self, p: &Progress<'_>) -> Result<()> {
         if self.context.interrupted() {
-            return Err(Error::new(ErrorKind::Io, "stopped by a signal; OUT is as it was"));
+            return Err(Error::new(ErrorKind::Io, "stopped by a signal; OUT is unchanged"));
         }
         let [done, all] = p.tensors;
         if self.context.live() {

@@ -13,78 +13,82 @@ use netcl_server::{Checker, ModelOptions, ModelSpec, ServeOptions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Serve models over HTTP as OpenAI's clients and Ollama's ask for them, with a chat page at /
+/// Serve models over HTTP with OpenAI's and Ollama's APIs, and a chat page at /
 ///
-/// The first line on stdout is the address. SIGTERM and SIGINT let running answers end and then exit with 0; a second one ends at once.
+/// The first line on stdout is the address. After SIGTERM or SIGINT, running answers may end, and the exit code is 0; a second signal ends the server
+/// at once.
 #[derive(ClapArgs, Debug)]
 pub struct Args {
-    /// A .gguf file, a folder in the Hugging Face layout, or a run folder; NAME=PATH says what requests call it (repeatable: the first is loaded at
-    /// once and answers requests that name none, others when they are asked for)
+    /// A .gguf file, Hugging Face folder, or run folder; NAME=PATH names it for requests (repeatable)
+    ///
+    /// The first model is loaded at once and answers requests without a model's name. The others are loaded when a request names them.
     #[arg(short, long, value_name = "[NAME=]PATH", required = true, value_parser = model)]
     model: Vec<(String, PathBuf)>,
-    /// The first model with a LoRA adapter as a further model, called NAME; +MODEL takes another one (repeatable)
+    /// Serve the first model, or with +MODEL another one, with a LoRA adapter as NAME (repeatable)
     #[arg(long, value_name = "NAME=PATH[+MODEL]", value_parser = adapter)]
     lora: Vec<Adapter>,
-    /// Address to listen on; one that other machines reach needs keys, or --no-auth
+    /// Address to listen on; one that other machines can reach requires keys, or --no-auth
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
-    /// Port; 0 takes a free one
+    /// Port; 0 selects a free one
     #[arg(long, default_value_t = 8080)]
     port: u16,
-    /// Key that requests must send (repeatable). Other users of this machine can read command lines: rather use --api-key-file
+    /// Key that requests must send (repeatable); --api-key-file is safer
+    ///
+    /// Other users of this machine can read command lines.
     #[arg(long, value_name = "KEY")]
     api_key: Vec<String>,
-    /// File with a key a line
+    /// File with one key per line
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
     /// Serve other machines without a key
     #[arg(long)]
     no_auth: bool,
-    /// Pages of this origin may ask, such as https://example.com; * for all (repeatable)
+    /// Origin whose pages may send requests, such as https://example.com; * for all (repeatable)
     #[arg(long, value_name = "ORIGIN")]
     cors_origin: Vec<String>,
-    /// Tokens of the context of a text; without it the model's own, or of that as much as fits
+    /// Tokens of a text's context [default: the model's, or as much as fits]
     #[arg(short, long, visible_alias = "ctx-size", value_name = "TOKENS")]
     context: Option<usize>,
-    /// Texts that are continued at the same time, at most
+    /// Maximum number of texts that are continued at the same time
     #[arg(long, visible_alias = "np", value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=4096))]
     parallel: u16,
-    /// Texts that wait beside those, at most; more are answered with 429
+    /// Maximum number of waiting texts; further requests are answered with 429
     #[arg(long, value_name = "N", default_value_t = 64)]
     max_queue: u16,
-    /// Tokens that the cache of keys and values has room for; without it the context for each text, or of that as much as fits
+    /// Tokens of the KV cache [default: the context of each text, or as much as fits]
     #[arg(long, value_name = "TOKENS")]
     cache_tokens: Option<usize>,
-    /// Storage of keys and values: that of the weights, or 8 bits with a scale for every 32 elements
+    /// Storage of keys and values: that of the weights, or 8 bits with a scale per 32 elements
     #[arg(long, value_name = "TYPE", default_value = "weights", value_parser = named(&CacheType::NAMES))]
     cache_type: CacheType,
-    /// Bytes that models, their caches and what they work with may take on the devices together, such as 20G; without it as many as there are
+    /// Maximum bytes of models, caches and workspaces on all devices, such as 20G [default: all]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     memory: Option<u64>,
     /// Seconds that running answers have to end after a signal
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     drain: u64,
-    /// Bytes of a request at most
+    /// Maximum bytes of a request
     #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = bytes)]
     max_body: u64,
-    /// Storage of weights that are not quantised, keys and values, by any name such as bfloat16 or half; without it as in the files
+    /// Storage type of unquantized weights, keys and values [default: the files']
     #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
     dtype: Option<DType>,
-    /// Store quantised matrices in that type as well
+    /// Convert quantized matrices to that type as well
     #[arg(long)]
     dequantise: bool,
-    /// What quantised matrices are multiplied by: float or int8, as for `chat`
+    /// Operand type of products with quantized matrices: float or int8, as in `chat`
     #[arg(long, value_parser = named(&Activations::NAMES))]
     activations: Option<Activations>,
-    /// Device, or several between commas, as for `chat`
+    /// Device, or several separated by commas, as in `chat`
     #[arg(long, default_value = "auto")]
     device: String,
     #[command(flatten)]
     division: crate::loading::DivisionArgs,
-    /// Time the kernels of every Nth step of the engine, 64th without a number, for /device
+    /// Time the kernels of every Nth step of the engine for /device [N without a number: 64]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "64", value_parser = clap::value_parser!(u32).range(1..))]
     profile: Option<u32>,
-    /// How lines of the log look: text or json
+    /// Format of log lines: text or json
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
 }
@@ -97,7 +101,7 @@ struct Adapter {
     of: Option<String>,
 }
 
-/// `PATH`, called after its file, or `NAME=PATH`.
+/// Parses `PATH`, named after its file, or `NAME=PATH`.
 fn model(text: &str) -> std::result::Result<(String, PathBuf), String> {
     if let Some((name, path)) = text.split_once('=').filter(|_| !Path::new(text).exists()) {
         return match name.is_empty() || path.is_empty() {
@@ -106,18 +110,19 @@ fn model(text: &str) -> std::result::Result<(String, PathBuf), String> {
         };
     }
     let path = Path::new(text);
-    // "." has no name of its own.
+    // "." is not a name.
     let named = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let name = match named.extension() {
         Some(end) if end.eq_ignore_ascii_case("gguf") => named.file_stem(),
         _ => named.file_name(),
     };
-    let name =
-        name.and_then(|name| name.to_str()).ok_or_else(|| format!("{text:?} has no name: say NAME=PATH"))?;
+    let name = name
+        .and_then(|name| name.to_str())
+        .ok_or_else(|| format!("{text:?} lacks a name; write NAME=PATH"))?;
     Ok((name.to_owned(), path.to_owned()))
 }
 
-/// `NAME=PATH` or `NAME=PATH+MODEL`.
+/// Parses `NAME=PATH` or `NAME=PATH+MODEL`.
 fn adapter(text: &str) -> std::result::Result<Adapter, String> {
     let wrong = || format!("expected NAME=PATH or NAME=PATH+MODEL, found {text:?}");
     let (name, rest) =
@@ -130,12 +135,12 @@ fn adapter(text: &str) -> std::result::Result<Adapter, String> {
 }
 
 impl Args {
-    /// Whether lines of the log are JSON.
+    /// Returns whether log lines are JSON.
     pub fn logs_json(&self) -> bool {
         self.log_format == "json"
     }
 
-    /// The keys of both flags.
+    /// Returns the keys of both flags.
     fn keys(&self) -> Result<Vec<String>> {
         let mut keys = self.api_key.clone();
         if let Some(file) = &self.api_key_file {
@@ -149,13 +154,16 @@ impl Args {
             let before = keys.len();
             keys.extend(lines.map(str::to_owned));
             if keys.len() == before {
-                return Err(Error::format(format!("{} has no key: expected one a line", file.display())));
+                return Err(Error::format(format!(
+                    "{} contains no key; expected one per line",
+                    file.display()
+                )));
             }
         }
         let sent = |byte: u8| (b' '..=b'~').contains(&byte);
         if let Some(at) = keys.iter().position(|key| !key.bytes().all(sent)) {
             return Err(Error::format(format!(
-                "key {} of --api-key and --api-key-file has a character that no header of a request can carry: use ASCII",
+                "key {} of --api-key and --api-key-file has a character that HTTP headers cannot carry; use ASCII",
                 at + 1
             )));
         }
@@ -165,7 +173,7 @@ impl Args {
         }
     }
 
-    /// The models, those with adapters behind those without.
+    /// Returns the models: first those without adapters, then those with adapters.
     fn specs(&self) -> Result<Vec<ModelSpec>> {
         let mut specs: Vec<ModelSpec> = Vec::new();
         for (name, path) in &self.model {
@@ -178,25 +186,24 @@ impl Args {
             };
             let Some((_, base)) = base else {
                 let of = of.as_deref().unwrap_or_default();
-                return Err(Error::format(format!("--lora {name}: there is no --model called {of}")));
+                return Err(Error::format(format!("--lora {name}: no --model is named {of}")));
             };
             let adapters = vec![(path.clone(), 1.0)];
             specs.push(ModelSpec { name: name.clone(), path: base.clone(), adapters });
         }
-        // Models that are loaded later are looked for now.
+        // The files of models that are loaded later must exist now.
         let paths = specs.iter().flat_map(|spec| {
             let adapters = spec.adapters.iter().map(|(path, _)| ("--lora", path));
             [("--model", &spec.path)].into_iter().chain(adapters)
         });
         let absent = paths.into_iter().find(|(_, path)| !path.exists());
-        let error = absent.map(|(flag, path)| {
-            Error::format(format!("{flag} {}: there is no such file or folder", path.display()))
-        });
+        let error = absent
+            .map(|(flag, path)| Error::format(format!("{flag} {}: no such file or folder", path.display())));
         error.map_or(Ok(specs), Err)
     }
 }
 
-/// Whether a file is readable by every user of this machine.
+/// Returns whether every user of this machine can read a file.
 fn others_read(file: &Path) -> bool {
     #[cfg(unix)]
     {
@@ -210,13 +217,13 @@ fn others_read(file: &Path) -> bool {
     }
 }
 
-/// This program, as one that checks grammars.
+/// Returns this program as a grammar checker.
 fn checker() -> Result<Option<Checker>> {
     let program = std::env::current_exe().map_err(|e| Error::io("finding", Path::new("this program"), &e))?;
     Ok(Some(Checker { program, arguments: vec!["check-grammar".into()] }))
 }
 
-/// Serves until a signal.
+/// Serves until a signal arrives.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     let (specs, keys) = (args.specs()?, args.keys()?);
     let options = ServeOptions {

@@ -1,4 +1,4 @@
-//! How flags may be written, and what is said of one that is mistaken.
+//! Spelling of flags, and the errors for mistaken flags.
 
 use clap::builder::ValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::error::Error as _;
 use std::ffi::OsString;
 
-/// A suggestion that differs in more than this part of its letters is another word.
+/// A suggestion is dropped if more than one letter in `ALIKE` differs.
 const ALIKE: usize = 3;
 
-/// The long flags of a command and of all below it.
+/// Collects the long flags of a command and its subcommands.
 fn longs(command: &clap::Command, all: &mut BTreeSet<String>) {
     for arg in command.get_arguments() {
         all.extend(arg.get_long().map(str::to_owned));
@@ -19,7 +19,7 @@ fn longs(command: &clap::Command, all: &mut BTreeSet<String>) {
     command.get_subcommands().for_each(|inner| longs(inner, all));
 }
 
-/// Flags with underscores (`--max_iters`, as nanoGPT writes them) become those with dashes. Words that are not flags stay, and so do all after `--`.
+/// Replaces underscores in flags (`--max_iters`, as in nanoGPT) by dashes. Keeps words that are not flags, and everything after `--`.
 pub fn with_dashes(command: &clap::Command, args: &[OsString]) -> Vec<OsString> {
     let mut known = BTreeSet::new();
     longs(command, &mut known);
@@ -37,7 +37,7 @@ pub fn with_dashes(command: &clap::Command, args: &[OsString]) -> Vec<OsString> 
     args.iter().enumerate().map(|(at, arg)| one((at, arg)).unwrap_or_else(|| arg.clone())).collect()
 }
 
-/// Whether a flag takes a number.
+/// Returns whether a flag takes a number.
 fn is_number(parser: &ValueParser) -> bool {
     let types = [
         TypeId::of::<f64>(),
@@ -53,7 +53,7 @@ fn is_number(parser: &ValueParser) -> bool {
     types.iter().any(|wanted| parser.type_id() == *wanted)
 }
 
-/// `command` whose numbers may begin with a minus: a negative one is then refused for its value, not taken for an unknown flag.
+/// Allows numbers of `command` to start with a minus. A negative one is then refused for its value, not as an unknown flag.
 pub fn with_negative_numbers(command: clap::Command) -> clap::Command {
     let negative = |arg: clap::Arg| {
         let takes =
@@ -63,7 +63,7 @@ pub fn with_negative_numbers(command: clap::Command) -> clap::Command {
     command.mut_args(negative).mut_subcommands(with_negative_numbers)
 }
 
-/// The error with what was expected of a number, and without suggestions that are another word.
+/// Adds the expected number to the error, and drops dissimilar suggestions.
 pub fn mended(mut error: clap::Error, command: &mut clap::Command) -> clap::Error {
     let text = |error: &clap::Error, kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -74,7 +74,7 @@ pub fn mended(mut error: clap::Error, command: &mut clap::Command) -> clap::Erro
         let name = flag.trim_start_matches('-').replace('_', "-");
         if ["lora", "qlora", "peft", "dora"].iter().any(|word| name.starts_with(word)) {
             let message = format!(
-                "unexpected argument '{flag}': netcl does not train adapters; training changes all weights but those that --freeze names"
+                "unexpected argument '{flag}': netcl does not train adapters; training updates all weights except those that --freeze names"
             );
             return command.error(ErrorKind::UnknownArgument, message);
         }
@@ -104,7 +104,7 @@ pub fn mended(mut error: clap::Error, command: &mut clap::Command) -> clap::Erro
     )
 }
 
-/// Letters to insert, to delete or to replace (Levenshtein 1966).
+/// Returns the number of letters to insert, delete or replace (Levenshtein 1966).
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -133,14 +133,17 @@ mod tests {
         mended(error, &mut known).to_string()
     }
 
-    /// Every flag of every command, written as nanoGPT writes flags.
+    /// Every flag of every command is accepted with nanoGPT's underscores.
     #[test]
     fn every_flag_is_taken_with_underscores_and_with_dashes() {
         let mut all = BTreeSet::new();
         longs(&Cli::command(), &mut all);
         assert!(all.len() > 100 && all.contains("gpu-id") && all.contains("max-iters"));
         for name in &all {
-            assert!(!name.contains('_'), "--{name}: the name has dashes, and underscores are taken for them");
+            assert!(
+                !name.contains('_'),
+                "--{name}: use dashes in the name; underscores are accepted in their place"
+            );
             for (value, expected) in [("", ""), ("=a_b", "=a_b")] {
                 let written: OsString = format!("--{}{value}", name.replace('-', "_")).into();
                 let args = with_dashes(&Cli::command(), &["netcl".into(), "train".into(), written]);
@@ -167,7 +170,7 @@ mod tests {
             let said = refused(line);
             assert!(said.contains(part), "{line}: {said}");
         }
-        // A negative rate is a number, which the settings refuse with their range.
+        // A negative rate parses as a number; the settings then refuse it and print their range.
         let args: Vec<OsString> =
             "netcl train --lr -1 --weight-decay -0.1".split(' ').map(Into::into).collect();
         assert!(command(&args).try_get_matches_from(args).is_ok());

@@ -1,4 +1,4 @@
-//! `netcl tokenizer`: make one, and use one from the shell.
+//! `netcl tokenizer`: trains a tokenizer, and applies one from the shell.
 
 use crate::context::Context;
 use crate::out;
@@ -25,37 +25,37 @@ enum Action {
         /// Text: files, folders, patterns (repeatable)
         #[arg(long, required = true, value_name = "FILE|DIR|GLOB")]
         data: Vec<PathBuf>,
-        /// Encoding of text that is not UTF-8 and has no byte order mark, such as latin1 or cp1251
+        /// Encoding of text that is not UTF-8 and has no byte order mark (latin1, cp1251, …)
         #[arg(long, value_name = "NAME")]
         encoding: Option<String>,
-        /// Take files of records (JSON Lines, tables) as plain text, with their markup
+        /// Read files of records (JSON Lines, tables) as plain text, including markup
         #[arg(long)]
         as_text: bool,
-        /// `char` for one token a character, `bpe` for byte-level pairs
+        /// `char` for one token per character, `bpe` for byte-level pairs
         #[arg(long, value_enum, default_value_t = Kind::Bpe)]
         kind: Kind,
         /// Tokens of a bpe tokenizer, at least 257
         #[arg(long, default_value_t = 4096)]
         vocab: usize,
-        /// Folder to write to
+        /// Output folder
         #[arg(long, short, default_value = "tokenizer")]
         out: PathBuf,
     },
-    /// Print the ids of a text (the argument, else standard input)
+    /// Print the ids of a text from the argument or standard input
     Encode {
         #[command(flatten)]
         tokenizer: Named,
-        /// The text
+        /// Text
         text: Option<String>,
-        /// Names of special tokens in the text are text
+        /// Treat names of special tokens in the text as plain text
         #[arg(long)]
         ordinary: bool,
     },
-    /// Print the text of ids (the arguments, else standard input)
+    /// Print the text of ids from the arguments or standard input
     Decode {
         #[command(flatten)]
         tokenizer: Named,
-        /// The ids, separated by spaces or commas
+        /// Ids, separated by spaces or commas
         ids: Vec<String>,
     },
 }
@@ -77,7 +77,7 @@ impl Named {
     fn open(&self) -> Result<Tokenizer> {
         if self.tokenizer.is_dir() {
             let own = self.tokenizer.join(netcl::model::tokenizer::FILE).exists();
-            // A run has it in its checkpoint.
+            // In a run folder, the checkpoint contains it.
             let folder = if own { None } else { model_folder(&self.tokenizer).ok() };
             Tokenizer::from_dir(folder.as_deref().unwrap_or(&self.tokenizer))
         } else {
@@ -119,19 +119,19 @@ fn train(
 ) -> Result<()> {
     if folder.extension().is_some_and(|e| e == "json") {
         return Err(Error::format(format!(
-            "--out {} names a file, expected a folder: the tokenizer is written into it as {}",
+            "--out {} names a file, expected a folder, into which the tokenizer is written as {}",
             folder.display(),
             netcl::model::tokenizer::FILE
         )));
     }
-    // Before the work, and without making the folder for a tokenizer that may never be.
+    // Checked before the work, without creating the folder, in case training fails.
     let absolute = std::path::absolute(folder).map_err(|e| Error::io("finding", folder, &e))?;
     let there = absolute.ancestors().find(|path| path.exists()).unwrap_or(folder);
     check_writable(&there.join(netcl::model::tokenizer::FILE))?;
     let mut bar = ReadingBar::new(context);
     let source = Source::open_with(data, how, &mut |p| bar.show(p))?;
     if source.files().is_empty() {
-        return Err(Error::format("--data names token shards; a tokenizer is trained on text"));
+        return Err(Error::format("--data names token shards; train a tokenizer on text"));
     }
     let bytes = source.bytes();
     let tokenizer = match kind {

@@ -17,7 +17,7 @@ use netcl::train::{ProfileSettings, Shares, Silent, Trainer};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Reads `--shares`.
+/// Parses `--shares`.
 fn shares(text: &str) -> std::result::Result<Shares, String> {
     match text {
         "equal" => return Ok(Shares::Equal),
@@ -44,7 +44,7 @@ pub struct Args {
     config: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
-    /// Train on all of these devices at once, of any vendors; --batch is divided among them. Under mpirun or srun, those of each machine.
+    /// Train on all of these devices, of any vendors, which share --batch; with MPI, those per machine.
     #[arg(long, value_name = "DEVICE,…", value_delimiter = ',', conflicts_with = "device", help_heading = DEVICE)]
     devices: Vec<String>,
     /// Run folder [default: runs/<preset>-<n>].
@@ -53,46 +53,42 @@ pub struct Args {
     /// Resume the run in this folder.
     #[arg(long, visible_alias = "load-checkpoint", value_name = "DIR", conflicts_with_all = ["out", "preset", "config"], help_heading = RUN)]
     resume: Option<PathBuf>,
-    /// Go on with the run in --out if there is one, with as many devices as there are now; else begin it. The same command starts it and,
-    /// after an end of any kind, starts it again.
+    /// Resume the run in --out if it exists, on any number of devices; otherwise start it.
     #[arg(long, requires = "out", conflicts_with = "resume", help_heading = RUN)]
     elastic: bool,
-    /// On several devices: end the run when one gives no sign of life for so long while steps go. Without it, after twenty times what a step
-    /// takes, and at least 20 seconds.
+    /// Abort if a rank is silent this long [default: 20 × step time, at least 20 s].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), help_heading = DEVICE)]
     watchdog: Option<u32>,
-    /// On several devices: how batches are divided among them: equal, speed (measured in the first steps, corrected later), or numbers such as
-    /// 3,1. Without it equally among devices of one kind, else by speed, which makes the bits of a run depend on times.
+    /// Divide batches equally, by measured speed, or as in 3,1 [default: speed if device kinds differ].
     #[arg(long, value_name = "SHARES", value_parser = shares, help_heading = DEVICE)]
     shares: Option<Shares>,
-    /// Say where the memory of a training step goes, as soon as one is captured.
+    /// Print the memory use of a training step as soon as one is captured.
     #[arg(long, help_heading = DIAGNOSTICS)]
     explain_memory: bool,
-    /// Time every kernel of some steps after warm-up, print where the time goes, and write a trace that ui.perfetto.dev opens:
-    /// FILE, or trace.json in the run folder. Those steps are slower than the others.
+    /// Time kernels of some steps, print a table, and write a Perfetto trace [FILE: run folder/trace.json].
     #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = DIAGNOSTICS)]
     profile: Option<Option<PathBuf>>,
-    /// How many steps --profile takes, from the third on; 10 without it.
+    /// Steps that --profile times, from the third on [default: 10].
     #[arg(long, value_name = "N", requires = "profile", value_parser = clap::value_parser!(u64).range(1..), help_heading = DIAGNOSTICS)]
     profile_steps: Option<u64>,
-    /// Check every op's result and stop at the first NaN or infinity, naming op and tensor. Slow.
+    /// Check every op's result, and stop at the first NaN or infinity with its op and tensor. Slow.
     #[arg(long, help_heading = DIAGNOSTICS)]
     detect_anomaly: bool,
-    /// Print configuration, parameters, memory and steps of the run, and do not begin it. Reads the data, writes nothing.
+    /// Print settings, parameters, memory and steps of the run; read the data, write nothing.
     #[arg(long, help_heading = RUN)]
     dry_run: bool,
-    /// Print the run's summary, or the plan of a dry run, as one JSON object on stdout.
+    /// Print the summary, or the plan of a dry run, as one JSON object on stdout.
     #[arg(long, help_heading = RUN)]
     json: bool,
 }
 
 impl Args {
-    /// What a parser of single flags cannot see. `None` where all is well.
+    /// Returns a mistake that a parser of single flags cannot see, or `None`.
     pub fn mistake(&self) -> Option<String> {
         self.settings.mistake.clone()
     }
 
-    /// The same for several devices at once.
+    /// Returns the request for several devices.
     fn among(&self) -> train_among::Request<'_> {
         train_among::Request {
             devices: &self.devices,
@@ -107,7 +103,7 @@ impl Args {
         }
     }
 
-    /// What is asked of a run with images; `None` for language models.
+    /// Returns the request for a run with images; `None` for language models.
     fn images(&self) -> Result<Option<train_images::Request<'_>>> {
         let kept = match self.goes_on() {
             Some(dir) => ClassifierConfig::of_run(dir)?.map(|kept| (dir, kept)),
@@ -146,22 +142,25 @@ impl Args {
         Some(ProfileSettings { file, steps: self.profile_steps.unwrap_or(default.steps), ..default })
     }
 
-    /// The run to go on with.
+    /// Returns the run to resume.
     fn goes_on(&self) -> Option<&Path> {
         let begun = |dir: &&Path| self.elastic && dir.join("config.toml").exists();
         self.resume.as_deref().or_else(|| self.out.as_deref().filter(begun))
     }
 
-    /// The settings of the run, on a simulated device or on a real one.
+    /// Returns the settings of the run, on a simulated or a real device.
     fn config(&self, simulated: bool) -> Result<TrainConfig> {
         let kept = self.goes_on();
         let there = |dir: &Path| ["config.toml", SETTINGS_COPY].iter().any(|name| dir.join(name).exists());
         if let Some(dir) = kept.filter(|dir| !there(dir)) {
-            return Err(Error::format(format!("{} is no run folder: it has no config.toml", dir.display())));
+            return Err(Error::format(format!(
+                "{} is not a run folder: config.toml is missing",
+                dir.display()
+            )));
         }
         let mut overlay = self.settings.overlay.clone();
         if self.elastic && kept.is_some() {
-            // The run has the settings of its preset and of --config already.
+            // The run's settings already include those of its preset and of --config.
             overlay.preset = None;
         }
         let mut config = match kept {
@@ -169,33 +168,33 @@ impl Args {
             None => TrainConfig::resolve_on(self.config.as_deref(), &overlay, simulated)?,
         };
         if config.data.is_empty() {
-            // A folder of programs has files of all kinds.
+            // A folder of programs contains files of all kinds.
             (config.data, config.as_text) = (vec![own_sources()?], true);
         }
         Ok(config)
     }
 }
 
-/// What is learnt from without `--data`: this very folder, if there is text in it.
+/// Returns the default of `--data`: the working folder, if it contains text.
 fn own_sources() -> Result<String> {
     let here = std::env::current_dir().map_err(|e| Error::io("finding", Path::new("."), &e))?;
-    tracing::info!("no --data: learning from the text below {}", here.display());
+    tracing::info!("no --data: training on the text files below {}", here.display());
     Ok(here.display().to_string())
 }
 
-/// The run on the device that was opened: a simulated one has another default, and is slow.
+/// Adapts the settings to the opened device: a simulated one is slow and has another default preset.
 fn for_simulated(args: &Args, config: TrainConfig, device: &Device) -> Result<TrainConfig> {
     if !device.capabilities().simulated || args.goes_on().is_some() || config.preset == SIMULATED {
         return Ok(config);
     }
     let id = &device.capabilities().id;
     let usual = args.config(true)?;
-    let driver = "a real device needs an OpenCL driver, and a processor is one too (Debian and Ubuntu: apt-get install pocl-opencl-icd)";
+    let driver = "for a real device, install an OpenCL driver; a CPU works too (Debian and Ubuntu: apt-get install pocl-opencl-icd)";
     if usual.preset != config.preset {
-        tracing::info!("{id} is simulated, and slow: --preset {}", usual.preset);
+        tracing::info!("{id} is simulated and slow: using --preset {}", usual.preset);
     } else if usual.init.is_some() {
         tracing::warn!(
-            "{id} is simulated: fine-tuning takes long on it. Fewer --steps, a smaller --batch and a shorter --context take less; {driver}"
+            "{id} is simulated: fine-tuning takes long on it. Use fewer --steps, a smaller --batch and a shorter --context; {driver}"
         );
     } else {
         tracing::warn!(
@@ -206,20 +205,20 @@ fn for_simulated(args: &Args, config: TrainConfig, device: &Device) -> Result<Tr
     Ok(usual)
 }
 
-/// Trains a classifier where the preset is one of images; says what cannot be done with one.
+/// Trains a classifier if the preset is one for images; refuses flags that it does not support.
 fn of_images(args: &Args, context: &Context) -> Option<Result<()>> {
     let request = args.images().transpose()?;
     Some(request.and_then(|request| train_images::run(&request, context)))
 }
 
-/// Trains on several devices where there are several.
+/// Trains on several devices if several are named.
 fn of_several(args: &Args, config: &TrainConfig, context: &Context) -> Option<Result<()>> {
     let launcher = launched(&|name| std::env::var(name).ok());
     if launcher.is_none() && args.devices.len() < 2 {
         return None;
     }
     if args.dry_run {
-        let one = "--dry-run is for one device; leave --devices and mpirun out";
+        let one = "--dry-run supports one device; omit --devices and mpirun";
         return Some(Err(Error::unsupported(one)));
     }
     Some(match launcher {
@@ -276,7 +275,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let mut progress = Progress::new(context, trainer.config(), args.json, args.explain_memory);
     progress.compare_with(ceilings);
     progress.explain_nothing(&trainer, false);
-    // Of a run that goes on nothing is lost until here, and a signal ends at once.
+    // Until this point a resumed run has nothing to lose, so a signal ends it at once.
     if !context.polite() {
         return Ok(());
     }

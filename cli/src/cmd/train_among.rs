@@ -1,4 +1,4 @@
-//! `netcl train` on several devices: of one process, a thread each, or of the processes that an MPI launcher started.
+//! `netcl train` on several devices: one thread per device in one process, or the processes of an MPI launcher.
 
 use crate::context::Context;
 use crate::out;
@@ -15,34 +15,34 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How long the other ranks of a process have to end after one failed.
+/// Time that the other ranks of a process have to end after one failed.
 const GRACE: Duration = Duration::from_secs(10);
-/// Stack of a rank's thread: that of a process's first one.
+/// Stack of a rank's thread, as large as that of a process's first thread.
 const STACK: usize = 8 << 20;
 
-/// What was asked for, besides the run's settings.
+/// The request, in addition to the run's settings.
 pub struct Request<'a> {
-    /// Devices, a rank each; under a launcher those of each machine.
+    /// Devices, one per rank; under a launcher, those of each machine.
     pub devices: &'a [String],
-    /// The run to go on with.
+    /// The run to resume.
     pub resume: Option<&'a Path>,
     /// The folder of a new run.
     pub out: Option<&'a Path>,
-    /// Results as JSON.
+    /// Print results as JSON.
     pub json: bool,
     /// Check every op's result.
     pub detect_anomaly: bool,
-    /// How long ranks wait for one that gives no sign of life.
+    /// Time that ranks wait for a silent one.
     pub watchdog: Option<Duration>,
-    /// Say where memory goes.
+    /// Print the memory use of a step.
     pub explain_memory: bool,
-    /// How batches are divided among the ranks.
+    /// Division of batches among the ranks.
     pub shares: Option<Shares>,
-    /// Profile these steps of the first rank.
+    /// Steps of the first rank to profile.
     pub profile: Option<ProfileSettings>,
 }
 
-/// Trains as a process of those that `launcher` started.
+/// Trains as one of the processes that `launcher` started.
 pub fn by_mpi(
     args: &Request<'_>,
     config: &TrainConfig,
@@ -61,7 +61,7 @@ pub fn as_process(launcher: &Launcher, rank: impl FnOnce(&Group) -> Result<(), F
     finish(&group, told.and_then(|()| rank(&group)))
 }
 
-/// Says which process each rank is: of one that was killed some launchers tell the process alone.
+/// Reports the process of each rank: some launchers name only the process of a killed rank.
 fn tell_processes(group: &Group) -> Result<()> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let own = match host.trim() {
@@ -77,7 +77,7 @@ fn tell_processes(group: &Group) -> Result<()> {
     Ok(())
 }
 
-/// The device of the process `local_rank` of this machine: of those that `--devices` names, that of `--device`, or of the machine's GPUs, in turn.
+/// Returns the device of process `local_rank` of this machine: in turn one of `--devices`, the one of `--device`, or one of the machine's GPUs.
 pub fn device_of((named, one): (&[String], &str), local_rank: usize, context: &Context) -> String {
     if !named.is_empty() {
         return named[local_rank % named.len()].clone();
@@ -107,12 +107,12 @@ pub fn as_threads(
             let (device, done) = (device.clone(), done.clone());
             let work = move || {
                 let end = rank(&group, &device).map_err(Failed::into_error);
-                // Those that wait for this rank learn that it has ended.
+                // Ranks that wait for this one learn that it has ended.
                 drop(group);
                 let _ = done.send(end);
             };
             let thread = std::thread::Builder::new().name("netcl-rank".into()).stack_size(STACK);
-            thread.spawn_scoped(scope, work).map_err(|e| Error::internal(format!("starting a rank: {e}")))
+            thread.spawn_scoped(scope, work).map_err(|e| Error::internal(format!("cannot start a rank: {e}")))
         };
         let ranks = local(devices.len(), PATIENCE).into_iter().zip(devices);
         let threads = ranks.map(start).collect::<Result<Vec<_>>>()?;
@@ -123,7 +123,7 @@ pub fn as_threads(
     })
 }
 
-/// Waits until all ranks have ended; after one failed, not for those that hang.
+/// Waits until all ranks have ended; after one failed, does not wait for those that hang.
 fn all_ended(ends: &mpsc::Receiver<Result<()>>, ranks: usize) -> Result<()> {
     let (mut errors, mut failed): (Vec<Error>, Option<Instant>) = (Vec::new(), None);
     for _ in 0..ranks {
@@ -136,10 +136,10 @@ fn all_ended(ends: &mpsc::Receiver<Result<()>>, ranks: usize) -> Result<()> {
                 errors.extend(end.err());
                 failed = failed.or_else(|| (!errors.is_empty()).then(Instant::now));
             }
-            // A rank that panicked.
+            // A rank panicked.
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
-                // A thread that hangs in a driver cannot be ended, and keeps the process: it goes with it.
+                // A thread that hangs in a driver cannot be ended and keeps the process alive, so the process exits.
                 let cause = cause(&errors).unwrap_or_else(|| Error::internal("a rank hangs"));
                 out::failure(&cause);
                 signal_hook::low_level::exit(i32::from(cause.kind().exit_code()));
@@ -149,12 +149,12 @@ fn all_ended(ends: &mpsc::Receiver<Result<()>>, ranks: usize) -> Result<()> {
     cause(&errors).map_or(Ok(()), Err)
 }
 
-/// Of the errors of ranks the one that made the others fail.
+/// Returns the error that made the other ranks fail.
 fn cause(errors: &[Error]) -> Option<Error> {
     errors.iter().find(|e| !e.message().contains("which has ended")).or(errors.first()).cloned()
 }
 
-/// Ends with the run of one rank, on the device called `name`.
+/// Runs and ends the run of one rank, on the device called `name`.
 fn train(
     args: &Request<'_>,
     config: &TrainConfig,
@@ -187,12 +187,12 @@ fn train(
     progress.finish(outcome, &trainer).map_err(Failed::Own)
 }
 
-/// Who knows of an error that ended a run.
+/// Returns an error that ended a run, with the other ranks that know of it.
 fn failed(trainer: &Trainer, error: Error) -> Failed {
     if trainer.failed_together() { Failed::Shared(error) } else { Failed::Own(error) }
 }
 
-/// A rank that has read its data, and the run's folder; `None` where a signal came before.
+/// Prepares a rank: reads its data, and opens the run's folder; `None` if a signal came before.
 fn start(
     args: &Request<'_>,
     config: &TrainConfig,
@@ -202,7 +202,7 @@ fn start(
     group.agree(&[
         ("the version of netcl", env!("CARGO_PKG_VERSION").into()),
         ("the number of --devices", args.devices.len().to_string()),
-        ("whether a run goes on", args.resume.is_some().to_string()),
+        ("whether a run is resumed", args.resume.is_some().to_string()),
         ("--shares", format!("{:?}", args.shares)),
     ])?;
     if let Some(shares) = &args.shares {
@@ -225,7 +225,7 @@ fn start(
     Ok(context.polite().then_some((trainer, path)))
 }
 
-/// The run's folder, claimed by the first rank.
+/// Returns the run's folder, which the first rank claims.
 pub fn folder(
     (resume, out): (Option<&Path>, Option<&Path>),
     preset: &str,
@@ -247,10 +247,11 @@ pub fn folder(
     Ok((Some(claim), path))
 }
 
-/// The path that the first rank has.
+/// Returns the path of the first rank.
 pub fn all_have(group: &Group, path: &Path) -> Result<PathBuf> {
-    let own =
-        path.to_str().ok_or_else(|| Error::format(format!("{}: a path that is no UTF-8", path.display())));
+    let own = path
+        .to_str()
+        .ok_or_else(|| Error::format(format!("{}: the path is not valid UTF-8", path.display())));
     let all = group.all_gather_bytes(group.all_succeed(own)?.as_bytes())?;
     Ok(PathBuf::from(String::from_utf8_lossy(all.first().map_or(&[], Vec::as_slice)).into_owned()))
 }
@@ -258,17 +259,17 @@ pub fn all_have(group: &Group, path: &Path) -> Result<PathBuf> {
 /// A rank without a display.
 struct Follower<'a> {
     context: &'a Context,
-    /// Whether SIGUSR1 asks for a checkpoint already.
+    /// Whether SIGUSR1 already requests a checkpoint.
     listens: bool,
 }
 
 impl Observer for Follower<'_> {
     fn step(&mut self, _: &StepMetrics) {
-        // Not before the first step: LLVM, which PoCL compiles with, takes this signal for itself when it is called first.
+        // Not before the first step: LLVM, which PoCL uses to compile, installs its own handler for this signal in its first call.
         if !std::mem::replace(&mut self.listens, true)
             && let Err(e) = self.context.listen_for_saves()
         {
-            tracing::warn!("SIGUSR1 writes no checkpoint: {e}");
+            tracing::warn!("SIGUSR1 cannot request a checkpoint: {e}");
         }
     }
     fn should_stop(&mut self) -> bool {

@@ -22,18 +22,18 @@ use netcl::train::settings;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Settings of `netcl train` that classifiers have.
+/// Returns the settings of `netcl train` that classifiers share.
 fn shared() -> impl Iterator<Item = &'static Setting> {
     settings::all().filter(|row| row.is_flag && row.resume(Task::Images).is_some())
 }
 
-/// The error of a setting that is for classifiers alone.
+/// Returns the error for a setting that only classifiers have.
 pub fn only_images(key: &str) -> Error {
     let instead = if key == "epochs" { "take --steps" } else { "have none" };
     Error::format(format!("--{} is for presets of images; language models {instead}", key.replace('_', "-")))
 }
 
-/// Flags of `netcl train` beside settings that classifiers have as well.
+/// Flags of `netcl train` that are not settings and that classifiers support.
 const FLAGS: [&str; 11] = [
     "out",
     "resume",
@@ -48,27 +48,27 @@ const FLAGS: [&str; 11] = [
     "shares",
 ];
 
-/// What was asked for.
+/// The request for a run with images.
 #[derive(Debug)]
 pub struct Request<'a> {
     pub overlay: Overlay,
-    /// Settings that classifiers alone have.
+    /// Settings that only classifiers have.
     pub own: toml::Table,
     pub out: Option<&'a PathBuf>,
-    /// The run to go on with, and its settings.
+    /// The run to resume, and its settings.
     pub kept: Option<(&'a Path, ClassifierConfig)>,
     pub dry_run: bool,
     pub json: bool,
-    /// Say where memory goes.
+    /// Print the memory use of a step.
     pub explain_memory: bool,
     pub diagnostics: Diagnostics,
-    /// Devices, a rank each; under a launcher those of each machine.
+    /// Devices, one per rank; under a launcher, those of each machine.
     pub devices: &'a [String],
-    /// How batches are divided among them.
+    /// Division of batches among them.
     pub shares: Option<&'a Shares>,
 }
 
-/// The error of a flag that is not for classifiers.
+/// Returns the error for a flag that classifiers do not support.
 pub fn misplaced(flag: &str, preset: &str) -> Error {
     let taken: Vec<String> =
         shared().map(Setting::flag).chain(FLAGS.map(String::from)).map(|flag| format!("--{flag}")).collect();
@@ -79,20 +79,20 @@ pub fn misplaced(flag: &str, preset: &str) -> Error {
     ))
 }
 
-/// Whether a preset is one for images.
+/// Returns whether a preset is one for images.
 pub fn is_for_images(preset: &str) -> bool {
     PRESETS.contains(&preset)
 }
 
-/// The settings of the run.
+/// Returns the settings of the run.
 pub fn config(request: &Request<'_>) -> Result<ClassifierConfig> {
     let overlay = &request.overlay;
     let preset = match &request.kept {
         Some((_, kept)) => &kept.preset,
         None => overlay.preset.as_deref().unwrap_or_default(),
     };
-    let given =
-        toml::Table::try_from(overlay).map_err(|e| Error::internal(format!("settings as a table: {e}")))?;
+    let given = toml::Table::try_from(overlay)
+        .map_err(|e| Error::internal(format!("cannot convert the settings to a table: {e}")))?;
     if let Some(other) = given.keys().find(|key| !shared().any(|setting| setting.name == **key)) {
         return Err(misplaced(&other.replace('_', "-"), preset));
     }
@@ -102,7 +102,7 @@ pub fn config(request: &Request<'_>) -> Result<ClassifierConfig> {
     };
     if !matches!((overlay.data.as_deref(), &request.kept), (Some([_]), _) | (None, Some(_))) {
         return Err(Error::format(format!(
-            "the preset {preset} takes one folder of images: --data DIR, with IDX files, CIFAR binaries or a folder of pictures for each class"
+            "the preset {preset} needs one folder of images: --data DIR, with IDX files, CIFAR binaries or a folder of images per class"
         )));
     }
     let mut config = base.overridden(overlay, request.own.clone())?;
@@ -157,16 +157,16 @@ pub fn run(request: &Request<'_>, context: &Context) -> Result<()> {
     view.bar.finish_and_clear();
     let outcome = outcome.inspect_err(|_| view.failed())?;
     if view.explain_memory && !outcome.already {
-        out::note("--explain-memory: nothing to say, for no step was captured as a graph");
+        out::note("--explain-memory: no step was captured as a graph");
     }
     finish(&dir, (&config, &outcome), began.elapsed(), request.json)
 }
 
-/// Says what is learnt from.
+/// Reports the training images.
 fn tell_images(config: &ClassifierConfig, images: &Dataset) {
     let [channels, height, width] = images.train.size;
     out::note(&format!(
-        "{}: {} images to learn from, {} for the test, {} classes, {channels} x {height} x {width}",
+        "{}: {} training images, {} test images, {} classes, {channels} x {height} x {width}",
         config.data,
         images.train.len(),
         images.test.len(),
@@ -174,7 +174,7 @@ fn tell_images(config: &ClassifierConfig, images: &Dataset) {
     ));
 }
 
-/// Says what is trained, on which device or devices.
+/// Reports the model and its device or devices.
 fn tell_plan(config: &ClassifierConfig, devices: &str) {
     out::note(&format!(
         "{} in {} on {devices}: {} epochs of batches of {}",
@@ -182,7 +182,7 @@ fn tell_plan(config: &ClassifierConfig, devices: &str) {
     ));
 }
 
-/// Trains on several devices: of this process, or as one of those that `launcher` started.
+/// Trains on several devices: those of this process, or as one of the processes that `launcher` started.
 fn of_several(
     request: &Request<'_>,
     config: &ClassifierConfig,
@@ -190,7 +190,7 @@ fn of_several(
     context: &Context,
 ) -> Result<()> {
     if request.dry_run {
-        return Err(Error::unsupported("--dry-run is for one device; leave --devices and mpirun out"));
+        return Err(Error::unsupported("--dry-run supports one device; omit --devices and mpirun"));
     }
     let rank = |group: &Group, name: &str| rank(request, config, (group, name), context);
     match launcher {
@@ -203,7 +203,7 @@ fn of_several(
     }
 }
 
-/// One rank of a run, on the device called `name`.
+/// Runs one rank, on the device called `name`.
 fn rank(
     request: &Request<'_>,
     config: &ClassifierConfig,
@@ -240,7 +240,7 @@ fn rank(
     finish(&dir, (config, &outcome), began.elapsed(), request.json).map_err(Failed::Own)
 }
 
-/// What a rank trains with: images, its device, and the run's folder, which the first rank claims; `None` where a signal came before.
+/// Inputs of a rank: images, its device, and the run's folder, which the first rank claims; `None` if a signal came before.
 type Begun = (Dataset, Device, Option<Claim>, PathBuf);
 
 fn begin(
@@ -252,7 +252,7 @@ fn begin(
     let kept = request.kept.as_ref().map(|(dir, _)| *dir);
     group.agree(&[
         ("the number of --devices", request.devices.len().to_string()),
-        ("whether a run goes on", kept.is_some().to_string()),
+        ("whether a run is resumed", kept.is_some().to_string()),
         ("--shares", format!("{:?}", request.shares)),
     ])?;
     request.shares.map_or(Ok(()), |shares| shares.check(group.size()))?;
@@ -271,16 +271,16 @@ fn begin(
     Ok(context.polite().then_some((images, device, claim, dir)))
 }
 
-/// What a rank without a display asks for.
+/// Returns the requests of a rank without a display.
 fn follow(progress: &Progress<'_>, context: &Context, listening: &mut bool) -> Next {
     if !matches!(progress, Progress::Step { .. } | Progress::Epoch(_)) {
         return Next::GoOn;
     }
-    // Not earlier: as in `View::show`.
+    // Not earlier: see `View::show`.
     if !std::mem::replace(listening, true)
         && let Err(e) = context.listen_for_saves()
     {
-        tracing::warn!("SIGUSR1 writes no checkpoint: {e}");
+        tracing::warn!("SIGUSR1 cannot request a checkpoint: {e}");
     }
     match (context.interrupted(), context.take_save()) {
         (true, _) => Next::Stop,
@@ -289,7 +289,7 @@ fn follow(progress: &Progress<'_>, context: &Context, listening: &mut bool) -> N
     }
 }
 
-/// Says what a run would be: its settings, parameters and steps.
+/// Describes a run: its settings, parameters and steps.
 fn planned(device: &Device, config: &ClassifierConfig, images: &Dataset, json: bool) -> Result<()> {
     let about = Description::of(config, images);
     let parameters = Classifier::new(device, about, config.dtype, config.seed)?.parameters();
@@ -298,7 +298,7 @@ fn planned(device: &Device, config: &ClassifierConfig, images: &Dataset, json: b
     if json {
         let settings = serde_json::to_value(config);
         return out::json(&serde_json::json!({
-            "config": settings.map_err(|e| Error::internal(format!("settings as JSON: {e}")))?,
+            "config": settings.map_err(|e| Error::internal(format!("cannot convert the settings to JSON: {e}")))?,
             "device": device.capabilities().id,
             "parameters": parameters,
             "training_images": images.train.len(),
@@ -308,26 +308,27 @@ fn planned(device: &Device, config: &ClassifierConfig, images: &Dataset, json: b
             "steps": all,
         }));
     }
-    let settings = toml::to_string(config).map_err(|e| Error::internal(format!("settings as TOML: {e}")))?;
+    let settings = toml::to_string(config)
+        .map_err(|e| Error::internal(format!("cannot convert the settings to TOML: {e}")))?;
     out::result(settings.trim_end())?;
     let steps = counted(steps, "step");
-    out::result(&format!("{parameters} parameters; {steps} an epoch, {all} in all"))
+    out::result(&format!("{parameters} parameters; {steps} per epoch, {all} in total"))
 }
 
-/// What a person sees of a run.
+/// The display of a run.
 struct View<'a> {
     context: &'a Context,
     dir: &'a Path,
     epochs: u64,
     bar: ProgressBar,
     said: Instant,
-    /// Whether signals are listened to that ask for a checkpoint.
+    /// Whether signals that request a checkpoint are handled.
     listening: bool,
-    /// Whether the next checkpoint was asked for by a signal.
+    /// Whether a signal requested the next checkpoint.
     asked: bool,
-    /// Whether it is still to be said where memory goes.
+    /// Whether memory use is still to be printed.
     explain_memory: bool,
-    /// What kernels of a profile are compared with.
+    /// Peak rates that a profile compares kernels with.
     ceilings: Option<Ceilings>,
 }
 
@@ -357,15 +358,15 @@ impl<'a> View<'a> {
             }
             Progress::Epoch(epoch) => self.say(&epoch_line(epoch, self.epochs)),
             Progress::Step { step, steps, epoch, loss, images_per_s } => {
-                // Not earlier: LLVM, which PoCL compiles with, takes this signal for itself when it is called first.
+                // Not earlier: LLVM, which PoCL uses to compile, installs its own handler for this signal in its first call.
                 if !std::mem::replace(&mut self.listening, true)
                     && let Err(e) = self.context.listen_for_saves()
                 {
-                    tracing::warn!("SIGUSR1 writes no checkpoint: {e}");
+                    tracing::warn!("SIGUSR1 cannot request a checkpoint: {e}");
                 }
                 self.bar.set_position(step);
                 self.bar.set_message(format!("loss {loss:.4}, {images_per_s:.0} images/s"));
-                // Long epochs, where nobody watches a bar.
+                // Prints progress within long epochs if no bar is shown.
                 if !self.context.live() && self.said.elapsed() > Duration::from_secs(15) {
                     self.said = Instant::now();
                     self.say(&format!(
@@ -387,7 +388,7 @@ impl<'a> View<'a> {
         if self.context.interrupted() {
             return Next::Stop;
         }
-        // Only where the answer is heeded: a signal is taken once.
+        // Only where the answer has an effect, because a request is consumed when read.
         let heeded = matches!(progress, Progress::Step { .. } | Progress::Epoch(_));
         if heeded && self.context.take_save() {
             self.asked = true;
@@ -396,11 +397,11 @@ impl<'a> View<'a> {
         Next::GoOn
     }
 
-    /// Says what is left of a run that failed.
+    /// Reports what remains of a failed run.
     fn failed(&self) {
         if self.dir.join("checkpoints").join("last").exists() {
             let (program, folder) = (shell::program(), shell::path(self.dir));
-            out::note(&format!("go on from the last checkpoint with: {program} train --resume {folder}"));
+            out::note(&format!("resume from the last checkpoint with: {program} train --resume {folder}"));
         }
     }
 }
@@ -451,14 +452,14 @@ fn finish(
         out::result(&format!("{dir} is finished: all {steps} are done, {accuracy}; nothing was changed"))?;
         let more = config.epochs.saturating_mul(2);
         return out::result(&format!(
-            "go on with more epochs: {program} train --resume {folder} --epochs {more}"
+            "train more epochs with: {program} train --resume {folder} --epochs {more}"
         ));
     }
     let seconds = took.as_secs_f64();
     if outcome.stopped {
         let accuracy = if accuracy.is_empty() { accuracy } else { format!(", {accuracy}") };
         out::result(&format!("{dir}: stopped after {steps}{accuracy}, {seconds:.0} s"))?;
-        return out::result(&format!("go on with: {program} train --resume {folder}"));
+        return out::result(&format!("resume with: {program} train --resume {folder}"));
     }
     out::result(&format!("{dir}: {accuracy}, {seconds:.0} s; the report is {}", report.display()))
 }

@@ -1,4 +1,4 @@
-//! The flags of `netcl train` that are settings of the run: those of the table of settings.
+//! The flags of `netcl train` that are settings of the run, from the table of settings.
 
 use crate::named::checked;
 use clap::builder::{PossibleValuesParser, ValueParser};
@@ -11,15 +11,15 @@ use netcl::train::settings;
 /// Settings given as flags.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Settings of language models, and of classifiers where they have the same.
+    /// Settings of language models, and those that classifiers share.
     pub overlay: Overlay,
-    /// Settings that classifiers alone have.
+    /// Settings that only classifiers have.
     pub images: toml::Table,
     /// A mistake that a parser of single values cannot see.
     pub mistake: Option<String>,
 }
 
-/// The flag of a setting.
+/// Builds the flag of a setting.
 fn arg(setting: &'static Setting) -> Arg {
     let value = setting.value_name.map_or_else(|| setting.name.to_uppercase(), Into::into);
     let arg = Arg::new(setting.name)
@@ -50,7 +50,7 @@ fn parser(setting: &'static Setting) -> ValueParser {
         }
         (Kind::Whole(_), Check::Between(low, high)) => value_parser!(u64).range(low..=high).into(),
         (Kind::Whole(largest), _) => {
-            // These values are kept as TOML, whose integers are signed.
+            // These values are stored as TOML, whose integers are signed.
             let largest = if setting.text.is_some() { largest } else { largest.min(i64::MAX as u64) };
             value_parser!(u64).range(0..=largest).into()
         }
@@ -61,7 +61,7 @@ fn parser(setting: &'static Setting) -> ValueParser {
     }
 }
 
-/// The given value of a setting, as its file has it.
+/// Returns the given value of a setting, as in the settings file.
 fn typed(row: &Setting, matches: &ArgMatches) -> Option<toml::Value> {
     Some(match row.kind {
         Kind::Whole(_) => toml::Value::Integer(i64::try_from(*matches.get_one::<u64>(row.name)?).ok()?),

@@ -4,19 +4,19 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The program, on the test device.
+/// Returns the program, on the test device.
 pub fn netcl() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netcl"));
     command.env("NO_COLOR", "1");
     command
 }
 
-/// The device tests run on.
+/// Returns the device that tests run on.
 pub fn device() -> String {
     std::env::var("NETCL_TEST_DEVICE").unwrap_or_else(|_| "auto".into())
 }
 
-/// A folder of its own for one test, empty.
+/// Returns an empty folder for one test.
 pub fn folder(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("netcl-test-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&path);
@@ -24,13 +24,13 @@ pub fn folder(name: &str) -> PathBuf {
     path
 }
 
-/// A little text with some structure.
+/// Writes a short text with some structure.
 pub fn write_text(path: &Path) {
     let lines: Vec<String> = (0..400).map(|i| format!("{i} plus {} is {}\n", i + 1, 2 * i + 1)).collect();
     std::fs::write(path, lines.concat()).unwrap();
 }
 
-/// Arguments of a run that takes a second.
+/// Returns the arguments of a run that takes a second.
 pub fn tiny_run(data: &Path, out: &Path, steps: u32) -> Vec<String> {
     let fixed = "--preset char-cpu --layers 1 --heads 2 --width 32 --context 16 --batch 4 --warmup 5 --dropout 0.1 --eval-batches 2 --sample-every 0";
     let mut args = vec!["train".to_string()];
@@ -40,7 +40,7 @@ pub fn tiny_run(data: &Path, out: &Path, steps: u32) -> Vec<String> {
     args
 }
 
-/// Both streams as text.
+/// Returns both streams as text.
 pub fn texts(output: &Output) -> (String, String) {
     (String::from_utf8_lossy(&output.stdout).into(), String::from_utf8_lossy(&output.stderr).into())
 }

@@ -1,21 +1,21 @@
-//! Starting ranks under the MPI launchers that are installed. Where there is none, a line says so.
+//! Starts ranks with the installed MPI launchers. Prints a line if a launcher is missing.
 #![allow(dead_code, clippy::unwrap_used, clippy::print_stderr)] // helpers of tests
 
 use crate::common::texts;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Launchers, by implementation, of which more processes than cores may be asked.
+/// Launchers by implementation, with the flags that allow more processes than cores.
 pub const LAUNCHERS: [(&str, &[&str]); 2] = [("mpirun.openmpi", &["--oversubscribe"]), ("mpirun.mpich", &[])];
 
-/// `n` processes of the program with `args`, for each launcher that is there.
+/// Builds a command of `n` processes of the program with `args`, for each installed launcher.
 pub fn each(n: usize, args: &[String], mut seen: impl FnMut(&str, Command)) {
     for (launcher, _) in LAUNCHERS {
         each_of(launcher, n, args, |command| seen(launcher, command));
     }
 }
 
-/// The same for one launcher.
+/// Does the same for one launcher.
 pub fn each_of(wanted: &str, n: usize, args: &[String], mut seen: impl FnMut(Command)) {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let there = |name: &str| std::env::split_paths(&folders).any(|dir| dir.join(name).is_file());
@@ -26,7 +26,7 @@ pub fn each_of(wanted: &str, n: usize, args: &[String], mut seen: impl FnMut(Com
         }
         let mut command = Command::new(launcher);
         command.args(flags).args(["-n", &n.to_string(), env!("CARGO_BIN_EXE_netcl")]).args(args);
-        // In a container tests may be root's, which Open MPI has to be told twice.
+        // In a container, tests may run as root, which Open MPI allows only with two variables.
         for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
             command.env(name, "1");
         }
@@ -51,7 +51,7 @@ pub fn losses(run: &Path) -> Vec<f64> {
     lines.map(|line| line["loss"].as_f64().unwrap()).collect()
 }
 
-/// A launcher that does not outlive its test.
+/// A launcher that is killed when its test ends.
 #[cfg(target_os = "linux")]
 pub struct Running(pub std::process::Child);
 
@@ -63,7 +63,7 @@ impl Drop for Running {
     }
 }
 
-/// The ranks below the process `launcher`, however deep: what runs `netcl train`, in the order of their process ids.
+/// Returns the ranks below the process `launcher`, at any depth: the processes that run `netcl train`, by process id.
 #[cfg(target_os = "linux")]
 pub fn ranks_below(launcher: u32) -> Vec<u32> {
     let read =
@@ -72,7 +72,7 @@ pub fn ranks_below(launcher: u32) -> Vec<u32> {
         .unwrap()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
         .filter_map(|pid| {
-            // The name in parentheses may have spaces; the state and the parent come behind it.
+            // The name in parentheses may contain spaces; the state and the parent follow it.
             let stat = read(pid, "stat");
             Some((pid, stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?))
         })

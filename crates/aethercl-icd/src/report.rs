@@ -44,7 +44,7 @@ extern "C" fn write() {
     }
     let text = serde_json::to_string_pretty(&report).unwrap_or_default();
     if let Err(e) = std::fs::write(&path, text) {
-        say(&format!("the report cannot be written to {}: {e}", path.display()));
+        say(&format!("cannot write the report to {}: {e}", path.display()));
     }
 }
 
@@ -55,7 +55,7 @@ fn detailed(summary: &Summary) -> Report {
         match journal {
             Some(one) if one.commands.is_empty() && one.memory.events.is_empty() => {}
             Some(one) => out.devices.push(one),
-            None => say(&format!("{name} is still at work: the report lacks it")),
+            None => say(&format!("{name} is still running: it is missing in the report")),
         }
     }
     summary.copy_to(&mut out);

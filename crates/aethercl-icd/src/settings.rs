@@ -58,7 +58,7 @@ fn read(variable: &dyn Fn(&str) -> Option<String>, complain: &dyn Fn(&str)) -> S
         Some((Ok(0.0), _)) => None,
         Some((Ok(seconds), _)) if seconds > 0.0 && seconds < 1e9 => Some(Duration::from_secs_f64(seconds)),
         Some((_, text)) => {
-            complain(&format!("AETHERCL_TIMEOUT: {text:?} is no number of seconds"));
+            complain(&format!("AETHERCL_TIMEOUT: {text:?} is not a number of seconds"));
             Some(aethercl::MAX_TIME)
         }
     };

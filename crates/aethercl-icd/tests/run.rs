@@ -134,19 +134,19 @@ fn what_cannot_be_done_is_said() {
     }
     let out = run(&["--check", "luck"], &[Path::new("true")], &[]).unwrap();
     assert_eq!(out.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("no check \"luck\""));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("unknown check \"luck\""));
     let out = run(&[], &[Path::new("there-is-no-such-program")], &[]).unwrap();
     assert_eq!(out.status.code(), Some(127));
     let out = run(&[], &[Path::new("sh")], &["-c", "exit 5"]).unwrap();
     assert_eq!(out.status.code(), Some(5));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("used no simulated GPU"));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("did not use a simulated GPU"));
 }
 
 #[test]
 fn devices_are_compared_also_with_changed_figures() {
     let folder = tempfile::tempdir().unwrap();
     let (Some(program), Some(library)) = (program(PROGRAM, folder.path()), library()) else {
-        println!("skipped: no C compiler, or no library beside the program");
+        println!("skipped: no C compiler, or no library next to the program");
         return;
     };
     let compare = |options: &[&str]| {
@@ -166,5 +166,5 @@ fn devices_are_compared_also_with_changed_figures() {
     assert!(heads.contains("teaching clock=100") && heads.contains("h200 clock=100"), "{text}");
     assert!(text.lines().any(|l| l.starts_with("twice") && l.matches("s (").count() == 4), "{text}");
     let wrong = compare(&["--set", "l9=3"]);
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("no figure"), "{wrong:?}");
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("has no value"), "{wrong:?}");
 }

@@ -91,8 +91,8 @@ fn in_thread(
         let builder = std::thread::Builder::new().name("aethercl-build".into()).stack_size(STACK_BYTES);
         let run = || stages(source, &options, includes, target, open);
         let thread = builder.spawn_scoped(scope, run);
-        let thread =
-            thread.map_err(|e| BuildError { log: format!("error: no thread to build in: {e}\n") })?;
+        let thread = thread
+            .map_err(|e| BuildError { log: format!("error: cannot start a thread for the build: {e}\n") })?;
         thread.join().unwrap_or_else(|_| Err(BuildError { log: "error: the compiler failed\n".into() }))
     })
 }

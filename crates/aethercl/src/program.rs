@@ -157,7 +157,8 @@ impl Program {
             .entry((id, checked))
             .or_insert_with(|| {
                 let run = || lower(&self.hir, &self.constants, id, checked).map(Arc::new);
-                let failed = || Err((Span::default(), "there is no thread to make its code in".to_string()));
+                let failed =
+                    || Err((Span::default(), "cannot start a thread to generate its code".to_string()));
                 with_stack(run).unwrap_or_else(failed)
             })
             .clone()

@@ -101,7 +101,7 @@ fn misaligned_accesses_are_found() {
     let found = findings(&format!(
         "{SIGNATURE} {{ if (get_global_id(0) < 3) vstore4((int4)(1), get_global_id(0), out + 1); }}"
     ));
-    assert!(found.is_empty(), "vstore asks for the element's alignment only: {found:#?}");
+    assert!(found.is_empty(), "vstore only requires the element's alignment: {found:#?}");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn races_between_groups_are_found() {
     let halves = findings(&format!(
         "{SIGNATURE} {{ ((__global ushort *)out)[get_global_id(0)] = get_global_id(0); }}"
     ));
-    assert!(halves.is_empty(), "neighbours in one word are no race: {halves:#?}");
+    assert!(halves.is_empty(), "writes to neighbors in one word are not a race: {halves:#?}");
 }
 
 #[test]

@@ -159,7 +159,7 @@ fn variables_of_more_bytes_than_an_offset_holds_are_errors() {
         ),
         (
             "kernel void k(global int *x) { int a[1 << 27]; a[x[0]] = 1; x[0] = a[x[1]]; }",
-            "536870912 bytes of private memory a work-item",
+            "536870912 bytes of private memory per work-item",
         ),
         (
             "struct s { int a[1 << 20]; }; kernel void k(global struct s *x) { x[0] = x[1]; }",

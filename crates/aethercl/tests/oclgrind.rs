@@ -266,7 +266,7 @@ fn oclgrinds_cases_agree() {
         match std::panic::catch_unwind(|| run(sim)) {
             Ok(Ok(())) => agree += 1,
             Ok(Err(why)) => println!("{}: {why}", sim.display()),
-            Err(_) => println!("{}: this reader stumbles", sim.display()),
+            Err(_) => println!("{}: cannot read this case", sim.display()),
         }
     }
     println!("{agree} of {} cases agree", sims.len());

@@ -91,7 +91,7 @@ impl Error {
     pub fn io(doing: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
         let hint = match error.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                "; free some space and run again, what was saved before is intact"
+                "; free some space and run again; data saved before is intact"
             }
             _ => "",
         };

@@ -17,7 +17,7 @@ pub fn plain_name(name: &str) -> Result<&str> {
     if one && !name.contains(['/', '\\', '\0', ':']) {
         return Ok(name);
     }
-    Err(Error::format(format!("{name:?} is not the plain name of a file: folders are not allowed here")))
+    Err(Error::format(format!("{name:?} is not a plain file name: folders are not allowed here")))
 }
 
 /// Maximum size, in bytes, of a file that is read at once: descriptions, vocabularies, templates.
@@ -212,10 +212,13 @@ fn distrusted(owner: u32, mode: u32, me: Option<u32>) -> Option<String> {
         && owner != me
         && owner != 0
     {
-        return Some(format!("belongs to user {owner}, and this is user {me}"));
+        return Some(format!("belongs to user {owner}, but this is user {me}"));
     }
     (mode & 0o022 != 0).then(|| {
-        format!("can be written by other users (mode {:03o}; `chmod go-w` takes that away)", mode & 0o777)
+        format!(
+            "can be written by other users (mode {:03o}; `chmod go-w` removes this permission)",
+            mode & 0o777
+        )
     })
 }
 
@@ -255,7 +258,7 @@ mod tests {
             ["", ".", "..", "../x", "a/b", "/etc/passwd", "a/", "./a", "a/..", "a\\b", "..\\x", "C:x", "a\0b"]
         {
             let error = plain_name(bad).unwrap_err();
-            assert!(error.message().contains("plain name"), "{bad:?}: {error}");
+            assert!(error.message().contains("plain file name"), "{bad:?}: {error}");
         }
     }
 
@@ -278,7 +281,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing half-written stays");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no partial file remains");
     }
 
     #[test]

@@ -18,8 +18,8 @@ pub fn at_least_one(devices: &[Capabilities]) -> Result<()> {
         return Ok(());
     }
     Err(Error::device(
-        "OpenCL is installed, but it shows no device with a compiler. Install the driver of yours; for processors, on Debian and \
-         Ubuntu: apt-get install pocl-opencl-icd. `netcl doctor` looks closer",
+        "OpenCL is installed, but no device with a compiler was found. Install your device's driver; for CPUs, on Debian and Ubuntu: apt-get \
+         install pocl-opencl-icd. `netcl doctor` gives details",
     ))
 }
 
@@ -33,9 +33,7 @@ pub fn open_driver(name: &str, settings: &Settings) -> Result<Box<dyn Driver>> {
     }
     let devices = match opencl::devices(settings) {
         Ok(found) if found.is_empty() && name == "auto" && SIMULATES => {
-            tracing::warn!(
-                "OpenCL shows no device here, so this runs on sim, a simulated GPU: correct and slow"
-            );
+            tracing::warn!("OpenCL finds no device, so this runs on sim, a simulated GPU: correct and slow");
             return simulated("sim", settings);
         }
         Err(e) if name == "auto" && SIMULATES => {
@@ -64,8 +62,8 @@ fn simulated(name: &str, settings: &Settings) -> Result<Box<dyn Driver>> {
 #[cfg(not(feature = "sim"))]
 fn simulated(name: &str, _: &Settings) -> Result<Box<dyn Driver>> {
     Err(Error::unsupported(format!(
-        "device {name}: this program was built without the simulated GPU. The feature `sim` of the crate netcl (or netcl-device) has it: \
-         leave out default-features = false, or add features = [\"sim\"]"
+        "device {name}: this program was built without the simulated GPU. It requires the feature `sim` of the crate netcl (or netcl-device): \
+         remove default-features = false, or add features = [\"sim\"]"
     )))
 }
 

@@ -166,7 +166,7 @@ fn check_limit(driver: &dyn Driver, bytes: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::memory(format!(
-        "one buffer of {} is above what {} allows in one allocation, {}: take a smaller batch, context or vocabulary",
+        "one buffer of {} exceeds the allocation limit of {}, {}: use a smaller batch, context or vocabulary",
         human(bytes as u64),
         driver.capabilities().id,
         human(limit)
@@ -268,8 +268,8 @@ impl State {
         let largest: Vec<String> =
             tags.iter().take(3).map(|(t, n)| format!("{t} {}", human(*n as u64))).collect();
         Error::memory(format!(
-            "out of memory on {}: asked for {}, {} of {} free, peak {}; largest: {}. Take a smaller batch or context, \
-             or accumulate gradients over more, smaller batches ({})",
+            "out of memory on {}: requested {}, {} of {} free, peak {}; largest: {}. Use a smaller batch or context, or accumulate gradients over \
+             more, smaller batches ({})",
             driver.capabilities().id,
             human(bytes as u64),
             human(total.saturating_sub(self.stats.reserved as u64)),

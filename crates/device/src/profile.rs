@@ -81,7 +81,7 @@ impl Profiler {
     pub fn start_timeline(&self, start: impl FnOnce() -> Result<Start>) -> Result<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.timeline.is_some() || self.is_on() {
-            return Err(Error::unsupported("this device is being profiled already"));
+            return Err(Error::unsupported("this device is already being profiled"));
         }
         state.timeline = Some((start()?, Vec::new()));
         self.on.store(true, Ordering::Relaxed);
@@ -118,7 +118,9 @@ impl State {
             match &mut self.timeline {
                 Some((_, each)) if each.len() < MOST => each.push(launch),
                 Some(_) => {
-                    return Err(Error::unsupported("profile: a million launches; profile fewer steps"));
+                    return Err(Error::unsupported(
+                        "profile: more than a million launches; profile fewer steps",
+                    ));
                 }
                 None => add(&mut self.totals, &launch),
             }

@@ -52,7 +52,7 @@ mod tests {
         for word in ODD {
             let line = format!("printf '%s.' {}", quote(OsStr::new(word)));
             let Ok(output) = std::process::Command::new("bash").args(["-c", &line]).output() else {
-                eprintln!("skipped: there is no bash");
+                eprintln!("skipped: bash is not installed");
                 return;
             };
             assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{word}."), "{line}");

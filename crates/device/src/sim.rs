@@ -45,7 +45,7 @@ impl Drop for Shared {
         if let (Some(path), Some(timeline)) = (&self.trace, gpu.timeline()) {
             match std::fs::write(path, timeline.json()) {
                 Ok(()) if timeline.dropped() > 0 => tracing::warn!(
-                    "the timeline in {} ends early: {} spans had no place",
+                    "the timeline in {} ends early: {} spans did not fit",
                     path.display(),
                     timeline.dropped()
                 ),
@@ -220,7 +220,9 @@ impl SimDriver {
         let done = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
         match done {
             Some(done) => Ok((fence, done)),
-            None => Err(ran.err().map_or_else(|| Error::internal("a command was not done"), |e| error(&e))),
+            None => {
+                Err(ran.err().map_or_else(|| Error::internal("a command was not executed"), |e| error(&e)))
+            }
         }
     }
 
@@ -254,7 +256,7 @@ impl SimDriver {
         let items: usize = range.local.iter().product();
         if items > self.capabilities.max_group {
             return Err(Error::launch(format!(
-                "kernel {}: a group of {items} items, {} allows {}",
+                "kernel {}: a group of {items} items, but {} allows {}",
                 kernel.name, self.capabilities.id, self.capabilities.max_group
             )));
         }
@@ -376,7 +378,7 @@ impl Driver for SimDriver {
         self.note((TransferKind::Download, queue, out.len()), &done);
         let outcome = done.outcome.map_err(|e| error(&e))?;
         if outcome.data.len() != out.len() {
-            return Err(Error::internal("a read-back brought another number of bytes"));
+            return Err(Error::internal("a read-back returned a wrong number of bytes"));
         }
         out.copy_from_slice(&outcome.data);
         // The program waits for its data, so its clock waits too.

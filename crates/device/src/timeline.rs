@@ -55,7 +55,9 @@ impl Moment {
             driver.finish(QueueKind::Compute)?;
             let window = before.elapsed();
             let Some(fill) = driver.time_transfers(false)?.pop() else {
-                return Err(Error::unsupported("profile: the device does not tell when its commands ran"));
+                return Err(Error::unsupported(
+                    "profile: the device does not report the times of its commands",
+                ));
             };
             // The fill began after the first reading and ended before the second.
             let length = fill.end_ns.saturating_sub(fill.start_ns);
@@ -66,7 +68,7 @@ impl Moment {
                 best = Some(moment);
             }
         }
-        best.ok_or_else(|| Error::internal("profile: no reading of the clocks"))
+        best.ok_or_else(|| Error::internal("profile: cannot read the clocks"))
     }
 }
 

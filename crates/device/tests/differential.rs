@@ -72,14 +72,13 @@ fn random_kernels_agree_with_opencl() {
         .filter_map(|d| OpenClDriver::open(d, false).ok())
         .collect();
     if real.is_empty() {
-        println!("no OpenCL device: nothing to compare with");
+        println!("no OpenCL device to compare with");
         return;
     }
     let sim = SimDriver::open("sim", &SimSettings::default()).unwrap();
     let seeds = match std::env::var("NETCL_DIFFERENTIAL") {
-        Ok(text) => {
-            range(&text).unwrap_or_else(|| panic!("NETCL_DIFFERENTIAL is {text:?}: a number or FROM..TO"))
-        }
+        Ok(text) => range(&text)
+            .unwrap_or_else(|| panic!("NETCL_DIFFERENTIAL is {text:?}; expected a number or FROM..TO")),
         Err(_) => 0..SEEDS,
     };
     let names: Vec<&str> = real.iter().map(|d| d.capabilities().name.as_str()).collect();

@@ -305,7 +305,7 @@ fn addresses_in_a_table_lead_to_memory_that_the_launch_names() {
     d.launch(&at, &args, range(1, 1), false).unwrap();
     let follow = d.kernel(&program, "follow").unwrap();
     let known = [Arg::Memory(&table, Access::Read), Arg::Memory(&y, Access::Write)];
-    assert!(d.launch(&follow, &known, range(4, 4), false).is_err(), "nobody said that it reads there");
+    assert!(d.launch(&follow, &known, range(4, 4), false).is_err(), "its read was not declared");
     let read_only = [known[0], known[1], Arg::Indirect(&x, Access::Read)];
     assert!(d.launch(&follow, &read_only, range(4, 4), false).is_err(), "it writes there");
     let (x, y) = (floats(&d, &[1.0, 2.0, 3.0, 4.0]), floats(&d, &[0.0; 4]));

@@ -85,7 +85,7 @@ fn traced(
 fn a_copy_in_a_stream_runs_beside_a_kernel() {
     let ((start, end), launches) = times(&traced(|_, _| {}, |_| {}));
     let (first, last) = (launches[0], launches[1]);
-    assert!(start < first.1 && first.0 < end, "{start}..{end} is not beside {first:?}");
+    assert!(start < first.1 && first.0 < end, "{start}..{end} does not overlap with {first:?}");
     assert!(last.0 >= first.1, "the device's own queue is in order");
 }
 
@@ -144,7 +144,7 @@ fn what_a_stream_touches_is_no_one_elses_before_it_is_joined() {
     let live = device.memory().live;
     stream.run(|| device.fill(&buffer, &[1])).unwrap();
     drop(buffer);
-    assert_eq!(device.memory().live, live, "the fill may still be going on");
+    assert_eq!(device.memory().live, live, "the fill may still be running");
     stream.join().unwrap();
     assert!(device.memory().live < live);
     // The stream gets separate memory, not memory from the pool.

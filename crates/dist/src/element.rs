@@ -146,7 +146,7 @@ const BLOCK: usize = 2048;
 
 fn typed<T: Element>(how: Reduction, parts: &[&[u8]], out: &mut [u8]) -> Result<()> {
     if how == Reduction::Mean && !T::DTYPE.is_float() {
-        return Err(Error::dtype(format!("a mean of {} among ranks: expected floats", T::DTYPE)));
+        return Err(Error::dtype(format!("a mean of {} across ranks: expected floats", T::DTYPE)));
     }
     let size = size_of::<T>();
     let Some((first, others)) = parts.split_first() else { return Ok(()) };

@@ -354,8 +354,8 @@ impl Group {
             if let Some(other) = other {
                 let [first, second] = unlike_lines(value(0), value(other));
                 return Err(Error::format(format!(
-                    "the ranks do not agree: {name} is {first} at rank 0 and {second} at rank {other}. All ranks have to be started \
-                     with the same program, settings and data"
+                    "the ranks do not agree: {name} is {first} at rank 0 and {second} at rank {other}. Start all ranks with the same program, \
+                     settings and data"
                 )));
             }
         }
@@ -424,7 +424,7 @@ fn create_in(folder: &Path, bytes: usize) -> (PathBuf, Option<SharedMemory>) {
     match SharedMemory::create(&path, bytes) {
         Ok(memory) => (path, Some(memory)),
         Err(e) => {
-            tracing::debug!("no memory is shared in {}: {e}", folder.display());
+            tracing::debug!("cannot share memory in {}: {e}", folder.display());
             // Remove the file that was created before the space ran out.
             let _ = std::fs::remove_file(&path);
             (PathBuf::new(), None)
@@ -436,7 +436,7 @@ fn whole_elements(op: &str, dtype: DType, data: &[u8]) -> Result<()> {
     if data.len().is_multiple_of(dtype.size()) {
         return Ok(());
     }
-    Err(Error::shape(format!("{op}: {} bytes are no whole number of {dtype}", data.len())))
+    Err(Error::shape(format!("{op}: {} bytes are not a whole number of {dtype}", data.len())))
 }
 
 /// Returns the first lines in which two texts differ.

@@ -227,7 +227,7 @@ impl Thread {
         line.change(state);
         if found.len() != piece.len() {
             return Err(Error::device(format!(
-                "rank {} expected {} bytes of rank {from} and got {}: the ranks do not call the same operations",
+                "rank {} expected {} bytes from rank {from} and got {}: the ranks do not call the same operations",
                 self.rank,
                 piece.len(),
                 found.len()

@@ -110,7 +110,7 @@ impl Mailbox {
         match rank {
             _ if rank + 1 == own => Ok(0),
             _ if rank == own + 1 && rank < self.group.size() => Ok(1),
-            _ => Err(Error::shape(format!("mailbox: rank {rank} is not beside rank {own}"))),
+            _ => Err(Error::shape(format!("mailbox: rank {rank} is not adjacent to rank {own}"))),
         }
     }
 
@@ -118,7 +118,7 @@ impl Mailbox {
         let bytes = x.count() * x.dtype().size();
         if bytes > self.slot || !x.is_contiguous() {
             return Err(Error::shape(format!(
-                "mailbox: {} {} for {} contiguous bytes at most",
+                "mailbox: {} {} for at most {} contiguous bytes",
                 x.dtype(),
                 x.shape(),
                 self.slot

@@ -125,15 +125,15 @@ impl Library {
             }
         }
         Err(Error::device(format!(
-            "no MPI library found: {}. Install Open MPI or MPICH, the one whose launcher started this program (on Debian and \
-             Ubuntu: apt-get install openmpi-bin), or name the library in NETCL_MPI_LIBRARY",
+            "no MPI library found: {}. Install Open MPI or MPICH, whichever launcher started this program (on Debian and Ubuntu: apt-get install \
+             openmpi-bin), or name the library in NETCL_MPI_LIBRARY",
             tried.join("; ")
         )))
     }
 
     fn load(path: &Path) -> std::result::Result<Self, String> {
         if cfg!(any(target_endian = "big", not(target_pointer_width = "64"))) {
-            return Err("MPI is supported on little-endian 64-bit machines only".into());
+            return Err("MPI is supported only on little-endian 64-bit machines".into());
         }
         // SAFETY: loading runs the library's constructors, the same as in any program that is linked with it.
         let library = unsafe { open_global(path) }.map_err(|e| e.to_string())?;
@@ -144,7 +144,7 @@ impl Library {
             let address = unsafe { library.get::<*const c_void>(name.as_bytes()).ok()?.try_as_raw_ptr() };
             address.map(|p| p as usize).filter(|p| *p != 0)
         };
-        let need = |name: &str| find(name).ok_or_else(|| format!("it has no {name}"));
+        let need = |name: &str| find(name).ok_or_else(|| format!("{name} is missing"));
         let (world, byte, errors_return, status_ignore, serialized) =
             match (find("ompi_mpi_comm_world"), find("ompi_mpi_byte"), find("ompi_mpi_errors_return")) {
                 (Some(world), Some(byte), Some(errors)) => (world, byte, errors, 0, 2),
@@ -275,7 +275,7 @@ impl Mpi {
         // SAFETY: MPI_Initialized may be called at any time; the pointers are valid.
         library.check("MPI_Initialized", unsafe { (library.initialized)(&raw mut before) })?;
         if before != 0 {
-            return Err(Error::device("MPI was initialized in this process before"));
+            return Err(Error::device("MPI was already initialized in this process"));
         }
         let none = std::ptr::null_mut();
         // SAFETY: called once, before every other function; the standard allows null for argc and argv.
@@ -298,11 +298,10 @@ impl Mpi {
         let size = library.number("MPI_Comm_size", library.comm_size, comm)?;
         if let Some(launcher) = launcher.filter(|l| l.size != size) {
             let how = if launcher.name == "Slurm" {
-                "srun does not speak its protocol. Start with --mpi=pmix or --mpi=pmi2 (srun --mpi=list says which there are), load the library \
-                 that srun was set up for with NETCL_MPI_LIBRARY, or start with mpirun within the allocation"
+                "srun uses another protocol. Start with --mpi=pmix or --mpi=pmi2 (srun --mpi=list shows the supported ones), load srun's library \
+                 with NETCL_MPI_LIBRARY, or start with mpirun within the allocation"
             } else {
-                "the launcher is another implementation's. Load its library with NETCL_MPI_LIBRARY, or start with the launcher that belongs to \
-                 this one"
+                "the launcher belongs to another implementation. Load its library with NETCL_MPI_LIBRARY, or start with this library's launcher"
             };
             return Err(Error::device(format!(
                 "{} started {} processes, but {} ({}) sees {size}: {how}",
@@ -445,7 +444,7 @@ impl Transport for Mpi {
 
     fn exchange(&self, to: Option<(usize, &[u8])>, from: Option<(usize, &mut [u8])>) -> Result<()> {
         if self.closed.load(Ordering::Relaxed) {
-            return Err(Error::device(format!("rank {} has left the group: it was closed", self.rank)));
+            return Err(Error::device(format!("rank {} has left the group, which was closed", self.rank)));
         }
         let (receiver, out) = to.unwrap_or((self.rank, &[]));
         let (sender, into) = from.unwrap_or((self.rank, &mut []));
@@ -529,7 +528,7 @@ mod tests {
         let pmi2 = with(&[("PMI_SIZE", "4"), ("PMI_RANK", "3"), ("SLURM_LOCALID", "2")]);
         assert_eq!(pmi2.map(|l| l.local_rank), Some(2));
         assert_eq!(with(&[("OMPI_COMM_WORLD_SIZE", "1")]), None);
-        assert_eq!(with(&[("SLURM_NTASKS", "8")]), None, "a batch script is no step");
+        assert_eq!(with(&[("SLURM_NTASKS", "8")]), None, "a batch script is not a step");
         assert_eq!(with(&[]), None);
     }
 

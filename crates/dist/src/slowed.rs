@@ -60,7 +60,7 @@ impl Transport for Slowed {
     }
 
     fn name(&self) -> String {
-        format!("{}, {:.3} GB/s at most", self.inner.name(), self.link.bytes_per_s / 1e9)
+        format!("{}, at most {:.3} GB/s", self.inner.name(), self.link.bytes_per_s / 1e9)
     }
 
     fn abort(&self, code: u8) {

@@ -65,13 +65,13 @@ impl Watch {
         let names: Vec<String> = absent.iter().map(|rank| self.name(*rank)).collect();
         match names.as_slice() {
             [] => format!(
-                "all ranks wait for each other, since {seconds} s: they do not call the same operations"
+                "all ranks have waited for each other for {seconds} s: they do not call the same operations"
             ),
             [one] => format!(
-                "{one} does not answer, since {seconds} s: it hangs, or takes longer than the others wait (--watchdog)"
+                "{one} does not answer for {seconds} s: it hangs, or takes longer than the others wait (--watchdog)"
             ),
             more => format!(
-                "{} do not answer, since {seconds} s: they hang, or take longer than the others wait (--watchdog)",
+                "{} do not answer for {seconds} s: they hang, or take longer than the others wait (--watchdog)",
                 more.join(", ")
             ),
         }
@@ -118,12 +118,12 @@ mod tests {
     fn ranks_are_called_by_number_and_device() {
         let watch = Watch::new(Duration::from_secs(2));
         let one = watch.silent(Duration::from_secs(2), &[1]);
-        assert!(one.starts_with("rank 1 does not answer, since 2 s"), "{one}");
+        assert!(one.starts_with("rank 1 does not answer for 2 s"), "{one}");
         watch.name_ranks(vec!["pocl:0".into(), "sim".into()]);
         assert_eq!(watch.name(1), "rank 1 (sim)");
         assert_eq!(watch.name(7), "rank 7");
         let two = watch.silent(Duration::from_millis(250), &[0, 1]);
-        assert!(two.starts_with("rank 0 (pocl:0), rank 1 (sim) do not answer, since 0.25 s"), "{two}");
+        assert!(two.starts_with("rank 0 (pocl:0), rank 1 (sim) do not answer for 0.25 s"), "{two}");
         assert!(watch.silent(Duration::from_secs(1), &[]).contains("the same operations"));
     }
 }

@@ -14,7 +14,7 @@ fn a_library_of_the_standard_interface_is_loaded() {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/mpi_abi.c");
     let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&path).arg(source).status();
     if !compiled.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: there is no C compiler");
+        eprintln!("skipped: no C compiler found");
         return;
     }
     let (found, version) = Mpi::found(None, Some(&path)).unwrap();
@@ -26,7 +26,7 @@ fn a_library_of_the_standard_interface_is_loaded() {
     assert_eq!(group.transport().name(), "Stub 5.0, finalized");
     // A second initialization returns an error. A Slurm step that the library does not know would be several runs of one process each.
     let again = Mpi::join(None, Some(&path), Duration::from_secs(5)).err().unwrap().to_string();
-    assert!(again.contains("was initialized in this process before"), "{again}");
+    assert!(again.contains("was already initialized in this process"), "{again}");
     let other = dir.path().join("libmpi_abi.so");
     std::fs::copy(&path, &other).unwrap();
     let slurm = Launcher { name: "Slurm", size: 8, rank: 3, local_rank: 3 };

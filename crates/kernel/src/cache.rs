@@ -62,8 +62,8 @@ impl DiskCache {
         let above = self.folder.parent().and_then(distrust);
         let why = above.or_else(|| distrust(&self.folder))?;
         Some(format!(
-            "compiled kernels are neither read nor kept: {why}, and a kernel is code that runs as you. NETCL_CACHE_DIR names another \
-             folder"
+            "compiled kernels are neither read nor stored: {why}, and kernels are code that runs with your permissions. Set NETCL_CACHE_DIR to \
+             another folder"
         ))
     }
 
@@ -95,7 +95,7 @@ impl DiskCache {
         let whole =
             entry.bytes == binary.len() as u64 && entry.hash == blake3::hash(binary).to_hex().as_str();
         if !whole {
-            tracing::warn!("kernel cache: {key} is damaged and is built again");
+            tracing::warn!("kernel cache: {key} is damaged; building it again");
         }
         (whole && !binary.is_empty()).then(|| binary.to_vec())
     }
@@ -105,7 +105,7 @@ impl DiskCache {
         let mut file = std::fs::File::open(self.folder.join(key)).ok()?;
         let about = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
         if let Some(why) = distrust_of(&about) {
-            tracing::warn!("kernel cache: {key} {why}; it is built again");
+            tracing::warn!("kernel cache: {key} {why}; building it again");
             return None;
         }
         let mut bytes = Vec::new();

@@ -32,7 +32,7 @@ impl Variants {
         usable.kernels.iter().copied().find(|k| fits(k)).ok_or_else(|| {
             let names: Vec<&str> = self.kernels().iter().map(|k| k.name).collect();
             Error::unsupported(format!(
-                "{}: none of its variants ({}) runs on {} for this shape",
+                "{}: none of its variants ({}) supports this shape on {}",
                 self.name(),
                 names.join(", "),
                 device.capabilities().id

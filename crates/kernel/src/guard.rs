@@ -59,7 +59,7 @@ impl Guard {
                     }
                     Err(e) => {
                         tracing::warn!(
-                            "{device}: kernels are built in this process, because no other one starts: {e}"
+                            "{device}: kernels are built in this process, because no other process starts: {e}"
                         );
                         self.given_up.store(true, Ordering::Relaxed);
                         return Outcome::Returned;

@@ -317,7 +317,7 @@ impl<'a> Launch<'a> {
             self.fail(
                 ErrorKind::Shape,
                 &format!(
-                    "shapes: argument {at} is said to span {} bytes from byte {offset} on, of a buffer of {}",
+                    "shapes: argument {at} is declared to span {} bytes from byte {offset} on, of a buffer of {}",
                     operand.bytes(),
                     buffer.bytes()
                 ),
@@ -384,7 +384,7 @@ impl<'a> Launch<'a> {
             return Err(error);
         }
         self.parts.device.take().ok_or_else(|| {
-            let why = "a launch without memory arguments: the device is that of the first one";
+            let why = "a launch needs at least one memory argument, which determines the device";
             Error::launch(format!("{}: {why}", self.name()))
         })
     }

@@ -69,7 +69,7 @@ impl Line {
             None => None,
             Some(name) => Some(
                 vendors::reload(&name)
-                    .ok_or_else(|| Error::format(format!("{kernel}: no second build is called {name}")))?,
+                    .ok_or_else(|| Error::format(format!("{kernel}: no second build is named {name}")))?,
             ),
         };
         Ok(Order { kernel, source, options, reload })

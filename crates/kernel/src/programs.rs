@@ -202,7 +202,7 @@ impl Programs {
                 // The source calls an omitted function, or is wrong. In both cases a build of the original source reports the error with the right
                 // lines.
                 Err(e) if e.message().contains("error:") => {
-                    tracing::debug!("{} is built with the driver's whole header: {e}", order.kernel);
+                    tracing::debug!("building {} with the driver's whole header: {e}", order.kernel);
                 }
                 // An error that is not from the compiler would also occur with the complete header.
                 Err(e) => return Err(e),
@@ -241,7 +241,7 @@ impl Reload {
 fn reload(device: &Device, program: &Program, options: &str, how: &Reload) -> Result<Program> {
     let driver = device.driver();
     let text = String::from_utf8(driver.binary(program)?)
-        .map_err(|_| Error::build("the driver's binary is no text".to_string()))?;
+        .map_err(|_| Error::build("the driver's binary is not text".to_string()))?;
     let text = (how.patch)(text.trim_end_matches('\0'));
     let program = driver.load_binary(text.as_bytes(), &how.all_options(options))?;
     match (how.complaint)(&driver.build_log(&program)?) {
@@ -262,7 +262,7 @@ fn entry_error(kernel: &Kernel, entry: &str, cause: Error) -> Error {
     Error::new(
         cause.kind(),
         format!(
-            "the text of kernel {} has no entry {entry}; its entries are: {there} ({})",
+            "the source of kernel {} has no entry {entry}; its entries are: {there} ({})",
             kernel.name,
             cause.message()
         ),

@@ -185,9 +185,8 @@ mod tests {
             let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
             std::fs::read_to_string(root.join(file)).unwrap().lines().nth(n - 1).unwrap().to_owned()
         };
-        let log = "crates/kernel/src/ceiling.cl:3:7: error: a\njoined.cl:1:1: note: b\n\
-            crates/kernel/src/ceiling.cl:3:9: error: once more\ncrates/kernel/src/prelude.cl:2:1: error: c\n\
-            other/joined.cl:1:2: another file\ncrates/kernel/src/ceiling.cl:99999: beyond its end";
+        let log = "crates/kernel/src/ceiling.cl:3:7: error: a\njoined.cl:1:1: note: b\ncrates/kernel/src/ceiling.cl:3:9: error: once \
+            more\ncrates/kernel/src/prelude.cl:2:1: error: c\nother/joined.cl:1:2: another file\ncrates/kernel/src/ceiling.cl:99999: beyond its end";
         let expected = format!(
             "  crates/kernel/src/ceiling.cl:3 | {}\n  joined.cl:1 | #define TWICE\n  crates/kernel/src/prelude.cl:2 | {}\n",
             line("ceiling.cl", 3),

@@ -74,7 +74,7 @@ fn disabled_variants_and_tried_ones() {
     assert_eq!(chosen(&device), "job_plain");
     assert_eq!(JOB.choose_where(&device, 1, |k| k.name == "job_plain").unwrap().name, "job_plain");
     let message = NONE.choose(&device, 0).map(|k| k.name).unwrap_err().to_string();
-    assert!(message.contains("none of its variants (job_nowhere) runs on gpu:0"), "{message}");
+    assert!(message.contains("none of its variants (job_nowhere) supports this shape on gpu:0"), "{message}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Numbers of bytes with units, as flags take them.
+//! Numbers of bytes with units, as in flags.
 
-/// `512`, `16M`, `20G`, `1.5GiB`.
+/// Parses `512`, `16M`, `20G`, `1.5GiB`.
 pub fn bytes(text: &str) -> std::result::Result<u64, String> {
     let lower = text.trim().to_lowercase();
     let lower = lower.trim_end_matches('b').trim_end_matches('i');

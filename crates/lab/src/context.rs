@@ -1,4 +1,4 @@
-//! Surroundings of every command: settings, devices, terminal.
+//! The environment of every command: settings, devices, terminal.
 
 use netcl::device::Builders;
 use netcl::prelude::*;
@@ -14,12 +14,12 @@ pub struct Context {
     pub leftovers: Leftovers,
 }
 
-/// Files and folders that must not stay when the process ends before its time, in the order of removal.
+/// Files and folders to remove if the process ends early, in the order of removal.
 #[derive(Clone, Default)]
 pub struct Leftovers(Arc<Mutex<Vec<PathBuf>>>);
 
 impl Leftovers {
-    /// These from now on.
+    /// Replaces the list.
     pub fn set(&self, paths: Vec<PathBuf>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = paths;
     }
@@ -33,7 +33,7 @@ impl Leftovers {
 }
 
 impl Context {
-    /// Files and folders that a signal removes before it ends the process, in this order; until the command answers signals itself.
+    /// Registers files and folders that a signal removes, in this order, before it ends the process, until the command handles signals itself.
     pub fn leave_nothing_of(&self, paths: Vec<PathBuf>) {
         self.leftovers.set(paths);
     }
@@ -43,17 +43,17 @@ impl Context {
         self.open_device_with(name, MatmulPrecision::default())
     }
 
-    /// Opens a device that starts no other process: for the processes that others start.
+    /// Opens a device that starts no other process, for child processes.
     pub fn open_device_alone(&self, name: &str) -> Result<Device> {
         Device::open(name, &self.settings)
     }
 
-    /// Opens the devices called `names`, which stand between commas; one may be there several times.
+    /// Opens the devices called `names`, which are separated by commas; one may occur several times.
     pub fn open_devices(&self, names: &str) -> Result<Vec<Device>> {
         self.open_devices_with(names, MatmulPrecision::default())
     }
 
-    /// The same with a precision for products of f32.
+    /// Does the same with a precision for products of f32.
     pub fn open_devices_with(&self, names: &str, matmul_precision: MatmulPrecision) -> Result<Vec<Device>> {
         let names: Vec<&str> = names.split(',').map(str::trim).collect();
         if names.len() > 1 && names.contains(&"") {
@@ -65,17 +65,17 @@ impl Context {
         names.into_iter().map(|name| self.open_device_with(name, matmul_precision)).collect()
     }
 
-    /// The same with a precision for products of f32.
+    /// Does the same with a precision for products of f32.
     ///
-    /// This program, started again, builds kernels for it: several at once for a job that compiles many, and first of all on a driver whose
-    /// compiler may end the process that calls it.
+    /// Child processes of this program build kernels for it: several at once for a job that compiles many, and always on a driver whose compiler may
+    /// end the calling process.
     pub fn open_device_with(&self, name: &str, matmul_precision: MatmulPrecision) -> Result<Device> {
         let own = || std::env::current_exe().ok().map(Builders::program);
         let builders = self.settings.builders.clone().or_else(own);
         Device::open(name, &Settings { matmul_precision, builders, ..self.settings.clone() })
     }
 
-    /// Whether lines on stderr can be redrawn.
+    /// Returns whether lines on stderr can be redrawn.
     pub fn live(&self) -> bool {
         let dumb = std::env::var("TERM").is_ok_and(|t| t == "dumb");
         std::io::stderr().is_terminal() && !dumb && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())

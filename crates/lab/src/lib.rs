@@ -1,7 +1,7 @@
-//! The laboratory: commands of the `netcl` program that measure and teach, each with its flags, its help and its code, and what every
-//! command needs of a terminal.
+//! The lab: commands of the `netcl` program that measure and teach, each with its flags, its help and its code, and the terminal code that every
+//! command needs.
 //!
-//! Nothing here prints but [`out`], and nothing ends the process.
+//! Only [`out`] prints, and no function ends the process.
 #![forbid(unsafe_code)]
 
 // Commands.
@@ -10,13 +10,13 @@ pub mod learn;
 pub mod sim;
 pub mod tune;
 
-// Flags that several commands have, and their values.
+// Flags shared by several commands, and their values.
 pub mod bytes;
 pub mod loading;
 pub mod model_size;
 pub mod named;
 
-// Surroundings and output.
+// Environment and output.
 pub mod context;
 pub mod out;
 pub mod profile;

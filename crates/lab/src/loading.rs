@@ -1,4 +1,4 @@
-//! Loading a model: a bar on a terminal, a line now and then elsewhere.
+//! Loads a model: a bar on a terminal, occasional lines elsewhere.
 
 use crate::context::Context;
 use crate::named::{named, named_by};
@@ -15,52 +15,56 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Between lines where there is no terminal.
+/// Interval between lines if stderr is not a terminal.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
-/// Which model, and where.
+/// The model and its device.
 #[derive(ClapArgs, Clone, Debug)]
 pub struct ModelArgs {
-    /// A .gguf file, a folder in the Hugging Face layout, a run folder or a checkpoint of `netcl train`
+    /// A .gguf file, Hugging Face folder, run folder or checkpoint of `netcl train`
     #[arg(short, long, value_name = "PATH")]
     pub model: PathBuf,
-    /// Tokens of the context; without it the model's own, or of that as much as fits
+    /// Tokens of the context [default: the model's, or as much as fits]
     #[arg(short, long, value_name = "TOKENS")]
     pub ctx_size: Option<usize>,
-    /// Storage of weights that are not quantised, keys and values, by any name such as bfloat16 or half; without it as in the files, f16
-    /// beside quantised ones
+    /// Storage type of unquantized weights, keys and values [default: the file's]
+    ///
+    /// Any name such as bfloat16 or half. For a quantized model the default is f16.
     #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
     pub dtype: Option<DType>,
-    /// Store quantised matrices in that type as well; without this kernels read them as the file has them
+    /// Convert quantized matrices to that type [default: kernels read them as they are]
     #[arg(long)]
     pub dequantise: bool,
-    /// What quantised matrices are multiplied by: float, or int8, activations rounded to bytes in groups of 32, as llama.cpp multiplies
-    /// everywhere: several times as fast on processors, and logits move by about a hundredth of the largest. Without it int8 on processors,
-    /// float elsewhere
+    /// Operand type of products with quantized matrices: float or int8 [default: int8 on CPUs]
+    ///
+    /// int8 rounds activations to bytes in groups of 32, as llama.cpp does everywhere. It is several times as fast on CPUs, and logits move by about
+    /// a hundredth of the largest. The default on other devices is float.
     #[arg(long, value_parser = named(&Activations::NAMES))]
     pub activations: Option<Activations>,
     /// Low-rank adapters.
     #[command(flatten)]
     pub lora: LoraArgs,
-    /// Device, as for `train`; or several between commas, such as nvidia:0,pocl:0, among which the layers of a model are divided that one alone does
-    /// not hold: each in turn gets as many as it has memory for
+    /// Device, as in `train`, or several devices that share the layers, such as nvidia:0,pocl:0
+    ///
+    /// The layers of a model that does not fit on one device are divided: each device in turn gets as many as fit in its memory.
     #[arg(long, visible_alias = "gpu-id", default_value = "auto")]
     pub device: String,
-    /// How layers are divided.
+    /// Division of layers.
     #[command(flatten)]
     pub division: DivisionArgs,
 }
 
-/// How layers are divided.
+/// Division of layers.
 #[derive(ClapArgs, Clone, Debug)]
 pub struct DivisionArgs {
-    /// Layers of each of several devices, such as 24,8; without the last number that device has the rest. As llama.cpp's --n-gpu-layers (-ngl) 24 with
-    /// --device nvidia:0,pocl:0, and in its place of --tensor-split, which has proportions
+    /// Layers of each of several devices, such as 24,8 [default for the last device: the rest]
+    ///
+    /// 24 with --device nvidia:0,pocl:0 is like llama.cpp's --n-gpu-layers (-ngl) 24. Replaces llama.cpp's --tensor-split, which takes proportions.
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub layers: Option<Vec<usize>>,
 }
 
-/// Which layers are where, in a line; `None` for one device.
+/// Describes the division of layers in a line; `None` for one device.
 pub fn divided(decoder: &Decoder) -> Option<String> {
     let one = |span: &Span| {
         let Range { start, end } = span.layers;
@@ -77,12 +81,12 @@ pub fn divided(decoder: &Decoder) -> Option<String> {
 /// Low-rank adapters.
 #[derive(ClapArgs, Clone, Debug, Default)]
 pub struct LoraArgs {
-    /// LoRA adapter: the folder of a PEFT adapter, or a GGUF file; PATH=SCALE multiplies what it adds (repeatable: several add to each other)
+    /// LoRA adapter: PEFT folder or GGUF file; PATH=SCALE multiplies its effect (repeatable: they add up)
     #[arg(long, value_name = "PATH[=SCALE]", value_parser = adapter)]
     pub lora: Vec<(PathBuf, f32)>,
 }
 
-/// `PATH` or `PATH=SCALE`. A path with an equals sign in it is one where it is there as it stands.
+/// Parses `PATH` or `PATH=SCALE`. A path that contains an equals sign is used unchanged if it exists.
 fn adapter(text: &str) -> std::result::Result<(PathBuf, f32), String> {
     let Some((path, scale)) = text.rsplit_once('=').filter(|_| !Path::new(text).exists()) else {
         return Ok((text.into(), 1.0));
@@ -93,7 +97,7 @@ fn adapter(text: &str) -> std::result::Result<(PathBuf, f32), String> {
 }
 
 impl ModelArgs {
-    /// The model on its device.
+    /// Opens the model on its device.
     pub fn open(&self, context: &Context) -> Result<LoadedModel> {
         let devices = context.open_devices(&self.device)?;
         let options = Options {
@@ -113,7 +117,7 @@ impl ModelArgs {
         }
         if self.ctx_size.is_none() && model.context() < model.trained_context() {
             out::note(&format!(
-                "context of {} tokens, for which there is memory here; the model's is {}",
+                "using a context of {} tokens, which fits in memory; the model's context is {}",
                 model.context(),
                 model.trained_context()
             ));
@@ -122,7 +126,7 @@ impl ModelArgs {
     }
 }
 
-/// Loads something and shows how far that is.
+/// Loads something and shows the progress.
 pub fn shown<T>(
     context: &Context,
     load: impl FnOnce(&mut dyn FnMut(Loading<'_>) -> Result<()>) -> Result<T>,

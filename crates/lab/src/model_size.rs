@@ -1,12 +1,12 @@
 //! Flags of a model's size.
 
-/// The size of a model, as every command that makes one takes it.
+/// The size of a model, for every command that creates one.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub struct ModelSize {
     /// Transformer blocks.
     #[arg(long)]
     pub layers: Option<usize>,
-    /// Attention heads; they divide the width.
+    /// Attention heads; must divide the width.
     #[arg(long)]
     pub heads: Option<usize>,
     /// Width of the residual stream.

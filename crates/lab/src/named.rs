@@ -1,4 +1,4 @@
-//! Values that have names: the error of the type itself, which suggests, and all names for help and completions.
+//! Values with names: errors come from the type itself, with suggestions; help and completions show all names.
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
@@ -6,7 +6,7 @@ use netcl::prelude::{Error, Result};
 use std::ffi::OsStr;
 use std::str::FromStr;
 
-/// Parses a `T` by its name.
+/// A parser of a `T` by its name.
 pub struct Named<T> {
     names: Vec<&'static str>,
     parse: fn(&str) -> Result<T>,
@@ -18,17 +18,17 @@ impl<T> Clone for Named<T> {
     }
 }
 
-/// A parser for the values of a table of names.
+/// Returns a parser for the values of a table of names.
 pub fn named<T: FromStr<Err = Error>, const N: usize>(names: &[(&'static str, T); N]) -> Named<T> {
     named_by(names, str::parse)
 }
 
-/// The same, where a function knows more names than the table has.
+/// Does the same if a function knows more names than the table has.
 pub fn named_by<T, const N: usize>(names: &[(&'static str, T); N], parse: fn(&str) -> Result<T>) -> Named<T> {
     Named { names: names.iter().map(|(name, _)| *name).collect(), parse }
 }
 
-/// The same for names alone, which a function refuses.
+/// Does the same for names without values, which a function checks.
 pub fn checked(names: &[&'static str], refuse: fn(&str) -> Result<()>) -> Named<()> {
     Named { names: names.to_vec(), parse: refuse }
 }

@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-const PIPE: &str = "the reader of the output is gone";
+const PIPE: &str = "the reader of the output has ended";
 
-/// What a write to a terminal that went away fails with.
+/// The error of a write to a terminal that was closed.
 const EIO: i32 = 5;
 
 fn write(text: &str) -> Result<()> {
     let mut out = stdout().lock();
-    // A model may write anything, and files may be called anything.
+    // Models and file names may contain any characters.
     let text = if out.is_terminal() { printable(text) } else { text.into() };
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| match e.kind() {
         IoKind::BrokenPipe => Error::new(ErrorKind::Io, PIPE),
@@ -23,18 +23,19 @@ fn write(text: &str) -> Result<()> {
     })
 }
 
-/// A line of result.
+/// Prints a line of results.
 pub fn result(line: &str) -> Result<()> {
     write(&format!("{line}\n"))
 }
 
-/// A result as one line of JSON.
+/// Prints a result as one line of JSON.
 pub fn json(value: &impl serde::Serialize) -> Result<()> {
-    let text = serde_json::to_string(value).map_err(|e| Error::internal(format!("a result as JSON: {e}")))?;
+    let text = serde_json::to_string(value)
+        .map_err(|e| Error::internal(format!("cannot convert a result to JSON: {e}")))?;
     result(&text)
 }
 
-/// A bar on stderr while a command works; none unless `live`.
+/// Returns a bar on stderr for a working command; hidden unless `live`.
 pub fn progress(live: bool, steps: u64, doing: &'static str) -> indicatif::ProgressBar {
     if !live {
         return indicatif::ProgressBar::hidden();
@@ -44,11 +45,11 @@ pub fn progress(live: bool, steps: u64, doing: &'static str) -> indicatif::Progr
     bar
 }
 
-/// Columns that a line with a bar takes at least.
+/// Minimum columns for a line with a bar.
 const WIDE: u16 = 72;
 
-/// The style of a line on this terminal: `wide`, or without a bar where that would not fit. A message is cut at the end of the line, because a
-/// line that is longer than the terminal is wide scrolls at every change.
+/// Returns the style of a line on this terminal: `wide`, or a line without a bar if that does not fit. A message is cut at the end of the line,
+/// because a line longer than the terminal would scroll at every change.
 pub fn style(wide: &str) -> indicatif::ProgressStyle {
     let (_, columns) = console::Term::stderr().size();
     let style = indicatif::ProgressStyle::with_template(template(columns, wide));
@@ -58,46 +59,46 @@ pub fn style(wide: &str) -> indicatif::ProgressStyle {
 fn template(columns: u16, wide: &str) -> &str {
     match columns {
         WIDE.. => wide,
-        // Room for the position, if that is in the line at all.
+        // Shows the position, if the style has it.
         30.. if wide.contains("{pos}") => "{pos}/{len} {wide_msg}",
         _ => "{wide_msg}",
     }
 }
 
-/// A piece of result, shown at once.
+/// Prints part of a result at once.
 pub fn stream(piece: &str) -> Result<()> {
     write(piece)
 }
 
-/// A line for the person watching. Nobody may be: errors are ignored.
+/// Prints a line for the user. Ignores errors, because nobody may be reading.
 pub fn note(line: &str) {
     let mut err = stderr().lock();
     let line = if err.is_terminal() { printable(line) } else { line.into() };
     let _ = writeln!(err, "{line}");
 }
 
-/// Whether an error only means that nobody reads the output any more.
+/// Returns whether an error only means that the reader of the output has ended.
 pub fn is_broken_pipe(error: &Error) -> bool {
     error.kind() == ErrorKind::Io && error.message() == PIPE
 }
 
-/// Whether the error that the program ends with is still to be said.
+/// Whether the final error of the program is still to be printed.
 static SPEAKS: AtomicBool = AtomicBool::new(true);
 
-/// Says no more errors: what there is to say was said, here or by another rank.
+/// Suppresses further errors, because this or another rank has printed them.
 pub fn hush() {
     SPEAKS.store(false, Ordering::Relaxed);
 }
 
-/// The exit code of an error, where it is not that of its kind; 0 where it is.
+/// The exit code of an error, if it differs from that of its kind; otherwise 0.
 static CODE: AtomicU8 = AtomicU8::new(0);
 
-/// The error that the program ends with next has this exit code.
+/// Sets the exit code of the program's final error.
 pub fn end_with(code: u8) {
     CODE.store(code, Ordering::Relaxed);
 }
 
-/// Says what went wrong and gives the exit code of its kind, or of [`end_with`].
+/// Prints an error and returns the exit code of its kind, or of [`end_with`].
 pub fn failure(error: &Error) -> ExitCode {
     let code = match CODE.load(Ordering::Relaxed) {
         0 => ExitCode::from(error.kind().exit_code()),
@@ -106,7 +107,7 @@ pub fn failure(error: &Error) -> ExitCode {
     if !SPEAKS.load(Ordering::Relaxed) {
         return code;
     }
-    // A compiler's log begins its own lines so.
+    // A compiler's log already has this prefix.
     let text = error.to_string();
     note(&format!("error: {}", text.strip_prefix("error: ").unwrap_or(&text)));
     code
@@ -116,7 +117,7 @@ pub fn failure(error: &Error) -> ExitCode {
 mod tests {
     use super::*;
 
-    /// Of 20 columns a bar alone takes 24.
+    /// A bar alone needs 24 columns, more than 20.
     #[test]
     fn a_narrow_terminal_gets_a_line_that_fits() {
         let wide = "{bar:24} step {pos}/{len}  {wide_msg}";

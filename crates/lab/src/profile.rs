@@ -7,18 +7,18 @@ use netcl::prelude::*;
 use netcl::train::{Profile, matmul_peak};
 use serde_json::{Value, json};
 
-/// Kernels of some steps beside what the device can do.
+/// Kernels of some steps, compared with the device's peak rates.
 pub struct Costs<'a> {
-    /// The most expensive first.
+    /// Times of kernels, the most expensive first.
     pub kernels: &'a [KernelTime],
-    /// How many steps they are of.
+    /// Number of steps.
     pub steps: u64,
-    /// Measured on the device; none where its time is modelled.
+    /// Peak rates measured on the device; `None` if its time is modeled.
     pub ceilings: Option<Ceilings>,
 }
 
-/// What a device can do at most when products are stored in `dtype`: the faster of f32 multiply-adds from registers and a large
-/// product, which tensor cores make faster than those; and copying. The memory that this takes is given back.
+/// Measures the device's peak rates for products stored in `dtype`: the faster of f32 multiply-adds from registers and a large product, which may use
+/// tensor cores; and copying. Frees the memory it used.
 pub fn ceilings(device: &Device, dtype: DType) -> Result<Option<Ceilings>> {
     if device.capabilities().simulated {
         return Ok(None);
@@ -31,7 +31,7 @@ pub fn ceilings(device: &Device, dtype: DType) -> Result<Option<Ceilings>> {
     Ok(Some(Ceilings { gflops, gbps }))
 }
 
-/// A profile for people: the table of its kernels, and where the trace is.
+/// Formats a profile: the table of its kernels, and the path of the trace.
 pub fn summary(profile: &Profile, ceilings: Option<Ceilings>) -> String {
     let (first, last) = profile.steps;
     let costs = Costs { kernels: &profile.kernels, steps: last + 1 - first, ceilings };
@@ -49,12 +49,12 @@ fn rate(n: u64, seconds: f64) -> Option<f64> {
 }
 
 impl Costs<'_> {
-    /// Device time of all kernels, seconds.
+    /// Returns the device time of all kernels in seconds.
     fn total(&self) -> f64 {
         self.kernels.iter().map(|k| k.seconds).sum()
     }
 
-    /// Lines for people.
+    /// Returns lines for people.
     pub fn lines(&self) -> Vec<String> {
         let header =
             [">ms", ">ms/step", ">share", ">calls", ">GB/s", ">of copy", ">GFLOP/s", ">of peak", "kernel"];
@@ -80,7 +80,7 @@ impl Costs<'_> {
         let mut lines = table.lines();
         let calls: u64 = self.kernels.iter().map(|k| k.count).sum();
         lines.push(format!(
-            "{:.3} ms of kernels in {calls} launches, {:.3} ms a step",
+            "{:.3} ms of kernels in {calls} launches, {:.3} ms per step",
             total * 1e3,
             total * 1e3 / steps
         ));
@@ -88,18 +88,18 @@ impl Costs<'_> {
             Some(c) => {
                 format!("measured ceilings: {:.1} GB/s copying, {:.1} GFLOP/s multiplying", c.gbps, c.gflops)
             }
-            None => "no shares: the device is simulated and its time is modelled".into(),
+            None => "no shares: the device is simulated, so its time is modeled".into(),
         });
         lines
     }
 
-    /// Shares of copying and of arithmetic.
+    /// Returns the shares of copying and of arithmetic.
     fn shares(&self, k: &KernelTime) -> (Option<f64>, Option<f64>) {
         let Some(c) = &self.ceilings else { return (None, None) };
         (rate(k.bytes, k.seconds).map(|r| r / c.gbps), rate(k.flops, k.seconds).map(|r| r / c.gflops))
     }
 
-    /// One object a kernel.
+    /// Returns one object per kernel.
     pub fn json(&self) -> Vec<Value> {
         let object = |k: &KernelTime| {
             let (of_copy, of_peak) = self.shares(k);
@@ -138,7 +138,7 @@ mod tests {
         let words: Vec<&str> = lines[2].split_whitespace().collect();
         assert_eq!(words, ["250.000", "25.000", "33.3", "%", "20", "8.0", "80", "%", "add"]);
         assert!(
-            lines[3].starts_with("750.000 ms of kernels in 40 launches, 75.000 ms a step"),
+            lines[3].starts_with("750.000 ms of kernels in 40 launches, 75.000 ms per step"),
             "{}",
             lines[3]
         );

@@ -1,4 +1,4 @@
-//! How a rank of several processes ends.
+//! The end of a rank of several processes.
 
 use crate::out;
 use netcl::dist::Group;
@@ -6,14 +6,14 @@ use netcl::prelude::*;
 
 /// Why a rank ends.
 pub enum Failed {
-    /// Every rank has this error, and the first one says it.
+    /// Every rank has this error, and the first one prints it.
     Shared(Error),
-    /// Only this rank knows of it.
+    /// Only this rank has this error.
     Own(Error),
 }
 
 impl Failed {
-    /// The error itself.
+    /// Returns the error.
     pub fn into_error(self) -> Error {
         match self {
             Self::Shared(e) | Self::Own(e) => e,
@@ -21,10 +21,10 @@ impl Failed {
     }
 }
 
-/// Ends this process's part of `group`: in order, together after an error of all, or with all others after one of its own.
+/// Ends this process's part of `group`: in order, together after a shared error, or with all others after its own error.
 ///
 /// # Errors
-/// What `done` says; those of the group.
+/// The error in `done`; those of the group.
 pub fn finish(group: &Group, done: Result<(), Failed>) -> Result<()> {
     match done {
         Ok(()) => group.close(),
@@ -33,7 +33,7 @@ pub fn finish(group: &Group, done: Result<(), Failed>) -> Result<()> {
                 out::failure(&error);
             }
             out::hush();
-            // A launcher ends the others when one process fails: nobody leaves before it was said.
+            // A launcher ends the others when one process fails, so no rank leaves before the error is printed.
             group.barrier().and_then(|()| group.close()).unwrap_or_else(|e| tracing::debug!("{e}"));
             Err(error)
         }

@@ -3,7 +3,7 @@
 pub use netcl::device::{quote, quote_path as path};
 use std::borrow::Cow;
 
-/// This program as it was called, so that what is shown runs where it is pasted.
+/// Returns this program's name as it was called, so that pasted commands run.
 pub fn program() -> String {
     std::env::args_os()
         .next()
@@ -11,8 +11,8 @@ pub fn program() -> String {
         .map_or_else(|| "netcl".into(), |name| quote(&name))
 }
 
-/// Text without anything that a terminal obeys: control characters but for line ends and tabs, and marks that turn the direction of
-/// the text around, are shown by their numbers.
+/// Replaces everything that a terminal interprets by its numbers: control characters except line ends and tabs, and marks that reverse the direction
+/// of text.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let obeyed = |c: char| {
         c.is_control() && c != '\n' && c != '\t'

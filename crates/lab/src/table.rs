@@ -3,12 +3,12 @@
 /// Rows of cells below a header.
 pub struct Table {
     rows: Vec<Vec<String>>,
-    /// Columns set to the right, for numbers.
+    /// Columns aligned to the right, for numbers.
     right: Vec<bool>,
 }
 
 impl Table {
-    /// A table with these column names; a name that begins with `>` makes a column of numbers.
+    /// Creates a table with these column names; a name that begins with `>` makes a column of numbers.
     pub fn new(header: &[&str]) -> Self {
         let right = header.iter().map(|h| h.starts_with('>')).collect();
         let names = header.iter().map(|h| h.trim_start_matches('>').to_owned()).collect();
@@ -20,7 +20,7 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Lines without trailing spaces.
+    /// Returns the lines without trailing spaces.
     pub fn lines(&self) -> Vec<String> {
         let columns = self.right.len();
         let width = |c: usize| self.rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max();
@@ -40,7 +40,7 @@ impl Table {
         self.rows.iter().map(line).collect()
     }
 
-    /// One string.
+    /// Returns one string.
     pub fn text(&self) -> String {
         self.lines().join("\n")
     }

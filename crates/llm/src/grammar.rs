@@ -91,7 +91,7 @@ impl Grammars {
         let vocab = tokenizer.vocab_size() as u32;
         let Some(end) = end.filter(|id| *id < vocab) else {
             return Err(Error::format(
-                "a grammar needs a token that ends a text, and the tokenizer has none",
+                "a grammar requires a token that ends a text, which the tokenizer lacks",
             ));
         };
         let word = |id| {
@@ -211,7 +211,7 @@ impl Grammars {
             false => first.matcher.compute_mask().map(drop).map_err(|e| wrong(what, &e)),
         });
         let nothing =
-            |_| Error::format(format!("{what}: no text follows it; check its references and bounds"));
+            |_| Error::format(format!("{what}: no text matches it; check its references and bounds"));
         begins.map_err(nothing)?;
         Ok(compiled)
     }
@@ -257,7 +257,7 @@ impl Grammar {
             return Ok(());
         }
         if self.ended {
-            return Err(Error::format(format!("grammar: token {id} behind the end of the text")));
+            return Err(Error::format(format!("grammar: token {id} after the end of the text")));
         }
         self.matcher.consume_token(id).map_err(|e| wrong("grammar", &e))
     }
@@ -294,7 +294,7 @@ fn prepared(schema: &Value) -> Result<Value> {
         }
         if own.get("lenient").is_some_and(|lenient| *lenient != Value::Bool(false)) {
             return Err(Error::format(format!(
-                "JSON schema: {OPTIONS}.lenient would pass over keywords that are not supported"
+                "JSON schema: {OPTIONS}.lenient would ignore unsupported keywords"
             )));
         }
         if own.get("whitespace_pattern").is_none() && own.get("whitespace_flexible").is_none() {
@@ -315,8 +315,7 @@ fn kept(value: &Value) -> bool {
 
 fn not_kept(key: &str, value: &Value) -> Error {
     Error::format(format!(
-        "JSON schema: {key} is {value}, and integers beyond 2^53 are kept with 53 bits alone: use one of at most 9007199254740992, or a \
-         string with a pattern of digits"
+        "JSON schema: {key} is {value}, but integers beyond 2^53 lose precision: use at most 9007199254740992, or a string with a pattern of digits"
     ))
 }
 
@@ -528,7 +527,7 @@ mod tests {
             (json!({ "properties": { "minimum": { "exclusiveMinimum": u64::MAX } } }), "exclusiveMinimum"),
             (json!({ "enum": ["a", [9_007_199_254_740_993i64]] }), "enum is 9007199254740993"),
             (json!({ "const": { "x": 9_007_199_254_740_993i64 } }), "const"),
-            (json!({ "$ref": "#" }), "no text follows it"),
+            (json!({ "$ref": "#" }), "no text matches it"),
         ];
         for (schema, name) in schemas {
             let error = grammars.json_schema(&schema).err().unwrap_or_else(|| panic!("{schema}"));

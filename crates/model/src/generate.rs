@@ -118,7 +118,7 @@ impl<'a> Generation<'a> {
     pub fn new(model: &'a dyn Model, prompt: &[u32], sampling: Sampling) -> Result<Self> {
         sampling.validate()?;
         if prompt.is_empty() {
-            return Err(Error::format("the prompt is empty: give at least one token to continue"));
+            return Err(Error::format("the prompt is empty: expected at least one token to continue"));
         }
         let vocab = model.config().vocab;
         if let Some(id) = prompt.iter().find(|id| **id as usize >= vocab) {
@@ -151,7 +151,7 @@ impl<'a> Generation<'a> {
         self.bias = (0..vocab).map(|id| if known(&id) { 0.0 } else { f32::NEG_INFINITY }).collect();
         if self.bias.iter().all(|bias| *bias != 0.0) {
             return Err(Error::format(format!(
-                "the tokenizer has none of the {vocab} tokens of the model: they do not belong together"
+                "the tokenizer has none of the model's {vocab} tokens: they do not belong together"
             )));
         }
         Ok(self)

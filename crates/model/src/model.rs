@@ -87,8 +87,8 @@ pub struct Choice<'a> {
 pub fn check_token(token: u32) -> Result<u32> {
     match token {
         NO_NUMBER => Err(Error::launch(
-            "the model's logits are not numbers: its weights are damaged, training diverged, or values exceeded the range \
-             of f16 (then --dtype bf16 or f32 helps)",
+            "the model's logits are not numbers: its weights are damaged, training diverged, or values exceeded the range of f16 (then use --dtype \
+             bf16 or f32)",
         )),
         NONE_LEFT => Err(Error::format("no token is left to choose: all are forbidden")),
         token => Ok(token),

@@ -88,7 +88,7 @@ fn step(count: usize) -> Option<usize> {
 }
 
 fn too_many(what: &str) -> Error {
-    Error::memory(format!("parameters: {what} has more elements than memory can have"))
+    Error::memory(format!("parameters: {what} has more elements than the address space"))
 }
 
 impl Params {
@@ -181,7 +181,7 @@ impl Params {
         let count = shape.count();
         if let Some(other) = self.get(name) {
             return Err(Error::format(format!(
-                "there is a parameter {name} already, of shape {}: each layer needs a name of its own, which its parameters begin with",
+                "a parameter {name} already exists, of shape {}: each layer needs a unique name, which its parameters start with",
                 other.shape()
             )));
         }
@@ -300,7 +300,7 @@ mod tests {
         let sizes: Vec<(usize, usize)> = params.arenas().map(|(whole, used)| (whole.count(), used)).collect();
         assert_eq!(sizes, [(1536 + 256 + 1024, 1536 + 256 + 1024)]);
         assert_eq!(params.count(), 1500 + 49 + 1000);
-        assert!(device.memory().live - before < 2 * 4 * sizes[0].0, "the counting run keeps nothing");
+        assert!(device.memory().live - before < 2 * 4 * sizes[0].0, "the counting run keeps no memory");
         // Created one by one: more arenas, the same values.
         let mut single = Params::new(&device, DType::F32, Some(7));
         let again = layers(&mut single).unwrap();

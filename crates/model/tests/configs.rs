@@ -31,7 +31,8 @@ fn configurations_of_public_models_are_read_or_refused_for_the_right_reason() {
                 let again =
                     config.to_json(&FileFacts::default()).and_then(|json| DecoderConfig::from_json(&json));
                 if again.as_ref().ok() != Some(&config) {
-                    wrong.push(format!("{name}: written back it is another: {:?}", again.err()));
+                    wrong
+                        .push(format!("{name}: reading the written config gives another: {:?}", again.err()));
                 }
             }
             (Err(e), Some(part)) if e.to_string().contains(part) => {}
@@ -236,7 +237,9 @@ fn a_switch_that_is_off_is_harmless_and_a_misspelled_one_is_not() {
 #[test]
 #[ignore = "needs folders by tools/check_config.py in NETCL_CONFIGS"]
 fn drawn_configurations() {
-    let Some(root) = std::env::var_os("NETCL_CONFIGS") else { panic!("NETCL_CONFIGS names no folder") };
+    let Some(root) = std::env::var_os("NETCL_CONFIGS") else {
+        panic!("NETCL_CONFIGS does not name a folder")
+    };
     let device = quickly_built().unwrap();
     let mut folders: Vec<_> = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
     folders.retain(|path| path.join("ids.json").exists());

@@ -104,7 +104,8 @@ impl Checker {
         patience: &Patience,
     ) -> ApiResult<usize> {
         patience.left(param)?;
-        let lost = |e: std::io::Error| ApiError::internal(format!("starting the check of a grammar: {e}"));
+        let lost =
+            |e: std::io::Error| ApiError::internal(format!("cannot start the check of a grammar: {e}"));
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = Killed(command.spawn().map_err(lost)?);
@@ -152,7 +153,7 @@ fn ended(child: &mut Child, param: &str, patience: &Patience) -> ApiResult<ExitS
         match child.try_wait() {
             Ok(Some(status)) => return Ok(status),
             Ok(None) => patience.left(param)?,
-            Err(e) => return Err(ApiError::internal(format!("waiting for the check of a grammar: {e}"))),
+            Err(e) => return Err(ApiError::internal(format!("cannot read the check of a grammar: {e}"))),
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(20));
@@ -163,8 +164,8 @@ fn ended(child: &mut Child, param: &str, patience: &Patience) -> ApiResult<ExitS
 fn over(param: &str, status: ExitStatus) -> ApiError {
     tracing::info!("the check of a grammar ended with {status}");
     let message = format!(
-        "{param}: compiling this takes more than {SECONDS} s, {} MiB or the nesting that is allowed; use fewer or shorter \
-         patterns, references, combinations and multiples",
+        "{param}: compiling this exceeds {SECONDS} s, {} MiB or the allowed nesting; use fewer or shorter patterns, references, combinations and \
+         multiples",
         MEMORY >> 20
     );
     ApiError::field(param, message)
@@ -180,7 +181,7 @@ pub fn check_grammar(mut input: impl Read, mut output: impl Write) -> std::io::R
     input.read_to_string(&mut text)?;
     let before = resident();
     let work = std::thread::Builder::new().stack_size(STACK).spawn(move || compiled(&text))?;
-    let made = work.join().unwrap_or_else(|_| Err("compiling it failed".into()));
+    let made = work.join().unwrap_or_else(|_| Err("compilation failed".into()));
     let answer = match made {
         Ok(bytes) => json!({ "bytes": resident().saturating_sub(before).max(bytes as u64) }),
         Err(error) => json!({ "error": error }),

@@ -43,7 +43,7 @@ impl ApiError {
 
     /// 400 for a field that this server does not support.
     pub fn unknown(param: &str) -> Self {
-        let message = format!("{param}: this field is not supported; nothing was ignored, leave it out");
+        let message = format!("{param}: this field is not supported; nothing was ignored; omit it");
         Self { code: Some("unsupported_parameter"), ..Self::field(param, message) }
     }
 
@@ -68,7 +68,7 @@ impl ApiError {
     /// 401.
     pub fn unauthorized() -> Self {
         let message =
-            "An API key is needed: send the header Authorization: Bearer KEY with a key of this server";
+            "An API key is required: send the header Authorization: Bearer KEY with a key of this server";
         let error = Self::new(StatusCode::UNAUTHORIZED, "invalid_request_error", message);
         Self { code: Some("invalid_api_key"), ..error }
     }
@@ -85,13 +85,11 @@ impl ApiError {
     pub fn no_route(method: &str, path: &str) -> Self {
         let hint = match path.trim_start_matches('/').split('/').next() {
             Some("chat" | "completions" | "embeddings" | "models" | "responses") => {
-                format!(
-                    "; clients of OpenAI's interface take this server's address with /v1 behind it: /v1{path}"
-                )
+                format!("; clients of OpenAI's API must use this server's address followed by /v1: /v1{path}")
             }
-            _ => "; /openapi.json lists what there is".into(),
+            _ => "; /openapi.json lists the routes".into(),
         };
-        let message = format!("There is no {method} {path} here{hint}");
+        let message = format!("Unknown route {method} {path}{hint}");
         Self {
             code: Some("unknown_url"),
             ..Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
@@ -100,14 +98,14 @@ impl ApiError {
 
     /// 405: method not allowed.
     pub fn method(method: &str, path: &str) -> Self {
-        let message = format!("{path} does not take {method}");
+        let message = format!("{path} does not support {method}");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
     }
 
     /// 408: the body did not arrive, or arrived too slowly.
     pub fn slow_body(bytes: usize, seconds: f64) -> Self {
         let message =
-            format!("The body of the request is late: {bytes} bytes of it came within {seconds:.1} s");
+            format!("The body of the request timed out: {bytes} bytes arrived within {seconds:.1} s");
         Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message)
     }
 
@@ -123,7 +121,7 @@ impl ApiError {
     /// 413: the body has too many values.
     pub fn many_values(found: usize, most: usize) -> Self {
         let message = format!(
-            "The body of the request has {found} values of JSON, at most {most} are read: send several requests"
+            "The body of the request has {found} JSON values, but at most {most} are accepted: send several requests"
         );
         Self {
             code: Some("request_too_large"),

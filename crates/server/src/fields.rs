@@ -18,7 +18,7 @@ impl Fields {
     /// 400 if the body is not a JSON object.
     pub fn of_body(body: &[u8]) -> ApiResult<Self> {
         if body.is_empty() {
-            return Err(ApiError::invalid("The body of the request is empty, expected an object of JSON"));
+            return Err(ApiError::invalid("The body of the request is empty, expected a JSON object"));
         }
         let value: Value = serde_json::from_slice(body)
             .map_err(|e| ApiError::invalid(format!("The body of the request is not valid JSON: {e}")))?;

@@ -88,8 +88,8 @@ fn one_host(version: Version, headers: &HeaderMap) -> ApiResult<()> {
     match (hosts.next(), hosts.next()) {
         (None, _) if version < Version::HTTP_11 => Ok(()),
         (Some(host), None) if is_host(host) => Ok(()),
-        (None, _) => Err(ApiError::invalid("The header Host is missing: a request of HTTP/1.1 needs one")),
-        (_, Some(_)) => Err(ApiError::invalid("There are several headers Host: a request has exactly one")),
+        (None, _) => Err(ApiError::invalid("The header Host is missing; HTTP/1.1 requires it")),
+        (_, Some(_)) => Err(ApiError::invalid("The request has several Host headers, expected exactly one")),
         _ => Err(ApiError::invalid("The header Host is not a host with an optional port")),
     }
 }
@@ -103,7 +103,8 @@ fn own_page(app: &App, headers: &HeaderMap) -> ApiResult<()> {
     if own || app.options.origins.iter().any(|known| known == "*" || known == origin) {
         return local_name(app, host);
     }
-    let message = format!("Pages of {origin} may not ask this server; --cors-origin lets them");
+    let message =
+        format!("Pages of {origin} may not send requests to this server; --cors-origin allows them");
     Err(ApiError { status: axum::http::StatusCode::FORBIDDEN, ..ApiError::invalid(message) })
 }
 
@@ -123,7 +124,7 @@ fn local_name(app: &App, host: &str) -> ApiResult<()> {
     if is_local {
         return Ok(());
     }
-    let message = format!("This server answers this machine alone, and not as {host}");
+    let message = format!("This server only answers this machine, not as {host}");
     Err(ApiError { status: axum::http::StatusCode::FORBIDDEN, ..ApiError::invalid(message) })
 }
 
@@ -147,7 +148,7 @@ fn take(app: &App, held: &mut OwnedSemaphorePermit, bytes: usize) -> ApiResult<(
     let wanted = (bytes.saturating_sub(SMALL) >> 10).saturating_sub(held.num_permits());
     let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
     let more = Arc::clone(&app.memory).try_acquire_many_owned(wanted);
-    let full = |_| ApiError::unavailable("The requests that are being read take all memory for requests", 2);
+    let full = |_| ApiError::unavailable("Requests being read use all memory for requests", 2);
     held.merge(more.map_err(full)?);
     Ok(())
 }
@@ -185,7 +186,8 @@ pub async fn body(app: &App, request: Request) -> ApiResult<Held> {
             return Err(ApiError::slow_body(total, longest.as_secs_f64()));
         };
         let Some(part) = part else { break };
-        let part = part.map_err(|e| ApiError::invalid(format!("The body of the request broke off: {e}")))?;
+        let part =
+            part.map_err(|e| ApiError::invalid(format!("The body of the request was cut off: {e}")))?;
         total += part.len();
         if total <= most {
             take(app, &mut held, 2 * total)?;

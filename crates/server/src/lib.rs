@@ -50,7 +50,7 @@ const END: Duration = Duration::from_secs(1);
 
 fn runtime() -> Result<Runtime> {
     let made = Builder::new_current_thread().enable_all().max_blocking_threads(app::ASIDE + MORE).build();
-    made.map_err(|e| Error::memory(format!("the server's runtime: {e}")))
+    made.map_err(|e| Error::memory(format!("cannot start the server's runtime: {e}")))
 }
 
 /// Serves models until SIGINT or SIGTERM, and then until running answers have ended, within the configured limit. `announce` receives the address as
@@ -105,7 +105,7 @@ fn signals() -> Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let listen = |kind| {
         signal(kind)
-            .map_err(|e| Error::new(netcl::device::ErrorKind::Io, format!("listening for signals: {e}")))
+            .map_err(|e| Error::new(netcl::device::ErrorKind::Io, format!("cannot listen for signals: {e}")))
     };
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
     Ok(async move {

@@ -66,13 +66,13 @@ pub async fn bind(app: &App) -> Result<(TcpListener, SocketAddr)> {
     let wrong = |e: std::io::Error| {
         let message = match e.kind() {
             ErrorKind::AddrInUse => format!(
-                "--port {port} of {host} is taken by another program: choose another one, or 0 for one that is free"
+                "--port {port} of {host} is in use by another program: choose another port, or 0 for a free one"
             ),
             ErrorKind::AddrNotAvailable => format!(
-                "--host {host} is no address of this machine: 127.0.0.1 serves it alone, 0.0.0.0 all that reach it"
+                "--host {host} is not an address of this machine: use 127.0.0.1 for this machine only, or 0.0.0.0 for all that can reach it"
             ),
             ErrorKind::PermissionDenied => format!(
-                "--port {port} may not be taken by this user: those below 1024 are often the system's, choose another one"
+                "--port {port} is not allowed for this user: ports below 1024 are often reserved for the system, choose another one"
             ),
             _ => format!("listening on {host}:{port}: {e}"),
         };
@@ -81,11 +81,11 @@ pub async fn bind(app: &App) -> Result<(TcpListener, SocketAddr)> {
     let unknown = |e| Error::format(format!("--host {host} is neither an address nor a known name: {e}"));
     let mut addresses = lookup_host((host, port)).await.map_err(unknown)?;
     let Some(address) = addresses.next() else {
-        return Err(Error::format(format!("--host {host} is no address of this machine")));
+        return Err(Error::format(format!("--host {host} is not an address of this machine")));
     };
     if !address.ip().is_loopback() && app.keys.is_empty() && !app.options.open {
         return Err(Error::format(format!(
-            "--host {host} serves other machines: give keys with --api-key or --api-key-file, or say --no-auth"
+            "--host {host} serves other machines: set keys with --api-key or --api-key-file, or pass --no-auth"
         )));
     }
     let listener = TcpListener::bind(address).await.map_err(wrong)?;
@@ -111,7 +111,7 @@ pub async fn answer(app: &Arc<App>, listener: TcpListener, stop: impl Future<Out
             Ok(accepted) => accepted,
             Err(error) => {
                 // For example, too many open files: other connections may end meanwhile.
-                tracing::warn!("a connection was not accepted: {error}");
+                tracing::warn!("cannot accept a connection: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -145,7 +145,7 @@ pub async fn answer(app: &Arc<App>, listener: TcpListener, stop: impl Future<Out
                 ended = connection => if let Err(error) = ended {
                     tracing::debug!("a connection ended: {error}");
                 },
-                () = taken.closed() => tracing::debug!("a connection made room for another one"),
+                () = taken.closed() => tracing::debug!("a connection was closed to make room for another one"),
             }
         });
     }
@@ -156,11 +156,11 @@ pub async fn answer(app: &Arc<App>, listener: TcpListener, stop: impl Future<Out
 /// Lets running answers end, and aborts those that take too long.
 async fn drained(app: &App, graceful: GracefulShutdown) {
     app.draining.store(true, Ordering::SeqCst);
-    tracing::info!("stopping: answers that are running have {} s", app.options.drain.as_secs());
+    tracing::info!("stopping: running answers have {} s", app.options.drain.as_secs());
     let ended = graceful.shutdown();
     tokio::pin!(ended);
     if tokio::time::timeout(app.options.drain, &mut ended).await.is_err() {
-        tracing::warn!("answers that are still running end now");
+        tracing::warn!("ending the answers that are still running");
         app.models.stop();
         drop(tokio::time::timeout(LAST, &mut ended).await);
     }

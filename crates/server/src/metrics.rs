@@ -119,26 +119,26 @@ impl Metrics {
         registry.register("requests", "HTTP requests by route and status", metrics.requests.clone());
         registry.register(
             "requests_rejected",
-            "Requests that the queue had no room for",
+            "Requests rejected because the queue was full",
             metrics.rejected.clone(),
         );
         registry.register("generated_tokens", "Tokens of answers", metrics.generated.clone());
         registry.register("prompt_tokens", "Tokens of prompts", metrics.prompt.clone());
-        registry.register(
-            "prompt_tokens_cached",
-            "Tokens of prompts that were in the cache",
-            metrics.cached.clone(),
-        );
-        registry.register("texts_cancelled", "Texts whose client went away", metrics.cancelled.clone());
+        registry.register("prompt_tokens_cached", "Prompt tokens found in the cache", metrics.cached.clone());
+        registry.register("texts_cancelled", "Texts whose client disconnected", metrics.cancelled.clone());
         registry.register("texts_failed", "Texts that ended with an error", metrics.errors.clone());
         registry.register(
             "time_to_first_token_seconds",
-            "From a request to its first token",
+            "Time from a request to its first token",
             metrics.first.clone(),
         );
-        registry.register("time_between_tokens_seconds", "Between two tokens", metrics.between.clone());
-        registry.register("batch_size", "Texts that went on in a step", metrics.batch.clone());
-        registry.register("text_duration_seconds", "From a request to its end", metrics.duration.clone());
+        registry.register("time_between_tokens_seconds", "Time between two tokens", metrics.between.clone());
+        registry.register("batch_size", "Texts per step", metrics.batch.clone());
+        registry.register(
+            "text_duration_seconds",
+            "Time from a request to its end",
+            metrics.duration.clone(),
+        );
         metrics.register_gauges(&mut registry);
         metrics.registry = registry;
         metrics
@@ -154,10 +154,10 @@ impl Metrics {
         );
         registry.register(
             "step_seconds",
-            "What a step lately took by the texts that are in it, or that are in turns with the one in it",
+            "Recent time of a step by the number of texts in it, or in turns with it",
             self.steps.clone(),
         );
-        registry.register("step_launches", "Launches of a step", self.launches.clone());
+        registry.register("step_launches", "Launches per step", self.launches.clone());
     }
 
     /// Returns the metrics of a model.

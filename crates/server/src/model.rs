@@ -152,7 +152,7 @@ impl Drop for Running {
                 tracing::info!(%request, %model, prompt, cached, made, ms, "answered");
             }
             None => {
-                tracing::info!(%request, %model, ms, "not answered to the end");
+                tracing::info!(%request, %model, ms, "not answered completely");
                 drop(self.commands.send(Command::Cancel(self.ticket)));
             }
         }
@@ -198,8 +198,9 @@ impl Loaded {
             }
         };
         let thread = std::thread::Builder::new().name(format!("model {}", spec.name)).spawn(work);
-        let thread = thread.map_err(|e| Error::memory(format!("a thread for the model: {e}")))?;
-        let lost = || Error::internal("the thread of the model ended while it was loaded");
+        let thread =
+            thread.map_err(|e| Error::memory(format!("cannot start a thread for the model: {e}")))?;
+        let lost = || Error::internal("the model's thread ended while the model was loading");
         let (about, text): Ready = ready.await.map_err(|_| lost())??;
         let parallel = options.engine.texts;
         let all_places = parallel + options.queue;
@@ -225,7 +226,7 @@ impl Loaded {
     pub fn text(&self) -> ApiResult<&TextParts> {
         self.text.as_ref().ok_or_else(|| {
             let message =
-                format!("The model {} has no tokenizer: it takes prompts of token ids alone", self.name);
+                format!("The model {} has no tokenizer, so it accepts only prompts of token ids", self.name);
             ApiError::field("model", message)
         })
     }
@@ -298,7 +299,7 @@ impl Loaded {
     pub fn places(&self, texts: usize) -> ApiResult<OwnedSemaphorePermit> {
         if texts > self.all_places {
             let message = format!(
-                "n: {texts} texts are wanted, and this server takes at most {} at the same time",
+                "n: {texts} texts were requested, but this server continues at most {} at the same time",
                 self.all_places
             );
             return Err(ApiError::field("n", message));
@@ -389,7 +390,7 @@ impl Loaded {
 }
 
 fn lost() -> ApiError {
-    ApiError::unavailable("The model is not there any more; it is loaded again with the next request", 1)
+    ApiError::unavailable("The model was unloaded; the next request loads it again", 1)
 }
 
 impl ModelOptions {
@@ -420,13 +421,13 @@ fn load(spec: &ModelSpec, options: &ModelOptions) -> Result<(LoadedModel, u64)> 
     let model =
         LoadedModel::open_adapted(&spec.path, &spec.adapters, &options.devices, how, &mut |_| Ok(()))?;
     if model.tokenizer().is_err() {
-        tracing::warn!(model = %spec.name, "{} has no tokenizer: the model takes prompts of token ids alone, by /v1/completions", spec.path.display());
+        tracing::warn!(model = %spec.name, "{} has no tokenizer: the model accepts only prompts of token ids, with /v1/completions", spec.path.display());
     }
     let seconds = began.elapsed().as_secs_f64();
     let (context, trained) = (model.context(), model.trained_context());
     tracing::info!(model = %spec.name, seconds, context, "loaded {}", spec.path.display());
     if context < trained && options.context.is_none() {
-        tracing::warn!(model = %spec.name, "context of {context} tokens, for which there is memory; the model's is {trained}");
+        tracing::warn!(model = %spec.name, "using a context of {context} tokens, which fits in memory; the model's context is {trained}");
     }
     Ok((model, before))
 }

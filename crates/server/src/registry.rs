@@ -54,7 +54,7 @@ impl Models {
             if entries.iter().any(|entry| entry.spec.name == spec.name) {
                 let name = &spec.name;
                 return Err(Error::format(format!(
-                    "two models are called {name}: give one another name, NAME=PATH"
+                    "two models are named {name}: give one another name with NAME=PATH"
                 )));
             }
             let metrics = metrics.of(&spec.name);
@@ -184,7 +184,7 @@ impl Models {
         let (taken, weights) = (live(&self.options.devices), needs.weights());
         (taken.saturating_add(weights).saturating_add(work) > budget).then(|| {
             Error::memory(format!(
-                "the model {} needs {} for its weights and {} to work with; of the {} that --memory lets models take, {} are taken",
+                "the model {} needs {} for its weights and {} of workspace; of the {} that --memory allows for models, {} are in use",
                 entry.spec.name,
                 netcl::device::human(weights),
                 netcl::device::human(work),
@@ -199,7 +199,7 @@ impl Models {
         let idle = self.entries.iter().filter_map(|entry| Some((entry, entry.loaded()?)));
         let idle = idle.filter(|(_, loaded)| loaded.is_idle());
         let Some((entry, loaded)) = idle.min_by_key(|(_, loaded)| loaded.used()) else { return false };
-        tracing::info!(model = %entry.spec.name, "given up for another model");
+        tracing::info!(model = %entry.spec.name, "unloaded to make room for another model");
         entry.set(None);
         loaded.close().await;
         true

@@ -144,7 +144,7 @@ pub fn finish_reason(finish: &Finish) -> &'static str {
 
 /// Returns the error of a request whose model was unloaded.
 fn gone() -> ApiError {
-    ApiError::unavailable("The model went away while it answered; try again", 1)
+    ApiError::unavailable("The model was unloaded while it answered; try again", 1)
 }
 
 /// Receives all pieces of a request.

@@ -152,7 +152,7 @@ pub fn choice(fields: &mut Fields, tools: Option<Vec<Value>>) -> ApiResult<Optio
         Some(other) => return Err(wrong("tool_choice", &other, "a string or an object")),
     };
     if tools.is_none() && (choice != Choice::Auto || allowed.is_some()) {
-        return Err(ApiError::field("tool_choice", "tool_choice: a call is wanted, and tools are not given"));
+        return Err(ApiError::field("tool_choice", "tool_choice: a call is required, but tools is missing"));
     }
     if let Some(tools) = &mut tools {
         (tools.choice, tools.allowed, tools.parallel) = (choice, allowed, parallel);
@@ -170,7 +170,7 @@ fn function(choice: &Map<String, Value>, tools: Option<&Tools>, known: &[&str]) 
         Some(Value::String(kind)) if kind == "function" => {}
         None => return Err(wrong_choice("the type is missing, expected \"function\"")),
         Some(other) => {
-            return Err(wrong_choice(format!("the type {other} is not supported, \"function\" is")));
+            return Err(wrong_choice(format!("the type {other} is not supported; use \"function\"")));
         }
     }
     if let Some(key) = choice.keys().find(|key| !known.contains(&key.as_str())) {
@@ -182,7 +182,7 @@ fn function(choice: &Map<String, Value>, tools: Option<&Tools>, known: &[&str]) 
         return Err(wrong_choice("the function's name is missing"));
     };
     let known = tools.and_then(|tools| (0..tools.list.len()).find(|at| tools.name(*at) == name));
-    known.ok_or_else(|| wrong_choice(format!("there is no function {name:?} among tools")))
+    known.ok_or_else(|| wrong_choice(format!("tools has no function {name:?}")))
 }
 
 /// Parses `{"type": "allowed_tools", "allowed_tools": {"mode": …, "tools": […]}}`, or the flat form of `/v1/responses`. Returns the functions that
@@ -197,10 +197,10 @@ fn allowed_tools(mut choice: Map<String, Value>, tools: Option<&Tools>) -> ApiRe
     let mode = match inner.shift_remove("mode").as_ref().and_then(Value::as_str) {
         Some("auto") => Choice::Auto,
         Some("required") => Choice::Required,
-        _ => return Err(wrong_choice("allowed_tools needs a mode, \"auto\" or \"required\"")),
+        _ => return Err(wrong_choice("allowed_tools requires a mode, \"auto\" or \"required\"")),
     };
     let Some(Value::Array(list)) = inner.shift_remove("tools") else {
-        return Err(wrong_choice("allowed_tools needs tools, a list of functions"));
+        return Err(wrong_choice("allowed_tools requires tools, a list of functions"));
     };
     if let Some(key) = choice.keys().chain(inner.keys()).next() {
         return Err(wrong_choice(format!("the field {key} of allowed_tools is not supported")));
@@ -255,7 +255,7 @@ mod tests {
         let allowed =
             with(json!({ "type": "allowed_tools", "allowed_tools": inner }), true).unwrap().unwrap();
         assert_eq!((allowed.callable(), allowed.is_forced(), allowed.is_bound()), (vec![1], false, true));
-        assert_eq!(allowed.list.len(), 2, "the model is told of all");
+        assert_eq!(allowed.list.len(), 2, "the model receives all tools");
         let both = json!([{ "type": "function", "name": "g" }, { "type": "function", "name": "f" }]);
         let allowed = json!({ "type": "allowed_tools", "mode": "required", "tools": both });
         let allowed = with(allowed, true).unwrap().unwrap();

@@ -125,7 +125,10 @@ impl Wishes {
             return Err(ApiError::context(prompt.len(), about.longest, param));
         }
         if prompt.is_empty() {
-            return Err(ApiError::field(param, format!("{param} is empty: it has no token to continue")));
+            return Err(ApiError::field(
+                param,
+                format!("{param} is empty: expected at least one token to continue"),
+            ));
         }
         if let Some(id) = prompt.iter().find(|id| **id as usize >= about.vocab) {
             let message = format!("{param}: token {id} is outside the vocabulary of {}", about.vocab);
@@ -149,7 +152,7 @@ impl Wishes {
 
 fn stops(texts: Vec<String>) -> ApiResult<Vec<String>> {
     if texts.len() > MOST_STOPS {
-        let message = format!("stop: {} texts are given, at most {MOST_STOPS} are possible", texts.len());
+        let message = format!("stop: {} texts given, but at most {MOST_STOPS} are allowed", texts.len());
         return Err(ApiError::field("stop", message));
     }
     match texts.iter().any(String::is_empty) {

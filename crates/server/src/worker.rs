@@ -154,7 +154,7 @@ impl<'a> Worker<'a> {
             let again = || self.model.engine(self.options, Speculation::Off);
             match guarded("the engine", again).and_then(|engine| engine) {
                 Ok(engine) => next = Some(engine),
-                Err(error) => tracing::error!("the model is given up: {error}"),
+                Err(error) => tracing::error!("unloading the model after an error: {error}"),
             }
         }
         self.status.alive.store(false, Ordering::SeqCst);
@@ -174,7 +174,7 @@ impl<'a> Worker<'a> {
                 engine = match self.model.engine(self.options, Speculation::Off) {
                     Ok(engine) => engine,
                     Err(error) => {
-                        tracing::error!("the model is given up: {error}");
+                        tracing::error!("unloading the model after an error: {error}");
                         break;
                     }
                 };
@@ -320,7 +320,7 @@ impl<'a> Worker<'a> {
         while left > 0 {
             let Some(first) = self.embeddings.front_mut() else { return };
             let made = match first.texts.pop_front() {
-                _ if first.reply.is_closed() => Err(Error::device("nobody waits for it")),
+                _ if first.reply.is_closed() => Err(Error::device("the client disconnected")),
                 None => Ok(None),
                 Some(ids) => {
                     left = left.saturating_sub(ids.len());

@@ -80,7 +80,7 @@ fn run(grammars: &Grammars, file: &Path, count: &mut Count) {
 #[test]
 fn every_keyword_is_enforced_or_refused_by_name() {
     let Ok(folder) = std::env::var("NETCL_JSON_SCHEMA_SUITE") else {
-        println!("skipped: NETCL_JSON_SCHEMA_SUITE names no folder with the suite");
+        println!("skipped: NETCL_JSON_SCHEMA_SUITE does not name a folder with the suite");
         return;
     };
     let tokenizer = tokenizer();
@@ -111,5 +111,5 @@ fn every_keyword_is_enforced_or_refused_by_name() {
         wrong.extend(count.wrong.into_iter().map(|what| format!("{name}: {what}")));
     }
     wrong.iter().for_each(|what| println!("{what}"));
-    assert!(wrong.is_empty(), "{} instances that are not valid are taken", wrong.len());
+    assert!(wrong.is_empty(), "{} invalid instances are accepted", wrong.len());
 }

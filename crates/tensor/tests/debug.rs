@@ -115,7 +115,7 @@ fn an_argument_beyond_its_buffer_is_found() {
         let found = message(run(&Wrong(y.storage().clone())));
         assert!(
             found.contains(
-                "nothing: shapes: argument 0 is said to span 68 bytes from byte 0 on, of a buffer of 64"
+                "nothing: shapes: argument 0 is declared to span 68 bytes from byte 0 on, of a buffer of 64"
             ),
             "{found}"
         );

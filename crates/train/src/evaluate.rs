@@ -1,4 +1,4 @@
-//! Evaluation of a model on a text (loss, perplexity, bits per byte), for validation during training and for `netcl eval`.
+//! Evaluates a model on a text (loss, perplexity, bits per byte), for validation during training and for `netcl eval`.
 
 use crate::data::Scored;
 use netcl_model::layers::Mode;
@@ -21,26 +21,26 @@ pub struct Score {
     pub tokens: u64,
     /// Number of windows evaluated.
     pub windows: u64,
-    /// UTF-8 bytes of the target tokens' text, if the tokenizer allows to count them.
+    /// UTF-8 bytes of the target tokens' text, if the tokenizer allows counting them.
     pub bytes: Option<u64>,
 }
 
 impl Score {
-    /// Mean negative log-likelihood, in nats per token.
+    /// Returns the mean negative log-likelihood, in nats per token.
     pub fn loss(&self) -> f64 {
         self.nll / self.tokens as f64
     }
-    /// Perplexity: exp of the loss.
+    /// Returns the perplexity: exp of the loss.
     pub fn perplexity(&self) -> f64 {
         self.loss().exp()
     }
-    /// Bits per byte of text, which allows to compare models with different tokenizers.
+    /// Returns bits per byte of text, which allows comparing models with different tokenizers.
     pub fn bits_per_byte(&self) -> Option<f64> {
         self.bytes.filter(|bytes| *bytes > 0).map(|bytes| self.nll / std::f64::consts::LN_2 / bytes as f64)
     }
 }
 
-/// A batch whose loss was enqueued and not read yet.
+/// A batch whose loss was enqueued but not yet read.
 struct Pending {
     loss: Tensor,
     tokens: u64,

@@ -1,7 +1,7 @@
 //! Optimizers over parameter groups.
 //!
-//! A step updates all parameters in a handful of launches and returns at once: clipping, loss scaling and the decision to skip
-//! are made on the device. [`KINDS`] lists the optimizers; [`by_name`] makes one from what settings say.
+//! A step updates all parameters in a handful of launches and returns at once: clipping, loss scaling and the decision to skip are made on the
+//! device. [`KINDS`] lists the optimizers; [`by_name`] creates one from settings.
 //!
 //! ```no_run
 //! # use netcl_train::optim::{AdamW, Optimizer, ParamGroup};
@@ -37,10 +37,10 @@ const STEP: &str = "step";
 const LOSS_SCALE: &str = "loss_scale";
 const GOOD_STEPS: &str = "good_steps";
 
-/// The optimizer of this name with these hyperparameters, and defaults for others.
+/// Creates the optimizer of this name with these hyperparameters, and defaults for the others.
 ///
 /// # Errors
-/// `Format` for a name or a hyperparameter that there is not, with those that there are, and for a value out of its bounds.
+/// `Format` for an unknown name or hyperparameter, with the known ones, and for a value out of its bounds.
 pub fn by_name(name: &str, hyper: &[(&str, f64)]) -> Result<Arc<dyn Rule>> {
     Kind::named(name)?.with(hyper)
 }
@@ -57,11 +57,11 @@ pub struct ParamGroup {
 }
 
 impl ParamGroup {
-    /// A group with learning rate factor 1.
+    /// Creates a group with learning rate factor 1.
     pub fn new(params: &[Tensor], weight_decay: f64) -> Self {
         Self { params: params.to_vec(), weight_decay, lr_scale: 1.0 }
     }
-    /// The convention for GPTs: matrices and embeddings decay; biases and norms do not.
+    /// Groups parameters by the convention for GPTs: matrices and embeddings decay; biases and norms do not.
     pub fn gpt(params: &[Tensor], weight_decay: f64) -> Vec<Self> {
         let (matrices, vectors): (Vec<_>, Vec<_>) = params.iter().cloned().partition(|p| p.dims().len() >= 2);
         vec![Self::new(&matrices, weight_decay), Self::new(&vectors, 0.0)]
@@ -73,29 +73,29 @@ pub struct Optimizer {
     update: Update,
     /// The parameters, group by group.
     params: Vec<Tensor>,
-    /// What of them is updated here, if not everything: one for each entry of the update.
+    /// The updated parts of the parameters, one per entry of the update, if not everything is updated here.
     parts: Option<Vec<Part>>,
     max_norm: Option<f64>,
     scaling: bool,
 }
 
 impl Optimizer {
-    /// An optimizer for the parameters of all groups. Create it after weights were loaded, or call [`Optimizer::weights_changed`] afterwards.
+    /// Creates an optimizer for the parameters of all groups. Create it after weights were loaded, or call [`Optimizer::weights_changed`] afterwards.
     ///
     /// # Errors
-    /// `Shape` for parameters without a name, with the same name, or that share memory; `Format` for a hyperparameter out of its bounds;
-    /// `Memory`.
+    /// `Shape` for parameters without a name, with the same name, or that share memory; `Format` for a hyperparameter out of its bounds; `Memory`.
     pub fn new(rule: Arc<dyn Rule>, groups: Vec<ParamGroup>) -> Result<Self> {
         Self::make(rule, groups, None)
     }
-    /// The same with dynamic loss scaling, for f16: use [`Optimizer::backward`].
+    /// Does the same with dynamic loss scaling, for f16: use [`Optimizer::backward`].
     pub fn with_loss_scale(rule: Arc<dyn Rule>, groups: Vec<ParamGroup>, scale: LossScale) -> Result<Self> {
         Self::make(rule, groups, Some(scale))
     }
-    /// The optimizer for parameters stored as `dtype`: with dynamic loss scaling for f16, whose gradients would underflow, without for others.
+    /// Creates the optimizer for parameters stored as `dtype`: with dynamic loss scaling for f16, whose gradients would underflow, without it for
+    /// other types.
     ///
     /// # Errors
-    /// As [`Optimizer::new`].
+    /// Those of [`Optimizer::new`].
     pub fn for_storage(rule: Arc<dyn Rule>, groups: Vec<ParamGroup>, dtype: DType) -> Result<Self> {
         Self::make(rule, groups, (dtype == DType::F16).then(LossScale::default))
     }
@@ -107,7 +107,7 @@ impl Optimizer {
         Ok(Self { update: Update::new(rule, entries, scale)?, params, parts, max_norm: None, scaling })
     }
 
-    /// The parameters of all groups, which have names.
+    /// Returns the parameters of all groups, which must have names.
     fn entries(groups: Vec<ParamGroup>) -> Result<Vec<Entry>> {
         let entry = |weight_decay, lr_scale| move |param| Entry { param, weight_decay, lr_scale };
         let entries: Vec<Entry> = groups
@@ -123,14 +123,13 @@ impl Optimizer {
                 )));
             };
             if !names.insert(name) {
-                return Err(Error::shape(format!("optimizer: two parameters are called {name}")));
+                return Err(Error::shape(format!("optimizer: two parameters are named {name}")));
             }
         }
         Ok(entries)
     }
 
-    /// From the next step on, scales gradients down so that the norm of all of them together is at most `max_norm`; 0 only
-    /// measures the norm.
+    /// Limits the norm of all gradients together to `max_norm` from the next step on, by scaling them down; 0 only measures the norm.
     pub fn clip_grad_norm(&mut self, max_norm: f64) {
         self.max_norm = Some(max_norm);
     }
@@ -139,18 +138,18 @@ impl Optimizer {
     pub fn backward(&self, loss: &Tensor) -> Result<()> {
         self.update.backward(loss)
     }
-    /// One step with learning rate `lr`.
+    /// Performs one step with learning rate `lr`.
     ///
     /// # Errors
     /// `Shape` with the name of a parameter without gradient; nothing is changed then.
     pub fn step(&mut self, lr: f64) -> Result<()> {
         self.update.step(lr, self.max_norm)
     }
-    /// The host part of [`Optimizer::step`]: uploads the learning rate. Not captured.
+    /// Performs the host part of [`Optimizer::step`]: uploads the learning rate. Not captured.
     pub fn set_rate(&mut self, lr: f64) -> Result<()> {
         self.update.set(lr, self.max_norm)
     }
-    /// The device part of [`Optimizer::step`], which can be captured as a graph. Call [`Optimizer::count`] for each time it was enqueued or
+    /// Performs the device part of [`Optimizer::step`], which can be captured as a graph. Call [`Optimizer::count`] for each time it was enqueued or
     /// replayed.
     ///
     /// # Errors
@@ -158,14 +157,14 @@ impl Optimizer {
     pub fn apply(&mut self) -> Result<()> {
         self.update.apply()
     }
-    /// The same where other devices have other parameters of the same model; see [`Update::apply_with`].
+    /// Does the same if other devices have other parameters of the same model; see [`Update::apply_with`].
     ///
     /// # Errors
-    /// As [`Optimizer::apply`]; those of `total`.
+    /// Those of [`Optimizer::apply`]; those of `total`.
     pub fn apply_with(&mut self, total: &mut Total<'_>) -> Result<()> {
         self.update.apply_with(total)
     }
-    /// Allocates the optimizer's tables and buffers besides the moments, according to the gradients present; changes no parameter.
+    /// Allocates the optimizer's tables and buffers (except the moments), according to the gradients present; changes no parameter.
     ///
     /// # Errors
     /// `Shape` with the name of a parameter without gradient.
@@ -176,7 +175,7 @@ impl Optimizer {
     pub fn count(&self) {
         self.update.count();
     }
-    /// How parameters follow their gradients.
+    /// Returns the rule by which parameters are updated.
     pub fn rule(&self) -> &dyn Rule {
         self.update.rule()
     }
@@ -185,25 +184,25 @@ impl Optimizer {
         self.params().for_each(|p| p.set_grad(None));
         self.parts.iter().flatten().for_each(|part| part.view.set_grad(None));
     }
-    /// Result of the last step (gradient norm, whether it was skipped). Reading it one step later does not wait for the device.
+    /// Returns the result of the last step (gradient norm, whether it was skipped). Reading it one step later does not wait for the device.
     pub fn report(&self) -> Result<Report> {
         self.update.report()
     }
-    /// The parameters, group by group.
+    /// Returns the parameters, group by group.
     pub fn params(&self) -> impl Iterator<Item = &Tensor> {
         self.params.iter()
     }
-    /// Says that nothing but steps and [`Optimizer::weights_changed`] changes parameters, as in a trainer: steps do not look for other writes.
+    /// Declares that only steps and [`Optimizer::weights_changed`] change parameters, as in a trainer: steps do not check for other writes.
     pub fn owns_parameters(&mut self) {
         self.update.owns_parameters();
     }
-    /// To be called after parameters were overwritten: copies them to the f32 master weights.
+    /// Copies parameters to the f32 master weights. Call it after parameters were overwritten.
     pub fn weights_changed(&mut self) {
         self.update.take_master(true);
     }
 
     /// Sets the master weights of f16 and bf16 parameters from the tensors that the parameters were loaded from, by name: an f32 file has
-    /// more digits than the 16-bit parameters. Parameters in f32 have no master weights and are skipped.
+    /// more digits than the 16-bit parameters. Parameters in f32 do not need master weights and are skipped.
     ///
     /// # Errors
     /// `Format` with the name of the parameter that `weights` lacks or has in another shape; nothing is changed then.
@@ -223,7 +222,7 @@ impl Optimizer {
         }
         found.iter().try_for_each(|(tensor, data, first)| {
             data.get(*first..first + tensor.count()).map_or_else(
-                || Err(Error::format("master weights: a torn tensor")),
+                || Err(Error::format("master weights: the tensor's data is truncated")),
                 |part| tensor.set_f32(part),
             )
         })?;
@@ -231,19 +230,19 @@ impl Optimizer {
         Ok(())
     }
 
-    /// The state that a bit-exact continuation needs besides the weights: `step`, for each parameter its moments
-    /// (`….exp_avg`, `….exp_avg_sq`, `….momentum_buffer`) and master weights (`….master`), and the loss scale.
+    /// Returns the state that, with the weights, allows a bit-exact continuation: `step`, the moments (`….exp_avg`, `….exp_avg_sq`,
+    /// `….momentum_buffer`) and master weights (`….master`) of each parameter, and the loss scale.
     pub fn state_dict(&self) -> Result<Vec<TensorData>> {
         self.planned_state()?.iter().map(Planned::take).collect()
     }
 
-    /// The same; moments and master weights are copied to the host when their bytes are requested.
+    /// Returns the same; moments and master weights are copied to the host when their bytes are requested.
     ///
     /// # Errors
-    /// Those of the device; `Unsupported` where it has the state of parts alone.
+    /// Those of the device; `Unsupported` if it has the state of some parts only.
     pub fn planned_state(&self) -> Result<Vec<Planned<'static>>> {
         if self.parts.is_some() {
-            return Err(Error::unsupported("optimizer: the state of other parts is elsewhere"));
+            return Err(Error::unsupported("optimizer: the state of other parts is on other ranks"));
         }
         let mut all = self.planned_counters()?;
         for StatePart { name, shape, tensor, .. } in self.state_parts()? {
@@ -253,7 +252,7 @@ impl Optimizer {
         Ok(all)
     }
 
-    /// Of the state what is no parameter's: steps and loss scale.
+    /// Returns the state that does not belong to a parameter: steps and loss scale.
     ///
     /// # Errors
     /// Those of the device.
@@ -324,7 +323,7 @@ impl Optimizer {
         self.update.set_counters(counters)
     }
 
-    /// What is kept for each element of a parameter, by the names of checkpoints.
+    /// Returns the kinds of state kept for each element of a parameter, by their names in checkpoints.
     fn kinds(&self, param: &Tensor) -> impl Iterator<Item = &'static str> {
         let master = (param.dtype() != DType::F32).then_some(&MASTER[1..]);
         self.update.rule().state().iter().copied().chain(master)
@@ -338,7 +337,7 @@ fn torn(data: &TensorData) -> Error {
 fn integer(data: &TensorData) -> Result<u32> {
     let bytes = data.bytes[..].try_into().map_err(|_| torn(data))?;
     u32::try_from(i64::from_le_bytes(bytes))
-        .map_err(|_| Error::format(format!("optimizer state: {} is no count of steps", data.name)))
+        .map_err(|_| Error::format(format!("optimizer state: {} is not a number of steps", data.name)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Learning rate schedules: functions of the step number alone, in f64, so a resumed run needs no other state.
+//! Learning rate schedules: functions of only the step number, in f64, so a resumed run needs no other state.
 
 use netcl_device::{Error, Result};
 use netcl_model::names::{by_name, name_of};
@@ -53,7 +53,7 @@ pub struct LearningRate {
 }
 
 impl LearningRate {
-    /// Learning rate of step `step`, counted from 0.
+    /// Returns the learning rate of step `step`, counted from 0.
     pub fn at(&self, step: u64) -> f64 {
         if step < self.warmup {
             return self.lr * (step + 1) as f64 / (self.warmup + 1) as f64;
@@ -67,7 +67,7 @@ impl LearningRate {
         self.min_lr + left * (self.lr - self.min_lr)
     }
 
-    /// From 0 at the end of warm-up to 1 at `decay`.
+    /// Returns the progress from 0 at the end of warm-up to 1 at `decay`.
     fn progress(&self, step: u64) -> f64 {
         (step - self.warmup) as f64 / (self.decay - self.warmup) as f64
     }
@@ -80,8 +80,8 @@ mod tests {
     use serde_json::Value;
     use std::path::Path;
 
-    /// Every case of the goldens. Warm-up of the cases made with PyTorch's `LambdaLR` is `step / warmup`, ours is
-    /// `(step + 1) / (warmup + 1)`; after `decay` their cosine rises again, ours stays.
+    /// Every case of the goldens. The warm-up of cases made with PyTorch's `LambdaLR` is `step / warmup`, netcl's is `(step + 1) / (warmup + 1)`.
+    /// After `decay` their cosine rises again, while netcl's stays constant.
     #[test]
     fn learning_rates_are_those_of_nanogpt_and_pytorch() {
         let path =

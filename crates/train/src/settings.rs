@@ -5,22 +5,23 @@ use crate::images::classifier;
 
 const HEAD: &str = "# Settings of training
 
-This page follows from the table of settings ([table.rs](../crates/train/src/config/table.rs), and
-[settings.rs](../crates/train/src/images/classifier/settings.rs) for what classifiers of images alone have); a test compares them. Each setting is a
-flag of `netcl train` and, with `_` instead of `-`, a key of `config.toml` and of Python's `Trainer`; names without dashes are keys alone.
-A classifier's `config.toml` has `--val-split` as `test_part`.
-Defaults are those that presets of language models start from; `netcl train --preset NAME --help` has those of a preset. Aliases are in parentheses.
-The last two columns say whether `--resume` may change the setting, of language models and of classifiers:
+This page is generated from the table of settings ([table.rs](../crates/train/src/config/table.rs), and
+[settings.rs](../crates/train/src/images/classifier/settings.rs) for settings that only classifiers of images have); a test compares them.
+Each setting is a flag of `netcl train` and, with `_` instead of `-`, a key of `config.toml` and of Python's `Trainer`; names without dashes are
+only keys. In a classifier's `config.toml`, `--val-split` is `test_part`.
+The defaults are those that presets of language models start from; `netcl train --preset NAME --help` shows those of a preset.
+Aliases are in parentheses.
+The last two columns say whether `--resume` may change the setting, for language models and for classifiers:
 from the next step on (yes), with a report about the learning rate (rate), by adding entries (add), or not at all (no);
 a dash marks settings that the task does not have.
 ";
 
-/// The settings of all tasks: those of language models first, with what classifiers share, then those of classifiers alone.
+/// Returns the settings of all tasks: those of language models first, including those that classifiers share, then those that only classifiers have.
 pub fn all() -> impl Iterator<Item = &'static Setting> {
     SETTINGS.iter().chain(classifier::SETTINGS)
 }
 
-/// The text of `docs/settings.md`.
+/// Returns the text of `docs/settings.md`.
 pub fn reference() -> String {
     let defaults = toml::Table::try_from(TrainConfig::base()).unwrap_or_default();
     let mut text = HEAD.to_owned();

@@ -9,7 +9,7 @@
  *
  * Arguments  x, y (R,N): f32, row-major; rows, n: their sizes, any from 1 on
  * Defines    none
- * Launch     groups (ceil(rows / 64)) of 64 items, an item a row
+ * Launch     groups (ceil(rows / 64)) of 64 items, one item per row
  */
 __kernel void softmax(__global const float *x, __global float *y, uint rows, uint n) {
   const size_t row = get_global_id(0);

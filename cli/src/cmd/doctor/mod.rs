@@ -1,4 +1,4 @@
-//! `netcl doctor`: why OpenCL is not found, and whether what is found computes correctly.
+//! `netcl doctor`: finds out why OpenCL is not found, and whether the devices compute correctly.
 
 mod mpi;
 mod packages;
@@ -22,40 +22,39 @@ use system::System;
 
 /// Find out why OpenCL does not work here, and test every kernel on every device
 ///
-/// Looks for the OpenCL library, drivers, device files and groups, and says what to install. Then every kernel variant is
-/// compared with its f64 reference on each device. A variant that fails while another passes is put in quarantine: later
-/// runs on this device and driver avoid it and say so. Exit code 0: healthy, 1: not.
+/// Checks the OpenCL library, drivers, device files and groups, and says what to install. Then compares every kernel variant on each device with its
+/// f64 reference. If a variant fails and another one passes, the first is put in quarantine: later runs on this device and driver avoid it and say
+/// so. Exit code: 0 if healthy, 1 if not.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Test this device only; all of them without it
+    /// Test only this device [default: all]
     #[arg(long, alias = "gpu-id", value_name = "DEVICE")]
     device: Option<String>,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Run the default of each kernel once against its reference instead of every variant in every storage type
+    /// Run only each kernel's default once, instead of every variant in every storage type
     #[arg(long)]
     quick: bool,
-    /// Try every combination of the tuned parameters in every storage type, instead of every value of each in f32
+    /// Test every combination of tuned parameters in every storage type, not each value in f32
     #[arg(long, conflicts_with = "quick")]
     all_candidates: bool,
-    /// Test only ops whose name contains this, or samples of that name (a row of the element-wise ops, say); what is known of other
-    /// kernels stays
+    /// Test only ops or samples whose name contains this; results for other kernels are kept
     #[arg(long, value_name = "NAME")]
     op: Option<String>,
-    /// Threads that build and test side by side, each on a context of its own; as many as cores without it
+    /// Threads that build and test in parallel, each with its own context [default: CPU cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: Option<u16>,
-    /// Test the MPI library, its launcher and the ranks it starts instead of devices; within mpirun, the ranks that are there
+    /// Test the MPI library, its launcher and ranks, not devices; under mpirun, test the started ranks
     #[arg(long, conflicts_with_all = ["device", "quick", "all_candidates", "op"])]
     mpi: bool,
-    /// With --mpi: so many operations in a row as well, in which the memory of no rank may grow
+    /// With --mpi: also run this many operations and check that no rank's memory grows
     #[arg(long, value_name = "N", requires = "mpi", default_value_t = 0)]
     in_a_row: u32,
-    /// With --mpi: a vector of so many bytes as well, which may be more than 2^31
+    /// With --mpi: also test a vector of this many bytes, which may exceed 2^31
     #[arg(long, value_name = "BYTES", requires = "mpi", default_value_t = 0)]
     vector: u64,
-    /// Test ops that stdin names: a part of another doctor
+    /// Test the ops that stdin lists, as a worker of another doctor
     #[arg(long, hide = true, requires = "device")]
     worker: bool,
 }
@@ -78,15 +77,15 @@ struct DeviceReport {
     ops: usize,
     cases: usize,
     kernels: usize,
-    /// Cases of kernels that run models and belong to no op, by their names.
+    /// Cases of kernels that run models and belong to no op, by kernel name.
     inference: BTreeMap<&'static str, usize>,
-    /// Variants and tuned values tried beside what the device chooses.
+    /// Variants and tuned values tested in addition to the device's choices.
     candidates: usize,
-    /// Variants that the device can run, but no sample's shapes let it take.
+    /// Variants that the device can run, but that fit the shapes of no sample.
     idle: Vec<String>,
-    /// Put in quarantine.
+    /// Variants put in quarantine.
     suspects: Vec<Suspect>,
-    /// What fails and has no substitute.
+    /// Failures without a substitute.
     failures: Vec<String>,
 }
 
@@ -118,8 +117,8 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let healthy = !devices.is_empty() && !devices.iter().any(bad);
     let why = match &found {
         Err(e) => e.message().to_owned(),
-        Ok(all) if all.is_empty() => "OpenCL is installed, but it shows no device with a compiler".into(),
-        Ok(_) => "a kernel computes something wrong; what can be avoided is now avoided".into(),
+        Ok(all) if all.is_empty() => "OpenCL is installed, but no device with a compiler was found".into(),
+        Ok(_) => "a kernel computes wrong results; netcl avoids those that have a substitute".into(),
     };
     if args.json {
         out::json(&Report { healthy, system, advice, devices })?;
@@ -150,7 +149,7 @@ fn show_system(system: &System) -> Result<()> {
         out::result(&format!("environment  {name}={value}"))?;
     }
     for node in &system.nodes {
-        let state = node.error.as_deref().unwrap_or("open to this user");
+        let state = node.error.as_deref().unwrap_or("accessible to this user");
         out::result(&format!("device file  {}: {state}", node.path.display()))?;
     }
     for (group, member) in &system.groups {
@@ -176,10 +175,10 @@ fn check(name: &str, args: &Args, context: &Context) -> Result<DeviceReport> {
     }
     check_inference(&device, args, &mut report);
     if args.op.is_none() {
-        // Its compiler came back from every kernel: programs build in their own process from now on.
+        // The compiler returned from every kernel, so programs are built in their own process from now on.
         let record = DriverRecord::of(device.settings(), device.capabilities());
         if let Err(e) = record.set(report.failures.is_empty()) {
-            tracing::warn!("the outcome is not kept: {e}");
+            tracing::warn!("cannot save the outcome: {e}");
         }
     }
     report.seconds = started.elapsed().as_secs_f64();
@@ -189,7 +188,7 @@ fn check(name: &str, args: &Args, context: &Context) -> Result<DeviceReport> {
     Ok(report)
 }
 
-/// Kernels that run models, beside the ops: those that `--op` names, or all.
+/// Tests kernels that run models, which belong to no op: those that `--op` names, or all.
 fn check_inference(device: &Device, args: &Args, report: &mut DeviceReport) {
     for kernel in
         INFERENCE.iter().filter(|kernel| args.op.as_ref().is_none_or(|part| kernel.name.contains(part)))
@@ -217,20 +216,20 @@ fn show_device(report: &DeviceReport, quick: bool) -> Result<()> {
     out::result(&format!("device       {device}: {name}, {driver}"))?;
     if quick {
         out::result(&format!(
-            "             {kernels} kernels run once against their reference in {seconds:.1} s"
+            "             {kernels} kernels run once and compared with their reference in {seconds:.1} s"
         ))?;
     } else {
         out::result(&format!(
-            "             {ops} ops, {kernels} kernels with {candidates} other choices, {cases} cases against their reference in {seconds:.0} s"
+            "             {ops} ops, {kernels} kernels with {candidates} alternatives, {cases} cases compared with their reference in {seconds:.0} s"
         ))?;
         if !report.idle.is_empty() {
-            out::result(&format!("not reached  {}: no sample has a shape for it", report.idle.join(", ")))?;
+            out::result(&format!("not reached  {}: no sample has a suitable shape", report.idle.join(", ")))?;
         }
     }
     let models: Vec<String> =
         report.inference.iter().map(|(name, cases)| format!("{name} {cases}")).collect();
     if !models.is_empty() {
-        out::result(&format!("models       cases against exact arithmetic: {}", models.join(", ")))?;
+        out::result(&format!("models       cases compared with exact arithmetic: {}", models.join(", ")))?;
     }
     for s in &report.suspects {
         let with = s.params.as_ref().map_or(String::new(), |p| format!(" with {p:?}"));
@@ -242,14 +241,14 @@ fn show_device(report: &DeviceReport, quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// The ops to be tested.
+/// Returns the ops to test.
 ///
 /// # Errors
-/// `Format` where none has such a name.
+/// `Format` if no op has such a name.
 fn ops(args: &Args) -> Result<&'static [OpEntry]> {
     let Some(part) = args.op.as_deref() else { return Ok(OPS) };
     match select(part) {
-        // A kernel that belongs to none.
+        // The name belongs to a kernel without an op.
         Err(_) if INFERENCE.iter().any(|kernel| kernel.name.contains(part)) => Ok(&[]),
         found => found,
     }
@@ -270,8 +269,8 @@ fn self_test(
     let known = Quarantine::open(device.settings(), device.capabilities()).suspects();
     match known.iter().filter(|suspect| suspect.is_avoided()).count() {
         0 => {}
-        1 => out::note("Testing the kernel in quarantine again"),
-        n => out::note(&format!("Testing the {n} kernels in quarantine again")),
+        1 => out::note("Testing the quarantined kernel again"),
+        n => out::note(&format!("Testing the {n} quarantined kernels again")),
     }
     let shown = Shown::new(&report.device, args.json, context.live());
     let (reach, ops) = (reach(args), ops(args)?);

@@ -1,4 +1,4 @@
-//! `netcl doctor --mpi`: whether processes of an MPI launcher find each other and compute what they should.
+//! `netcl doctor --mpi`: tests whether processes of an MPI launcher find each other and compute correctly.
 
 use crate::out;
 use crate::ranks::{Failed, finish};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const LAUNCHERS: [&str; 4] = ["mpirun", "mpiexec", "srun", "prterun"];
-/// Rounds of the self-test, and the longest of its vectors.
+/// Rounds of the self-test, whose longest vector has `LONGEST` elements.
 const ROUNDS: usize = 3;
 const LONGEST: usize = 70_001;
 
@@ -22,22 +22,22 @@ struct Report {
     library: String,
     ranks: usize,
     operations: usize,
-    /// Of an all-reduce of 4 kB.
+    /// Time of an all-reduce of 4 kB, in microseconds.
     all_reduce_us: f64,
 }
 
-/// What is tested besides.
+/// Additional tests.
 #[derive(Clone, Copy)]
 pub struct More {
-    /// Operations in a row.
+    /// Number of consecutive operations.
     pub in_a_row: u32,
-    /// Bytes of a vector.
+    /// Size of the vector, in bytes.
     pub vector: u64,
 }
 
-/// Elements of the vectors of operations in a row.
+/// Elements of the vectors in consecutive operations.
 const IN_A_ROW: usize = 4000;
-/// Operations before memory is looked at.
+/// Operations before the first measurement of memory.
 const SETTLED: u32 = 500;
 
 impl More {
@@ -55,13 +55,13 @@ impl More {
             x.fill(i as f32);
             group.all_reduce(&mut x, Reduction::Mean)?;
         }
-        // A quarter of what it would be if a vector were kept of each.
+        // A quarter of the growth if every operation leaked a vector.
         let room = self.in_a_row as usize * IN_A_ROW + (16 << 20);
         if let (Some(before), Some(after)) = (before, resident().filter(|_| self.in_a_row > 2 * SETTLED))
             && after > before + room
         {
             return Err(Error::internal(format!(
-                "memory grows: from {before} to {after} bytes in {} operations",
+                "memory grew from {before} to {after} bytes in {} operations",
                 self.in_a_row
             )));
         }
@@ -71,13 +71,13 @@ impl More {
     }
 }
 
-/// Bytes of this process's memory, where Linux tells it.
+/// Returns the resident memory of this process in bytes, on Linux only.
 fn resident() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     text.split_whitespace().nth(1)?.parse::<usize>().ok()?.checked_mul(4096)
 }
 
-/// Tests the ranks of the launcher that started this process, or starts two with the launcher that is found.
+/// Tests the ranks of the launcher that started this process, or starts two ranks with an installed launcher.
 pub fn run(json: bool, more: &More) -> Result<()> {
     let named = std::env::var_os("NETCL_MPI_LIBRARY").filter(|v| !v.is_empty()).map(PathBuf::from);
     let launcher = launched(&|name| std::env::var(name).ok());
@@ -117,13 +117,13 @@ fn show(report: &Report, json: bool) -> Result<()> {
         return out::json(report);
     }
     out::result(&format!(
-        "{}, started by {}: {} ranks, {} collective operations with the right bits; an all-reduce of 4 kB takes {:.1} us",
+        "{}, started by {}: {} ranks, {} collective operations with correct bits; an all-reduce of 4 kB takes {:.1} us",
         report.library, report.launcher, report.ranks, report.operations, report.all_reduce_us
     ))?;
     out::result("healthy")
 }
 
-/// Two ranks of this program.
+/// Starts two ranks of this program.
 fn start(json: bool, named: Option<PathBuf>, more: More) -> Result<()> {
     let (path, version) = Mpi::found(None, named.as_deref())?;
     out::note(&format!("MPI library: {path} ({version})"));
@@ -147,7 +147,7 @@ fn start(json: bool, named: Option<PathBuf>, more: More) -> Result<()> {
         return Ok(());
     }
     Err(Error::device(format!(
-        "{launcher} ended with {status}. Where its message does not say why: does it belong to {version}? NETCL_MPI_LIBRARY names another \
+        "{launcher} ended with {status}. If its message does not say why, check that it belongs to {version}; NETCL_MPI_LIBRARY selects another \
          library, PATH another launcher"
     )))
 }

@@ -1,17 +1,17 @@
-//! Which package brings what, by distribution.
+//! Names of the packages that provide OpenCL components, by distribution.
 
-/// Something a machine may lack.
+/// An OpenCL component that may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
     /// libOpenCL, which finds the drivers.
     Loader,
-    /// A driver for the processor.
+    /// A driver for the CPU.
     Cpu,
-    /// A driver for GPUs of this vendor.
+    /// A driver for AMD GPUs.
     Amd,
-    /// See above.
+    /// A driver for Intel GPUs.
     Intel,
-    /// See above.
+    /// A driver for NVIDIA GPUs.
     Nvidia,
 }
 
@@ -19,7 +19,7 @@ struct Family {
     /// `ID` or a word of `ID_LIKE` in /etc/os-release.
     ids: &'static [&'static str],
     install: &'static str,
-    /// Loader, CPU, AMD, Intel, NVIDIA.
+    /// Package names: loader, CPU, AMD, Intel, NVIDIA.
     packages: [&'static str; 5],
 }
 
@@ -63,7 +63,7 @@ const FAMILIES: [Family; 5] = [
     },
 ];
 
-/// The command that installs what is needed on the system of this /etc/os-release, if we know the system.
+/// Returns the command that installs `needs` on the system that this /etc/os-release describes, if that system is known.
 pub fn command(os_release: &str, needs: &[Need]) -> Option<String> {
     let words = ids(os_release);
     let family = words.iter().find_map(|word| FAMILIES.iter().find(|f| f.ids.contains(&word.as_str())))?;
@@ -72,7 +72,7 @@ pub fn command(os_release: &str, needs: &[Need]) -> Option<String> {
     (!names.is_empty()).then(|| format!("{} {}", family.install, names.join(" ")))
 }
 
-/// `ID`, then the words of `ID_LIKE`.
+/// Returns `ID`, then the words of `ID_LIKE`.
 fn ids(os_release: &str) -> Vec<String> {
     let value = |key: &str| {
         let line = os_release.lines().find_map(|l| l.strip_prefix(key));

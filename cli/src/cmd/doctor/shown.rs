@@ -1,14 +1,14 @@
-//! How far a self-test is, for the person who waits.
+//! Progress of a self-test.
 
 use crate::out;
 use netcl::tensor::suite::Event;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time between lines where there is no terminal.
+/// Interval between lines if stderr is not a terminal.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
-/// A bar on a terminal, a line now and then in a log, nothing beside JSON.
+/// A bar on a terminal, occasional lines in a log, nothing with JSON.
 pub enum Shown {
     Nothing,
     Bar(indicatif::ProgressBar),

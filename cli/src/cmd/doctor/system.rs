@@ -1,4 +1,4 @@
-//! What of the system decides whether OpenCL works: loader, drivers, device files, groups, environment.
+//! The parts of the system that OpenCL depends on: loader, drivers, device files, groups, environment.
 
 use super::packages::{Need, command};
 use netcl::device::{LoaderReport, report};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Variables that change what OpenCL finds.
+/// Environment variables that change what OpenCL finds.
 const VARIABLES: [&str; 10] = [
     "OCL_ICD_VENDORS",
     "OCL_ICD_FILENAMES",
@@ -25,18 +25,18 @@ const VARIABLES: [&str; 10] = [
 #[derive(Debug, Serialize)]
 pub struct Node {
     pub path: PathBuf,
-    /// Why it cannot be opened for reading and writing; absent where it can.
+    /// Why the file cannot be opened for reading and writing; `None` if it can.
     pub error: Option<String>,
 }
 
-/// The system around OpenCL.
+/// The parts of the system that OpenCL depends on.
 #[derive(Debug, Serialize)]
 pub struct System {
     pub loader: LoaderReport,
-    /// Set variables only.
+    /// Variables that are set.
     pub environment: BTreeMap<&'static str, String>,
     pub nodes: Vec<Node>,
-    /// The groups of those that own device files usually, and whether this process is in them.
+    /// Groups that usually own device files, and whether this process is a member.
     pub groups: BTreeMap<String, bool>,
     /// Vendors of the GPUs on the bus.
     pub gpus: Vec<&'static str>,
@@ -45,7 +45,7 @@ pub struct System {
 }
 
 impl System {
-    /// Looks at everything; never fails.
+    /// Inspects the system; never fails.
     pub fn look(settings: &Settings) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let value = |name: &&'static str| std::env::var(name).ok().map(|v| (*name, v));
@@ -59,14 +59,14 @@ impl System {
         }
     }
 
-    /// What to do, most important first. `platforms` are those that were found.
+    /// Returns advice, most important first. `platforms` are the platforms found.
     pub fn advice(&self, platforms: &[String]) -> Vec<String> {
         let mut out = Vec::new();
         let mut needs = Vec::new();
         let usable = self.loader.icds.iter().filter(|(_, _, error)| error.is_none()).count();
         if let (Some(name), None) = (self.environment.get("NETCL_OPENCL_LIBRARY"), &self.loader.loader) {
             out.push(format!(
-                "NETCL_OPENCL_LIBRARY names {name}, which is no OpenCL library; unset it to search for one"
+                "NETCL_OPENCL_LIBRARY names {name}, which is not an OpenCL library; unset it to search for one"
             ));
         } else if self.loader.loader.is_none() && platforms.is_empty() {
             needs.push(Need::Loader);
@@ -86,8 +86,8 @@ impl System {
         }
         if !needs.is_empty() {
             out.push(match command(&self.os_release, &needs) {
-                Some(command) => format!("install what is missing: {command}"),
-                None => format!("install what is missing: {}", names(&needs)),
+                Some(command) => format!("install the missing packages: {command}"),
+                None => format!("install the missing components: {}", names(&needs)),
             });
         }
         for (file, library, error) in &self.loader.icds {
@@ -117,10 +117,12 @@ impl System {
             self.groups.iter().filter(|(_, member)| !**member).map(|(g, _)| &**g).collect();
         let files = closed.join(", ");
         Some(if missing.is_empty() {
-            format!("{files}: not open to this user")
+            format!("{files}: permission denied for this user")
         } else {
             let list = missing.join(",");
-            format!("{files}: not open to this user; run `sudo usermod -aG {list} $USER` and log in again")
+            format!(
+                "{files}: permission denied for this user; run `sudo usermod -aG {list} $USER` and log in again"
+            )
         })
     }
 }
@@ -128,7 +130,7 @@ impl System {
 fn names(needs: &[Need]) -> String {
     let name = |n: &Need| match n {
         Need::Loader => "the OpenCL ICD loader (libOpenCL.so.1)",
-        Need::Cpu => "PoCL, which runs OpenCL on the processor",
+        Need::Cpu => "PoCL, which runs OpenCL on the CPU",
         Need::Amd => "an OpenCL driver for AMD GPUs (ROCm or Mesa)",
         Need::Intel => "Intel's compute runtime",
         Need::Nvidia => "NVIDIA's driver with its OpenCL library",
@@ -136,7 +138,7 @@ fn names(needs: &[Need]) -> String {
     needs.iter().map(name).collect::<Vec<_>>().join(" and ")
 }
 
-/// Device files of GPUs, and whether this process may use them.
+/// Returns the device files of GPUs, and whether this process may use them.
 fn nodes() -> Vec<Node> {
     let list = |folder: &str, keep: fn(&str) -> bool| -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -157,7 +159,7 @@ fn nodes() -> Vec<Node> {
         .collect()
 }
 
-/// Which of `render` and `video` exist in /etc/group, and whether /proc/self/status says we are in them.
+/// Returns which of `render` and `video` exist in /etc/group, and whether /proc/self/status lists them.
 fn groups(etc_group: &str, status: &str) -> BTreeMap<String, bool> {
     let mine: Vec<&str> = status
         .lines()
@@ -177,7 +179,7 @@ fn groups(etc_group: &str, status: &str) -> BTreeMap<String, bool> {
     out
 }
 
-/// Vendors of what /sys lists as cards.
+/// Returns the vendors of the GPUs in /sys.
 fn gpus(drm: &Path) -> Vec<&'static str> {
     let cards = std::fs::read_dir(drm).into_iter().flatten().flatten();
     let mut out: Vec<&'static str> = cards
@@ -215,15 +217,18 @@ mod tests {
     #[test]
     fn an_empty_machine_is_told_the_one_command() {
         let advice = system("ID=debian\n", &[]).advice(&[]);
-        assert_eq!(advice, ["install what is missing: apt-get install ocl-icd-libopencl1 pocl-opencl-icd"]);
+        assert_eq!(
+            advice,
+            ["install the missing packages: apt-get install ocl-icd-libopencl1 pocl-opencl-icd"]
+        );
         let advice = system("ID=unknown\n", &[]).advice(&[]);
-        assert!(advice[0].contains("PoCL, which runs OpenCL on the processor"), "{advice:?}");
+        assert!(advice[0].contains("PoCL, which runs OpenCL on the CPU"), "{advice:?}");
     }
 
     #[test]
     fn a_gpu_without_driver_is_named() {
         let advice = system("ID=arch\n", &["Intel"]).advice(&["pocl".into()]);
-        assert_eq!(advice, ["install what is missing: pacman -S intel-compute-runtime"]);
+        assert_eq!(advice, ["install the missing packages: pacman -S intel-compute-runtime"]);
         assert!(system("ID=arch\n", &["Intel"]).advice(&["intel".into()]).is_empty());
         let advice = system("ID=debian\n", &["AMD"]).advice(&["amd".into()]);
         assert!(advice.len() == 1 && advice[0].contains("RUSTICL_ENABLE=radeonsi"), "{advice:?}");

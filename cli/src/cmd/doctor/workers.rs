@@ -1,7 +1,7 @@
-//! Processes that test ops for `netcl doctor`: some drivers build one program at a time in a process, however many threads ask.
+//! Processes that test ops for `netcl doctor`: some drivers build only one program at a time per process, regardless of threads.
 //!
-//! A worker reads lines `<op's place> <storage type>` and answers with a line `.` for every case and one of JSON, [`Answer`]. One that
-//! dies, as a driver may bring about, is a finding about the op it was at, and another takes its place.
+//! A worker reads lines `<index of the op> <storage type>`. It answers with a line `.` per case, and one line of JSON, [`Answer`]. If a worker dies,
+//! for instance in a driver, its op has failed, and a new worker replaces it.
 
 use super::Args;
 use netcl::device::Capabilities;
@@ -15,14 +15,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// What a worker found in one op, and all that it avoids by now.
+/// A worker's result for one op, and everything that it avoids by now.
 #[derive(Serialize, Deserialize)]
 struct Answer {
     verdict: Verdict,
     avoided: Vec<Suspect>,
 }
 
-/// Answers questions from stdin until it ends.
+/// Answers requests from stdin until it ends.
 pub fn serve(device: &Device, ops: &'static [OpEntry], reach: Reach) -> Result<()> {
     let mut tester = Here::new(device, ops, reach)?;
     let broken = |e: &std::io::Error| Error::io("writing to", Path::new("stdout"), e);
@@ -31,22 +31,23 @@ pub fn serve(device: &Device, ops: &'static [OpEntry], reach: Reach) -> Result<(
         let asked =
             line.split_once(' ').and_then(|(op, dtype)| Some((op.parse().ok()?, DType::parse(dtype)?)));
         let Some((op, dtype)) = asked else {
-            return Err(Error::format(format!("{line:?} is no op and storage type")));
+            return Err(Error::format(format!("{line:?} is not an op and a storage type")));
         };
         let mut stdout = std::io::stdout();
         let dot = || {
-            // Nobody reads: the next line says so.
+            // If nobody reads the output, writing the next line fails.
             let _ = std::io::stdout().write_all(b".\n");
         };
         let verdict = tester.run(op, dtype, &dot);
         let answer = Answer { verdict, avoided: tester.avoided() };
-        let text = serde_json::to_string(&answer).map_err(|e| Error::internal(format!("an answer: {e}")))?;
+        let text = serde_json::to_string(&answer)
+            .map_err(|e| Error::internal(format!("cannot serialize an answer: {e}")))?;
         writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(|e| broken(&e))?;
     }
     Ok(())
 }
 
-/// A process that tests.
+/// A testing process.
 struct Process {
     child: Child,
     to: ChildStdin,
@@ -55,13 +56,13 @@ struct Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A worker, started again when it dies.
+/// A worker, which is restarted when it dies.
 struct Worker {
     /// Program and arguments.
     command: Vec<OsString>,
@@ -127,15 +128,15 @@ impl Tester for Worker {
     }
 }
 
-/// Whether a self-test is shared out over processes: where a driver compiles.
+/// Returns whether to divide a self-test among processes: on devices whose driver compiles.
 pub fn wanted(args: &Args, device: &Capabilities, threads: usize) -> bool {
     threads > 1 && !args.worker && !device.simulated
 }
 
-/// As many workers for `device` as threads were asked for.
+/// Starts one worker for `device` per requested thread.
 ///
 /// # Errors
-/// `Io` when this program cannot be found again.
+/// `Io` if the program's own executable cannot be found.
 pub fn all(
     args: &Args,
     device: &str,

@@ -14,19 +14,19 @@ struct Line {
     args: Args,
 }
 
-/// What a run with images would do, as text; `None` where clap refuses the line.
+/// Returns a description of the run with images that `line` requests; `None` if clap refuses the line.
 fn asked(line: &[&str]) -> Option<Result<String>> {
     let line = Line::try_parse_from([&["train"], line].concat()).ok()?;
     Some(line.args.images().and_then(|request| {
         let mut request = request.unwrap();
         let config = train_images::config(&request)?;
-        // What counts of these is what became of them.
+        // Only the effect of these fields counts, and `config` contains it.
         (request.overlay, request.own) = (Overlay::default(), toml::Table::new());
         Ok(format!("{config:?} {request:?}"))
     }))
 }
 
-/// Lines to try for a flag behind `base`.
+/// Returns the lines to try for a flag after `base`.
 fn lines<'a>(base: &[&'a str], flag: &'a str, arg: &'a Arg) -> Vec<Vec<&'a str>> {
     const VALUES: [&str; 11] =
         ["0.8,0.9", "0.0004", "3", "1", "true", "bf16", "off", "block", "char", "highest", "cosine"];
@@ -84,9 +84,9 @@ fn every_flag_has_an_effect_on_images_or_is_refused() {
         }
     }
     for flag in ["--config", "--watchdog", "--zero", "--steps", "--recompute", "--freeze"] {
-        assert!(refused.iter().any(|f| f == flag), "{flag} is taken");
+        assert!(refused.iter().any(|f| f == flag), "{flag} is accepted");
     }
-    // The message lists what is taken, all of it and nothing else.
+    // The message lists exactly the flags that are accepted.
     let message = train_images::misplaced("steps", "mnist-cnn").message().to_owned();
     let (_, listed) = message.split_once("it takes ").unwrap();
     let mut listed: Vec<&str> = listed.split([',', ' ']).filter(|word| word.starts_with("--")).collect();

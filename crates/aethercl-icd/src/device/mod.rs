@@ -229,7 +229,7 @@ impl Device {
         let done = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
         match done {
             Some(done) => Ok((fence, done)),
-            None => Err(ran.err().unwrap_or(GpuError::Unknown("a command was not done".into()))),
+            None => Err(ran.err().unwrap_or(GpuError::Unknown("a command did not run".into()))),
         }
     }
 

@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(link(&[user, owner]), Ok(()));
         assert_eq!(link(&[owner, user]), Ok(()));
         let log = link(&[user]).unwrap_err();
-        assert!(log.contains("variable 'p' is used but nothing defines it"), "{log}");
+        assert!(log.contains("variable 'p' is used but not defined"), "{log}");
         // A declared but unused variable needs no definition.
         assert_eq!(link(&["extern constant int absent; kernel void k(global int *y) { y[0] = 1; }"]), Ok(()));
     }

@@ -14,7 +14,7 @@ impl Check for Barriers {
     fn collective(&mut self, pc: usize, same: bool, cx: &Context<'_>, report: &mut Report) {
         if !same {
             report.add(FindingKind::DivergentBarrier, pc, || Details {
-                message: "work-items give different operands to an operation of the whole group".to_string(),
+                message: "work-items pass different operands to an operation of the whole group".to_string(),
                 items: cx.mask.lanes().next().map(|l| cx.item(l)).into_iter().collect(),
                 object: String::new(),
                 offset: 0,
@@ -34,7 +34,7 @@ impl Check for Barriers {
             let here = cx.mask.lanes().next().unwrap_or(0);
             let missing = (0..items).find(|l| !cx.mask.has(*l)).unwrap_or(0);
             let message = format!(
-                "{} of {items} work-items of the group come here together; the first that does not is local {:?}",
+                "{} of {items} work-items of the group arrive here together; the first that does not is local {:?}",
                 cx.mask.count(),
                 cx.item(missing).local
             );

@@ -63,7 +63,7 @@ impl Check for Bounds {
                 report.add(FindingKind::Misaligned, access.pc, || {
                     let (name, _) = cx.object(touch.space, touch.object);
                     let message = format!(
-                        "{} of {} bytes at offset {} of {} `{name}`, whose type asks for multiples of {}",
+                        "{} of {} bytes at offset {} of {} `{name}`, whose type requires multiples of {}",
                         verb(access.kind),
                         access.bytes,
                         touch.offset,

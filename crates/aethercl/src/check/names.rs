@@ -31,7 +31,7 @@ impl Checks {
                 None if name == "none" => checks = Self::NONE,
                 None => {
                     let names = NAMES.map(|(own, _)| own).join(", ");
-                    return Err(format!("no check {name:?}; there are {names}, all, none"));
+                    return Err(format!("unknown check {name:?}; the checks are {names}, all, none"));
                 }
             }
         }

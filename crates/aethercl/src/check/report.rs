@@ -63,16 +63,18 @@ impl FindingKind {
             }
             FindingKind::IndexOutside => "keep the index below the length of the inner array",
             FindingKind::Misaligned => {
-                "use vloadN/vstoreN, which ask for the element's alignment only, or align the offset"
+                "use vloadN/vstoreN, which only require the element's alignment, or align the offset"
             }
             FindingKind::UseAfterFree => "release the buffer after the last command that uses it",
-            FindingKind::Uninitialized => "write the bytes first, or do not read what no work-item wrote",
+            FindingKind::Uninitialized => {
+                "write the bytes first, or do not read bytes that no work-item wrote"
+            }
             FindingKind::RaceInGroup => {
                 "put barrier(CLK_LOCAL_MEM_FENCE) for local or barrier(CLK_GLOBAL_MEM_FENCE) for global memory between the \
                  two, or use atomic operations"
             }
             FindingKind::RaceBetweenGroups => {
-                "give each work-group elements of its own, use atomic operations with release and acquire, or two launches"
+                "give each work-group its own elements, use atomic operations with release and acquire, or use two launches"
             }
             FindingKind::DivergentBarrier => {
                 "move the barrier out of the branch or loop that not all work-items take"
@@ -80,7 +82,7 @@ impl FindingKind {
             FindingKind::DivisionByZero => "test the divisor before the division",
             FindingKind::WriteToRead => "declare the buffer as written, or do not store to it",
             FindingKind::EndlessWait => {
-                "have the kernel end and launch a second one for what comes after; or launch no more work-groups than the device holds at a time"
+                "end the kernel here and launch a second one for the rest, or launch no more work-groups than the device holds at a time"
             }
             FindingKind::Leak => "release it before the program ends",
         }

@@ -186,7 +186,7 @@ impl Check for Uninitialized {
                 report.add(FindingKind::Uninitialized, access.pc, || {
                     let (name, _) = cx.object(touch.space, touch.object);
                     let message = format!(
-                        "read of {} bytes at offset {} of {} `{name}`, which nothing wrote",
+                        "read of {} bytes at offset {} of {} `{name}`, which were never written",
                         access.bytes,
                         touch.offset,
                         touch.space.name()

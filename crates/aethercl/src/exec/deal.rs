@@ -137,7 +137,7 @@ fn beside(threads: u64, begun: u64, count: u64) -> String {
         rest if threads == 1 => format!(
             "; work-groups run one after another under the checks for races and uninitialized memory, so none of the {rest} later ones has begun"
         ),
-        _ => format!("; work-groups are dealt to {threads} threads in order"),
+        _ => format!("; work-groups are assigned to {threads} threads in order"),
     }
 }
 

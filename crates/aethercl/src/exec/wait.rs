@@ -96,7 +96,7 @@ impl Group<'_> {
         let [x, y, z] = self.id;
         Details {
             message: format!(
-                "work-group ({x},{y},{z}) waits here: it reads offset {} of global `{object}` again and again, which stays as it is",
+                "work-group ({x},{y},{z}) waits here: it reads offset {} of global `{object}` repeatedly, but the value does not change",
                 touch.offset
             ),
             items: vec![item],

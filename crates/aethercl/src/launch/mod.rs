@@ -151,7 +151,7 @@ impl Program {
         let private = u64::from(code.private_bytes) * range.local.iter().product::<u64>();
         if private > MAX_PRIVATE {
             return Err(LaunchError::Range(format!(
-                "`{}` takes {} bytes of private memory a work-item, {private} for a work-group of {:?}; {MAX_PRIVATE} are possible",
+                "`{}` needs {} bytes of private memory per work-item, {private} for a work-group of {:?}; at most {MAX_PRIVATE} are possible",
                 info.name, code.private_bytes, range.local
             )));
         }
@@ -281,7 +281,7 @@ fn argument_bytes(
             let end = u64::from(offset).saturating_add(*bytes as u64);
             if end > MAX_LOCAL {
                 return wrong(format!(
-                    "{bytes} bytes of local memory make {end} of the group; {MAX_LOCAL} are possible"
+                    "{bytes} bytes of local memory bring the group's total to {end}; at most {MAX_LOCAL} are possible"
                 ));
             }
             // At most `MAX_LOCAL`; lowering and the parser limit the number of objects far below 2^32.
@@ -292,7 +292,7 @@ fn argument_bytes(
         }
         (ArgKind::Image(kind, access), Arg::Image(image, how)) if *kind == image.kind => {
             if index >= MAX_ARGUMENTS {
-                return wrong(format!("images are among the first {MAX_ARGUMENTS} arguments"));
+                return wrong(format!("images must be among the first {MAX_ARGUMENTS} arguments"));
             }
             held = Some(image_memory(shared.memory, image, *access, *how)?);
             shared.images.resize(index, None);

@@ -73,7 +73,7 @@ impl fmt::Display for GpuError {
                 if why.is_empty() { Ok(()) } else { write!(f, ": {why}") }
             }
             Self::BadPacket { header, queue } => {
-                write!(f, "queue {queue}: the word {header:#010x} in its ring is no command")
+                write!(f, "queue {queue}: the word {header:#010x} in its ring is not a command")
             }
             Self::Deadlock(who) => write!(f, "every queue waits for another: {who}"),
             Self::Lost => f.write_str("the device is gone: it no longer answers"),

@@ -26,7 +26,7 @@ impl FromStr for TraceLevel {
             "commands" | "1" => Ok(Self::Commands),
             "steps" | "2" => Ok(Self::Steps),
             "all" | "3" => Ok(Self::All),
-            _ => Err(format!("trace level {s:?}; there are off, commands, steps, all")),
+            _ => Err(format!("unknown trace level {s:?}; the levels are off, commands, steps, all")),
         }
     }
 }

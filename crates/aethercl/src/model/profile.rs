@@ -227,7 +227,10 @@ impl Profile {
             Some((_, text)) => Self::parse(text),
             None => {
                 let all: Vec<&str> = Self::names().collect();
-                Err(ProfileError(format!("no device profile {name:?}; there are {}", all.join(", "))))
+                Err(ProfileError(format!(
+                    "unknown device profile {name:?}; the profiles are {}",
+                    all.join(", ")
+                )))
             }
         }
     }
@@ -258,14 +261,14 @@ impl Profile {
         for change in changes {
             let (name, value) = change
                 .split_once('=')
-                .ok_or_else(|| ProfileError(format!("{change:?} is no NAME=VALUE, as in l2=100MB")))?;
+                .ok_or_else(|| ProfileError(format!("{change:?} is not NAME=VALUE, such as l2=100MB")))?;
             let name = SHORT.iter().find(|(short, _)| *short == name).map_or(name, |(_, long)| long);
             let value = figure(value).ok_or_else(|| {
-                ProfileError(format!("{change:?}: no number, as 64, 1.5, true or 100MB are"))
+                ProfileError(format!("{change:?}: expected a value such as 64, 1.5, true or 100MB"))
             })?;
             let place =
                 name.split_once('.').and_then(|(group, figure)| table.get_mut(group)?.get_mut(figure));
-            *place.ok_or_else(|| ProfileError(format!("there is no figure {name:?} in a profile")))? = value;
+            *place.ok_or_else(|| ProfileError(format!("a profile has no value {name:?}")))? = value;
         }
         let own = table.get("name").and_then(toml::Value::as_str).unwrap_or_default();
         let called = format!("{own} {}", changes.join(" "));
@@ -331,7 +334,7 @@ impl Profile {
             return Err(self.wrong("local.group_bytes is above local.unit_bytes".into()));
         }
         if !self.cache.line_bytes.is_multiple_of(self.cache.sector_bytes) {
-            return Err(self.wrong("cache.line_bytes is no multiple of cache.sector_bytes".into()));
+            return Err(self.wrong("cache.line_bytes is not a multiple of cache.sector_bytes".into()));
         }
         Ok(())
     }
@@ -441,9 +444,9 @@ mod tests {
         assert_eq!((p.cache.l2_bytes, p.latency.dram_ns, p.memory.efficiency), (100 << 20, 300, 0.5));
         assert_eq!(p.name, "h200 l2=100MB latency.dram_ns=300 memory.efficiency=0.5");
         for (wrong, says) in [
-            ("l3=1", "no figure"),
+            ("l3=1", "has no value"),
             ("l2", "NAME=VALUE"),
-            ("l2=much", "no number"),
+            ("l2=much", "expected a value such as"),
             ("units=0", "compute.units"),
             ("memory.efficiency=2", "above one"),
         ] {

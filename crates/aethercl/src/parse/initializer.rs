@@ -37,7 +37,7 @@ impl Parser<'_> {
             }
             list.push((designators, self.initializer()?));
             if !self.eat(",") && !self.is("}") {
-                return self.unexpected("',' or '}' in the initialiser list");
+                return self.unexpected("',' or '}' in the initializer list");
             }
         }
         Some(Initializer::List(list, span))

@@ -150,7 +150,7 @@ impl<'a> Preprocessor<'a> {
         let text = text.strip_prefix('\u{feff}').map_or(text.clone(), String::from);
         let copy = text.clone();
         let Some(base) = self.sources.add(name, text) else {
-            self.diagnostics.error(at, "the texts are too long");
+            self.diagnostics.error(at, "the sources are too long");
             return;
         };
         let tokens = scan(&copy, base, self.names).into();

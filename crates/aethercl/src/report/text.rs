@@ -55,7 +55,7 @@ fn kernels(out: &mut String, summary: &Summary, top: usize) {
     if rest > 0 {
         let _ = writeln!(out, "… and {}", counted(rest, "more kernel"));
     }
-    let _ = writeln!(out, "kernels take {} of modelled time", human_ns(total));
+    let _ = writeln!(out, "kernels take {} of modeled time", human_ns(total));
 }
 
 fn transfers(out: &mut String, summary: &Summary) {

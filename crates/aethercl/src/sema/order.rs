@@ -16,7 +16,7 @@ impl Sema<'_> {
         for (id, used) in &self.externs {
             if let (Some(used), false) = (used, self.features.open) {
                 let message =
-                    format!("variable '{}' is used but nothing defines it", self.globals[id.0 as usize].name);
+                    format!("variable '{}' is used but not defined", self.globals[id.0 as usize].name);
                 self.diagnostics.error(*used, message);
             }
         }

@@ -37,7 +37,7 @@ impl Sema<'_> {
             }
             ast::StmtKind::Switch(value, body) => self.switch(value, body, span)?,
             ast::StmtKind::Case(..) | ast::StmtKind::Default(_) => {
-                return self.error(span, "a label of 'switch' must stand directly in the switch's own block");
+                return self.error(span, "a label of 'switch' must be directly in the switch's own block");
             }
             ast::StmtKind::Break => self.jump(true, span)?,
             ast::StmtKind::Continue => self.jump(false, span)?,

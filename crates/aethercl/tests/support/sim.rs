@@ -125,7 +125,7 @@ fn integer(word: &str) -> Result<i128, String> {
         Some(hex) => i128::from_str_radix(hex, 16),
         None => digits.parse(),
     };
-    value.map(|v| sign * v).map_err(|_| format!("'{word}' is no integer"))
+    value.map(|v| sign * v).map_err(|_| format!("'{word}' is not an integer"))
 }
 
 impl Sim {
@@ -162,7 +162,7 @@ impl Sim {
 fn sizes(text: &str, default: usize) -> Result<[usize; 3], String> {
     let mut sizes = [default; 3];
     for (slot, word) in sizes.iter_mut().zip(text.split_whitespace()) {
-        *slot = word.parse().map_err(|_| format!("'{word}' is no size"))?;
+        *slot = word.parse().map_err(|_| format!("'{word}' is not a size"))?;
     }
     Ok(sizes)
 }
@@ -181,7 +181,7 @@ fn buffer(text: &str) -> Result<SimArg, String> {
         return Err("a buffer needs a name, a type, a count".into());
     };
     let element = Element::named(ty)?;
-    let count: usize = count.parse().map_err(|_| format!("'{count}' is no count"))?;
+    let count: usize = count.parse().map_err(|_| format!("'{count}' is not a count"))?;
     let data = match values {
         None => None,
         Some(values) => Some(contents(element, count, values)?),

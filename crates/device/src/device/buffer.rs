@@ -149,7 +149,7 @@ impl Buffer {
         }
         // Use a kind that does not make operations try another kernel.
         Err(Error::launch(
-            "a tensor is used whose memory was freed, by itself or at the end of the scope it was made in; make it outside of the scope, or take it out",
+            "a tensor is used after its memory was freed, explicitly or at the end of its scope; create it outside of the scope, or move it out",
         ))
     }
     /// Returns the promise about the contents.

@@ -40,7 +40,8 @@ pub(super) fn before<'a>(buffers: impl Iterator<Item = &'a Buffer>, access: Acce
         }
         if buffer.promise() == Promise::Open {
             return Err(Error::launch(
-                "a tensor of a lazy scope or of a captured step is used that was not computed: the scope is another thread's, or it ended with an error",
+                "a tensor of a lazy scope or of a captured step is used before it was computed: the scope belongs to another thread, or ended with \
+                 an error",
             ));
         }
     }

@@ -685,7 +685,7 @@ fn check_size(bytes: usize) -> Result<()> {
     if bytes <= isize::MAX.cast_unsigned() / 2 {
         return Ok(());
     }
-    Err(Error::memory(format!("a buffer of {bytes} bytes is larger than memory can be")))
+    Err(Error::memory(format!("a buffer of {bytes} bytes exceeds the address space")))
 }
 
 fn check_range(what: &str, buffer: &Buffer, offset: usize, bytes: usize) -> Result<()> {
@@ -694,7 +694,7 @@ fn check_range(what: &str, buffer: &Buffer, offset: usize, bytes: usize) -> Resu
         return Ok(());
     }
     Err(Error::internal(format!(
-        "{what} of {bytes} bytes at {offset} leaves a buffer of {} bytes",
+        "{what} of {bytes} bytes at {offset} exceeds a buffer of {} bytes",
         buffer.bytes()
     )))
 }

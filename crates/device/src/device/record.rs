@@ -349,8 +349,7 @@ impl Recorder {
         let Some(state) = state.as_ref().filter(|s| s.captures() && s.thread != here) else { return Ok(()) };
         match buffers.any(|b| b.whole().serial().is_some_and(|(number, _)| number == state.number)) {
             true => Err(Error::unsupported(
-                "capture: a buffer of a step that another thread is capturing has no contents yet; use it after the capture and a \
-                 replay",
+                "capture: a buffer of a step that another thread is capturing has no content yet; use it after the capture and a replay",
             )),
             false => Ok(()),
         }
@@ -389,7 +388,7 @@ impl Recorder {
         });
         match taken {
             Some(Taken { place: Place::Unplanned, serial }) => Err(Error::unsupported(format!(
-                "capture: allocation {} of {bytes} bytes is not that of the step the plan was made for",
+                "capture: allocation {} of {bytes} bytes differs from that of the planned step",
                 serial.1
             ))),
             taken => Ok(taken),
@@ -481,7 +480,7 @@ impl Device {
         let recorder = self.recorder();
         let state = recorder.state().take();
         recorder.on.store(false, Ordering::Release);
-        let Some(state) = state else { return Err(Error::internal("capture: nothing is being recorded")) };
+        let Some(state) = state else { return Err(Error::internal("capture: no step is being recorded")) };
         let State { commands, described, allocations, free, kept, buffers, mode, read, .. } = state;
         let read = read.into_values().map(|bytes| bytes as u64).sum();
         let blocks: Vec<Block> = free.into_values().flatten().chain(kept).collect();
@@ -505,8 +504,8 @@ impl Device {
         super::deferred::all()?;
         if self.recorder().here(|_| ()).is_some() {
             return Err(Error::unsupported(
-                "capture: the step replays a graph, which cannot be part of another one; call the function that the graph was \
-                 captured from, or replay the graph before or after this step",
+                "capture: the step replays a graph, which cannot be part of another one; call the graph's original function, or replay the graph \
+                 before or after this step",
             ));
         }
         if self.queue() != QueueKind::Compute {
@@ -524,7 +523,7 @@ impl Device {
             return Ok(());
         }
         Err(Error::unsupported(
-            "capture: the step reads a result on the host, which has not been computed yet; read it after the replay",
+            "capture: the step reads a result on the host that is not computed yet; read it after the replay",
         ))
     }
 

@@ -119,7 +119,7 @@ impl Stream {
         }
         if self.device.is_recording() {
             return Err(Error::unsupported(
-                "stream: commands of a step that is being recorded go into its recording; use the stream before or after it",
+                "stream: commands of a recorded step go into its recording; use the stream before or after it",
             ));
         }
         // Commands deferred before this belong to the outer queue, and commands that `f` defers belong to this one.

@@ -116,7 +116,7 @@ pub(crate) fn check_reads<'a>(buffers: impl Iterator<Item = &'a Buffer>) -> Resu
                 watched.stale = Some(Stale { index, now, then });
                 // Use a kind that does not make ops try another kernel.
                 return Err(Error::launch(format!(
-                    "memory that was kept is at version {now}, expected version {then}: it was overwritten"
+                    "saved memory is at version {now}, expected version {then}: it was overwritten"
                 )));
             }
         }

@@ -44,8 +44,8 @@ impl Device {
                 let Some(place) = place else { continue };
                 // Restore the pattern, so that the next launch is not blamed.
                 self.driver().fill(self.queue(), &whole.root(), at, bytes, &[PATTERN])?;
-                let named =
-                    argument.map_or("memory it reaches by addresses".into(), |i| format!("argument {i}"));
+                let named = argument
+                    .map_or("memory that it reaches by addresses".into(), |i| format!("argument {i}"));
                 return Err(Error::launch(format!(
                     "bounds: kernel {} ({}) wrote to byte {place} of {named}, a buffer of {} bytes ({}); guard zones of {ZONE} bytes around each \
                      buffer are checked",

@@ -8,23 +8,24 @@ pub fn code_name(code: i32) -> &'static str {
 /// Returns advice for a status code; empty if no general advice exists.
 pub fn hint(code: i32) -> &'static str {
     match code {
-        -1 => "no device of this platform is usable; `netcl doctor` tells why",
+        -1 => "no device of this platform is usable; `netcl doctor` gives the reason",
         -2 => "the device is in use or was lost; try again, or restart the driver",
         -4 | -61 => {
-            "the device is out of memory, or the request is above its limit: take a smaller batch, context or model"
+            "the device is out of memory, or the request exceeds its limit: use a smaller batch, context or model"
         }
         -5 => {
-            "the device ran out of registers, local memory or address space, or a kernel accessed memory out of bounds; a driver reset shows like this too"
+            "the device ran out of registers, local memory or address space, or a kernel accessed memory out of bounds; a driver reset causes this \
+             too"
         }
         -6 => "the host is out of memory, or the driver could not compile",
-        -11 => "the kernel did not compile; the build log says why",
+        -11 => "the kernel did not compile; the build log gives the reason",
         -14 | -9999 => {
             "a command before this one failed: the kernel read or wrote out of bounds, or the driver was reset"
         }
         -36 => {
             "an earlier kernel crashed the queue or the driver was reset; run again with `--profile` or on another device to find it"
         }
-        -42 => "the cached binary does not fit this driver; `netcl cache clear` rebuilds",
+        -42 => "the cached binary does not fit this driver; run `netcl cache clear` to rebuild it",
         -54 | -55 => "the work-group is larger than this device or kernel allows",
         -1001 => "no OpenCL platform: install the driver's ICD (`netcl doctor` names the package)",
         _ => "",

@@ -38,7 +38,7 @@ pub fn devices(settings: &Settings) -> Result<Vec<OpenClDevice>> {
         for id in found {
             let probe = Probe { platform: &platform, id };
             if probe.number(info::AVAILABLE) == 0 || probe.number(info::COMPILER_AVAILABLE) == 0 {
-                tracing::debug!("{name}: a device without compiler or not available is left out");
+                tracing::debug!("{name}: skipping a device without a compiler, or one that is not available");
                 continue;
             }
             let index = out.iter().filter(|d| d.capabilities.id.split(':').next() == Some(&slug)).count();

@@ -42,7 +42,7 @@ pub fn platforms(settings: &Settings) -> Result<Vec<Platform>> {
     }
     if let (Some(path), false) = (&settings.opencl_library, settings.no_loader) {
         return Err(Error::device(format!(
-            "NETCL_OPENCL_LIBRARY names {}, which is no OpenCL library ({}); unset it to search for one",
+            "NETCL_OPENCL_LIBRARY names {}, which is not an OpenCL library ({}); unset it to search for one",
             path.display(),
             tried.join("; ")
         )));
@@ -56,8 +56,8 @@ pub fn platforms(settings: &Settings) -> Result<Vec<Platform>> {
     }
     if found.is_empty() {
         return Err(Error::device(format!(
-            "no OpenCL library found: {}. Install an OpenCL driver and the ICD loader; on Debian and Ubuntu: \
-             apt-get install ocl-icd-libopencl1 pocl-opencl-icd. `netcl doctor` looks closer",
+            "no OpenCL library found: {}. Install an OpenCL driver and the ICD loader; on Debian and Ubuntu: apt-get install ocl-icd-libopencl1 \
+             pocl-opencl-icd. `netcl doctor` gives details",
             if tried.is_empty() { "nothing to try".into() } else { tried.join("; ") }
         )));
     }
@@ -85,7 +85,7 @@ fn open_loader(settings: &Settings, tried: &mut Vec<String>) -> Option<(String, 
     for name in names {
         match open(&name) {
             Ok(table) if usable(&table) => return Some((name, table)),
-            Ok(_) => tried.push(format!("{name}: lacks the functions of OpenCL 1.2")),
+            Ok(_) => tried.push(format!("{name}: the functions of OpenCL 1.2 are missing")),
             Err(why) => tried.push(why),
         }
     }
@@ -148,7 +148,7 @@ fn open_vendor(name: &str) -> Result<Vec<Platform>, String> {
     let symbol = CString::new("clIcdGetPlatformIDsKHR").map_err(|e| e.to_string())?;
     // SAFETY: a NUL-terminated name; the driver answers with null or the function of cl_khr_icd.
     let get: Option<GetPlatforms> = unsafe { std::mem::transmute(address(symbol.as_ptr())) };
-    let get = get.ok_or("does not offer cl_khr_icd")?;
+    let get = get.ok_or("does not support cl_khr_icd")?;
     // SAFETY: `ids` passes valid pointers.
     let platforms = ids(|n, out, count| unsafe { get(n, out, count) });
     Ok(platforms

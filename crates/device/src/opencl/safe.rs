@@ -643,14 +643,14 @@ mod tests {
             driver.write_from(QueueKind::Compute, (&host, 64), (&memory, 64), bytes - 64).unwrap();
             let last = driver.read_into(QueueKind::Compute, (&memory, 0), (&host, 0), bytes).unwrap();
             drop(host);
-            let kept = watched.upgrade().expect("copies are under way, and their memory is gone");
+            let kept = watched.upgrade().expect("copies are pending, but their memory was freed");
             driver.wait(&last).unwrap();
             let mut got = [0; 4];
             kept.read(64, &mut got).unwrap();
             assert_eq!(got, [9; 4], "{}", device.capabilities.id);
             drop(kept);
             driver.finish(QueueKind::Compute).unwrap();
-            assert!(watched.upgrade().is_none(), "memory of copies that are done stays");
+            assert!(watched.upgrade().is_none(), "memory of finished copies is kept");
         }
     }
 

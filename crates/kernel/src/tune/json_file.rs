@@ -27,9 +27,7 @@ impl JsonFile {
     pub fn read<T: DeserializeOwned>(&self) -> Option<T> {
         let text = std::fs::read_to_string(&self.path).ok()?;
         let parsed = serde_json::from_str(&text);
-        parsed
-            .map_err(|e| tracing::warn!("the {} in {} are ignored: {e}", self.what, self.path.display()))
-            .ok()
+        parsed.map_err(|e| tracing::warn!("ignoring the {} in {}: {e}", self.what, self.path.display())).ok()
     }
 
     /// Locks the file for writing until the returned guard is dropped; creates its folder.

@@ -46,8 +46,8 @@ pub struct Model {
 pub static DEVICE: Model = Model {
     name: "device",
     constants: &[
-        Constant::new("memory_bytes_per_us", "what memory reads and writes", 2e5).cpu(2e4),
-        Constant::new("cache_share_bytes", "what groups that run together may keep in the last cache", 4e6)
+        Constant::new("memory_bytes_per_us", "bytes that memory reads and writes", 2e5).cpu(2e4),
+        Constant::new("cache_share_bytes", "bytes that concurrent groups may keep in the last cache", 4e6)
             .cpu(1e6),
     ],
 };

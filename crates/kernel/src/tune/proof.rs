@@ -96,11 +96,7 @@ impl Tuning {
     /// Quarantines a variant that failed in use, with a warning.
     pub fn retire(&self, device: &Device, kernel: &'static Kernel, why: &str) {
         let short = why.lines().next().unwrap_or(why);
-        tracing::warn!(
-            "kernel {} on {} is not used from now on: {short}",
-            kernel.name,
-            device.capabilities().id
-        );
+        tracing::warn!("kernel {} on {} is no longer used: {short}", kernel.name, device.capabilities().id);
         self.hold(kernel, why, 0);
         self.refresh();
     }
@@ -110,11 +106,7 @@ impl Tuning {
     pub(crate) fn retire_crashing(&self, device: &Device, kernel: &Kernel, why: &str) {
         CRASHED.set(Some(kernel.name));
         if self.quarantine().allows(device, kernel) {
-            tracing::warn!(
-                "kernel {} on {} is not used from now on: {why}",
-                kernel.name,
-                device.capabilities().id
-            );
+            tracing::warn!("kernel {} on {} is no longer used: {why}", kernel.name, device.capabilities().id);
             self.hold(kernel, why, 0);
             self.refresh();
         }
@@ -250,7 +242,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::default() };
         killed(&settings, false);
-        assert!(!avoided(&settings), "stopped once: perhaps by Ctrl-C");
+        assert!(!avoided(&settings), "stopped once: possibly by Ctrl-C");
         killed(&settings, false);
         assert!(avoided(&settings), "stopped twice");
         // A test that returns removes the mark.
@@ -258,7 +250,7 @@ mod tests {
         assert!(Tuning::of(&device).proven(&device, &KERNEL, || Ok(())));
         assert!(!avoided(&settings));
         killed(&settings, false);
-        assert!(!avoided(&settings), "the count began anew");
+        assert!(!avoided(&settings), "the count started again");
     }
 
     #[test]
@@ -374,7 +366,7 @@ mod tests {
             let device = program(&settings);
             let tuning = Tuning::of(&device);
             assert!(tuning.proven(&device, &KERNEL, || {
-                assert!(!avoided(&settings), "tested twice at one time");
+                assert!(!avoided(&settings), "tested twice at the same time");
                 Ok(())
             }));
             second = Some((program(&settings), device));

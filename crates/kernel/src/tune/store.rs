@@ -151,7 +151,7 @@ impl Store {
             mine = here.remove(at);
         }
         let shipped: Vec<Shelf> = serde_json::from_str(shipped).unwrap_or_else(|e| {
-            tracing::warn!("the tuning results that ship with netcl are ignored: {e}");
+            tracing::warn!("ignoring the tuning results that netcl ships: {e}");
             Vec::new()
         });
         let here = here.into_iter().map(|s| (Origin::Related, s));
@@ -231,8 +231,9 @@ impl Store {
         let file = JsonFile::at(path, RESULTS);
         let _lock = file.lock()?;
         let mut shelves: Vec<Shelf> = match std::fs::read_to_string(path) {
-            Ok(text) => serde_json::from_str(&text)
-                .map_err(|e| Error::format(format!("{} holds no tuning results: {e}", path.display())))?,
+            Ok(text) => serde_json::from_str(&text).map_err(|e| {
+                Error::format(format!("{} does not contain tuning results: {e}", path.display()))
+            })?,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(e) => return Err(Error::io("reading", path, &e)),
         };

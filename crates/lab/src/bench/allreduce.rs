@@ -1,4 +1,4 @@
-//! `netcl bench allreduce`: how fast ranks sum their vectors, beside what the link between them carries.
+//! `netcl bench allreduce`: the speed at which ranks sum their vectors, compared with the link between them.
 
 use crate::context::Context;
 use crate::out;
@@ -20,10 +20,10 @@ const SIZES: [usize; 7] = [4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 <
 /// Flags of the benchmark.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Devices of this process, a rank each; without it, and without mpirun, two ranks sum vectors of the host's memory
+    /// Devices, one rank each [default: without mpirun, two ranks sum vectors in host memory]
     #[arg(long, value_name = "DEVICE", value_delimiter = ',')]
     devices: Vec<String>,
-    /// Ranks without devices
+    /// Number of ranks without devices
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     ranks: u8,
     /// Storage type, by any name such as bfloat16 or half
@@ -32,15 +32,15 @@ pub struct Args {
     /// Bytes of the longest vector, such as 64M
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = largest)]
     largest: usize,
-    /// Times that each is measured
+    /// Measurements per size
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
 
-/// Bytes of at least one element.
+/// Parses a size of at least one element.
 fn largest(text: &str) -> Result<usize, String> {
     let found = crate::bytes::bytes(text)?;
     usize::try_from(found)
@@ -54,19 +54,19 @@ fn largest(text: &str) -> Result<usize, String> {
 struct Line {
     bytes: usize,
     us: f64,
-    /// Bytes of the vector by time.
+    /// Bytes of the vector divided by the time.
     gb_per_s: f64,
-    /// 2 (n - 1) / n of the vector by time, as NCCL's tests have it: what each rank has to send and to receive at least.
+    /// 2 (n - 1) / n of the vector divided by the time, as in NCCL's tests: the minimum that each rank has to send and to receive.
     bus_gb_per_s: f64,
-    /// What a message of the link carries in each direction, or where ranks have devices, what their copies to and from the host do.
+    /// Bandwidth of the link in each direction; if ranks have devices, of their copies to and from the host.
     link_gb_per_s: f64,
     link: &'static str,
-    /// Where the time of a small vector of devices goes.
+    /// Parts of the time for a small vector on devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     parts: Option<Parts>,
 }
 
-/// Parts of the time of a vector that the host sums, of the first rank: medians, in microseconds.
+/// Parts of the time for a vector that the host sums, on the first rank: medians, in microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Parts {
     /// Until the host has this rank's vector.
@@ -80,7 +80,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Of the rounds but the first; `None` if the vectors were not small.
+    /// Computes them from all rounds except the first; `None` if the vectors were not small.
     fn of(rounds: &[[f64; 4]]) -> Option<Self> {
         let part = |i: usize| {
             let mut all: Vec<f64> = rounds.iter().skip(1).map(|round| round[i]).collect();
@@ -91,7 +91,7 @@ impl Parts {
     }
 }
 
-/// What a way to copy small vectors takes at the first rank.
+/// Time of a method to copy small vectors, on the first rank.
 #[derive(Serialize)]
 struct Way {
     way: String,
@@ -99,7 +99,7 @@ struct Way {
     used: bool,
 }
 
-/// What one rank has measured.
+/// The measurements of one rank.
 struct Measured {
     lines: Vec<Line>,
     ways: Vec<Way>,
@@ -153,7 +153,7 @@ fn rank(args: &Args, group: &Group, device: Option<&str>, context: &Context) -> 
                 let x = Tensor::zeros(device, [count], args.dtype)?;
                 let all = timed(args, group, || reduced(relay, &x, &mut rounds))?;
                 let copies = copies(args, group, &x)?;
-                (all, bytes as f64 / copies, "copies through page-locked memory, both ways at once")
+                (all, bytes as f64 / copies, "copies through page-locked memory, in both directions at once")
             }
         };
         let n = group.size() as f64;
@@ -188,7 +188,7 @@ fn reduced(relay: &mut Relay, x: &Tensor, rounds: &mut Vec<[f64; 4]>) -> Result<
     Ok(())
 }
 
-/// Time in which each device copies the elements of `x` to the host, and as many to itself.
+/// Returns the time in which each device copies the elements of `x` to the host, and the same number from it, at the same time.
 fn copies(args: &Args, group: &Group, x: &Tensor) -> Result<f64> {
     let (device, bytes) = (x.device(), x.storage().bytes());
     let host = device.pin(&Arc::new(SharedMemory::new(2 * bytes)?));
@@ -204,7 +204,7 @@ fn copies(args: &Args, group: &Group, x: &Tensor) -> Result<f64> {
     })
 }
 
-/// Sends to and receives from the rank `with` at the same time; ranks without one do nothing.
+/// Sends to and receives from the rank `with` at the same time; ranks without a partner do nothing.
 fn exchange(group: &Group, with: usize, data: &[u8]) -> Result<()> {
     if with >= group.size() {
         return Ok(());
@@ -213,7 +213,7 @@ fn exchange(group: &Group, with: usize, data: &[u8]) -> Result<()> {
     group.transport().exchange(Some((with, data)), Some((with, &mut room)))
 }
 
-/// Median over the rounds of the slowest rank's time.
+/// Returns the median over the rounds of the slowest rank's time.
 fn timed(args: &Args, group: &Group, mut f: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut times = Vec::new();
     for round in 0..=args.rounds {
@@ -222,7 +222,7 @@ fn timed(args: &Args, group: &Group, mut f: impl FnMut() -> Result<()>) -> Resul
         f()?;
         let mut slowest = [begun.elapsed().as_secs_f32()];
         group.all_reduce(&mut slowest, Reduction::Max)?;
-        // The first one touches memory for the first time.
+        // The first round touches memory for the first time.
         if round > 0 {
             times.push(f64::from(slowest[0]));
         }
@@ -268,7 +268,7 @@ fn show(
     });
     let ways = ways.collect::<Vec<_>>().join(", ");
     if !ways.is_empty() {
-        out::note(&format!("ways of small vectors: {ways}"));
+        out::note(&format!("methods for small vectors: {ways}"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `netcl bench attention`: softmax(q kᵀ / √D) v over one packed product of queries, keys and values, as a GPT has it.
+//! `netcl bench attention`: softmax(q kᵀ / √D) v on one packed product of queries, keys and values, as in a GPT.
 
 mod check;
 pub mod regret;
@@ -22,42 +22,46 @@ use serde_json::{Value, json};
 pub struct Args {
     #[command(flatten)]
     pub common: Common,
-    /// Shapes BxHxTxD, `4x32/8x4096x128` for 32 query heads on 8 key heads; without it three that models have, or two small ones
-    /// on a processor
+    /// Shapes BxHxTxD, or 4x32/8x4096x128 for 32 query heads on 8 key heads [default: by device]
+    ///
+    /// The default is three shapes of models on a GPU, or two small ones on a CPU.
     #[arg(long, value_delimiter = ',', value_parser = shape)]
     shapes: Vec<Shape>,
-    /// Every query sees every key; without it those up to its own
+    /// Let every query see every key [default: causal]
     #[arg(long)]
     full: bool,
     /// fwd, fwd+bwd
     #[arg(long, value_delimiter = ',', default_value = "fwd,fwd+bwd", value_parser = PASSES)]
     passes: Vec<String>,
-    /// Backend of the peer's attention: default is its own choice; best is the fastest that takes the case on a GPU, and its own
-    /// choice on a processor
+    /// Backend of the peer's attention: default is its own choice, best is the fastest on a GPU
+    ///
+    /// On a CPU, best is the peer's own choice.
     #[arg(long, default_value = "best", value_parser = ["best", "default", "cudnn", "flash", "efficient", "math"])]
     backend: String,
-    /// Print every algorithm with its estimate for these shapes, or those of --shapes, forward and backward, and why the others do not
-    /// apply; nothing is timed
+    /// Print every algorithm with its estimate, or why it does not apply; time nothing
+    ///
+    /// For these shapes, or those of --shapes, forward and backward.
     #[arg(long, value_name = "BxHxTxD", value_delimiter = ',', num_args = 0.., value_parser = shape)]
     explain: Option<Vec<Shape>>,
-    /// Draw so many attentions (heads of 8 to 256, 1 to 8192 tokens, grouped or not, causal or not), time every algorithm of the forward and
-    /// of the gradients that applies, and print the time of the chosen one over that of the fastest; with 0
-    /// those of --shapes are timed
+    /// Draw this many attentions and print the time of the chosen algorithm over the fastest one's
+    ///
+    /// Heads of 8 to 256, 1 to 8192 tokens, grouped or not, causal or not. Every applicable algorithm of the forward and of the gradients is timed.
+    /// With 0, the shapes of --shapes are timed.
     #[arg(long, value_name = "N")]
     regret: Option<usize>,
-    /// The same seed draws the same attentions
+    /// Seed; the same seed draws the same attentions
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
 
-const TIMED: &str = "Timed is attention alone. Queries, keys and values are parts of one tensor (B, T, (H + 2 KV) D), where a \
-                     layer's product leaves them, for the peer too. fwd+bwd is a forward that is recorded, and their gradients \
-                     for a random gradient of the result, which netcl writes into one such tensor.";
+const TIMED: &str = "Only attention is timed. Queries, keys and values are parts of one tensor (B, T, (H + 2 KV) D), as a layer's product stores \
+    them, for the peer too. fwd+bwd is a recorded forward and its gradients for a random gradient of the result, which netcl writes into one such \
+    tensor.";
 const PASSES: [&str; 2] = ["fwd", "fwd+bwd"];
 
-/// The peer's backends that `best` tries. What the first leaves in the peer's caches goes before the next one's run.
+/// The peer's backends that `best` tries. The caches of one backend are discarded before the next one runs.
 const BACKENDS: [&str; 4] = ["math", "efficient", "flash", "cudnn"];
-/// Samples of each.
+/// Samples per backend.
 const TRIALS: usize = 3;
 
 /// Sizes of an attention.
@@ -91,7 +95,7 @@ fn shape(text: &str) -> Result<Shape, String> {
     }
     if !heads.is_multiple_of(kv_heads) {
         return Err(format!(
-            "{kv_heads} key heads do not divide {heads} query heads; each serves as many queries"
+            "{kv_heads} key heads do not divide {heads} query heads; each key head serves the same number of queries"
         ));
     }
     Ok(Shape { batch, heads, kv_heads, tokens, size })
@@ -111,20 +115,20 @@ impl std::fmt::Display for Shape {
 }
 
 impl Shape {
-    /// Floating-point operations: two products forward, five backward, over the half of all pairs that causality leaves.
+    /// Returns the floating-point operations: two products forward, five backward, over the half of all pairs that causality leaves.
     fn flops(&self, causal: bool, backward: bool) -> u64 {
         let product = 2 * self.batch * self.heads * self.tokens * self.tokens * self.size;
         let products = if backward { 7 } else { 2 };
         (product * products / if causal { 2 } else { 1 }) as u64
     }
 
-    /// Elements of queries, keys, values and results, and with `backward` of their gradients.
+    /// Returns the elements of queries, keys, values and results, and with `backward` of their gradients.
     fn elements(&self, backward: bool) -> u64 {
         let once = self.batch * self.tokens * self.size * 2 * (self.heads + self.kv_heads);
         (if backward { 2 * once } else { once }) as u64
     }
 
-    /// Rows of the result, of sequence, head and query: the first and the last, the others anywhere.
+    /// Returns rows of the result as sequence, head and query: the first and the last, and others at random positions.
     fn rows(&self, count: usize) -> Vec<[usize; 3]> {
         let Self { batch, heads, tokens, .. } = *self;
         let all = batch * heads * tokens;
@@ -194,7 +198,7 @@ fn measure(bench: &mut Bench, case: &Case, pass: &'static str, backend: &str) ->
     Ok(())
 }
 
-/// The peer's backend that is fastest on `request`, of those that take it; its own choice where none does.
+/// Returns the peer's backend that is fastest on `request`; its own choice if none supports it.
 fn fastest(peer: &mut Peer, request: &Value) -> Result<&'static str> {
     let (mut best, mut least) = ("default", f64::INFINITY);
     for backend in BACKENDS {
@@ -215,7 +219,7 @@ fn fastest(peer: &mut Peer, request: &Value) -> Result<&'static str> {
     Ok(best)
 }
 
-/// An attention to be measured.
+/// An attention to measure.
 pub struct Case {
     shape: Shape,
     causal: bool,
@@ -225,13 +229,13 @@ pub struct Case {
     dy: Tensor,
 }
 
-/// Rows of the result, and of the gradients, that are compared.
+/// Rows of the result, and of the gradients, to compare.
 const SAMPLES: usize = 16;
 /// Multiply-adds on the host that take a second or two.
 const MAX_REFERENCE_SCORES: usize = 1 << 32;
 
 impl Case {
-    /// Normal values.
+    /// Creates normally distributed values.
     pub fn new(device: &Device, shape: Shape, causal: bool, dtype: DType) -> Result<Self> {
         let Shape { batch, heads, kv_heads, tokens, size } = shape;
         let (of_queries, of_keys) = ([batch, heads, tokens, size], [batch, kv_heads, tokens, size]);
@@ -245,10 +249,10 @@ impl Case {
         Ok(Self { shape, causal, qkv, dy: draw(heads)? })
     }
 
-    /// Every algorithm with its estimate on a device that holds nothing, forward and backward.
+    /// Returns every algorithm with its estimate on an empty device, forward and backward.
     ///
     /// # Errors
-    /// As `explain`.
+    /// Those of `explain`.
     pub fn explain_on(twin: &Device, shape: Shape, causal: bool, dtype: DType) -> Result<[Vec<Row>; 2]> {
         let Shape { batch, heads, kv_heads, tokens, size } = shape;
         let all = Tensor::empty(twin, [batch, tokens, heads + 2 * kv_heads, size], dtype)?;
@@ -261,13 +265,13 @@ impl Case {
         AttentionOptions { causal: self.causal, ..AttentionOptions::default() }
     }
 
-    /// The result, (B, T, H D).
+    /// Returns the result, (B, T, H D).
     fn attend(&self) -> Result<Tensor> {
         attention_qkv(&self.qkv, self.shape.heads, self.shape.kv_heads, self.options())
     }
 
-    /// The choices among the algorithms for it: of the forward, and of the gradients from the forward's result. Queries, keys and values are
-    /// parts of `qkv`, gradients are tensors of their own.
+    /// Returns the choices among its algorithms: of the forward, and of the gradients from the forward's result. Queries, keys and values are parts
+    /// of `qkv`; gradients are separate tensors.
     pub fn choices(&self) -> Result<[Choice<'_>; 2]> {
         let Shape { batch, heads, kv_heads, tokens, size } = self.shape;
         let parts = self.qkv.detach().reshape([batch, tokens, heads + 2 * kv_heads, size])?;
@@ -277,7 +281,7 @@ impl Case {
         let [q, k, v] = &inputs;
         let [forward, backward] = explain(q, k, v, self.options())?;
         let chosen = forward.iter().find(|row| row.chosen).map(|row| row.name);
-        let none = || Error::internal(format!("bench attention: nothing was chosen for {}", self.shape));
+        let none = || Error::internal(format!("bench attention: no algorithm was chosen for {}", self.shape));
         let results = attention_by(q, k, v, self.options(), chosen.ok_or_else(none)?)?;
         let about = |pass: &str| {
             let sizes = [batch, heads, tokens, size];
@@ -309,21 +313,21 @@ impl Case {
         no_grad(|| self.attend())
     }
 
-    /// The result, and the gradient of `qkv`, which is not left there to be added to.
+    /// Returns the result, and the gradient of `qkv`, which is removed so that nothing is added to it.
     fn both(&self) -> Result<(Tensor, Tensor)> {
         let y = self.attend()?;
         y.backward_with(&self.dy)?;
         let grad = self.qkv.grad();
         self.qkv.set_grad(None);
-        let none = || Error::internal("bench attention: the backward left no gradient");
+        let none = || Error::internal("bench attention: the backward returned no gradient");
         Ok((y.detach(), grad.ok_or_else(none)?))
     }
 
-    /// Compares rows of the result with f64, and with `backward` rows of the gradients and sums that they have in common; no
-    /// sequence's result or gradient may be nothing but zeros, or have NaNs or infinities.
+    /// Compares rows of the result with f64, and with `backward` rows of the gradients and sums that they share. Fails if a sequence's result or
+    /// gradient is all zeros, or contains NaNs or infinities.
     ///
     /// # Errors
-    /// `Internal` naming the first that is wrong.
+    /// `Internal` naming the first wrong element.
     fn check(&self, kind: &str, backward: bool) -> Result<()> {
         let (y, dqkv) = match backward {
             true => self.both().map(|(y, dqkv)| (y, Some(dqkv)))?,
@@ -335,7 +339,7 @@ impl Case {
             let results =
                 Results { y: one(&y, b)?, dqkv: dqkv.as_ref().map(|dqkv| one(dqkv, b)).transpose()? };
             let here: Vec<_> = rows.iter().filter(|row| row[0] == b).map(|row| [row[1], row[2]]).collect();
-            // Those of keys take the scores of all queries.
+            // Rows of keys use the scores of all queries.
             let keys =
                 if b + 1 == shape.batch && self.scores() <= MAX_REFERENCE_SCORES { SAMPLES } else { 0 };
             results.verify(&self.sequence(b)?, &here, keys).map_err(|why| {
@@ -357,7 +361,7 @@ impl Case {
         })
     }
 
-    /// Multiply-adds of the scores that belong to a key head of a sequence.
+    /// Returns the multiply-adds of the scores that belong to a key head of a sequence.
     fn scores(&self) -> usize {
         let Shape { heads, kv_heads, tokens, size, .. } = self.shape;
         (tokens * tokens).saturating_mul(heads / kv_heads * size) / if self.causal { 2 } else { 1 }
@@ -368,7 +372,7 @@ impl Case {
     }
 }
 
-/// What belongs to one sequence, on the host.
+/// Returns the values of one sequence, on the host.
 fn one(x: &Tensor, b: usize) -> Result<Vec<f32>> {
     x.detach().slice(0, b..b + 1)?.to_vec()
 }
@@ -424,7 +428,7 @@ mod tests {
         assert!(first == second && case.qkv.grad().is_none(), "gradients add up");
     }
 
-    /// A line of a text for processors or for GPUs, and what stands there instead.
+    /// A line of the source for CPUs or GPUs, and its replacement.
     type Defect = [(&'static str, &'static str); 2];
 
     #[test]
@@ -477,10 +481,10 @@ mod tests {
         };
         let keys = 4 * 32..6 * 32;
         assert_eq!(verdict(keys.clone(), &|_, _| ()), "");
-        assert_eq!(verdict(keys.clone(), &|_, x| *x = 0.0), "the gradient of the keys is zeros alone");
+        assert_eq!(verdict(keys.clone(), &|_, x| *x = 0.0), "the gradient of the keys is all zeros");
         let message = verdict(keys.clone(), &|t, x| *x = if t == 5 { f32::NAN } else { *x });
         assert_eq!(message, "the gradient of the keys has a NaN");
-        // One key of the first head, which no sampled row is of.
+        // One key of the first head, of which no row is sampled.
         let message = verdict(4 * 32..5 * 32, &|t, x| *x *= if t == 5 { 0.9 } else { 1.0 });
         assert!(message.starts_with("key head 0: dk·k sums to "), "{message}");
         let message = verdict(0..32, &|_, x| *x = -*x);
@@ -490,7 +494,7 @@ mod tests {
             message.starts_with("the gradient of the queries at head 3, query 69: element "),
             "{message}"
         );
-        // Two values' gradients of the last head, such that the sum stays.
+        // Two values' gradients of the last head, changed so that the sum stays the same.
         let (v, at) = (&sequence.qkv, |t: usize| t * 8 * 32 + 7 * 32);
         let by = -1e-2 * v[at(0)] / v[at(14)];
         let message = verdict(7 * 32..7 * 32 + 1, &|t, x| match t {
@@ -504,7 +508,7 @@ mod tests {
         );
     }
 
-    /// A peer that answers as these cases of a shell script say.
+    /// Returns a peer that answers according to these cases of a shell script.
     #[cfg(unix)]
     fn scripted(answers: &str) -> Peer {
         let script = format!("while read -r line; do case \"$line\" in\n{answers}esac; done");

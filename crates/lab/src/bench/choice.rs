@@ -1,5 +1,5 @@
-//! `--explain` and `--regret`: what a table of algorithms says of a problem, and how much longer its choices take than the fastest rows,
-//! over problems drawn at random.
+//! `--explain` and `--regret`: the rows of a table of algorithms for a problem, and how much longer its choices take than the fastest rows, over
+//! random problems.
 
 use super::Bench;
 use crate::out;
@@ -9,16 +9,16 @@ use netcl::tensor::ops::Row;
 use serde_json::{Value, json};
 use std::time::Instant;
 
-/// Solves a problem by the algorithm of a name.
+/// Solves a problem with the named algorithm.
 pub type Run<'a> = Box<dyn Fn(&str) -> Result<()> + 'a>;
 
-/// One choice to be made.
+/// A choice among algorithms for one problem.
 pub struct Choice<'a> {
-    /// What JSON says of the problem: an object.
+    /// JSON description of the problem: an object.
     pub about: Value,
-    /// Shape and kind, as people read them.
+    /// Shape and kind, as text.
     pub shown: [String; 2],
-    /// What the table says.
+    /// Rows of the table.
     pub rows: Vec<Row>,
     pub run: Run<'a>,
 }
@@ -59,7 +59,7 @@ impl Choice<'_> {
         table.lines().iter().try_for_each(|line| out::result(line))
     }
 
-    /// Microseconds of each row that applies, that is `wanted` and that the driver builds: the least of several samples, the rows in turn.
+    /// Returns the microseconds of each row that applies, is `wanted` and builds on the driver: the smallest of several samples, taken in turn.
     pub fn times(
         &self,
         device: &Device,
@@ -78,13 +78,13 @@ impl Choice<'_> {
         let applies = |row: &&Row| row.estimate.as_ref().is_ok_and(|(micros, _)| micros.is_finite());
         let mut all = Vec::new();
         for row in self.rows.iter().filter(applies).filter(|row| wanted(row.name)) {
-            // A driver may refuse one of a kernel's texts; then it is no candidate.
+            // A driver may refuse one of a kernel's sources; then it is not a candidate.
             if let Ok(once) = timed(row, 1).and_then(|_| timed(row, 1)) {
                 let calls = (sample_ms * 1e3 / once.max(1.0)).ceil().clamp(1.0, 1000.0);
                 all.push((once, row, calls as usize));
             }
         }
-        // Where there is nothing to compare, one sample.
+        // A single candidate needs only one sample.
         for _ in 0..if all.len() > 1 { samples } else { 1 } {
             for (least, row, calls) in all.iter_mut().filter(|(least, ..)| *least <= LONG) {
                 if let Ok(micros) = timed(row, *calls) {
@@ -98,17 +98,17 @@ impl Choice<'_> {
 
 /// Timed samples of each row.
 const SAMPLES: usize = 5;
-/// Microseconds of a call from which one is enough: no launch's overhead shows in it.
+/// Microseconds of a call from which one call per sample suffices, because launch overhead is negligible.
 const LONG: f64 = 200e3;
 
-/// How good the choices were so far.
+/// Quality of the choices so far.
 pub struct Regrets {
     table: Table,
     all: Vec<f64>,
 }
 
 impl Regrets {
-    /// `kind` heads the column of [`Choice::shown`]'s second text.
+    /// Creates an empty record; `kind` is the heading of the second column of [`Choice::shown`].
     pub fn new(shape: &str, kind: &str) -> Self {
         let heads = [shape, kind, ">regret", ">chosen us", ">best us", "chosen", "best"];
         Self { table: Table::new(&heads), all: Vec::new() }
@@ -117,14 +117,14 @@ impl Regrets {
     /// Times every row that applies.
     ///
     /// # Errors
-    /// `Internal` where the chosen row cannot be timed.
+    /// `Internal` if the chosen row cannot be timed.
     pub fn measure(&mut self, bench: &Bench, choice: &Choice<'_>) -> Result<()> {
         let times = choice.times(&bench.device, bench.rounds.sample_ms, SAMPLES, &|_| true);
         let [shape, kind] = &choice.shown;
         let best = times.iter().min_by(|a, b| a.0.total_cmp(&b.0));
         let chosen = times.iter().find(|(_, row)| row.chosen);
         let (Some((best, best_row)), Some((chosen, chosen_row))) = (best, chosen) else {
-            return Err(Error::internal(format!("bench: nothing was chosen for {shape} {kind}")));
+            return Err(Error::internal(format!("bench: no algorithm was chosen for {shape} {kind}")));
         };
         let regret = chosen / best;
         self.all.push(regret);
@@ -148,7 +148,7 @@ impl Regrets {
         Ok(())
     }
 
-    /// Prints all of them, and their mean and worst.
+    /// Prints all of them, with their mean and worst.
     pub fn finish(self, bench: &Bench, what: &str, seed: u64) -> Result<()> {
         if !bench.printer.json {
             self.table.lines().iter().try_for_each(|line| out::result(line))?;
@@ -164,23 +164,23 @@ impl Regrets {
     }
 }
 
-/// Bits in no order, the same in each run.
+/// Mixes bits; the result is the same in each run.
 pub fn mixed(i: u64) -> u64 {
     let mixed = (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9)
 }
 
-/// Bits for number i of problem n.
+/// Returns the bits for number i of problem n.
 pub fn drawn(seed: u64, n: u64, i: u64) -> u64 {
     mixed(mixed(seed.wrapping_mul(0x9E37) ^ n) ^ i)
 }
 
-/// A size from 1 to `largest` from such bits, evenly spread in its logarithm.
+/// Returns a size from 1 to `largest` from such bits, uniform in its logarithm.
 pub fn spread(bits: u64, largest: f64) -> usize {
     (largest.powf((bits >> 11) as f64 / (1u64 << 53) as f64).round() as usize).max(1)
 }
 
-/// The same; two in three are multiples of 64 or of 8 where they are large enough.
+/// Does the same; two in three are multiples of 64 or of 8 if they are large enough.
 pub fn axis(bits: u64, largest: f64) -> usize {
     let size = spread(bits, largest);
     match bits % 3 {

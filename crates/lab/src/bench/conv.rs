@@ -14,23 +14,25 @@ use serde_json::json;
 pub struct Args {
     #[command(flatten)]
     pub common: Common,
-    /// Shapes NxCxHxW/OxIxJ with options behind it, such as 128x64x56x56/128x3x3s2: s stride (1), p padding (that of a result as large as the
-    /// image), d dilation (1), g groups (1); without it the layers of ResNet-50, or two of ResNet-18 on a processor
+    /// Shapes NxCxHxW/OxIxJ with options, such as 128x64x56x56/128x3x3s2 [default: by device]
+    ///
+    /// Options: s stride (1), p padding (default: the result is as large as the image), d dilation (1), g groups (1). The default shapes are the
+    /// layers of ResNet-50, or two of ResNet-18 on a CPU.
     #[arg(long, value_delimiter = ',', value_parser = shape)]
     shapes: Vec<Shape>,
-    /// Images of the layers of ResNet-50
+    /// Batch size for the layers of ResNet-50
     #[arg(long, default_value_t = 128)]
     batch: usize,
     /// fwd, fwd+bwd
     #[arg(long, value_delimiter = ',', default_value = "fwd,fwd+bwd", value_parser = PASSES)]
     passes: Vec<String>,
-    /// Print every algorithm with its estimate for the forward, and why the others do not apply; nothing is timed
+    /// Print every forward algorithm with its estimate, or why it does not apply; time nothing
     #[arg(long)]
     explain: bool,
 }
 
-const TIMED: &str = "Images and weights lie with channels last, for the peer too (channels_last). Images of four channels or fewer have no gradient, as those that a \
-                     network begins with. At the end: the geometric mean of the peer's time over ours, and the least.";
+const TIMED: &str = "Images and weights have channels last, for the peer too (channels_last). Images of up to four channels have no gradient, like \
+    the input of a network. The last line is the geometric mean of the peer's time divided by netcl's, and the smallest ratio.";
 const PASSES: [&str; 2] = ["fwd", "fwd+bwd"];
 
 /// Sizes of a convolution.
@@ -88,7 +90,7 @@ impl std::fmt::Display for Shape {
     }
 }
 
-/// The convolutions of ResNet-50 (He et al. 2015) that differ: output channels, taps, stride, input channels, pixels of a side.
+/// The distinct convolutions of ResNet-50 (He et al. 2015): output channels, taps, stride, input channels, pixels per side.
 const RESNET50: [[usize; 5]; 23] = [
     [64, 7, 2, 3, 224],
     [64, 1, 1, 64, 56],
@@ -114,7 +116,7 @@ const RESNET50: [[usize; 5]; 23] = [
     [512, 1, 1, 2048, 7],
     [512, 3, 1, 512, 7],
 ];
-/// Of ResNet-18 on 32 × 32 pixels.
+/// Two convolutions of ResNet-18 on 32 × 32 pixels.
 const SMALL: [[usize; 5]; 2] = [[64, 3, 1, 64, 32], [256, 3, 1, 256, 8]];
 
 fn layer(batch: usize, [o, taps, stride, c, side]: [usize; 5]) -> Shape {
@@ -146,7 +148,7 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
     }
     if let Some(least) = ratios.iter().copied().reduce(f64::min) {
         let mean = (ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len() as f64).exp();
-        out::note(&format!("{} ratios: geometric mean {mean:.3}, least {least:.3}", ratios.len()));
+        out::note(&format!("{} ratios: geometric mean {mean:.3}, smallest {least:.3}", ratios.len()));
     }
     Ok(())
 }
@@ -176,27 +178,27 @@ fn measure(bench: &mut Bench, case: &Case, pass: &'static str) -> Result<Line> {
     })
 }
 
-/// A convolution to be measured.
+/// A convolution to measure.
 struct Case {
     shape: Shape,
     /// (N, H, W, C).
     x: Tensor,
     /// (O, I, J, C).
     w: Tensor,
-    /// Gradient of the result, as images lie.
+    /// Gradient of the result, laid out like images.
     dy: Tensor,
 }
 
-/// What lies with channels last, as convolutions name its axes: channels first.
+/// Returns a channels-last tensor with its axes in the order of convolutions: channels first.
 fn first(x: &Tensor) -> Result<Tensor> {
     x.permute(&[0, 3, 1, 2])
 }
 
-/// Elements of the result, and of each gradient, that are compared.
+/// Elements of the result, and of each gradient, to compare.
 const SAMPLES: u64 = 12;
 
 impl Case {
-    /// Normal values, such that the result's are about as large.
+    /// Creates normally distributed values, scaled so that the result's are of similar size.
     fn new(device: &Device, shape: Shape, dtype: DType) -> Result<Self> {
         let Shape { x: [n, c, height, width], w: [o, i, j], options } = shape;
         let dims = [o, c / options.groups, i, j];
@@ -223,7 +225,7 @@ impl Case {
         conv2d(&first(&self.x)?, &first(&self.w)?, None, self.shape.options)
     }
 
-    /// The result, and the gradients of the image, where it has one, and of the weights.
+    /// Returns the result, and the gradients of the image, if it has one, and of the weights.
     fn both(&self) -> Result<(Tensor, Option<Tensor>, Tensor)> {
         let y = self.forward()?;
         y.backward_with(&self.dy)?;
@@ -233,14 +235,14 @@ impl Case {
             grad.map(|grad| first(&grad)).transpose()
         });
         let (dx, dw) = (dx?, dw?);
-        let none = || Error::internal("bench conv: the backward left no gradient");
+        let none = || Error::internal("bench conv: the backward returned no gradient");
         Ok((y.detach(), dx, dw.ok_or_else(none)?))
     }
 
     /// Compares elements of the result and of both gradients with sums in f64.
     ///
     /// # Errors
-    /// `Internal` naming the first that is wrong.
+    /// `Internal` naming the first wrong element.
     fn check(&self) -> Result<()> {
         let (y, dx, dw) = self.both()?;
         let host = |t: &Tensor| t.detach().contiguous()?.to_vec();
@@ -278,7 +280,7 @@ impl Case {
     }
 }
 
-/// Which elements of image, weights and result meet.
+/// The elements of image, weights and result that are multiplied together.
 struct Walk {
     x: [usize; 4],
     w: [usize; 4],
@@ -287,7 +289,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// The sum over all that element `at` of the image (0), the weights (1) or the result (2) meets, and of how many terms.
+    /// Returns the sum over all terms of element `at` of the image (0), the weights (1) or the result (2), and the number of terms.
     fn sum(&self, at: [usize; 4], of: usize, term: &dyn Fn(usize, usize, usize) -> f64) -> (f64, usize) {
         let Conv2dOptions { stride, padding, dilation, groups } = self.options;
         let ([n, channels, ..], [outputs, c, taps_h, taps_w], [_, _, rows, columns]) =

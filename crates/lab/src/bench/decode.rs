@@ -1,5 +1,5 @@
-//! `netcl bench decode`: how fast a language model reads a prompt and makes tokens, as llama-bench measures it: a prompt of so many tokens
-//! (pp512), and so many tokens one after the other from an empty context (tg128), of one text and of several side by side.
+//! `netcl bench decode`: speed of reading a prompt and generating tokens, measured like llama-bench: a prompt (pp512), and consecutive tokens from an
+//! empty context (tg128), for one text and for several texts in a batch.
 
 use super::line::Printer;
 use super::llama_bench::{self, Asked, Speed};
@@ -30,58 +30,65 @@ use std::time::Instant;
 /// Flags of `bench decode`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A .gguf file, a folder in the Hugging Face layout, a run folder or a checkpoint
+    /// A .gguf file, Hugging Face folder, run folder or checkpoint
     #[arg(short, long, value_name = "PATH", required_unless_present = "shape")]
     model: Option<PathBuf>,
     #[command(flatten)]
     lora: LoraArgs,
-    /// Random weights instead (repeatable): a known shape such as 15m, 110m, smollm-135m, tinyllama-1.1b, llama-3-8b, a preset of `train`, or
-    /// numbers such as layers=22,heads=32,kv_heads=4,width=2048,mlp=5632,vocab=32000
+    /// Random weights of a shape: 15m, 110m, llama-3-8b, a preset, or numbers (repeatable)
+    ///
+    /// Known shapes are such as 15m, 110m, smollm-135m, tinyllama-1.1b and llama-3-8b. Numbers are such as
+    /// layers=22,heads=32,kv_heads=4,width=2048,mlp=5632,vocab=32000.
     #[arg(long, value_name = "SHAPE", conflicts_with = "model")]
     shape: Vec<String>,
-    /// Type of random weights, as `quantize` takes them (repeatable, or with commas)
+    /// Type of random weights, as in `quantize` (repeatable, or separated by commas)
     #[arg(long, value_name = "TYPE", default_value = "q4_0", value_delimiter = ',', value_parser = mix)]
     r#type: Vec<&'static Mix>,
-    /// Device to measure, or several among which layers are divided, as for `generate`
+    /// Device to measure, or several devices that share the layers, as in `generate`
     #[arg(long, visible_alias = "gpu-id", default_value = "auto")]
     device: String,
     #[command(flatten)]
     division: DivisionArgs,
-    /// Tokens of the prompt; 0 leaves it out
+    /// Tokens of the prompt; 0 skips it
     #[arg(short, long, visible_alias = "n-prompt", default_value_t = 512)]
     prompt: usize,
-    /// Tokens made one after the other; 0 leaves them out
+    /// Tokens generated one after another; 0 skips them
     #[arg(short = 'n', long, visible_alias = "n-gen", default_value_t = 128)]
     tokens: usize,
-    /// Texts side by side
+    /// Number of texts in a batch
     #[arg(short, long, value_delimiter = ',', default_value = "1,2,4,8,16,32", value_parser = batch)]
     batch: Vec<usize>,
-    /// Input tokens: random ones, known in advance, as in llama-bench; or greedy: each is sampled on the device from the previous step
+    /// Input tokens: random (known in advance, as in llama-bench), or greedy (sampled on the device)
+    ///
+    /// With greedy, each token is sampled on the device from the previous step.
     #[arg(long, value_enum, default_value_t = Feed::Random)]
     feed: Feed,
-    /// Timed runs, of which the median counts
+    /// Timed runs; the median is reported
     #[arg(short, long, default_value_t = 5)]
     rounds: usize,
-    /// Storage of weights that are not quantised, keys and values; without it as in the files, f16 beside quantised ones
+    /// Storage type of unquantized weights, keys and values [default: the file's]
+    ///
+    /// For a quantized model the default is f16.
     #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
     dtype: Option<DType>,
-    /// Store quantised matrices in that type as well
+    /// Convert quantized matrices to that type as well
     #[arg(long)]
     dequantise: bool,
-    /// What quantised matrices are multiplied by, as for `generate`
+    /// Operand type of products with quantized matrices, as in `generate`
     #[arg(long, value_parser = named(&Activations::NAMES))]
     activations: Option<Activations>,
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
-    /// llama.cpp's llama-bench, to measure on the same file; llama-batched-bench beside it measures texts side by side
+    /// llama.cpp's llama-bench, to measure the same file; llama-batched-bench next to it for batches
     #[arg(long, value_name = "PROGRAM")]
     peer: Option<PathBuf>,
-    /// A further argument of llama-bench, such as -fa=1 (repeatable)
+    /// Additional argument for llama-bench, such as -fa=1 (repeatable)
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true, requires = "peer")]
     peer_arg: Vec<String>,
-    /// Then time each kernel of some further texts, with -n 0 of prompts, print where the time goes, and write a trace that ui.perfetto.dev opens to
-    /// FILE, or trace.json; with several models or batches, their names are added
+    /// Profile some further texts: print time per kernel and write a trace [default FILE: trace.json]
+    ///
+    /// With -n 0, profiles prompts. ui.perfetto.dev opens the trace. With several models or batches, their names are added to the file name.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "trace.json")]
     profile: Option<PathBuf>,
 }
@@ -102,7 +109,7 @@ fn batch(text: &str) -> Result<usize, String> {
     n.ok_or_else(|| "expected texts between 1 and 4096".into())
 }
 
-/// A model to be measured.
+/// A model to measure.
 struct Case {
     name: String,
     /// Type of the weights.
@@ -118,7 +125,7 @@ struct Bench<'a> {
     args: &'a Args,
     /// The first device.
     device: Device,
-    /// All that were named.
+    /// All named devices.
     devices: Vec<Device>,
     ceilings: Ceilings,
     /// Measured read bandwidth, GB/s.
@@ -132,16 +139,16 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let devices = context.open_devices(&args.device)?;
     if let Some(device) = devices.iter().find(|device| device.capabilities().simulated) {
         return Err(Error::unsupported(format!(
-            "bench decode: {} is simulated and its time is modelled, not measured",
+            "bench decode: {} is simulated, so its time is modeled, not measured",
             device.capabilities().id
         )));
     }
     if devices.len() > 1 && args.profile.is_some() {
-        return Err(Error::unsupported("bench decode: --profile shows the kernels of one device"));
+        return Err(Error::unsupported("bench decode: --profile supports only one device"));
     }
-    let device = devices.first().cloned().ok_or_else(|| Error::internal("a list of no devices"))?;
+    let device = devices.first().cloned().ok_or_else(|| Error::internal("the list of devices is empty"))?;
     let ceilings = crate::profile::ceilings(&device, args.dtype.unwrap_or(DType::F16))?
-        .ok_or_else(|| Error::internal("a device that is not simulated has no ceilings"))?;
+        .ok_or_else(|| Error::internal("a device that is not simulated has no measured ceilings"))?;
     let read_gbps = read_speed(&device)?;
     let mut printer = Printer::new(args.json);
     printer.ceilings(&device, &ceilings)?;
@@ -164,7 +171,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// A known shape, numbers, or the model of a preset; with a context for what is measured.
+/// Returns a known shape, numbers, or the model of a preset, with a context for the measurement.
 fn shape_of(name: &str, args: &Args) -> Result<DecoderConfig> {
     let config = match models().any(|preset| preset == name) {
         true => {
@@ -176,10 +183,10 @@ fn shape_of(name: &str, args: &Args) -> Result<DecoderConfig> {
     Ok(DecoderConfig { context: args.prompt.max(args.tokens).max(CHECKED), ..config })
 }
 
-/// Tokens that the check of the step takes.
+/// Number of tokens in the check of the step.
 const CHECKED: usize = 24;
 
-/// A file of random weights for the peer, gone when it is dropped.
+/// A file of random weights for the peer, removed when dropped.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -232,7 +239,7 @@ impl Case {
         Self::loaded(shape.to_owned(), kind, model, began)
     }
 
-    /// Also generates the first token, including compilation of kernels.
+    /// Records a loaded model; also generates the first token, including compilation of kernels.
     fn loaded(name: String, kind: String, model: LoadedModel, began: Instant) -> Result<Self> {
         model.decoder().finish()?;
         let load_s = began.elapsed().as_secs_f64();
@@ -240,7 +247,7 @@ impl Case {
         Ok(Self { name, kind, model, load_s, first_token_s: began.elapsed().as_secs_f64() })
     }
 
-    /// Token `i` of text `b`: any of the vocabulary.
+    /// Returns token `i` of text `b`, any of the vocabulary.
     fn token(&self, b: usize, i: usize) -> u32 {
         ((b * 104_729 + i * 7919 + 1) % self.model.config().vocab) as u32
     }
@@ -255,7 +262,7 @@ struct Measured {
     /// Seconds of each run.
     seconds: Vec<f64>,
     launches: Option<usize>,
-    /// Bytes read by a step; by a prompt: the weights.
+    /// Bytes read by a step; for a prompt, the weights.
     bytes: u64,
     flops: f64,
     memory_peak: usize,
@@ -265,7 +272,7 @@ impl Measured {
     fn all(&self) -> f64 {
         (self.tokens * self.batch) as f64
     }
-    /// Tokens a second of the median run, and of the slowest and the fastest.
+    /// Returns the tokens per second of the median run, and of the slowest and the fastest.
     fn speeds(&self) -> [f64; 3] {
         let mut seconds = self.seconds.clone();
         let middle = median(&mut seconds);
@@ -288,7 +295,7 @@ impl Bench<'_> {
         let (prompt, tokens) = (args.prompt.min(model.context()), args.tokens.min(model.context()));
         if (prompt, tokens) != (args.prompt, args.tokens) {
             out::note(&format!(
-                "the context of {} has {} tokens: less is measured",
+                "the context of {} has only {} tokens, so fewer are measured",
                 case.name,
                 model.context()
             ));
@@ -336,7 +343,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// How long it took to have the model.
+    /// Prints the time to load the model.
     fn loaded(&self, case: &Case, weights: u64) -> Result<()> {
         let Case { name, kind, load_s, first_token_s, .. } = case;
         let config = case.model.config();
@@ -360,12 +367,12 @@ impl Bench<'_> {
         ))
     }
 
-    /// Bytes of all devices.
+    /// Returns the memory on all devices.
     fn memory(&self, of: impl Fn(&Device) -> usize) -> usize {
         self.devices.iter().map(of).sum()
     }
 
-    /// Their names, as they were given.
+    /// Returns their names, as given.
     fn args_device(&self) -> String {
         let ids: Vec<&str> = self.devices.iter().map(|device| device.capabilities().id.as_str()).collect();
         ids.join(",")
@@ -390,7 +397,7 @@ impl Bench<'_> {
         (0..self.args.rounds.max(1)).map(one).collect()
     }
 
-    /// A prompt's tokens in pieces as they are read.
+    /// Returns a prompt's tokens in chunks.
     fn chunks(&self, case: &Case, tokens: usize) -> Result<Vec<Tensor>> {
         let ids: Vec<u32> = (0..tokens).map(|i| case.token(0, i)).collect();
         ids.chunks(CHUNK).map(|part| Tensor::from_u32(&self.device, [1, part.len()], part)).collect()
@@ -455,7 +462,7 @@ impl Bench<'_> {
     fn line(&mut self, case: &Case, m: &Measured, peers: &[Speed]) -> Result<()> {
         let [speed, slowest, fastest] = m.speeds();
         let us = 1e6 * m.batch as f64 / speed;
-        // Of a prompt, once for each chunk.
+        // For a prompt, once per chunk.
         let passes = if m.test == "pp" {
             m.tokens.div_ceil(CHUNK) as f64 / m.tokens as f64
         } else {
@@ -463,7 +470,7 @@ impl Bench<'_> {
         };
         let gbps = m.bytes as f64 * passes * speed * 1e-9;
         let gflops = m.flops / m.all() * speed * 1e-9;
-        // Ceilings are of one device.
+        // Peak rates are those of one device.
         let one = self.devices.len() == 1;
         let shares = [gbps / self.read_gbps, gflops / self.ceilings.gflops].map(|share| one.then_some(share));
         let peer = peers.iter().find(|peer| peer.test == (m.test, m.batch)).map(|peer| peer.tokens_per_s);
@@ -505,7 +512,7 @@ impl Bench<'_> {
     }
 }
 
-/// The devices that have layers, and how many.
+/// Returns the devices that have layers, and their numbers.
 fn devices_of(case: &Case) -> Vec<&str> {
     case.model.decoder().spans().map(|span| span.device.capabilities().id.as_str()).collect()
 }
@@ -523,7 +530,7 @@ fn row(cells: &[&str; 12]) -> String {
     format!("{test:<8}{rest}").trim_end().into()
 }
 
-/// What is measured: one text in a cache of its own, or several in pages.
+/// The texts to measure: one text in its own cache, or several in pages.
 enum Texts<'a> {
     One { text: Box<Batch<'a>>, by: Option<Arc<Chooser>> },
     Several { texts: Box<SideBySide<'a>>, greedy: bool },
@@ -561,7 +568,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// One text; with `by` tokens are sampled on the device. A warm-up waits for each step.
+/// Generates one text; with `by`, tokens are sampled on the device. A warm-up waits for each step.
 fn one(
     case: &Case,
     text: &mut Batch<'_>,
@@ -588,7 +595,7 @@ fn one(
         let steps = run.min(tokens - made);
         let queued = text.queue(by, &vec![0; steps])?;
         made += steps;
-        // The device has the next ones while the host reads these.
+        // The device already has the next steps while the host reads these.
         if let Some(before) = waiting.replace(queued) {
             text.chosen(&before)?;
         }

@@ -1,4 +1,4 @@
-//! `netcl bench gemm|ops --errors`: how far results are from f64, ours and the peer's on the same inputs.
+//! `netcl bench gemm|ops --errors`: differences of results from f64, of netcl and of the peer on the same inputs.
 
 use super::gemm::Product;
 use super::{Setup, gemm, ops};
@@ -9,12 +9,12 @@ use netcl::tensor::suite::{Accuracy, Errors, Gradients};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// Elements of an op's inputs at most: the f64 reference takes some seconds for them.
+/// Maximum elements of an op's inputs, for which the f64 reference takes some seconds.
 const ELEMENTS: usize = 1 << 22;
 /// Entries of a product that are compared, each a sum in f64 on the host.
 const ENTRIES: usize = 4096;
 
-/// Inputs and results on their way to and from the peer; they go with it.
+/// A folder for the peer's inputs and results, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -49,14 +49,14 @@ struct Row {
     shape: Vec<usize>,
     layout: String,
     ours: Errors,
-    /// The peer's, or why it has none.
+    /// The peer's errors, or why it has none.
     theirs: Option<std::result::Result<Errors, String>>,
 }
 
-/// The errors of every product.
+/// Prints the errors of every product.
 ///
 /// # Errors
-/// Those of the device; `Io` when the peer is gone.
+/// Those of the device; `Io` if the peer has ended.
 pub fn gemm(args: &gemm::Args, setup: &mut Setup) -> Result<()> {
     let mut table = Table::new(setup)?;
     for (size, layout) in args.products(&setup.device) {
@@ -85,10 +85,10 @@ pub fn gemm(args: &gemm::Args, setup: &mut Setup) -> Result<()> {
     Ok(())
 }
 
-/// The errors of every op that has a benchmark.
+/// Prints the errors of every op that has a benchmark.
 ///
 /// # Errors
-/// As [`gemm`].
+/// Those of [`gemm`].
 pub fn ops(args: &ops::Args, setup: &mut Setup) -> Result<()> {
     let mut table = Table::new(setup)?;
     let (device, dtype) = (setup.device.clone(), setup.dtype);
@@ -103,7 +103,7 @@ pub fn ops(args: &ops::Args, setup: &mut Setup) -> Result<()> {
         });
         let theirs = match ops::peer_op(name) {
             Some(request) => table.peer(setup, request, list.collect(), expected.data.len())?,
-            None => setup.peer.as_ref().map(|_| Err("the peer has no such op".into())),
+            None => setup.peer.as_ref().map(|_| Err("the peer does not have this op".into())),
         };
         let theirs = theirs.map(|y| y.map(|y| Errors::of(&y, &expected.data)));
         table.row(setup, &Row { op: name.into(), shape, layout: String::new(), ours, theirs })?;
@@ -113,7 +113,7 @@ pub fn ops(args: &ops::Args, setup: &mut Setup) -> Result<()> {
     })
 }
 
-/// A line for all gradients of an op: ours and the peer's beside those that the peer makes in f64.
+/// Prints a line for all gradients of an op: netcl's and the peer's, compared with the peer's in f64.
 fn backward(
     table: &mut Table,
     setup: &mut Setup,
@@ -132,7 +132,7 @@ fn backward(
     let theirs = match table.peer(setup, request, ours.inputs.iter().map(f32s).collect(), got.len())? {
         Some(Ok(theirs)) => theirs,
         Some(Err(why)) => {
-            tracing::warn!("{name}'s backward: the peer has none: {why}");
+            tracing::warn!("{name}'s backward: the peer does not support it: {why}");
             return Ok(());
         }
         None => return Ok(()),
@@ -162,7 +162,7 @@ impl Table {
     fn new(setup: &Setup) -> Result<Self> {
         if !setup.json {
             out::result(&format!(
-                "{}: {}. Errors against f64 as shares of the root mean square of the result",
+                "{}: {}. Errors against f64, relative to the root mean square of the result",
                 setup.device.capabilities().id,
                 setup.device.capabilities().name
             ))?;
@@ -170,7 +170,7 @@ impl Table {
         Ok(Self { folder: Folder::new()?, header: false })
     }
 
-    /// What the peer makes of the same inputs: `None` without one, an inner error where it refuses.
+    /// Returns the peer's result on the same inputs: `None` without a peer, an inner error if it refuses.
     fn peer(
         &self,
         setup: &mut Setup,

@@ -1,4 +1,4 @@
-//! `netcl bench ops --op fuse`: kernels generated from expressions, beside a copy of the same storage type and torch.compile.
+//! `netcl bench ops --op fuse`: kernels generated from expressions, compared with a copy of the same storage type and with torch.compile.
 
 use super::{Bench, Line};
 use netcl::prelude::*;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 type Tree = fn(&[Expr]) -> Result<Expr>;
 
-/// What the inputs of an expression are.
+/// Shape of an expression's input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Input {
     /// (rows, cols).
@@ -23,7 +23,7 @@ enum Input {
 }
 use Input::{Column, Mask, Row, Whole};
 
-/// Name, inputs, tree. `tools/peer.py` has the same by these names.
+/// Name, inputs, tree. `tools/peer.py` uses the same names.
 const TREES: [(&str, &[Input], Tree); 12] = [
     ("chain_2", &[Whole, Row], |t| t[0].mul(&t[1])?.relu()),
     ("chain_6", &[Whole, Whole, Mask], |t| {
@@ -60,12 +60,12 @@ const TREES: [(&str, &[Input], Tree); 12] = [
     ("l2_normalise", &[Whole], |t| t[0].mul(&t[0].square()?.sum(&[-1])?.add_scalar(1e-12)?.rsqrt()?)),
 ];
 
-/// Rows and columns that are timed: 128 MiB in f32, more than caches hold.
+/// Timed rows and columns: 128 MiB in f32, which exceeds caches.
 const SHAPE: [usize; 2] = [32_768, 1024];
-/// Those that are compared with the tree in f64.
+/// Rows and columns that are compared with the tree in f64.
 const SMALL: [usize; 2] = [37, 1024];
 
-/// Names of the expressions that a filter means: all by `fuse`, one by `fuse:softmax`.
+/// Returns the names of the expressions that a filter selects: all for `fuse`, one for `fuse:softmax`.
 pub fn named(filter: Option<&str>) -> Vec<&'static str> {
     let means = |name: &str| match filter {
         None | Some("fuse") => true,
@@ -83,7 +83,7 @@ struct Case {
 impl Case {
     fn new(device: &Device, dtype: DType, name: &str, [rows, cols]: [usize; 2]) -> Result<Self> {
         let Some((name, inputs, tree)) = TREES.iter().find(|tree| tree.0 == name) else {
-            return Err(Error::internal(format!("bench ops: no expression is called {name}")));
+            return Err(Error::internal(format!("bench ops: unknown expression {name}")));
         };
         let made = inputs.iter().enumerate().map(|(at, input)| {
             let (shape, count) = match input {
@@ -104,7 +104,7 @@ impl Case {
     fn given(&self) -> Vec<&Tensor> {
         self.inputs.iter().collect()
     }
-    /// The same inputs, floats as parameters.
+    /// Returns the same inputs, with floats as parameters.
     fn parameters(&self) -> Vec<Tensor> {
         let parameter = |x: &Tensor| if x.dtype().is_float() { x.parameter("x") } else { x.clone() };
         self.inputs.iter().map(parameter).collect()
@@ -114,10 +114,10 @@ impl Case {
     }
 }
 
-/// Compares a small case with the tree in f64, and the gradients' sum with a difference of values along themselves.
+/// Compares a small case with the tree in f64, and the gradients with a difference of values in their direction.
 ///
 /// # Errors
-/// `Internal` with what is wrong.
+/// `Internal` with the wrong value.
 fn check(device: &Device, dtype: DType, name: &str) -> Result<()> {
     let case = Case::new(device, dtype, name, SMALL)?;
     let arrays = |inputs: &[Tensor]| -> Result<Vec<Array>> {
@@ -166,13 +166,13 @@ fn check(device: &Device, dtype: DType, name: &str) -> Result<()> {
         let slope = (moved(1e-4)? - moved(-1e-4)?) / 2e-4;
         let off = (slope - length).abs();
         if off.is_nan() || off > 0.02 * length.max(1e-3) {
-            return Err(wrong(&format!("the gradient of input {at} is {length} long, expected {slope}")));
+            return Err(wrong(&format!("the gradient of input {at} has length {length}, expected {slope}")));
         }
     }
     Ok(())
 }
 
-/// A gradient of the result, both signs.
+/// Returns a gradient of the result, with both signs.
 fn upstream(count: usize) -> Vec<f32> {
     (0..count).map(|i| (i * 53 % 97) as f32 / 48.0 - 1.0).collect()
 }
@@ -181,16 +181,16 @@ fn bytes<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> u64 {
     tensors.into_iter().map(|x| (x.count() * x.dtype().size()) as u64).sum()
 }
 
-/// Calls in a captured graph. Graphs are what is timed, as kernels take less time than a call that makes and differentiates a tree.
+/// Calls in a captured graph. Graphs are timed, because kernels take less time than a call that builds and differentiates a tree.
 const CALLS: usize = 8;
 
-/// `call` as often as a graph has it, to be replayed.
+/// Captures the calls of a graph for replay.
 fn captured(device: &Device, mut call: impl FnMut() -> Result<()>) -> Result<Graph> {
     call()?;
     unfused(|| Graph::capture(device, || (0..CALLS).try_for_each(|_| call()))).map(|(graph, ())| graph)
 }
 
-/// Times the expressions of these names; shares are of the copy's bandwidth, timed in turn with each.
+/// Times the expressions of these names; shares are relative to the copy's bandwidth, timed in turn with each.
 ///
 /// # Errors
 /// Those of the device; `Internal` for a kernel whose results are wrong.

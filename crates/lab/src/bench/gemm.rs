@@ -21,21 +21,24 @@ pub struct Args {
     /// NN, NT (B stored (n,k)), TN (A stored (k,m))
     #[arg(long, value_delimiter = ',', default_value = "NN,NT,TN", value_parser = ["NN", "NT", "TN", "TT"])]
     layouts: Vec<String>,
-    /// Print errors against f64, beside the peer's on the same inputs, instead of times
+    /// Print errors against f64, of netcl and of the peer on the same inputs, instead of times
     #[arg(long)]
     pub errors: bool,
-    /// Print every algorithm with its estimate for these sizes, or those of --sizes, in each layout, and why the others do not apply;
-    /// nothing is timed
+    /// Print every algorithm with its estimate, or why it does not apply; time nothing
+    ///
+    /// For these sizes, or those of --sizes, in each layout.
     #[arg(long, value_name = "MxNxK", value_delimiter = ',', num_args = 0.., value_parser = size)]
     explain: Option<Vec<[usize; 3]>>,
-    /// Draw so many products (sizes 1 to 8192, odd ones among them, every layout), time every algorithm that applies, and print the
-    /// time of the chosen one over that of the fastest; with 0 those of --sizes and --layouts are timed
+    /// Draw this many products and print the time of the chosen algorithm over the fastest one's
+    ///
+    /// Sizes 1 to 8192, including odd ones, in every layout. Every applicable algorithm is timed. With 0, the products of --sizes and --layouts are
+    /// timed.
     #[arg(long, value_name = "N")]
     regret: Option<usize>,
-    /// Draw so many products as --regret does, and measure them in place of --sizes and --layouts
+    /// Draw this many products like --regret, and measure them instead of --sizes and --layouts
     #[arg(long, value_name = "N", conflicts_with_all = ["sizes", "layouts", "regret"])]
     drawn: Option<usize>,
-    /// The same seed draws the same products
+    /// Seed; the same seed draws the same products
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
@@ -81,25 +84,25 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
 }
 
 impl Args {
-    /// Every size in every layout, or those that are drawn.
+    /// Returns every size in every layout, or random products.
     pub fn products(&self, device: &Device) -> Vec<([usize; 3], &str)> {
         match self.drawn {
             Some(count) => regret::draw(device, count, self.seed),
             None => self.of(&self.sizes).collect(),
         }
     }
-    /// These sizes in every layout.
+    /// Returns these sizes in every layout.
     fn of<'a>(&'a self, sizes: &'a [[usize; 3]]) -> impl Iterator<Item = ([usize; 3], &'a str)> {
         sizes.iter().flat_map(|size| self.layouts.iter().map(|layout| (*size, layout.as_str())))
     }
 }
 
-/// Whether the device has memory for a product.
+/// Checks whether the device has memory for a product.
 fn fits(device: &Device, [m, n, k]: [usize; 3], dtype: DType) -> Result<()> {
     super::fits(device, &format!("a product of {m}x{n}x{k}"), &[&[m, k], &[k, n], &[m, n]], dtype)
 }
 
-/// Two matrices to be multiplied, on the device.
+/// Two matrices to multiply, on the device.
 pub struct Operands {
     /// m, n, k.
     pub size: [usize; 3],
@@ -109,7 +112,7 @@ pub struct Operands {
 }
 
 impl Operands {
-    /// `make` gives the operand of a number, 0 or 1, that lies in memory as `[rows, columns]`.
+    /// Creates operands; `make` returns operand 0 or 1, stored as `[rows, columns]`.
     fn new(
         device: &Device,
         [m, n, k]: [usize; 3],
@@ -126,7 +129,7 @@ impl Operands {
         Ok(Self { size: [m, n, k], layout: layout.into(), a, b })
     }
 
-    /// Values between -1 and 1, drawn on the device.
+    /// Draws values between -1 and 1 on the device.
     pub fn random(device: &Device, size: [usize; 3], layout: &str, dtype: DType) -> Result<Self> {
         let mut from = Generator::new(1);
         Self::new(device, size, layout, dtype, |_, shape| {
@@ -134,7 +137,7 @@ impl Operands {
         })
     }
 
-    /// The choice among the algorithms for it.
+    /// Returns the choice among its algorithms.
     pub fn choice(&self) -> Result<Choice<'_>> {
         let ([m, n, k], layout) = (self.size, self.layout.as_str());
         Ok(Choice {
@@ -145,28 +148,28 @@ impl Operands {
         })
     }
 
-    /// Every algorithm with its estimate for such a product on a device that holds nothing.
+    /// Returns every algorithm with its estimate for such a product on an empty device.
     ///
     /// # Errors
-    /// As `explain`.
+    /// Those of `explain`.
     pub fn explain_on(twin: &Device, size: [usize; 3], layout: &str, dtype: DType) -> Result<Vec<Row>> {
         let both = Self::new(twin, size, layout, dtype, |_, shape| Tensor::empty(twin, shape, dtype))?;
         explain(&both.a, &both.b)
     }
 }
 
-/// A product whose values are known here too.
+/// A product whose values are also known on the host.
 pub struct Product {
     pub operands: Operands,
-    /// The operands as they lie in memory, each axis order as the layout says.
+    /// The operands in memory order; each axis order follows from the layout.
     pub stored: [Vec<f32>; 2],
 }
 
-/// Entries of a product that are compared.
+/// Entries of a product to compare.
 const SAMPLES: usize = 64;
 
 impl Product {
-    /// Values between -1 and 1, none of them special.
+    /// Creates values between -1 and 1, without special values.
     pub fn new(device: &Device, size: [usize; 3], layout: &str, dtype: DType) -> Result<Self> {
         fits(device, size, dtype)?;
         let [m, n, k] = size;
@@ -183,7 +186,7 @@ impl Product {
         no_grad(|| self.operands.a.matmul(&self.operands.b))
     }
 
-    /// One entry in f64, and the sum of the absolute values of what it is a sum of.
+    /// Returns one entry in f64, and the sum of the absolute values of its terms.
     pub fn entry(&self, i: usize, j: usize) -> (f64, f64) {
         let [m, n, k] = self.operands.size;
         let at = |data: &[f32], transposed: bool, row: usize, col: usize, [rows, cols]: [usize; 2]| {
@@ -197,7 +200,7 @@ impl Product {
         })
     }
 
-    /// So many entries, the corners among them, the others anywhere.
+    /// Returns `count` entries: the corners, and others at random positions.
     pub fn places(&self, count: usize) -> Vec<(usize, usize)> {
         let [m, n, _] = self.operands.size;
         let corners = [(0, 0), (0, n - 1), (m - 1, 0), (m - 1, n - 1)];
@@ -206,16 +209,16 @@ impl Product {
         corners.into_iter().chain(anywhere).take(count.min(m * n).max(4)).collect()
     }
 
-    /// Entries of a product on the device.
+    /// Reads entries of a product on the device.
     pub fn read(&self, c: &Tensor, places: &[(usize, usize)]) -> Result<Vec<f32>> {
         places.iter().map(|&(i, j)| c.slice(0, i..i + 1)?.slice(1, j..j + 1)?.to_vec()).map(first).collect()
     }
 
-    /// Compares some entries with f64. A sum of k terms in f32 may be off by some units of f32 of the terms' sizes, tf32 operands add
-    /// theirs, and the result is rounded once more as it is stored.
+    /// Compares some entries with f64. A sum of k terms in f32 may be off by some units of f32 relative to the terms' sizes. Operands in tf32 add
+    /// their error, and the stored result is rounded once more.
     ///
     /// # Errors
-    /// `Internal` naming the first entry that is wrong.
+    /// `Internal` naming the first wrong entry.
     pub fn check(&self, kind: &str) -> Result<()> {
         let c = self.run()?;
         let places = self.places(SAMPLES);
@@ -223,7 +226,7 @@ impl Product {
         for (&(i, j), got) in places.iter().zip(self.read(&c, &places)?) {
             let ((expected, size), got) = (self.entry(i, j), f64::from(got));
             let bound = c.dtype().epsilon() * expected.abs() + sums * size + f64::from(f32::MIN_POSITIVE);
-            // Not `>`: NaN is wrong.
+            // Not `>`, because NaN is wrong.
             let near = (got - expected).abs() <= bound;
             if !near {
                 let [m, n, k] = self.operands.size;
@@ -238,7 +241,7 @@ impl Product {
     }
 }
 
-/// What two operands rounded to 11 bits can be off together.
+/// Maximum error of two operands rounded to 11 bits.
 const TF32: f64 = 1.0 / 1024.0;
 
 fn first(values: Result<Vec<f32>>) -> Result<f32> {

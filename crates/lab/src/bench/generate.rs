@@ -1,4 +1,4 @@
-//! `netcl bench generate`: tokens made one after the other, from a prompt on, with all that `netcl generate` does but print them.
+//! `netcl bench generate`: tokens generated one after another from a prompt, with everything that `netcl generate` does except printing.
 
 use super::profile::file_of;
 use super::step::{bytes_of_step, checked, read_speed};
@@ -19,25 +19,26 @@ use std::path::{Path, PathBuf};
 pub struct Args {
     #[command(flatten)]
     pub common: Common,
-    /// Model of a preset (repeatable); without it char and gpt2-124m
+    /// Model of a preset (repeatable) [default: char and gpt2-124m]
     #[arg(long, value_parser = PossibleValuesParser::new(models()))]
     preset: Vec<String>,
-    /// Family of decoders instead of the preset's, with its sizes
+    /// Decoder family that replaces the preset's, with its sizes
     #[arg(long)]
     family: Option<String>,
     #[command(flatten)]
     size: ModelSize,
-    /// Tokens of the vocabulary; without it 65 for character models, that of the usual tokenizer for others
+    /// Tokens of the vocabulary [default: 65 for character models, or the usual tokenizer's]
     #[arg(long)]
     vocab: Option<usize>,
     /// Tokens of the prompt
     #[arg(long, default_value_t = 16)]
     prompt: usize,
-    /// New tokens of a timed text
+    /// New tokens per timed text
     #[arg(long, default_value_t = 128)]
     tokens: usize,
-    /// Then time each kernel of some further texts, print where the time goes, and write a trace that ui.perfetto.dev opens to
-    /// FILE, or trace.json; with several models, their names are added
+    /// Profile some further texts: print time per kernel and write a trace [default FILE: trace.json]
+    ///
+    /// ui.perfetto.dev opens the trace. With several models, their names are added to the file name.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "trace.json")]
     profile: Option<PathBuf>,
 }
@@ -64,7 +65,7 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// As transformers' model is asked for.
+/// The settings that transformers' model is called with.
 const SAMPLING: Sampling = Sampling { temperature: 0.8, top_k: 200, top_p: 1.0, min_p: 0.0, seed: 0 };
 
 fn case(
@@ -77,7 +78,7 @@ fn case(
     let (prompt, tokens) = (args.prompt.max(1), args.tokens.max(1));
     if prompt + tokens > config.context {
         return Err(Error::shape(format!(
-            "bench generate: a prompt of {prompt} and {tokens} new tokens do not fit the context of {}",
+            "bench generate: a prompt of {prompt} tokens and {tokens} new ones do not fit the context of {}",
             config.context
         )));
     }
@@ -107,7 +108,7 @@ fn case(
     let peer = line.peer_median_ms.map_or(String::new(), |ms| format!(", peer {:.1}", speed(ms)));
     let gbps = line.gbps.unwrap_or_default();
     out::note(&format!(
-        "{preset}: {:.1} tokens/s{peer}; {} launches a token, {:.1} µs; {gbps:.1} GB/s, {:.0} % of the {read:.1} GB/s that a sum reads",
+        "{preset}: {:.1} tokens/s{peer}; {} launches per token, {:.1} µs; {gbps:.1} GB/s, {:.0} % of the {read:.1} GB/s that a sum reads",
         speed(line.median_ms),
         launches.map_or("uncaptured".into(), |n| n.to_string()),
         line.median_ms * 1e3 / tokens as f64,

@@ -7,13 +7,13 @@ use netcl::kernel::ceiling::Ceilings;
 use netcl::prelude::*;
 use serde::Serialize;
 
-/// One measurement. Absent fields were not measured or have no meaning for the op.
+/// One measurement. Absent fields were not measured or do not apply to the op.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Line {
     pub op: String,
-    /// `[m, n, k]` of a matrix product, `[B, H, T, D]` of attention; the first input's shape elsewhere.
+    /// `[m, n, k]` of a matrix product, `[B, H, T, D]` of attention, or the first input's shape.
     pub shape: Vec<usize>,
-    /// Of a matrix product: NN, NT, TN.
+    /// Layout of a matrix product: NN, NT, TN.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub layout: String,
     /// `fwd`, `bwd` or both.
@@ -26,31 +26,31 @@ pub struct Line {
     pub gflops: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gbps: Option<f64>,
-    /// Share of the device's measured peak, the nearer of both: arithmetic or copying.
+    /// Share of the device's measured peak in arithmetic or copying, whichever is larger.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
-    /// Which of its implementations the peer took, where it has several.
+    /// The implementation that the peer chose, if it has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_backend: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_median_ms: Option<f64>,
-    /// Bytes of device memory that the peer had in use at most, where it says so.
+    /// Peak device memory of the peer in bytes, if it reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_memory: Option<u64>,
-    /// Peer's time over ours: above 1 we are faster.
+    /// The peer's time divided by netcl's: above 1, netcl is faster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
-    /// Why the peer has no figure.
+    /// Why the peer's result is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_error: Option<String>,
-    /// The result was compared with what it should be before it was timed.
+    /// Whether the result was compared with a reference before it was timed.
     pub checked: bool,
-    /// What else is known of the case.
+    /// Additional information about the case.
     #[serde(flatten)]
     pub extra: serde_json::Map<String, serde_json::Value>,
-    /// Op and shape as people read them, where those above do not say all.
+    /// Op and shape as text, if the fields above are not sufficient.
     #[serde(skip)]
     pub shown: Option<[String; 2]>,
     #[serde(skip)]
@@ -60,7 +60,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Fills in what follows from the times.
+    /// Computes the fields that follow from the times.
     pub fn complete(&mut self, times: &Times, ceilings: &Ceilings) {
         self.median_ms = times.median_ms;
         let rate = |n: u64| (n > 0 && times.median_ms > 0.0).then(|| n as f64 / times.median_ms * 1e-6);
@@ -79,7 +79,7 @@ impl Line {
     }
 }
 
-/// Prints each measurement as it is made: what is done is not lost when a later one fails.
+/// A printer of measurements: prints each when it is done, so that results are kept if a later one fails.
 pub struct Printer {
     pub json: bool,
     header: bool,
@@ -90,7 +90,7 @@ impl Printer {
         Self { json, header: false }
     }
 
-    /// The line that the shares refer to.
+    /// Prints the line that the shares refer to.
     pub fn ceilings(&mut self, device: &Device, c: &Ceilings) -> Result<()> {
         let id = &device.capabilities().id;
         if self.json {
@@ -100,14 +100,14 @@ impl Printer {
             );
         }
         out::result(&format!(
-            "{id}: {}. At most {:.0} GFLOP/s (from registers, or a large product) and {:.1} GB/s (copy)",
+            "{id}: {}. Peak {:.0} GFLOP/s (from registers, or a large product) and {:.1} GB/s (copy)",
             device.capabilities().name,
             c.gflops,
             c.gbps
         ))
     }
 
-    /// Where the time of some steps went.
+    /// Prints the time per kernel of some steps.
     pub fn profile(&mut self, costs: &Costs<'_>) -> Result<()> {
         if self.json {
             return costs.json().iter().try_for_each(out::json);

@@ -1,33 +1,33 @@
-//! llama.cpp as a peer: its `llama-bench`, and `llama-batched-bench` where that lies beside it, on the same file.
+//! llama.cpp as a peer: its `llama-bench`, and `llama-batched-bench` if it is in the same folder, on the same file.
 
 use netcl::prelude::*;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What is asked for.
+/// The requested measurement.
 pub struct Asked<'a> {
     pub model: &'a Path,
     pub prompt: usize,
     pub tokens: usize,
     pub batches: &'a [usize],
     pub rounds: usize,
-    /// Further arguments of llama-bench.
+    /// Additional arguments of llama-bench.
     pub more: &'a [String],
 }
 
-/// Tokens a second of the peer.
+/// The peer's speed in tokens per second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Speed {
-    /// `pp` or `tg`, and how many texts side by side.
+    /// `pp` or `tg`, and the number of texts in a batch.
     pub test: (&'static str, usize),
     pub tokens_per_s: f64,
 }
 
-/// Runs the program at `path`, and the one for texts side by side.
+/// Runs the program at `path`, and the one for batches.
 ///
 /// # Errors
-/// `Unsupported` where a program does not start, fails or says nothing, with the end of what it says.
+/// `Unsupported` if a program does not start, fails or prints nothing, with the end of its output.
 pub fn run(path: &Path, asked: &Asked<'_>) -> Result<Vec<Speed>> {
     let number = |n: usize| n.to_string();
     let mut command = Command::new(path);
@@ -50,13 +50,13 @@ pub fn run(path: &Path, asked: &Asked<'_>) -> Result<Vec<Speed>> {
     }
 }
 
-/// The program for texts side by side in the same folder.
+/// Returns the program for batches in the same folder.
 fn beside(path: &Path) -> PathBuf {
     let extension = path.extension().map_or(String::new(), |e| format!(".{}", e.to_string_lossy()));
     path.with_file_name(format!("llama-batched-bench{extension}"))
 }
 
-/// What a program prints, as far as it is JSON.
+/// Returns the JSON lines that a program prints.
 fn lines(path: &Path, command: &mut Command) -> Result<Vec<Value>> {
     let fail = |why: &str| Error::unsupported(format!("--peer {}: {why}", path.display()));
     let out = command.stdin(Stdio::null()).output().map_err(|e| fail(&e.to_string()))?;
@@ -70,7 +70,7 @@ fn lines(path: &Path, command: &mut Command) -> Result<Vec<Value>> {
     Ok(text.lines().filter_map(|line| serde_json::from_str(line.trim()).ok()).collect())
 }
 
-/// The speeds among lines of either program.
+/// Returns the speeds in lines of either program.
 fn speeds(lines: &[Value]) -> Vec<Speed> {
     let of = |line: &Value| {
         let count = |key: &str| line[key].as_u64();

@@ -1,15 +1,15 @@
-//! Whether losses of a few steps on one batch are those of a model that learns, before such steps are timed.
+//! Checks, before such steps are timed, that the losses of a few steps on one batch are those of a learning model.
 
 use netcl::prelude::*;
 
-/// A model that has not learned yet: its loss is ln of the classes, within so much.
+/// An untrained model: its loss is ln of the number of classes, within a tolerance.
 pub struct New {
     pub classes: usize,
     pub within: f32,
 }
 
-/// Refuses losses that are not those of a model that learns: a new one guesses, the loss of a batch that is seen again and again falls (where that
-/// is asked for), and a replayed step does what one does that is not (`eager`).
+/// Refuses losses that are not those of a learning model. An untrained model guesses; the loss of a repeated batch falls (if that is requested); and
+/// a replayed step equals an eager one (`eager`).
 pub fn check(bench: &str, losses: &[f32], eager: Option<&[f32]>, new: New, falls: bool) -> Result<()> {
     let wrong =
         |why: String| Err(Error::internal(format!("bench {bench}: the losses {losses:?} are wrong: {why}")));
@@ -20,9 +20,9 @@ pub fn check(bench: &str, losses: &[f32], eager: Option<&[f32]>, new: New, falls
     match eager {
         _ if losses.iter().any(|l| !l.is_finite()) => wrong("not all are finite".into()),
         _ if (first - guess).abs() > new.within => {
-            wrong(format!("a new model guesses, so the first is about {guess:.2}"))
+            wrong(format!("an untrained model guesses, so the first should be about {guess:.2}"))
         }
-        _ if falls && last >= first => wrong("the same batch again and again, and it does not fall".into()),
+        _ if falls && last >= first => wrong("the same batch is repeated, but the loss does not fall".into()),
         Some(eager) if eager != losses => wrong(format!("without a graph they are {eager:?}")),
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! Timing: ours and the peer's in turn, several rounds, medians. A machine that slows down meanwhile slows both.
+//! Timing: netcl and the peer in turn, in several rounds, with medians. A machine that slows down meanwhile slows both.
 
 use super::peer::Peer;
 use netcl::prelude::*;
@@ -8,34 +8,34 @@ use std::time::Instant;
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     pub median_ms: f64,
-    /// The median of what was timed beside.
+    /// The median time of the work timed in turn for comparison.
     pub beside_ms: Option<f64>,
-    /// What the peer says it is, and its median.
+    /// The peer's name, and its median.
     pub peer: Option<(String, f64)>,
-    /// Which of its implementations the peer took, where it has several.
+    /// The implementation that the peer chose, if it has several.
     pub backend: Option<String>,
-    /// The peer's least time of a call without the graph that was timed.
+    /// The peer's shortest time of a call without the timed graph.
     pub called_ms: Option<f64>,
-    /// Bytes of device memory that the peer had in use at most, where it says so.
+    /// Peak device memory of the peer in bytes, if it reports it.
     pub memory: Option<u64>,
-    /// Why the peer has no figure, where it was asked.
+    /// Why the peer's result is missing, if it was asked.
     pub refused: Option<String>,
 }
 
-/// How many rounds, and how long a timed sample is.
+/// Number of rounds, and duration of a timed sample.
 pub struct Rounds {
     pub count: usize,
-    /// A sample of either side holds as many calls as fill this, milliseconds.
+    /// Each sample has as many calls as fill this time, in milliseconds.
     pub sample_ms: f64,
 }
 
-/// Timed samples of each side in a round.
+/// Timed samples of each side per round.
 pub const SAMPLES: usize = 3;
-/// Clocks, caches and allocators settle for this long first, milliseconds.
+/// Time in which clocks, caches and allocators settle first, in milliseconds.
 const WARM_MS: f64 = 50.0;
 
 impl Rounds {
-    /// Measures both sides, and what is to be timed beside. A peer that refuses is left out, not an error.
+    /// Measures both sides, and the comparison if there is one. A peer that refuses is left out and causes no error.
     pub fn measure(
         &self,
         device: &Device,
@@ -84,7 +84,7 @@ impl Rounds {
     }
 }
 
-/// Runs until warm; returns the calls a sample takes.
+/// Runs until warm; returns the number of calls per sample.
 fn warm(device: &Device, run: &mut dyn FnMut() -> Result<()>, sample_ms: f64) -> Result<usize> {
     let (mut spent, mut times) = (0.0, Vec::new());
     while times.len() < 3 || (spent < WARM_MS && times.len() < 200) {
@@ -95,13 +95,13 @@ fn warm(device: &Device, run: &mut dyn FnMut() -> Result<()>, sample_ms: f64) ->
     Ok(calls_of(&times, sample_ms))
 }
 
-/// The calls that fill a sample, by the times of single ones. The later half is warm; its median does not heed an outlier.
+/// Returns the calls that fill a sample, from the times of single ones. The later half is warm; its median ignores an outlier.
 fn calls_of(times: &[f64], sample_ms: f64) -> usize {
     let usual = median(&mut times[times.len() / 2..].to_vec());
     (sample_ms / usual.max(1e-4)).ceil().clamp(1.0, 10_000.0) as usize
 }
 
-/// Milliseconds of one call over `calls` calls.
+/// Returns the milliseconds of one call over `calls` calls.
 fn sample(device: &Device, run: &mut dyn FnMut() -> Result<()>, calls: usize) -> Result<f64> {
     let started = Instant::now();
     for _ in 0..calls {
@@ -111,7 +111,7 @@ fn sample(device: &Device, run: &mut dyn FnMut() -> Result<()>, calls: usize) ->
     Ok(started.elapsed().as_secs_f64() * 1e3 / calls as f64)
 }
 
-/// The middle one; of an even number the mean of both in the middle. 0 of none.
+/// Returns the median; for an even number of values, the mean of the middle two; 0 for no values.
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     match values {

@@ -1,4 +1,4 @@
-//! `netcl bench`: how fast, as a share of what the device can do and beside a peer measured in the same minutes.
+//! `netcl bench`: speed as a share of the device's peak, and compared with a peer measured at the same time.
 
 mod allreduce;
 pub(crate) mod attention;
@@ -51,17 +51,17 @@ enum What {
     Attention(attention::Args),
     /// Convolutions of images, forward and with their gradients
     Conv(conv::Args),
-    /// Sums of vectors among devices, or among the ranks of mpirun
+    /// Sums of vectors across devices, or across the ranks of mpirun
     Allreduce(allreduce::Args),
     /// Forward and backward of every op
     Ops(ops::Args),
     /// Whole training steps
     Train(train::Args),
-    /// Whole training steps of networks for images
+    /// Whole training steps of image networks
     Vision(vision::Args),
-    /// Tokens one after the other
+    /// Tokens generated one after another
     Generate(generate::Args),
-    /// Prompts and tokens of language models, from files or of random weights
+    /// Prompts and tokens of language models, from files or with random weights
     Decode(decode::Args),
 }
 
@@ -71,22 +71,22 @@ pub struct Common {
     /// Device to measure
     #[arg(long, alias = "gpu-id", default_value = "auto")]
     device: String,
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
-    /// Python with PyTorch to measure against; `none` for no peer, `auto` tries python3
+    /// Python with PyTorch to compare with; `none` for no peer, `auto` tries python3
     #[arg(long, value_name = "PYTHON", default_value = "auto")]
     peer: String,
     /// Storage type, by any name such as bfloat16 or half
     #[arg(long, default_value = "f32", value_parser = named_by(&DTYPES, storage_type))]
     dtype: DType,
-    /// Products of f32: highest, or high, which rounds their operands to tf32 where tensor cores take that
+    /// Precision of f32 products: highest, or high, which rounds operands to tf32 on tensor cores
     #[arg(long, value_name = "PRECISION", default_value = "highest", value_parser = named(&MatmulPrecision::NAMES))]
     matmul_precision: MatmulPrecision,
-    /// Rounds; in each, both sides are timed a few times in turn
+    /// Rounds; each times both sides a few times in turn
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Milliseconds of calls in a timed sample; 25 and more show what a GPU sustains at its power limit
+    /// Milliseconds per timed sample; 25 and more show a GPU's sustained speed at its power limit
     #[arg(long, value_name = "MS", default_value = "2", value_parser = sample_ms)]
     sample_ms: f64,
 }
@@ -96,11 +96,11 @@ fn sample_ms(text: &str) -> Result<f64, String> {
     ms.ok_or_else(|| "expected milliseconds between 0.01 and 10000".into())
 }
 
-/// What the benchmarks share.
+/// State shared by the benchmarks.
 pub struct Bench {
     device: Device,
     dtype: DType,
-    /// What the peer calls type and precision.
+    /// The peer's name for type and precision.
     kind: String,
     rounds: Rounds,
     ceilings: Ceilings,
@@ -108,10 +108,10 @@ pub struct Bench {
     printer: Printer,
 }
 
-/// Refuses tensors of these shapes that do not fit the device, before any of them is made.
+/// Refuses tensors of these shapes that do not fit on the device, before any of them is created.
 ///
 /// # Errors
-/// `Memory` with what is requested and available.
+/// `Memory` with the requested and the available memory.
 pub fn fits(device: &Device, what: &str, shapes: &[&[usize]], dtype: DType) -> Result<()> {
     let bytes =
         |shape: &&[usize]| shape.iter().fold(dtype.size() as u64, |all, &n| all.saturating_mul(n as u64));
@@ -124,7 +124,7 @@ pub fn fits(device: &Device, what: &str, shapes: &[&[usize]], dtype: DType) -> R
         return Ok(());
     }
     Err(Error::memory(format!(
-        "{what} takes at least {} of memory, {} has {} available; take smaller sizes",
+        "{what} takes at least {} of memory, {} has {} available; use smaller sizes",
         human(needed),
         capabilities.id,
         human(available)
@@ -151,11 +151,11 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     }
 }
 
-/// A device, what is computed in, and the peer.
+/// A device, the storage type, and the peer.
 pub struct Setup {
     device: Device,
     dtype: DType,
-    /// What the peer calls type and precision.
+    /// The peer's name for type and precision.
     kind: String,
     peer: Option<Peer>,
     json: bool,
@@ -170,7 +170,7 @@ impl Setup {
         let peer = Peer::open(&args.peer, &device)?;
         out::note(&match &peer {
             Some(peer) => format!("peer: {}", peer.name()),
-            None => "no peer: name a Python that has PyTorch with --peer".into(),
+            None => "no peer: use --peer to name a Python that has PyTorch".into(),
         });
         Ok(Self { device, dtype, kind, peer, json: args.json })
     }
@@ -181,12 +181,12 @@ impl Bench {
         let Setup { device, dtype, kind, peer, json } = Setup::open(args, context)?;
         if device.capabilities().simulated {
             return Err(Error::unsupported(format!(
-                "bench: {} is simulated and its time is modelled, not measured; `netcl sim run` shows it for a kernel",
+                "bench: {} is simulated, so its time is modeled, not measured; `netcl sim run` shows it for a kernel",
                 device.capabilities().id
             )));
         }
         let ceilings = crate::profile::ceilings(&device, dtype)?
-            .ok_or_else(|| Error::internal("a device that is not simulated has no ceilings"))?;
+            .ok_or_else(|| Error::internal("a device that is not simulated has no measured ceilings"))?;
         let mut printer = Printer::new(json);
         printer.ceilings(&device, &ceilings)?;
         Ok(Self {
@@ -200,7 +200,7 @@ impl Bench {
         })
     }
 
-    /// Where the time of further runs goes; `about` them, and how many steps each is.
+    /// Profiles further runs; `about` describes them, with the number of steps of each.
     fn profile(
         &mut self,
         (about, steps): (serde_json::Value, u64),
@@ -224,8 +224,8 @@ impl Bench {
         Ok(line)
     }
 
-    /// The same for `calls` calls at once, beside as many of something that moves so many bytes, timed in turn with it: the share is of its
-    /// rate.
+    /// Does the same for `calls` calls at once, in turn with `calls` calls of something that moves a known number of bytes: the share is relative to
+    /// its rate.
     fn measure_beside(
         &mut self,
         mut line: Line,
@@ -265,7 +265,7 @@ pub(crate) mod tests {
     use netcl::device::{Architecture, Capabilities, open_driver};
     use netcl::prelude::*;
 
-    /// The test device, which builds every text as `edit` leaves it, and takes the variants that any device has.
+    /// Opens the test device, which builds every source as modified by `edit`, and uses the variants that any device supports.
     pub fn device(edit: impl Fn(&str) -> String + Send + Sync + 'static) -> Device {
         let name = std::env::var("NETCL_TEST_DEVICE").unwrap_or_else(|_| "auto".into());
         let inner = open_driver(&name, &Settings::from_env()).unwrap();
@@ -273,7 +273,7 @@ pub(crate) mod tests {
         let capabilities = Capabilities { architecture, ..inner.capabilities().clone() };
         let driver = FaultDriver::new(inner, Default::default()).pretending(capabilities);
         let driver = driver.edit_sources(Box::new(move |text: &str| Some(edit(text))));
-        // No cache: its programs are known by their texts before the edit.
+        // No cache, because it identifies programs by their unmodified sources.
         Device::from_driver(Box::new(driver), Settings::default())
     }
 }

@@ -14,21 +14,24 @@ use serde_json::{Value, json};
 pub struct Args {
     #[command(flatten)]
     pub common: Common,
-    /// Only ops whose name contains this; `fuse` for twelve expressions as generated kernels, `fuse:NAME` for those of a name
+    /// Only ops whose name contains this; `fuse` for twelve generated kernels, `fuse:NAME` for one
     #[arg(long, value_name = "NAME")]
     op: Option<String>,
-    /// Print errors against f64, beside the peer's on the same inputs, instead of times; sizes are those that a reference on the
-    /// host can do
+    /// Print errors against f64, of netcl and of the peer on the same inputs, instead of times
+    ///
+    /// The sizes are those that a reference on the host can compute.
     #[arg(long)]
     pub errors: bool,
-    /// Then time each kernel of some further runs and print where the time goes
+    /// Also profile some further runs and print the time per kernel
     #[arg(long, conflicts_with = "errors")]
     profile: bool,
-    /// Compare --device with this one, without the peer: a table of how much faster it is at small, medium and large products, attention,
-    /// layer norms, GELU, residual additions and convolutions, with the transfers of inputs and results and without
+    /// Compare --device with this device instead of the peer
+    ///
+    /// Prints a table of speedups at three sizes, with and without the transfers of inputs and results. It covers products, attention, layer norms,
+    /// GELU, residual additions and convolutions.
     #[arg(long, value_name = "DEVICE", conflicts_with_all = ["errors", "profile", "op"])]
     pub against: Option<String>,
-    /// Sizes of that table
+    /// Sizes in that table
     #[arg(long, value_delimiter = ',', default_value = "small,medium,large", requires = "against", value_parser = SIZES.map(|(name, ..)| name))]
     pub sizes: Vec<String>,
 }
@@ -46,7 +49,7 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
 }
 
 impl Args {
-    /// Visits the cases that `--op` names, with their names.
+    /// Visits the cases that `--op` selects, with their names.
     pub fn each(
         &self,
         device: &Device,
@@ -65,7 +68,7 @@ impl Args {
         }
         match (&self.op, found) {
             (Some(part), false) => Err(Error::format(format!(
-                "no op with a benchmark is called {part:?}; `netcl bench ops` without --op shows all of them{}",
+                "no op with a benchmark is called {part:?}; `netcl bench ops` without --op runs all of them{}",
                 did_you_mean(part, OPS.iter().flat_map(|op| op.name.split("::")))
             ))),
             _ => Ok(()),
@@ -73,11 +76,11 @@ impl Args {
     }
 }
 
-/// Compares the op with its reference, values and gradients, at the sizes that are timed or, where the reference takes too long for
-/// them, at smaller ones; and looks at every result of the timed sizes for one that is nothing but zeros, or has NaNs.
+/// Compares the op with its reference, values and gradients, at the timed sizes or, if the reference takes too long for them, at smaller ones. Checks
+/// every result of the timed sizes for zeros only, or NaNs.
 ///
 /// # Errors
-/// `Internal` with what is wrong.
+/// `Internal` with the wrong value.
 fn check(name: &str, case: &mut BenchCase<'_>) -> Result<()> {
     let wrong =
         |what: &str, e: &Error| Error::internal(format!("bench ops: {name}{what} is wrong: {}", e.message()));
@@ -89,7 +92,7 @@ fn check(name: &str, case: &mut BenchCase<'_>) -> Result<()> {
             let values = if tensor.dtype().is_float() { tensor.to_vec()? } else { continue };
             let nothing = !values.is_empty() && values.iter().all(|v| *v == 0.0);
             if nothing || values.iter().any(|v| v.is_nan()) {
-                let why = if nothing { "a result of zeros alone" } else { "a result with NaNs" };
+                let why = if nothing { "a result of only zeros" } else { "a result with NaNs" };
                 return Err(wrong(pass, &Error::internal(why)));
             }
         }
@@ -130,7 +133,7 @@ fn measure(bench: &mut Bench, name: &str, mut case: BenchCase<'_>, profile: bool
     Ok(())
 }
 
-/// What the kernels of one run say they compute; 0 where none says.
+/// Returns the operations that the kernels of one run declare; 0 if none declares them.
 pub(super) fn flops(device: &Device, run: &mut dyn FnMut() -> Result<()>) -> Result<u64> {
     device.start_profile();
     let ran = run();
@@ -138,7 +141,7 @@ pub(super) fn flops(device: &Device, run: &mut dyn FnMut() -> Result<()>) -> Res
     ran.map(|()| kernels.iter().map(|k| k.flops).sum())
 }
 
-/// The peer's op that computes this one from the same inputs.
+/// Returns the peer's op that computes this one from the same inputs.
 pub fn peer_op(name: &str) -> Option<Value> {
     Some(match name {
         "gelu" => json!({ "op": "gelu", "approximate": "none" }),
@@ -151,7 +154,7 @@ pub fn peer_op(name: &str) -> Option<Value> {
     })
 }
 
-/// The same for the peer, where it has the op.
+/// Returns the peer's request, if it has the op.
 fn request(name: &str, shapes: &[Vec<usize>]) -> Option<Value> {
     let first = shapes.first()?;
     let rows_cols = || first.split_last().map(|(n, rows)| vec![rows.iter().product::<usize>(), *n]);
@@ -214,7 +217,7 @@ mod tests {
         let healthy = tests::device(|text| text.to_owned());
         assert_eq!(checked(&healthy, "rms_norm", DType::F32).unwrap(), 1);
         assert_eq!(checked(&healthy, "rms_norm", DType::Bf16).unwrap(), 1);
-        // The result is right; what the backward reads is not.
+        // The result is right, but a value that the backward reads is wrong.
         let broken = tests::device(|text| text.replace("rstd[row] = r;", "rstd[row] = 0.5f * r;"));
         let message = checked(&broken, "rms_norm", DType::F32).unwrap_err().to_string();
         assert!(message.contains("rms_norm's backward is wrong: gradient"), "{message}");

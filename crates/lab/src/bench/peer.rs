@@ -1,4 +1,4 @@
-//! The peer: a Python child that times PyTorch, one JSON object a line each way (`tools/peer.py` says how).
+//! The peer: a Python child process that times PyTorch, with one JSON object per line in each direction (`tools/peer.py` documents them).
 
 use netcl::prelude::*;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ pub struct Peer {
     to: ChildStdin,
     from: BufReader<ChildStdout>,
     name: String,
-    /// `cpu` or `cuda`: the peer's device that stands beside ours.
+    /// `cpu` or `cuda`: the peer's device that is compared with this one.
     device: &'static str,
 }
 
@@ -21,20 +21,20 @@ pub struct Peer {
 pub struct Reply {
     pub peer: String,
     pub samples_ms: Vec<f64>,
-    /// Which of its implementations it took, where it has several.
+    /// The implementation that it chose, if it has several.
     pub backend: Option<String>,
-    /// The time of a call without the graph that was timed, where one was.
+    /// The time of a call without the timed graph, if there was a graph.
     pub called_ms: Option<f64>,
-    /// Bytes of device memory that it had in use at most.
+    /// Peak device memory in bytes.
     pub memory: Option<u64>,
 }
 
 impl Peer {
-    /// Starts the peer that `--peer` names: `none`, `auto`, or a Python. With `auto` a peer that does not start, or has
-    /// nothing to put beside the device, is no peer.
+    /// Starts the peer that `--peer` names: `none`, `auto`, or a Python. With `auto`, a peer that does not start, or lacks a comparable device, is
+    /// ignored.
     ///
     /// # Errors
-    /// `Unsupported` for a Python that was named and has no PyTorch.
+    /// `Unsupported` for a named Python without PyTorch.
     pub fn open(name: &str, device: &Device) -> Result<Option<Self>> {
         let (python, asked) = match name {
             "none" => return Ok(None),
@@ -61,7 +61,7 @@ impl Peer {
             .spawn()
             .map_err(|e| e.to_string())?;
         let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err("its input and output are not there".into());
+            return Err("its input and output are missing".into());
         };
         let mut peer = Self {
             child,
@@ -70,9 +70,9 @@ impl Peer {
             name: String::new(),
             device: if gpu { "cuda" } else { "cpu" },
         };
-        let hello = peer.exchange(&json!({ "op": "hello" })).map_err(|_| "it has no PyTorch".to_owned())?;
+        let hello = peer.exchange(&json!({ "op": "hello" })).map_err(|_| "PyTorch is missing".to_owned())?;
         if gpu && hello["cuda"].is_null() {
-            return Err("its PyTorch sees no GPU to compare this one with".into());
+            return Err("its PyTorch finds no GPU to compare with this one".into());
         }
         let version = hello["peer"].as_str().unwrap_or("torch").to_owned();
         peer.name =
@@ -80,7 +80,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// What it says it is.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -88,7 +88,7 @@ impl Peer {
     /// Times `request`. The inner error is the peer's refusal, such as a missing op.
     ///
     /// # Errors
-    /// `Io` when the peer is gone.
+    /// `Io` if the peer has ended.
     pub fn ask(&mut self, request: &Value, samples: usize) -> Result<Result<Reply, String>> {
         let mut request = request.clone();
         request["device"] = self.device.into();
@@ -111,7 +111,7 @@ impl Peer {
     /// Computes `request`, whose inputs and result are files of f32. The inner error is the peer's refusal.
     ///
     /// # Errors
-    /// `Io` when the peer is gone.
+    /// `Io` if the peer has ended.
     pub fn evaluate(&mut self, mut request: Value) -> Result<Result<(), String>> {
         request["of"] = request["op"].take();
         request["op"] = "evaluate".into();
@@ -121,7 +121,7 @@ impl Peer {
     }
 
     fn exchange(&mut self, request: &Value) -> Result<Value> {
-        let gone = |why: String| Error::new(ErrorKind::Io, format!("the peer is gone: {why}"));
+        let gone = |why: String| Error::new(ErrorKind::Io, format!("the peer has ended: {why}"));
         writeln!(self.to, "{request}").and_then(|()| self.to.flush()).map_err(|e| gone(e.to_string()))?;
         let mut line = String::new();
         let read = self.from.read_line(&mut line).map_err(|e| gone(e.to_string()))?;
@@ -132,7 +132,7 @@ impl Peer {
     }
 }
 
-/// The child ends with its input; one that does not is stopped.
+/// The child ends with its input, or is stopped.
 impl Drop for Peer {
     fn drop(&mut self) {
         let asked = writeln!(self.to, "{{\"op\":\"quit\"}}").and_then(|()| self.to.flush());

@@ -1,4 +1,4 @@
-//! Where the time of a whole training step or of a generated text goes: `--profile` of the benchmarks that measure one.
+//! `--profile` of benchmarks: the time per kernel of a whole training step or a generated text.
 
 use super::line::Printer;
 use crate::out;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Where the trace of one of several models goes.
+/// Returns the path of the trace of one of several models.
 pub fn file_of(file: &Path, preset: &str, alone: bool) -> PathBuf {
     if alone {
         return file.into();
@@ -19,24 +19,24 @@ pub fn file_of(file: &Path, preset: &str, alone: bool) -> PathBuf {
     file.with_file_name(format!("{stem}-{preset}.{extension}"))
 }
 
-/// Runs that are profiled.
+/// Number of profiled runs.
 const RUNS: u64 = 3;
 
-/// What is profiled, and where the trace goes.
+/// The profiled work, and the path of the trace.
 pub struct Profile<'a> {
     pub device: &'a Device,
-    /// Type of the products whose ceiling is measured.
+    /// Type of the products whose peak rate is measured.
     pub dtype: DType,
-    /// Goes into the trace.
+    /// Metadata of the trace.
     pub about: Value,
-    /// Steps of a run, by which the table divides.
+    /// Steps per run, by which the table divides.
     pub steps: u64,
     pub file: &'a Path,
 }
 
 impl Profile<'_> {
-    /// Device time of further runs by kernel, the most expensive first, as a table and as a trace. Timing each launch takes time of its own,
-    /// which is not in here.
+    /// Prints the device time of further runs by kernel, the most expensive first, as a table, and writes a trace. The overhead of timing each launch
+    /// is not included.
     pub fn print(mut self, printer: &mut Printer, run: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         let device = self.device;
         let ceilings = profile::ceilings(device, self.dtype)?;

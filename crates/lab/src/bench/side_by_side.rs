@@ -1,4 +1,4 @@
-//! Texts side by side in pages of one cache, as the engine runs them.
+//! Batches of texts in pages of one cache, as the engine runs them.
 
 use netcl::model::decoder::{CacheType, Decoder, Line, Paged};
 use netcl::prelude::*;
@@ -7,7 +7,7 @@ use netcl::tensor::ops::choose::Rules;
 /// Tokens of a page.
 const PAGE: usize = 32;
 
-/// Steps enqueued at once where each takes the token of the one before.
+/// Steps enqueued at once if each uses the token of the previous one.
 const RUN: usize = 16;
 
 /// Texts of the same length with their pages.
@@ -17,7 +17,7 @@ pub struct SideBySide<'a> {
 }
 
 impl<'a> SideBySide<'a> {
-    /// `texts` texts with room for `tokens` tokens each.
+    /// Creates `texts` texts with room for `tokens` tokens each.
     pub fn new(decoder: &'a Decoder, texts: usize, tokens: usize) -> Result<Self> {
         let each = tokens.div_ceil(PAGE);
         let paged = Paged::new(decoder, texts * each, PAGE, CacheType::Weights, None)?;
@@ -25,8 +25,8 @@ impl<'a> SideBySide<'a> {
         Ok(Self { paged, pages: pages.collect() })
     }
 
-    /// Makes `tokens` tokens from an empty context, or fewer if `done` says so of their number. Token i of text b is `token(b, i)`; with `greedy` only
-    /// the first, and each further one is sampled from the step before. With `wait` every step is waited for.
+    /// Generates `tokens` tokens from an empty context, or fewer if `done` returns true for their number. Token i of text b is `token(b, i)`; with
+    /// `greedy` only the first one is, and each further one is sampled from the previous step. With `wait`, waits for every step.
     pub fn run(
         &mut self,
         tokens: usize,
@@ -64,7 +64,7 @@ impl<'a> SideBySide<'a> {
         Ok(())
     }
 
-    /// Launches of a captured step.
+    /// Returns the launches of a captured step.
     pub fn launches(&self) -> Option<usize> {
         self.paged.launches(self.pages.len())
     }

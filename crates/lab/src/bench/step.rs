@@ -1,4 +1,4 @@
-//! What the benchmarks of continued texts share: a check of the cached step, and the memory that it reads.
+//! Shared parts of the benchmarks of continued texts: a check of the cached step, and the memory that it reads.
 
 use super::measure::median;
 use netcl::model::decoder::{Decoder, DecoderConfig, ParamShape, Positions};
@@ -8,7 +8,7 @@ use netcl::prelude::*;
 use netcl::tensor::quant::{Activations, Blocks};
 use std::time::Instant;
 
-/// Compares the logits behind every token of a text with those of all tokens at once, up to rounding; the launches of a token.
+/// Compares the logits after every token of a text with those of all tokens at once, up to rounding; returns the launches per token.
 pub fn checked(model: &Decoder, ids: &[u32], prompt: usize) -> Result<Option<usize>> {
     let (device, vocab, end) =
         (model.params().device(), model.config().vocab, ids.len().min(prompt + CHECKED));
@@ -26,8 +26,8 @@ pub fn checked(model: &Decoder, ids: &[u32], prompt: usize) -> Result<Option<usi
     Ok(text.launches())
 }
 
-/// Compares the logits behind a text whose last two tokens are steps with those of the whole text as a prompt, up to rounding: keys and values of
-/// a context as long as is measured.
+/// Compares the logits after a text whose last two tokens are steps with those of the whole text as a prompt, up to rounding. This checks keys and
+/// values of a context of the measured length.
 pub fn checked_behind(model: &Decoder, ids: &[u32]) -> Result<()> {
     let expected = model.continuation()?.logits_after(ids)?;
     let (mut text, mut got) = (model.continuation()?, Vec::new());
@@ -36,16 +36,16 @@ pub fn checked_behind(model: &Decoder, ids: &[u32]) -> Result<()> {
     }
     difference(model, &got, &expected).map_or(Ok(()), |what| {
         Err(Error::internal(format!(
-            "logits of steps behind {} tokens differ from those of a prompt: {what}",
+            "logits of steps after {} tokens differ from those of a prompt: {what}",
             ids.len().saturating_sub(2)
         )))
     })
 }
 
-/// How logits differ from those that are expected, by more than rounding.
+/// Describes differences between logits and the expected ones that exceed rounding.
 fn difference(model: &Decoder, got: &[f32], expected: &[f32]) -> Option<String> {
     if model.config().mlp.moe.is_some() {
-        // Of two experts that are nearly as good rounding takes the one or the other, and later tokens see it: bounds of elements say nothing.
+        // Rounding may select either of two experts with nearly equal scores, which affects later tokens. Bounds of elements are then meaningless.
         let dot =
             |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
         let cosine = dot(got, expected) / (dot(got, got) * dot(expected, expected)).sqrt();
@@ -53,9 +53,9 @@ fn difference(model: &Decoder, got: &[f32], expected: &[f32]) -> Option<String> 
         return (!alike).then(|| format!("the cosine between them is {cosine:.3}, expected {LEAST_COSINE}"));
     }
     let largest = expected.iter().fold(1e-3f32, |m, v| m.max(v.abs()));
-    // A result of each layer is rounded to the storage type, more often in one way than in the other: errors add up as a walk does.
+    // The result of each layer is rounded to the storage type, with a bias in one direction: errors add up like a random walk.
     let deep = (model.config().layers as f32 / 12.0).sqrt().max(1.0);
-    // Bytes are rounded as a type with eight bits is.
+    // Bytes are rounded like a type with eight bits.
     let bytes: f32 = if model.params().activations() == Some(Activations::Int8) { 1.0 / 256.0 } else { 0.0 };
     let epsilon = bytes.max(model.params().dtype().epsilon() as f32);
     let bound = (16.0 * epsilon + 1e-4) * deep * largest;
@@ -64,23 +64,23 @@ fn difference(model: &Decoder, got: &[f32], expected: &[f32]) -> Option<String> 
         return None;
     }
     let off = got.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0f32, f32::max);
-    Some(format!("by {off:.1e}, allowed are {bound:.1e}"))
+    Some(format!("by {off:.1e}; allowed are {bound:.1e}"))
 }
 
-/// The least cosine between logits of a mixture of experts on two ways: of other weights it is near zero.
+/// Minimum cosine between the logits of a mixture of experts computed in two ways; for other weights it is near zero.
 const LEAST_COSINE: f64 = 0.8;
 
-/// New tokens that are checked.
+/// Number of new tokens to check.
 const CHECKED: usize = 12;
 
-/// Bytes of the weights on the device.
+/// Returns the bytes of the weights on the device.
 pub fn bytes_of_weights(model: &Decoder) -> u64 {
     let params = model.params();
     (params.count() * params.dtype().size() + params.block_bytes()) as u64
 }
 
-/// Bytes that a step of `texts` texts has to read: every weight but the tables, of which it is a row each, of experts those that as many
-/// tokens can choose, and the keys and values of `seen` tokens of each text.
+/// Returns the bytes that a step of `texts` texts must read: every weight except the tables, of which it reads one row per text; of experts, those
+/// that this many tokens can choose; and the keys and values of `seen` tokens of each text.
 pub fn bytes_of_step(model: &Decoder, texts: usize, seen: usize) -> u64 {
     let (config, size) = (model.config(), model.params().dtype().size());
     let DecoderConfig { vocab, width, .. } = *config;
@@ -105,9 +105,9 @@ pub fn bytes_of_step(model: &Decoder, texts: usize, seen: usize) -> u64 {
     weights + texts as u64 * cache
 }
 
-/// GB/s at which a large tensor is read: a sum.
+/// Returns the GB/s at which a large tensor is read by a sum.
 pub fn read_speed(device: &Device) -> Result<f64> {
-    // Far above every cache.
+    // Far larger than every cache.
     let elements = 64 << 20;
     let x = Tensor::ones(device, [1024, elements / 1024], DType::F32)?;
     let sum = || -> Result<f64> {
@@ -144,7 +144,7 @@ mod tests {
             assert_eq!(checked(&model, &ids, 5).unwrap(), Some(12));
             checked_behind(&model, &ids).unwrap();
         }
-        // The new token's own key is left out.
+        // Excludes the new token's own key.
         let broken = tests::device(|text| text.replace("return s <= seen.p + t;", "return s < seen.p + t;"));
         let model = Decoder::new(&broken, config.clone(), DType::F32, 0).unwrap();
         model.params().list().iter().for_each(|p| {
@@ -152,7 +152,7 @@ mod tests {
         });
         let message = checked(&model, &ids, 5).unwrap_err().to_string();
         assert!(message.contains("tokens differ from those of all tokens at once: by"), "{message}");
-        // It looks at one token, whose own key may count for little.
+        // The check looks at one token, whose own key may have little weight.
         let found = (3..=ids.len()).find_map(|end| checked_behind(&model, &ids[..end]).err());
         let message = found.unwrap().to_string();
         assert!(message.contains("tokens differ from those of a prompt: by"), "{message}");

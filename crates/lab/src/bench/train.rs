@@ -28,44 +28,45 @@ use std::time::Instant;
 pub struct Args {
     #[command(flatten)]
     pub common: Common,
-    /// Model and batch of a preset (repeatable); without it char-cpu, and char with a batch of 8
+    /// Model and batch of a preset (repeatable) [default: char-cpu, and char with a batch of 8]
     #[arg(long, value_parser = PossibleValuesParser::new(models()))]
     preset: Vec<String>,
-    /// Family of decoders instead of the preset's, with its sizes
+    /// Decoder family that replaces the preset's, with its sizes
     #[arg(long)]
     family: Option<String>,
     #[command(flatten)]
     size: ModelSize,
-    /// Sequences of a step
+    /// Sequences per step
     #[arg(long)]
     batch: Option<usize>,
-    /// Tokens of the vocabulary; without it 65 for character models, 50304 for GPT-2's sizes
+    /// Tokens of the vocabulary [default: 65 for character models, 50304 for GPT-2's sizes]
     #[arg(long)]
     vocab: Option<usize>,
     /// Replay captured steps
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = named(&GraphMode::NAMES))]
     graph: GraphMode,
-    /// What the backward computes again
+    /// Results that the backward pass recomputes
     #[arg(long, value_name = "WHAT", default_value = "none", value_parser = named(&Recompute::NAMES))]
     recompute: Recompute,
     /// Let the peer compile its model (torch.compile)
     #[arg(long)]
     compile: bool,
-    /// Then time each kernel of some further steps, print where the time goes, and write a trace that ui.perfetto.dev opens to
-    /// FILE, or trace.json; with several models, their names are added
+    /// Profile some further steps: print time per kernel and write a trace [default FILE: trace.json]
+    ///
+    /// ui.perfetto.dev opens the trace. With several models, their names are added to the file name.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "trace.json")]
     profile: Option<PathBuf>,
 }
 
 /// Characters of Shakespeare's works: the vocabulary of the character presets.
 const CHARACTERS: usize = 65;
-/// Tokens of the tokenizers that the presets of families are for.
+/// Vocabulary sizes of the tokenizers for the presets of families.
 const TOKENIZERS: [(&str, usize); 3] =
     [("llama-110m", 32_000), ("llama-1b", 128_256), ("qwen3-0.6b", 151_936)];
-/// Tokens of GPT-2's, which all others are for.
+/// Vocabulary of GPT-2, for all other presets.
 const GPT2: usize = 50_257;
 
-/// The vocabulary that a preset is usually trained with.
+/// Returns the usual vocabulary of a preset.
 pub fn vocabulary(config: &TrainConfig) -> usize {
     let own = TOKENIZERS.iter().find(|(preset, _)| *preset == config.preset).map_or(GPT2, |(_, n)| *n);
     padded_vocab(if config.tokenizer == "char" { CHARACTERS } else { own })
@@ -73,7 +74,7 @@ pub fn vocabulary(config: &TrainConfig) -> usize {
 
 /// Largest norm of the gradients, as in the recipes.
 const CLIP: f64 = 1.0;
-/// Batches taken in turn.
+/// Batches used in turn.
 const BATCHES: usize = 8;
 
 pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
@@ -92,7 +93,7 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
             width: size.width.unwrap_or(config.width),
             context: size.context.unwrap_or(config.context),
             family: args.family.clone().unwrap_or(config.family),
-            // As the peer's model has them.
+            // As in the peer's model.
             bias: true,
             ..config
         };
@@ -114,7 +115,7 @@ fn case(
     batch: usize,
     args: &Args,
 ) -> Result<()> {
-    // The ceilings were measured with larger buffers than a small model has.
+    // Peak rates were measured with larger buffers than a small model uses.
     bench.device.release_cached_memory();
     bench.device.reset_memory_peak();
     let mut steps = Steps::new(&bench.device, model, batch, bench.dtype, (args.graph, args.recompute))?;
@@ -140,7 +141,7 @@ fn case(
         "vocab": vocab, "clip": CLIP, "compile": args.compile, "dtype": bench.kind,
     });
     if model.family.model_type != "gpt2" {
-        // Of these the peer has a model of its own.
+        // The peer has its own model for these.
         request["config"] = model.to_json(&FileFacts::default())?;
     }
     let request = (bench.dtype != DType::F16).then_some(request);
@@ -157,9 +158,8 @@ fn case(
         line.peer_median_ms.map_or(String::new(), |ms| format!(", peer {:.0}", tokens as f64 / ms * 1e3));
     let memory = line.peer_memory.map_or(String::new(), |bytes| format!(" (peer {})", human(bytes)));
     out::note(&format!(
-        "{preset}: {layers} layers, {heads} heads, {width} wide, {context}×{batch} tokens: {:.0} tokens/s{peer}; \
-         {launches} launches{} of {:.1} µs host time each, {host_us:.0} µs a step; at most {} of device memory{memory} in use, {} \
-         between steps",
+        "{preset}: {layers} layers, {heads} heads, width {width}, {context}×{batch} tokens: {:.0} tokens/s{peer}; {launches} launches{} of {:.1} µs \
+         host time each, {host_us:.0} µs per step; peak {} of device memory{memory}, {} between steps",
         tokens as f64 / line.median_ms * 1e3,
         if steps.stepper.is_captured() { " replayed" } else { "" },
         host_us / launches.max(1) as f64,
@@ -172,25 +172,25 @@ fn case(
     })
 }
 
-/// Learning rate of the steps that are timed.
+/// Learning rate of the timed steps.
 const RATE: f64 = 1e-3;
 /// Learning rate that suits a model of [`SMALL`] layers and width.
 const GENTLE: f64 = 1e-4;
 /// Layers and width of such a model.
 const SMALL: (usize, usize) = (4, 128);
-/// Steps that are checked.
+/// Number of checked steps.
 const CHECKED: usize = 4;
 
-/// Learning rate of step `step` of those that are checked: small enough that the loss of the same batch falls. AdamW's first steps move
-/// each weight by the whole rate, whatever its gradient is, and a sum over a width and a depth of such moves grows with both; so the rate
-/// is the smaller the wider and the deeper a model is. And it rises over the steps, as in training.
+/// Returns the learning rate of step `step` of the checked ones, small enough that the loss of the same batch falls. AdamW's first steps move each
+/// weight by the whole rate, whatever its gradient is. A sum of such moves over a width and a depth grows with both, so the rate is smaller for wider
+/// and deeper models. It also rises over the steps, as in training.
 fn gentle(model: &DecoderConfig, step: usize) -> f64 {
     let part = |small: usize, size: usize| (small as f64 / size as f64).min(1.0);
     GENTLE * part(SMALL.0, model.layers) * part(SMALL.1, model.width) * (step + 1) as f64 / CHECKED as f64
 }
 
-/// Trains a few steps on one batch before anything is timed, and looks at their losses; where steps may be replayed from a graph,
-/// another model does the same steps without.
+/// Trains a few steps on one batch before anything is timed, and checks their losses; if steps may be replayed from a graph, another model does the
+/// same steps without one.
 fn checked(
     steps: &mut Steps,
     device: &Device,
@@ -213,7 +213,7 @@ fn checked(
     device.finish()?;
     device.release_cached_memory();
     device.reset_memory_peak();
-    // Loss scaling passes over steps until the scale fits.
+    // Loss scaling skips steps until the scale fits.
     let falls = dtype != DType::F16;
     let new = losses::New { classes: model.vocab, within: 1.0 };
     losses::check("train", &seen(steps)?, eager.as_deref(), new, falls)
@@ -225,7 +225,7 @@ struct Steps {
     optimizer: Optimizer,
     recompute: Recompute,
     batches: Vec<(Tensor, Tensor)>,
-    /// Where a captured step looks for its batch.
+    /// Buffer from which a captured step reads its batch.
     inputs: (Tensor, Tensor),
     stepper: Stepper,
     turn: Cell<usize>,
@@ -260,7 +260,7 @@ impl Steps {
         Ok(Self { model, optimizer, recompute, batches, inputs, stepper, turn: Cell::new(0), rate: RATE })
     }
 
-    /// Enqueues one step with the next batch; its loss, which the next step may overwrite.
+    /// Enqueues one step with the next batch; returns its loss, which the next step may overwrite.
     fn run(&mut self) -> Result<Tensor> {
         let turn = self.turn.replace(self.turn.get() + 1);
         self.step(turn)
@@ -292,8 +292,8 @@ impl Steps {
         Ok(loss)
     }
 
-    /// Launches of a step, and microseconds the host needs to enqueue them. A CPU device takes the host's core away meanwhile, so
-    /// there it is the processor time of this thread, where the system tells it.
+    /// Returns the launches of a step, and the microseconds the host needs to enqueue them. A CPU device uses the host's core meanwhile; there it is
+    /// the processor time of this thread, if the system reports it.
     fn host(&mut self) -> Result<(u64, f64)> {
         let device = self.model.params().device().clone();
         let is_cpu = device.capabilities().is_cpu();
@@ -301,7 +301,7 @@ impl Steps {
         for _ in 0..4 {
             self.run()?; // compiles, and captures
         }
-        // Linux counts in ticks of some milliseconds, hence many steps between two readings.
+        // Linux counts in ticks of some milliseconds, so two readings are many steps apart.
         let (mut windows, mut launches) = (Vec::new(), 0);
         let begun = Instant::now();
         while windows.is_empty()
@@ -326,10 +326,10 @@ impl Steps {
 
 /// Steps before [`step_seconds`] measures, which compile and capture.
 const WARM: usize = 4;
-/// Steps that it measures at most, and for how many seconds.
+/// Maximum number of measured steps, and of seconds.
 const MEASURED: (usize, f64) = (20, 5.0);
 
-/// Seconds of a training step of one batch of `config` with its update: the median of some.
+/// Returns the seconds of a training step of one batch of `config` with its update: the median of some.
 pub fn step_seconds(device: &Device, model: &DecoderConfig, config: &TrainConfig) -> Result<f64> {
     let step = TrainConfig { grad_accum: 1, ..config.clone() };
     MemoryPlan::of(&step, model, device.capabilities()).check(device)?;
@@ -380,14 +380,14 @@ fn dry_run(
     planned
 }
 
-/// Steps the host's time is averaged over.
+/// Steps over which the host's time is averaged.
 const HOST_STEPS: u64 = 40;
-/// And never longer than this: a large model needs fewer steps between two readings.
+/// Maximum time per reading: a large model needs fewer steps between two readings.
 const HOST_SECONDS: f64 = 3.0;
-/// How often that is done; the median counts.
+/// Number of readings, whose median is used.
 const HOST_WINDOWS: usize = 11;
 
-/// Processor time of this thread so far, in microseconds, where Linux tells it.
+/// Returns the processor time of this thread so far, in microseconds, on Linux.
 fn thread_time_us() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanoseconds: f64 = text.split_whitespace().next()?.parse().ok()?;
@@ -422,18 +422,18 @@ mod tests {
         model(1, 32, 65)
     }
 
-    /// Depth of gpt2-1558m, at a width that a processor trains in seconds.
+    /// Returns a model with the depth of gpt2-1558m, and a width that a CPU trains in seconds.
     fn deep() -> DecoderConfig {
         model(48, 64, 500)
     }
 
     #[test]
     fn an_update_that_does_nothing_is_found_however_deep_the_model() {
-        // The rate that the update multiplies with: nothing, and the wrong way.
+        // The rate that the update multiplies with: zero, and the wrong sign.
         for (gpt, change) in [(shallow(), "-0.0f"), (deep(), "s.lr")] {
             let broken = tests::device(move |text| text.replace(BROKEN, change));
             let message = check(&broken, &gpt, 2, DType::F32).unwrap_err().to_string();
-            assert!(message.contains("it does not fall"), "{change}: {message}");
+            assert!(message.contains("does not fall"), "{change}: {message}");
         }
     }
 
@@ -452,7 +452,7 @@ mod tests {
             let gpt = config.decoder(vocabulary(&config)).unwrap();
             let rates: Vec<f64> = (0..CHECKED).map(|step| gentle(&gpt, step)).collect();
             assert!(rates.is_sorted_by(|a, b| a < b), "{name}: {rates:?}");
-            // Below what the recipe trains with, and far above what f32 can tell apart.
+            // Below the recipe's rate, and far above the resolution of f32.
             assert!(rates[CHECKED - 1] < config.lr / 4.0 && rates[0] > 1e-8, "{name}: {rates:?}");
             if name == "gpt2-1558m" {
                 // At 1e-4 its loss rises from the second step on.
@@ -461,6 +461,6 @@ mod tests {
         }
     }
 
-    /// How the update's text has its rate.
+    /// The rate in the source of the update.
     const BROKEN: &str = "-s.lr";
 }

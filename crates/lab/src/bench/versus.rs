@@ -1,4 +1,4 @@
-//! `netcl bench ops --against DEVICE`: how much faster one device is than another, at three sizes, with and without transfers.
+//! `netcl bench ops --against DEVICE`: speedup of one device over another, at three sizes, with and without transfers.
 
 use super::Common;
 use super::measure::Rounds;
@@ -13,15 +13,15 @@ use netcl::tensor::ops::layer_norm::layer_norm;
 use netcl::tensor::ops::matmul::matmul;
 use serde_json::{Value, json};
 
-/// Sizes: tokens of a text, and images with channels and pixels of a side, of the convolutions.
+/// Sizes: tokens of a text, and images with channels and pixels per side for the convolutions.
 pub const SIZES: [(&str, usize, [usize; 3]); 3] =
     [("small", 16, [1, 16, 16]), ("medium", 128, [8, 64, 28]), ("large", 1024, [32, 64, 56])];
 
-/// Width of the residual stream that the operations on texts are of, and its heads.
+/// Width of the residual stream for operations on texts, and its heads.
 const WIDTH: usize = 768;
 const HEADS: usize = 12;
 
-/// An operation at one size: its inputs' shapes, and what it computes.
+/// An operation at one size: its inputs' shapes, and its computation.
 struct Job {
     op: &'static str,
     inputs: Vec<Vec<usize>>,
@@ -45,7 +45,7 @@ fn jobs(t: usize, [n, c, side]: [usize; 3]) -> Vec<Job> {
     ]
 }
 
-/// What a device took for a job, milliseconds, and its result.
+/// A device's times for a job in milliseconds, and its result.
 struct Measured {
     alone: f64,
     with_transfers: f64,
@@ -69,21 +69,21 @@ fn measure(device: &Device, dtype: DType, job: &Job, rounds: &Rounds) -> Result<
     Ok(Measured { alone: alone.median_ms, with_transfers, result })
 }
 
-/// Rounds that medians are taken over at least, of three samples each.
+/// Minimum number of rounds for medians, of three samples each.
 const LEAST_ROUNDS: usize = 2;
 
-/// The rounds asked for, or more: a median of fewer samples would be one of an outlier and its neighbor.
+/// Returns the requested rounds, or more: a median of fewer samples would be that of an outlier and its neighbor.
 fn rounds(asked: usize, sample_ms: f64) -> Rounds {
     Rounds { count: asked.max(LEAST_ROUNDS), sample_ms }
 }
 
-/// The largest difference of two results, of the largest element.
+/// Returns the largest difference of two results, relative to the largest element.
 fn apart(a: &[f32], b: &[f32]) -> f32 {
     let largest = b.iter().fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()));
     a.iter().zip(b).fold(0.0f32, |m, (a, b)| m.max((a - b).abs())) / largest
 }
 
-/// A table of two devices, whose names are `names`.
+/// Creates a table of two devices with these `names`.
 fn table([ours, theirs]: &[String; 2]) -> Table {
     let ms = |device: &str, transfers: &str| format!("{device} ms{transfers}");
     let header = [
@@ -99,7 +99,7 @@ fn table([ours, theirs]: &[String; 2]) -> Table {
     Table::new(&header.each_ref().map(String::as_str))
 }
 
-/// A job of both devices, compared.
+/// A job on both devices, compared.
 struct Row<'a> {
     job: &'a Job,
     size: &'a str,
@@ -108,7 +108,7 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// How many times as fast ours is: alone, and with transfers.
+    /// Returns the speedup of the first device: alone, and with transfers.
     fn gain(&self) -> [f64; 2] {
         let Self { ours, theirs, .. } = self;
         [theirs.alone / ours.alone, theirs.with_transfers / ours.with_transfers]
@@ -145,7 +145,7 @@ impl Row<'_> {
 /// Compares `--device` with `other` and prints the table.
 ///
 /// # Errors
-/// Of the devices; `Internal` where their results differ.
+/// Those of the devices; `Internal` if their results differ.
 pub fn run(common: &Common, (other, sizes): (&str, &[String]), context: &Context) -> Result<()> {
     let open = |name: &str| context.open_device_with(name, common.matmul_precision);
     let (device, other) = (open(&common.device)?, open(other)?);
@@ -165,7 +165,7 @@ pub fn run(common: &Common, (other, sizes): (&str, &[String]), context: &Context
     let bar = out::progress(context.live(), all as u64, "operations");
     for (size, tokens, images) in chosen {
         for job in &jobs(tokens, images) {
-            // Where nobody watches a bar; a large size takes a while on a slow device.
+            // Prints progress if no bar is shown; a large size takes a while on a slow device.
             if !context.live() {
                 out::note(&format!("{}/{all}: {} of size {size}", bar.position() + 1, job.op));
             }
@@ -202,7 +202,7 @@ mod tests {
         let ours = Device::open("sim", &Settings::from_env()).unwrap();
         let other = netcl::tensor::suite::test_device().unwrap();
         let rounds = Rounds { count: 1, sample_ms: 0.01 };
-        // As the smallest size, of fewer tokens.
+        // Like the smallest size, with fewer tokens.
         for job in jobs(2, [1, 4, 5]).into_iter().filter(|job| job.op != "matmul") {
             let [a, b] = [&ours, &other].map(|device| measure(device, DType::F32, &job, &rounds).unwrap());
             assert!(apart(&a.result, &b.result) < 1e-4, "{}", job.op);

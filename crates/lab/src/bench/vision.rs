@@ -1,4 +1,4 @@
-//! `netcl bench vision`: whole training steps of networks for images: forward, backward and AdamW.
+//! `netcl bench vision`: whole training steps of image networks: forward, backward and AdamW.
 
 use super::losses;
 use super::profile::file_of;
@@ -28,7 +28,7 @@ pub struct Args {
     /// Network (repeatable)
     #[arg(long, default_value = "resnet50", value_parser = PossibleValuesParser::new(models::MODELS))]
     network: Vec<String>,
-    /// Images of a step
+    /// Images per step
     #[arg(long, default_value_t = 128)]
     batch: usize,
     /// Channels of an image
@@ -37,7 +37,7 @@ pub struct Args {
     /// Height and width of an image
     #[arg(long, default_value_t = 224)]
     size: usize,
-    /// Classes
+    /// Number of classes
     #[arg(long, default_value_t = 1000)]
     classes: usize,
     /// Replay captured steps
@@ -46,23 +46,24 @@ pub struct Args {
     /// Let the peer compile its model (torch.compile)
     #[arg(long)]
     compile: bool,
-    /// Let the peer keep weights in 16 bits instead of converting them (autocast)
+    /// Let the peer store weights in 16 bits instead of converting them (autocast)
     #[arg(long)]
     pure: bool,
-    /// Then time each kernel of some further steps, print where the time goes, and write a trace that ui.perfetto.dev opens to
-    /// FILE, or trace.json; with several networks, their names are added
+    /// Profile some further steps: print time per kernel and write a trace [default FILE: trace.json]
+    ///
+    /// ui.perfetto.dev opens the trace. With several networks, their names are added to the file name.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "trace.json")]
     profile: Option<PathBuf>,
 }
 
-const TIMED: &str = "Images are drawn at random and lie on the device. The peer has residual networks alone, channels_last, with a fused AdamW; those whose \
-                     names end in -small begin with a convolution of 3 x 3 and no pooling, for images of 32 x 32.";
+const TIMED: &str = "Images are random and stored on the device. The peer has only residual networks, channels_last, with a fused AdamW; those \
+    whose names end in -small start with a 3 x 3 convolution without pooling, for images of 32 x 32.";
 
-/// Batches taken in turn.
+/// Batches used in turn.
 const BATCHES: usize = 2;
-/// Learning rate of the steps that are timed, and of those that are checked.
+/// Learning rates of the timed and of the checked steps.
 const RATES: [f64; 2] = [1e-3, 1e-4];
-/// Steps that are checked.
+/// Number of checked steps.
 const CHECKED: usize = 4;
 
 pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
@@ -106,7 +107,7 @@ fn case(bench: &mut Bench, network: &str, args: &Args) -> Result<()> {
     let peer = line.peer_median_ms.map_or(String::new(), |ms| format!(", peer {:.0}", rate(ms)));
     let memory = line.peer_memory.map_or(String::new(), |bytes| format!(" (peer {})", human(bytes)));
     out::note(&format!(
-        "{network} in {}: {:.0} images/s{peer}; {} images of {} x {}{}; at most {} of device memory{memory} in use",
+        "{network} in {}: {:.0} images/s{peer}; {} images of {} x {}{}; peak {} of device memory{memory}",
         bench.kind,
         rate(line.median_ms),
         args.batch,
@@ -127,9 +128,9 @@ struct Steps {
     params: Params,
     network: Network,
     optimizer: Optimizer,
-    /// `(N, C, H, W)`, channels neighbours, and labels.
+    /// `(N, C, H, W)` with adjacent channels, and labels.
     batches: Vec<(Tensor, Tensor)>,
-    /// Where a captured step looks for its batch.
+    /// Buffer from which a captured step reads its batch.
     inputs: (Tensor, Tensor),
     stepper: Stepper,
     turn: usize,
@@ -157,7 +158,7 @@ impl Steps {
         Ok(Self { params, network, optimizer, batches, inputs, stepper, turn: 0, rate: RATES[0] })
     }
 
-    /// Enqueues one step with the next batch; its loss, which the next step may overwrite.
+    /// Enqueues one step with the next batch; returns its loss, which the next step may overwrite.
     fn run(&mut self) -> Result<Tensor> {
         self.turn += 1;
         self.step(self.turn)

@@ -7,19 +7,19 @@ use crate::profile;
 use netcl::kernel::ceiling::{self, Ceilings};
 use netcl::prelude::*;
 
-/// A device and what it can do at most.
+/// A device and its peak rates.
 pub struct Measured<'a> {
     pub device: &'a Device,
     pub rounds: Rounds,
-    /// Of f32 multiply-adds, and of products in 16 bits where a step is measured in them.
+    /// Peak rates of f32 multiply-adds, and of products in 16 bits if a step is measured in them.
     ceilings: [Option<Ceilings>; 2],
 }
 
-/// What a run of a step came to.
+/// The result of a step's run.
 pub struct Run {
     pub seconds: f64,
     pub checked: Option<Checked>,
-    /// What holds it up, where the device is a model.
+    /// The limiting resource, if the device is modeled.
     pub bound_by: Option<String>,
     /// Further lines about this run.
     pub details: Vec<String>,
@@ -38,7 +38,7 @@ impl<'a> Measured<'a> {
         Self { device, rounds, ceilings: [None, None] }
     }
 
-    /// What the device reaches at most with operands of a type.
+    /// Returns the device's peak rates with operands of a type.
     pub fn ceilings(&mut self, dtype: DType) -> Result<Ceilings> {
         let slot = usize::from(dtype != DType::F32);
         if let Some(known) = self.ceilings[slot] {
@@ -47,7 +47,7 @@ impl<'a> Measured<'a> {
         let found = match dtype {
             DType::F32 => ceiling::measure(self.device)?,
             dtype => profile::ceilings(self.device, dtype)?
-                .ok_or_else(|| Error::internal("a device that is not simulated has no ceilings"))?,
+                .ok_or_else(|| Error::internal("a device that is not simulated has no measured ceilings"))?,
         };
         self.device.finish()?;
         self.device.release_cached_memory();
@@ -102,7 +102,7 @@ impl<'a> Measured<'a> {
         })
     }
 
-    /// netcl's own product, and the kernels that it launched.
+    /// Runs netcl's own product; returns it, and the kernels that it launched.
     fn own(&self, operands: &Operands) -> Result<(Tensor, Vec<&'static str>)> {
         self.device.start_profile();
         let output = no_grad(|| operands.inputs[0].matmul(&operands.inputs[1]));
@@ -136,9 +136,9 @@ impl<'a> Measured<'a> {
     }
 }
 
-/// A size as kernels take it.
+/// Converts a size to the type that kernels use.
 pub fn number(extent: usize) -> Result<u32> {
     u32::try_from(extent).map_err(|_| {
-        Error::format(format!("{extent} is no size for these kernels: it takes more than 32 bits"))
+        Error::format(format!("{extent} is too large for these kernels: it needs more than 32 bits"))
     })
 }

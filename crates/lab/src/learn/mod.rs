@@ -1,4 +1,4 @@
-//! `netcl learn`: one problem in steps, each a kernel that is run, compared with f64, and timed against what the device can do.
+//! `netcl learn`: one problem in steps. Each step is a kernel that is run, compared with f64, and timed against the device's peak.
 
 mod measured;
 mod problem;
@@ -22,22 +22,22 @@ use steps::{LADDERS, Ladder, Step};
 /// Learn how kernels become fast: one matrix product in nine steps, attention in six
 #[derive(clap::Args)]
 pub struct Args {
-    /// matmul or attention; without one the steps are listed
+    /// matmul or attention [default: list the steps]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(LADDERS.iter().map(|l| l.name)))]
     ladder: Option<String>,
-    /// The step, which is compared with the one before it; without one all run that the device can run
+    /// Step to run and to compare with the previous one [default: all that the device supports]
     #[arg(requires = "ladder")]
     step: Option<usize>,
-    /// Device to run on; `sim` and `sim:<profile>` say what bounds a step
+    /// Device to run on; `sim` and `sim:<profile>` also report what limits a step
     #[arg(long, alias = "gpu-id", default_value = "auto")]
     device: String,
-    /// Sizes: MxNxK for matmul, HxTxD (heads, tokens, width of a head) for attention
+    /// Sizes: MxNxK for matmul, HxTxD (heads, tokens, head size) for attention
     #[arg(long, value_parser = size, value_name = "AxBxC", requires = "ladder")]
     size: Option<Size>,
-    /// Rounds of timing; the median counts
+    /// Rounds of timing; the median is reported
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// One JSON object a step
+    /// Print one JSON object per step
     #[arg(long)]
     json: bool,
     /// Print the step's source instead of running it
@@ -63,7 +63,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         Some(n) if (1..=ladder.steps.len()).contains(&n) => Some(n),
         Some(n) => {
             let known = format!("{} has steps 1 to {}", ladder.name, ladder.steps.len());
-            return Err(Error::format(format!("there is no step {n}: {known}")));
+            return Err(Error::format(format!("no step {n}: {known}")));
         }
         None => None,
     };
@@ -105,7 +105,7 @@ fn list(json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Where steps run.
+/// The device for the steps.
 enum Where<'a> {
     Real(Measured<'a>),
     Model(Box<Simulated>),
@@ -128,7 +128,7 @@ struct Ran {
     flops: f64,
     bytes: f64,
     ceilings: Ceilings,
-    /// The step that it is compared with, and how many times as fast it is.
+    /// The step that it is compared with, and the speedup over it.
     before: Option<(usize, f64)>,
 }
 
@@ -141,7 +141,7 @@ impl Ran {
         self.bytes / self.run.seconds.max(1e-12) * 1e-9
     }
 
-    /// The least time that arithmetic or memory would take, whichever is more, over what it took: the share of the roofline.
+    /// Returns the share of the roofline: the minimum time for arithmetic or memory, whichever is larger, divided by its time.
     fn share(&self) -> f64 {
         (self.gflops() / self.ceilings.gflops).max(self.gbps() / self.ceilings.gbps)
     }
@@ -164,7 +164,7 @@ impl<'a> Lesson<'a> {
         Ok(Self { ladder, size, json: args.json, device, on })
     }
 
-    /// One step, and the one before it where both solve the same problem.
+    /// Runs one step, and the previous one if both solve the same problem.
     fn one(&mut self, number: usize) -> Result<()> {
         let step = &self.ladder.steps[number - 1];
         if let Some(why) = self.refused(step) {
@@ -184,7 +184,7 @@ impl<'a> Lesson<'a> {
         rows.last().map_or(Ok(()), |ran| ran.run.details.iter().try_for_each(|line| out::result(line)))
     }
 
-    /// Every step that the device can run.
+    /// Runs every step that the device supports.
     fn all(&mut self, context: &Context) -> Result<()> {
         let steps = self.ladder.steps;
         let bar = out::progress(context.live() && !self.json, steps.len() as u64, self.ladder.name);
@@ -253,7 +253,7 @@ impl<'a> Lesson<'a> {
 
     fn print(&self, rows: &[Ran], refused: &[(usize, String)]) -> Result<()> {
         let capabilities = self.device.capabilities();
-        let modelled = if capabilities.simulated { "; its time is modelled" } else { "" };
+        let modelled = if capabilities.simulated { "; its time is modeled" } else { "" };
         out::result(&format!(
             "{} of {} ({}) on {}, {}{modelled}",
             self.ladder.name,
@@ -295,14 +295,14 @@ impl<'a> Lesson<'a> {
         self.print_ceilings(rows)
     }
 
-    /// What the shares are of, and what the times leave out.
+    /// Prints what the shares refer to, and what the times exclude.
     fn print_ceilings(&self, rows: &[Ran]) -> Result<()> {
         let mut seen: Vec<DType> = Vec::new();
         for ran in rows {
             if !seen.contains(&ran.step.dtype) {
                 seen.push(ran.step.dtype);
                 out::result(&format!(
-                    "ceiling in {}: {:.1} GFLOP/s, {:.1} GB/s; a step's share is of whichever is nearer",
+                    "ceiling in {}: {:.1} GFLOP/s, {:.1} GB/s; a step's share refers to the limiting one",
                     ran.step.dtype, ran.ceilings.gflops, ran.ceilings.gbps
                 ))?;
             }
@@ -313,7 +313,7 @@ impl<'a> Lesson<'a> {
         };
         if let Some(groups) = sample {
             out::note(&format!(
-                "NETCL_SIM_SAMPLE: {} of each launch ran, so there are times and no results to compare",
+                "NETCL_SIM_SAMPLE: {} of each launch ran, so there are times but no results to compare",
                 counted(groups as usize, "group")
             ));
         }
@@ -338,7 +338,7 @@ mod tests {
         }
     }
 
-    /// Each is a page that opens with a contract, and every file is a step.
+    /// Each step is a page that starts with a contract, and every file is a step.
     #[test]
     fn steps_and_files_are_the_same() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -358,7 +358,7 @@ mod tests {
                 assert!(step.text.lines().count() < 120, "{} is longer than a page", step.file);
                 assert!(step.text.contains(&format!("step {number} of {last}")), "{}", step.file);
                 for part in ["Changed", "Bound by", "Arguments", "efines"] {
-                    assert!(step.text.contains(part), "{} does not say {part}", step.file);
+                    assert!(step.text.contains(part), "{} does not mention {part}", step.file);
                 }
                 assert_eq!(step.text, std::fs::read_to_string(root.join(step.file)).unwrap());
             }

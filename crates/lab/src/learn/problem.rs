@@ -1,11 +1,11 @@
-//! What the steps compute: inputs, operations, and the result in f64 to compare with.
+//! The problems of the steps: inputs, operations, and the result in f64 for comparison.
 
 use netcl::prelude::*;
 
-/// A product's M, N, K; attention's heads H, tokens T, and width of a head D.
+/// For a product M, N, K; for attention the heads H, tokens T, and head size D.
 pub type Size = [usize; 3];
 
-/// What a step computes.
+/// The computation of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// C (M,N) = A (M,K) B (K,N).
@@ -14,7 +14,7 @@ pub enum Work {
     Softmax,
     /// o (H,T,D) = softmax(q kᵀ / √D) v, of q, k, v (H,T,D).
     Attention {
-        /// A token sees those before it and itself.
+        /// Whether a token sees only itself and earlier tokens.
         causal: bool,
     },
 }
@@ -27,17 +27,17 @@ pub struct Problem {
     pub inputs: Vec<Vec<f32>>,
 }
 
-/// What a result was compared with.
+/// The extent of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Checked {
     pub rows: usize,
     pub of: usize,
 }
 
-/// Multiply-adds that comparing may take on the host; of larger problems some rows are compared.
+/// Maximum multiply-adds for comparing on the host; for larger problems only some rows are compared.
 const BUDGET: usize = 1 << 27;
 
-/// Values between -1 and 1 in no order, the same in each run.
+/// Returns pseudorandom values between -1 and 1, the same in each run.
 fn value(i: u64) -> f64 {
     let mut z = i.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -46,7 +46,7 @@ fn value(i: u64) -> f64 {
 }
 
 impl Work {
-    /// Elements of the inputs, and of the result.
+    /// Returns the elements of the inputs, and of the result.
     pub fn elements(self, [a, b, c]: Size) -> (Vec<usize>, usize) {
         match self {
             Self::Product => (vec![a * c, c * b], a * b),
@@ -55,7 +55,7 @@ impl Work {
         }
     }
 
-    /// Whether times of two steps can be compared.
+    /// Returns whether times of two steps can be compared.
     pub fn comparable(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
@@ -64,7 +64,7 @@ impl Work {
 impl Problem {
     pub fn new(work: Work, size: Size, dtype: DType) -> Self {
         let fill = |(which, count): (usize, usize)| -> Vec<f32> {
-            // Logits of a softmax differ by more than one; all else are between -1 and 1.
+            // Logits of a softmax differ by more than one; all other values are between -1 and 1.
             let range = if work == Work::Softmax { 8.0 } else { 1.0 };
             let first = (which as u64) << 40;
             (0..count as u64).map(|i| dtype.round(range * value(first + i)) as f32).collect()
@@ -73,12 +73,12 @@ impl Problem {
         Self { work, size, dtype, inputs }
     }
 
-    /// Elements of the result.
+    /// Returns the elements of the result.
     pub fn outputs(&self) -> usize {
         self.work.elements(self.size).1
     }
 
-    /// Rows of the result and their length.
+    /// Returns the rows of the result and their length.
     pub fn rows(&self) -> (usize, usize) {
         let [a, b, c] = self.size;
         match self.work {
@@ -88,12 +88,12 @@ impl Problem {
         }
     }
 
-    /// What attention's scores are multiplied with.
+    /// Returns the factor of attention's scores.
     pub fn scale(&self) -> f32 {
         1.0 / (self.size[2] as f32).sqrt()
     }
 
-    /// Floating-point operations: two a multiply-add; a softmax's exponential, subtraction, addition and division as one each.
+    /// Returns the floating-point operations: two per multiply-add; for a softmax, exponential, subtraction, addition and division count as one each.
     pub fn flops(&self) -> f64 {
         let [a, b, c] = self.size.map(|n| n as f64);
         match self.work {
@@ -103,16 +103,16 @@ impl Problem {
         }
     }
 
-    /// Bytes of inputs and result, each once: what a perfect cache would leave.
+    /// Returns the bytes of inputs and result, each counted once, as with a perfect cache.
     pub fn bytes(&self) -> f64 {
         let (inputs, outputs) = self.work.elements(self.size);
         ((inputs.iter().sum::<usize>() + outputs) * self.dtype.size()) as f64
     }
 
-    /// Compares rows of the result, which `read` brings, with f64.
+    /// Compares rows of the result, which `read` returns, with f64.
     ///
     /// # Errors
-    /// `Internal` naming the first element that is wrong, and what `read` fails with.
+    /// `Internal` naming the first wrong element, and errors of `read`.
     pub fn check(&self, read: &mut dyn FnMut(usize) -> Result<Vec<f32>>) -> Result<Checked> {
         let (rows, _) = self.rows();
         let cost = (self.flops() / 2.0 / rows as f64).max(1.0) as usize;
@@ -127,7 +127,7 @@ impl Problem {
             }
             for (column, (got, (expected, size))) in got.iter().zip(expected).enumerate() {
                 let bound = self.dtype.epsilon() * expected.abs() + size + f64::from(f32::MIN_POSITIVE);
-                // Not `>`: NaN is wrong.
+                // Not `>`, because NaN is wrong.
                 let near = (f64::from(*got) - expected).abs() <= bound;
                 if !near {
                     return Err(Error::internal(format!(
@@ -140,7 +140,7 @@ impl Problem {
         Ok(Checked { rows: count, of: rows })
     }
 
-    /// One row of the result in f64, each element with what a sum in f32 may be off.
+    /// Returns one row of the result in f64, each element with the allowed error of a sum in f32.
     fn row(&self, row: usize) -> Vec<(f64, f64)> {
         let eps = f64::from(f32::EPSILON);
         let [_, b, c] = self.size;
@@ -241,7 +241,7 @@ mod tests {
         assert!(seen.first() == Some(&0) && seen.last() == Some(&1023));
     }
 
-    /// Against values computed by hand.
+    /// Compares with values computed by hand.
     #[test]
     fn references() {
         let mut problem = Problem::new(Work::Product, [1, 1, 2], DType::F32);

@@ -1,4 +1,4 @@
-//! A step on the simulated GPU: run under all checks, compared, its time modelled.
+//! A step on the simulated GPU: run with all checks, compared, and its time modeled.
 
 use super::measured::{Run, number};
 use super::problem::Problem;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct Simulated {
     pub profile: Profile,
     pub capabilities: Capabilities,
-    /// Groups of each launch that are run, where not all are: then there are times, and no results.
+    /// Number of groups of each launch to run, if not all: then there are times, but no results.
     pub sample: Option<u64>,
 }
 
@@ -45,7 +45,7 @@ fn failed(e: GpuError) -> Error {
 }
 
 impl Simulated {
-    /// Arithmetic and memory of the profile.
+    /// Returns the arithmetic and memory rates of the profile.
     pub fn ceilings(&self) -> Ceilings {
         let (compute, memory) = (&self.profile.compute, &self.profile.memory);
         let clock_ghz = f64::from(compute.clock_mhz) * 1e-3;
@@ -55,7 +55,7 @@ impl Simulated {
         }
     }
 
-    /// Runs a step under all checks and compares its result with f64; what it would take is what the model says.
+    /// Runs a step with all checks and compares its result with f64; its time comes from the model.
     pub fn run(&self, step: &'static Step, problem: &Problem) -> Result<Run> {
         let mut machine = Machine::open(self, step, problem)?;
         let (mut ns, mut slowest, mut bound_by, mut details) = (0, 0, None, Vec::new());
@@ -66,7 +66,7 @@ impl Simulated {
             details.extend(report.text(true).lines().map(String::from));
             let outcome = done.outcome.map_err(failed)?;
             let estimate =
-                outcome.estimate.ok_or_else(|| Error::internal("a launch without a modelled time"))?;
+                outcome.estimate.ok_or_else(|| Error::internal("a launch without a modeled time"))?;
             ns += estimate.ns;
             if estimate.ns >= slowest {
                 (slowest, bound_by) = (estimate.ns, Some(estimate.bound().to_string()));
@@ -161,7 +161,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// As the device stores them. Steps in 16 bits need tensor cores, which the machine does not have.
+/// Returns values as stored on the device. Steps in 16 bits need tensor cores, which the machine does not have.
 fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }

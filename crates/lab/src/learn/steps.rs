@@ -1,4 +1,4 @@
-//! The ladders as data: each step's text, what it needs of a device, and how it is launched.
+//! The ladders as data: each step's source, its requirements, and its launches.
 
 use super::problem::{Size, Work};
 use netcl::device::Capabilities;
@@ -12,17 +12,17 @@ pub enum Arg {
     Input(usize),
     /// The matrix of scores (H,T,T), f32, which only this step stores.
     Scores,
-    /// As [`Arg::Scores`], and the launch writes it.
+    /// Like [`Arg::Scores`], but the launch writes it.
     WriteScores,
     /// The result.
     Output,
     /// A `uint`.
     Extent(fn(Size) -> usize),
-    /// A `float`: what scores are multiplied with, 1/√D.
+    /// A `float`: the factor of the scores, 1/√D.
     Scale,
 }
 
-/// Work-groups and the work-items of one.
+/// Work-groups and the work-items per group.
 pub struct Grid {
     pub groups: [usize; 3],
     pub local: [usize; 3],
@@ -31,7 +31,7 @@ pub struct Grid {
 /// One launch of a step.
 pub struct Launch {
     pub entry: &'static str,
-    /// From the problem's size and the define SIDE.
+    /// Computed from the problem's size and the define SIDE.
     pub grid: fn(Size, usize) -> Grid,
     pub args: &'static [Arg],
 }
@@ -39,18 +39,18 @@ pub struct Launch {
 /// A step of a ladder.
 pub struct Step {
     pub title: &'static str,
-    /// Where the text is in the repository.
+    /// Path of the source in the repository.
     pub file: &'static str,
     pub text: &'static str,
     pub kernel: Kernel,
-    /// In words what `kernel` requires of a device.
+    /// Description of the requirements of `kernel`.
     pub needs: &'static str,
     pub work: Work,
-    /// Storage of inputs and result.
+    /// Storage type of inputs and result.
     pub dtype: DType,
-    /// None: the step is netcl's own operation.
+    /// Empty if the step is netcl's own operation.
     pub launches: &'static [Launch],
-    /// Bytes of local memory of a group.
+    /// Bytes of local memory per group.
     pub local_bytes: fn(Size, usize) -> usize,
 }
 
@@ -58,14 +58,14 @@ pub struct Step {
 pub struct Ladder {
     pub name: &'static str,
     pub about: &'static str,
-    /// What the numbers of a size are.
+    /// Meaning of the numbers of a size.
     pub axes: &'static str,
-    /// Sizes for a simulated device, a processor, a GPU, and a GPU with 32 compute units or more.
+    /// Sizes for a simulated device, a CPU, a GPU, and a GPU with 32 compute units or more.
     sizes: [Size; 4],
     pub steps: &'static [Step],
 }
 
-/// All of them.
+/// All ladders.
 pub static LADDERS: [Ladder; 2] = [
     Ladder {
         name: "matmul",
@@ -113,7 +113,7 @@ const PRODUCT_ARGS: [Arg; 6] = [
     Arg::Extent(|[_, _, k]| k),
 ];
 
-/// Tiles of C of `tile` by `tile`, columns along dimension 0.
+/// Returns tiles of C of `tile` by `tile`, columns along dimension 0.
 fn tiles([m, n, _]: Size, tile: usize, local: [usize; 3]) -> Grid {
     Grid { groups: [n.div_ceil(tile), m.div_ceil(tile), 1], local }
 }
@@ -171,12 +171,12 @@ const SOFTMAX_ARGS: [Arg; 4] = [Arg::Input(0), Arg::Output, ROWS, TOKENS];
 const ATTENTION_ARGS: [Arg; 6] =
     [Arg::Input(0), Arg::Input(1), Arg::Input(2), Arg::Output, TOKENS, Arg::Scale];
 
-/// Groups of 128 items, one a row.
+/// Returns groups of 128 items, one per row.
 fn group_a_row([h, t, _]: Size, _: usize) -> Grid {
     Grid { groups: [h * t, 1, 1], local: [128, 1, 1] }
 }
 
-/// Groups of 64 items, one for so many queries of a head.
+/// Returns groups of 64 items, one per `N` queries of a head.
 const fn queries<const N: usize>([h, t, _]: Size, _: usize) -> Grid {
     Grid { groups: [t.div_ceil(N), h, 1], local: [64, 1, 1] }
 }
@@ -186,7 +186,7 @@ static ATTENTION: [Step; 6] = [
         Work::Softmax,
         "learn_attention_1",
         "attention/1_softmax.cl",
-        "softmax, an item a row",
+        "softmax, one item per row",
         &[launch(
             "softmax",
             |[h, t, _], _| Grid { groups: [(h * t).div_ceil(64), 1, 1], local: [64, 1, 1] },
@@ -197,7 +197,7 @@ static ATTENTION: [Step; 6] = [
         Work::Softmax,
         "learn_attention_2",
         "attention/2_softmax_group.cl",
-        "softmax, a group a row",
+        "softmax, one group per row",
         &[launch("softmax", group_a_row, &SOFTMAX_ARGS)]
     ),
     step!(
@@ -253,7 +253,7 @@ static ATTENTION: [Step; 6] = [
 ];
 
 impl Step {
-    /// Why a device cannot run this step at this size; none where it can.
+    /// Returns why a device cannot run this step at this size; `None` if it can.
     pub fn refused(&self, size: Size, device: &Capabilities) -> Option<String> {
         if !self.kernel.runs_on(device) {
             return Some(format!("needs {}", self.needs));
@@ -274,12 +274,12 @@ impl Step {
         })
     }
 
-    /// Whether it keeps attention's scores in memory.
+    /// Returns whether it stores attention's scores in memory.
     pub fn stores_scores(&self) -> bool {
         self.launches.iter().flat_map(|launch| launch.args).any(|arg| matches!(arg, Arg::WriteScores))
     }
 
-    /// Its defines.
+    /// Returns its defines.
     pub fn defines(&self, [_, _, last]: Size, side: usize) -> [(&'static str, usize); 2] {
         match self.work {
             Work::Product => [("SIDE", side), ("DTYPE", self.dtype.code() as usize)],
@@ -289,7 +289,7 @@ impl Step {
 }
 
 impl Ladder {
-    /// A size at which a device shows what the steps differ in, within seconds.
+    /// Returns a size at which a device shows the differences between steps within seconds.
     pub fn size_for(&self, device: &Capabilities) -> Size {
         let class = match device {
             d if d.simulated => 0,
@@ -300,7 +300,7 @@ impl Ladder {
     }
 }
 
-/// Items along each side of a group with register tiles of 8 by 8: 16 where all units of a GPU still get a tile, else 8.
+/// Returns the items along each side of a group with register tiles of 8 by 8: 16 if all units of a GPU still get a tile, otherwise 8.
 pub fn side([m, n, _]: Size, device: &Capabilities) -> usize {
     let tiles = m.div_ceil(128) * n.div_ceil(128);
     let large =

@@ -1,4 +1,4 @@
-//! Arguments of a kernel as the command line writes them: `buffer:f32:4096:random`, `i32:7`, `f32x4:1,2,3,4`, `local:f32:64`.
+//! Arguments of a kernel on the command line: `buffer:f32:4096:random`, `i32:7`, `f32x4:1,2,3,4`, `local:f32:64`.
 
 use super::content::{Init, init, whole};
 use super::image::{self, ImageArg};
@@ -14,9 +14,9 @@ pub enum KernelArg {
     Buffer {
         /// Type of its elements.
         number: Number,
-        /// Elements.
+        /// Number of elements.
         count: usize,
-        /// Before the launch.
+        /// Content before the launch.
         init: Init,
         /// The kernel must not write to it.
         read: bool,
@@ -31,7 +31,7 @@ pub enum KernelArg {
     Sampler(Sampler),
     /// `local:<type>:<count>`
     Local(usize),
-    /// `null`: a pointer to nothing.
+    /// `null`: a null pointer.
     Null,
 }
 
@@ -40,9 +40,9 @@ pub enum KernelArg {
 pub struct Value {
     /// Type of its elements.
     pub number: Number,
-    /// Elements, 1 of a number.
+    /// Number of elements; 1 for a number.
     pub lanes: usize,
-    /// As memory holds it.
+    /// Bytes in memory.
     pub bytes: Vec<u8>,
 }
 
@@ -90,7 +90,7 @@ fn buffer(number: &str, count: &str, rest: &[&str]) -> Result<KernelArg, String>
     Ok(KernelArg::Buffer { number, count: whole(count)?, init, read })
 }
 
-/// `{i32:7,f32x4:1 2 3 4,{u8:1,u8:2}}`: commas between fields, blanks between the values of a vector.
+/// Parses `{i32:7,f32x4:1 2 3 4,{u8:1,u8:2}}`: commas between fields, spaces between the values of a vector.
 fn fields(text: &str) -> Result<Vec<Part>, String> {
     let inner = text.strip_prefix('{').and_then(|t| t.strip_suffix('}'));
     let inner = inner.ok_or_else(|| format!("{text:?}: expected a structure's fields within {{ and }}"))?;
@@ -129,7 +129,7 @@ fn scalar(number: &str, values: &str, between: char) -> Result<Value, String> {
     if found != lanes {
         return Err(format!("{} for {}", counted(found, "value"), counted(lanes, "lane")));
     }
-    // A vector of three takes the room of four.
+    // A vector of three takes the space of four.
     if lanes == 3 {
         bytes.extend(vec![0; number.size()]);
     }
@@ -139,9 +139,9 @@ fn scalar(number: &str, values: &str, between: char) -> Result<Value, String> {
 /// Numbers of one to three dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// By dimension; of those that are not named what leaves them out.
+    /// Size per dimension; missing ones have their default.
     pub of: [u64; 3],
-    /// How many are named.
+    /// Number of given dimensions.
     pub dimensions: u32,
 }
 
@@ -149,22 +149,22 @@ fn dimensions(text: &str, otherwise: u64, least: u64, what: &str) -> Result<Size
     let mut of = [otherwise; 3];
     let parts: Vec<&str> = text.split(',').collect();
     if parts.len() > 3 {
-        return Err(format!("{}; there are at most three", counted(parts.len(), "dimension")));
+        return Err(format!("{}; at most three are possible", counted(parts.len(), "dimension")));
     }
     let dimensions = parts.len() as u32;
     for (slot, part) in of.iter_mut().zip(parts) {
         let number = part.trim().parse().ok().filter(|n| *n >= least);
-        *slot = number.ok_or_else(|| format!("{part:?} is no {what}"))?;
+        *slot = number.ok_or_else(|| format!("{part:?} is not a valid {what}"))?;
     }
     Ok(Sizes { of, dimensions })
 }
 
-/// Sizes of one to three dimensions: `64,8`.
+/// Parses sizes of one to three dimensions: `64,8`.
 pub fn sizes(text: &str) -> Result<Sizes, String> {
     dimensions(text, 1, 1, "size")
 }
 
-/// Offsets of one to three dimensions.
+/// Parses offsets of one to three dimensions.
 pub fn offsets(text: &str) -> Result<Sizes, String> {
     dimensions(text, 0, 0, "offset")
 }

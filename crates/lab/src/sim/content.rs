@@ -1,12 +1,12 @@
-//! What buffers and images hold before a launch.
+//! The content of buffers and images before a launch.
 
 use super::number::Number;
 use std::path::PathBuf;
 
-/// What a buffer holds before the launch.
+/// The content of a buffer before the launch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Init {
-    /// Nothing: reading it is a defect.
+    /// Unwritten: reading it is a defect.
     Unwritten,
     /// Floats in [-1, 1), integers in 0..100, the same in every run.
     Random,
@@ -14,29 +14,29 @@ pub enum Init {
     Iota,
     /// One value everywhere.
     Value(Vec<u8>),
-    /// The bytes of a file, which must be enough.
+    /// The bytes of a file, which must be long enough.
     File(PathBuf),
 }
 
-/// A number of elements.
+/// Parses a number of elements.
 ///
 /// # Errors
-/// Where it is none.
+/// If the text is not a number.
 pub fn whole(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| format!("{text:?} is no number of elements"))
+    text.parse().map_err(|_| format!("{text:?} is not a number of elements"))
 }
 
-/// Content, and whether the kernel only reads it.
+/// Parses the content, and whether the kernel only reads it.
 ///
 /// # Errors
-/// What there is instead.
+/// The possible values.
 pub fn init(number: Number, rest: &[&str]) -> Result<(Init, bool), String> {
     let (content, read) = match rest {
         [] => ("unwritten", false),
         ["read"] => ("random", true),
         [content] => (*content, false),
         [content, "read"] => (*content, true),
-        [_, other, ..] => return Err(format!("{other:?} after a buffer's content; there is only read")),
+        [_, other, ..] => return Err(format!("{other:?} after a buffer's content; only read is possible")),
     };
     let init = match content {
         "unwritten" => Init::Unwritten,
@@ -51,7 +51,7 @@ pub fn init(number: Number, rest: &[&str]) -> Result<(Init, bool), String> {
     Ok((init, read))
 }
 
-/// The bytes of a buffer before the launch; none where it is not written. `seed` tells buffers apart.
+/// Returns the bytes of a buffer before the launch; `None` if it is unwritten. `seed` differs between buffers.
 pub fn content(number: Number, count: usize, init: &Init, seed: u64) -> std::io::Result<Option<Vec<u8>>> {
     let bytes = count * number.size();
     Ok(Some(match init {
@@ -64,7 +64,7 @@ pub fn content(number: Number, count: usize, init: &Init, seed: u64) -> std::io:
                 data = super::npy::values(&data, number).map_err(invalid)?;
             }
             if data.len() < bytes {
-                let why = format!("{} bytes, and the buffer has {bytes}", data.len());
+                let why = format!("{} bytes, but the buffer has {bytes}", data.len());
                 return Err(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, why));
             }
             data.truncate(bytes);
@@ -78,7 +78,7 @@ pub fn content(number: Number, count: usize, init: &Init, seed: u64) -> std::io:
     }))
 }
 
-/// The next value of a splitmix64 stream.
+/// Returns the next value of a splitmix64 stream.
 fn draw(number: Number, state: &mut u64) -> f64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;

@@ -1,11 +1,11 @@
-//! Whether what the command line gives is what a kernel's parameter takes, and its bytes.
+//! Checks whether a command-line argument matches a kernel's parameter, and returns its bytes.
 
 use super::arg::{KernelArg, Part, Value};
 use super::number::Number;
 use aethercl::types::{Scalar, Space, Type, Types};
 use netcl::device::counted;
 
-/// The type in OpenCL C that a number stands for.
+/// Returns the OpenCL C type of a number.
 fn scalar(number: Number) -> Scalar {
     match number {
         Number::I8 => Scalar::I8,
@@ -22,7 +22,7 @@ fn scalar(number: Number) -> Scalar {
     }
 }
 
-/// The number of the command line that stands for a type.
+/// Returns the command-line name of a type.
 fn given_as(s: Scalar) -> &'static str {
     match s {
         Scalar::Bool | Scalar::U8 => "u8",
@@ -39,12 +39,12 @@ fn given_as(s: Scalar) -> &'static str {
     }
 }
 
-/// Integers of one width are the same bits; a float is no integer.
+/// Integers of one width have the same bits; a float is not an integer.
 fn same(a: Scalar, b: Scalar) -> bool {
     a.size() == b.size() && a.is_float() == b.is_float()
 }
 
-/// Numbers that lie in memory one after the other; none of structures and bytes without a type.
+/// Returns the type of consecutive numbers in memory; `None` for structures and bytes without a type.
 fn elements(types: &Types, ty: Type) -> Option<Scalar> {
     match ty {
         Type::Scalar(s) | Type::Vector(s, _) | Type::Atomic(s) => Some(s),
@@ -53,10 +53,10 @@ fn elements(types: &Types, ty: Type) -> Option<Scalar> {
     }
 }
 
-/// That an argument is what a parameter of this type takes; the bytes of one that is a value.
+/// Checks that an argument matches a parameter of this type; returns the bytes of a value.
 ///
 /// # Errors
-/// What the parameter takes.
+/// The form that the parameter requires.
 pub fn check(types: &Types, ty: Type, arg: &KernelArg) -> Result<Vec<u8>, String> {
     let pointee = types.pointee(ty);
     match (pointee, arg) {
@@ -73,7 +73,7 @@ pub fn check(types: &Types, ty: Type, arg: &KernelArg) -> Result<Vec<u8>, String
         },
         (Some(_), _) => Err("it takes buffer:<type>:<count> or null".into()),
         (None, KernelArg::Image(image)) if matches!(ty, Type::Image(..)) => {
-            let Type::Image(kind, _) = ty else { return Err("it takes no image".into()) };
+            let Type::Image(kind, _) = ty else { return Err("it does not take an image".into()) };
             match kind.numbers() == image.sizes.len() {
                 true => Ok(Vec::new()),
                 false => Err(format!("an {} has {}", kind.name(), counted(kind.numbers(), "size"))),
@@ -86,7 +86,7 @@ pub fn check(types: &Types, ty: Type, arg: &KernelArg) -> Result<Vec<u8>, String
     }
 }
 
-/// How a value of a type is written.
+/// Returns the notation of a value of a type.
 fn form(types: &Types, ty: Type) -> String {
     match ty {
         Type::Scalar(s) => format!("{}:<value>", given_as(s)),
@@ -105,7 +105,7 @@ fn form(types: &Types, ty: Type) -> String {
             format!("image:<channels>:<type>:{}", sizes.join("x"))
         }
         Type::Sampler => "sampler:<mode>,…".into(),
-        _ => "what the command line cannot give".into(),
+        _ => "a type that the command line does not support".into(),
     }
 }
 
@@ -130,7 +130,7 @@ fn part(types: &Types, ty: Type, given: &Part) -> Result<Vec<u8>, String> {
             let record = types.record(id);
             let mut fields: Vec<_> = record.fields.iter().filter(|f| !f.inherited).collect();
             if record.is_union {
-                // The first member is the one that is given.
+                // Only the first member is given.
                 fields.truncate(1);
             }
             if fields.len() != list.len() {

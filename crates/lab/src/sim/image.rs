@@ -1,4 +1,4 @@
-//! Images and samplers as the command line writes them: `image:rgba:unorm8:64x32:random:read`, `sampler:linear,repeat,normalized`.
+//! Images and samplers on the command line: `image:rgba:unorm8:64x32:random:read`, `sampler:linear,repeat,normalized`.
 
 use super::content::{Init, init, whole};
 use super::number::Number;
@@ -6,16 +6,16 @@ use aethercl::image::{Channel, Format, Image, Order, Sampler};
 use aethercl::types::ImageKind;
 use netcl::device::did_you_mean;
 
-/// An image without its place in memory.
+/// An image without its memory address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageArg {
-    /// How texels are stored.
+    /// Storage format of texels.
     pub format: Format,
-    /// Texels along each axis, layers being the last one.
+    /// Texels along each axis; layers are the last axis.
     pub sizes: Vec<u64>,
-    /// Before the launch; channels are numbers as memory holds them.
+    /// Content before the launch; channels are numbers as in memory.
     pub init: Init,
-    /// The kernel only reads it.
+    /// Whether the kernel only reads it.
     pub read: bool,
 }
 
@@ -31,7 +31,7 @@ const ORDERS: [(&str, Order); 9] = [
     ("luminance", Order::Luminance),
 ];
 
-/// Names of channels, and the numbers that memory holds of them.
+/// Names of channels, and the numbers that store them in memory.
 const CHANNELS: [(&str, Channel, Number); 12] = [
     ("unorm8", Channel::Unorm8, Number::U8),
     ("unorm16", Channel::Unorm16, Number::U16),
@@ -66,17 +66,17 @@ fn named<T: Copy>(
     list.clone().find(|(own, _)| *own == name).map(|(_, value)| value).ok_or_else(|| {
         let names: Vec<&str> = list.map(|(own, _)| own).collect();
         format!(
-            "no {what} {name:?}; there are {}{}",
+            "unknown {what} {name:?}; possible values are {}{}",
             names.join(", "),
             did_you_mean(name, names.iter().copied())
         )
     })
 }
 
-/// What stands behind `image:`.
+/// Parses the text after `image:`.
 ///
 /// # Errors
-/// What was expected instead.
+/// The expected form.
 pub fn image(text: &str) -> Result<ImageArg, String> {
     let form = "expected image:<channels>:<type>:<width>[x<height>[x<depth>]][:<content>][:read]";
     let parts: Vec<&str> = text.splitn(5, ':').collect();
@@ -84,7 +84,7 @@ pub fn image(text: &str) -> Result<ImageArg, String> {
     let order = named("channels", order, ORDERS.into_iter())?;
     let channel = named("type of channels", channel, CHANNELS.into_iter().map(|(name, c, _)| (name, c)))?;
     let format = Format::of(order.code(), channel.code())
-        .ok_or("there is no format of these channels and this type in OpenCL")?;
+        .ok_or("OpenCL has no format with these channels and this type")?;
     let one = |n: &str| {
         whole(n).and_then(|n| if n == 0 { Err("an image without texels".into()) } else { Ok(n as u64) })
     };
@@ -97,31 +97,31 @@ pub fn image(text: &str) -> Result<ImageArg, String> {
     Ok(arg)
 }
 
-/// What stands behind `sampler:`.
+/// Parses the text after `sampler:`.
 ///
 /// # Errors
-/// What was expected instead.
+/// The expected form.
 pub fn sampler(text: &str) -> Result<Sampler, String> {
     let bits = text.split(',').map(|mode| named("mode of a sampler", mode.trim(), MODES.into_iter()));
     let bits = bits.collect::<Result<Vec<u32>, String>>()?.into_iter().fold(0, |a, b| a | b);
-    // Without a filter it is the nearest texel.
+    // Without a filter, the nearest texel is used.
     let filter = if bits & Sampler::LINEAR == 0 { Sampler::NEAREST } else { 0 };
     Ok(Sampler(bits | filter))
 }
 
 impl ImageArg {
-    /// What memory holds of a channel.
+    /// Returns the number that stores a channel in memory.
     pub fn number(&self) -> Number {
         CHANNELS.iter().find(|(_, c, _)| *c == self.format.channel).map_or(Number::U8, |(.., number)| *number)
     }
 
-    /// Numbers in memory.
+    /// Returns the count of numbers in memory.
     pub fn count(&self) -> usize {
         let texels: u64 = self.sizes.iter().product();
         texels as usize * self.format.order.channels()
     }
 
-    /// As a parameter of this kind takes it.
+    /// Returns the image as a parameter of this kind.
     pub fn at(&self, address: u64, kind: ImageKind) -> Image {
         let mut extent = [1; 3];
         self.sizes.iter().zip(&mut extent).for_each(|(n, to)| *to = *n);

@@ -1,4 +1,4 @@
-//! `netcl sim`: one kernel of a file on the simulated GPU, with its results, what the checks found, and what a GPU would take.
+//! `netcl sim`: runs one kernel of a file on the simulated GPU, with its results, the findings of the checks, and the modeled time of a GPU.
 
 mod arg;
 mod content;
@@ -20,7 +20,7 @@ pub(crate) use session::profile;
 use session::{Files, LaunchArgs, Session};
 use std::path::PathBuf;
 
-/// Run OpenCL C on the simulated GPU: results, defects, counters, modelled time
+/// Run OpenCL C on the simulated GPU: results, defects, counters, modeled time
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -29,12 +29,13 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// Run a kernel; print results, findings, counters and the time a GPU would take; exit codes as of check
+    /// Run a kernel; print results, findings, counters and modeled time; exit codes as in check
     Run(Box<RunArgs>),
-    /// Build a file, and run a kernel of it with every check; exit code 7 on any finding, 6 if it cannot be launched or does
-    /// not end, 5 if it does not build
+    /// Run a kernel with every check; exit code 7: finding, 6: launch failed or hangs, 5: build failed
+    ///
+    /// Without --global, only builds the file.
     Check(Box<CheckArgs>),
-    /// Time the kernels of a list on a device and by the time model: how well does the model know these kernels?
+    /// Time the kernels of a list on a device and compare with the modeled times
     Times(times::TimesArgs),
 }
 
@@ -45,19 +46,21 @@ struct RunArgs {
     /// Checks by name, separated by commas; all, none
     #[arg(long, default_value = Checks::DEFAULT)]
     check: String,
-    /// Write a page that any browser opens from disk: timeline, what bounds the kernel, figures by source line, memory
+    /// Write an HTML page with timeline, limits of the kernel, figures per source line, memory
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
-    /// Write a timeline that ui.perfetto.dev opens
+    /// Write a timeline for ui.perfetto.dev
     #[arg(long, value_name = "FILE.json")]
     trace: Option<PathBuf>,
-    /// Tell each step in words on stderr: off, commands, steps, all
+    /// Describe each step on stderr: off, commands, steps, all
     #[arg(long, default_value = "off", value_name = "LEVEL")]
     trace_level: TraceLevel,
-    /// Elements of each buffer that are printed
+    /// Elements of each buffer to print
     #[arg(long, default_value_t = 16)]
     show: usize,
-    /// Write a buffer to a file after the launch (repeatable): raw bytes, or .npy. Without a name the one that the kernel writes
+    /// Write a buffer to a file after the launch (repeatable) [default buffer: the one that is written]
+    ///
+    /// The file has raw bytes, or is a .npy file.
     #[arg(long, value_name = "[NAME=]FILE")]
     out: Vec<String>,
 }
@@ -107,7 +110,7 @@ fn check(a: &CheckArgs) -> Result<()> {
             return out::json(&report::Report::default());
         }
         return out::result(&format!(
-            "{} builds; {}. With --global and --arg one of them also runs under the checks",
+            "{} builds; {}. With --global and --arg, one of them also runs with all checks",
             a.launch.file.display(),
             counted(kernels, "kernel")
         ));

@@ -1,16 +1,16 @@
-//! Files of NumPy: arrays of one dimension go out, arrays of any shape in the order of C come in.
+//! NumPy files: writes arrays of one dimension, reads arrays of any shape in C order.
 
 use super::number::Number;
 use std::path::Path;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Whether a path names such a file.
+/// Returns whether a path names such a file.
 pub fn is_one(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == "npy")
 }
 
-/// The name of a type, little endian.
+/// Returns the name of a type, little endian.
 fn code(number: Number) -> String {
     let kind = match number {
         Number::F16 | Number::F32 | Number::F64 => 'f',
@@ -21,11 +21,11 @@ fn code(number: Number) -> String {
     format!("{order}{kind}{}", number.size())
 }
 
-/// A file of version 1.0 with these values.
+/// Returns a file of version 1.0 with these values.
 pub fn file(number: Number, data: &[u8]) -> Vec<u8> {
     let (code, count) = (code(number), data.len() / number.size());
     let mut header = format!("{{'descr': '{code}', 'fortran_order': False, 'shape': ({count},), }}");
-    // With what is before it a multiple of 64 bytes, a line's end last.
+    // With the bytes before it, the header is a multiple of 64 bytes and ends with a line end.
     let length = (10 + header.len() + 1).next_multiple_of(64) - 10;
     header.extend(std::iter::repeat_n(' ', length - header.len() - 1));
     header.push('\n');
@@ -37,10 +37,10 @@ pub fn file(number: Number, data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The values of a file, which have to be of this type.
+/// Returns the values of a file, which must have this type.
 pub fn values(bytes: &[u8], number: Number) -> Result<Vec<u8>, String> {
     let short = || "it ends within its header".to_string();
-    let rest = bytes.strip_prefix(MAGIC).ok_or("it is no file of NumPy")?;
+    let rest = bytes.strip_prefix(MAGIC).ok_or("it is not a NumPy file")?;
     let (length, begin) = match *rest.get(..6).ok_or_else(short)? {
         [1, 0, a, b, ..] => (usize::from(u16::from_le_bytes([a, b])), 4),
         [2 | 3, 0, a, b, c, d] => (u32::from_le_bytes([a, b, c, d]) as usize, 6),
@@ -54,7 +54,7 @@ pub fn values(bytes: &[u8], number: Number) -> Result<Vec<u8>, String> {
         return Err(format!("its header is {}, expected values of '{wanted}'", header.trim()));
     }
     if header.contains("'fortran_order': True") {
-        return Err("its order is Fortran's, expected that of C".into());
+        return Err("it has Fortran order, expected C order".into());
     }
     Ok(rest[begin + length..].to_vec())
 }

@@ -37,22 +37,26 @@ impl FromStr for Number {
     type Err = String;
     fn from_str(s: &str) -> Result<Self, String> {
         let names: Vec<&str> = NUMBERS.iter().map(|(name, ..)| *name).collect();
-        // What tensors are also called by: float32, half, …
+        // Other names of types in tensors: float32, half, …
         let stored = netcl::prelude::DType::parse(s).map(|dtype| dtype.to_string());
         let found = NUMBERS.iter().find(|(name, ..)| *name == s || stored.as_deref() == Some(*name));
         found.map(|f| f.1).ok_or_else(|| {
-            format!("no type {s:?}; there are {}{}", names.join(", "), did_you_mean(s, names.iter().copied()))
+            format!(
+                "unknown type {s:?}; the types are {}{}",
+                names.join(", "),
+                did_you_mean(s, names.iter().copied())
+            )
         })
     }
 }
 
 impl Number {
-    /// Bytes.
+    /// Returns the size in bytes.
     pub fn size(self) -> usize {
         NUMBERS.iter().find(|(_, n, _)| *n == self).map_or(0, |(.., size)| *size)
     }
 
-    /// A value for JSON: a number; one that is not finite as text.
+    /// Converts a value to JSON: a number, or text if it is not finite.
     pub fn json(self, bytes: &[u8]) -> serde_json::Value {
         let text = self.show(bytes);
         match (self, text.parse::<f64>()) {
@@ -63,14 +67,14 @@ impl Number {
         }
     }
 
-    /// Whether it holds fractions.
+    /// Returns whether it holds fractions.
     pub fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::F32 | Self::F64)
     }
 
-    /// A value as its bytes.
+    /// Converts a value to its bytes.
     pub fn bytes(self, text: &str) -> Result<Vec<u8>, String> {
-        let wrong = || format!("{text:?} is no {self:?}").to_lowercase();
+        let wrong = || format!("{text:?} is not of type {self:?}").to_lowercase();
         macro_rules! parse {
             ($type:ty) => {
                 text.parse::<$type>().map(|v| v.to_le_bytes().to_vec()).map_err(|_| wrong())
@@ -94,7 +98,7 @@ impl Number {
         }
     }
 
-    /// The value of some bytes, for people.
+    /// Formats the value of some bytes.
     pub fn show(self, bytes: &[u8]) -> String {
         let mut wide = [0u8; 8];
         wide[..bytes.len().min(8)].copy_from_slice(&bytes[..bytes.len().min(8)]);

@@ -7,7 +7,7 @@ use std::path::Path;
 /// Writes the page of a run on one device.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn write(path: &Path, title: &str, device: Device, summary: &Summary) -> Result<()> {
     let mut report =
         report::Report { title: title.into(), devices: vec![device], ..report::Report::default() };

@@ -1,4 +1,4 @@
-//! What `netcl sim run` and `netcl sim check` print.
+//! The output of `netcl sim run` and `netcl sim check`.
 
 use super::arg::KernelArg;
 use super::number::Number;
@@ -18,7 +18,7 @@ pub struct Report {
     kernel: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     profile: String,
-    /// What `aethercl run` reports too.
+    /// The part that `aethercl run` also reports.
     #[serde(flatten)]
     pub summary: Summary,
     pub buffers: Vec<BufferReport>,
@@ -29,12 +29,12 @@ pub struct Report {
     counters: Option<Counters>,
 }
 
-/// What the model says.
+/// The result of the time model.
 #[derive(Serialize)]
 struct TimeReport {
     ns: u64,
     bound_by: String,
-    /// What each part would take alone, ns.
+    /// Time of each part alone, in ns.
     bounds: Vec<(String, f64)>,
     groups: u64,
     groups_resident: u64,
@@ -114,7 +114,7 @@ impl Report {
         }
     }
 
-    /// For people; without `all` only what was found.
+    /// Formats the report for people; without `all`, only the findings.
     pub fn text(&self, all: bool) -> String {
         let found = report::findings(&self.summary);
         let mut lines: Vec<String> = Vec::new();
@@ -135,7 +135,7 @@ impl Report {
         lines.join("\n")
     }
 
-    /// An error with the exit code of the summary if the launch failed or something was found.
+    /// Returns an error with the summary's exit code if the launch failed or the checks found something.
     pub fn verdict(&self) -> Result<()> {
         match self.summary.exit_code() {
             0 => Ok(()),
@@ -166,7 +166,7 @@ impl TimeReport {
             ),
             format!("alone       {}", parts.join(", ")),
             format!(
-                "groups      {} of {}, {} at a time on a unit (limited by {}), {} of its waves",
+                "groups      {} of {}, {} at a time per unit (limited by {}), {} of its waves",
                 self.groups,
                 counted(counters.items / counters.groups.max(1), "item"),
                 self.groups_resident,
@@ -178,20 +178,20 @@ impl TimeReport {
                 o.float, o.fma, o.double, o.integer, o.special, o.branch
             ),
             format!(
-                "instructions {} issued, {} of their lanes masked off, {} done once for a group",
+                "instructions {} issued, {} of their lanes masked off, {} executed once per group",
                 self.instructions_issued,
                 percent(self.lanes_idle),
                 counters.uniform
             ),
             format!(
-                "global      {} bytes loaded, {} stored, {} of what was moved was asked for; {} bytes of device memory",
+                "global      {} bytes loaded, {} stored, {} of the moved bytes were requested; {} bytes of device memory",
                 counters.global_load.bytes,
                 counters.global_store.bytes,
                 percent(self.coalescing),
                 self.dram_bytes
             ),
             format!(
-                "local       {} requests in {:.2} passes each, {} bytes a group",
+                "local       {} requests in {:.2} passes each, {} bytes per group",
                 counters.local_requests, self.bank_conflicts, counters.local_bytes
             ),
         ]

@@ -1,4 +1,4 @@
-//! A kernel of a file with its arguments on a simulated GPU, as the command line describes it.
+//! Runs a kernel of a file with its arguments on a simulated GPU, as the command line describes it.
 
 use super::arg::{KernelArg, Sizes, offsets, sizes};
 use super::content::{Init, content};
@@ -17,54 +17,55 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is launched.
+/// The launch.
 #[derive(clap::Args)]
 pub struct LaunchArgs {
-    /// OpenCL C
+    /// OpenCL C source file
     #[arg(value_name = "FILE.cl")]
     pub file: PathBuf,
-    /// The kernel; not needed where the file has one
+    /// Kernel; optional if the file has only one
     #[arg(long)]
     pub kernel: Option<String>,
     /// Work-items in each dimension: 1024 or 64,8
     #[arg(long, value_parser = sizes, value_name = "X[,Y[,Z]]")]
     pub global: Option<Sizes>,
-    /// Work-items of a group in each dimension
+    /// Work-items per group in each dimension
     #[arg(long, value_parser = sizes, value_name = "X[,Y[,Z]]")]
     local: Option<Sizes>,
-    /// The first global id in each dimension
+    /// First global id in each dimension
     #[arg(long, value_parser = offsets, value_name = "X[,Y[,Z]]")]
     offset: Option<Sizes>,
-    /// An argument, in order (repeatable): buffer:<type>:<count>[:<content>][:read], local:<type>:<count>, <type>:<value>, null,
-    /// image:<channels>:<type>:<width>[x<height>[x<depth>]][:<content>][:read] (rgba:unorm8:64x32), sampler:<mode>,… (linear,repeat,normalized).
-    /// Types are i8 … u64, f16, f32, f64; a vector is f32x4:1,2,3,4; a structure {i32:1,f32x4:1 2 3 4}. Content: unwritten, random,
-    /// iota, zero, a value, @FILE (raw, or .npy)
+    /// Argument, in order (repeatable): buffer:<type>:<count>[:<content>][:read], <type>:<value>, …
+    ///
+    /// Also local:<type>:<count>, null, image:<channels>:<type>:<width>[x<height>[x<depth>]][:<content>][:read] (rgba:unorm8:64x32), and
+    /// sampler:<mode>,… (linear,repeat,normalized). Types are i8 … u64, f16, f32, f64; a vector is f32x4:1,2,3,4; a structure {i32:1,f32x4:1 2 3 4}.
+    /// Content: unwritten, random, iota, zero, a value, @FILE (raw, or .npy).
     #[arg(long = "arg", value_name = "ARG", allow_hyphen_values = true)]
     pub args: Vec<KernelArg>,
-    /// A macro (repeatable): NAME or NAME=VALUE
+    /// Macro (repeatable): NAME or NAME=VALUE
     #[arg(short = 'D', value_name = "MACRO")]
     define: Vec<String>,
-    /// A folder for #include (repeatable)
+    /// Folder for #include (repeatable)
     #[arg(short = 'I', value_name = "DIR")]
     include: Vec<PathBuf>,
-    /// Further build options
+    /// Additional build options
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     options: String,
     /// Device profile: teaching, h200, h100, rx7900xtx, arc-a770, adreno-750, or a TOML file
     #[arg(long, default_value = "teaching")]
     profile: String,
-    /// Seconds of processor time that a work-group may take before it counts as hanging; 0 for no limit
+    /// Maximum processor seconds of a work-group before it counts as hanging; 0: no limit
     #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value = "30")]
     timeout: Timeout,
-    /// Instructions that a work-group may execute before it counts as hanging
+    /// Maximum instructions of a work-group before it counts as hanging
     #[arg(long, value_name = "N", default_value_t = aethercl::MAX_STEPS)]
     max_steps: u64,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }
 
-/// Processor time that a work-group may take, if there is a limit.
+/// Maximum processor time of a work-group, if there is a limit.
 #[derive(Clone, Copy)]
 pub struct Timeout(Option<Duration>);
 
@@ -74,45 +75,45 @@ fn timeout(text: &str) -> std::result::Result<Timeout, String> {
     Ok(Timeout((!limit.is_zero()).then_some(limit)))
 }
 
-/// Where a run writes.
+/// Output files of a run.
 #[derive(Default)]
 pub struct Files<'a> {
-    /// A timeline.
+    /// Timeline.
     pub trace: Option<&'a Path>,
-    /// A page.
+    /// HTML page.
     pub html: Option<&'a Path>,
-    /// Buffers, by `--out`.
+    /// Buffers, from `--out`.
     pub out: &'a [String],
 }
 
-/// A file that was built, and the device for it.
+/// A built file, and its device.
 pub struct Session<'a> {
     args: &'a LaunchArgs,
-    /// What was built.
+    /// The built program.
     pub program: Arc<Program>,
-    /// Its text and its build options, as any device takes them.
+    /// Its source and its build options, in a form that any device accepts.
     pub build: (String, String),
     gpu: Gpu,
     checks: Checks,
-    /// Buffers that were filled: their fences and bytes.
+    /// Filled buffers: their fences and bytes.
     filled: Vec<(Fence, u64)>,
 }
 
-/// A launch that ended.
+/// A finished launch.
 pub struct Launched {
     /// The kernel.
     pub kernel: KernelInfo,
-    /// How it was launched.
+    /// Its range.
     pub range: NdRange,
     /// Its arguments.
     pub bindings: Vec<Binding>,
-    /// What came of it.
+    /// Its outcome.
     pub done: Completion,
     queue: usize,
 }
 
 impl<'a> Session<'a> {
-    /// Builds the file for a device that nothing else uses.
+    /// Builds the file for a separate device.
     ///
     /// # Errors
     /// The build log; a check or a profile that does not exist.
@@ -122,7 +123,7 @@ impl<'a> Session<'a> {
         let text = std::fs::read_to_string(&args.file).map_err(|e| Error::io("reading", &args.file, &e))?;
         let mut flags = args.options.clone();
         args.define.iter().for_each(|d| flags.push_str(&format!(" -D{}", quoted(d))));
-        // A file's own folder is where its includes are looked for first.
+        // A file's own folder is searched first for includes.
         let own = args.file.parent().filter(|p| !p.as_os_str().is_empty()).map(Path::to_owned);
         for folder in own.iter().chain(&args.include) {
             flags.push_str(&format!(" -I{}", quoted(&folder.display().to_string())));
@@ -156,13 +157,13 @@ impl<'a> Session<'a> {
                 .ok_or_else(|| Error::format(format!("no kernel {name}; the file has {}", names.join(", ")))),
             None if all.len() == 1 => Ok(&all[0]),
             None if all.is_empty() => {
-                Err(Error::format(format!("{} has no kernel in it", self.args.file.display())))
+                Err(Error::format(format!("{} contains no kernel", self.args.file.display())))
             }
-            None => Err(Error::format(format!("--kernel is needed: the file has {}", names.join(", ")))),
+            None => Err(Error::format(format!("--kernel is required: the file has {}", names.join(", ")))),
         }
     }
 
-    /// Files of `--out` with the argument that goes into each.
+    /// Returns the files of `--out` with the argument for each.
     fn files<'o>(&self, kernel: &KernelInfo, out: &'o [String]) -> Result<Vec<(usize, &'o Path)>> {
         let buffers: Vec<(usize, bool)> = self.args.args.iter().enumerate().filter_map(buffer_of).collect();
         let named = |name: &str| kernel.args.iter().position(|a| a.name == name);
@@ -172,13 +173,13 @@ impl<'a> Session<'a> {
                 Some((index, path)) if buffers.iter().any(|(i, _)| *i == index) => (index, path),
                 Some((index, _)) => {
                     let name = &kernel.args[index].name;
-                    return Err(Error::format(format!("--out {text}: {name} is no buffer")));
+                    return Err(Error::format(format!("--out {text}: {name} is not a buffer")));
                 }
                 None => {
                     let written: Vec<usize> = buffers.iter().filter(|b| !b.1).map(|b| b.0).collect();
                     let [one] = written[..] else {
                         return Err(Error::format(format!(
-                            "--out {text}: the kernel may write {}; --out NAME=FILE says which",
+                            "--out {text}: the kernel may write {}; name one with --out NAME=FILE",
                             counted(written.len(), "buffer")
                         )));
                     };
@@ -191,10 +192,10 @@ impl<'a> Session<'a> {
         Ok(files)
     }
 
-    /// Buffers in, then the kernel; of its groups only so many as `sample` says, where it says so.
+    /// Uploads buffers and runs the kernel; with `sample`, only that many of its groups.
     ///
     /// # Errors
-    /// Arguments that do not fit. What fails within the launch is in its outcome.
+    /// Arguments that do not fit. A failure within the launch is in its outcome.
     pub fn launch(&mut self, sample: Option<u64>, lines: bool) -> Result<Launched> {
         let kernel = self.kernel()?.clone();
         let range = self.range(&kernel)?;
@@ -222,10 +223,10 @@ impl<'a> Session<'a> {
         Ok(Launched { kernel, range, bindings, done, queue })
     }
 
-    /// Buffers in, the kernel, buffers out.
+    /// Uploads buffers, runs the kernel, and downloads buffers.
     ///
     /// # Errors
-    /// As [`Self::launch`]; files that cannot be written.
+    /// Those of [`Self::launch`]; files that cannot be written.
     pub fn run(mut self, show: usize, to: &Files<'_>) -> Result<Report> {
         let files = self.files(&self.kernel()?.clone(), to.out)?;
         let Launched { kernel, bindings, done, queue, .. } = self.launch(None, to.html.is_some())?;
@@ -233,7 +234,7 @@ impl<'a> Session<'a> {
         let device = self.gpu.profile().name.clone();
         let mut report = Report::new(&kernel.name, self.gpu.profile(), &done);
         self.report_fills(&mut report);
-        // The buffers of a failed launch hold no results.
+        // The buffers of a failed launch contain no results.
         let results = if done.outcome.is_ok() { bindings.as_slice() } else { &[] };
         for (i, (binding, arg)) in results.iter().zip(&self.args.args).enumerate() {
             let info = &kernel.args[i];
@@ -268,7 +269,7 @@ impl<'a> Session<'a> {
         Ok(report)
     }
 
-    /// Adds the transfers that filled the buffers.
+    /// Reports the transfers that filled the buffers.
     fn report_fills(&mut self, report: &mut Report) {
         let device = self.gpu.profile().name.clone();
         for (fence, bytes) in std::mem::take(&mut self.filled) {
@@ -277,21 +278,21 @@ impl<'a> Session<'a> {
                     let ns = write.end_ns.saturating_sub(write.start_ns);
                     report.summary.transfer(&device, "write", bytes, ns);
                 }
-                // A device that was lost in the launch has nothing more to tell.
+                // A device that was lost in the launch reports nothing else.
                 Err(GpuError::Lost) if !report.summary.failures.is_empty() => {}
                 Err(why) => _ = report.summary.failed(&format!("write of {bytes} bytes: {why}")),
             }
         }
     }
 
-    /// Sizes as given; a group as the kernel requires it, else as large as fits.
+    /// Returns the given sizes; the group as the kernel requires it, otherwise the largest that fits.
     fn range(&self, kernel: &KernelInfo) -> Result<NdRange> {
         let given = self.args.global.ok_or_else(|| Error::format("--global is needed to run a kernel"))?;
         let (global, dimensions) = (given.of, given.dimensions);
         for (name, other) in [("local", self.args.local), ("offset", self.args.offset)] {
             if let Some(n) = other.map(|o| o.dimensions).filter(|n| *n > dimensions) {
                 return Err(Error::format(format!(
-                    "--{name} has {}, --global {dimensions}",
+                    "--{name} has {}, but --global has {dimensions}",
                     counted(n as usize, "dimension")
                 )));
             }
@@ -373,7 +374,7 @@ impl<'a> Session<'a> {
             }
             KernelArg::Image(image) => {
                 let ArgKind::Image(kind, _) = info.kind else {
-                    return Err(Error::format(format!("argument {i} is no image")));
+                    return Err(Error::format(format!("argument {i} is not an image")));
                 };
                 let what = (image.number(), image.count(), &image.init);
                 let address = self.filled(i, &info.name, what, queue)?;
@@ -382,7 +383,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Memory of so many numbers with what they hold before the launch.
+    /// Allocates memory for numbers, filled with their content before the launch.
     fn filled(
         &mut self,
         i: usize,
@@ -405,13 +406,13 @@ impl<'a> Session<'a> {
     }
 }
 
-/// A word for build options, in which blanks, quotes and backslashes stand for themselves.
+/// Quotes a word for build options, in which spaces, quotes and backslashes are literal.
 fn quoted(word: &str) -> String {
     let special = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\');
     word.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
-/// What a buffer holds, as raw bytes or a file of NumPy.
+/// Writes a buffer's content, as raw bytes or a NumPy file.
 fn write_buffer(path: &Path, arg: &KernelArg, data: &[u8]) -> Result<()> {
     let file = match arg {
         KernelArg::Buffer { number, .. } if npy::is_one(path) => npy::file(*number, data),
@@ -421,7 +422,7 @@ fn write_buffer(path: &Path, arg: &KernelArg, data: &[u8]) -> Result<()> {
     std::fs::write(path, file).map_err(|e| Error::io("writing", path, &e))
 }
 
-/// The profile of this name, or of a TOML file.
+/// Returns the profile of this name, or of a TOML file.
 pub fn profile(name: &str) -> Result<Profile> {
     if !name.ends_with(".toml") {
         return Profile::named(name).map_err(|e| Error::format(format!("--profile: {e}")));
@@ -431,7 +432,7 @@ pub fn profile(name: &str) -> Result<Profile> {
     Profile::parse(&text).map_err(|e| Error::format(format!("{name}: {e}")))
 }
 
-/// Number of an argument that is a buffer, and whether the kernel only reads it.
+/// Returns the number of an argument that is a buffer, and whether the kernel only reads it.
 fn buffer_of((i, arg): (usize, &KernelArg)) -> Option<(usize, bool)> {
     match arg {
         KernelArg::Buffer { read, .. } => Some((i, *read)),
@@ -440,7 +441,7 @@ fn buffer_of((i, arg): (usize, &KernelArg)) -> Option<(usize, bool)> {
     }
 }
 
-/// The largest number up to `most` that divides `n`.
+/// Returns the largest number up to `most` that divides `n`.
 fn largest_divisor(n: u64, most: u64) -> u64 {
     (1..=most.min(n)).rev().find(|d| n.is_multiple_of(*d)).unwrap_or(1)
 }

@@ -1,4 +1,4 @@
-//! `netcl sim times`: kernels of a list on a device and by the time model, side by side.
+//! `netcl sim times`: times of a list of kernels on a device, compared with those of the time model.
 
 use super::arg::KernelArg;
 use super::content::content;
@@ -15,7 +15,7 @@ use netcl::prelude::*;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// Reads more memory than the caches hold, so that each launch begins as the model takes it to begin.
+/// Reads more memory than the caches hold, so that each launch starts with empty caches, as in the model.
 const EMPTY_CACHES: &str = "kernel void empty_caches(global const uint4* x, global uint* out) {
     uint4 v = x[get_global_id(0)];
     if ((v.x ^ v.y ^ v.z ^ v.w) == 0x5eed5eedu) out[0] = 1;
@@ -23,22 +23,24 @@ const EMPTY_CACHES: &str = "kernel void empty_caches(global const uint4* x, glob
 
 #[derive(clap::Args)]
 pub struct TimesArgs {
-    /// A launch on each line, as `netcl sim run` takes it: FILE.cl --kernel NAME --global 1024 --arg …; # begins a comment
+    /// File with one launch per line, as for `sim run`: FILE.cl --kernel NAME --global 1024 --arg …
+    ///
+    /// A # begins a comment.
     #[arg(value_name = "LIST")]
     list: PathBuf,
-    /// The device that is timed; without it there are modelled times alone
+    /// Device to time [default: only model times]
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// Profile of the device's model; it holds for all lines
+    /// Profile of the device's model, for all lines
     #[arg(long, default_value = "h200")]
     profile: String,
-    /// Work-groups of each launch that are simulated, spread over it; 0 for all
+    /// Work-groups of each launch to simulate, evenly spread; 0: all
     #[arg(long, value_name = "N", default_value_t = 64)]
     sample: u64,
-    /// Timed launches of each kernel; the median counts
+    /// Timed launches of each kernel; the median is reported
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -51,7 +53,7 @@ struct Line {
     launch: LaunchArgs,
 }
 
-/// What became of one line.
+/// The result of one line.
 #[derive(Serialize)]
 struct Row {
     file: String,
@@ -72,24 +74,24 @@ struct Measured {
     max_us: f64,
 }
 
-/// All of it.
+/// All results.
 #[derive(Serialize)]
 struct Times {
     profile: String,
     device: Option<String>,
     rows: Vec<Row>,
-    /// Lines that could not be built or launched, and why.
+    /// Lines that could not be built or launched, with the reasons.
     failed: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     agreement: Option<Agreement>,
 }
 
-/// How well modelled and measured times agree.
+/// Agreement of modeled and measured times.
 #[derive(Serialize)]
 struct Agreement {
     kernels: usize,
     within_twice: usize,
-    /// Geometric mean of modelled by measured.
+    /// Geometric mean of modeled divided by measured times.
     mean_ratio: f64,
     /// Spearman's coefficient of rank correlation.
     spearman: f64,
@@ -98,7 +100,7 @@ struct Agreement {
 /// Runs the command.
 ///
 /// # Errors
-/// A list that cannot be read, a device that does not open. Lines that fail are named at the end.
+/// A list that cannot be read, or a device that does not open. Lines that fail are listed at the end.
 pub fn run(args: &TimesArgs) -> Result<()> {
     let text = std::fs::read_to_string(&args.list).map_err(|e| Error::io("reading", &args.list, &e))?;
     let lines = parse(&args.list, &text, &args.profile)?;
@@ -136,7 +138,7 @@ fn parse(path: &Path, text: &str, profile: &str) -> Result<Vec<Line>> {
         }
         let wrong = |why: &str| {
             Error::format(format!(
-                "line {} of {} is no launch: {}",
+                "line {} of {} is not a launch: {}",
                 number + 1,
                 path.display(),
                 why.trim_end()
@@ -151,14 +153,14 @@ fn parse(path: &Path, text: &str, profile: &str) -> Result<Vec<Line>> {
 
 fn row(args: &TimesArgs, launch: &LaunchArgs, device: Option<&Timed<'_>>) -> Result<Row> {
     let options = Options { count_all: true, ..Options::default() };
-    // A kernel that leaves its buffers may take a device's driver with it.
+    // A kernel that accesses memory outside its buffers may crash a device's driver.
     let mut session = Session::open(launch, "bounds", options)?;
     let launched = session.launch((args.sample > 0).then_some(args.sample), false)?;
     let outcome = launched.done.outcome.as_ref().map_err(|e| Error::launch(e.to_string()))?;
     let estimate =
-        outcome.estimate.as_ref().ok_or_else(|| Error::internal("the launch has no modelled time"))?;
+        outcome.estimate.as_ref().ok_or_else(|| Error::internal("the launch has no modeled time"))?;
     if let Some(finding) = outcome.done.findings.first() {
-        return Err(Error::launch(format!("it is not timed, because of what a check found:\n{finding}")));
+        return Err(Error::launch(format!("it is not timed, because a check found:\n{finding}")));
     }
     let measured = device.map(|d| d.measure(&session.build, launch, &launched, args.runs)).transpose()?;
     Ok(Row {
@@ -172,26 +174,26 @@ fn row(args: &TimesArgs, launch: &LaunchArgs, device: Option<&Timed<'_>>) -> Res
     })
 }
 
-/// A device whose launches are timed by its events.
+/// A device whose launches are timed with events.
 struct Timed<'a> {
     driver: &'a dyn Driver,
-    /// None on a simulated one, whose caches forget by themselves.
+    /// `None` on a simulated device, whose caches are emptied for each launch.
     caches: Option<Caches>,
 }
 
 /// Memory of an argument.
 struct Held {
     memory: Memory,
-    /// What it holds before each launch, and its bytes; none where no launch changes it.
+    /// The content before each launch, and its bytes; `None` if no launch changes it.
     before: Option<(Memory, usize)>,
 }
 
-/// What is read between launches.
+/// Memory that is read between launches.
 struct Caches {
     empty: KernelHandle,
     memory: Memory,
     bytes: usize,
-    /// A word that is never written.
+    /// An output word that is never written.
     unused: Memory,
 }
 
@@ -202,13 +204,13 @@ impl<'a> Timed<'a> {
         }
         let bytes = (4 * driver.capabilities().cache).clamp(256 << 20, 1 << 30) as usize;
         let empty = driver.kernel(&driver.build(EMPTY_CACHES, "")?, "empty_caches")?;
-        let memory = driver.allocate(bytes, "what empties the caches")?;
+        let memory = driver.allocate(bytes, "memory that empties the caches")?;
         driver.fill(QueueKind::Compute, &memory, 0, bytes, &[0; 16])?;
         let unused = driver.allocate(16, "unused")?;
         Ok(Self { driver, caches: Some(Caches { empty, memory, bytes, unused }) })
     }
 
-    /// Microseconds of so many launches. Buffers hold before each what they held before the first.
+    /// Returns the microseconds of this many launches. Buffers have the same content before each launch.
     fn measure(
         &self,
         build: &(String, String),
@@ -238,7 +240,7 @@ impl<'a> Timed<'a> {
         let size = |sizes: [u64; 3]| sizes.map(|n| n as usize);
         let range = Range { global: size(launched.range.global), local: size(launched.range.local) };
         let mut us = Vec::new();
-        // The first launches warm up: the driver may finish its code with them.
+        // The first launches warm up: the driver may compile its final code in them.
         for i in 0..runs + 2 {
             for Held { memory, before } in memories.iter().flatten() {
                 let Some((before, bytes)) = before else { continue };
@@ -246,7 +248,7 @@ impl<'a> Timed<'a> {
             }
             self.empty_caches()?;
             let event = self.driver.launch(&kernel, &values, range, true)?;
-            let event = event.ok_or_else(|| Error::internal("the device gave no event"))?;
+            let event = event.ok_or_else(|| Error::internal("the device returned no event"))?;
             self.driver.wait(&event)?;
             let (start, end) = self.driver.times(&event)?;
             if i >= 2 {
@@ -257,7 +259,7 @@ impl<'a> Timed<'a> {
         Ok(Measured { us: middle, min_us: us[0], max_us: us[us.len() - 1] })
     }
 
-    /// The memory of each argument that is a buffer; of those that the kernel may write also what they hold before each launch, and its bytes.
+    /// Allocates the memory of each buffer argument; for those that the kernel may write, also a copy of the content before each launch.
     fn memories(&self, args: &LaunchArgs, launched: &Launched) -> Result<Vec<Option<Held>>> {
         let one = |(i, arg): (usize, &KernelArg)| {
             let KernelArg::Buffer { number, count, init, read } = arg else { return Ok(None) };
@@ -293,7 +295,7 @@ fn access_of(access: aethercl::Access) -> Access {
     }
 }
 
-/// None without measured times.
+/// Returns `None` without measured times.
 fn agreement(rows: &[Row]) -> Option<Agreement> {
     let pairs: Vec<(f64, f64)> =
         rows.iter().filter_map(|r| r.measured.map(|m| (r.modelled_us, m.us))).collect();
@@ -309,7 +311,7 @@ fn agreement(rows: &[Row]) -> Option<Agreement> {
 
 fn shown(times: &Times) -> String {
     let mut table =
-        Table::new(&["file", "kernel", "groups", ">modelled, µs", ">measured, µs", ">ratio", "bound by"]);
+        Table::new(&["file", "kernel", "groups", ">modeled, µs", ">measured, µs", ">ratio", "bound by"]);
     for row in &times.rows {
         let product = |sizes: [u64; 3]| sizes.iter().product::<u64>();
         let groups = format!("{} of {}", product(row.global) / product(row.local), product(row.local));
@@ -323,7 +325,7 @@ fn shown(times: &Times) -> String {
     lines.extend(times.failed.iter().map(|f| format!("failed: {f}")));
     if let Some(a) = &times.agreement {
         lines.push(format!(
-            "{} of {} within twice, mean ratio {:.2}, Spearman {:.3}; {} against the profile {}",
+            "{} of {} within a factor of two, mean ratio {:.2}, Spearman {:.3}; {} compared with the profile {}",
             a.within_twice,
             counted(a.kernels, "kernel"),
             a.mean_ratio,
@@ -366,7 +368,7 @@ mod tests {
         assert!(parse(Path::new("list"), "k.cl 'a", "teaching").is_err());
     }
 
-    /// The simulated GPU also is a device that can be timed: the model agrees with itself where all groups run.
+    /// The simulated GPU is also a device that can be timed: the model agrees with itself if all groups run.
     #[test]
     fn the_model_agrees_with_itself() {
         let folder = std::env::temp_dir().join(format!("netcl-sim-times-{}", std::process::id()));
@@ -389,7 +391,7 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
         let a = agreement(&rows).unwrap();
         assert_eq!((a.within_twice, a.spearman), (2, 1.0), "{}", a.mean_ratio);
-        // Not equal: the launch that is timed follows a first one.
+        // Not equal, because the timed launch follows a first one.
         assert!((0.8..1.25).contains(&a.mean_ratio), "{}", a.mean_ratio);
     }
 }

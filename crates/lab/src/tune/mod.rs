@@ -1,4 +1,4 @@
-//! `netcl tune`: measure the candidates of every tuned kernel on benchmark shapes, keep the fastest that computes the same.
+//! `netcl tune`: measures the candidates of every tuned kernel on benchmark shapes, and keeps the fastest with the same result.
 
 mod model;
 mod saved;
@@ -19,40 +19,44 @@ use std::time::{Duration, Instant};
 
 /// Measure kernel variants and parameters on this device and keep the fastest
 ///
-/// Every candidate is first compared with the default's result; one that differs or fails is skipped. What is found is used
-/// from the next run on, and kept with every measurement in the cache folder.
+/// Every candidate is first compared with the default's result; one that differs or fails is skipped. Results are used from the next run on, and
+/// stored with every measurement in the cache folder.
 #[derive(clap::Args)]
 pub struct Args {
     /// Device to tune
     #[arg(long, alias = "gpu-id", default_value = "auto")]
     device: String,
-    /// Stop after this long: 90, 90s, 5m
+    /// Stop after this time: 90, 90s, 5m
     #[arg(long, default_value = "60s", value_parser = duration)]
     budget: Duration,
     /// Only ops whose name contains this
     #[arg(long, value_name = "NAME")]
     op: Option<String>,
-    /// Measure the device model instead: the constants (a launch, bytes and operations in a microsecond) behind the estimates by which an
-    /// algorithm is chosen for a product or an attention. Needed once on a device that none ships for
+    /// Measure the device model's constants, by which algorithms are chosen, instead of kernels
+    ///
+    /// The constants (a launch, bytes and operations per microsecond) give the estimates for products and attentions. Needed once on a device for
+    /// which netcl ships none.
     #[arg(long, conflicts_with = "op")]
     model: bool,
-    /// Fit the device model to measurements of this device in these files, as --model --json or bench gemm|attention --regret --json printed
-    /// them, and measure nothing
+    /// Fit the device model to measurements of this device in these files; measure nothing
+    ///
+    /// The files are outputs of --model --json or bench gemm|attention --regret --json.
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "model", conflicts_with = "list")]
     from: Vec<PathBuf>,
-    /// Show what was chosen before, and why; measure nothing
+    /// Show earlier choices and their reasons; measure nothing
     #[arg(long)]
     list: bool,
-    /// Put what was measured on this device into this file, in place of what the file says of the device: the form in which
-    /// results ship with netcl
+    /// Write this device's results into this file, replacing the device's entries
+    ///
+    /// This is the format in which results ship with netcl.
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
-    /// One JSON object a kernel, with every measurement
+    /// Print one JSON object per kernel, with every measurement
     #[arg(long)]
     json: bool,
 }
 
-/// Largest relative difference from the default's result: other sizes add in another order.
+/// Largest relative difference from the default's result, because other sizes change the order of sums.
 const TOLERANCE: f32 = 1e-4;
 
 /// Runs the command.
@@ -80,20 +84,20 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     args.export.as_deref().map_or(Ok(()), |file| export(&device, file))
 }
 
-/// Every result that may apply to the device, and where it is from.
+/// Lists every result that may apply to the device, with its origin.
 fn list(device: &Device, json: bool) -> Result<()> {
     let records = Tuning::of(device).store().all();
     if records.is_empty() && json {
-        // A reader of JSON gets what there is: nothing.
+        // JSON output is an empty list.
         return out::json(&serde_json::json!({ "device": device.capabilities().id, "tuned": [] }));
     }
     if records.is_empty() {
-        out::note("nothing is tuned on this device, and nothing ships for it; `netcl tune` does it");
+        out::note("nothing is tuned on this device, and netcl ships nothing for it; run `netcl tune`");
     } else {
         out::note(
-            "tuned here, shipped with netcl, or tuned on a related device; what is not listed has its default, and so has",
+            "tuned here, shipped with netcl, or tuned on a related device; kernels that are not listed use their default, as does",
         );
-        out::note("a kernel whose text changed since");
+        out::note("a kernel whose source has changed since");
     }
     records.iter().try_for_each(|(origin, record)| show(record, *origin, json))
 }
@@ -101,7 +105,7 @@ fn list(device: &Device, json: bool) -> Result<()> {
 fn export(device: &Device, file: &Path) -> Result<()> {
     let [gained, stay] = Tuning::of(device).store().export(file)?;
     out::note(&format!(
-        "{} now holds {gained} choices for {} that gain at least 3 %, and {stay} defaults that nothing beats by that much",
+        "{} now has {gained} choices for {} that gain at least 3 %, and {stay} defaults that no candidate beats by that much",
         file.display(),
         device.capabilities().name
     ));
@@ -115,7 +119,7 @@ fn measure(args: &Args, device: &Device) -> Result<()> {
     let wanted = || OPS.iter().filter(|op| args.op.as_ref().is_none_or(|part| op.name.contains(part)));
     if let (Some(part), 0) = (&args.op, wanted().count()) {
         return Err(Error::format(format!(
-            "no op is called {part:?}; there are {}{}",
+            "unknown op {part:?}; the ops are {}{}",
             OPS.iter().map(|op| op.name).collect::<Vec<_>>().join(", "),
             netcl::device::did_you_mean(part, OPS.iter().flat_map(|op| op.name.split("::")))
         )));
@@ -143,7 +147,7 @@ fn measure(args: &Args, device: &Device) -> Result<()> {
         count(Origin::Default)
     ));
     if !left.is_empty() {
-        out::note(&format!("left to --op, for they take a processor minutes: {}", left.join(", ")));
+        out::note(&format!("skipped without --op, because they take minutes on a CPU: {}", left.join(", ")));
     }
     if session.done.is_empty() {
         out::note("nothing to tune: each kernel of these ops has one candidate on this device");
@@ -154,18 +158,17 @@ fn measure(args: &Args, device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Ops made of others. They come last, for their kernels have shorter cases of their own; on processors, which take minutes for one
-/// of their runs, only where `--op` names them.
+/// Ops composed of others. They come last, because their kernels have shorter cases. On CPUs, where one run takes minutes, only if `--op` names them.
 const COMPOSED: [&str; 2] = ["linear_cross_entropy", "feed_forward"];
 
-/// Share of the time left that the least a comparison needs may take: one run of two candidates, and the repetitions.
+/// Maximum share of the remaining time for a minimal comparison: one run of two candidates, and the repetitions.
 const SHARE: u32 = 4;
 
 struct Session<'a> {
     args: &'a Args,
     device: Device,
     started: Instant,
-    /// What was measured, by the sample of the first case that launched it.
+    /// The measurements, by the sample of the first case that launched the kernel.
     done: BTreeMap<(&'static str, u64), (String, Vec<Record>)>,
     skipped: usize,
 }
@@ -230,8 +233,8 @@ impl Session<'_> {
     }
 }
 
-/// One choice for all shapes that a kernel was measured on: the candidate with the least product of its times, each as a share of
-/// the default's. Its times are sums.
+/// Makes one choice for all shapes that a kernel was measured on: the candidate with the smallest product of its times, relative to the default's.
+/// Its times are sums.
 fn over_all(records: &[Record]) -> Result<Record> {
     let Some(first) = records.first() else { return Err(Error::internal("nothing was measured")) };
     let time = |record: &Record, params: &Params| {
@@ -248,7 +251,7 @@ fn over_all(records: &[Record]) -> Result<Record> {
         let share: Option<f64> = shares.sum();
         match share {
             Some(share) if share < best.0 => best = (share, m.params.clone()),
-            // The first that was not timed says why.
+            // The first candidate that was not timed gives the reason.
             None => {
                 let others = records.iter().flat_map(|r| &r.measurements).filter(|o| o.params == m.params);
                 let why = others.filter(|o| o.median_us.is_none()).map(|o| o.status.clone());
@@ -297,7 +300,7 @@ fn show(record: &Record, origin: Origin, json: bool) -> Result<()> {
     out::result(&table.text())
 }
 
-/// `WG=64 VW=4`; of variants only the name.
+/// Formats `WG=64 VW=4`; for variants only the name.
 fn text(params: &Params) -> String {
     if params.is_empty() {
         return "no parameters".into();
@@ -331,7 +334,7 @@ mod tests {
         }
     }
 
-    /// A choice serves every shape: what is fastest on one and much slower on the next is not it.
+    /// A choice serves every shape: a candidate that is fastest on one shape and much slower on the next is not chosen.
     #[test]
     fn one_choice_is_made_over_all_shapes_of_a_sample() {
         let record = |case: &str, times: [Option<f64>; 3]| {

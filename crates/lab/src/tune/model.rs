@@ -1,4 +1,4 @@
-//! `netcl tune --model`: times of every algorithm over problems drawn at random, and the constants of the device model that fit them best.
+//! `netcl tune --model`: times every algorithm on random problems, and fits the constants of the device model to them.
 
 use crate::bench::attention::{self, Case, Shape};
 use crate::bench::choice::Choice;
@@ -15,16 +15,16 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Other problems than `bench --regret` draws by default, so that it tells how good the fit is elsewhere.
+/// Seed of other problems than the default of `bench --regret`, which therefore shows the quality of the fit on new problems.
 const SEED: u64 = 0x6d6f_6465;
-/// Milliseconds of calls in a sample, and samples of each algorithm.
+/// Milliseconds of calls in a sample, and samples per algorithm.
 const SAMPLE_MS: f64 = 1.0;
 const SAMPLES: usize = 3;
-/// Problems of a kind at least, whatever the budget, and at most.
+/// Minimum number of problems of a kind, regardless of the budget, and the maximum.
 const LEAST: usize = 6;
 const MOST: usize = 400;
 
-/// What is timed.
+/// Kind of timed problems.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Products,
@@ -38,19 +38,19 @@ const KINDS: [(Kind, DType); 4] = [
     (Kind::Attention, DType::Bf16),
 ];
 
-/// A problem of which every algorithm was timed.
+/// A problem on which every algorithm was timed.
 pub(super) struct Timed<'a> {
-    /// What JSON says of it.
+    /// JSON description.
     pub about: Value,
     /// Microseconds by algorithm.
     pub times: Vec<(&'static str, f64)>,
-    /// What the table says of it on the twin.
+    /// Returns the table's rows for it on the twin.
     pub explain: Box<dyn Fn() -> Vec<Row> + 'a>,
     pub models: Vec<&'static Model>,
 }
 
 impl<'a> Timed<'a> {
-    /// Times a problem; `before` are those of its kind that were.
+    /// Times a problem; `before` are the earlier problems of its kind.
     fn new(
         device: &Device,
         before: &[Self],
@@ -66,7 +66,7 @@ impl<'a> Timed<'a> {
         Self { about, times, explain, models }
     }
 
-    /// One JSON object: the problem, and microseconds by algorithm.
+    /// Prints one JSON object: the problem, and microseconds by algorithm.
     fn print(&self) -> Result<()> {
         let mut line = self.about.clone();
         line["us"] = self.times.iter().map(|(name, us)| ((*name).to_owned(), json!(us))).collect();
@@ -83,7 +83,7 @@ impl<'a> Timed<'a> {
     }
 }
 
-/// Whether an algorithm was so far from the fastest, each time that it was timed, that its time is better spent on further problems.
+/// Returns whether an algorithm was so far from the fastest each time that its time is better spent on further problems.
 fn hopeless(before: &[Timed<'_>], name: &str) -> bool {
     let slower = |timed: &Timed<'_>| {
         let fastest = timed.times.iter().map(|(_, us)| *us).fold(f64::INFINITY, f64::min);
@@ -93,11 +93,11 @@ fn hopeless(before: &[Timed<'_>], name: &str) -> bool {
     slower.len() >= TRIALS && slower.iter().all(|times| *times > FAR)
 }
 
-/// Problems on which every algorithm is timed, and how many times as long as the fastest one takes that is left out from then on.
+/// Number of problems on which every algorithm is timed, and the slowdown from which an algorithm is left out afterwards.
 const TRIALS: usize = 5;
 const FAR: f64 = 3.0;
 
-/// Mean and largest regret, and by which factor estimates of the fastest algorithm are off, as a geometric mean.
+/// Returns the mean and the largest regret, and the factor by which estimates of the fastest algorithm are off, as a geometric mean.
 fn quality(all: &[Observation<'_>]) -> [f64; 3] {
     let each: Vec<f64> = all.iter().map(Observation::regret).collect();
     let off = |o: &Observation<'_>| {
@@ -109,19 +109,19 @@ fn quality(all: &[Observation<'_>]) -> [f64; 3] {
     [each.iter().sum::<f64>() / each.len().max(1) as f64, each.iter().copied().fold(1.0, f64::max), off.exp()]
 }
 
-/// The products that are timed, in their order: `[m, n, k]` and layout.
+/// Returns the products to time, in their order: `[m, n, k]` and layout.
 fn products(device: &Device, dtype: DType) -> Vec<([usize; 3], &'static str)> {
     let most = if device.capabilities().is_cpu() { 3e8 } else { 1e11 };
     gemm::regret::drawn_up_to(most, MOST, SEED ^ dtype.code() as u64)
 }
 
-/// The attentions that are timed, each forward and backward, and whether they are causal.
+/// Returns the attentions to time, each forward and backward, and whether they are causal.
 fn attentions(device: &Device, dtype: DType) -> Vec<(Shape, bool)> {
     let most = if device.capabilities().is_cpu() { 1 << 27 } else { 1 << 38 };
     attention::regret::drawn_up_to(most, MOST, SEED ^ dtype.code() as u64)
 }
 
-/// Times products until `until` passes.
+/// Times products until `until`.
 fn time_products<'a>(
     device: &Device,
     twin: &'a Device,
@@ -141,7 +141,7 @@ fn time_products<'a>(
     Ok(all)
 }
 
-/// The same of attentions and their gradients.
+/// Does the same for attentions and their gradients.
 fn time_attentions<'a>(
     device: &Device,
     twin: &'a Device,
@@ -166,13 +166,13 @@ fn time_attentions<'a>(
     Ok(all)
 }
 
-/// Launches every algorithm on the first problems of each kind, on a device that computes nothing: what is built for them serves most of
-/// the others too.
+/// Launches every algorithm on the first problems of each kind, on a device that computes nothing, to build kernels that most of the other problems
+/// use too.
 fn foresee(twin: &Device) -> Result<()> {
     let every = |choice: &Choice<'_>| {
         for row in choice.rows.iter().filter(|row| row.estimate.is_ok()) {
             if let Err(e) = (choice.run)(row.name) {
-                tracing::debug!("{} is not foreseen: {e}", row.name);
+                tracing::debug!("cannot build {} ahead: {e}", row.name);
             }
         }
     };
@@ -193,21 +193,21 @@ fn foresee(twin: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Problems of a kind whose kernels are built before anything is timed.
+/// Number of problems of a kind whose kernels are built before anything is timed.
 const FORESEEN: usize = 40;
 
-/// A device that holds and computes nothing, whose kernels need no self-test.
+/// Returns a device that stores and computes nothing, whose kernels need no self-test.
 pub(super) fn twin(device: &Device) -> Device {
     ahead::twin_with(device, |settings| Settings { trust_kernels: true, ..settings })
 }
 
-/// Measures for about as long as `budget`, fits, keeps and prints the constants.
+/// Measures for about `budget`, fits, saves and prints the constants.
 ///
 /// # Errors
-/// Of launches, and `Io` where the results cannot be kept.
+/// Those of launches, and `Io` if the results cannot be saved.
 pub fn measure(device: &Device, budget: Duration, json: bool) -> Result<()> {
     let begun = Instant::now();
-    // On it estimates are made from other constants while they are fitted; what it chooses is never run.
+    // The twin makes estimates from trial constants during the fit; its choices are never run.
     let twin = &twin(device);
     let bar = out::progress(!json, 6, "building kernels");
     ahead::build(device, foresee, &mut |_, _| begun.elapsed() < budget / 2)?;
@@ -229,7 +229,7 @@ pub fn measure(device: &Device, budget: Duration, json: bool) -> Result<()> {
     if json { all.iter().try_for_each(Timed::print) } else { Ok(()) }
 }
 
-/// Fits the constants of all models in the measurements, keeps them for the device and prints them.
+/// Fits the constants of all models in the measurements, saves them for the device and prints them.
 pub(super) fn fitted(
     device: &Device,
     twin: &Device,
@@ -257,8 +257,8 @@ pub(super) fn fitted(
         }))?;
     } else {
         out::note(&format!(
-            "{} problems in {:.0?}: estimates were off by a factor of {:.2}, now {:.2}; regret of their choices {:.3} on average and \
-             {:.2} at worst, now {:.3} and {:.2}",
+            "{} problems in {:.0?}: estimates were off by a factor of {:.2}, now {:.2}; regret of their choices {:.3} on average and {:.2} at \
+             worst, now {:.3} and {:.2}",
             all.len(),
             begun.elapsed(),
             before[2],
@@ -272,7 +272,7 @@ pub(super) fn fitted(
     show(device, &models, json)
 }
 
-/// Each model once, that of the device first: it is in every estimate.
+/// Returns each model once, that of the device first, because every estimate uses it.
 pub(super) fn distinct<'a>(all: impl Iterator<Item = &'a &'static Model>) -> Vec<&'static Model> {
     let mut models = vec![&DEVICE];
     for model in all {
@@ -283,7 +283,7 @@ pub(super) fn distinct<'a>(all: impl Iterator<Item = &'a &'static Model>) -> Vec
     models
 }
 
-/// Writes what is assumed on the twin into the device's file, and lets the device use it.
+/// Writes the twin's constants into the device's file, and makes the device use them.
 fn keep(device: &Device, twin: &Device, models: &[&'static Model]) -> Result<()> {
     let mut out = BTreeMap::new();
     for model in models {
@@ -295,7 +295,7 @@ fn keep(device: &Device, twin: &Device, models: &[&'static Model]) -> Result<()>
     Tuning::of(device).store().put_models(out)
 }
 
-/// Four significant digits: a fit knows no more.
+/// Rounds to four significant digits, the precision of a fit.
 fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
@@ -323,7 +323,7 @@ fn show(device: &Device, models: &[&'static Model], json: bool) -> Result<()> {
     if json { Ok(()) } else { table.lines().iter().try_for_each(|line| out::result(line)) }
 }
 
-/// The constants in use on the device, and where they are from.
+/// Prints the constants in use on the device, and their origin.
 ///
 /// # Errors
 /// Those of the output.

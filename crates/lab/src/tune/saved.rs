@@ -1,4 +1,4 @@
-//! Measurements that `tune --model --json` and `bench gemm|attention --regret --json` printed: what constants are fitted to without measuring.
+//! Measurements printed by `tune --model --json` and `bench gemm|attention --regret --json`, for fitting constants without measuring.
 
 use super::model::{Timed, distinct, fitted, twin};
 use crate::bench::attention::{Case, Shape};
@@ -9,20 +9,20 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Fits to measurements of this device that were printed before; keeps and prints the constants.
+/// Fits constants to earlier measurements of this device; saves and prints them.
 ///
 /// # Errors
-/// Those of [`read`], and `Io` where the results cannot be kept.
+/// Those of [`read`], and `Io` if the results cannot be saved.
 pub fn refit(device: &Device, files: &[PathBuf], json: bool) -> Result<()> {
     let (begun, twin) = (Instant::now(), &twin(device));
     let all = files.iter().map(|file| read(twin, file)).collect::<Result<Vec<_>>>()?;
     fitted(device, twin, &all.into_iter().flatten().collect::<Vec<_>>(), begun, json)
 }
 
-/// The measured problems of a file of JSON lines. Other lines, and algorithms that netcl no longer has, are passed over.
+/// Reads the measured problems of a file of JSON lines. Skips other lines, and algorithms that netcl no longer has.
 ///
 /// # Errors
-/// `Io`; `Format` for a file that has no measurement, or one that cannot be understood.
+/// `Io`; `Format` for a file without measurements, or one that cannot be parsed.
 fn read<'a>(twin: &'a Device, path: &Path) -> Result<Vec<Timed<'a>>> {
     let text = std::fs::read_to_string(path).map_err(|e| Error::io("reading", path, &e))?;
     let mut all = Vec::new();
@@ -44,7 +44,7 @@ fn read<'a>(twin: &'a Device, path: &Path) -> Result<Vec<Timed<'a>>> {
     Ok(all)
 }
 
-/// Algorithms and their microseconds, in either form.
+/// Returns algorithms and their microseconds, in either format.
 fn times(line: &Value) -> Vec<(String, f64)> {
     let of_rows = line["algorithms"]
         .as_array()
@@ -75,7 +75,7 @@ fn problem(twin: &Device, line: Value, times: Vec<(String, f64)>) -> Result<Time
                 both.ok().and_then(|both| both.into_iter().nth(pass)).unwrap_or_default()
             })
         }
-        _ => return Err(missing("an op that algorithms are chosen for")),
+        _ => return Err(missing("an op with a choice of algorithms")),
     };
     let rows = explain();
     let row_of = |name: &str| rows.iter().find(|row| row.name == name && row.estimate.is_ok());

@@ -237,7 +237,7 @@ fn of_text(file: &Gguf) -> Result<Usual> {
 
 fn warn(place: &dyn std::fmt::Display, json: &Value, left: &[&str]) {
     for name in left {
-        tracing::warn!("{place}: {name} is {}: netcl does not follow it", json[name]);
+        tracing::warn!("{place}: {name} is {}: netcl ignores it", json[name]);
     }
 }
 

@@ -231,7 +231,7 @@ fn an_engine_takes_no_more_than_it_may() {
             }
         }
         let peak = device[0].memory().peak as u64 - before;
-        println!("{family} {mix}: {peak} of {budget}, {work} of them to work with");
+        println!("{family} {mix}: {peak} of {budget}, {work} of them as workspace");
         assert!(peak <= budget, "{family} {mix}: {peak} of {budget}");
         // Small models: the reserve for step states, and for copies of experts, is more than they need.
         assert!(budget <= 3 * peak / 2 + (16 << 20), "{family} {mix}: {peak} of {budget}");

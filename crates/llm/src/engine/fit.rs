@@ -199,7 +199,7 @@ impl<'a> Fit<'a> {
         let own = self.needs.config().context;
         if let Some(tokens) = context.filter(|tokens| *tokens == 0 || *tokens > own) {
             return Err(Error::format(format!(
-                "a context of {tokens} tokens: expected 1 to {own}, which the model was made for"
+                "a context of {tokens} tokens: expected 1 to {own}, the model's context"
             )));
         }
         let enough = |most: &usize| *most >= context.unwrap_or(own.min(LEAST));
@@ -242,7 +242,7 @@ impl<'a> Fit<'a> {
         let list = asked.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let names = self.places.iter().map(|place| place.id.as_str()).collect::<Vec<_>>().join(",");
         Err(Error::format(format!(
-            "--layers {list} is {} for {} ({names}), in all {sum} layers; the model has {all}, and each device needs a number, but for the last one, \
+            "--layers {list} is {} for {} ({names}), in all {sum} layers; the model has {all}, and each device needs a number, except the last one, \
              which may have the rest",
             counted(asked.len(), "number"),
             counted(places, "device")
@@ -261,7 +261,7 @@ impl<'a> Fit<'a> {
             let count = wanted.unwrap_or(fit);
             let needed = self.taken(place, start..start + count, tokens);
             let left = self.left(at, &taken);
-            let shared = if left < place.available { " beside those before it" } else { "" };
+            let shared = if left < place.available { " in addition to those before it" } else { "" };
             let has = format!("{} has {} available{shared}", place.id, human(left));
             all.push(match wanted {
                 Some(count) => format!(
@@ -298,13 +298,13 @@ impl<'a> Fit<'a> {
             all.push("without --layers".into());
         }
         let advice = match all.is_empty() {
-            true => "no storage type and no context fits there: take a smaller model, or another device or one more, among which its layers are \
-                     divided, as in --device nvidia:0,pocl:0 (`netcl models info` shows which)"
+            true => "no storage type and no context fits there: use a smaller model, another device, or an additional device to share its layers, \
+                as in --device nvidia:0,pocl:0 (`netcl models info` shows which)"
                 .into(),
             false => format!("{} would fit", all.join(", or ")),
         };
         Error::memory(format!(
-            "the model needs {}: {} of weights in {}, {} for the keys and values of {tokens} tokens and {} to work with; {}. Nothing was allocated; \
+            "the model needs {}: {} of weights in {}, {} for the keys and values of {tokens} tokens and {} of workspace; {}. Nothing was allocated; \
              {advice}",
             human(weights.saturating_add(cache).saturating_add(work)),
             human(weights),

@@ -198,10 +198,7 @@ impl LoadedModel {
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.tokenizer.as_deref().ok_or_else(|| {
             let what = if self.path.is_dir() { "tokenizer.json" } else { "tokenizer (tokenizer.ggml.model)" };
-            Error::format(format!(
-                "{} has no {what}: the prompt cannot be turned into tokens",
-                self.path.display()
-            ))
+            Error::format(format!("{} has no {what}, so the prompt cannot be tokenized", self.path.display()))
         })
     }
 
@@ -238,7 +235,7 @@ impl LoadedModel {
         let unknown: Vec<usize> = (0..vocab).filter(|id| !known(id)).collect();
         if unknown.len() == vocab {
             return Err(Error::format(format!(
-                "the tokenizer has none of the {vocab} tokens of the model: they do not belong together"
+                "the tokenizer has none of the model's {vocab} tokens: they do not belong together"
             )));
         }
         Ok(unknown)

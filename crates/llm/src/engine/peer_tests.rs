@@ -15,7 +15,7 @@ fn python() -> Option<String> {
         return Some(python);
     }
     println!(
-        "skipped: {python} has no llama_cpp (pip install llama-cpp-python); name one that has in NETCL_PYTHON"
+        "skipped: {python} lacks llama_cpp (pip install llama-cpp-python); set NETCL_PYTHON to a Python that has it"
     );
     None
 }
@@ -102,7 +102,7 @@ fn llama_cpp_goes_on_in_the_same_way() {
         let (off, gaps) = compared(&model, &prompt, &theirs);
         let worst = gaps.iter().copied().fold(0f32, f32::max);
         let others = gaps.iter().filter(|gap| **gap > 0.0).count();
-        println!("{mix}: logits within {off:.1e}, {others} of 48 tokens others, the largest gap {worst:.1e}");
+        println!("{mix}: logits within {off:.1e}, {others} of 48 tokens differ, the largest gap {worst:.1e}");
         // llama.cpp multiplies 16-bit weights by 16-bit activations.
         let bound = if *mix == "f32" {
             1e-4
@@ -112,7 +112,7 @@ fn llama_cpp_goes_on_in_the_same_way() {
             5e-2
         };
         assert!(off <= bound && worst <= bound, "{mix}: {off} {worst}");
-        assert!(others <= 48 / 8, "{mix}: {others} tokens are others");
+        assert!(others <= 48 / 8, "{mix}: {others} tokens differ");
     }
 }
 

@@ -18,7 +18,7 @@ impl LoadedModel {
         }
         if let Some(longest) = pooling.longest.filter(|longest| ids.len() > *longest) {
             return Err(Error::format(format!(
-                "the text has {} tokens, and max_seq_length of the model's pooling is {longest}: shorten it",
+                "the text has {} tokens, but max_seq_length of the model's pooling is {longest}: shorten it",
                 ids.len()
             )));
         }

@@ -177,7 +177,7 @@ impl Prompts {
             ids.extend(tokenizer.encode(rest, Specials::Parsed)?);
         }
         if ids.is_empty() {
-            return Err(Error::format("the chat template made an empty text"));
+            return Err(Error::format("the chat template returned an empty text"));
         }
         Ok(ids)
     }

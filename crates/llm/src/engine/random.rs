@@ -94,7 +94,7 @@ fn blocks_of(
         let mut stack = Stack::default();
         for Part { tensor, of, at, format } in run {
             let dims = tensor.file_dims.as_slice().try_into();
-            let dims = dims.map_err(|_| Error::internal("a map of other than two axes"))?;
+            let dims = dims.map_err(|_| Error::internal("a map that does not have two axes"))?;
             let whole = match bytes.entry(*of) {
                 Entry::Occupied(held) => held.into_mut(),
                 Entry::Vacant(free) => free.insert(model.bytes(*of)?),

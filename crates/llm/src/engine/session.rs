@@ -124,7 +124,7 @@ impl<'a> Session<'a> {
     fn check(&self, prompt: &[u32]) -> Result<()> {
         let (vocab, context) = (self.model.config().vocab, self.model.context());
         if prompt.is_empty() {
-            return Err(Error::format("the prompt is empty: give at least one token to continue"));
+            return Err(Error::format("the prompt is empty: expected at least one token to continue"));
         }
         if let Some(id) = prompt.iter().find(|id| **id as usize >= vocab) {
             return Err(Error::format(format!(
@@ -134,11 +134,11 @@ impl<'a> Session<'a> {
         if prompt.len() > context {
             let trained = self.model.trained_context();
             let advice = match trained > context {
-                true => format!("; the model was made for up to {trained} (-c)"),
+                true => format!("; the model supports up to {trained} (-c)"),
                 false => String::new(),
             };
             return Err(Error::format(format!(
-                "the prompt has {} tokens and the context {context}{advice}: nothing was cut, shorten it",
+                "the prompt has {} tokens, but the context has {context}{advice}; nothing was cut: shorten it",
                 prompt.len()
             )));
         }

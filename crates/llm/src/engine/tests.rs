@@ -287,7 +287,7 @@ fn what_cannot_be_is_said() {
     std::fs::write(&file, "no model").unwrap();
     assert!(said(&file, Options::default()).contains("not a GGUF file"));
     assert!(said(dir.path(), Options::default()).contains("a.gguf"));
-    assert!(said(&dir.path().join("nothing"), Options::default()).contains("holds no model"));
+    assert!(said(&dir.path().join("nothing"), Options::default()).contains("contains no model"));
     // An adapter is not a model.
     let adapter = dir.path().join("adapter");
     std::fs::create_dir(&adapter).unwrap();
@@ -300,7 +300,9 @@ fn what_cannot_be_is_said() {
         std::fs::write(adapter.join("adapter_config.json"), config).unwrap();
         let found = said(&adapter, Options::default());
         assert!(
-            found.contains(part) && found.contains("add --lora") && found.contains("holds no model"),
+            found.contains(part)
+                && found.contains("add --lora")
+                && found.contains("contains an adapter instead of a model"),
             "{found}"
         );
     }

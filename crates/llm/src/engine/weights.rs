@@ -32,7 +32,7 @@ impl Weights {
             if path.extension().is_some_and(|e| e == "safetensors" || e == "json") {
                 let folder = path.parent().unwrap_or(Path::new("."));
                 return Err(Error::format(format!(
-                    "{} is a part of a model: name its folder, {}, or a .gguf file",
+                    "{} is only a part of a model: name its folder, {}, or a .gguf file",
                     path.display(),
                     folder.display()
                 )));
@@ -203,7 +203,7 @@ impl Weights {
     fn of_gguf(&self, shape: &ParamShape, to: &'static Format) -> Result<Vec<Cow<'_, [u8]>>> {
         let Self::Gguf { source, places } = self else { return Ok(Vec::new()) };
         let own = |(name, _): &(String, _)| {
-            let place = places.get(name).ok_or_else(|| Error::internal(format!("no place for {name}")));
+            let place = places.get(name).ok_or_else(|| Error::internal(format!("no slot for {name}")));
             let (at, part) = place?;
             piece(source, &source.placed[*at], *part, to).map_err(|e| e.context(name))
         };
@@ -395,7 +395,7 @@ impl<'a> Stack<'a> {
     }
 
     pub fn blocks(&self, device: &Device, activations: Activations) -> Result<Blocks> {
-        let format = self.format.ok_or_else(|| Error::internal("a matrix of nothing"))?;
+        let format = self.format.ok_or_else(|| Error::internal("a matrix without data"))?;
         let parts: Vec<&[u8]> = self.parts.iter().map(|part| &**part).collect();
         Blocks::of_parts(device, format, self.dims, &parts, activations)
     }

@@ -32,7 +32,7 @@ impl<'a> Cursor<'a> {
     pub fn take(&mut self, n: usize) -> Result<&'a [u8]> {
         if n > self.left() {
             return Err(Error::format(format!(
-                "{n} bytes at byte {}, where the file has {} left: it is damaged or was not copied to its end",
+                "{n} bytes at byte {}, but the file has only {} left: it is damaged or incomplete",
                 self.at,
                 self.left()
             )));
@@ -61,7 +61,7 @@ impl<'a> Cursor<'a> {
         match usize::try_from(n) {
             Ok(n) if n <= self.left() => Ok(n),
             _ => Err(Error::format(format!(
-                "a length of {n} at byte {}, where the file has {} bytes left",
+                "a length of {n} at byte {}, but the file has only {} bytes left",
                 self.at - 8,
                 self.left()
             ))),
@@ -73,6 +73,6 @@ impl<'a> Cursor<'a> {
         let length = self.length()?;
         let start = self.at;
         std::str::from_utf8(self.take(length)?)
-            .map_err(|e| Error::format(format!("a string at byte {start} that is no UTF-8: {e}")))
+            .map_err(|e| Error::format(format!("the string at byte {start} is not valid UTF-8: {e}")))
     }
 }

@@ -128,7 +128,7 @@ impl Part {
         let mut names: Vec<&str> = names.map(|range| self.text(range)).collect();
         names.sort_unstable();
         match names.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(Error::format(format!("two {what}s are called {:?}", pair[0]))),
+            Some(pair) => Err(Error::format(format!("two {what}s are named {:?}", pair[0]))),
             None => Ok(()),
         }
     }
@@ -196,21 +196,18 @@ fn header(at: &mut Cursor<'_>) -> Result<(u32, usize, usize)> {
     let magic = at.array::<4>().map_err(|_| Error::format("not a GGUF file: it is shorter than a header"))?;
     if &magic != b"GGUF" {
         let hint = match &magic {
-            b"lmgg" | b"fmgg" | b"tjgg" => {
-                ", but one of the formats before it, which have to be converted anew from the original model"
-            }
-            b"FUGG" => ", but one with its bytes in the other order",
+            b"lmgg" | b"fmgg" | b"tjgg" => ": an older format; convert the original model again",
+            b"FUGG" => ": the bytes are in the opposite order",
             _ => "",
         };
-        return Err(Error::format(format!("not a GGUF file: it begins with {}{hint}", magic.escape_ascii())));
+        return Err(Error::format(format!("not a GGUF file: it starts with {}{hint}", magic.escape_ascii())));
     }
     let version = at.u32()?;
     match version {
         2 | 3 => {}
         _ if matches!(version.swap_bytes(), 1..=3) => {
             return Err(Error::unsupported(
-                "a big-endian GGUF file; netcl reads little-endian ones, to which gguf_convert_endian.py of the Python package gguf \
-                 converts it",
+                "a big-endian GGUF file; netcl reads little-endian ones; convert it with gguf_convert_endian.py of the Python package gguf",
             ));
         }
         _ => {
@@ -220,7 +217,7 @@ fn header(at: &mut Cursor<'_>) -> Result<(u32, usize, usize)> {
     let (tensors, keys) = (at.u64()?, at.u64()?);
     let bounded = |what: &str, n: u64, most: usize| {
         usize::try_from(n).ok().filter(|n| *n <= most).ok_or_else(|| {
-            Error::format(format!("a header of {n} {what}, where the file has room for {most} at most"))
+            Error::format(format!("a header of {n} {what}, but the file has room for at most {most}"))
         })
     };
     let keys = bounded("keys", keys, (at.left() / LEAST_KEY).min(MOST_KEYS))?;
@@ -262,7 +259,7 @@ fn read_tensors(at: &mut Cursor<'_>, count: usize, alignment: usize) -> Result<V
             [Some(from), Some(to)] if to <= end => entry.bytes = from..to,
             _ => {
                 return Err(Error::format(format!(
-                    "a tensor of {} in {} lies at bytes {} to {} of the data, which has {}: the file is cut off or damaged",
+                    "a tensor of {} in {} is at bytes {} to {} of the data, which has {}: the file is cut off or damaged",
                     shape(&entry.dims[..usize::from(entry.axes)]),
                     entry.format,
                     entry.bytes.start,
@@ -322,7 +319,7 @@ fn read_tensor(at: &mut Cursor<'_>, alignment: usize) -> Result<Entry> {
         let range = offset.and_then(|offset| Some(offset..offset.checked_add(size)?));
         let bytes = range.ok_or_else(|| {
             Error::format(format!(
-                "an offset that is no multiple of the alignment, {alignment}, or beyond any file"
+                "an offset that is not a multiple of the alignment, {alignment}, or beyond any file"
             ))
         })?;
         Ok(Entry { name, format, dims, axes: axes as u8, bytes })

@@ -45,7 +45,7 @@ impl Gguf {
             && expected != names.len()
         {
             return Err(wrong(format!(
-                "split.tensors.count is {expected}, and the {} files have {}",
+                "split.tensors.count is {expected}, but the {} files have {}",
                 self.parts.len(),
                 names.len()
             )));
@@ -261,14 +261,14 @@ fn split_number(part: &Part, key: &str) -> Result<Option<usize>> {
 fn others(known: Part, count: usize) -> Result<Vec<Part>> {
     let wrong = |what: String| Error::format(format!("{}: {what}", known.path.display()));
     if count > MOST_PARTS {
-        return Err(wrong(format!("split.count is {count}, expected {MOST_PARTS} at most")));
+        return Err(wrong(format!("split.count is {count}, expected at most {MOST_PARTS}")));
     }
     let number = split_number(&known, "split.no")?.unwrap_or(0);
     let stem = known.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let ending = |i: usize| format!("-{:05}-of-{count:05}.gguf", i + 1);
     let Some(stem) = stem.strip_suffix(&ending(number)) else {
         return Err(wrong(format!(
-            "it is part {} of {count}, so that its name has to end in {}; the others are found by theirs",
+            "it is part {} of {count}, so its name must end in {}; the other parts are found by name",
             number + 1,
             ending(number)
         )));
@@ -285,7 +285,7 @@ fn others(known: Part, count: usize) -> Result<Vec<Part>> {
         let found = (split_number(&part, "split.no")?, split_number(&part, "split.count")?);
         if found != (Some(i), Some(count)) {
             return Err(Error::format(format!(
-                "{}: it says to be part {} of {}, expected {i} of {count}",
+                "{}: it claims to be part {} of {}, expected {i} of {count}",
                 path.display(),
                 found.0.map_or("none".to_owned(), |n| n.to_string()),
                 found.1.map_or("none".to_owned(), |n| n.to_string())

@@ -153,7 +153,7 @@ fn a_failed_write_leaves_what_was_there() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     let mut twice = plan.clone();
     twice.tensors.push(planned("odd", &[1], &F32));
-    assert!(message(twice.write(&path, |_, _| Ok(()))).contains("two tensors are called odd"));
+    assert!(message(twice.write(&path, |_, _| Ok(()))).contains("two tensors are named odd"));
     let wrong = Plan { tensors: vec![planned("w", &[2, 33], &Q4_0)], ..Plan::default() };
     assert!(message(wrong.write(&path, |_, _| Ok(()))).contains("w: shape [2, 33] cannot be stored in Q4_0"));
     let missing = plan.write(&dir.path().join("none/a.gguf"), |_, _| Ok(()));
@@ -177,30 +177,27 @@ fn damaged_headers_are_named() {
     let odd = place("odd") + 3;
     for (found, part) in [
         (with(&|b| b.truncate(2)), "shorter than a header"),
-        (with(&|b| b[..4].copy_from_slice(b"PK\x03\x04")), "it begins with PK\\x03\\x04"),
-        (with(&|b| b[..4].copy_from_slice(b"tjgg")), "one of the formats before it"),
+        (with(&|b| b[..4].copy_from_slice(b"PK\x03\x04")), "it starts with PK\\x03\\x04"),
+        (with(&|b| b[..4].copy_from_slice(b"tjgg")), "an older format"),
         (with(&|b| b[4] = 1), "version 1 of the GGUF format, expected 2 or 3"),
         (with(&|b| b[4..8].copy_from_slice(&[0, 0, 0, 3])), "big-endian"),
         (with(&|b| b[8..16].fill(255)), "a header of 18446744073709551615 tensors"),
-        (with(&|b| b[16..24].fill(127)), "keys, where the file has room for"),
+        (with(&|b| b[16..24].fill(127)), "keys, but the file has room for"),
         (with(&|b| b[24..32].fill(255)), "key 0 of 10: a length of 18446744073709551615 at byte 24"),
         (with(&|b| b[place("general.flag") + 16] = 2), "key 3 of 10: a truth value of 2"),
         (with(&|b| b[place("general.flag") + 12] = 77), "key 3 of 10: a value of type 77"),
         (
             with(&|b| b[place("general.flag")..][..12].copy_from_slice(b"general.\xff\xff\xff\xff")),
-            "no UTF-8",
+            "not valid UTF-8",
         ),
-        (
-            with(&|b| b[place("own.f64")..][..7].copy_from_slice(b"own.u64")),
-            "two keys are called \"own.u64\"",
-        ),
-        (with(&|b| b[place("cube")..][..4].copy_from_slice(b"last")), "two tensors are called \"last\""),
+        (with(&|b| b[place("own.f64")..][..7].copy_from_slice(b"own.u64")), "two keys are named \"own.u64\""),
+        (with(&|b| b[place("cube")..][..4].copy_from_slice(b"last")), "two tensors are named \"last\""),
         (with(&|b| b[odd] = 5), "tensor 0 of 4: \"odd\" at byte"),
         (with(&|b| b[odd] = 0), "0 axes, expected 1 to 4"),
         (with(&|b| b[odd + 4] = 0), "an axis of 0 elements"),
         (with(&|b| b[odd + 12] = 99), "elements of ggml's type 99"),
         (with(&|b| b[odd + 12] = 2), "shape [3] in Q4_0, whose blocks have 32"),
-        (with(&|b| b[odd + 16] = 1), "no multiple of the alignment, 32"),
+        (with(&|b| b[odd + 16] = 1), "not a multiple of the alignment, 32"),
         (with(&|b| b[odd + 16] = 32), "share bytes"),
         (with(&|b| b.truncate(b.len() - 40)), "the file is cut off or damaged"),
     ] {
@@ -233,11 +230,11 @@ fn split_files_are_one_model() {
         assert_eq!(file.paths().count(), 2);
     }
     std::fs::copy(path(1), dir.path().join("x.gguf")).unwrap();
-    assert!(message(Gguf::open(&dir.path().join("x.gguf"))).contains("has to end in -00001-of-00002.gguf"));
+    assert!(message(Gguf::open(&dir.path().join("x.gguf"))).contains("must end in -00001-of-00002.gguf"));
     std::fs::copy(path(1), path(2)).unwrap();
-    assert!(message(Gguf::open(&path(1))).contains("it says to be part 0 of 2, expected 1 of 2"));
+    assert!(message(Gguf::open(&path(1))).contains("it claims to be part 0 of 2, expected 1 of 2"));
     write(&part(1, &whole.tensors[..2]), &path(2));
-    assert!(message(Gguf::open(&path(1))).contains("split.tensors.count is 4, and the 2 files have 3"));
+    assert!(message(Gguf::open(&path(1))).contains("split.tensors.count is 4, but the 2 files have 3"));
     write(&part(1, &whole.tensors[..3]), &path(2));
     assert!(message(Gguf::open(&path(1))).contains("two of its files have a tensor odd"));
 }

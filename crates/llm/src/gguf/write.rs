@@ -148,10 +148,9 @@ impl Plan {
         };
         match n.is_power_of_two() && n <= 1 << 20 {
             true => Ok(n as usize),
-            false => Err(Error::format(format!(
-                "{ALIGNMENT_KEY} has to be a u32, a power of two up to {}",
-                1 << 20
-            ))),
+            false => {
+                Err(Error::format(format!("{ALIGNMENT_KEY} must be a u32, a power of two up to {}", 1 << 20)))
+            }
         }
     }
 
@@ -214,7 +213,7 @@ impl Plan {
         let mut names: Vec<&str> = self.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
         names.sort_unstable();
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(Error::format(format!("two tensors are called {}", pair[0])));
+            return Err(Error::format(format!("two tensors are named {}", pair[0])));
         }
         let alignment = self.alignment()?;
         let (header, _) = self.header(alignment)?;

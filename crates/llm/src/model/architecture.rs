@@ -68,7 +68,9 @@ impl Architecture {
     fn find(is: impl Fn(&Self) -> bool, name: &str) -> Result<&'static Self> {
         ARCHITECTURES.iter().find(|a| is(a)).ok_or_else(|| {
             let all = ARCHITECTURES.iter().map(|a| a.name).collect::<Vec<_>>().join(", ");
-            Error::unsupported(format!("architecture {name:?} in GGUF files; netcl has {all}"))
+            Error::unsupported(format!(
+                "architecture {name:?} in GGUF files is not supported; netcl supports {all}"
+            ))
         })
     }
 }
@@ -120,7 +122,7 @@ impl<'a> Keys<'a> {
             let Some(rest) = name.strip_prefix(&start) else { continue };
             if !INERT.contains(&rest) && !read.iter().any(|known| known == name) {
                 return Err(Error::unsupported(format!(
-                    "{}: {name} is a key that netcl does not know and so might compute without",
+                    "{}: netcl does not know the key {name}, so its results might be wrong",
                     self.file.path().display()
                 )));
             }
@@ -141,7 +143,7 @@ pub fn read_config(file: &Gguf) -> Result<DecoderConfig> {
     if keys.flag("attention.causal")? == Some(false) {
         let key = keys.name("attention.causal");
         return Err(place(Error::unsupported(format!(
-            "{key} is false: tokens of this model look at later ones too, and those of netcl's decoders at earlier ones alone"
+            "{key} is false: tokens of this model see later ones too, but those of netcl's decoders see only earlier ones"
         ))));
     }
     let experts = keys.size("expert_count")?.filter(|n| *n > 0);
@@ -202,7 +204,7 @@ fn read_sizes(keys: &Keys<'_>, family: &str) -> Result<Sizes> {
         && key != value
     {
         return Err(Error::unsupported(format!(
-            "{}: keys are {key} wide and values {value}, expected the same",
+            "{}: keys have size {key} and values {value}, expected the same",
             keys.file.path().display()
         )));
     }
@@ -334,8 +336,7 @@ fn read_scaling(keys: &Keys<'_>, context: usize, dims: usize) -> Result<Scaling>
             magnitude: yarn_magnitude.unwrap_or_else(|| Scaling::yarn_magnitude(factor, 1.0)),
         }),
         (kind, factor) => Err(Error::unsupported(format!(
-            "{}: {}.rope.scaling.type is {} with {}; supported are none, linear and yarn with a factor, and longrope \
-             with its tensors of factors",
+            "{}: {}.rope.scaling.type is {} with {}; supported are none, linear and yarn with a factor, and longrope with its tensors of factors",
             keys.file.path().display(),
             keys.prefix,
             kind.unwrap_or("absent"),
@@ -481,7 +482,7 @@ fn write_windows(config: &DecoderConfig, put: &mut impl FnMut(&str, Meta)) -> Re
         (0..config.layers.min(1 << 16)).map(|i| config.kind(i).window).collect();
     let Some(window) = windows.iter().flatten().next() else { return Ok(()) };
     if windows.iter().flatten().any(|other| other != window) {
-        return Err(Error::unsupported("windows of several sizes, which GGUF files cannot say"));
+        return Err(Error::unsupported("windows of several sizes, which GGUF files cannot store"));
     }
     put("attention.sliding_window", Meta::U32((*window).try_into().unwrap_or(u32::MAX)));
     let sliding =

@@ -40,7 +40,7 @@ impl Importance {
             Self::of_bytes(&bytes).map_err(|e| e.context(path.display()))?
         };
         if all.weights.is_empty() {
-            return Err(Error::format(format!("{}: an importance matrix of no tensor", path.display())));
+            return Err(Error::format(format!("{}: an importance matrix without tensors", path.display())));
         }
         Ok(all)
     }
@@ -315,13 +315,13 @@ fn check_metadata(
         .and_then(|()| Gguf::open(&aside))
         .and_then(|file| read_config(&file));
     let _ = std::fs::remove_file(&aside);
-    let read = comparable(&read.map_err(|e| e.context("the metadata that were to be written"))?);
+    let read = comparable(&read.map_err(|e| e.context("the metadata to be written"))?);
     let own = comparable(config);
     if own == read {
         return Ok(());
     }
     Err(Error::unsupported(format!(
-        "GGUF files cannot describe this model: {}. A folder of safetensors can: give OUT a name that does not end in .gguf",
+        "GGUF files cannot describe this model: {}. Use a folder of safetensors: give OUT a name that does not end in .gguf",
         differences(&own, &read)
     )))
 }
@@ -340,7 +340,7 @@ fn differences(own: &DecoderConfig, read: &DecoderConfig) -> String {
         .filter(|name| own.get(*name) != read.get(*name))
         .map(|name| {
             let value = |fields: &Map<String, Value>| fields.get(name).unwrap_or(&absent).to_string();
-            format!("{name} is {}, and would be read as {}", value(&own), value(&read))
+            format!("{name} is {}, but would be read as {}", value(&own), value(&read))
         })
         .collect();
     match said.is_empty() {
@@ -416,7 +416,7 @@ fn to_folder(
         "BF16" => FileDtype::BF16,
         _ => {
             return Err(Error::unsupported(format!(
-                "safetensors of type {}: a folder takes f32, f16 or bf16; quantised types need a .gguf file",
+                "safetensors of type {}: a folder supports f32, f16 or bf16; quantized types need a .gguf file",
                 options.mix.name
             )));
         }

@@ -88,7 +88,7 @@ impl Known {
             None => {
                 let all = KNOWN.iter().map(|known| known.names.join(" or ")).collect::<Vec<_>>().join(", ");
                 return Err(Error::format(format!(
-                    "no shape {text:?}; there are {all}, and numbers such as {EXAMPLE}"
+                    "unknown shape {text:?}; the shapes are {all}, and numbers such as {EXAMPLE}"
                 )));
             }
         };
@@ -106,8 +106,8 @@ fn described(text: &str) -> Result<DecoderConfig> {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         let wrong = || {
             Error::format(format!(
-                "shape {text:?}: {part:?} is not understood; expected family, layers, heads, kv_heads, head_size, width, mlp, vocab, \
-                 context, rope_theta or tied, such as {EXAMPLE}"
+                "shape {text:?}: cannot parse {part:?}; expected family, layers, heads, kv_heads, head_size, width, mlp, vocab, context, rope_theta \
+                 or tied, such as {EXAMPLE}"
             ))
         };
         let number = || value.parse::<usize>().map_err(|_| wrong());

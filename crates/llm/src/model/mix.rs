@@ -65,7 +65,7 @@ impl Mix {
         };
         MIXES.iter().find(|mix| mix.name == wanted).ok_or_else(|| {
             let all = MIXES.iter().map(|mix| mix.name).collect::<Vec<_>>().join(", ");
-            Error::unsupported(format!("no type {name:?} of files; there are {all}"))
+            Error::unsupported(format!("unknown type {name:?} of files; the types are {all}"))
         })
     }
 

@@ -101,7 +101,7 @@ pub fn placed(config: &DecoderConfig, architecture: &Architecture) -> Result<Vec
         for (file, rows) in &shape.pieces {
             let Some((name, inside)) = table.name(file) else {
                 return Err(Error::unsupported(format!(
-                    "{file} of a {} model has no place in GGUF files",
+                    "GGUF files cannot store {file} of a {} model",
                     config.family.model_type
                 )));
             };

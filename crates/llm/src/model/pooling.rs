@@ -104,13 +104,15 @@ impl Pooling {
         };
         let bert = file(folder, BERT)?.unwrap_or_default();
         if bert["do_lower_case"] == true {
-            let e = Error::unsupported("do_lower_case is true: texts are not changed to lower case");
+            let e =
+                Error::unsupported("do_lower_case is true, but netcl does not change texts to lower case");
             return Err(place(BERT, e));
         }
         let whole = file(folder, "config_sentence_transformers.json")?.unwrap_or_default();
         if let Some(name) = whole["default_prompt_name"].as_str() {
-            let e =
-                Error::unsupported(format!("default_prompt_name is {name:?}: no prompt is put before texts"));
+            let e = Error::unsupported(format!(
+                "default_prompt_name is {name:?}, but netcl does not put a prompt before texts"
+            ));
             return Err(place("config_sentence_transformers.json", e));
         }
         let longest = bert["max_seq_length"].as_u64().map(|n| n as usize);
@@ -143,8 +145,8 @@ impl Pooling {
                     KINDS.iter().find(|(.., own)| *own == u32::try_from(number).ok() && own.is_some());
                 known.map(|(_, _, kind, _)| *kind).ok_or_else(|| {
                     let what = match number {
-                        0 => "none: it has a vector for each token and none for a text",
-                        4 => "rank: it compares two texts and gives no vector of one text",
+                        0 => "none: it returns one vector per token, not one per text",
+                        4 => "rank: it compares two texts and returns no vector of one text",
                         _ => "unknown",
                     };
                     let known = "supported are 1 (mean), 2 (first token) and 3 (last token)";
@@ -164,7 +166,7 @@ impl Pooling {
         let pooling = match Self::of_folder(folder) {
             Ok(pooling) => pooling,
             Err(e) => {
-                tracing::warn!("{}: the GGUF file will make no embeddings: {e}", folder.display());
+                tracing::warn!("{}: the GGUF file will not support embeddings: {e}", folder.display());
                 return vec![(REFUSED.into(), Meta::Str(e.message().to_owned()))];
             }
         };
@@ -374,7 +376,7 @@ mod tests {
         for (number, kind) in [(1, Kind::Mean), (2, Kind::First), (3, Kind::Last)] {
             assert_eq!(read(number).unwrap(), Pooling { kind, ..Pooling::default() });
         }
-        for (number, part) in [(0, "a vector for each token"), (4, "rank"), (7, "qwen3.pooling_type is 7")] {
+        for (number, part) in [(0, "one vector per token"), (4, "rank"), (7, "qwen3.pooling_type is 7")] {
             let error = read(number).unwrap_err();
             assert!(error.message().contains(part) && error.message().contains("m.gguf"), "{error}");
         }
@@ -406,7 +408,7 @@ mod tests {
             let mut all = modules(&[]);
             all[1]["path"] = path.into();
             let e = Pooling::of_folder(folder(&[("modules.json", all)]).path()).unwrap_err();
-            assert!(e.message().contains("modules.json") && e.message().contains("plain name"), "{e}");
+            assert!(e.message().contains("modules.json") && e.message().contains("plain file name"), "{e}");
         }
         let lower = files("sentence_bert_config.json", json!({ "do_lower_case": true }));
         let prompt = files("config_sentence_transformers.json", json!({ "default_prompt_name": "query" }));

@@ -134,8 +134,8 @@ impl Source {
                 None => String::new(),
             };
             return Err(Error::format(format!(
-                "{path} holds no model but an adapter: give its base model{base} as the model, and add --lora {path}; netcl \
-                 quantize BASE OUT --type f32 --lora {path} makes one model of both"
+                "{path} contains an adapter instead of a model: use its base model{base} as the model, and add --lora {path}; netcl quantize BASE \
+                 OUT --type f32 --lora {path} merges both"
             )));
         }
         let config = read_config(&file)?;
@@ -148,7 +148,7 @@ impl Source {
             let Some(tensor) = file.tensor(&expected.name) else {
                 let name = &expected.name;
                 return Err(place(Error::format(format!(
-                    "there is no tensor {name}, which its metadata ask for"
+                    "the tensor {name} is missing, which the metadata require"
                 ))));
             };
             if tensor.shape() != expected.dims {
@@ -169,7 +169,7 @@ impl Source {
         if let Some(first) = left.first() {
             let more = if left.len() > 1 { format!(" and {} more", left.len() - 1) } else { String::new() };
             return Err(place(Error::format(format!(
-                "{first}{more}: no place for that in a {} model of {} layers",
+                "{first}{more}: a {} model of {} layers has no slot for it",
                 architecture.name, config.layers
             ))));
         }
@@ -318,7 +318,7 @@ impl Source {
 fn check_counts(file: &Gguf, config: &DecoderConfig) -> Result<()> {
     if config.layers > file.len() {
         return Err(Error::format(format!(
-            "block_count says {} layers, and the file has {} tensors",
+            "block_count is {} layers, but the file has only {} tensors",
             config.layers,
             file.len()
         )));
@@ -327,7 +327,7 @@ fn check_counts(file: &Gguf, config: &DecoderConfig) -> Result<()> {
     let most = stacks.filter_map(|tensor| tensor.shape().first().copied()).max().unwrap_or(0);
     match config.mlp.moe.filter(|moe| moe.experts > most) {
         Some(moe) => Err(Error::format(format!(
-            "expert_count says {} experts, and the largest tensor of experts has {most}",
+            "expert_count is {}, but the largest tensor of experts has {most}",
             moe.experts
         ))),
         None => Ok(()),

@@ -99,7 +99,7 @@ fn there_and_back(name: &str) {
         quietly(&middle, &to, Target::Folder, mix).unwrap();
         let (before, after) = (tensors(&from), tensors(&to));
         for (tensor, found) in &after {
-            let expected = before.get(tensor).unwrap_or_else(|| panic!("{name}: {tensor} was not there"));
+            let expected = before.get(tensor).unwrap_or_else(|| panic!("{name}: {tensor} was missing"));
             assert_eq!(found, expected, "{name} {mix}: {tensor}");
         }
         // Only the second copy of a tied table is missing afterwards.
@@ -214,7 +214,7 @@ fn rules_of_mixes() {
         assert_eq!(name(mix, tensor, layers, grouped), expected, "{mix} {tensor}");
     }
     assert_eq!(Mix::named("Q4_K").unwrap().name, "q4_k_m");
-    assert!(message(Mix::named("q4_7")).contains("there are f32, f16, bf16, q8_0"));
+    assert!(message(Mix::named("q4_7")).contains("the types are f32, f16, bf16, q8_0"));
 }
 
 /// Returns a Llama with weights of a pattern, as GGUF.
@@ -288,7 +288,8 @@ fn every_type_of_files_is_written_and_read() {
         quietly(&made, &back, Target::Folder, "f16").unwrap();
     }
     assert!(
-        message(quietly(&source, &back, Target::Folder, "q4_0")).contains("a folder takes f32, f16 or bf16")
+        message(quietly(&source, &back, Target::Folder, "q4_0"))
+            .contains("a folder supports f32, f16 or bf16")
     );
 }
 
@@ -337,13 +338,13 @@ fn what_does_not_fit_is_named() {
     for (found, part) in [
         (
             with(&|p| p.set("general.architecture", Meta::Str("mamba".into()))),
-            "architecture \"mamba\" in GGUF files; netcl has gpt2, llama, qwen2",
+            "architecture \"mamba\" in GGUF files is not supported; netcl supports gpt2, llama, qwen2",
         ),
         (
             with(&|p| p.keys.retain(|k| k.0 != "llama.block_count")),
             "llama.block_count is missing, expected a whole number",
         ),
-        (with(&|p| p.set("llama.block_count", Meta::U32(2))), "there is no tensor blk.1.attn_norm.weight"),
+        (with(&|p| p.set("llama.block_count", Meta::U32(2))), "the tensor blk.1.attn_norm.weight is missing"),
         (with(&|p| p.set("llama.block_count", Meta::U32(u32::MAX))), "the number of layers is 4294967295"),
         (with(&|p| p.set("llama.attention.head_count", Meta::U32(0))), "num_attention_heads is 0"),
         (
@@ -352,7 +353,7 @@ fn what_does_not_fit_is_named() {
         ),
         (
             with(&|p| p.set("llama.expert_shared_count", Meta::U32(1))),
-            "llama.expert_shared_count is a key that netcl does not know",
+            "netcl does not know the key llama.expert_shared_count",
         ),
         (
             with(&|p| p.set("llama.rope.scaling.type", Meta::Str("dynamic".into()))),
@@ -360,19 +361,22 @@ fn what_does_not_fit_is_named() {
         ),
         (
             with(&|p| p.set("llama.attention.causal", Meta::Bool(false))),
-            "llama.attention.causal is false: tokens of this model look at later ones too",
+            "llama.attention.causal is false: tokens of this model see later ones too",
         ),
-        (with(&|p| p.set("general.type", Meta::Str("adapter".into()))), "holds no model but an adapter"),
+        (
+            with(&|p| p.set("general.type", Meta::Str("adapter".into()))),
+            "contains an adapter instead of a model",
+        ),
         (with(&|p| p.set("llama.attention.value_length", Meta::U32(4))), "m.gguf"),
         (
             with(&|p| p.tensors[5].name = "blk.0.extra.weight".into()),
-            "there is no tensor blk.0.attn_q.weight",
+            "the tensor blk.0.attn_q.weight is missing",
         ),
         (
             with(&|p| {
                 p.tensors.push(Planned { name: "blk.0.attn_x.weight".into(), dims: vec![4], format: &F32 })
             }),
-            "blk.0.attn_x.weight: no place for that in a llama model of 1 layers",
+            "blk.0.attn_x.weight: a llama model of 1 layers has no slot for it",
         ),
     ] {
         assert!(found.contains(part) && found.contains("m.gguf"), "{found} has not: {part}");
@@ -406,7 +410,7 @@ fn the_python_package_reads_our_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.gguf");
     if !runs("import gguf.quants", &path).is_ok_and(|out| out.status.success()) {
-        println!("skipped: {python} has no gguf; name one that has in NETCL_PYTHON");
+        println!("skipped: {python} lacks gguf; set NETCL_PYTHON to a Python that has it");
         return;
     }
     let from = dir.path().join("a.gguf");

@@ -57,7 +57,7 @@ pub fn vocabulary(folder: &Path, vocab: usize) -> Result<Vec<(String, Meta)>> {
     } else {
         special(&json, &settings, folder, &mut out)?;
         tracing::warn!(
-            "{}: ggml does not support this tokenizer: netcl reads the tokenizer.json in the file, llama.cpp cannot tokenize with it",
+            "{}: ggml does not support this tokenizer: netcl reads the tokenizer.json in the file, but llama.cpp cannot tokenize with it",
             path.display()
         );
     }
@@ -87,11 +87,11 @@ fn tell_lost(text: &str, json: &Value, out: &[(String, Meta)], folder: &Path) {
     match lost(text, json, out, &name.unwrap_or_default()) {
         Ok(None) => {}
         Ok(Some(lost)) => tracing::warn!(
-            "llama.cpp tokenizes unlike {}, because ggml's keys cannot say all of it ({lost}). netcl reads the tokenizer.json in the file and does \
-             not differ",
+            "llama.cpp tokenizes differently from {}, because ggml's keys cannot express all of it ({lost}). netcl reads the tokenizer.json in the \
+             file and is not affected",
             folder.join(files::FILE).display()
         ),
-        Err(e) => tracing::warn!("ggml's keys of the tokenizer were not compared with it: {e}"),
+        Err(e) => tracing::warn!("cannot compare ggml's keys with the tokenizer: {e}"),
     }
 }
 

@@ -196,8 +196,7 @@ impl Sampler {
         // A fraction of infinity would also not be a number.
         if logits.iter().any(|v| v.is_nan() || *v == f32::INFINITY) {
             return Err(Error::launch(
-                "the model's logits are not numbers: its weights are damaged, or values exceeded the range of f16 (then --dtype bf16 or f32 \
-                 helps)",
+                "the model's logits are not numbers: its weights are damaged, or values exceeded the range of f16 (then use --dtype bf16 or f32)",
             ));
         }
         let vocab = logits.len();

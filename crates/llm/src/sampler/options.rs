@@ -69,7 +69,10 @@ impl FromStr for Step {
         let found = STEPS.iter().find(|(_, usual, others)| *usual == name || others.contains(&name));
         found.map(|(step, ..)| *step).ok_or_else(|| {
             let names: Vec<_> = STEPS.iter().map(|(_, name, _)| *name).collect();
-            Error::format(format!("samplers: {name:?} is not known; known are {}", names.join(", ")))
+            Error::format(format!(
+                "samplers: unknown sampler {name:?}; the samplers are {}",
+                names.join(", ")
+            ))
         })
     }
 }
@@ -272,7 +275,7 @@ impl Sampling {
             ("top_p", self.top_p, above_zero, 1.0, "above 0 and at most 1"),
             ("min_p", self.min_p, 0.0, 1.0, "between 0 and 1"),
             ("typical_p", self.typical_p, above_zero, 1.0, "above 0 and at most 1"),
-            ("top_n_sigma", self.top_n_sigma, -most, most, "a number; 0 or less leaves it out"),
+            ("top_n_sigma", self.top_n_sigma, -most, most, "a number; 0 or less disables it"),
             ("xtc_probability", self.xtc_probability, 0.0, 1.0, "between 0 and 1"),
             ("xtc_threshold", self.xtc_threshold, 0.0, 1.0, "between 0 and 1"),
             ("repeat_penalty", self.repeat_penalty, above_zero, most, "above 0"),

@@ -325,7 +325,10 @@ fn the_chain_has_its_order() {
     assert_eq!(names.join(";"), "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature");
     assert_eq!(Step::chain(&names.join(";")).unwrap(), Step::USUAL);
     assert!(
-        Step::chain("top_q").unwrap_err().message().contains("\"top_q\" is not known; known are penalties")
+        Step::chain("top_q")
+            .unwrap_err()
+            .message()
+            .contains("unknown sampler \"top_q\"; the samplers are penalties")
     );
     // A penalty after a filter does not restore dropped tokens.
     let mut s = sampler(Sampling {

@@ -168,7 +168,9 @@ fn tojson(state: &State, value: Value, options: Kwargs) -> Result<Value, Error> 
     options.assert_all_used()?;
     let (item, key) = match separators.as_deref() {
         Some([item, key]) => (item.clone(), key.clone()),
-        Some(_) => return Err(Error::new(ErrorKind::InvalidOperation, "tojson: separators are two texts")),
+        Some(_) => {
+            return Err(Error::new(ErrorKind::InvalidOperation, "tojson: separators must be two texts"));
+        }
         None => (if indent.is_some() { "," } else { ", " }.to_owned(), ": ".to_owned()),
     };
     let text = Json { indent, item, key, ascii, sorted }.text(&value)?;

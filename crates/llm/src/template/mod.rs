@@ -70,9 +70,7 @@ impl Template {
         let source = text.to_owned();
         let text = rewrite::rewritten(text).map_err(|line| {
             let most = rewrite::DEEPEST;
-            Error::format(format!(
-                "chat template {name}, line {line}: more than {most} brackets within each other"
-            ))
+            Error::format(format!("chat template {name}, line {line}: more than {most} nested brackets"))
         })?;
         let added = guarded(&format!("chat template {name}: the engine"), || {
             environment.add_template_owned("chat", text)
@@ -112,7 +110,8 @@ impl Template {
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("chat template".into()).stack_size(STACK);
             let thread = thread.spawn_scoped(scope, render);
-            let thread = thread.map_err(|e| Error::memory(format!("a thread for the chat template: {e}")))?;
+            let thread = thread
+                .map_err(|e| Error::memory(format!("cannot start a thread for the chat template: {e}")))?;
             thread
                 .join()
                 .unwrap_or_else(|_| Err(Error::internal(format!("chat template {}: a panic", self.name))))
@@ -134,7 +133,7 @@ fn wrong(name: &str, error: &minijinja::Error) -> Error {
     let place = line.map_or(String::new(), |line| format!(", line {line}"));
     let why = match (said.kind(), said.detail()) {
         (minijinja::ErrorKind::OutOfFuel, _) => {
-            format!("it took more than {STEPS} steps; it may be without end")
+            format!("it took more than {STEPS} steps; it may not terminate")
         }
         (_, Some(detail)) => detail.to_owned(),
         (kind, None) => kind.to_string(),

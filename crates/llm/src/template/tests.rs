@@ -178,7 +178,7 @@ fn templates_without_end_are_stopped() {
         for bracket in ["(", "[", "{"] {
             let deep = format!("{before}{}a{behind}", bracket.repeat(10_000));
             let error = render(&deep, "[]").unwrap_err();
-            assert!(error.message().contains("line 1: more than 128 brackets"), "{error}");
+            assert!(error.message().contains("line 1: more than 128 nested brackets"), "{error}");
         }
     }
     let deep = "{% if true %}".repeat(100_000);

@@ -138,7 +138,9 @@ impl Tokenizer {
             (Err(e), true) => Err(e.context(HUGGING_FACE).context(file.path().display())),
             (Err(e), false) => {
                 let path = file.path().display();
-                tracing::warn!("{path}: the {HUGGING_FACE} in it cannot be read, ggml's keys are: {e}");
+                tracing::warn!(
+                    "{path}: using ggml's keys, because the {HUGGING_FACE} in it cannot be read: {e}"
+                );
                 by_keys()
             }
         }
@@ -175,7 +177,7 @@ impl Tokenizer {
             "t5" => (Model::Library(Box::new(library::unigram(&vocab)?)), None),
             other => {
                 return Err(Error::unsupported(format!(
-                    "tokenizer.ggml.model: {other:?} is not known; known are bert, gemma4, gpt2, llama and t5"
+                    "tokenizer.ggml.model: unknown tokenizer {other:?}; supported are bert, gemma4, gpt2, llama and t5"
                 )));
             }
         };

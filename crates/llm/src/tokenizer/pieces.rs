@@ -88,8 +88,8 @@ impl Writing {
             }
             _ => {
                 return Err(Error::unsupported(format!(
-                    "tokenizer.json: decoder {kind:?} with these options is not known; known are ByteLevel, ByteFallback, \
-                     Fuse, Metaspace, Replace of a string, Strip of leading spaces and WordPiece"
+                    "tokenizer.json: decoder {kind:?} with these options is not supported; supported are ByteLevel, ByteFallback, Fuse, Metaspace, \
+                     Replace of a string, Strip of leading spaces and WordPiece"
                 )));
             }
         }

@@ -139,7 +139,7 @@ impl Vocab {
             ("add_eos_token", self.add_eos, "eos_token_id", self.eos),
         ] {
             if set == Some(true) && id.is_none() {
-                return Err(wrong(flag, format!("is set and there is no tokenizer.ggml.{field}")));
+                return Err(wrong(flag, format!("is set, but tokenizer.ggml.{field} is missing")));
             }
         }
         Ok(())

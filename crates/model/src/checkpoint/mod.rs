@@ -138,7 +138,7 @@ impl Checkpoint {
         let found = self.files.iter().find(|(other, _)| other == name);
         found
             .map(|(_, content)| &**content)
-            .ok_or_else(|| Error::format(format!("the checkpoint has no {name}")))
+            .ok_or_else(|| Error::format(format!("the checkpoint lacks {name}")))
     }
 }
 

@@ -67,17 +67,17 @@ pub(super) fn check(index: &[u8], found: &BTreeMap<String, Vec<TensorData>>) -> 
     let wrong = |what: &str| Error::format(format!("{OPTIMIZER_INDEX}: {what}"));
     let json: Value = serde_json::from_slice(index).map_err(|e| wrong(&e.to_string()))?;
     let map = json.get("weight_map").and_then(Value::as_object);
-    let map = map.ok_or_else(|| wrong("no weight_map, an object of tensor names and file names"))?;
+    let map = map.ok_or_else(|| wrong("weight_map is missing, an object of tensor names and file names"))?;
     let all = found.iter().flat_map(|(file, tensors)| tensors.iter().map(move |t| (&t.name, file)));
     let mut count = 0;
     for (name, file) in all {
         count += 1;
         if map.get(name).and_then(Value::as_str) != Some(file) {
-            return Err(wrong(&format!("{name} lies in {file}, and the index does not say so")));
+            return Err(wrong(&format!("{name} is in {file}, but the index does not list it there")));
         }
     }
     if count != map.len() {
-        return Err(wrong("it names tensors that are in no file"));
+        return Err(wrong("it names tensors that no file contains"));
     }
     Ok(())
 }

@@ -93,12 +93,12 @@ impl State {
         if bytes.len() as u64 > MAX_BYTES {
             return Err(wrong("is damaged: it has more than 64 MiB"));
         }
-        let text = String::from_utf8(bytes).map_err(|_| wrong("is damaged: it is no text"))?;
+        let text = String::from_utf8(bytes).map_err(|_| wrong("is damaged: it is not text"))?;
         let state: Self =
             serde_json::from_str(&text).map_err(|e| wrong(&format!("is truncated or damaged: {e}")))?;
         if state.format > FORMAT {
             return Err(wrong(&format!(
-                "has format {}, this netcl knows up to {FORMAT}; use the netcl that wrote it",
+                "has format {}, this netcl supports up to {FORMAT}; use the netcl version that wrote it",
                 state.format
             )));
         }
@@ -106,7 +106,7 @@ impl State {
         let sealed = format!("{SEAL_KEY}{}", state.seal);
         let open = text.replacen(&sealed, &format!("{SEAL_KEY}{NO_SEAL}"), 1);
         if blake3::hash(open.as_bytes()).to_hex().as_str() != state.seal {
-            return Err(wrong("is damaged: its checksum is not the one it was written with"));
+            return Err(wrong("is damaged: its checksum is wrong"));
         }
         Ok(state)
     }

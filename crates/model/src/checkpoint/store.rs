@@ -96,7 +96,7 @@ impl Store {
             return Ok(None);
         }
         let warnings = warnings.join("; ");
-        Err(Error::format(format!("{}: no checkpoint is whole: {warnings}", self.dir.display())))
+        Err(Error::format(format!("{}: no checkpoint is intact: {warnings}", self.dir.display())))
     }
 
     /// Returns the best checkpoint, if there is one.
@@ -187,7 +187,7 @@ impl Store {
             // Renamed first, so that a partially removed folder is not a checkpoint.
             let aside = files::beside(path);
             if let Err(error) = durable::rename(path, &aside).and_then(|()| remove(&aside)) {
-                tracing::warn!(%error, "an old checkpoint stays");
+                tracing::warn!(%error, "cannot remove an old checkpoint");
             }
         }
         Ok(())

@@ -177,7 +177,7 @@ pub fn write_planned(path: &Path, tensors: &[Planned<'_>], written: &AtomicU64) 
         end += size;
         let entry = json!({ "dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [start, end] });
         if header.insert(tensor.name.clone(), entry).is_some() {
-            return Err(Error::format(format!("{}: two tensors are called {}", path.display(), tensor.name)));
+            return Err(Error::format(format!("{}: two tensors are named {}", path.display(), tensor.name)));
         }
     }
     let mut header = serde_json::Value::Object(header).to_string();
@@ -205,7 +205,7 @@ pub fn write_planned(path: &Path, tensors: &[Planned<'_>], written: &AtomicU64) 
 
 fn misfit(tensor: &Planned<'_>, len: usize) -> Error {
     Error::format(format!(
-        "{}: {} of shape {:?} does not take {len} bytes",
+        "{}: {} of shape {:?} does not match {len} bytes",
         tensor.name, tensor.dtype, tensor.shape
     ))
 }
@@ -214,7 +214,7 @@ fn misfit(tensor: &Planned<'_>, len: usize) -> Error {
 pub fn read_tensors(path: &Path) -> Result<Vec<TensorData>> {
     let map = MappedFile::open(path)?;
     let file = SafeTensors::deserialize(&map)
-        .map_err(|e| Error::format(format!("{}: not a whole safetensors file: {e}", path.display())))?;
+        .map_err(|e| Error::format(format!("{}: not a complete safetensors file: {e}", path.display())))?;
     let mut tensors: Vec<_> = file.iter().collect();
     tensors.sort_by_key(|(_, view)| view.data().as_ptr());
     let copy = |(name, view): (&str, safetensors::tensor::TensorView<'_>)| TensorData {

@@ -121,14 +121,14 @@ fn tensors_that_cannot_be_are_refused() {
     let path = dir.path().join("x.safetensors");
     let good = tensor("a", FileDtype::F32, &[2], 0);
     let message = write_tensors(&path, &[good.clone(), good.clone()]).unwrap_err().to_string();
-    assert!(message.contains("two tensors are called a"), "{message}");
+    assert!(message.contains("two tensors are named a"), "{message}");
     let message =
         write_tensors(&path, &[TensorData { shape: vec![3], ..good.clone() }]).unwrap_err().to_string();
-    assert!(message.contains("a: F32 of shape [3] does not take 8 bytes"), "{message}");
+    assert!(message.contains("a: F32 of shape [3] does not match 8 bytes"), "{message}");
     assert!(write_tensors(&path, &[TensorData { shape: vec![usize::MAX, 2], ..good }]).is_err());
     fs::write(&path, b"short").unwrap();
     let message = read_tensors(&path).unwrap_err().to_string();
-    assert!(message.contains("x.safetensors: not a whole safetensors file"), "{message}");
+    assert!(message.contains("x.safetensors: not a complete safetensors file"), "{message}");
 }
 
 /// Modules of `sentence-transformers` have separate folders.
@@ -280,7 +280,7 @@ fn flipped_bits_are_named() {
         bytes[whole.len() * tenth / 10] ^= 1u8 << (tenth % 7);
         Some(bytes)
     };
-    each_damage_is_named(flip, &["is damaged", "is truncated or damaged", "this netcl knows"]);
+    each_damage_is_named(flip, &["is damaged", "is truncated or damaged", "this netcl supports"]);
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn all_damaged_is_an_error_and_a_newer_format_too() {
     let state = fs::read_to_string(path.join(STATE_FILE)).unwrap().replace("\"format\": 1", "\"format\": 2");
     fs::write(path.join(STATE_FILE), state).unwrap();
     let message = store.latest().unwrap_err().to_string();
-    assert!(message.contains("no checkpoint is whole") && message.contains("has format 2"), "{message}");
+    assert!(message.contains("no checkpoint is intact") && message.contains("has format 2"), "{message}");
 }
 
 /// Environment variable that is set in the child process.
@@ -431,7 +431,10 @@ fn a_state_that_names_files_outside_of_its_folder_is_refused() {
         with_entry(&path, name, b"secret");
         for error in [Checkpoint::load(&path).unwrap_err(), State::verify(&path).unwrap_err()] {
             let message = error.to_string();
-            assert!(message.contains("state.json") && message.contains("plain name"), "{name:?}: {message}");
+            assert!(
+                message.contains("state.json") && message.contains("plain file name"),
+                "{name:?}: {message}"
+            );
         }
     }
 }
@@ -476,7 +479,7 @@ fn a_file_that_is_exchanged_while_it_is_loaded_never_comes_in_unverified() {
         for _ in 0..400 {
             match Checkpoint::load(&path) {
                 Ok(read) => {
-                    assert!(content(read) == content(good.clone()), "loaded what was not verified");
+                    assert!(content(read) == content(good.clone()), "loaded data that was not verified");
                     loaded += 1;
                 }
                 Err(_) => refused += 1,

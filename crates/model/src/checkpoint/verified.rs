@@ -38,12 +38,12 @@ impl<'a> Verified<'a> {
         let file = File::open(&path).map_err(|e| Error::io("opening", &path, &e))?;
         let about = file.metadata().map_err(|e| Error::io("reading", &path, &e))?;
         if !about.is_file() {
-            return Err(wrong("is missing: it is no file any more".into()));
+            return Err(wrong("is missing: it is no longer a file".into()));
         }
         let (is, was) = (about.len(), sum.bytes);
         if is != was {
             let what = if is < was { "is truncated" } else { "has grown" };
-            return Err(wrong(format!("{what}: {is} bytes, {was} were written")));
+            return Err(wrong(format!("{what}: {is} bytes, but {was} were written")));
         }
         Ok(Self { file, path, sum, hasher: blake3::Hasher::new(), left: was })
     }
@@ -51,7 +51,7 @@ impl<'a> Verified<'a> {
     /// Fills `out`. `Format` if the file ends early.
     fn fill(&mut self, out: &mut [u8]) -> Result<()> {
         if out.len() as u64 > self.left {
-            return Err(self.wrong("is damaged: what it says it holds is more than it does"));
+            return Err(self.wrong("is damaged: its header announces more than it contains"));
         }
         self.file.read_exact(out).map_err(|e| match e.kind() {
             std::io::ErrorKind::UnexpectedEof => self.wrong("was truncated while it was read"),
@@ -76,7 +76,7 @@ impl<'a> Verified<'a> {
         if self.hasher.finalize().to_hex().as_str() == self.sum.blake3 {
             return Ok(());
         }
-        Err(self.wrong("is damaged: its checksum is not the one it was written with"))
+        Err(self.wrong("is damaged: its checksum is wrong"))
     }
 
     /// Reads the whole file.
@@ -90,7 +90,7 @@ impl<'a> Verified<'a> {
     /// Reads the tensors of a safetensors file in file order, each directly to its destination.
     pub fn tensors(mut self) -> Result<Vec<TensorData>> {
         let not_whole = |path: &Path, e: &dyn std::fmt::Display| {
-            Error::format(format!("{}: not a whole safetensors file: {e}", path.display()))
+            Error::format(format!("{}: not a complete safetensors file: {e}", path.display()))
         };
         let mut prefix = [0; PREFIX];
         self.fill(&mut prefix)?;
@@ -127,7 +127,7 @@ impl<'a> Verified<'a> {
             let bytes = elements.and_then(|n| n.checked_mul(dtype.bitsize())).map(|bits| bits.div_ceil(8));
             if bytes != Some(end - start) {
                 return Err(format!(
-                    "{name}: {dtype} of shape {shape:?} does not take {} bytes",
+                    "{name}: {dtype} of shape {shape:?} does not match {} bytes",
                     end - start
                 ));
             }
@@ -137,7 +137,7 @@ impl<'a> Verified<'a> {
             tensors.push(TensorData { name, dtype, shape, bytes });
         }
         if self.left > 0 {
-            return Err(format!("it has {} bytes behind its tensors", self.left));
+            return Err(format!("it has {} bytes after its tensors", self.left));
         }
         Ok(tensors)
     }
@@ -145,7 +145,7 @@ impl<'a> Verified<'a> {
     /// Returns a byte count after comparing it with the file size.
     fn len(&self, bytes: u64) -> Result<usize> {
         if bytes > self.sum.bytes {
-            return Err(self.wrong("is damaged: what it says it holds is more than it does"));
+            return Err(self.wrong("is damaged: its header announces more than it contains"));
         }
         usize::try_from(bytes).map_err(|_| self.wrong("is larger than this machine's memory"))
     }

@@ -50,7 +50,7 @@ impl WeightFiles {
             for entry in &all.entries[before..] {
                 if expected.get(&entry.name) != Some(file) {
                     return Err(Error::format(format!(
-                        "{}: {} lies in {file}, and the index does not say so",
+                        "{}: {} is in {file}, but the index does not list it there",
                         index.display(),
                         entry.name
                     )));
@@ -60,7 +60,7 @@ impl WeightFiles {
         let found: BTreeSet<&str> = all.entries.iter().map(|e| e.name.as_str()).collect();
         match expected.iter().find(|(name, _)| !found.contains(name.as_str())) {
             Some((name, file)) => {
-                Err(Error::format(format!("{}: {file} has no tensor {name}", index.display())))
+                Err(Error::format(format!("{}: {file} does not contain the tensor {name}", index.display())))
             }
             None => Ok(all),
         }
@@ -69,7 +69,7 @@ impl WeightFiles {
     fn add(&mut self, path: &Path) -> Result<()> {
         let map = MappedFile::open(path)?;
         let wrong = |what: &dyn std::fmt::Display| {
-            Error::format(format!("{}: not a whole safetensors file: {what}", path.display()))
+            Error::format(format!("{}: not a complete safetensors file: {what}", path.display()))
         };
         let (header, metadata) = SafeTensors::read_metadata(&map).map_err(|e| wrong(&e))?;
         // The header follows its length, which takes 8 bytes.
@@ -79,7 +79,7 @@ impl WeightFiles {
             let (from, to) = info.data_offsets;
             let inside =
                 from.checked_add(data).zip(to.checked_add(data)).filter(|(a, b)| a <= b && *b <= map.len());
-            let (from, to) = inside.ok_or_else(|| wrong(&format!("{name} lies outside of it")))?;
+            let (from, to) = inside.ok_or_else(|| wrong(&format!("{name} is outside of it")))?;
             self.entries.push(Entry {
                 name,
                 dtype: info.dtype,
@@ -140,14 +140,14 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
     let text = netcl_device::files::read_text(path).map_err(|e| Error::io("reading", path, &e))?;
     let json: Value = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
     let Some(map) = json.get("weight_map").and_then(Value::as_object).filter(|map| !map.is_empty()) else {
-        return Err(wrong("no weight_map, an object of tensor names and file names".into()));
+        return Err(wrong("weight_map is missing, an object of tensor names and file names".into()));
     };
     let mut files = BTreeMap::new();
     for (name, file) in map {
         let file = file.as_str().unwrap_or_default();
         if plain_name(file).is_err() || !file.ends_with(".safetensors") {
             return Err(wrong(format!(
-                "{name} lies in {file:?}, expected the name of a .safetensors file in this folder"
+                "{name} is in {file:?}, expected the name of a .safetensors file in this folder"
             )));
         }
         files.insert(name.clone(), file.to_owned());
@@ -158,8 +158,8 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
 fn convert(dir: &Path, pickle: &str) -> Error {
     let path: PathBuf = dir.join(pickle);
     Error::unsupported(format!(
-        "{}: a pickle is a program and is not read; with the `transformers` package, this writes model.safetensors beside it: python -c \
-         \"import sys; from transformers import AutoModelForCausalLM as M; M.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])\" {}",
+        "{}: pickles are programs, so netcl does not read them; with the `transformers` package, this writes model.safetensors next to it: python \
+         -c \"import sys; from transformers import AutoModelForCausalLM as M; M.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])\" {}",
         path.display(),
         quote_path(dir)
     ))

@@ -30,7 +30,7 @@ impl Job {
         let thread = std::thread::Builder::new()
             .name("netcl-checkpoint".into())
             .spawn(work)
-            .map_err(|e| Error::new(ErrorKind::Io, format!("starting the checkpoint thread: {e}")))?;
+            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the checkpoint thread: {e}")))?;
         Ok(Self { step, written, total, thread })
     }
 
@@ -54,7 +54,7 @@ impl Writing {
         let total = plan.size();
         if !fits(total, netcl_device::available_memory()) {
             tracing::debug!(
-                "the host has no room for a copy of {total} bytes: training waits for the checkpoint"
+                "the host lacks memory for a copy of {total} bytes: training waits for the checkpoint"
             );
             return Ok(false);
         }

@@ -63,7 +63,7 @@ const SILENT: &[&str] = &["finetuned", "mrope_section", "original_max_position_e
 fn agreed(inner: (&str, Option<f64>), outer: (&str, Option<f64>)) -> Result<Option<f64>> {
     match (inner, outer) {
         ((a, Some(x)), (b, Some(y))) if !same(x, y) => Err(Error::format(format!(
-            "{a} is {x}, and {b}, another name for it, is {y}; remove one of them, or make them equal"
+            "{a} is {x}, but {b}, another name for it, is {y}; remove one of them, or make them equal"
         ))),
         ((_, inner), (_, outer)) => Ok(inner.or(outer)),
     }
@@ -99,7 +99,7 @@ impl<'a> Source<'a> {
         };
         match (text("rope_type")?, text("type")?) {
             (Some(a), Some(b)) if a != b => Err(Error::format(format!(
-                "{0}.rope_type is {a:?}, and {0}.type, another name for it, is {b:?}; remove one of them",
+                "{0}.rope_type is {a:?}, but {0}.type, another name for it, is {b:?}; remove one of them",
                 self.name
             ))),
             (a, b) => Ok(a.or(b).unwrap_or("default")),
@@ -110,7 +110,7 @@ impl<'a> Source<'a> {
         let (mine, theirs) = (self.kind()?, other.kind()?);
         if theirs != "default" && mine != theirs {
             return Err(Error::format(format!(
-                "{}.rope_type is {theirs:?}, and {} says {mine:?}; remove one of them",
+                "{}.rope_type is {theirs:?}, but {} says {mine:?}; remove one of them",
                 other.name, self.name
             )));
         }
@@ -121,7 +121,7 @@ impl<'a> Source<'a> {
             };
             if let Some(mine) = self.has(key).filter(|mine| !value.is_null() && !equal(mine)) {
                 return Err(Error::format(format!(
-                    "{}.{key} is {}, and {}.{key} is {}; remove one of them, or make them equal",
+                    "{}.{key} is {}, but {}.{key} is {}; remove one of them, or make them equal",
                     other.name,
                     shown(value),
                     self.name,
@@ -154,8 +154,8 @@ pub fn one(fields: &mut Fields<'_>, rules: &Rules, size: usize, context: usize) 
         let taken = outer[0].unwrap_or(rules.base);
         if let Some(theta) = theta.filter(|theta| old.has("rope_theta").is_none() && !same(*theta, taken)) {
             return Err(Error::format(format!(
-                "rope_parameters.rope_theta is {theta}, and with rope_scaling in the file transformers takes {taken} instead; write \
-                 \"rope_theta\": {theta} into rope_scaling, or move what rope_scaling says into rope_parameters"
+                "rope_parameters.rope_theta is {theta}, but with rope_scaling in the file transformers uses {taken} instead; write \"rope_theta\": \
+                 {theta} into rope_scaling, or move the content of rope_scaling into rope_parameters"
             )));
         }
     }
@@ -163,7 +163,10 @@ pub fn one(fields: &mut Fields<'_>, rules: &Rules, size: usize, context: usize) 
         for name in ["rope_theta", "partial_rotary_factor"] {
             if let Some(value) = fields.get(name) {
                 let instead = rules.outside[usize::from(name != "rope_theta")];
-                fields.note(format!("{name} is {}: ignored, this family reads {instead}", shown(value)));
+                fields.note(format!(
+                    "{name} is {}: ignored, because this family reads {instead}",
+                    shown(value)
+                ));
             }
         }
     }
@@ -185,7 +188,7 @@ pub fn two(fields: &mut Fields<'_>, size: usize, context: usize) -> Result<[Rota
     if let Some(new) = &new {
         if full.is_none() && old.is_some() {
             return Err(Error::format(
-                "rope_scaling is given, and rope_parameters without full_attention; expected one of them, or rope_parameters.full_attention",
+                "rope_scaling is given, but rope_parameters lacks full_attention; expected one of them, or rope_parameters.full_attention",
             ));
         }
         for key in
@@ -232,7 +235,7 @@ fn set(
         kind = if ["su", "yarn"].contains(&kind) { "longrope" } else { kind };
         if !["default", "longrope"].contains(&kind) {
             return Err(Error::unsupported(format!(
-                "rotary scaling {kind:?}; this family has default and longrope"
+                "rotary scaling {kind:?} is not supported; this family supports default and longrope"
             )));
         }
     }
@@ -245,7 +248,7 @@ fn set(
     if !rules.partial && dims != size {
         if kind != "default" {
             return Err(Error::unsupported(format!(
-                "{} is {}, and rope_type {kind:?}: this family rotates whole heads",
+                "{} is {}, but with rope_type {kind:?} this family rotates whole heads",
                 rules.outside[1],
                 share.unwrap_or(rules.share)
             )));
@@ -270,7 +273,7 @@ fn set(
         }
         if !SILENT.contains(&key) && !value.is_null() {
             fields.note(format!(
-                "{} is {}: ignored, transformers does not read it for rope_type {kind:?}",
+                "{} is {}: ignored, because transformers does not read it for rope_type {kind:?}",
                 name(key),
                 shown(value)
             ));
@@ -302,7 +305,7 @@ fn scaling(
         let own = rules.longrope.filter(|_| outer.is_none());
         if let Some((own, found)) = own.zip(found).filter(|(own, found)| !same(*own, *found)) {
             fields.note(format!(
-                "{place}.{key} is {found}: ignored, this family reads {key} outside the object, by default {own}"
+                "{place}.{key} is {found}: ignored, because this family reads {key} outside the object, by default {own}"
             ));
         }
         Ok(own.or(given).unwrap_or(context))
@@ -331,7 +334,7 @@ fn scaling(
         }
         _ => {
             return Err(Error::unsupported(format!(
-                "rotary scaling {kind:?}; the supported ones are default, linear, llama3, yarn, longrope"
+                "rotary scaling {kind:?} is not supported; supported are default, linear, llama3, yarn, longrope"
             )));
         }
     })

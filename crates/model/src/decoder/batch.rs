@@ -139,7 +139,7 @@ impl Batch<'_> {
         let count = words.len() / texts.max(1);
         let Some(steps) = self.steps.as_mut().filter(|_| count <= left) else {
             return Err(Error::shape(format!(
-                "decoder: {count} steps of {texts} texts, there is room for {left}"
+                "decoder: {count} steps of {texts} texts, but there is room for {left}"
             )));
         };
         steps.texts()?.set_words(self.count, words)?;

@@ -22,7 +22,7 @@ impl Cache {
         let class = *lengths(&config.rotary, length).start();
         if self.length > 0 && class != self.class {
             return Err(Error::shape(format!(
-                "decoder: a text of {length} tokens has other rotary angles than the {} in the cache (LongRoPE); read it from its beginning",
+                "decoder: a text of {length} tokens has different rotary angles than the {} in the cache (LongRoPE); read it from its beginning",
                 self.length
             )));
         }
@@ -63,7 +63,7 @@ impl Decoder {
             return Ok(());
         }
         Err(Error::shape(format!(
-            "decoder: a cache of {tokens} tokens, the context is {}",
+            "decoder: a cache of {tokens} tokens exceeds the context of {}",
             self.config.context
         )))
     }
@@ -117,7 +117,7 @@ impl Decoder {
         let (batch, room) = (cache.batch, cache.room);
         if t == 0 || batch != b || cache.length.saturating_add(t) > room {
             return Err(Error::shape(format!(
-                "decoder: ids {} behind {} tokens in a cache for {batch} texts of {room} tokens",
+                "decoder: ids {} after {} tokens in a cache for {batch} texts of {room} tokens",
                 ids.shape(),
                 cache.length
             )));

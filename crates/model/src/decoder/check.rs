@@ -28,7 +28,9 @@ impl DecoderConfig {
             return Err(Error::shape(format!("the norms' epsilon is {eps}, expected a number above 0")));
         }
         if self.mlp.gated && self.mlp.activation.gate().is_none() {
-            return Err(Error::unsupported("a gated MLP with tanh; SiLU, GELU and ReLU are supported"));
+            return Err(Error::unsupported(
+                "a gated MLP with tanh is not supported; SiLU, GELU and ReLU are",
+            ));
         }
         self.check_experts()?;
         let mut kinds = self.kinds.iter().enumerate();
@@ -44,7 +46,7 @@ impl DecoderConfig {
             }
         }
         let found = |name: &MixerName| {
-            mixer::find(*name).ok_or_else(|| Error::unsupported(format!("layers with the mixer {name}")))
+            mixer::find(*name).ok_or_else(|| Error::unsupported(format!("unsupported mixer {name}")))
         };
         names.iter().map(found).collect()
     }
@@ -52,13 +54,13 @@ impl DecoderConfig {
     fn check_experts(&self) -> Result<()> {
         let Some(moe) = &self.mlp.moe else {
             return match self.kinds.iter().any(|kind| kind.sparse) {
-                true => Err(Error::shape("sparse layers without experts, expected a mixture of them")),
+                true => Err(Error::shape("sparse layers require a mixture of experts")),
                 false => Ok(()),
             };
         };
         let sizes = [
             ("number of experts", moe.experts, MOST_EXPERTS),
-            ("number of experts a token", moe.top_k, moe.experts),
+            ("number of experts per token", moe.top_k, moe.experts),
             ("width of an expert's MLP", moe.hidden, MAX_SIZE),
         ];
         if let Some((name, size, most)) = sizes.iter().find(|(_, n, most)| !(1..=*most).contains(n)) {
@@ -66,7 +68,7 @@ impl DecoderConfig {
         }
         if !self.mlp.gated || self.mlp.bias || self.parallel || self.family.names.experts.is_none() {
             return Err(Error::unsupported(format!(
-                "experts in a {} model of this kind; supported are gated ones without biases, in blocks whose parts follow one another, \
+                "experts in a {} model of this kind are not supported; supported are gated ones without biases, in blocks with consecutive parts, \
                  in families that have them",
                 self.family.model_type
             )));

@@ -227,8 +227,8 @@ impl DecoderConfig {
             return Ok(());
         }
         Err(Error::memory(format!(
-            "{count} parameters in {dtype} take {}, {} has {} available; nothing was allocated. Take fewer layers, a smaller width or \
-             vocabulary, or a narrower type",
+            "{count} parameters in {dtype} need {}, {} has {} available; nothing was allocated. Use fewer layers, a smaller width or vocabulary, or \
+             a narrower type",
             human(bytes),
             capabilities.id,
             human(available)

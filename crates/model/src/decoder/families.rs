@@ -277,7 +277,7 @@ impl DecoderConfig {
             other => Err(Error::unsupported(format!(
                 "a config.json of {} cannot describe this model: {}",
                 self.family.model_type,
-                other.err().map_or("it would read back as another one".into(), |e| e.to_string())
+                other.err().map_or("it would be read back differently".into(), |e| e.to_string())
             ))),
         }
     }
@@ -298,7 +298,7 @@ fn architectures(fields: &mut Fields<'_>, family: &Family) -> Result<()> {
     match value.as_array() {
         Some(names) if names.iter().all(own) => Ok(()),
         _ => Err(Error::unsupported(format!(
-            "architectures is {}, expected [\"{}\"]: other heads than that of a language model are not supported",
+            "architectures is {}, expected [\"{}\"]: only heads of language models are supported",
             shown(value),
             family.architecture
         ))),

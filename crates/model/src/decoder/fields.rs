@@ -91,7 +91,7 @@ impl<'a> Fields<'a> {
             match (self.size(name)?, found) {
                 (Some(size), Some((first, other))) if size != other => {
                     return Err(Error::format(format!(
-                        "{first} is {other}, and {name}, another name for it, is {size}"
+                        "{first} is {other}, but {name}, another name for it, is {size}"
                     )));
                 }
                 (Some(size), None) => found = Some((name, size)),
@@ -165,14 +165,12 @@ impl<'a> Fields<'a> {
                 (Verdict::Unknown, _) => {
                     match nearest(name, self.read.iter().copied().chain(INERT.iter().copied())) {
                         Some(near) => format!("did you mean {near}?"),
-                        None => {
-                            "if it changes nothing in what the model computes, remove it from the file".into()
-                        }
+                        None => "if it does not affect the model's results, remove it from the file".into(),
                     }
                 }
             };
             return Err(Error::unsupported(format!(
-                "{name} is {}, which netcl does not know and so might compute without: {hint}",
+                "{name} is {}, which netcl does not know, so its results might be wrong: {hint}",
                 shown(value)
             )));
         }
@@ -220,7 +218,7 @@ mod tests {
         let mut other = gpt2();
         other["num_hidden_layers"] = json!(3);
         let e = DecoderConfig::from_json(&other).unwrap_err();
-        assert!(e.message().contains("n_layer is 2, and num_hidden_layers, another name"), "{e}");
+        assert!(e.message().contains("n_layer is 2, but num_hidden_layers, another name"), "{e}");
         other.as_object_mut().unwrap().remove("n_layer");
         assert_eq!(DecoderConfig::from_json(&other).unwrap().layers, 3);
     }
@@ -251,7 +249,11 @@ mod tests {
             ("layer_norm_epsilon", json!("small"), "layer_norm_epsilon is \"small\", expected a number"),
             ("add_cross_attention", json!(true), "add_cross_attention is true: no model of an encoder"),
             ("architectures", json!(["GPT2ForSequenceClassification"]), "architectures is"),
-            ("quantization_config", json!({ "bits": 4 }), "quantized weights of this format are not read"),
+            (
+                "quantization_config",
+                json!({ "bits": 4 }),
+                "quantized weights of this format are not supported",
+            ),
             ("pruned_heads", json!({ "0": [1] }), "no head may be left out"),
             ("position_embedding_type", json!("relative"), "positions are the family's own"),
             ("model_type", json!("mamba"), "model_type is \"mamba\", expected one of gpt2"),

@@ -101,7 +101,7 @@ pub(super) fn matched<'a>(
     let mut left: BTreeMap<&str, TensorView<'a>> = BTreeMap::new();
     for view in tensors {
         if left.insert(view.name, *view).is_some() {
-            return Err(Error::format(format!("two tensors are called {}", view.name)));
+            return Err(Error::format(format!("two tensors are named {}", view.name)));
         }
     }
     let folder = config.family.names.experts.map_or("mlp", |names| names.folder);
@@ -135,7 +135,9 @@ pub(super) fn matched<'a>(
             // The table of a tied model may be stored only as its head.
             let head = (config.tied && *name == table).then_some(head.as_str());
             let tensor = take(name).or_else(|| take(head?)).ok_or_else(|| {
-                Error::format(format!("the file has no tensor {name}, which config.json asks for"))
+                Error::format(format!(
+                    "the file does not contain the tensor {name}, which config.json requires"
+                ))
             })?;
             let expected = shape.piece_dims(*rows);
             if tensor.shape != expected {
@@ -194,15 +196,14 @@ fn check_left(
         if !table.is_some_and(|table| facts(table) == facts(view) && table.bytes == view.bytes) {
             let table = format!("{}{}.weight", names.prefix, names.embedding);
             return Err(Error::format(format!(
-                "{head} is not {table}, though config.json ties them; a model with a head of its own says \"tie_word_embeddings\": false"
+                "{head} differs from {table}, though config.json ties them; for a model with a separate head, set \"tie_word_embeddings\": false"
             )));
         }
     }
     let Some(first) = unknown.first() else { return Ok(()) };
     let more = if unknown.len() > 1 { format!(" and {} more", unknown.len() - 1) } else { String::new() };
     Err(Error::format(format!(
-        "{first}{more}: no place for that in the model of config.json, which has {} layers; correct config.json, or leave the tensor out \
-         of the file",
+        "{first}{more}: the model of config.json, which has {} layers, has no slot for it; correct config.json, or remove the tensor from the file",
         config.layers
     )))
 }
@@ -210,7 +211,9 @@ fn check_left(
 /// Loads weights by name. All names, shapes and types are checked before any weight is changed.
 pub(super) fn load(decoder: &Decoder, tensors: &[TensorView<'_>]) -> Result<()> {
     if decoder.params.block_bytes() > 0 {
-        return Err(Error::unsupported("decoder: its matrices are quantised blocks, which take no values"));
+        return Err(Error::unsupported(
+            "decoder: its matrices are quantized blocks, which cannot be set from values",
+        ));
     }
     let parts = matched(&decoder.config, tensors)?;
     // Match by the first tensor of a file: a part of a model has some of the tensors, and a copy of the embedding uses the embedding's.
@@ -218,7 +221,7 @@ pub(super) fn load(decoder: &Decoder, tensors: &[TensorView<'_>]) -> Result<()> 
     let parts: BTreeMap<_, _> = shapes::all(&decoder.config).map(|shape| first(&shape)).zip(parts).collect();
     for (shape, parameter) in decoder.shapes.iter().zip(decoder.params.list()) {
         let found = parts.get(&first(shape)).ok_or_else(|| {
-            Error::internal(format!("decoder: {} is no parameter of its configuration", shape.name))
+            Error::internal(format!("decoder: {} is not a parameter of its configuration", shape.name))
         })?;
         let mut values = Vec::with_capacity(parameter.count());
         for tensor in found {

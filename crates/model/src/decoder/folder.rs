@@ -35,9 +35,9 @@ pub fn model_folder(dir: &Path) -> Result<PathBuf> {
     let (there, dir) = (dir.exists(), dir.display());
     Err(Error::format(match there {
         true => format!(
-            "{dir} holds no model: expected config.json and {MODEL_FILE}, or a run folder with checkpoints"
+            "{dir} contains no model: expected config.json and {MODEL_FILE}, or a run folder with checkpoints"
         ),
-        false => format!("{dir} holds no model: there is no such file or folder"),
+        false => format!("{dir} contains no model: no such file or folder"),
     }))
 }
 
@@ -51,8 +51,8 @@ fn adapter_alone(dir: &Path) -> Error {
     };
     let dir = dir.display();
     Error::format(format!(
-        "{dir} holds no model: {ADAPTER} is that of an adapter, and {base}. Give the base model's folder or GGUF file as the model, and add \
-         --lora {dir}; netcl quantize BASE OUT --type f32 --lora {dir} makes one model of both"
+        "{dir} contains no model: {ADAPTER} belongs to an adapter, and {base}. Use the base model's folder or GGUF file as the model, and add \
+         --lora {dir}; netcl quantize BASE OUT --type f32 --lora {dir} merges both"
     ))
 }
 
@@ -87,11 +87,14 @@ impl ModelFolder {
         let wrapped = text.is_some();
         let json = text.unwrap_or(whole);
         if wrapped {
-            notes.push("this model reads pictures too: its text model is read, and its part for pictures is left out".into());
+            notes.push(
+                "this model also reads images: only its text model is loaded, and its image part is ignored"
+                    .into(),
+            );
         }
         if path.join(ADAPTER).exists() {
             notes.push(format!(
-                "an adapter lies next to the model, {ADAPTER}, and is not applied; to apply it, add --lora {}",
+                "the folder also contains an adapter, {ADAPTER}, which is not applied; to apply it, add --lora {}",
                 path.display()
             ));
         }

@@ -21,7 +21,7 @@ impl Freeze {
     pub fn new(patterns: &[String]) -> Result<Self> {
         let parse = |text: &String| {
             Pattern::new(text)
-                .map_err(|e| Error::format(format!("--freeze {text}: no pattern of names: {e}")))
+                .map_err(|e| Error::format(format!("--freeze {text}: not a pattern of names: {e}")))
         };
         Ok(Self { patterns: patterns.iter().map(parse).collect::<Result<_>>()? })
     }
@@ -51,7 +51,7 @@ impl Freeze {
             let names = || shapes.iter().flat_map(|shape| shape.pieces.iter().map(|(name, _)| name.as_str()));
             if !names().any(|name| pattern.matches(name)) {
                 let near = netcl_device::did_you_mean(pattern.as_str(), names());
-                return Err(Error::format(format!("--freeze {pattern}: no parameter has such a name{near}")));
+                return Err(Error::format(format!("--freeze {pattern}: no parameter matches{near}")));
             }
         }
         let frozen = |shape: &ParamShape| {
@@ -68,7 +68,7 @@ impl Freeze {
                         _ => names.join(", "),
                     };
                     Err(Error::format(format!(
-                        "--freeze takes {in_} and not {out}, which are one parameter here: freeze all of {all}, or none"
+                        "--freeze includes {in_} but not {out}, which are one parameter here: freeze all of {all}, or none"
                     )))
                 }
                 (found, _) => Ok(found.is_some()),

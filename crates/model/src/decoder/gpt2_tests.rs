@@ -81,14 +81,17 @@ fn every_variant_has_the_logits_loss_and_gradients_of_transformers() {
 fn half_a_model_is_refused_by_the_tensors_that_are_left_over() {
     refused(
         copy("gelu", |c| c["n_layer"] = 1.into()).path(),
-        "transformer.h.1.attn.c_attn.bias and 23 more: no place",
+        "transformer.h.1.attn.c_attn.bias and 23 more: the model of config.json",
     );
-    refused(copy("gelu", |c| c["n_layer"] = 4.into()).path(), "has no tensor transformer.h.3.ln_1.weight");
+    refused(
+        copy("gelu", |c| c["n_layer"] = 4.into()).path(),
+        "does not contain the tensor transformer.h.3.ln_1.weight",
+    );
     refused(
         copy("own_head", |c| c["tie_word_embeddings"] = true.into()).path(),
-        "lm_head.weight is not transformer.wte",
+        "lm_head.weight differs from transformer.wte",
     );
-    refused(copy("gelu", |c| c["tie_word_embeddings"] = false.into()).path(), "no tensor lm_head.weight");
+    refused(copy("gelu", |c| c["tie_word_embeddings"] = false.into()).path(), "the tensor lm_head.weight");
     let no_bias = serde_json::json!({ "bias": false });
     refused(copy("gelu", |c| c["netcl"] = no_bias).path(), "ln_1.bias is not zero");
     refused(
@@ -102,7 +105,7 @@ fn numbers_that_cannot_be_are_compared_with_the_file_before_anything_is_allocate
     let device = test_device().unwrap();
     let before = device.memory().reserved;
     for (field, value, part) in [
-        ("n_layer", 2_147_483_647u64, "has no tensor transformer.h.3.ln_1.weight"),
+        ("n_layer", 2_147_483_647u64, "does not contain the tensor transformer.h.3.ln_1.weight"),
         ("vocab_size", 2_147_483_647, "transformer.wte.weight has shape [19, 16], expected [2147483647, 16]"),
         ("vocab_size", 4_294_967_296, "vocab_size is 4294967296"),
         ("n_positions", 1 << 31, "n_positions is 2147483648"),
@@ -123,7 +126,7 @@ fn numbers_that_cannot_be_are_compared_with_the_file_before_anything_is_allocate
         .unwrap();
         change(&mut config);
         let Err(e) = Decoder::new(&device, config, DType::F32, 0) else {
-            panic!("a model of terabytes is made")
+            panic!("a model of terabytes was created")
         };
         assert_eq!(e.kind(), netcl_tensor::ErrorKind::Memory, "{e}");
         assert!(e.message().contains(" available; nothing was allocated"), "{e}");
@@ -149,7 +152,7 @@ fn tensors_beside_the_model_that_change_nothing_are_left_out() {
     model_from_dir(&test_device().unwrap(), dir.path(), None).unwrap();
     tensors.push(TensorData { name: "h.0.attn.bias2".into(), ..mask });
     write_tensors(&path, &tensors).unwrap();
-    refused(dir.path(), "h.0.attn.bias2: no place");
+    refused(dir.path(), "h.0.attn.bias2: the model of config.json");
 }
 
 #[test]
@@ -166,10 +169,13 @@ fn an_index_that_is_not_that_of_its_files_is_named() {
     change(|i| i["weight_map"]["transformer.wte.weight"] = "../x.safetensors".into(), "in this folder");
     change(
         |i| i["weight_map"]["transformer.wte.weight"] = "x.safetensors".into(),
-        "the index does not say so",
+        "the index does not list it there",
     );
-    change(|i| i["weight_map"]["more"] = "model-00001-of-00003.safetensors".into(), "has no tensor more");
-    change(|i| *i = serde_json::json!({ "weight_map": {} }), "no weight_map");
+    change(
+        |i| i["weight_map"]["more"] = "model-00001-of-00003.safetensors".into(),
+        "does not contain the tensor more",
+    );
+    change(|i| *i = serde_json::json!({ "weight_map": {} }), "weight_map is missing");
     let dir = copy("sharded", |_| ());
     fs::remove_file(dir.path().join("model-00002-of-00003.safetensors")).unwrap();
     refused(dir.path(), "model-00002-of-00003.safetensors");
@@ -180,5 +186,5 @@ fn an_index_that_is_not_that_of_its_files_is_named() {
         }
     }
     fs::write(dir.path().join("pytorch_model.bin"), b"").unwrap();
-    refused(dir.path(), "a pickle is a program and is not read");
+    refused(dir.path(), "pickles are programs");
 }

@@ -165,29 +165,29 @@ fn is_empty(value: &Value) -> bool {
 }
 
 const BOTH_WAYS: &str = "attention in both directions is not supported";
-const QUANTISED: &str = "quantized weights of this format are not read; save the model in float32, bfloat16 or float16, or take a GGUF file";
+const QUANTISED: &str = "quantized weights of this format are not supported; save the model in float32, bfloat16 or float16, or use a GGUF file";
 
 /// Fields with a single supported value in all families that do not read them, and the meaning of other values.
 const ONLY: &[(&[&str], Only, &str)] = &[
     (
         &["add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder"],
         Only::Flag(false),
-        "no model of an encoder and a decoder is supported",
+        "models with an encoder and a decoder are not supported",
     ),
-    (&["pruned_heads"], Only::Nothing, "no head may be left out"),
+    (&["pruned_heads"], Only::Nothing, "pruned heads are not supported"),
     (&["quantization_config", "compression_config", "quantization"], Only::Nothing, QUANTISED),
-    (&["position_embedding_type"], Only::Text("absolute"), "positions are the family's own"),
+    (&["position_embedding_type"], Only::Text("absolute"), "only the family's own positions are supported"),
     (&["is_causal", "causal", "use_causal_mask"], Only::Flag(true), BOTH_WAYS),
     (
         &["use_rope", "use_rotary", "rotary"],
         Only::Flag(true),
         "layers without positions are not supported in this family",
     ),
-    (&["use_mrope"], Only::Flag(false), "rotary angles of pictures are not supported"),
+    (&["use_mrope"], Only::Flag(false), "rotary angles of images are not supported"),
     (
         &["rope_interleaved", "rope_interleave"],
         Only::Flag(false),
-        "rotary embeddings of neighbouring elements are not supported",
+        "rotary embeddings of neighboring elements are not supported",
     ),
     (&["lm_head_bias"], Only::Flag(false), "an output head with a bias is not supported"),
     (&["alibi", "use_alibi"], Only::Flag(false), "attention with linear biases is not supported"),

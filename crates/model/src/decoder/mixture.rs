@@ -64,7 +64,8 @@ impl Mixture {
             return Ok(None);
         }
         let gate = config.mlp.activation.gate();
-        let gate = gate.ok_or_else(|| Error::unsupported("experts whose activation is tanh"))?;
+        let gate =
+            gate.ok_or_else(|| Error::unsupported("experts with the activation tanh are not supported"))?;
         let name = |name: &str| format!("{place}{}.{name}", names.folder);
         let router = parameter(params, &name("gate.weight"))?;
         let of = |map: &str| Stored::new(params, &name(map));

@@ -225,7 +225,7 @@ impl Decoder {
         match self.shapes.iter().zip(self.params.list()).next() {
             Some((first, table)) if first.pieces == shape.pieces => stage::carry(table, copy),
             _ => Err(Error::format(format!(
-                "decoder: blocks for the embedding and none for its copy {}",
+                "decoder: blocks for the embedding, but not for its copy {}",
                 shape.name
             ))),
         }

@@ -236,7 +236,7 @@ impl<'a> Paged<'a> {
     pub fn queue(&mut self, lines: &[Line<'_>], steps: usize) -> Result<Pending> {
         let tokens = lines.first().map_or(0, |line| line.tokens.len());
         if !lines.iter().all(|line| line.tokens.len() == tokens) {
-            return Err(Error::shape("decoder: texts with unlike numbers of tokens in one step"));
+            return Err(Error::shape("decoder: texts with different numbers of tokens in one step"));
         }
         self.enqueue(lines, (tokens, steps), None)
     }
@@ -255,9 +255,7 @@ impl<'a> Paged<'a> {
         let last = self.classes.get(&before.key).map(|class| class.count);
         let end = before.count.wrapping_add(before.steps as u32);
         if last != Some(end) || before.event.is_none() || before.lines != lines.len() || before.key.1 != 1 {
-            return Err(Error::shape(
-                "decoder: steps behind others that are not the last ones of these texts",
-            ));
+            return Err(Error::shape("decoder: the preceding steps are not the last ones of these texts"));
         }
         self.enqueue(lines, (1, steps), Some(before.key))
     }
@@ -274,7 +272,7 @@ impl<'a> Paged<'a> {
         let even = |line: &Line<'_>| line.words.len() == words;
         if tokens == 0 || steps == 0 || (tokens > 1 && steps > 1) || !lines.iter().all(even) {
             return Err(Error::shape(format!(
-                "decoder: {steps} steps of {tokens} tokens, or texts with others"
+                "decoder: {steps} steps of {tokens} tokens, or texts with other numbers of tokens"
             )));
         }
         let mut range = 0..=usize::MAX;
@@ -289,7 +287,9 @@ impl<'a> Paged<'a> {
         }
         let key = (class_of(lines.len()), tokens, *range.start());
         if behind.is_some_and(|behind| behind != key) {
-            return Err(Error::shape("decoder: steps behind others with different rotary angles"));
+            return Err(Error::shape(
+                "decoder: cannot enqueue: the steps already enqueued use different rotary angles",
+            ));
         }
         if !self.classes.contains_key(&key) {
             let class = self.class(key, lines, steps)?;
@@ -354,7 +354,7 @@ impl<'a> Paged<'a> {
     pub fn sampled(&self, pending: &Pending) -> Result<Vec<Vec<u32>>> {
         let (texts, tokens, _) = pending.key;
         let Some(event) = &pending.event else {
-            return Err(Error::internal("tokens of a step that sampled none"));
+            return Err(Error::internal("tokens of a step that did not sample any"));
         };
         let all = self.of(pending)?.steps.texts()?.made_after(event, pending.count, pending.steps)?;
         let of = |line: usize| {

@@ -31,7 +31,7 @@ fn base(
         None if heads > 0 && width.is_multiple_of(heads) => width / heads,
         None => {
             return Err(Error::shape(format!(
-                "{heads} num_attention_heads do not divide a hidden_size of {width}, and there is no head_dim"
+                "{heads} num_attention_heads do not divide a hidden_size of {width}, and head_dim is missing"
             )));
         }
     };
@@ -92,7 +92,7 @@ const LISTED: usize = 1 << 16;
 fn listed(layers: usize, kind: impl Fn(usize) -> LayerKind) -> Result<Vec<LayerKind>> {
     if layers > LISTED {
         return Err(Error::unsupported(format!(
-            "num_hidden_layers is {layers}, {LISTED} at most where layers differ"
+            "num_hidden_layers is {layers}, expected at most {LISTED} if layers differ"
         )));
     }
     Ok((0..layers).map(kind).collect())
@@ -101,7 +101,7 @@ fn listed(layers: usize, kind: impl Fn(usize) -> LayerKind) -> Result<Vec<LayerK
 /// Returns the window of the layers that `layer_types` calls sliding.
 fn by_types(out: DecoderConfig, types: &[bool], window: Option<usize>, why: &str) -> Result<DecoderConfig> {
     if window.is_none() && types.contains(&true) {
-        return Err(Error::format(format!("layer_types has \"sliding_attention\", and {why}")));
+        return Err(Error::format(format!("layer_types has \"sliding_attention\", but {why}")));
     }
     let kinds = listed(out.layers, |i| LayerKind { window: window.filter(|_| types[i]), ..out.kind(i) })?;
     Ok(out.with_kinds(kinds))
@@ -117,7 +117,7 @@ fn windows(fields: &mut Fields<'_>, out: DecoderConfig) -> Result<DecoderConfig>
     let from = fields.optional("max_window_layers", "a whole number", whole)?.unwrap_or(0);
     let window = window.filter(|_| on).map(|n| n as usize);
     if let Some(types) = fields.layer_types(out.layers)? {
-        let why = if on { "there is no sliding_window" } else { "use_sliding_window is false" };
+        let why = if on { "sliding_window is missing" } else { "use_sliding_window is false" };
         return by_types(out, &types, window, why);
     }
     if window.is_none() || from >= out.layers as u64 {
@@ -138,7 +138,7 @@ pub fn mistral(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decod
     let window = fields.size("sliding_window")?;
     let mut out = llama(family, fields)?;
     if let Some(types) = fields.layer_types(out.layers)? {
-        return by_types(out, &types, window, "there is no sliding_window");
+        return by_types(out, &types, window, "sliding_window is missing");
     }
     out.kinds.iter_mut().for_each(|kind| kind.window = window);
     Ok(out)
@@ -190,7 +190,9 @@ fn experts(fields: &mut Fields<'_>, hidden: usize, renormalise: bool) -> Result<
 pub fn mixtral(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let mut out = windowed(family, fields, &Rules { base: 1e6, ..USUAL })?;
     if fields.number("router_jitter_noise")?.is_some_and(|noise| noise != 0.0) {
-        return Err(Error::unsupported("router_jitter_noise is not 0: noise before routers is not computed"));
+        return Err(Error::unsupported(
+            "router_jitter_noise is not 0, but netcl does not support noise before routers",
+        ));
     }
     out.mlp.moe = Some(experts(fields, out.mlp.hidden, true)?);
     out.kinds.iter_mut().for_each(|kind| kind.sparse = true);
@@ -208,7 +210,7 @@ pub fn qwen3_moe(family: &'static Family, fields: &mut Fields<'_>) -> Result<Dec
     let renormalise = fields.flag("norm_topk_prob")?;
     let hidden = fields.needed(&["moe_intermediate_size"])?;
     if ["num_experts", "num_local_experts"].iter().any(|name| fields.raw(name) == Some(&Value::from(0))) {
-        return Err(Error::unsupported("num_experts is 0: a model without experts is one of qwen3"));
+        return Err(Error::unsupported("num_experts is 0: use qwen3 for a model without experts"));
     }
     out.mlp.moe = Some(experts(fields, hidden, renormalise)?);
     let every = fields.needed(&["decoder_sparse_step"])?;
@@ -231,7 +233,7 @@ fn gemma(family: &'static Family, fields: &mut Fields<'_>, rules: Option<&Rules>
         let read = fields.raw("hidden_activation").and_then(Value::as_str).unwrap_or_default();
         if other != read {
             fields.note(format!(
-                "hidden_act is {other:?}: ignored, this family reads hidden_activation, {read:?}"
+                "hidden_act is {other:?}: ignored, because this family reads hidden_activation, {read:?}"
             ));
         }
     }
@@ -251,7 +253,9 @@ fn gemma(family: &'static Family, fields: &mut Fields<'_>, rules: Option<&Rules>
     }
     out.logits_softcap = fields.number("final_logit_softcapping")?.map(|n| n as f32);
     if fields.flag("use_bidirectional_attention")? {
-        return Err(Error::unsupported("use_bidirectional_attention; only causal attention is supported"));
+        return Err(Error::unsupported(
+            "use_bidirectional_attention is not supported; only causal attention is",
+        ));
     }
     Ok(out)
 }
@@ -277,7 +281,7 @@ pub fn gemma3(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decode
     let other = fields.size("_sliding_window_pattern")?.filter(|other| types.is_none() && *other != every);
     if let Some(other) = other {
         fields.note(format!(
-            "_sliding_window_pattern is {other}: ignored without layer_types, sliding_window_pattern is read and is {every}"
+            "_sliding_window_pattern is {other}: ignored without layer_types; sliding_window_pattern is used and is {every}"
         ));
     }
     let pattern = || (1..=every.min(LISTED)).map(|n| n != every).collect();
@@ -325,7 +329,7 @@ pub fn smollm3(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decod
     out = out.with_kinds(kinds);
     match types {
         // `use_sliding_window` counts only without such a list.
-        Some(types) => by_types(out, &types, window, "there is no sliding_window"),
+        Some(types) => by_types(out, &types, window, "sliding_window is missing"),
         None => Ok(out),
     }
 }

@@ -189,9 +189,7 @@ impl Stage {
 
     /// Returns the part before its layers; `Internal` if that is another stage.
     pub(super) fn entry(&self) -> Result<&Entry> {
-        self.entry
-            .as_ref()
-            .ok_or_else(|| Error::internal("decoder: no embedding in a stage behind the first"))
+        self.entry.as_ref().ok_or_else(|| Error::internal("decoder: no embedding in a stage after the first"))
     }
 
     /// Returns the part after its layers; `Internal` if that is another stage.
@@ -241,7 +239,7 @@ impl Stage {
         let end = start.saturating_add(t);
         if end > self.config.context {
             return Err(Error::shape(format!(
-                "decoder: {end} tokens, the context is {}; keep the last ones",
+                "decoder: {end} tokens exceed the context of {}; keep the last ones",
                 self.config.context
             )));
         }

@@ -100,7 +100,7 @@ impl StageStep {
                 Ok(made)
             }
             Err(e) => {
-                tracing::warn!("tokens are not made from a captured step: {e}");
+                tracing::warn!("tokens are generated without a captured step: {e}");
                 self.state = State::Eager;
                 step(self)
             }
@@ -151,7 +151,7 @@ impl Stage {
         }
         match self.whole_step(store, &own.angles, own.text) {
             Err(e) => {
-                tracing::debug!("a step is several launches: {e}");
+                tracing::debug!("a step takes several launches: {e}");
                 Ok(None)
             }
             Ok(whole) => {

@@ -109,7 +109,7 @@ impl Steps {
     /// Returns positions and sampled tokens on the sampling device, which is the last stage's.
     pub(super) fn texts(&self) -> Result<&Texts> {
         let last = self.stages.last().map(|stage| &stage.texts);
-        last.ok_or_else(|| Error::internal("a step of no stages"))
+        last.ok_or_else(|| Error::internal("a step without stages"))
     }
 
     /// Sets the input tokens (B) and their common position.
@@ -152,7 +152,7 @@ impl Steps {
     }
 
     fn choose(&mut self, logits: &Tensor, by: &Arc<Chooser>) -> Result<()> {
-        let Some(last) = self.stages.last() else { return Err(Error::internal("a step of no stages")) };
+        let Some(last) = self.stages.last() else { return Err(Error::internal("a step without stages")) };
         let (texts, captured) = (&last.texts, last.launches().is_some());
         let choose = || no_grad(|| texts.choose(logits, by));
         if !captured {
@@ -179,7 +179,7 @@ impl Steps {
                 Ok(())
             }
             Err(e) => {
-                tracing::warn!("tokens are not chosen by captured launches: {e}");
+                tracing::warn!("tokens are selected without captured launches: {e}");
                 choose()?;
                 self.choices.insert(0, (Arc::clone(by), Choosing::Eager));
                 Ok(())
@@ -195,7 +195,7 @@ impl Steps {
         let batch = cache.batch();
         if tokens.len() != batch || cache.length() >= cache.room() {
             return Err(Error::shape(format!(
-                "decoder: {} tokens behind {} in a cache for {batch} texts of {} tokens",
+                "decoder: {} tokens after {} in a cache for {batch} texts of {} tokens",
                 tokens.len(),
                 cache.length(),
                 cache.room()
@@ -224,7 +224,7 @@ impl Steps {
             }
             made = Some(own.advance(stage, store.of(index))?);
         }
-        made.ok_or_else(|| Error::internal("a step of no stages"))
+        made.ok_or_else(|| Error::internal("a step without stages"))
     }
 
     /// Sets the execution mode of a step in one launch.

@@ -108,7 +108,7 @@ fn wrong_weights_are_named() {
     let state = gpt.tensors().unwrap();
     let mut missing = state.clone();
     missing.retain(|t| t.name != "transformer.wpe.weight");
-    assert!(gpt.load_tensors(&missing).unwrap_err().message().contains("no tensor transformer.wpe.weight"));
+    assert!(gpt.load_tensors(&missing).unwrap_err().message().contains("the tensor transformer.wpe.weight"));
     let mut shape = state.clone();
     shape[0].shape = vec![16, 11];
     let text = gpt.load_tensors(&shape).unwrap_err();
@@ -129,11 +129,15 @@ fn impossible_shapes_are_refused() {
     assert!(e.message().contains("3 heads do not divide a width of 16"), "{e}");
     let mut config = small(true);
     config.width = 1 << 40;
-    let Err(e) = Decoder::new(&device, config, DType::F32, 1) else { panic!("made a model 2^40 wide") };
+    let Err(e) = Decoder::new(&device, config, DType::F32, 1) else {
+        panic!("created a model of width 2^40")
+    };
     assert!(e.message().contains("the width is 1099511627776, expected 1 to 2147483647"), "{e}");
     let gpt = Decoder::new(&device, small(true), DType::F32, 1).unwrap();
     let ids = Tensor::from_u32(&device, [1, 9], &[0; 9]).unwrap();
-    assert!(gpt.forward(&ids, Mode::eval()).unwrap_err().message().contains("9 tokens, the context is 8"));
+    assert!(
+        gpt.forward(&ids, Mode::eval()).unwrap_err().message().contains("9 tokens exceed the context of 8")
+    );
 }
 
 #[test]
@@ -238,18 +242,18 @@ fn experts_that_cannot_be_are_refused_by_name() {
         DecoderConfig::from_json(&json).unwrap_err().to_string()
     };
     for (config, name, value, part) in [
-        (&mixtral, "num_experts_per_tok", 9.into(), "the number of experts a token is 9, expected 1 to 8"),
+        (&mixtral, "num_experts_per_tok", 9.into(), "the number of experts per token is 9, expected 1 to 8"),
         (&mixtral, "num_local_experts", 4096.into(), "the number of experts is 4096, expected 1 to 1024"),
         (
             &mixtral,
             "num_experts",
             4.into(),
-            "num_local_experts is 8, and num_experts, another name for it, is 4",
+            "num_local_experts is 8, but num_experts, another name for it, is 4",
         ),
-        (&mixtral, "router_jitter_noise", 0.1.into(), "noise before routers is not computed"),
+        (&mixtral, "router_jitter_noise", 0.1.into(), "does not support noise before routers"),
         (&mixtral, "hidden_act", "tanh".into(), "a gated MLP with tanh"),
         (&qwen, "mlp_only_layers", "all".into(), "mlp_only_layers is \"all\", expected a list of layers"),
-        (&qwen, "num_experts", 0.into(), "a model without experts is one of qwen3"),
+        (&qwen, "num_experts", 0.into(), "use qwen3 for a model without experts"),
         (&qwen, "n_shared_experts", 1.into(), "n_shared_experts is 1, which netcl does not know"),
     ] {
         let e = refused(config, name, value);

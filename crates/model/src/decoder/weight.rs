@@ -73,7 +73,7 @@ impl Weight {
             }
             Self::Dense { .. } => (None, None),
         };
-        let rows = rows.ok_or_else(|| Error::internal("rows by number of no single matrix of blocks"));
+        let rows = rows.ok_or_else(|| Error::internal("rows by number require a single matrix of blocks"));
         let rows = rows.and_then(|rows| rows.gather(ids, by, dtype)).map_err(|e| self.named(e))?;
         match beside {
             Some(Beside { a, b }) => {
@@ -169,13 +169,13 @@ impl Weight {
         (device, dtype): (&Device, DType),
     ) -> Result<()> {
         let Self::Blocks { name, parts, beside } = self else {
-            return Err(Error::internal("a product beside a dense matrix"));
+            return Err(Error::internal("a product with an adapter for a dense matrix"));
         };
         let rows: usize = parts.iter().map(|part| part.dims()[0]).sum();
         let columns = parts.first().map_or(0, |part| part.dims()[1]);
         if a.len() != rank * columns || b.len() != rows * rank || beside.is_some() {
             return Err(Error::shape(format!(
-                "{name}: a product of {} and {} elements of rank {rank} beside ({rows}, {columns})",
+                "{name}: a product of {} and {} elements of rank {rank} for a matrix ({rows}, {columns})",
                 a.len(),
                 b.len()
             )));
@@ -209,7 +209,7 @@ impl Weight {
                 Err(Error::internal("decode_step: no copy of weights stored (in, out)"))
             }
             (Self::Blocks { beside: Some(_), .. }, _) => {
-                Err(Error::unsupported("decode_step: products of adapters beside quantised matrices"))
+                Err(Error::unsupported("decode_step: products of adapters with quantized matrices"))
             }
             (Self::Blocks { parts, .. }, _) => Ok(parts.iter().map(Rows::Blocks).collect()),
         }

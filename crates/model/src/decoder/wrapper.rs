@@ -52,7 +52,7 @@ pub fn text_of(config: &Value) -> Result<Option<Value>> {
             && out.get(name).is_some_and(|inner| !inner.is_null() && inner != value)
         {
             return Err(Error::format(format!(
-                "tie_word_embeddings is {}, and text_config.tie_word_embeddings is not; make them equal",
+                "tie_word_embeddings is {}, but text_config.tie_word_embeddings is not; make them equal",
                 shown(value)
             )));
         }
@@ -74,7 +74,7 @@ const CAP: &str = "final_logit_softcapping";
 pub fn note(config: &Value) -> Option<String> {
     let cap = config.get("text_config")?.get(CAP).filter(|cap| !cap.is_null())?;
     Some(format!(
-        "text_config.{CAP} is {}: ignored, as transformers does in a model that reads pictures",
+        "text_config.{CAP} is {}: ignored, as in transformers for a model that reads images",
         shown(cap)
     ))
 }

@@ -328,7 +328,9 @@ fn optional(sizes: &Sizes, map: &mut Map<String, Value>) {
 /// Rejects sizes that a family cannot set separately.
 fn without(family: &str, given: [(&str, bool); 3]) -> Result<()> {
     match given.iter().find(|(_, given)| *given) {
-        Some((name, _)) => Err(Error::unsupported(format!("models of {family} have no {name} of their own"))),
+        Some((name, _)) => {
+            Err(Error::unsupported(format!("models of {family} do not support a separate {name}")))
+        }
         None => Ok(()),
     }
 }

@@ -159,9 +159,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Format);
         let message = error.message();
         assert!(
-            message.contains("fc.weight")
-                && message.contains("[8, 2]")
-                && message.contains("name of its own"),
+            message.contains("fc.weight") && message.contains("[8, 2]") && message.contains("a unique name"),
             "{message}"
         );
     }

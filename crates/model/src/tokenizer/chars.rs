@@ -87,7 +87,9 @@ impl Chars {
         for c in text.chars() {
             let Some(&id) = self.ids.get(&c) else {
                 let named = self.first_unknown(std::iter::once(text));
-                return Err(named.unwrap_or_else(|| Error::internal("an unknown character is known")));
+                return Err(
+                    named.unwrap_or_else(|| Error::internal("a character reported as unknown is known"))
+                );
             };
             ids.push(id);
         }

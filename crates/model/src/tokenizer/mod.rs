@@ -42,7 +42,7 @@ impl Tokenizer {
     pub fn char_from_text(texts: impl IntoIterator<Item: AsRef<str>>) -> Result<Self> {
         let chars = Chars::of(texts);
         if chars.len() == 0 {
-            return Err(Error::format("a character tokenizer needs text; there is not one character"));
+            return Err(Error::format("a character tokenizer needs text, but the text is empty"));
         }
         Self::from_json(&chars.to_json(), None)
     }
@@ -93,7 +93,7 @@ impl Tokenizer {
         }
         if vocab_size > vocab.len().saturating_mul(2) + SPARSE {
             return Err(Error::format(format!(
-                "the {} tokens have ids up to {}: lists by id would be mostly holes",
+                "the {} tokens have ids up to {}: tables by id would be mostly empty",
                 vocab.len(),
                 vocab_size - 1
             )));

@@ -18,7 +18,7 @@ where
 {
     if vocab_size < 257 {
         return Err(Error::format(format!(
-            "a vocabulary of {vocab_size} is too small; the 256 bytes and {EOS} take 257"
+            "a vocabulary of {vocab_size} is too small; the 256 bytes and {EOS} need 257"
         )));
     }
     let mut pieces = texts.into_iter().flat_map(|text: I::Item| {
@@ -35,7 +35,7 @@ where
         ahead.push(piece);
     }
     if ahead.is_empty() {
-        return Err(Error::format("a tokenizer is trained on text; there is not one character"));
+        return Err(Error::format("a tokenizer needs text, but the text is empty"));
     }
     let vocab_size = vocab_size.min(most);
     let bytes = ByteLevel::new(false, true, true);

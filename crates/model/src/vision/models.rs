@@ -57,7 +57,10 @@ pub fn of(name: &str, image: [usize; 3], classes: usize) -> Result<Sequential> {
         "resnet18-small" => Ok(resnet(channels, classes, Blocks::Basic([2, 2, 2, 2]), Stem::Small)),
         _ => {
             let near = did_you_mean(name, MODELS);
-            Err(Error::format(format!("there is no network {name:?}; there are {}{near}", MODELS.join(", "))))
+            Err(Error::format(format!(
+                "unknown network {name:?}; the networks are {}{near}",
+                MODELS.join(", ")
+            )))
         }
     }
 }

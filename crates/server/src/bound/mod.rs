@@ -51,7 +51,7 @@ pub fn grammar(
         }
         Some(tools) => {
             let Some(form) = forms.calls else {
-                let message = "tool_choice: the form of calls of this model's family is not known";
+                let message = "tool_choice: the tool call format of this model's family is unknown";
                 return Err(ApiError::field("tool_choice", message));
             };
             text.with_calls(forms, form, schemas, tools, format)?
@@ -276,7 +276,7 @@ impl Text<'_> {
         let required: Vec<&str> =
             schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         if let Some(key) = required.iter().find(|key| !properties.contains_key(**key)) {
-            return Err(ApiError::field(param, format!("{param}: {key} is required, and is no property")));
+            return Err(ApiError::field(param, format!("{param}: {key} is required, but is not a property")));
         }
         let mut text = format!("\"\\n\" {} \"\\n\"", word(&format!("{}{name}>", FUNCTION[0])));
         for (key, of) in properties {
@@ -334,7 +334,7 @@ impl Text<'_> {
 
 fn not_here(param: &str, keyword: &str) -> ApiError {
     let message =
-        format!("{param}: the keyword {keyword} cannot be enforced in the form that this model's calls have");
+        format!("{param}: the keyword {keyword} cannot be enforced in this model's tool call format");
     ApiError::field(param, message)
 }
 

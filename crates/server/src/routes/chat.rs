@@ -56,7 +56,7 @@ impl Conversation {
         })?;
         if self.tools.is_some() && !model.calls_tools() {
             let message = format!(
-                "tools: the chat template of the model {} has no calls of functions, or none in a form that is read here",
+                "tools: the chat template of the model {} does not support tool calls, or uses an unsupported format",
                 model.name
             );
             return Err(ApiError::field("tools", message));
@@ -102,7 +102,7 @@ fn asked(mut fields: Fields) -> ApiResult<Asked> {
         (true, listed) => Some(listed.unwrap_or(0)),
         (false, None | Some(0)) => None,
         (false, Some(_)) => {
-            return Err(ApiError::field("top_logprobs", "top_logprobs needs logprobs to be true"));
+            return Err(ApiError::field("top_logprobs", "top_logprobs requires logprobs to be true"));
         }
     };
     let format = response_format(&mut fields)?;

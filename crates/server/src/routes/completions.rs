@@ -105,7 +105,7 @@ fn asked(mut fields: Fields) -> ApiResult<Asked> {
     if echo && wishes.logprobs.is_some() {
         return Err(ApiError::field(
             "echo",
-            "echo: the probabilities of a prompt's tokens are not known here; leave logprobs out",
+            "echo: the probabilities of a prompt's tokens are not available; omit logprobs",
         ));
     }
     fields.only("best_of", &wishes.choices.into())?;

@@ -72,7 +72,7 @@ pub async fn embeddings(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     let loaded = app.models.get(model.as_deref()).await?;
     if let Some(wanted) = wanted.filter(|wanted| *wanted != loaded.about.width) {
         let message = format!(
-            "dimensions: {wanted} are wanted, and the vectors of this model have {}: its training says of no part of them that it stands alone",
+            "dimensions: {wanted} requested, but this model's vectors have {} and it does not support truncated embeddings",
             loaded.about.width
         );
         return Err(ApiError::field("dimensions", message));

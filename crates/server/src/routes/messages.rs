@@ -74,7 +74,7 @@ fn echoed(message: &mut Map<String, Value>, place: &str) -> ApiResult<()> {
             (true, _) => {}
             (false, "images" | "audio") => {
                 let name = format!("{place}.{key}");
-                let message = format!("{name}: models of this server read text alone; leave {key} out");
+                let message = format!("{name}: the models of this server only read text; omit {key}");
                 return Err(ApiError {
                     code: Some("unsupported_parameter"),
                     ..ApiError::field(name, message)

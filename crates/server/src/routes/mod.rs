@@ -244,7 +244,7 @@ fn streaming(fields: &mut Fields) -> ApiResult<(bool, bool)> {
     options.end()?;
     match stream {
         true => Ok((true, usage)),
-        false => Err(ApiError::field("stream_options", "stream_options needs stream to be true")),
+        false => Err(ApiError::field("stream_options", "stream_options requires stream to be true")),
     }
 }
 

@@ -113,7 +113,7 @@ fn keep(fields: &mut Fields, empty: bool) -> ApiResult<()> {
     match goes && empty {
         true => Err(ApiError::field(
             "keep_alive",
-            "keep_alive: a model is not sent away here; it leaves when another one needs its memory",
+            "keep_alive: this server does not unload models on request; it unloads one when another needs its memory",
         )),
         false => Ok(()),
     }
@@ -184,7 +184,7 @@ pub async fn generate(app: &Arc<App>, request: &str, body: &[u8]) -> ApiResult<R
             return Conversation { messages, tools: None, others, format }.job(model, wishes, patience);
         }
         if system.is_some() {
-            let message = "system: a raw prompt has none, and neither has a model without a chat template";
+            let message = "system: not supported for a raw prompt or a model without a chat template";
             return Err(ApiError::field("system", message));
         }
         let grammar = format.grammar(model.text()?.schemas.compiler(patience))?;
@@ -207,7 +207,7 @@ async fn answer(
             let longest = model.about.longest;
             if let Some(context) = context.filter(|context| *context > longest) {
                 let message = format!(
-                    "options.num_ctx is {context}, and a text of this server has at most {longest} tokens"
+                    "options.num_ctx is {context}, but a text of this server has at most {longest} tokens"
                 );
                 return Err(ApiError::field("options.num_ctx", message));
             }

@@ -53,7 +53,7 @@ pub async fn version() -> Response {
 pub async fn refused(request: Request) -> Response {
     let (method, path) = (request.method().as_str(), request.uri().path());
     let message = format!(
-        "{method} {path} is not supported: models of this server are those that `netcl serve -m NAME=PATH` names"
+        "{method} {path} is not supported: this server's models are those that `netcl serve -m NAME=PATH` names"
     );
     let error = ApiError { code: Some("unsupported_url"), ..ApiError::invalid(message) };
     of_ollama(error)

@@ -244,8 +244,10 @@ pub async fn tokenize(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
     fields.end()?;
     let most = if pieces { MOST_PIECES } else { MOST_CONTENT };
     if content.len() > most {
-        let message =
-            format!("content has {} bytes, at most {most} are tokenized at once: send parts", content.len());
+        let message = format!(
+            "content has {} bytes, but at most {most} are tokenized at once; send parts",
+            content.len()
+        );
         return Err(ApiError::field("content", message));
     }
     let model = app.models.get(model.as_deref()).await?;
@@ -292,7 +294,7 @@ pub async fn detokenize(app: &Arc<App>, body: &[u8]) -> ApiResult<Response> {
         let bytes = ids.iter().map(|id| tokenizer.piece(*id).map_or(0, <[u8]>::len)).sum::<usize>();
         if bytes > MOST_TEXT {
             let message = format!(
-                "tokens: their text has {bytes} bytes, at most {MOST_TEXT} are made at once: send parts"
+                "tokens: their text has {bytes} bytes, but at most {MOST_TEXT} are decoded at once; send parts"
             );
             return Err(ApiError::field("tokens", message));
         }

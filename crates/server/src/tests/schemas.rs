@@ -61,7 +61,7 @@ fn hostile() -> Vec<(&'static str, Value)> {
         ("a large divisor", json!({ "type": "integer", "multipleOf": 99_999_989 })),
         ("a reference to itself", json!({ "$ref": "#" })),
         (
-            "references in a circle",
+            "circular references",
             json!({ "$defs": { "a": { "$ref": "#/$defs/b" }, "b": { "$ref": "#/$defs/a" } }, "$ref": "#/$defs/a" }),
         ),
         (

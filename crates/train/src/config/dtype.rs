@@ -1,4 +1,4 @@
-//! Storage type of weights and activations: a floating-point type, by any name that [`DType::parse`] accepts.
+//! Storage types of weights and activations: floating-point types, by any name that [`DType::parse`] accepts.
 
 use netcl_device::Result;
 use netcl_model::names::by_name;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 /// Storage types of a model, by name. Arithmetic is f32 in all of them.
 pub const DTYPES: [(&str, DType); 3] = [("f32", DType::F32), ("bf16", DType::Bf16), ("f16", DType::F16)];
 
-/// The storage type of this name.
+/// Returns the storage type of this name.
 ///
 /// # Errors
 /// `Format` with the list of types, for an unknown name or an integer type.

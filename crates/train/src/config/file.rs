@@ -1,17 +1,17 @@
-//! Reading and writing of `config.toml`. Unknown keys are errors; written keys are grouped.
+//! Reads and writes `config.toml`. Unknown keys are errors; written keys are grouped.
 
 use super::{Group, Overlay, SETTINGS, TrainConfig};
 use netcl_device::{Error, Result, nearest};
 use std::path::Path;
 
 impl Overlay {
-    /// Reads a file of settings. `Format` with file and line; for an unknown key with the most similar known one.
+    /// Reads a settings file. Returns `Format` with file and line; for an unknown key, with the most similar known one.
     pub fn read(path: &Path) -> Result<Self> {
         let text = netcl_device::files::read_text(path).map_err(|e| Error::io("reading", path, &e))?;
         Self::from_toml(&text).map_err(|e| e.context(path.display()))
     }
 
-    /// Settings from TOML text.
+    /// Parses settings from TOML text.
     pub fn from_toml(text: &str) -> Result<Self> {
         let wrong = |e: toml::de::Error| Error::format(e.to_string().trim_end().to_owned());
         let table: toml::Table = toml::from_str(text).map_err(wrong)?;
@@ -22,7 +22,7 @@ impl Overlay {
                     .position(|line| line.trim_start_matches([' ', '\t', '[', '"']).starts_with(&**key));
                 let line = line.map(|line| format!("line {}: ", line + 1)).unwrap_or_default();
                 let hint = match nearest_key(key) {
-                    _ if value.is_table() => "all keys stand at the top level, without [tables]".to_owned(),
+                    _ if value.is_table() => "keys must be at the top level, without [tables]".to_owned(),
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("the keys are {}", known().collect::<Vec<_>>().join(", ")),
                 };
@@ -34,10 +34,10 @@ impl Overlay {
 }
 
 impl TrainConfig {
-    /// The text of a `config.toml` with these settings.
+    /// Returns the text of a `config.toml` with these settings.
     pub fn to_toml(&self) -> Result<String> {
-        let table =
-            toml::Table::try_from(self).map_err(|e| Error::internal(format!("settings as TOML: {e}")))?;
+        let table = toml::Table::try_from(self)
+            .map_err(|e| Error::internal(format!("cannot convert the settings to TOML: {e}")))?;
         let line = |key: &str| table.get(key).map(|value| format!("{key} = {value}\n")).unwrap_or_default();
         let mut text = "# Repeat this run: netcl train --config config.toml\n".to_owned();
         for group in Group::ALL {

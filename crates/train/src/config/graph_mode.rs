@@ -1,4 +1,4 @@
-//! Whether steps are captured.
+//! The mode of graph capture.
 
 use netcl_device::{Error, Result};
 use netcl_model::names::{by_name, name_of};
@@ -9,12 +9,12 @@ use std::{fmt, str::FromStr};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GraphMode {
-    /// If possible; otherwise a warning.
+    /// Capture if possible; otherwise warn.
     #[default]
     Auto,
-    /// Always; an error if it is not possible.
+    /// Always capture; return an error if that is not possible.
     On,
-    /// Never.
+    /// Never capture.
     Off,
 }
 

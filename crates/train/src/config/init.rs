@@ -5,7 +5,7 @@ use netcl_device::{Error, Result};
 use netcl_model::decoder::DecoderConfig;
 use std::path::Path;
 
-/// The sizes of the model as settings: key and value.
+/// Returns the sizes of the model as settings: key and value.
 fn sizes(own: &DecoderConfig) -> [(&'static str, usize); 7] {
     let a = &own.attention;
     [
@@ -19,13 +19,15 @@ fn sizes(own: &DecoderConfig) -> [(&'static str, usize); 7] {
     ]
 }
 
+/// Checks given settings against the model.
+///
 /// # Errors
 /// `Format` for the first setting that contradicts the model in the folder.
 pub(super) fn check(own: &DecoderConfig, dir: &str, given: &[&Overlay]) -> Result<()> {
     let refuse = |key: &str, given: &dyn std::fmt::Display, own: &dyn std::fmt::Display| {
         let flag = key.replace('_', "-");
         Err(Error::format(format!(
-            "--{flag} {given}: the model of --init {dir} has {own}, and training keeps its shape; leave --{flag} out"
+            "--{flag} {given}: the model of --init {dir} has {own}, and training keeps its shape; omit --{flag}"
         )))
     };
     for overlay in given {
@@ -51,7 +53,7 @@ pub(super) fn check(own: &DecoderConfig, dir: &str, given: &[&Overlay]) -> Resul
         }
         if let Some(context) = overlay.context.filter(|context| *context > own.context) {
             return Err(Error::format(format!(
-                "--context {context}: the model of --init {dir} takes {} tokens at most",
+                "--context {context}: the model of --init {dir} supports at most {} tokens",
                 own.context
             )));
         }
@@ -78,7 +80,10 @@ pub(super) fn take(
             netcl_model::decoder::model_folder(Path::new(dir))?.join(netcl_model::tokenizer::FILE);
         let text = tokenizer.to_str().map(Into::into);
         config.tokenizer = text.ok_or_else(|| {
-            Error::format(format!("{}: the path is not UTF-8, as config.toml is", tokenizer.display()))
+            Error::format(format!(
+                "{}: the path is not valid UTF-8, which config.toml requires",
+                tokenizer.display()
+            ))
         })?;
     }
     Ok(())

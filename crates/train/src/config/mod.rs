@@ -47,13 +47,13 @@ pub const VOCAB_MULTIPLE: usize = 64;
 /// Smaller vocabularies are not padded: published results of character models are for the exact size.
 pub const VOCAB_PADDED_FROM: usize = 1024;
 
-/// Padded vocabulary size for `tokens` tokens. The model learns low probabilities for the padding ids, and they are never sampled.
+/// Returns the padded vocabulary size for `tokens` tokens. The model learns low probabilities for the padding ids, and they are never sampled.
 pub fn padded_vocab(tokens: usize) -> usize {
     if tokens < VOCAB_PADDED_FROM { tokens } else { tokens.next_multiple_of(VOCAB_MULTIPLE) }
 }
 
 impl TrainConfig {
-    /// The described model with a vocabulary of `vocab` tokens. (A model to start from is described by its own folder.)
+    /// Returns the described model with a vocabulary of `vocab` tokens. (A model to start from is described by its own folder.)
     ///
     /// # Errors
     /// `Unsupported` for an unknown family, or a size that the family cannot set; `Shape` for inconsistent sizes.
@@ -66,12 +66,12 @@ impl TrainConfig {
         Ok(if self.family == "gpt2" { config.with_biases(self.bias) } else { config })
     }
 
-    /// Tokens per optimizer step.
+    /// Returns the tokens per optimizer step.
     pub fn tokens_a_step(&self) -> u64 {
         (self.batch as u64).saturating_mul(self.context as u64).saturating_mul(u64::from(self.grad_accum))
     }
 
-    /// The learning rate schedule; the last step, which has the number `steps - 1`, has the lowest rate.
+    /// Returns the learning rate schedule; the last step, which has the number `steps - 1`, has the lowest rate.
     pub fn learning_rate(&self) -> LearningRate {
         LearningRate {
             schedule: self.schedule,
@@ -82,11 +82,11 @@ impl TrainConfig {
         }
     }
 
-    /// The preset with this name. `Format` with the list of presets if it is unknown.
+    /// Returns the preset with this name. `Format` with the list of presets if it is unknown.
     pub fn preset(name: &str) -> Result<Self> {
         presets::of(name).ok_or_else(|| {
             Error::format(format!(
-                "there is no preset `{name}`{}; the presets are {}",
+                "unknown preset `{name}`{}; the presets are {}",
                 nearest(name, PRESETS).map(|near| format!(", did you mean `{near}`?")).unwrap_or_default(),
                 PRESETS.join(", ")
             ))
@@ -102,18 +102,18 @@ impl TrainConfig {
         Self::resolve_on(file, flags, false)
     }
 
-    /// The same for a device that is known. On a simulated one the default is [`SIMULATED`], unless there is a file or training starts from a
+    /// Does the same for a known device. On a simulated one the default preset is [`SIMULATED`], unless there is a file or training starts from a
     /// model.
     ///
     /// # Errors
-    /// As [`TrainConfig::resolve`].
+    /// Those of [`TrainConfig::resolve`].
     pub fn resolve_on(file: Option<&Path>, flags: &Overlay, simulated: bool) -> Result<Self> {
         let simulated = simulated && file.is_none();
         let file = file.map_or_else(|| Ok(Overlay::default()), Overlay::read)?;
         let usual = presets::usual(flags.init.as_ref().or(file.init.as_ref()).is_some(), simulated);
         let name = flags.preset.as_deref().or(file.preset.as_deref()).unwrap_or(usual);
         let preset = Self::preset(name)?;
-        // The file of a run is complete; the model it started from may not exist any more.
+        // The file of a run is complete; the model it started from may no longer exist.
         let whole = file.layers.and(file.vocab).and(file.family.as_ref()).is_some() && flags.init.is_none();
         let mut config = flags.over(file.over(preset.clone())?)?;
         config.preset = name.to_owned();
@@ -124,13 +124,13 @@ impl TrainConfig {
         }
         if flags.bias == Some(true) && config.family != "gpt2" {
             return Err(Error::format(format!(
-                "--bias true is for --family gpt2; the biases of {} are fixed. Leave --bias out",
+                "--bias true is for --family gpt2; the biases of {} are fixed. Omit --bias",
                 config.family
             )));
         }
         if let (Some(given), Some(dir)) = (flags.bias.filter(|given| *given != config.bias), &config.init) {
             return Err(Error::format(format!(
-                "--bias {given}: the model of --init {dir} has {}, and training keeps its shape; leave --bias out",
+                "--bias {given}: the model of --init {dir} has {}, and training keeps its shape; omit --bias",
                 config.bias
             )));
         }

@@ -5,7 +5,7 @@ use netcl_device::{Error, Result};
 use std::path::{Path, absolute};
 
 impl TrainConfig {
-    /// The same settings with absolute paths, so that the run can be resumed from anywhere.
+    /// Returns the same settings with absolute paths, so that the run can be resumed from anywhere.
     ///
     /// # Errors
     /// `Io` if the working directory cannot be determined.
@@ -23,7 +23,7 @@ impl TrainConfig {
     }
 }
 
-/// A file, folder or pattern as an absolute path.
+/// Returns a file, folder or pattern as an absolute path.
 fn absolute_spec(spec: &str) -> Result<String> {
     let path = Path::new(spec);
     if path.is_absolute() || spec.is_empty() {
@@ -31,16 +31,17 @@ fn absolute_spec(spec: &str) -> Result<String> {
     }
     let whole = absolute(path).map_err(|e| Error::io("finding", path, &e))?;
     let (true, false) = (spec.contains(['*', '?', '[']), path.exists()) else { return text(&whole) };
-    // A pattern: the working directory before it is escaped, because its name may contain brackets.
+    // For a pattern, the working directory is escaped, because its name may contain brackets.
     let here = absolute(".").map_err(|e| Error::io("finding", path, &e))?;
     Ok(format!("{}/{spec}", glob::Pattern::escape(&text(&here)?)))
 }
 
-/// The text of a path. `Format` if it is not valid Unicode, because settings are text.
+/// Returns a path as text. `Format` if it is not valid Unicode, because settings are text.
 fn text(path: &Path) -> Result<String> {
     let unicode = path.to_str().map(Into::into);
-    unicode
-        .ok_or_else(|| Error::format(format!("{}: the path is not UTF-8, as config.toml is", path.display())))
+    unicode.ok_or_else(|| {
+        Error::format(format!("{}: the path is not valid UTF-8, which config.toml requires", path.display()))
+    })
 }
 
 #[cfg(test)]

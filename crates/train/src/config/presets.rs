@@ -19,7 +19,7 @@ pub const PRESETS: [&str; 12] = [
     FINETUNE,
 ];
 
-/// Presets that describe a model, as opposed to fine-tuning of an existing one.
+/// Returns the presets that describe a model, as opposed to fine-tuning of an existing one.
 pub fn models() -> impl Iterator<Item = &'static str> {
     PRESETS.into_iter().filter(|name| *name != FINETUNE)
 }
@@ -30,7 +30,7 @@ pub(super) const FINETUNE: &str = "finetune";
 /// Preset that a simulated device trains in minutes.
 pub const SIMULATED: &str = "demo-tiny";
 
-/// Preset of a run for which none is named, in its flags or in its file: fine-tuning where it starts from a model, on every device.
+/// Returns the default preset, if neither flags nor a file name one: fine-tuning if the run starts from a model, on every device.
 pub fn usual(starts_from_model: bool, simulated: bool) -> &'static str {
     match (starts_from_model, simulated) {
         (true, _) => FINETUNE,
@@ -39,7 +39,7 @@ pub fn usual(starts_from_model: bool, simulated: bool) -> &'static str {
     }
 }
 
-/// The settings of a preset.
+/// Returns the settings of a preset.
 pub(super) fn of(name: &str) -> Option<TrainConfig> {
     let config = match name {
         "demo" => demo(),
@@ -59,13 +59,13 @@ pub(super) fn of(name: &str) -> Option<TrainConfig> {
     Some(TrainConfig { preset: name.into(), ..config })
 }
 
-/// nanoGPT's recipe for a character model of Shakespeare on a GPU: 10.6 M parameters, validation loss about 1.47.
+/// Returns nanoGPT's recipe for a character model of Shakespeare on a GPU: 10.6 M parameters, validation loss about 1.47.
 fn char() -> TrainConfig {
     // The defaults of the table.
     TrainConfig::base()
 }
 
-/// nanoGPT's recipe for the same data on a CPU: 0.8 M parameters, validation loss about 1.88.
+/// Returns nanoGPT's recipe for the same data on a CPU: 0.8 M parameters, validation loss about 1.88.
 fn char_cpu() -> TrainConfig {
     TrainConfig {
         layers: 4,
@@ -80,12 +80,12 @@ fn char_cpu() -> TrainConfig {
     }
 }
 
-/// Sized for about three minutes on two CPU cores.
+/// Returns a preset for about three minutes on two CPU cores.
 fn demo() -> TrainConfig {
     TrainConfig { context: 128, steps: 1500, eval_batches: 10, sample_every: 250, ..char_cpu() }
 }
 
-/// Small enough to be trained on the simulated GPU in a minute or two: 30 thousand parameters, 128 characters a step.
+/// Returns a preset that the simulated GPU trains in a minute or two: 30 thousand parameters, 128 characters per step.
 fn demo_tiny() -> TrainConfig {
     TrainConfig {
         layers: 2,
@@ -105,7 +105,7 @@ fn demo_tiny() -> TrainConfig {
     }
 }
 
-/// GPT-2's sizes with the learning rates of the GPT-3 paper (table 2.1) and half a million tokens per step. The vocabulary follows from the
+/// Returns GPT-2's sizes with the learning rates of the GPT-3 paper (table 2.1) and half a million tokens per step. The vocabulary follows from the
 /// tokenizer; with GPT-2's own 50257 tokens it is padded to 50304.
 fn gpt2([layers, heads, width]: [usize; 3], lr: f64) -> TrainConfig {
     TrainConfig {
@@ -131,7 +131,7 @@ fn gpt2([layers, heads, width]: [usize; 3], lr: f64) -> TrainConfig {
     }
 }
 
-/// The largest of llama2.c's story models (Karpathy 2023), with its recipe: half a million tokens a step, 32 000 tokens of Llama 2's
+/// Returns the largest of llama2.c's story models (Karpathy 2023), with its recipe: half a million tokens per step, 32 000 tokens of Llama 2's
 /// tokenizer.
 fn llama_110m() -> TrainConfig {
     TrainConfig {
@@ -149,7 +149,7 @@ fn llama_110m() -> TrainConfig {
     }
 }
 
-/// The shape of Llama 3.2 1B, with its tokenizer of 128 256 tokens.
+/// Returns the shape of Llama 3.2 1B, with its tokenizer of 128 256 tokens.
 fn llama_1b() -> TrainConfig {
     TrainConfig {
         family: "llama".into(),
@@ -168,7 +168,7 @@ fn llama_1b() -> TrainConfig {
     }
 }
 
-/// The shape of Qwen 3 0.6B, with its tokenizer of 151 936 tokens.
+/// Returns the shape of Qwen 3 0.6B, with its tokenizer of 151 936 tokens.
 fn qwen3() -> TrainConfig {
     TrainConfig {
         family: "qwen3".into(),
@@ -188,7 +188,7 @@ fn qwen3() -> TrainConfig {
     }
 }
 
-/// Fine-tuning: a low learning rate, few steps, no weight decay. The sizes are those of the model to start from.
+/// Returns a recipe for fine-tuning: a low learning rate, few steps, no weight decay. The sizes are those of the model to start from.
 fn finetune() -> TrainConfig {
     TrainConfig {
         context: 1024,

@@ -1,4 +1,4 @@
-//! Changes that a resumed run may make, by the table of settings.
+//! Changes that a resumed run may make, according to the table of settings.
 
 use super::setting::{Change, Task};
 use super::value::flag;
@@ -6,7 +6,7 @@ use super::{SETTINGS, TrainConfig};
 use netcl_device::{Error, Result, quote_path};
 use std::path::Path;
 
-/// Keys of the settings of a task, with what a resumed run may do with them, in the order of reports.
+/// Returns the keys of the settings of a task, with what a resumed run may do with them, in the order of reports.
 pub fn resume_rules(task: Task) -> Vec<(&'static str, Change)> {
     let of = |change: Change| SETTINGS.iter().filter(move |row| row.resume(task) == Some(change));
     Change::ALL.into_iter().flat_map(|change| of(change).map(move |row| (row.name, change))).collect()
@@ -28,29 +28,29 @@ impl Changes {
     pub fn data_since(&mut self, said: Option<String>) {
         let Some(said) = said else { return };
         if !self.data {
-            // A warning, because the user did not ask for it.
-            tracing::warn!("the data is another than at the checkpoint: {said}");
+            // A warning, because the user did not request the change.
+            tracing::warn!("the data differs from that at the checkpoint: {said}");
         }
         self.data = true;
         self.notes.push(format!("data: {said}"));
     }
 }
 
-/// What the settings of a run and those asked for differ in.
+/// Differences between the settings of a run and the requested settings.
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
     /// A sentence for each setting that must not change.
     pub refused: Vec<String>,
-    /// A sentence for each other one.
+    /// A sentence for each other setting.
     pub notes: Vec<String>,
-    /// Whether one of the learning rate's is among them.
+    /// Whether a setting of the learning rate differs.
     pub rate: bool,
-    /// Whether one that entries may be added to is.
+    /// Whether a setting to which entries may be added differs.
     pub added: bool,
 }
 
 impl Differences {
-    /// Of the keys of `rules`, in their order; `same` says which of them mean the same though they are written differently.
+    /// Compares the keys of `rules`, in their order; `same` returns whether differently written values mean the same.
     pub fn between(
         stored: &toml::Table,
         given: &toml::Table,
@@ -72,7 +72,7 @@ impl Differences {
             }
             found.rate |= *change == Change::Rate;
             if *change != Change::Fixed {
-                found.notes.push(format!("{key} is {new}, it was {old}"));
+                found.notes.push(format!("{key} is {new}; it was {old}"));
             }
         }
         found
@@ -80,7 +80,7 @@ impl Differences {
 }
 
 impl TrainConfig {
-    /// The changes that `asked` makes to this run after `step` steps.
+    /// Returns the changes that `asked` makes to this run after `step` steps.
     ///
     /// # Errors
     /// `Format` with each setting that must not change, its stored and its given value.
@@ -101,20 +101,21 @@ impl TrainConfig {
             let all: Vec<_> =
                 self.data.iter().chain(&asked.data).map(|data| quote_path(data.as_ref())).collect();
             return Err(Error::format(format!(
-                "--data leaves out {old}, which the run learns from; data may be added: --data {}. To learn from other data, start another run",
+                "--data leaves out {old}, which the run learns from; only additions are allowed: --data {}. To learn from other data, start another \
+                 run",
                 all.join(" ")
             )));
         }
         let refused = found.refused;
         if !refused.is_empty() {
             return Err(Error::format(format!(
-                "a resumed run keeps its model, tokenizer, split and seed: {}. Leave that out, or start another run with --out",
+                "a resumed run keeps its model, tokenizer, split and seed: {}. Omit that, or start another run with --out",
                 refused.join("; ")
             )));
         }
         if asked.steps < step {
             return Err(Error::format(format!(
-                "--steps {} is fewer than the {step} that are done; all of a run's steps count, those before it was resumed, too",
+                "--steps {} is below the {step} steps that are done; --steps includes the steps before the run was resumed",
                 asked.steps
             )));
         }
@@ -123,7 +124,8 @@ impl TrainConfig {
     }
 
     fn table(&self) -> Result<toml::Table> {
-        toml::Table::try_from(self).map_err(|e| Error::internal(format!("settings as a table: {e}")))
+        toml::Table::try_from(self)
+            .map_err(|e| Error::internal(format!("cannot convert the settings to a table: {e}")))
     }
 
     /// Describes the change of the learning rate at `step`, the next one.
@@ -134,7 +136,9 @@ impl TrainConfig {
             return said;
         }
         let old = rates.0;
-        format!("{said}. To go on evenly: --lr {old:.3e} --min-lr {old:.3e} --warmup 0 --schedule constant")
+        format!(
+            "{said}. To continue at the same rate: --lr {old:.3e} --min-lr {old:.3e} --warmup 0 --schedule constant"
+        )
     }
 }
 
@@ -150,7 +154,7 @@ pub(crate) fn rate_change(step: u64, (old, new): (f64, f64), (old_end, new_end):
         format!("; the schedule ends at step {new_end} instead of {old_end}")
     };
     if is_even((old, new)) {
-        return format!("the learning rate goes on at {new:.3e}{end}");
+        return format!("the learning rate stays at {new:.3e}{end}");
     }
     let times = if old > 0.0 && new > 0.0 {
         let factor = new / old;
@@ -160,14 +164,14 @@ pub(crate) fn rate_change(step: u64, (old, new): (f64, f64), (old_end, new_end):
         String::new()
     };
     format!(
-        "the learning rate at step {} is {new:.3e}, with the stored settings it was {old:.3e}{times}{end}",
+        "the learning rate at step {} is {new:.3e}; with the stored settings it was {old:.3e}{times}{end}",
         step + 1
     )
 }
 
-/// Whether `entry` is not in `all` although the file it names still exists.
+/// Returns whether `entry` is not in `all` although the file it names still exists.
 fn left_out(entry: &str, all: &[String]) -> bool {
-    // Files that were moved or removed need not be given again; a pattern is not a file itself.
+    // Files that were moved or removed need not be given again; a pattern is not a file.
     let there = Path::new(entry).exists() || entry.contains(['*', '?', '[']);
     there && !all.iter().any(|other| same_path(entry, other))
 }
@@ -202,10 +206,10 @@ mod tests {
             let mut asked = stored.clone();
             change(&mut asked);
             let message = stored.changes(&asked, 0).unwrap_err().to_string();
-            assert!(message.contains(part) && message.contains("--out"), "{message} has not: {part}");
+            assert!(message.contains(part) && message.contains("--out"), "{message} lacks: {part}");
         }
         let fewer = TrainConfig { steps: 9, warmup: 0, ..stored.clone() };
-        assert!(stored.changes(&fewer, 10).unwrap_err().message().contains("--steps 9 is fewer than the 10"));
+        assert!(stored.changes(&fewer, 10).unwrap_err().message().contains("--steps 9 is below the 10"));
         assert_eq!(stored.changes(&stored, 10).unwrap(), Changes::default());
     }
 
@@ -214,7 +218,7 @@ mod tests {
         let stored = TrainConfig { steps: 1000, warmup: 0, ..TrainConfig::preset("demo").unwrap() };
         let longer = TrainConfig { steps: 4000, batch: 3, ..stored.clone() };
         let changes = stored.changes(&longer, 1000).unwrap();
-        assert_eq!(changes.notes, ["steps is 4000, it was 1000", "batch is 3, it was 12"]);
+        assert_eq!(changes.notes, ["steps is 4000; it was 1000", "batch is 3; it was 12"]);
         let rate = changes.rate.unwrap();
         for part in [
             "at step 1001 is 8.681e-4",
@@ -223,7 +227,7 @@ mod tests {
             "ends at step 4000 instead of 1000",
             "--lr 1.000e-4 --min-lr 1.000e-4 --warmup 0 --schedule constant",
         ] {
-            assert!(rate.contains(part), "{rate} has not: {part}");
+            assert!(rate.contains(part), "{rate} lacks: {part}");
         }
         let even = TrainConfig { lr: 1e-4, min_lr: 1e-4, schedule: Schedule::Constant, ..longer };
         assert!(
@@ -232,7 +236,7 @@ mod tests {
                 .unwrap()
                 .rate
                 .unwrap()
-                .starts_with("the learning rate goes on at 1.000e-4")
+                .starts_with("the learning rate stays at 1.000e-4")
         );
     }
 
@@ -251,7 +255,7 @@ mod tests {
         assert!(message.contains("leaves out") && message.contains("a.txt"), "{message}");
         let spaced = stored.changes(&with(&[path("it's b.txt")]), 0).unwrap_err().to_string();
         let quoted = format!("--data {} '{}'", path("a.txt"), path(r"it'\''s b.txt"));
-        assert!(spaced.contains(&quoted), "{spaced} has not: {quoted}");
+        assert!(spaced.contains(&quoted), "{spaced} lacks: {quoted}");
         std::fs::rename(path("a.txt"), path("c.txt")).unwrap();
         assert!(stored.changes(&with(&[path("c.txt")]), 0).unwrap().data);
     }

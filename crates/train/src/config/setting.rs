@@ -1,4 +1,4 @@
-//! What is known of a setting besides its value: a row of the [table](super::SETTINGS).
+//! Properties of a setting other than its value: a row of the [table](super::SETTINGS).
 
 use super::value::{Kind, flag};
 use netcl_device::Result;
@@ -20,7 +20,7 @@ pub struct Setting {
     pub aliases: &'static [&'static str],
     /// Names that other programs use for the key; they are suggested.
     pub synonyms: &'static [&'static str],
-    /// Values that are valid, whatever the other settings are.
+    /// Values that are valid, regardless of the other settings.
     pub check: Check,
     /// Default in words, for settings without a value.
     pub unset: Option<&'static str>,
@@ -34,17 +34,17 @@ pub struct Setting {
     pub text: Option<Change>,
     /// Whether a resumed classifier of images may change it; `None` if classifiers do not have it.
     pub images: Option<Change>,
-    /// Refuses a word that is not a value.
+    /// Refuses text that is not a value.
     pub parse: fn(&str) -> Result<()>,
 }
 
 impl Setting {
-    /// A setting of language models. The table fills in name, type and help.
+    /// Creates a setting of language models. The table fills in name, type and help.
     pub(crate) const fn new(group: Group, text: Change) -> Self {
         Self { text: Some(text), images: None, ..Self::of_images(group, text) }
     }
 
-    /// A setting of classifiers alone.
+    /// Creates a setting that only classifiers have.
     pub(crate) const fn of_images(group: Group, images: Change) -> Self {
         Self {
             name: "",
@@ -65,7 +65,7 @@ impl Setting {
         }
     }
 
-    /// A setting of classifiers as well.
+    /// Adds this setting to classifiers.
     pub(crate) const fn images(self, change: Change) -> Self {
         Self { images: Some(change), ..self }
     }
@@ -102,18 +102,18 @@ impl Setting {
         Self { is_flag: false, ..self }
     }
 
-    /// The flag, without its two dashes.
+    /// Returns the flag, without its two dashes.
     pub fn flag(&self) -> String {
         flag(self.name)
     }
 
-    /// The default as one writes it after the flag, from its value in the file; `None` if there is neither a value nor a text.
+    /// Returns the default in the notation of the flag, from its value in the file; `None` if there is neither a value nor a text.
     pub fn default_text(&self, value: Option<&toml::Value>) -> Option<String> {
         let value = value.filter(|_| !self.switch).map(written).filter(|text| !text.is_empty());
         value.or_else(|| self.unset.map(Into::into))
     }
 
-    /// Whether a resumed run of this task may change it; `None` if the task does not have it.
+    /// Returns whether a resumed run of this task may change it; `None` if the task does not have it.
     pub fn resume(&self, task: Task) -> Option<Change> {
         match task {
             Task::Text => self.text,
@@ -122,7 +122,7 @@ impl Setting {
     }
 }
 
-/// A value as one writes it after its flag.
+/// Formats a value in the notation of its flag.
 fn written(value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) => text.clone(),
@@ -132,7 +132,7 @@ fn written(value: &toml::Value) -> String {
     }
 }
 
-/// What is trained.
+/// The kind of model to train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// A language model.
@@ -152,7 +152,7 @@ pub enum Group {
     Data,
     /// Optimizer and schedule.
     Optimizer,
-    /// Batches, steps and what happens every few of them.
+    /// Batches, steps and intervals.
     Run,
     /// Devices, types and memory.
     Device,
@@ -163,7 +163,7 @@ impl Group {
     pub const ALL: [Self; 6] =
         [Self::General, Self::Model, Self::Data, Self::Optimizer, Self::Run, Self::Device];
 
-    /// Heading in the help; the first group has none.
+    /// Returns the heading in the help; the first group has none.
     pub const fn heading(self) -> Option<&'static str> {
         match self {
             Self::General => None,
@@ -181,7 +181,7 @@ impl Group {
 pub enum Change {
     /// Applies from the next step on.
     Free,
-    /// The same; a resulting jump of the learning rate is reported.
+    /// Applies from the next step on; a resulting jump of the learning rate is reported.
     Rate,
     /// Entries may be added.
     Added,
@@ -190,7 +190,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// All of them, in the order in which they are reported.
+    /// All values, in the order in which they are reported.
     pub const ALL: [Self; 4] = [Self::Fixed, Self::Added, Self::Rate, Self::Free];
 }
 
@@ -214,7 +214,7 @@ pub enum Check {
 }
 
 impl Check {
-    /// Why the value of a flag, its `numbers` or its `text`, is not valid.
+    /// Returns why the value of a flag, its `numbers` or its `text`, is not valid.
     pub(crate) fn refusal(self, flag: &str, numbers: &[f64], text: Option<&str>) -> Option<String> {
         let valid = |number: &f64| match self {
             Self::Any | Self::NotEmpty => true,

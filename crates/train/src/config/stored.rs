@@ -1,42 +1,42 @@
-//! The settings of a run that goes on: its `config.toml`, or its copy where that file is damaged.
+//! The settings of a resumed run: its `config.toml`, or the copy if that file is damaged.
 
 use super::{Overlay, TrainConfig};
 use netcl_device::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// The copy of `config.toml` in a run folder. It is in no checkpoint, because those are published and paths are private.
+/// The copy of `config.toml` in a run folder. Checkpoints do not contain it, because they are published and paths are private.
 pub const SETTINGS_COPY: &str = ".config.toml";
-/// Keys that every `config.toml` of a run has, whichever version wrote it.
+/// Keys that every `config.toml` of a run contains, whichever version wrote it.
 const ALWAYS: [&str; 10] =
     ["layers", "heads", "width", "context", "lr", "batch", "steps", "seed", "dtype", "device"];
 
 impl TrainConfig {
-    /// The settings of the run in `dir` with `flags` over them.
+    /// Returns the settings of the run in `dir`, overridden by `flags`.
     ///
     /// A `config.toml` that cannot be read, or that was cut short, is replaced by its copy, with a warning.
     ///
     /// # Errors
-    /// As [`TrainConfig::resolve`].
+    /// Those of [`TrainConfig::resolve`].
     pub fn of_run(dir: &Path, flags: &Overlay) -> Result<Self> {
         let path = dir.join("config.toml");
         let Some(damage) = damage(&path) else { return Self::resolve(Some(&path), flags) };
         let Some(copy) = copy(dir) else {
-            // Without a copy there is only the file itself, or its error.
+            // Without a copy, the file itself is used, or its error is returned.
             let wrong = |e: Error| {
                 Error::format(format!(
-                    "{e}. The settings of the run cannot be read, and there is no copy ({SETTINGS_COPY}): restore the file, or train from the \
-                     weights with --init {}",
+                    "{e}. The settings of the run cannot be read, and no copy ({SETTINGS_COPY}) exists: restore the file, or train from the weights \
+                     with --init {}",
                     dir.display()
                 ))
             };
             return Self::resolve(Some(&path), flags).map_err(wrong);
         };
-        tracing::warn!("{}: {damage}; the settings are those of {}", path.display(), copy.display());
+        tracing::warn!("{}: {damage}; using the settings of {}", path.display(), copy.display());
         Self::resolve(Some(&copy), flags)
     }
 }
 
-/// Why the file is not one that a run wrote; `None` for a whole one.
+/// Returns why the file is not one that a run wrote; `None` for a complete one.
 fn damage(path: &Path) -> Option<String> {
     let text = match std::fs::read(path) {
         Ok(bytes) => match String::from_utf8(bytes) {
@@ -51,10 +51,10 @@ fn damage(path: &Path) -> Option<String> {
     }
     let table: toml::Table = text.parse().ok()?;
     let missing = ALWAYS.into_iter().find(|key| !table.contains_key(*key))?;
-    Some(format!("the file is damaged: it has no `{missing}`"))
+    Some(format!("the file is damaged: `{missing}` is missing"))
 }
 
-/// The copy of the settings of the run in `dir`, if there is a whole one.
+/// Returns the copy of the settings of the run in `dir`, if it is complete.
 fn copy(dir: &Path) -> Option<PathBuf> {
     Some(dir.join(SETTINGS_COPY)).filter(|path| damage(path).is_none())
 }
@@ -83,7 +83,7 @@ mod tests {
         }
         fs::remove_file(&file).unwrap();
         assert_eq!(of_run().unwrap(), expected);
-        // A whole file counts, and without a copy its error is said.
+        // A complete file is used; without a copy its error is returned.
         fs::write(&file, text.replace("steps = 77", "steps = 88")).unwrap();
         assert_eq!(of_run().unwrap().steps, 88);
         fs::remove_file(dir.path().join(SETTINGS_COPY)).unwrap();

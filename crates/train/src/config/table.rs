@@ -1,7 +1,8 @@
-//! The table of settings. Fields, `config.toml`, flags, help, ranges, rules of `--resume` and `docs/settings.md` follow from a row.
+//! The table of settings. Each row defines a field, a key of `config.toml`, a flag with its help and range, a rule of `--resume`, and a line of
+//! `docs/settings.md`.
 //!
-//! A row has the key (the flag is the same with dashes), the type, the default (presets override it), the help, the group, whether a
-//! resumed run may change it, and what differs from the usual.
+//! A row has the key (the flag is the same with dashes), the type, the default (presets override it), and the help. The rest is the group, whether a
+//! resumed run may change it, and properties that differ from the usual.
 
 use super::dtype;
 use super::graph_mode::GraphMode;
@@ -42,12 +43,12 @@ macro_rules! settings {
         },)*];
 
         impl TrainConfig {
-            /// The defaults that presets start from.
+            /// Returns the defaults that presets start from.
             pub(crate) fn base() -> Self {
                 Self { $($name: $default,)* }
             }
 
-            /// The first setting that is not valid by itself.
+            /// Returns an error for the first setting that is invalid on its own.
             pub(super) fn out_of_range(&self) -> Option<String> {
                 let mut rows = SETTINGS.iter();
                 $(if let (Some(row), Some(value)) = (rows.next(), self.$name.given())
@@ -60,19 +61,19 @@ macro_rules! settings {
         }
 
         impl Overlay {
-            /// Sets a setting to the value of the words after its flag.
+            /// Sets a setting from the words after its flag.
             ///
             /// # Errors
             /// `Format` for words that are not a value of the setting, or an unknown name.
             pub fn set(&mut self, name: &str, words: &[&str]) -> Result<()> {
                 match name {
                     $(stringify!($name) => self.$name = Some(Given::parse(words)?),)*
-                    _ => return Err(Error::format(format!("there is no setting `{name}`"))),
+                    _ => return Err(Error::format(format!("unknown setting `{name}`"))),
                 }
                 Ok(())
             }
 
-            /// `base` overridden by the settings present here.
+            /// Returns `base`, overridden by these settings.
             pub fn over(&self, base: TrainConfig) -> Result<TrainConfig> {
                 if let Some(message) = too_large(self) {
                     return Err(Error::format(message));
@@ -92,7 +93,7 @@ settings! {
         Setting::new(General, Fixed).images(Fixed).unset("demo");
 
     init: Option<String> = None,
-        "Start from the weights, shape and tokenizer of this model: a Hugging Face folder, or one of a run",
+        "Start from the weights, shape and tokenizer of this model: a Hugging Face folder or run folder",
         Setting::new(Model, Fixed).value("DIR").also(&["init_from", "pretrained", "from_pretrained", "model_name_or_path"]);
     family: String = "gpt2".into(),
         "Decoder family, by the model_type of its config.json: gpt2, llama, mistral, qwen2, qwen3, gemma2, …",
@@ -134,21 +135,20 @@ settings! {
         "Dropout probability",
         Setting::new(Model, Free).check(Fraction);
     bias: bool = false,
-        "Give linear and norm layers of GPT-2 biases; fixed in other families",
+        "Add biases to linear and norm layers of GPT-2; fixed in other families",
         Setting::new(Model, Fixed).value("BOOL");
     freeze: Vec<String> = Vec::new(),
         "Freeze parameters of these names (repeatable), such as 'model.layers.0.*' or '*embed_tokens*'",
         Setting::new(Model, Fixed).value("PATTERN");
 
     data: Vec<String> = Vec::new(),
-        "Text files, folders, globs, or token shards (*.bin, *.npy); train and val in a name mark the two parts. \
-         Presets of images: one folder of IDX files, CIFAR binaries or a folder of pictures for each class",
+        "Text files, folders, globs or token shards (*.bin, *.npy); for presets of images, one folder",
         Setting::new(Data, Added).images(Free).value("PATH").several().unset("the sources and docs in this folder");
     encoding: Option<String> = None,
-        "Encoding of text that is not UTF-8 and has no byte order mark: latin1, cp1251, utf-16le, shift_jis, …",
+        "Encoding of text that is not UTF-8 and has no byte order mark: latin1, cp1251, shift_jis, …",
         Setting::new(Data, Fixed).value("NAME");
     as_text: bool = false,
-        "Train on files of records (JSON Lines, tables) as plain text, with their markup",
+        "Train on record files (JSON Lines, tables) as plain text, including their markup",
         Setting::new(Data, Free).switch().unset("refuse them");
     tokenizer: String = "char".into(),
         "Tokenizer: char, or a tokenizer.json",
@@ -164,7 +164,7 @@ settings! {
         "Lowest learning rate, reached at the last step",
         Setting::new(Optimizer, Rate).images(Rate).check(FromZero).also(&["min_learning_rate"]);
     warmup: u64 = 100,
-        "Warm-up steps, until the highest learning rate",
+        "Warm-up steps, after which the highest learning rate is reached",
         Setting::new(Optimizer, Rate).alias(&["warmup-iters"]).also(&["warmup_iters", "warmup_steps"]);
     schedule: Schedule = Schedule::Cosine,
         "Learning rate schedule after the warm-up",
@@ -213,10 +213,10 @@ settings! {
         "Steps between checkpoints; 0: only the best and the last",
         Setting::new(Run, Free).images(Free);
     log_every: Option<u64> = None,
-        "Steps between progress lines where stderr is not a terminal",
+        "Steps between progress lines if stderr is not a terminal",
         Setting::new(Run, Free).value("N").check(AtLeastOne).unset("about every 10 seconds").also(&["log_interval", "logging_steps"]);
     keep: usize = 2,
-        "Number of newest checkpoints kept besides the best one",
+        "Number of newest checkpoints to keep in addition to the best one",
         Setting::new(Run, Free).images(Free).check(AtLeastOne);
 
     #[serde(default, deserialize_with = "dtype::maybe")]
@@ -224,26 +224,26 @@ settings! {
         "Storage type of weights and activations, also as bfloat16, half, …; arithmetic is f32",
         Setting::new(Device, Fixed).images(Fixed);
     matmul_precision: MatmulPrecision = MatmulPrecision::Highest,
-        "Precision of f32 matrix products; high rounds operands to tf32 where tensor cores take that",
+        "Precision of f32 matrix products; high rounds operands to tf32 on tensor cores",
         Setting::new(Device, Free).value("PRECISION");
     device: String = "auto".into(),
         "Device: auto, <platform>:<index> such as pocl:0 or nvidia:0, an index of `netcl devices`, or sim",
         Setting::new(Device, Free).images(Free).alias(&["gpu-id"]).value("DEVICE").check(NotEmpty);
     graph: GraphMode = GraphMode::Auto,
-        "Capture a training step once and replay it; auto: where it is possible. The same bits either way",
+        "Capture a training step once and replay it; auto: if possible. The results are bit-identical",
         Setting::new(Device, Free).images(Free).value("MODE");
     recompute: Recompute = Recompute::None,
         "Activations that the backward pass recomputes; norm includes gelu. Less memory, more time",
         Setting::new(Device, Free).value("WHAT");
     zero: u8 = 0,
-        "Several devices also divide: 0 nothing, 1 the optimizer's state (ZeRO-1), 2 gradients as well (ZeRO-2)",
+        "State divided among devices: 0 none, 1 optimizer state (ZeRO-1), 2 also gradients (ZeRO-2)",
         Setting::new(Device, Free).value("STAGE").check(Between(0, 2));
     pipeline: usize = 1,
-        "Pipeline stages: groups of layers, each on a separate device (see --grad-accum); more devices hold copies",
+        "Pipeline stages, each on a separate device (see --grad-accum); more devices hold replicas",
         Setting::new(Device, Free).value("STAGES").check(AtLeastOne);
 }
 
-/// The setting with this key.
+/// Returns the setting with this key.
 pub fn setting(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name)
 }

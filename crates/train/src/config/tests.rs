@@ -31,7 +31,7 @@ fn every_preset_is_valid_and_survives_its_file() {
 #[test]
 fn the_file_has_every_key_once() {
     let preset = TrainConfig::preset("gpt2-124m").unwrap();
-    // A file has no line for what is absent.
+    // A file omits absent values.
     let config = TrainConfig {
         encoding: Some("cp1251".into()),
         vocab: Some(9),
@@ -121,7 +121,7 @@ fn files_with_mistakes_are_named() {
         ("matmul_precision = 'low'", ["unknown variant `low`", "`highest`"]),
         ("dtype = 'f64'", ["unknown variant `f64`", "`bf16`"]),
         ("layers = ", ["line 1", "my.toml"]),
-        ("preset = 'cha'", ["no preset `cha`, did you mean `char`?", "gpt2-124m"]),
+        ("preset = 'cha'", ["unknown preset `cha`, did you mean `char`?", "gpt2-124m"]),
     ] {
         let message = resolve(text, &Overlay::default()).unwrap_err().to_string();
         assert!(parts.iter().all(|part| message.contains(part)), "{message}");
@@ -150,9 +150,9 @@ fn impossible_settings_name_the_option() {
         ),
         (
             |c| (c.heads, c.width) = (1, 1024),
-            "--heads 1 makes heads of 1024, --width 1024 allows 256 at most",
+            "--heads 1 makes heads of 1024; --width 1024 allows at most 256",
         ),
-        // The search for better ones ends, whatever the width.
+        // The search for better values ends for every width.
         (
             |c| (c.heads, c.width) = (7, (1 << 61) - 1),
             "--heads 7 does not divide --width 2305843009213693951, nor",
@@ -163,7 +163,7 @@ fn impossible_settings_name_the_option() {
         (|c| c.betas = [0.9, 1.0], "--betas 0.9,1 must"),
         (|c| c.lr = f64::NAN, "--lr NaN"),
         (|c| c.lr = 0.0, "--lr 0 "),
-        (|c| c.min_lr = 1.0, "--min-lr 1 is above --lr 0.001; lower it, or take --schedule constant"),
+        (|c| c.min_lr = 1.0, "--min-lr 1 is above --lr 0.001; lower it, or use --schedule constant"),
         (|c| c.warmup = 9999, "--warmup 9999 is above --steps 1500"),
         (|c| c.weight_decay = -1.0, "--weight-decay -1"),
         (|c| c.clip = f64::INFINITY, "--clip inf"),
@@ -177,7 +177,7 @@ fn impossible_settings_name_the_option() {
         let mut config = TrainConfig::preset("demo").unwrap();
         change(&mut config);
         let message = config.validate().unwrap_err().to_string();
-        assert!(message.contains(part), "{message} has not: {part}");
+        assert!(message.contains(part), "{message} lacks: {part}");
     }
 }
 
@@ -243,7 +243,7 @@ fn a_presets_vocabulary_is_that_of_its_tokenizer() {
     for name in PRESETS {
         assert_eq!(TrainConfig::preset(name).unwrap().vocab, None, "{name}");
     }
-    // GPT-2's own, as everybody pads it; a character model's as it is published; the bytes and a few merges.
+    // GPT-2's size with the usual padding; a published character model's size; bytes and a few merges.
     assert_eq!([50_257, 65, 300, 1023].map(padded_vocab), [50_304, 65, 300, 1023]);
     assert_eq!([1024, 1025, 4096, 5000].map(padded_vocab), [1024, 1088, 4096, 5056]);
     let flags = Overlay { preset: Some("gpt2-124m".into()), vocab: Some(50_257), ..Overlay::default() };
@@ -270,10 +270,10 @@ fn words_of_a_flag_set_what_the_file_would() {
         ("betas", &["0.9"][..], "two numbers, such as 0.9,0.95; there is 1"),
         ("steps", &["-1"], "expected a whole number of at least 0, found -1"),
         ("schedule", &["cosin"], "did you mean cosine?"),
-        ("nothing", &["1"], "there is no setting `nothing`"),
+        ("nothing", &["1"], "unknown setting `nothing`"),
     ] {
         let message = given.set(name, words).unwrap_err().to_string();
-        assert!(message.contains(part), "{message} has not: {part}");
+        assert!(message.contains(part), "{message} lacks: {part}");
     }
 }
 
@@ -294,7 +294,7 @@ fn names_of_settings_are_unique() {
         .iter()
         .flat_map(|row| {
             let synonyms = row.synonyms.iter().map(|name| name.replace('_', "-"));
-            // An alias of the flag may be suggested for the key as well.
+            // An alias of the flag may also be suggested for the key.
             let aliases = row.aliases.iter().filter(|a| !row.synonyms.contains(&&*a.replace('-', "_")));
             synonyms.chain(aliases.map(|a| (*a).to_owned())).chain([row.flag()]).collect::<Vec<_>>()
         })

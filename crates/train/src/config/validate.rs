@@ -1,4 +1,4 @@
-//! Validation of settings; each message names the option to change. Ranges of single settings are in the table.
+//! Validates settings; each message names the option to change. The table has the ranges of single settings.
 
 use super::TrainConfig;
 use super::value::too_large;
@@ -7,11 +7,11 @@ use netcl_device::{Error, Result};
 
 /// Largest head size.
 const MAX_HEAD: usize = super::table::MAX_HEAD as usize;
-/// Number of candidates, in each direction, when a valid number of heads is suggested; bounds the search for absurd widths.
+/// Number of candidates in each direction when a valid number of heads is suggested; it bounds the search for absurd widths.
 const TRIED: usize = 10_000;
 
 impl TrainConfig {
-    /// `Format` for the first invalid setting, with the change to make.
+    /// Validates the settings. Returns `Format` for the first invalid one, with the change to make.
     pub fn validate(&self) -> Result<()> {
         if let Some(encoding) = &self.encoding {
             crate::data::TextEncoding::of(encoding)?;
@@ -27,7 +27,7 @@ impl TrainConfig {
         if let Some(message) = wrong {
             return Err(Error::format(message));
         }
-        // Settings that the family does not have.
+        // Refuses settings that the family does not have.
         self.decoder(self.vocab.unwrap_or(1)).map(drop)
     }
 
@@ -43,7 +43,7 @@ impl TrainConfig {
         let (stages, layers) = (self.pipeline, self.layers);
         if stages > layers {
             return Some(format!(
-                "--pipeline {stages} for --layers {layers}: a stage has one layer at least, so there are at most {layers} stages"
+                "--pipeline {stages} for --layers {layers}: a stage needs at least one layer; use at most {layers} stages"
             ));
         }
         let odd = self.kv_heads.filter(|n| *n == 0 || !self.heads.is_multiple_of(*n));
@@ -64,7 +64,7 @@ impl TrainConfig {
         let near: Vec<_> = below.into_iter().chain(above).map(|heads| heads.to_string()).collect();
         let reason = if width.is_multiple_of(heads) {
             format!(
-                "--heads {heads} makes heads of {}, --width {width} allows {MAX_HEAD} at most",
+                "--heads {heads} makes heads of {}; --width {width} allows at most {MAX_HEAD}",
                 width / heads
             )
         } else {
@@ -72,7 +72,7 @@ impl TrainConfig {
         };
         Some(match near.is_empty() {
             true => format!(
-                "{reason}, nor does a number near it; take a --width with small factors, as 64 for each head"
+                "{reason}, nor does a number near it; use a --width with small factors, such as 64 per head"
             ),
             false => format!("{reason}; the nearest heads that fit: {}", near.join(", ")),
         })
@@ -82,17 +82,20 @@ impl TrainConfig {
         let Self { lr, min_lr, warmup, steps, .. } = self;
         if self.schedule != Schedule::Constant && min_lr > lr {
             return Some(format!(
-                "--min-lr {min_lr} is above --lr {lr}; lower it, or take --schedule constant"
+                "--min-lr {min_lr} is above --lr {lr}; lower it, or use --schedule constant"
             ));
         }
-        (warmup > steps)
-            .then(|| format!("--warmup {warmup} is above --steps {steps}; the full rate would never come"))
+        (warmup > steps).then(|| {
+            format!(
+                "--warmup {warmup} is above --steps {steps}; the full learning rate would never be reached"
+            )
+        })
     }
 
     fn divided(&self) -> Option<String> {
         (self.zero > 0 && self.pipeline > 1).then(|| {
             format!(
-                "--zero {} with --pipeline {}: a stage has the state of its layers alone, which is not divided further; take one of them",
+                "--zero {} with --pipeline {}: a stage holds only its layers' state, which is not divided further; use one of the two",
                 self.zero, self.pipeline
             )
         })

@@ -1,4 +1,4 @@
-//! Types of settings: how words of a command line become them, and what checks see of them.
+//! Types of settings: parsing of command-line words, and the view of values for checks.
 
 use super::dtype::{DTYPES, storage_type};
 use super::graph_mode::GraphMode;
@@ -33,32 +33,32 @@ pub trait Given: Sized {
     /// Form of the values.
     const KIND: Kind;
 
-    /// The value that words stand for; of several words that are not parts of it, the last one counts.
+    /// Parses words; of several words that are not parts of one value, the last one counts.
     ///
     /// # Errors
-    /// `Format` with what was expected.
+    /// `Format` with the expected form.
     fn parse(words: &[&str]) -> Result<Self>;
 
-    /// The numbers of the value.
+    /// Returns the numbers of the value.
     fn numbers(&self) -> Vec<f64> {
         Vec::new()
     }
 
-    /// The text of a value that is one.
+    /// Returns the text of a text value.
     fn text(&self) -> Option<&str> {
         None
     }
 }
 
-/// The value of a setting: what was given, or that and nothing.
+/// The value of a setting, which may be optional.
 pub trait Value: Sized {
-    /// What can be given.
+    /// The type that can be given.
     type Given: Given;
 
-    /// This value, replaced by what was given.
+    /// Returns this value, replaced by the given one.
     fn or(self, given: Option<Self::Given>) -> Self;
 
-    /// What was given, if this is not nothing.
+    /// Returns the given value, if there is one.
     fn given(&self) -> Option<&Self::Given>;
 }
 
@@ -182,7 +182,7 @@ impl Given for Vec<String> {
     }
 }
 
-/// The names of a table.
+/// Returns the names of a table.
 const fn names<T: Copy, const N: usize>(table: &[(&'static str, T); N]) -> [&'static str; N] {
     let (mut all, mut i) = ([""; N], 0);
     while i < N {
@@ -234,12 +234,12 @@ impl Given for Recompute {
     }
 }
 
-/// The flag of a key, without its two dashes.
+/// Returns the flag of a key, without its two dashes.
 pub(super) fn flag(key: &str) -> String {
     key.replace('_', "-")
 }
 
-/// The first number of `settings` that exceeds the signed integers of TOML.
+/// Returns an error for the first number of `settings` that exceeds the signed integers of TOML.
 pub(crate) fn too_large(settings: &impl serde::Serialize) -> Option<String> {
     let values = serde_json::to_value(settings).ok()?;
     let limit = i64::MAX;

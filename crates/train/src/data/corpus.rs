@@ -1,4 +1,4 @@
-//! Encoding of text files: in pieces on all cores with bounded memory; results are cached on disk for later runs.
+//! Encodes text files in pieces on all cores with bounded memory; results are cached on disk for later runs.
 
 use super::pieces::{Piece, Pieces};
 use super::progress::{Stage, Watch, Watcher};
@@ -27,22 +27,22 @@ pub struct Corpus {
 }
 
 impl Source {
-    /// The text in blocks that end at word boundaries: the files in order, with a line break after each that lacks one. Empty for shards.
+    /// Returns the text in blocks that end at word boundaries: the files in order, with a line break after each that lacks one. Empty for shards.
     pub fn blocks(&self) -> impl Iterator<Item = Result<String>> + Send + '_ {
         cut(self.files(), Cuts::Words)
     }
 
-    /// A character tokenizer for the text, of both parts.
+    /// Builds a character tokenizer for the text of both parts.
     ///
     /// # Errors
-    /// `Format` if there is no text; `Io`.
+    /// `Format` without text; `Io`.
     pub fn char_tokenizer(&self, watch: &mut Watch<'_>) -> Result<Tokenizer> {
         tokenizer_of(self.files(), (Cuts::Anywhere, Stage::Characters), watch, |blocks| {
             Tokenizer::char_from_text(blocks)
         })
     }
 
-    /// A byte-level BPE tokenizer trained on the text of the training part.
+    /// Trains a byte-level BPE tokenizer on the text of the training part.
     ///
     /// # Errors
     /// Errors of [`Tokenizer::train_bpe`]; `Io`.
@@ -52,13 +52,13 @@ impl Source {
         })
     }
 
-    /// Encodes text, with the tokenizer's end-of-text token between files if it has one. Shards are used unchanged. `Format` for text without a
-    /// tokenizer or with a character that the tokenizer lacks, and if there is only one token.
+    /// Encodes text, with the tokenizer's end-of-text token between files if it has one. Shards are used unchanged. Returns `Format` for text without
+    /// a tokenizer or with a character that the tokenizer lacks, and for a single token.
     pub fn into_corpus(self, tokenizer: Option<&Tokenizer>) -> Result<Corpus> {
         self.into_corpus_with(tokenizer, None, &mut |_| true)
     }
 
-    /// The same, with an on-disk cache of earlier encodings and a progress callback.
+    /// Does the same, with an on-disk cache of earlier encodings and a progress callback.
     pub fn into_corpus_with(
         self,
         tokenizer: Option<&Tokenizer>,
@@ -69,7 +69,7 @@ impl Source {
             Self::Shards { train, val } => Corpus { train, val },
             Self::Text { .. } => {
                 let tokenizer = tokenizer
-                    .ok_or_else(|| Error::format("text needs a tokenizer; name one with --tokenizer"))?;
+                    .ok_or_else(|| Error::format("text requires a tokenizer; name one with --tokenizer"))?;
                 let mut of = |files: &[TextFile]| {
                     let bytes = files.iter().map(|file| file.bytes).sum::<u64>();
                     tokens(files, tokenizer, cache.filter(|_| bytes >= CACHED_FROM), watch)
@@ -81,7 +81,7 @@ impl Source {
         };
         if corpus.train.len() < 2 {
             return Err(Error::format(format!(
-                "the data has {} token; there is nothing to predict, give more --data",
+                "the data has {} token and nothing to predict; give more --data",
                 corpus.train.len()
             )));
         }
@@ -114,7 +114,7 @@ fn tokenizer_of(
     failed.map_or(made, Err)
 }
 
-/// The ids of all files: read from the cache, encoded into the cache, or encoded in memory.
+/// Returns the ids of all files: read from the cache, encoded into the cache, or encoded in memory.
 fn tokens(
     files: &[TextFile],
     tokenizer: &Tokenizer,
@@ -130,7 +130,7 @@ fn tokens(
         // Errors of the text or a stop request are returned; only errors of the cache fall back to memory.
         Err(Failed::Other(error)) => return Err(error),
         Err(Failed::Cache(error)) => {
-            tracing::warn!("{}; tokens are kept in memory instead", token_cache::failed(cache, &error));
+            tracing::warn!("{}; keeping the tokens in memory instead", token_cache::failed(cache, &error));
         }
         Ok(()) => {
             if let Some(found) = cache.open(&key, &mut Watcher::new(watch, Stage::Cached, 0))? {
@@ -174,7 +174,7 @@ fn in_memory(files: &[TextFile], tokenizer: &Tokenizer, watch: &mut Watch<'_>) -
     Ok(large.into())
 }
 
-/// Whether every id fits into two bytes.
+/// Returns whether every id fits into two bytes.
 fn narrow(tokenizer: &Tokenizer) -> bool {
     tokenizer.vocab_size() <= 1 << 16
 }
@@ -225,7 +225,7 @@ fn encode(
             && let Some(piece) = pieces.next()
         {
             let piece = piece?;
-            // Even an empty piece has a cost.
+            // An empty piece also has a cost.
             bytes += 64 + if let Piece::Text { text, .. } = &piece { text.len() } else { 0 };
             round.push(piece);
         }
@@ -242,7 +242,7 @@ fn encode(
     }
 }
 
-/// The ids of each piece.
+/// Returns the ids of each piece.
 fn encode_round(round: &[Piece], tokenizer: &Tokenizer, workers: usize) -> Result<Vec<Result<Vec<u32>>>> {
     let one = |piece: &Piece| match (piece, tokenizer.eos()) {
         (Piece::Text { text, .. }, _) => tokenizer.encode_piece(text),
@@ -275,7 +275,7 @@ fn encode_round(round: &[Piece], tokenizer: &Tokenizer, workers: usize) -> Resul
 
 /// Converts the error of a piece into one of its file, with positions counted from the beginning of the file.
 fn named(error: Error, piece: &Piece, files: &[TextFile], tokenizer: &Tokenizer) -> Error {
-    // An unknown character cannot be the line break inserted between files: the tokenizer knows it, or the error is in a file.
+    // An unknown character cannot be the line break between files: the tokenizer knows it, or the error is in a file.
     let Piece::Text { file, .. } = piece else { return error };
     let of = &files[*file];
     let blocks =

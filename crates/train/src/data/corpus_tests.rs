@@ -47,18 +47,18 @@ fn mistakes_are_named() {
     let tokenizer = Tokenizer::char_from_text(["abc\n"]).unwrap();
     let message =
         |files: &[(&str, &str)], tokenizer| open(files).1.into_corpus(tokenizer).unwrap_err().to_string();
-    assert!(message(&[("a", "a")], Some(&tokenizer)).contains("the data has 1 token;"));
+    assert!(message(&[("a", "a")], Some(&tokenizer)).contains("the data has 1 token and nothing to predict"));
     assert!(message(&[("a", "ab")], None).contains("--tokenizer"));
     let unknown = message(&[("a", "abc"), ("b", "axb")], Some(&tokenizer));
     assert!(unknown.contains("/b: character 'x' (U+0078) at position 1"), "{unknown}");
-    // Far behind the first piece, positions still count from the file's beginning.
+    // Far after the first piece, positions still count from the file's beginning.
     let far = "abc\n".repeat(100_000) + "abx";
     let unknown = message(&[("a", "abc"), ("b", &far)], Some(&tokenizer));
     let place = "/b: character 'x' (U+0078) at position 400002 (line 100001, column 3)";
     assert!(unknown.contains(place), "{unknown}");
 }
 
-/// Text of several blocks and progress rounds, with multi-byte characters.
+/// Returns text of several blocks and progress rounds, with multi-byte characters.
 fn long() -> String {
     (0..60_000).map(|i| format!("Zeile {i}: Größe und  日本 {}\n", i * 7919 % 1000)).collect()
 }
@@ -105,7 +105,7 @@ fn the_second_run_finds_the_tokens_and_changed_text_does_not() {
     };
     let (ids, encoded) = run(&text, &tokenizer);
     assert!(encoded && ids == tokenizer.encode(&text).unwrap());
-    // Another folder and another time, the same content.
+    // Another folder and another time, but the same content.
     assert_eq!(run(&text, &tokenizer), (ids.clone(), false));
     let changed = text.replacen("Zeile 0", "Zeile 9", 1);
     assert!(run(&changed, &tokenizer).1);
@@ -157,7 +157,7 @@ fn a_torn_or_damaged_cache_is_found_and_rebuilt() {
         assert!(again && train.to_vec().unwrap() == ids, "damage {i}");
         assert_eq!(cached_files(&cache).len(), 1);
     }
-    // Cut short while it is in use: an error, no SIGBUS.
+    // A file that is cut short while in use is an error, not a SIGBUS.
     let (train, _) = run();
     let path = cached_files(&cache).pop().unwrap();
     fs::OpenOptions::new().write(true).open(path).unwrap().set_len(10_000).unwrap();

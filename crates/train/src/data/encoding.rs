@@ -8,7 +8,7 @@ use netcl_device::{Error, Result};
 pub struct TextEncoding(pub(super) &'static Encoding);
 
 impl TextEncoding {
-    /// The encoding with this name. `Format` with a list of common ones if it is unknown.
+    /// Returns the encoding with this name. `Format` with a list of common ones if it is unknown.
     pub fn of(name: &str) -> Result<Self> {
         let plain = name.trim().to_ascii_lowercase().replace('_', "-");
         let plain = match plain.as_str() {
@@ -21,24 +21,24 @@ impl TextEncoding {
         let found = Encoding::for_label(plain.as_bytes()).filter(|e| *e != encoding_rs::REPLACEMENT);
         found.map(Self).ok_or_else(|| {
             Error::format(format!(
-                "--encoding {name} is unknown; some of the names are utf-8, utf-16le, utf-16be, latin1, windows-1252, cp1251, \
-                 koi8-r, iso-8859-2, shift_jis, euc-jp, gb18030, gbk, big5, euc-kr (all of encoding.spec.whatwg.org)"
+                "--encoding {name} is unknown; common names are utf-8, utf-16le, utf-16be, latin1, windows-1252, cp1251, koi8-r, iso-8859-2, \
+                 shift_jis, euc-jp, gb18030, gbk, big5, euc-kr (all names: encoding.spec.whatwg.org)"
             ))
         })
     }
 
-    /// Its name in that standard.
+    /// Returns its name in that standard.
     pub fn name(self) -> &'static str {
         self.0.name()
     }
 
-    /// Whether a file that is valid UTF-8 is read as UTF-8 in spite of this encoding: ASCII is the same in both, and text with bytes above 127
-    /// in another encoding is hardly ever valid UTF-8. Not for ISO-2022-JP, which uses ASCII bytes only.
+    /// Returns whether a file that is valid UTF-8 is read as UTF-8 in spite of this encoding. ASCII is the same in both, and text with bytes above
+    /// 127 in another encoding is hardly ever valid UTF-8. ISO-2022-JP is an exception, because it uses ASCII bytes only.
     pub(super) fn yields_to_utf8(self) -> bool {
         self.0 != ISO_2022_JP
     }
 
-    /// Encoding of the byte order mark at the beginning of a file, and the length of the mark.
+    /// Returns the encoding of the byte order mark at the beginning of a file, and the length of the mark.
     pub(super) fn of_mark(head: &[u8]) -> Option<(Self, usize)> {
         Encoding::for_bom(head).map(|(encoding, bytes)| (Self(encoding), bytes))
     }
@@ -64,7 +64,7 @@ impl Decoder {
         Self { decoder: encoding.0.new_decoder_without_bom_handling(), position: 0 }
     }
 
-    /// Appends the text of `bytes` to `text`; `last` for the last block.
+    /// Appends the text of `bytes` to `text`; `last` marks the last block.
     pub fn decode(&mut self, bytes: &[u8], last: bool, text: &mut String) -> Result<(), Malformed> {
         let mut rest = bytes;
         loop {

@@ -1,4 +1,4 @@
-//! Expansion of `--data` (files, folders, patterns) to a sorted list of files.
+//! Expands `--data` (files, folders, patterns) to a sorted list of files.
 
 use netcl_device::{Error, ErrorKind, Result};
 use std::{
@@ -10,9 +10,9 @@ use std::{
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Found {
     pub path: PathBuf,
-    /// Named explicitly, not found in a folder or by a pattern: then a problem with it is an error instead of a reason to skip it.
+    /// Whether the user named it explicitly. A problem with a named file is an error; other files are skipped.
     pub named: bool,
-    /// The folder that was named, or in which a pattern begins; of a file that was named, its own.
+    /// The folder that was named, or in which a pattern begins; for a named file, its own folder.
     pub root: PathBuf,
 }
 
@@ -22,9 +22,9 @@ pub(super) struct All {
     pub files: Vec<Found>,
     /// Entries that are neither files nor folders: path and kind.
     pub special: Vec<(PathBuf, &'static str)>,
-    /// Other paths of files that are read once: the path, and the one by which the file is read.
+    /// Duplicate paths of files: the path, and the path by which the file is read.
     pub again: Vec<(PathBuf, PathBuf)>,
-    /// Root of what is being found.
+    /// Root of the current search.
     root: PathBuf,
 }
 
@@ -34,7 +34,7 @@ const SKIPPED: [&str; 6] =
 /// A folder with this file is a run folder and is skipped: its reports are not training text.
 const RUN_MARK: &str = "metrics.jsonl";
 
-/// The files of all `specs` (a file, a folder, or a pattern with `*`, `?`, `[…]`), sorted by path, each once.
+/// Returns the files of all `specs` (a file, a folder, or a pattern with `*`, `?`, `[…]`), sorted by path, each once.
 pub(super) fn find(specs: &[impl AsRef<Path>]) -> Result<All> {
     let mut all = All::default();
     for spec in specs.iter().map(AsRef::as_ref) {
@@ -54,22 +54,16 @@ pub(super) fn find(specs: &[impl AsRef<Path>]) -> Result<All> {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 return Err(Error::new(
                     ErrorKind::Io,
-                    format!(
-                        "{}: there is no such file; --data takes files, folders and patterns",
-                        spec.display()
-                    ),
+                    format!("{}: no such file; --data takes files, folders and patterns", spec.display()),
                 ));
             }
             Err(e) => return Err(Error::io("reading", spec, &e)),
         }
         if all.files.len() == before {
-            let what = if spec.is_dir() {
-                "the folder holds no file to read"
-            } else {
-                "the pattern matches no file"
-            };
+            let what =
+                if spec.is_dir() { "the folder has no file to read" } else { "the pattern matches no file" };
             return Err(Error::format(format!(
-                "{}: {what}; hidden files, build folders, earlier run folders and what is no regular file are skipped",
+                "{}: {what}; hidden files, build folders, earlier run folders and anything that is not a regular file are skipped",
                 spec.display()
             )));
         }
@@ -83,7 +77,7 @@ pub(super) fn find(specs: &[impl AsRef<Path>]) -> Result<All> {
     Ok(all)
 }
 
-/// Identity of a file, whatever the path.
+/// Returns the identity of a file, which is independent of its path.
 #[cfg(unix)]
 fn identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
@@ -98,12 +92,13 @@ fn identity(path: &Path) -> Option<PathBuf> {
 
 fn not_a_file(path: &Path, what: &str) -> Error {
     Error::format(format!(
-        "{}: is {what}, expected a regular file or a folder: data is read several times; write it into a file first",
+        "{}: is {what}, expected a regular file or a folder; data is read several times, so write it to a file first",
         path.display()
     ))
 }
 
-/// Kind of an entry that is neither a file nor a folder. Such entries are not opened: a FIFO would block, a device could have side effects.
+/// Returns the kind of an entry that is neither a file nor a folder. Such entries are not opened: a FIFO would block, a device could have side
+/// effects.
 #[cfg(unix)]
 fn special(kind: FileType) -> &'static str {
     use std::os::unix::fs::FileTypeExt;
@@ -111,13 +106,13 @@ fn special(kind: FileType) -> &'static str {
         k if k.is_fifo() => "a FIFO (a named pipe)",
         k if k.is_socket() => "a socket",
         k if k.is_char_device() || k.is_block_device() => "a device file",
-        _ => "no regular file",
+        _ => "not a regular file",
     }
 }
 
 #[cfg(not(unix))]
 fn special(_: FileType) -> &'static str {
-    "no regular file"
+    "not a regular file"
 }
 
 impl All {
@@ -127,7 +122,7 @@ impl All {
         for (at, file) in self.files.iter().enumerate() {
             let Some(identity) = identity(&file.path) else { continue };
             let kept = seen.entry(identity).or_insert(at);
-            // One that was named goes before others, and the file before links to it.
+            // Named files come before others, and the file itself before links to it.
             let rank = |file: &Found| {
                 (file.named, std::path::absolute(&file.path).ok() == fs::canonicalize(&file.path).ok())
             };
@@ -145,7 +140,7 @@ impl All {
         });
     }
 
-    /// Adds an entry that was found; records it separately if it is not a file. Entries that vanished meanwhile are ignored.
+    /// Adds an entry; records it separately if it is not a file. Ignores entries that vanished meanwhile.
     fn meet(&mut self, path: PathBuf) {
         match fs::metadata(&path) {
             Ok(meta) if meta.is_file() => {
@@ -156,7 +151,7 @@ impl All {
         }
     }
 
-    /// All files below `dir`. Symbolic links to folders are not followed, because they may form cycles.
+    /// Adds all files below `dir`. Does not follow symbolic links to folders, because they may form cycles.
     fn walk(&mut self, dir: &Path) -> Result<()> {
         if dir.join(RUN_MARK).exists() {
             return Ok(());
@@ -170,7 +165,7 @@ impl All {
         Ok(())
     }
 
-    /// The files that a pattern matches: `*`, `?` and `[…]` within a name, `**` for any number of folders.
+    /// Adds the files that a pattern matches: `*`, `?` and `[…]` within a name, `**` for any number of folders.
     fn matches(&mut self, pattern: &str) -> Result<()> {
         let path = Path::new(pattern);
         let mut begin = PathBuf::new();
@@ -185,7 +180,7 @@ impl All {
             }
             at += pattern[at..].find(&*text).unwrap_or(0);
             parts.push(Part::of(&text, wild).map_err(|e| {
-                Error::format(format!("{pattern}: not a pattern, {} at character {}", e.msg, at + e.pos))
+                Error::format(format!("{pattern}: invalid pattern: {} at character {}", e.msg, at + e.pos))
             })?);
         }
         begin.clone_into(&mut self.root);
@@ -196,7 +191,7 @@ impl All {
         self.expand(&begin, &parts, false)
     }
 
-    /// Matches `parts` below `dir`; `bare` leaves `dir` out of the paths.
+    /// Matches `parts` below `dir`; `bare` omits `dir` from the paths.
     fn expand(&mut self, dir: &Path, parts: &[Part], bare: bool) -> Result<()> {
         let Some((part, rest)) = parts.split_first() else {
             self.meet(dir.to_owned());
@@ -254,7 +249,7 @@ impl Part {
     }
 }
 
-/// Path, name and kind of the entries of `dir`, sorted by name.
+/// Returns path, name and kind of the entries of `dir`, sorted by name.
 fn entries(dir: &Path) -> Result<Vec<(PathBuf, String, FileType)>> {
     let read = || -> std::io::Result<Vec<_>> {
         let entry = |entry: std::io::Result<fs::DirEntry>| {
@@ -325,13 +320,13 @@ mod tests {
         }
     }
 
-    /// `**` does not follow a link to a parent folder (it used to, 41 times).
+    /// `**` does not follow a link to a parent folder (formerly it did, 41 times).
     #[cfg(unix)]
     #[test]
     fn a_symlink_loop_is_walked_once() {
         let dir = tree(&["a/one.txt", "a/b/two.txt", "other/three.txt"]);
         let root = dir.path();
-        // Two loops would be 2^40 paths, were they followed.
+        // Following both loops would give 2^40 paths.
         std::os::unix::fs::symlink(root, root.join("a/up")).unwrap();
         std::os::unix::fs::symlink("..", root.join("a/b/up")).unwrap();
         std::os::unix::fs::symlink("other", root.join("linked")).unwrap();
@@ -341,7 +336,7 @@ mod tests {
         assert_eq!(names(&find(&[root.join("*/*.txt")]).unwrap(), root), ["a/one.txt", "other/three.txt"]);
     }
 
-    /// The text was trained on once for each of its paths.
+    /// Formerly the text was used once for each of its paths.
     #[cfg(unix)]
     #[test]
     fn a_file_under_two_paths_is_read_once() {
@@ -356,7 +351,7 @@ mod tests {
         assert_eq!((twice.files.len(), twice.again.len()), (1, 1));
     }
 
-    /// A FIFO is not opened (it used to block, ignoring signals).
+    /// A FIFO is not opened (formerly it blocked and ignored signals).
     #[cfg(unix)]
     #[test]
     fn a_fifo_a_socket_and_a_device_are_named_and_not_opened() {
@@ -388,11 +383,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         for (spec, part) in [
-            (root.to_owned(), "the folder holds no file"),
+            (root.to_owned(), "the folder has no file"),
             (root.join("*.txt"), "the pattern matches no file"),
-            (root.join("a.txt"), "there is no such file; --data takes files"),
-            (root.join("a[.txt"), "not a pattern"),
-            (root.join("a**b"), "not a pattern"),
+            (root.join("a.txt"), "no such file; --data takes files"),
+            (root.join("a[.txt"), "invalid pattern"),
+            (root.join("a**b"), "invalid pattern"),
         ] {
             let message = find(&[spec]).unwrap_err().to_string();
             assert!(message.contains(part) && message.contains(&root.display().to_string()), "{message}");

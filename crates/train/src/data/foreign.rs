@@ -1,4 +1,4 @@
-//! Ids in files of other programs: arrays of NumPy, datasets of Megatron, and shards whose ids are not of 16 bits.
+//! Ids in files of other programs: NumPy arrays, Megatron datasets, and shards whose ids do not have 16 bits.
 
 use super::files::Found;
 use netcl_device::{Error, Result};
@@ -6,25 +6,27 @@ use serde_json::{Map, Value};
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// Ids from which on their width can be judged.
+/// Number of ids from which their width can be judged.
 const JUDGED: usize = 16;
 /// High halves of 32-bit ids are below this: no vocabulary has more than two million tokens.
 const HIGH: u16 = 32;
 
-/// Where the ids of a file are.
+/// Position of the ids in a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Array {
     /// Byte of the first id.
     pub offset: u64,
-    /// Bytes of an id.
+    /// Bytes per id.
     pub width: u64,
     /// Number of ids.
     pub count: u64,
 }
 
+/// Refuses collections of shards.
+///
 /// # Errors
-/// `Format` if a folder holds a collection of shards whose index is a text file: of litdata (litgpt), of MosaicML's streaming, or of datasets of
-/// Hugging Face.
+/// `Format` if a folder holds a collection of shards whose index is a text file, from litdata (litgpt), MosaicML's streaming, or Hugging Face
+/// datasets.
 pub(super) fn no_collection(files: &[Found], anyway: bool) -> Result<()> {
     if anyway {
         return Ok(());
@@ -33,15 +35,13 @@ pub(super) fn no_collection(files: &[Found], anyway: bool) -> Result<()> {
         let name = found.path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         let keys: &[(&[&str], &str)] = match &*name {
             "index.json" => &[
-                (&["chunks", "config"], "a dataset of litdata, as litgpt writes it"),
-                (&["shards", "version"], "a dataset of MosaicML's streaming"),
+                (&["chunks", "config"], "a litdata dataset, as litgpt writes it"),
+                (&["shards", "version"], "a dataset of MosaicML streaming"),
             ],
-            "state.json" => {
-                &[(&["_data_files", "_fingerprint"], "a dataset that Hugging Face's save_to_disk wrote")]
-            }
+            "state.json" => &[(&["_data_files", "_fingerprint"], "a dataset of Hugging Face's save_to_disk")],
             _ => continue,
         };
-        // An index without the files it lists is a text like others.
+        // An index without the files it lists is ordinary text.
         let read = std::fs::File::open(&found.path).map_err(|e| Error::io("opening", &found.path, &e))?;
         let Ok(index) = serde_json::from_reader::<_, Map<String, Value>>(BufReader::new(read)) else {
             continue;
@@ -62,14 +62,14 @@ pub(super) fn no_collection(files: &[Found], anyway: bool) -> Result<()> {
 /// Reads the header of a `.npy` file of `bytes` bytes from its beginning.
 ///
 /// # Errors
-/// `Format` for anything but a vector of integers in the order of little-endian machines.
+/// `Format` for anything except a vector of little-endian integers.
 pub(super) fn npy(head: &[u8], bytes: u64) -> Result<Array> {
     let fail = |what: &str| {
-        let expected = "expected a vector of uint16, uint32, int32 or int64, as numpy.save writes it";
+        let expected = "expected a vector of uint16, uint32, int32 or int64, as written by numpy.save";
         Err(Error::format(format!("{what}; {expected}")))
     };
     if !head.starts_with(b"\x93NUMPY") {
-        return fail("the file does not begin as a NumPy array does");
+        return fail("the file does not start like a NumPy array");
     }
     let length = |at: usize, size: usize| {
         let bytes = head.get(at..at + size)?;
@@ -93,7 +93,7 @@ pub(super) fn npy(head: &[u8], bytes: u64) -> Result<Array> {
         "<u2" | "<i2" => 2,
         "<u4" | "<i4" => 4,
         "<u8" | "<i8" => 8,
-        other => return fail(&format!("it holds elements of the type {other}")),
+        other => return fail(&format!("it has elements of type {other}")),
     };
     let shape = value("shape").and_then(|rest| rest.strip_prefix('(')?.split(')').next());
     let sizes: Vec<&str> =
@@ -106,16 +106,16 @@ pub(super) fn npy(head: &[u8], bytes: u64) -> Result<Array> {
     let promised = count.checked_mul(width).and_then(|size| size.checked_add(offset));
     if promised != Some(bytes) {
         return Err(Error::format(format!(
-            "the header promises {count} ids of {width} bytes, but the file has {bytes} bytes; the shard is torn"
+            "the header announces {count} ids of {width} bytes, but the file has {bytes} bytes; the shard is truncated"
         )));
     }
     Ok(Array { offset, width, count })
 }
 
-/// Width and number of the ids of a Megatron dataset with this index and `bytes` bytes of data.
+/// Returns the width and number of the ids of a Megatron dataset with this index and `bytes` bytes of data.
 ///
 /// # Errors
-/// `Format` for an index of another format, for elements that are not ids, and where data and index do not fit; `Io`.
+/// `Format` for an index of another format, for elements that are not ids, and for data that does not match its index; `Io`.
 pub(super) fn megatron(index: &Path, bytes: u64) -> Result<(u64, u64)> {
     let mut head = Vec::new();
     let file = std::fs::File::open(index).map_err(|e| Error::io("opening", index, &e))?;
@@ -126,7 +126,7 @@ pub(super) fn megatron(index: &Path, bytes: u64) -> Result<(u64, u64)> {
         bytes.map_or(0, u64::from_le_bytes)
     };
     if !head.starts_with(b"MMIDIDX\0\0") || head.len() < 34 {
-        return fail("not the index of a Megatron dataset, which begins with MMIDIDX; the .bin file of the same name is read by its index alone".into());
+        return fail("not the index of a Megatron dataset, which starts with MMIDIDX; the .bin file of the same name needs it".into());
     }
     if number(9) != 1 {
         return fail(format!("an index of version {}, expected 1", number(9)));
@@ -147,20 +147,20 @@ pub(super) fn megatron(index: &Path, bytes: u64) -> Result<(u64, u64)> {
     let expected = lengths.checked_mul(width);
     if expected != Some(bytes) {
         return fail(format!(
-            "{sequences} texts with {lengths} ids of {width} bytes, but the .bin file of the same name has {bytes} bytes; one of them is torn"
+            "{sequences} texts with {lengths} ids of {width} bytes, but the .bin file of the same name has {bytes} bytes; one of the two is truncated"
         ));
     }
     Ok((width, lengths))
 }
 
-/// The sum of the lengths in an index.
+/// Returns the sum of the lengths in an index.
 fn lengths_of(index: &Path, sequences: u64) -> Result<u64> {
     let io = |e: std::io::Error| Error::io("reading", index, &e);
     let mut file = std::fs::File::open(index).map_err(io)?;
     let bytes = file.metadata().map_err(io)?.len();
     if sequences.checked_mul(4).is_none_or(|size| size > bytes) {
         return Err(Error::format(format!(
-            "the index promises {sequences} texts, but has {bytes} bytes; it is torn"
+            "the index announces {sequences} texts, but has {bytes} bytes; it is truncated"
         )));
     }
     file.seek(SeekFrom::Start(34)).map_err(io)?;
@@ -172,7 +172,7 @@ fn lengths_of(index: &Path, sequences: u64) -> Result<u64> {
     Ok(sum)
 }
 
-/// Why blocks of a file without header are not 16-bit ids; `None` if they may be.
+/// Returns why blocks of a file without a header are not 16-bit ids; `None` if they may be.
 pub(super) fn other_than_u16(blocks: &[Vec<u8>]) -> Option<String> {
     let halves = |part: usize, of: usize| {
         let whole = blocks.iter().flat_map(move |block| block.as_chunks::<2>().0.chunks_exact(of));
@@ -180,7 +180,7 @@ pub(super) fn other_than_u16(blocks: &[Vec<u8>]) -> Option<String> {
     };
     let bytes = || blocks.iter().flatten();
     if bytes().count() >= 2 * JUDGED && bytes().all(|b| matches!(b, b' '..=b'~' | b'\n' | b'\r' | b'\t')) {
-        return Some("the file holds text: give it another name than *.bin, as in text.txt".into());
+        return Some("the file contains text: use another extension than .bin, as in text.txt".into());
     }
     let count = halves(0, 2).count();
     if count < JUDGED {
@@ -191,7 +191,7 @@ pub(super) fn other_than_u16(blocks: &[Vec<u8>]) -> Option<String> {
     if zero(1, 2) && !zero(0, 2) {
         return Some(format!("every second 16-bit number is 0: these are {width}-bit ids"));
     }
-    // Ids above 65535: the high halves are few small numbers, the low ones are anything.
+    // Ids above 65535: the high halves are few small numbers; the low halves vary.
     let low = halves(0, 2).map(u64::from).sum::<u64>() / count as u64;
     let high = halves(1, 2).all(|half| half < HIGH) && low >= 8 * u64::from(HIGH);
     high.then(|| format!("every second 16-bit number is below {HIGH}: these are {width}-bit ids"))
@@ -220,7 +220,7 @@ mod tests {
             ("<f4", "(2,)", "the type <f4"),
             (">u2", "(2,)", "the type >u2"),
             ("<u2", "(2, 3)", "2 dimensions"),
-            ("<u2", "(9,)", "promises 9 ids"),
+            ("<u2", "(9,)", "announces 9 ids"),
         ] {
             let file = saved(kind, shape, &[0; 8]);
             let message = npy(&file, file.len() as u64).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Formats of files that are not plain text: recognized by their first bytes, or by the records that their text holds.
+//! Formats of files that are not plain text: recognized by their first bytes, or by the records in their text.
 
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -25,8 +25,8 @@ const KNOWN: [(&[&str], &str); 16] = [
 /// Fields named in a message.
 const NAMED: usize = 6;
 
-/// How data of another format becomes readable.
-pub(super) const ADVICE: &str = "Write the text into .txt files, or its tokens into .bin or .npy shards";
+/// Advice for data in an unsupported format.
+pub(super) const ADVICE: &str = "Write the text to .txt files, or its tokens to .bin or .npy shards";
 
 /// Text that consists of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) struct Records {
     pub known: bool,
 }
 
-/// The format of a binary file by its first bytes, or by its name where the bytes do not tell; `None` if it may be text or ids.
+/// Returns the format of a binary file by its first bytes, or by its name if the bytes are ambiguous; `None` if it may be text or ids.
 pub(super) fn binary(head: &[u8], path: &Path) -> Option<&'static str> {
     const MAGIC: [(&[u8], &str); 22] = [
         (b"PAR1", "a Parquet table"),
@@ -60,7 +60,7 @@ pub(super) fn binary(head: &[u8], path: &Path) -> Option<&'static str> {
         (b"SQLite format 3\0", "an SQLite database"),
         (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
         (b"GGUF", "a GGUF model"),
-        (b"LITPKDS", "a packed dataset of an early litgpt"),
+        (b"LITPKDS", "a packed dataset of an early litgpt version"),
         (b"MMIDIDX\0", "the index of a Megatron dataset"),
     ];
     let ends = |all: &[&str]| {
@@ -72,12 +72,12 @@ pub(super) fn binary(head: &[u8], path: &Path) -> Option<&'static str> {
         } else if ends(&["docx", "odt", "epub", "xlsx", "ods", "pptx"]) {
             "a document in a zip archive"
         } else if ends(&["pt", "pth", "bin", "ckpt"]) {
-            "a file of PyTorch"
+            "a PyTorch file"
         } else {
             "a zip archive"
         });
     }
-    // `BZh` and `ORC` are words too: what follows tells text from data.
+    // `BZh` and `ORC` are also words: the bytes after them tell text from data.
     let certain = |magic: &[u8]| match magic {
         b"BZh" => head.get(4..10) == Some(b"1AY&SY"),
         b"ORC" => head.contains(&0),
@@ -92,17 +92,17 @@ pub(super) fn binary(head: &[u8], path: &Path) -> Option<&'static str> {
     let is_binary = head.contains(&0);
     match () {
         () if is_binary && head.starts_with(&[0xff; 4]) && ends(&["arrow", "feather"]) => {
-            Some("an Arrow stream, as datasets of Hugging Face keep it")
+            Some("an Arrow stream, as in Hugging Face datasets")
         }
-        () if is_binary && ends(&["mds"]) => Some("a shard of MosaicML's streaming"),
+        () if is_binary && ends(&["mds"]) => Some("a shard of MosaicML streaming"),
         () if is_binary && ends(&["tfrecord", "tfrecords"]) => Some("a TFRecord file"),
-        () if is_binary && ends(&["safetensors"]) => Some("a file of safetensors"),
+        () if is_binary && ends(&["safetensors"]) => Some("a safetensors file"),
         () if head.first() == Some(&0x80) && ends(&["pkl", "pickle", "pt", "pth"]) => Some("a Python pickle"),
         () => None,
     }
 }
 
-/// The records that a text consists of, judged by its beginning; `None` for plain text.
+/// Returns the records that a text consists of, judged by its beginning; `None` for plain text.
 pub(super) fn records(text: &str, path: &Path) -> Option<Records> {
     let ending = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
     let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
@@ -120,7 +120,7 @@ fn lines_are_records(ending: &str) -> bool {
     matches!(ending, "jsonl" | "ndjson" | "jsonlines")
 }
 
-/// Values at the beginning of a text that may be cut off, and whether more of the text follows them.
+/// Returns the values at the beginning of a text that may be cut off, and whether more text follows them.
 fn values(text: &str, most: usize) -> (Vec<Value>, bool) {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let found: Vec<_> = stream.by_ref().take(most).map_while(Result::ok).collect();
@@ -128,15 +128,15 @@ fn values(text: &str, most: usize) -> (Vec<Value>, bool) {
     (found, !rest.trim().is_empty())
 }
 
-/// JSON Lines, or one object.
+/// Recognizes JSON Lines, or one object.
 fn objects(text: &str, by_name: bool) -> Option<Records> {
     let (found, more) = values(text, 2);
     let Some(Value::Object(first)) = found.first() else {
-        // A first line too long to be read whole, or not JSON at all.
+        // The first line is too long to be read completely, or not JSON.
         return by_name.then(|| Records { what: "JSON Lines".into(), known: true });
     };
     let several = found.get(1).is_some_and(Value::is_object);
-    // Another object that begins here and is cut off.
+    // Another object starts here and is cut off.
     let cut = !several && more && found.len() == 1 && next_object(text);
     let known = known_of(first);
     if several || cut || by_name {
@@ -146,7 +146,7 @@ fn objects(text: &str, by_name: bool) -> Option<Records> {
     if more {
         return None;
     }
-    // One object: known by its own fields, or as a frame around an array of records.
+    // One object is recognized by its own fields, or as a frame around an array of records.
     let framed = || first.values().find_map(|value| known_of(value.as_array()?.first()?.as_object()?));
     let in_words = |what| Records { what: format!("JSON: {what}"), known: true };
     let own = known
@@ -160,7 +160,7 @@ fn next_object(text: &str) -> bool {
     text.get(stream.byte_offset()..).is_some_and(|rest| rest.trim_start().starts_with("{\""))
 }
 
-/// An array of records, or lines of arrays.
+/// Recognizes an array of records, or lines of arrays.
 fn array(text: &str, by_name: bool) -> Option<Records> {
     if by_name {
         return Some(Records { what: "JSON Lines of arrays".into(), known: true });
@@ -183,7 +183,7 @@ fn array(text: &str, by_name: bool) -> Option<Records> {
     }
 }
 
-/// The format that the fields of a record mean.
+/// Returns the format that the fields of a record imply.
 fn known_of(record: &Map<String, Value>) -> Option<String> {
     let has = |field: &&str| record.keys().any(|key| key.eq_ignore_ascii_case(field));
     KNOWN.iter().find(|(fields, _)| fields.iter().all(has)).map(|(_, what)| (*what).to_owned())
@@ -203,7 +203,7 @@ fn in_words<'a>(fields: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// A table by the name of its file; its first line names the columns.
+/// Describes a table by its file name; its first line names the columns.
 fn table(text: &str, ending: &str) -> Records {
     let first = text.lines().next().unwrap_or_default();
     let separator = match ending {

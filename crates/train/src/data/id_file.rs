@@ -1,5 +1,5 @@
-//! A file of token ids with positional reads. It is not memory-mapped, because a mapped file that another process truncates ends this process
-//! with SIGBUS.
+//! A file of token ids with positional reads. It is not memory-mapped, because a mapped file that another process truncates ends this process with
+//! SIGBUS.
 
 use netcl_device::{Error, Result};
 use std::{fs::File, path::Path};
@@ -36,7 +36,7 @@ impl IdFile {
             }
             8 => {
                 for (out, &id) in out.iter_mut().zip(bytes.as_chunks::<8>().0) {
-                    // No vocabulary has the largest id, so that one is refused by its place.
+                    // No vocabulary contains the largest id, so it is refused later, with its position.
                     *out = u32::try_from(u64::from_le_bytes(id)).unwrap_or(u32::MAX);
                 }
             }
@@ -55,8 +55,7 @@ impl IdFile {
         }
         let now = self.file.metadata().map_or(0, |meta| meta.len());
         Error::format(format!(
-            "{}: the file was cut short while it was in use: it has {now} bytes, {end} were asked for; restore it and go on with \
-             --resume",
+            "{}: the file was cut short while it was in use: it has {now} bytes, expected at least {end}; restore it and continue with --resume",
             self.path.display()
         ))
     }

@@ -1,4 +1,4 @@
-//! Files of `--data` that are not read, by reason, and files that are read with a word about them.
+//! Files of `--data` that are skipped, by reason, and files that are read with a message.
 
 use super::format::{ADVICE, Records};
 use super::text::TextFile;
@@ -11,26 +11,26 @@ const NAMED: usize = 8;
 /// Skipped files, by reason.
 #[derive(Default)]
 pub(super) struct LeftOut {
-    /// With the problem of each.
+    /// Files in another encoding, with the problem of each.
     pub foreign: Vec<(PathBuf, String)>,
     pub binary: Vec<PathBuf>,
     pub empty: Vec<PathBuf>,
     /// Files next to a training part that belong to no part.
     pub beside: Vec<PathBuf>,
-    /// Data in formats that are not read, with the format and the size.
+    /// Data in unsupported formats, with the format and the size.
     pub data: Vec<(PathBuf, &'static str, u64)>,
-    /// Texts of records that are read as they are: with the format and the size.
+    /// Texts of records that are read as plain text, with the format and the size.
     pub records: Vec<(PathBuf, String, u64)>,
 }
 
 impl LeftOut {
-    /// Notes data in a format that is not read as text.
+    /// Records data in a format that is not read as text.
     pub fn add_data(&mut self, path: &Path, what: &'static str) {
         let bytes = std::fs::metadata(path).map_or(0, |meta| meta.len());
         self.data.push((path.to_owned(), what, bytes));
     }
 
-    /// Notes a text that consists of records.
+    /// Records a text that consists of records.
     ///
     /// # Errors
     /// `Format` if their fields are those of training data, or the file was named.
@@ -42,6 +42,8 @@ impl LeftOut {
         Ok(())
     }
 
+    /// Checks that text is the larger part.
+    ///
     /// # Errors
     /// `Format` if records, or data that is not read, make up more than the text.
     pub fn check(&self, train: &[TextFile], val: &[TextFile], spec: &Path, anyway: bool) -> Result<()> {
@@ -55,8 +57,8 @@ impl LeftOut {
             return Ok(());
         }
         Err(Error::format(format!(
-            "{}: its text has {}, and {} in other formats that netcl does not read has {}: {}. {ADVICE}; or name the text alone, as in \
-             --data '{}', or take --as-text to leave the others out",
+            "{}: it has {} of text, and {} in other formats that netcl does not read have {}: {}. {ADVICE}; or name only the text, as in --data \
+             '{}', or use --as-text to skip the others",
             spec.display(),
             human(texts),
             count(self.data.len()),
@@ -70,14 +72,14 @@ impl LeftOut {
         some(self.data.iter().map(|(path, what, _)| format!("{} ({what})", path.display())))
     }
 
-    /// Says which files are left out, with reasons, and which ones are the validation part.
+    /// Reports which files are skipped, with reasons, and which ones are the validation part.
     pub fn tell(&self, special: &[(PathBuf, &'static str)], train: &[TextFile], val: &[TextFile]) {
         if let Some(text) = self.foreign_in_words() {
             tracing::warn!("{text}");
         }
         if !self.data.is_empty() {
             tracing::warn!(
-                "{} left out that netcl does not read as text: {}",
+                "{} skipped, because netcl does not read these formats as text: {}",
                 count(self.data.len()),
                 self.formats()
             );
@@ -88,19 +90,25 @@ impl LeftOut {
         }
         if !special.is_empty() {
             let all = special.iter().map(|(path, what)| format!("{} is {what}", path.display()));
-            tracing::warn!("{} left out, only regular files are read: {}", count(special.len()), some(all));
+            tracing::warn!(
+                "{} skipped, because only regular files are read: {}",
+                count(special.len()),
+                some(all)
+            );
         }
-        for (what, paths) in
-            [("binary", &self.binary), ("empty", &self.empty), ("of no part of the data", &self.beside)]
-        {
+        for (what, paths) in [
+            ("binary", &self.binary),
+            ("empty", &self.empty),
+            ("outside the parts of the data", &self.beside),
+        ] {
             if !paths.is_empty() {
                 let all = paths.iter().map(|path| path.display().to_string());
-                tracing::info!("{} left out as {what}: {}", count(paths.len()), some(all));
+                tracing::info!("{} skipped as {what}: {}", count(paths.len()), some(all));
             }
         }
         if !val.is_empty() && !train.is_empty() {
             let all = val.iter().map(|text| text.path().display().to_string());
-            tracing::info!("{} as validation part, by the names: {}", count(val.len()), some(all));
+            tracing::info!("{} used as validation part, by their names: {}", count(val.len()), some(all));
         }
         let texts = train.iter().chain(val);
         let mut other: Vec<_> = texts.map(|t| t.encoding().name()).filter(|n| *n != "UTF-8").collect();
@@ -114,14 +122,14 @@ impl LeftOut {
         let (path, what) = self.foreign.first()?;
         let all = self.foreign.iter().map(|(path, _)| path.display().to_string());
         Some(format!(
-            "{} left out whose text is in another encoding: {} ({}: {what})",
+            "{} skipped, because the text is in another encoding: {} ({}: {what})",
             count(self.foreign.len()),
             some(all),
             path.display()
         ))
     }
 
-    /// The error if no text file is left.
+    /// Returns the error for data without any text file.
     pub fn nothing(&self, spec: &Path, files: usize) -> Error {
         let foreign = self.foreign_in_words().map(|text| format!("; {text}")).unwrap_or_default();
         let data = match self.data.len() {
@@ -129,19 +137,19 @@ impl LeftOut {
             n => format!("; {} in formats that netcl does not read: {}. {ADVICE}", count(n), self.formats()),
         };
         let what = if files == self.foreign.len() {
-            "not one is UTF-8".to_owned()
+            "none is UTF-8".to_owned()
         } else {
             format!("{} binary, {} empty", self.binary.len(), self.empty.len())
         };
-        Error::format(format!("{}: no text in it; of {} {what}{foreign}{data}", spec.display(), count(files)))
+        Error::format(format!("{}: no text found; of {} {what}{foreign}{data}", spec.display(), count(files)))
     }
 }
 
-/// The error for records where text is expected.
+/// Returns the error for records where text is expected.
 fn as_text(path: &str, what: &str) -> Error {
     Error::format(format!(
-        "{path}: {what}; netcl trains on plain text and does not read the fields of records. Write the text into a .txt file, or take --as-text \
-         to train on the file as it is, with its markup"
+        "{path}: {what}; netcl trains on plain text and does not read the fields of records. Write the text to a .txt file, or use --as-text to \
+         train on the file as it is, including its markup"
     ))
 }
 
@@ -149,9 +157,9 @@ pub(super) fn count(files: usize) -> String {
     if files == 1 { "1 file".into() } else { format!("{files} files") }
 }
 
-/// The first entries of a list, for messages.
+/// Formats the first entries of a list for messages.
 pub(super) fn some(all: impl ExactSizeIterator<Item = String>) -> String {
     let more = all.len().saturating_sub(NAMED);
     let names = all.take(NAMED).collect::<Vec<_>>().join(", ");
-    if more > 0 { format!("{names} and {more} more (RUST_LOG=debug names all)") } else { names }
+    if more > 0 { format!("{names} and {more} more (RUST_LOG=debug lists all)") } else { names }
 }

@@ -1,4 +1,4 @@
-//! Batches as a function of the position in the run: no other state, so a run can be resumed at any position.
+//! Batches as a function of the position in the run. The position is the only state, so a run can be resumed anywhere.
 
 use super::{Tokens, random};
 use netcl_device::{Error, Result};
@@ -10,7 +10,7 @@ use std::ops::Range;
 pub struct Batch {
     /// Token ids.
     pub x: Vec<u32>,
-    /// Targets: the id that follows each of `x`.
+    /// Targets: the id after each id of `x`.
     pub y: Vec<u32>,
     /// Number of windows (rows).
     pub rows: usize,
@@ -22,14 +22,14 @@ pub struct Batch {
 #[derive(Clone, Debug)]
 pub struct Loader {
     windows: Windows,
-    /// The rows of a batch that are loaded, of all that it has.
+    /// The rows of each batch that are loaded.
     rows: Range<usize>,
     grad_accum: u32,
 }
 
 impl Loader {
-    /// Batches of `batch` windows of `context` tokens, `grad_accum` batches per step. `Format` if a number is 0 or there are fewer tokens than a
-    /// window needs.
+    /// Creates batches of `batch` windows of `context` tokens, `grad_accum` batches per step. `Format` if a number is 0 or there are fewer tokens
+    /// than a window needs.
     pub fn new(tokens: Tokens, vocab: usize, batch: usize, context: usize, grad_accum: u32) -> Result<Self> {
         if batch == 0 || grad_accum == 0 {
             return Err(Error::format("--batch and --grad-accum must be at least 1"));
@@ -37,20 +37,20 @@ impl Loader {
         Ok(Self { windows: Windows::new(tokens, vocab, context)?, rows: 0..batch, grad_accum })
     }
 
-    /// The same batches, of which only these rows are loaded: a rank's share of each.
+    /// Restricts loading to these rows of each batch: a rank's share.
     #[must_use]
     pub fn part(self, rows: Range<usize>) -> Self {
         Self { rows, ..self }
     }
 
-    /// The batch at a position; deterministic. `Format` for an id outside `vocab`.
+    /// Returns the batch at a position; deterministic. `Format` for an id outside `vocab`.
     pub fn batch(&self, at: Position) -> Result<Batch> {
         let span = (self.windows.tokens.len() - self.windows.context) as u64;
         let start = |row| random::below(at.seed, [at.step, at.micro.into(), row as u64], span) as usize;
         self.windows.batch(self.rows.clone().map(start))
     }
 
-    /// The position after `at`.
+    /// Returns the position after `at`.
     pub fn next(&self, at: Position) -> Position {
         if at.micro + 1 < self.grad_accum {
             return Position { micro: at.micro + 1, ..at };
@@ -68,8 +68,8 @@ pub struct Eval {
 }
 
 impl Eval {
-    /// Without `limit`, all non-overlapping windows of `context` tokens; an incomplete window at the end is left out, and the last batch may have
-    /// fewer rows. With `limit`, at most that many batches, of random windows.
+    /// Creates evaluation batches. Without `limit`, they have all non-overlapping windows of `context` tokens; an incomplete window at the end is
+    /// left out, and the last batch may have fewer rows. With `limit`, there are at most that many batches, of random windows.
     pub fn new(
         tokens: Tokens,
         vocab: usize,
@@ -86,17 +86,17 @@ impl Eval {
         let whole = span.div_ceil(context);
         let starts = match limit {
             Some(limit) if limit.saturating_mul(batch) < whole => {
-                // A separate random stream: no training step has this number.
+                // A separate random stream, because no training step has this number.
                 let start = |row| random::below(seed, [u64::MAX, 0, row as u64], span as u64) as usize;
                 (0..limit * batch).map(start).collect()
             }
-            // The last window needs its target too: it starts below `span` and ends at `start + context + 1`.
+            // The last window also needs its target: it starts below `span` and ends at `start + context + 1`.
             _ => (0..span).step_by(context).filter(|start| start + context < windows.tokens.len()).collect(),
         };
         Ok(Self { windows, starts, batch })
     }
 
-    /// The same windows in batches of another size.
+    /// Returns the same windows in batches of another size.
     ///
     /// # Errors
     /// `Format` for 0.
@@ -107,23 +107,23 @@ impl Eval {
         Ok(Self { batch, ..self })
     }
 
-    /// Number of batches, at least one.
+    /// Returns the number of batches, at least one.
     pub fn len(&self) -> usize {
         self.starts.len().div_ceil(self.batch)
     }
 
-    /// Always false: there is at least one batch.
+    /// Always returns false, because there is at least one batch.
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty()
     }
 
-    /// Every batch in order.
+    /// Returns every batch in order.
     pub fn batches(&self) -> impl Iterator<Item = Result<Batch>> + '_ {
         self.starts.chunks(self.batch).map(|starts| self.windows.batch(starts.iter().copied()))
     }
 }
 
-/// Windows of tokens with the token that follows each.
+/// Windows of tokens, with the token after each.
 #[derive(Clone, Debug)]
 struct Windows {
     tokens: Tokens,
@@ -138,7 +138,7 @@ impl Windows {
         }
         if tokens.len() <= context {
             return Err(Error::format(format!(
-                "{} tokens do not hold a context of {context} and the token after it; lower --context",
+                "{} tokens are fewer than a context of {context} and one more token; lower --context",
                 tokens.len()
             )));
         }
@@ -151,7 +151,7 @@ impl Windows {
         let mut window = vec![0; context + 1];
         for start in starts {
             self.tokens.read(start, &mut window)?;
-            // Shards may be too large to be checked beforehand, and an id out of range would read out of bounds on the device.
+            // Shards may be too large to be checked in advance, and an id out of range would read out of bounds on the device.
             if let Some(bad) = window.iter().position(|&id| id as usize >= self.vocab) {
                 return Err(self.tokens.unknown(start + bad, window[bad], self.vocab));
             }
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!((eval.len(), eval.is_empty(), batches.len(), batches[1].rows), (2, false, 2, 1));
         let x: Vec<_> = batches.iter().flat_map(|b| b.x.clone()).collect();
         assert_eq!(x, (0..48).collect::<Vec<_>>());
-        // 49 tokens have three windows, 48 have not.
+        // 49 tokens have three windows; 48 do not.
         assert_eq!(Eval::new(counting(49), 50, 1, 16, None, 0).unwrap().len(), 3);
         assert_eq!(Eval::new(counting(48), 50, 1, 16, None, 0).unwrap().len(), 2);
         assert_eq!(Eval::new(counting(17), 50, 4, 16, None, 0).unwrap().len(), 1);
@@ -231,7 +231,7 @@ mod tests {
             (0, 1, 1, "--batch"),
             (1, 0, 1, "--context"),
             (1, 1, 0, "--grad-accum"),
-            (1, 17, 1, "17 tokens do not hold"),
+            (1, 17, 1, "17 tokens are fewer than"),
         ] {
             let message = Loader::new(counting(17), 99, batch, context, accum).unwrap_err().to_string();
             assert!(message.contains(part), "{message}");

@@ -1,7 +1,7 @@
 //! Training data: from `--data` to batches of token ids.
 //!
-//! [`Source::open`] finds the files, [`Source::into_corpus`] encodes text ([`TokenCache`] caches the tokens), [`split`] splits off the validation
-//! part, [`Loader`] computes the batch of a position (the position is the only state), [`Prefetch`] computes batches ahead.
+//! [`Source::open`] finds the files. [`Source::into_corpus`] encodes text ([`TokenCache`] caches the tokens). [`split`] splits off the validation
+//! part. [`Loader`] computes the batch of a position (the position is the only state). [`Prefetch`] computes batches ahead.
 
 mod corpus;
 mod encoding;

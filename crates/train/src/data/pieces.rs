@@ -1,11 +1,11 @@
-//! The text of all files in pieces that can be encoded independently, in order.
+//! The text of all files, in order, in pieces that can be encoded independently.
 
 use super::text::{TextFile, TextReader};
 use netcl_device::{Error, ErrorKind, Result, available_memory, human};
 use netcl_model::tokenizer::Cuts;
 use std::path::Path;
 
-/// Memory that encoding takes per byte of text: the state of the merges for each character, and the result of the library.
+/// Memory for encoding per byte of text: the merge state of each character, and the result of the library.
 const WHOLE_COST: u64 = 110;
 /// Text without a possible cut is checked against the available memory from this size on.
 const LARGE: usize = 8 << 20;
@@ -15,7 +15,7 @@ const LARGE: usize = 8 << 20;
 pub(super) enum Piece {
     /// Text of the file with this index.
     Text { file: usize, text: String },
-    /// Boundary between two files; whether the first one ended with a line break.
+    /// Boundary between two files, and whether the first one ended with a line break.
     Between { ends_line: bool },
 }
 
@@ -55,7 +55,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Bytes read so far, over all files.
+    /// Returns the bytes read so far, over all files.
     pub fn done(&self) -> u64 {
         self.before + self.reader.as_ref().map_or(0, |reader| reader.read)
     }
@@ -100,15 +100,15 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Whether `bytes` of text can be encoded at once with this much available memory, if known.
+/// Checks whether `bytes` of text can be encoded at once with this much available memory, if known.
 fn fits(path: &Path, bytes: u64, available: Option<u64>) -> Result<()> {
     let needed = bytes.saturating_mul(WHOLE_COST);
     match available {
         Some(available) if needed > available => Err(Error::new(
             ErrorKind::Memory,
             format!(
-                "{}: {} of text in which this tokenizer allows no cut take about {} to encode, {} available; give the text as several files, \
-                 or take a tokenizer that splits words off",
+                "{}: {} of text that this tokenizer cannot split need about {} to encode, {} available; give the text as several files, or use a \
+                 tokenizer that splits words",
                 path.display(),
                 human(bytes),
                 human(needed),
@@ -144,7 +144,7 @@ mod tests {
         let error = fits(path, 300 << 20, Some(16 << 30)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Memory);
         for part in ["long.txt: 300.0 MiB of text", "about 32.2 GiB", "16.0 GiB available", "several files"] {
-            assert!(error.message().contains(part), "{error} has not: {part}");
+            assert!(error.message().contains(part), "{error} lacks: {part}");
         }
         assert!(fits(path, u64::MAX, Some(u64::MAX - 1)).is_err());
     }

@@ -1,4 +1,4 @@
-//! Prefetching of batches on a thread, so that the device does not wait for them.
+//! Prefetches batches on a thread, so that the device does not wait for them.
 
 use super::{Batch, Loader, Position};
 use netcl_device::{Error, ErrorKind, Result};
@@ -7,7 +7,7 @@ use std::{
     thread::JoinHandle,
 };
 
-/// Endless sequence of batches from a position on; ends after an error. Dropping it ends the thread.
+/// An endless sequence of batches from a position on; ends after an error. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct Prefetch {
     batches: Option<Receiver<Result<(Position, Batch)>>>,
@@ -38,7 +38,7 @@ impl Prefetch {
 impl Iterator for Prefetch {
     type Item = Result<(Position, Batch)>;
 
-    /// The next batch and its position, or the error of [`Loader::batch`]; after an error, `None`.
+    /// Returns the next batch and its position, or the error of [`Loader::batch`]; after an error, `None`.
     fn next(&mut self) -> Option<Self::Item> {
         self.batches.as_ref()?.recv().ok()
     }
@@ -46,7 +46,7 @@ impl Iterator for Prefetch {
 
 impl Drop for Prefetch {
     fn drop(&mut self) {
-        // First the channel: a thread that waits to send into it wakes up and ends.
+        // The channel is dropped first: a thread that waits to send into it wakes up and ends.
         drop(self.batches.take());
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the data thread panicked");
@@ -54,8 +54,8 @@ impl Drop for Prefetch {
     }
 }
 
-/// Runs `work` with the items of `items`, which a thread of its own makes up to `depth` ahead; they end after the first error. The thread has
-/// ended when this returns.
+/// Runs `work` with the items of `items`, which a separate thread computes up to `depth` ahead; they end after the first error. The thread has ended
+/// when this returns.
 ///
 /// # Errors
 /// `Io` if no thread can be created; those of `work`.
@@ -76,13 +76,13 @@ pub(crate) fn ahead<T: Send, R>(
             }
         };
         std::thread::Builder::new().name("netcl-data".into()).spawn_scoped(scope, make).map_err(started)?;
-        // Dropped before the scope waits for the thread: one that waits to send wakes up and ends.
+        // Dropped before the scope waits for the thread, so that a thread that waits to send wakes up and ends.
         work(&mut ready.into_iter())
     })
 }
 
 fn started(e: std::io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("starting the data thread: {e}"))
+    Error::new(ErrorKind::Io, format!("cannot start the data thread: {e}"))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ pub enum Stage {
     Reading,
     /// The characters of a character tokenizer are collected.
     Characters,
-    /// The words that a tokenizer is trained on are counted.
+    /// The words for training a tokenizer are counted.
     Words,
     /// Text is encoded.
     Tokenizing,
@@ -22,7 +22,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Short name.
+    /// Returns the short name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Reading => "reading",
@@ -75,7 +75,7 @@ impl<'a> Watcher<'a> {
         self.tell()
     }
 
-    /// Calls the callback; an error if it returns false.
+    /// Calls the callback; returns an error if it returns false.
     pub fn tell(&mut self) -> Result<()> {
         if (self.watch)(&self.state) {
             return Ok(());
@@ -89,7 +89,7 @@ impl<'a> Watcher<'a> {
     }
 }
 
-/// Reports that everything was read, before anything is written; an error if the callback returns false.
+/// Reports that everything was read, before anything is written; returns an error if the callback returns false.
 pub(crate) fn done(watch: &mut Watch<'_>) -> Result<()> {
     Watcher::new(watch, Stage::Done, 0).tell()
 }

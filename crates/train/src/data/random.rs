@@ -1,6 +1,6 @@
 //! Counter-based random numbers: a value is a function of its coordinates, so any position of a run can be computed independently.
 
-/// SplitMix64's step: a bijection of 64 bits in which every input bit changes about half of the output bits.
+/// Applies SplitMix64's step: a bijection of 64 bits in which every input bit changes about half of the output bits.
 fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -8,12 +8,12 @@ fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// A number in `0..below`, a function of `seed` and `at` alone. `below` must not be 0.
+/// Returns a number in `0..below`, a function of only `seed` and `at`. `below` must not be 0.
 ///
 /// The coordinates are absorbed one after the other, so `[1, 2]` and `[2, 1]` are unrelated.
 pub(crate) fn below(seed: u64, at: [u64; 3], below: u64) -> u64 {
     let hash = at.iter().fold(mix(seed), |state, &coordinate| mix(state ^ mix(coordinate)));
-    // The high half of the product is uniform up to below / 2^64, far under what a run could notice.
+    // The high half of the product is uniform up to an error of below / 2^64, which no run can detect.
     ((u128::from(hash) * u128::from(below)) >> 64) as u64
 }
 

@@ -24,7 +24,7 @@ const NAMED: usize = 8;
 pub struct DataRecord {
     files: Vec<Seen>,
     sampled: bool,
-    /// How many of the text files, the last ones, are the validation part; not known of shards.
+    /// Number of text files of the validation part, which are the last ones; unknown for shards.
     val: Option<usize>,
 }
 
@@ -36,7 +36,7 @@ struct Seen {
     sum: String,
 }
 
-/// The record as stored. Names are relative to the common folder of all files, because checkpoints are published and absolute paths are
+/// The stored form of the record. Names are relative to the common folder of all files, because checkpoints are published and absolute paths are
 /// private.
 #[derive(Serialize, Deserialize)]
 struct Written {
@@ -63,7 +63,7 @@ impl Written {
             serde_json::from_slice(text).map_err(|e| Error::format(format!("{DATA_FILE}: {e}")))?;
         if read.format > FORMAT {
             return Err(Error::format(format!(
-                "{DATA_FILE} has format {}, this netcl knows up to {FORMAT}; use the netcl that wrote it",
+                "{DATA_FILE} has format {}, this netcl supports up to {FORMAT}; use the netcl version that wrote it",
                 read.format
             )));
         }
@@ -102,7 +102,7 @@ fn of_shard(shard: &IdFile) -> Result<Seen> {
     Ok(Seen { path: path.to_owned(), bytes, sum })
 }
 
-/// Checksum of the first `bytes` of a file.
+/// Returns the checksum of the first `bytes` of a file.
 fn sum(file: &File, bytes: u64, sampled: bool) -> std::io::Result<String> {
     let mut hasher = blake3::Hasher::new();
     let mut take = |from: u64, to: u64| -> std::io::Result<()> {
@@ -127,7 +127,7 @@ fn sum(file: &File, bytes: u64, sampled: bool) -> std::io::Result<String> {
 }
 
 impl DataRecord {
-    /// The record as stored in a checkpoint.
+    /// Returns the stored form for a checkpoint.
     ///
     /// # Errors
     /// `Internal`.
@@ -141,7 +141,7 @@ impl DataRecord {
         serde_json::to_vec(&written).map_err(|e| Error::internal(format!("{DATA_FILE}: {e}")))
     }
 
-    /// The common folder of all files.
+    /// Returns the common folder of all files.
     fn root(&self) -> PathBuf {
         let mut parents = self.files.iter().filter_map(|file| file.path.parent());
         let mut root = parents.next().unwrap_or(Path::new("")).to_owned();
@@ -151,7 +151,7 @@ impl DataRecord {
         root
     }
 
-    /// Description of what was added since `written`; `None` if the data is the same.
+    /// Describes what was added since `written`; `None` if the data is the same.
     ///
     /// # Errors
     /// `Format` with the names of edited or missing files: a resumed run must not train on other text unnoticed.
@@ -174,7 +174,7 @@ impl DataRecord {
         }
         let mut left: Vec<Option<&Seen>> = self.files.iter().map(Some).collect();
         let named = |at: usize, old: &WrittenFile| self.files[at].path.ends_with(&old.name);
-        // The present file with the same content under any name; among copies the one with the same name.
+        // The present file with the same content under any name; among copies, the one with the same name.
         let mut missing = Vec::new();
         for old in &before.files {
             let same = by_content.get_mut(&(old.bytes, old.sum.as_str())).filter(|same| !same.is_empty());
@@ -189,7 +189,7 @@ impl DataRecord {
         for old in missing {
             let found = (0..left.len()).find(|&at| left[at].is_some() && named(at, old));
             let Some(new) = found.and_then(|at| left[at].take()) else {
-                wrong.push(format!("{} ({}) is gone", old.name, human(old.bytes)));
+                wrong.push(format!("{} ({}) is missing", old.name, human(old.bytes)));
                 continue;
             };
             let path = new.path.display();
@@ -202,7 +202,7 @@ impl DataRecord {
         }
         if !wrong.is_empty() {
             return Err(Error::format(format!(
-                "the data is not what the run has learnt from: {}. Restore that, or start another run with --out",
+                "the data differs from what the run has learned from: {}. Restore that, or start another run with --out",
                 some(&wrong)
             )));
         }
@@ -226,22 +226,22 @@ fn same_split(then: bool, now: bool) -> Result<()> {
     if then == now {
         return Ok(());
     }
-    let word = |own: bool| if own { "files of its own" } else { "the end of the text" };
+    let word = |own: bool| if own { "separate files" } else { "the end of the text" };
     Err(Error::format(format!(
-        "the validation part is {} by the names of the data, and was {} when the run began: the run would be validated on text that it has \
+        "the validation part is now {} (by the names of the data), and was {} when the run started: the run would be validated on text that it has \
          learned from. Start another run with --out",
         word(now),
         word(then)
     )))
 }
 
-/// The first entries of a list, for messages.
+/// Formats the first entries of a list for messages.
 fn some(all: &[String]) -> String {
     let names = all[..all.len().min(NAMED)].join(", ");
     if all.len() > NAMED { format!("{names} and {} more", all.len() - NAMED) } else { names }
 }
 
-/// Whether a file begins with the earlier content of another.
+/// Returns whether a file begins with the earlier content of another.
 fn begins_with(path: &Path, old: &WrittenFile, sampled: bool) -> bool {
     File::open(path).and_then(|file| sum(&file, old.bytes, sampled)).is_ok_and(|sum| sum == old.sum)
 }
@@ -280,26 +280,28 @@ mod tests {
         fs::write(path("b/one.txt"), "second text, longer").unwrap();
         let text = said();
         assert!(text.contains("; 1 file grown: ") && text.contains("b/one.txt (8 B more)"), "{text}");
-        // In place, with the same length; and shorter.
+        // Edited in place with the same length; and shortened.
         fs::write(path("a/one.txt"), "First text").unwrap();
         let text = refused();
-        for part in ["not what the run has learnt from", "a/one.txt was edited (10 bytes, now 10)", "--out"] {
-            assert!(text.contains(part), "{text} has not: {part}");
+        for part in
+            ["differs from what the run has learned from", "a/one.txt was edited (10 bytes, now 10)", "--out"]
+        {
+            assert!(text.contains(part), "{text} lacks: {part}");
         }
         assert!(!text.contains("b/one.txt") && !text.contains("two"), "{text}");
         fs::remove_file(path("c.txt")).unwrap();
-        assert!(refused().contains("c.txt (5 B) is gone"), "{}", refused());
+        assert!(refused().contains("c.txt (5 B) is missing"), "{}", refused());
         fs::write(path("a/one.txt"), "first text").unwrap();
         fs::write(path("c.txt"), "third").unwrap();
         fs::remove_file(path("b/two.txt")).unwrap();
         fs::write(path("b/one.txt"), "second text").unwrap();
         assert_eq!(record(&all).since(&before).unwrap(), None);
-        // Moved or renamed: the same text. In another order it is a different stream.
+        // Moved or renamed files are the same text. In another order they are a different stream.
         fs::rename(path("c.txt"), path("d.txt")).unwrap();
         assert_eq!(record(&all).since(&before).unwrap(), None);
         fs::rename(path("d.txt"), path("Z.txt")).unwrap();
         assert_eq!(said(), "its files are in another order");
-        // With further data elsewhere the common folder changes, and files are still found by name.
+        // Data elsewhere changes the common folder, and files are still found by name.
         let more = folder(&[("e.txt", "fifth")]);
         let both = [all[0].clone(), more.path().to_owned()];
         assert!(record(&both).since(&before).unwrap().unwrap().starts_with("1 file added: "));
@@ -328,10 +330,10 @@ mod tests {
         fs::write(&path, &ids).unwrap();
         let text = record(&specs).since(&before).unwrap().unwrap();
         assert!(text.contains("train.bin (4.0 KiB more)"), "{text}");
-        // Text instead of shards is different data, whatever its name.
+        // Text instead of shards is different data, regardless of its name.
         let text = folder(&[("train.txt", "text")]);
         let refused = record(&[text.path().to_owned()]).since(&before).unwrap_err().message().to_owned();
-        assert!(refused.contains("train.bin (7.6 MiB) is gone"), "{refused}");
+        assert!(refused.contains("train.bin (7.6 MiB) is missing"), "{refused}");
         let newer = String::from_utf8(before).unwrap().replace("\"format\":1", "\"format\":2");
         assert!(record(&specs).since(newer.as_bytes()).unwrap_err().message().contains("has format 2"));
     }

@@ -12,7 +12,7 @@ pub(super) enum Role {
     Test,
 }
 
-/// Words of names that say nothing about the part.
+/// Words of names that do not indicate a part.
 const SILENT: [&str; 12] =
     ["txt", "text", "raw", "tokens", "tok", "md", "json", "jsonl", "csv", "tsv", "of", "data"];
 /// File name extensions of data rather than source code.
@@ -33,13 +33,13 @@ impl Role {
         })
     }
 
-    /// Part of a token shard, by any word of its name: `train.bin`, `tiny_shakespeare_val.bin`, `fineweb_train_000001.bin`.
+    /// Returns the part of a token shard, by any word of its name: `train.bin`, `tiny_shakespeare_val.bin`, `fineweb_train_000001.bin`.
     pub fn of_shard(path: &Path) -> Option<Self> {
         let stem = path.file_stem()?.to_string_lossy().to_ascii_lowercase();
         stem.split(|c: char| !c.is_alphanumeric()).find_map(Self::of_word)
     }
 
-    /// Part of a text file or a folder by its first or last word, and what else the name says: `wiki` of `wiki.train.tokens`.
+    /// Returns the part of a text file or a folder by its first or last word, and the rest of its name: `wiki` for `wiki.train.tokens`.
     fn of_name(name: &str) -> Option<(Self, String)> {
         let name = name.to_ascii_lowercase();
         let mut words: Vec<&str> = name.split(|c: char| !c.is_alphanumeric()).collect();
@@ -53,7 +53,7 @@ impl Role {
     }
 }
 
-/// A place where parts may lie next to each other: folder, what else their names say, and whether they are folders.
+/// A place in which parts can be adjacent: folder, the rest of their names, and whether they are folders.
 type Place = (PathBuf, String, bool);
 
 /// The files of each part.
@@ -61,11 +61,11 @@ type Place = (PathBuf, String, bool);
 pub(super) struct Parts {
     pub train: Vec<Found>,
     pub val: Vec<Found>,
-    /// Files next to the parts that belong to none, and test parts where there is a validation part.
+    /// Files next to the parts that belong to none, and test parts if there is a validation part.
     pub left_out: Vec<PathBuf>,
 }
 
-/// Divides text files by their names. A name counts where a training part and another one lie next to each other.
+/// Divides text files by their names. A name counts if a training part is next to another part.
 pub(super) fn divide(files: Vec<Found>) -> Parts {
     let places: Vec<Vec<(Place, Role)>> = files.iter().map(places).collect();
     let mut groups: BTreeMap<&Place, (Vec<Role>, bool)> = BTreeMap::new();
@@ -109,7 +109,7 @@ pub(super) fn divide(files: Vec<Found>) -> Parts {
     parts
 }
 
-/// Without a training part by name: a file or folder `val` next to others is the validation part.
+/// Handles data without a training part by name: a file or folder `val` next to others is the validation part.
 fn lone(files: Vec<Found>) -> Parts {
     let is_val = |file: &Found| {
         let word = |name: &str| matches!(name.to_ascii_lowercase().as_str(), "val" | "valid" | "validation");
@@ -118,7 +118,7 @@ fn lone(files: Vec<Found>) -> Parts {
         let folders = inner.parent().into_iter().flat_map(Path::components);
         is_data(&file.path) && (stem || folders.into_iter().any(|c| word(&c.as_os_str().to_string_lossy())))
     };
-    // Folders of programs have parts of these names, too.
+    // Folders of programs also use these names.
     let programs = files.iter().any(|file| !is_data(&file.path) && !file.named);
     let (val, train): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| !programs && is_val(file));
     if train.is_empty() {
@@ -128,13 +128,13 @@ fn lone(files: Vec<Found>) -> Parts {
     }
 }
 
-/// Whether a file is data by its name, not a program.
+/// Returns whether a file is data by its name, not a program.
 fn is_data(path: &Path) -> bool {
     let ending = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
     ending.is_none_or(|ending| DATA.contains(&&*ending) || Role::of_word(&ending).is_some())
 }
 
-/// The places in which a file may belong to a part, the outermost first.
+/// Returns the places in which a file may belong to a part, the outermost first.
 fn places(file: &Found) -> Vec<(Place, Role)> {
     let mut all = Vec::new();
     let mut add = |at: PathBuf, name: &str, folder: bool| {
@@ -142,7 +142,7 @@ fn places(file: &Found) -> Vec<(Place, Role)> {
             all.push(((at, rest, folder), role));
         }
     };
-    // Named files belong together wherever they lie.
+    // Named files belong together, wherever they are stored.
     if let Some(name) = name_of(&file.root) {
         add(PathBuf::new(), &name, true);
     }
@@ -161,7 +161,7 @@ fn places(file: &Found) -> Vec<(Place, Role)> {
     all
 }
 
-/// The name of a folder, also of one that is written `.` or `..`.
+/// Returns the name of a folder, even if it is written `.` or `..`.
 fn name_of(folder: &Path) -> Option<String> {
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
     name.or_else(|| Some(std::fs::canonicalize(folder).ok()?.file_name()?.to_string_lossy().into_owned()))
@@ -246,7 +246,7 @@ mod tests {
         let files = vec![named("a/my_train.txt"), named("b/my_val.txt"), named("c/more.txt")];
         let expected = ["a/my_train.txt c/more.txt", "b/my_val.txt", ""].map(String::from);
         assert_eq!(shown(&divide(files)), expected);
-        // One folder alone is all there is.
+        // A single folder is the whole data.
         let one = found("x/train", &["a.txt", "b.txt"]);
         assert_eq!(shown(&divide(one))[0], "x/train/a.txt x/train/b.txt");
     }

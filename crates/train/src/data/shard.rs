@@ -12,33 +12,35 @@ use std::{
 
 /// llm.c's header is 256 little-endian i32: magic, version, number of ids, then zeros.
 const HEADER_BYTES: u64 = 1024;
-/// Magic number and version of llm.c's formats with the bytes per id: 2 for GPT-2, 4 for Llama 3.
+/// Magic number and version of llm.c's formats, with the bytes per id: 2 for GPT-2, 4 for Llama 3.
 const FORMATS: [(u32, u32, u64); 2] = [(20_240_520, 1, 2), (20_240_801, 7, 4)];
 
-/// Blocks of a shard without header that are looked at.
+/// Number of blocks inspected in a shard without a header.
 const PLACES: u64 = 16;
-/// Bytes of each.
+/// Bytes of each block.
 const BLOCK: u64 = 4096;
 
-/// Whether a file is a token shard by its name.
+/// Returns whether a file is a token shard by its name.
 pub(super) fn is_named_so(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "bin" || extension == "npy")
 }
 
-/// The file that describes a shard, as Megatron writes it.
+/// Returns the file that describes a shard, as Megatron writes it.
 pub(super) fn index_of(path: &Path) -> Option<PathBuf> {
     let index = path.with_extension("idx");
     (path.extension().is_some_and(|e| e == "bin") && index.is_file()).then_some(index)
 }
 
-/// Opens the shard at `path`. `Format` if it is empty, truncated, of an unknown version, or holds something else than ids of its format.
+/// Opens the shard at `path`. `Format` if it is empty, truncated, of an unknown version, or does not contain ids of its format.
 pub(super) fn open(path: &Path) -> Result<Tokens> {
     let io = |e: std::io::Error| Error::io("reading", path, &e);
     let file = File::open(path).map_err(|e| Error::io("opening", path, &e))?;
     let bytes = file.metadata().map_err(io)?.len();
     let fail = |what: String| Err(Error::format(format!("{}: {what}", path.display())));
     if bytes == 0 {
-        return fail("the file is empty; a token shard holds 16-bit ids, or llm.c's header and ids".into());
+        return fail(
+            "the file is empty; a token shard contains 16-bit ids, or llm.c's header and ids".into(),
+        );
     }
     let mut head = vec![0; bytes.min(512) as usize];
     read_at(&file, 0, &mut head).map_err(io)?;
@@ -54,13 +56,13 @@ pub(super) fn open(path: &Path) -> Result<Tokens> {
     if let Some((_, expected, width)) = FORMATS.into_iter().find(|format| format.0 == magic) {
         if expected != version {
             return fail(format!(
-                "token shard of version {version}, expected {expected}; write it again with a known llm.c"
+                "token shard of version {version}, expected {expected}; write it again with a known version of llm.c"
             ));
         }
         let promised = HEADER_BYTES + u64::from(count) * width;
         if bytes != promised {
             return fail(format!(
-                "the header promises {count} ids of {width} bytes, {promised} bytes in all, but the file has {bytes}; the shard is torn"
+                "the header announces {count} ids of {width} bytes, {promised} bytes in all, but the file has {bytes}; the shard is truncated"
             ));
         }
         return ids(file, HEADER_BYTES, width, count.into());
@@ -74,18 +76,18 @@ pub(super) fn open(path: &Path) -> Result<Tokens> {
     }
     match foreign::other_than_u16(&sampled(&file, bytes).map_err(io)?) {
         Some(what) => fail(format!(
-            "{what}, but a shard without a header holds 16-bit ids. Write it again with 16-bit ids, \
-             `numpy.fromfile(old, dtype).astype('uint16').tofile(new)`; larger ids take llm.c's header, or a .npy file: \
-             `numpy.save('train.npy', ids.astype('uint32'))`"
+            "{what}, but a shard without a header contains 16-bit ids. Write it again with 16-bit ids, `numpy.fromfile(old, \
+             dtype).astype('uint16').tofile(new)`; larger ids require llm.c's header, or a .npy file: `numpy.save('train.npy', \
+             ids.astype('uint32'))`"
         )),
         None if bytes % 2 != 0 => fail(format!(
-            "{bytes} bytes are not a whole number of 16-bit ids; the shard is torn, or no shard"
+            "{bytes} bytes are not a whole number of 16-bit ids; the shard is truncated, or the file is not a shard"
         )),
         None => ids(file, 0, 2, bytes / 2),
     }
 }
 
-/// Blocks of a file at equal distances, the first and the last among them; each begins at a multiple of eight.
+/// Reads blocks of a file at equal distances, including the first and the last; each starts at a multiple of eight.
 fn sampled(file: &File, bytes: u64) -> std::io::Result<Vec<Vec<u8>>> {
     let places = if bytes <= PLACES * BLOCK { bytes.div_ceil(BLOCK) } else { PLACES };
     let block = |place: u64| {
@@ -126,7 +128,7 @@ mod tests {
         assert_eq!(read(&with_header(20_240_801, 7, 1, &[1, 2, 3, 0])).unwrap(), [0x0003_0201]);
     }
 
-    /// A shard truncated after it was opened is an error (a memory-mapped file would end the process with SIGBUS).
+    /// A shard truncated after it was opened causes an error (a memory-mapped file would end the process with SIGBUS).
     #[test]
     fn a_shard_that_is_cut_short_in_use_is_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -154,7 +156,7 @@ mod tests {
             (with_header(20_240_520, 2, 1, &[1, 0]), "version 2, expected 1"),
             (
                 with_header(20_240_520, 1, 3, &[1, 0]),
-                "promises 3 ids of 2 bytes, 1030 bytes in all, but the file has 1026",
+                "announces 3 ids of 2 bytes, 1030 bytes in all, but the file has 1026",
             ),
             (with_header(20_240_801, 7, 1, &[1, 0, 0, 0])[..12].to_vec(), "the file has 12"),
         ] {

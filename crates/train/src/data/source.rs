@@ -1,4 +1,4 @@
-//! Resolution of `--data`: text files, or token shards; both with their validation part where names tell it.
+//! Resolves `--data` to text files or token shards, both with their validation part if names indicate it.
 
 use super::encoding::TextEncoding;
 use super::files::{All, Found};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub enum Source {
     /// Text files, ordered by path.
     Text {
-        /// Those of the training part, then those of the validation part.
+        /// Files of the training part, then files of the validation part.
         files: Vec<TextFile>,
         /// Number of files of the validation part.
         val: usize,
@@ -29,28 +29,28 @@ pub enum Source {
     },
 }
 
-/// How files are read.
+/// Options for reading files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reading {
     /// Encoding of text that is not UTF-8 and does not begin with a byte order mark.
     pub encoding: Option<TextEncoding>,
-    /// Take text that consists of records (JSON Lines, tables) as plain text.
+    /// Read text that consists of records (JSON Lines, tables) as plain text.
     pub as_text: bool,
 }
 
 impl Source {
-    /// Opens files, folders and patterns. Files named `*.bin` and `*.npy` are token shards, all others text. A folder is read as shards if it
-    /// has any with `train` or `val` in the name, or nothing but shards; otherwise its text files are read, and binary files, hidden files and
-    /// build products are skipped. Files and folders named `train` and `val` (or as other programs call them) are training and validation part.
+    /// Opens files, folders and patterns. Files named `*.bin` and `*.npy` are token shards, all others text. A folder is read as shards if a name in
+    /// it contains `train` or `val`, or if it contains only shards. Otherwise its text files are read, and binary files, hidden files and build
+    /// products are skipped. Files and folders named `train` and `val` (or their names in other programs) are the training and the validation part.
     ///
     /// # Errors
-    /// `Io` for unreadable files; `Format` for an explicitly named file that is empty or not text, for records that are not plain text, if data
-    /// of other formats makes up more than the text, or if no file is left.
+    /// `Io` for unreadable files; `Format` for an explicitly named file that is empty or not text, and for records that are not plain text. `Format`
+    /// also if data of other formats makes up more than the text, or if no file is left.
     pub fn open(specs: &[impl AsRef<Path>]) -> Result<Self> {
         Self::open_with(specs, Reading::default(), &mut |_| true)
     }
 
-    /// The same, with choices and a progress callback. Skipped files are listed in a message.
+    /// Does the same, with options and a progress callback. Skipped files are listed in a message.
     pub fn open_with(specs: &[impl AsRef<Path>], how: Reading, watch: &mut Watch<'_>) -> Result<Self> {
         if specs.is_empty() {
             return Err(Error::format("no data given; name a file, a folder or a pattern with --data"));
@@ -59,7 +59,7 @@ impl Source {
         if !again.is_empty() {
             let all = again.iter().map(|(path, kept)| format!("{} is {}", path.display(), kept.display()));
             tracing::info!(
-                "{} read once, though there under several paths: {}",
+                "{} read only once, although found under several paths: {}",
                 count(again.len()),
                 some(all)
             );
@@ -75,7 +75,7 @@ impl Source {
         if !shards.is_empty() && (named_role || others.is_empty()) {
             if let Some(text) = others.iter().find(|file| file.named) {
                 return Err(Error::format(format!(
-                    "--data mixes token shards ({}) and text ({}); give one kind",
+                    "--data mixes token shards ({}) and text ({}); give only one kind",
                     shards[0].path.display(),
                     text.path.display()
                 )));
@@ -104,7 +104,7 @@ impl Source {
         }
     }
 
-    /// The text files, those of the training part first; empty for shards.
+    /// Returns the text files, those of the training part first; empty for shards.
     pub fn files(&self) -> &[TextFile] {
         match self {
             Self::Text { files, .. } => files,
@@ -112,7 +112,7 @@ impl Source {
         }
     }
 
-    /// The text files of the training part, and those of the validation part.
+    /// Returns the text files of the training part, and those of the validation part.
     pub fn parts(&self) -> (&[TextFile], &[TextFile]) {
         match self {
             Self::Text { files, val } => files.split_at(files.len().saturating_sub(*val)),
@@ -120,7 +120,7 @@ impl Source {
         }
     }
 
-    /// Bytes of the text files.
+    /// Returns the bytes of the text files.
     pub fn bytes(&self) -> u64 {
         self.files().iter().map(|file| file.bytes).sum()
     }
@@ -144,9 +144,9 @@ impl Source {
         }
         if !left_out.is_empty() {
             let all = left_out.iter().map(|path| path.display().to_string());
-            tracing::info!("{} next to the token shards left out: {}", count(left_out.len()), some(all));
+            tracing::info!("{} next to the token shards skipped: {}", count(left_out.len()), some(all));
         }
-        // Only validation shards were named: the user wants to train on them.
+        // The user named only validation shards, so training uses them.
         if train.is_empty() {
             return Ok(Self::Shards { train: val, val: None });
         }

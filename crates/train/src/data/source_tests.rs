@@ -36,7 +36,7 @@ fn utf16(text: &str, big: bool) -> Vec<u8> {
     text.encode_utf16().flat_map(bytes).collect()
 }
 
-/// Text files of a folder in other encodings are listed in a warning (they used to be skipped silently).
+/// Text files of a folder in other encodings are listed in a warning (formerly they were skipped silently).
 #[test]
 fn text_in_another_encoding_is_counted_named_and_read_when_the_encoding_is() {
     let (cyrillic, _, _) = encoding_rs::WINDOWS_1251.encode("Привет, мир");
@@ -51,7 +51,7 @@ fn text_in_another_encoding_is_counted_named_and_read_when_the_encoding_is() {
     let read = look_through(&all, Reading::default(), &mut |_| true, &mut left_out).unwrap();
     assert_eq!((read.len(), left_out.foreign.len(), left_out.binary.len()), (1, 2, 1));
     let words = left_out.foreign_in_words().unwrap();
-    for part in ["2 files left out", "b.txt, ", "c.txt", "byte 0xcf at offset 0 is not UTF-8", "--encoding"] {
+    for part in ["2 files skipped", "b.txt, ", "c.txt", "byte 0xcf at offset 0 is not UTF-8", "--encoding"] {
         assert!(words.contains(part), "{words}");
     }
     let named = |name| Source::open_with(&[dir.path()], encoded(name), &mut |_| true);
@@ -62,7 +62,7 @@ fn text_in_another_encoding_is_counted_named_and_read_when_the_encoding_is() {
     assert!(only.contains("b.txt: byte 0xcf at offset 0 is not UTF-8; --encoding names"), "{only}");
     fs::remove_file(dir.path().join("a.txt")).unwrap();
     let none = message(&[dir.path()]);
-    assert!(none.contains("2 files left out") && none.contains("--encoding"), "{none}");
+    assert!(none.contains("2 files skipped") && none.contains("--encoding"), "{none}");
 }
 
 #[test]
@@ -110,14 +110,14 @@ fn named_files_must_be_text() {
         ("empty", "the file is empty"),
         ("nul", "byte 0x00 at offset 2"),
         ("cut", "byte 0xc3 at offset 3"),
-        ("missing", "there is no such file; --data takes files"),
+        ("missing", "no such file; --data takes files"),
     ] {
         let path = dir.path().join(name);
         let message = message(&[&path]);
         assert!(message.contains(part) && message.contains(&path.display().to_string()), "{message}");
     }
     let none = message(&[dir.path()]);
-    assert!(none.contains("no text in it; of 4 files 1 binary, 1 empty; 2 files left out"), "{none}");
+    assert!(none.contains("no text found; of 4 files 1 binary, 1 empty; 2 files skipped"), "{none}");
     assert!(message(&Vec::<PathBuf>::new()).contains("no data given"));
 }
 
@@ -151,7 +151,7 @@ fn names(files: &[TextFile]) -> Vec<String> {
     files.iter().map(|f| f.path().file_name().unwrap().to_string_lossy().into_owned()).collect()
 }
 
-/// Both parts were trained on, so that the validation loss was one of text that the model knew.
+/// Formerly both parts were used for training, so the validation loss was measured on known text.
 #[test]
 fn train_and_val_by_name_are_the_two_parts() {
     let dir = dir(&[("README.md", b"about"), ("test.txt", b"c"), ("train.txt", b"a"), ("val.txt", b"b")]);
@@ -173,7 +173,7 @@ fn train_and_val_by_name_are_the_two_parts() {
     assert_eq!((text(&corpus.train), text(&corpus.val.unwrap())), ("train".into(), "validation".into()));
 }
 
-/// They were trained on with their markup.
+/// Formerly such files were used with their markup.
 #[test]
 fn records_are_refused_by_their_format_and_read_as_text_on_request() {
     let chat = "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n".repeat(3);
@@ -193,7 +193,7 @@ fn records_are_refused_by_their_format_and_read_as_text_on_request() {
             assert!(!Source::open_with(&[&spec], how, &mut |_| true).unwrap().files().is_empty());
         }
     }
-    // Others than those of training data: refused where they are named or are most of the text.
+    // Other records are refused if the file is named or is most of the text.
     let dir = dir(&[
         ("log.jsonl", b"{\"t\": 1}\n{\"t\": 2}\n"),
         ("grid.csv", b"x,y\n1,2\n"),
@@ -207,7 +207,7 @@ fn records_are_refused_by_their_format_and_read_as_text_on_request() {
     assert!(Source::open(&[dir.path()]).is_err());
 }
 
-/// The readme or the index in the same folder was trained on alone.
+/// Formerly only the readme or the index in the same folder was used for training.
 #[test]
 fn data_in_a_format_that_is_not_read_is_named() {
     let parquet = [b"PAR1".to_vec(), vec![0; 4000]].concat();
@@ -224,7 +224,7 @@ fn data_in_a_format_that_is_not_read_is_named() {
             let message = message(&[&spec]);
             assert!(message.contains(part) && message.contains(name), "{message}");
         }
-        // Next to much text there is only a warning.
+        // If there is much more text, netcl only warns.
         fs::write(dir.path().join("book.txt"), "word ".repeat(2000)).unwrap();
         assert_eq!(Source::open(&[dir.path()]).unwrap().files().len(), 2);
     }
@@ -232,12 +232,12 @@ fn data_in_a_format_that_is_not_read_is_named() {
         br#"{"chunks": [{"filename": "chunk-0-0.bin"}], "config": {"data_format": ["no_header_tensor:16"]}}"#;
     let litdata = dir(&[("index.json", index), ("chunk-0-0.bin", &[0; 400])]);
     let text = message(&[litdata.path()]);
-    assert!(text.contains("a dataset of litdata, as litgpt writes it"), "{text}");
+    assert!(text.contains("a litdata dataset, as litgpt writes it"), "{text}");
     let other = dir(&[("meta.json", b"{}"), ("0.bin", &[1; 400])]);
     assert!(message(&[other.path()]).contains("0.bin (a token shard)"), "{}", message(&[other.path()]));
 }
 
-/// Every second token was 0.
+/// Formerly every second token was 0.
 #[test]
 fn shards_of_other_widths_are_refused_or_read_by_their_header() {
     let ids: Vec<u32> = (0..300u32).map(|i| i * 977 % 50_000).collect();
@@ -254,7 +254,7 @@ fn shards_of_other_widths_are_refused_or_read_by_their_header() {
     assert_eq!(read("u16.bin").unwrap(), ids);
     assert!(read("u32.bin").unwrap_err().contains("these are 32-bit ids"), "{:?}", read("u32.bin"));
     assert!(read("i64.bin").unwrap_err().contains("these are 64-bit ids"), "{:?}", read("i64.bin"));
-    // Megatron's index says how wide they are.
+    // Megatron's index gives the width.
     let index = |code: u8, lengths: &[u32]| {
         let mut out = b"MMIDIDX\0\0".to_vec();
         out.extend(1u64.to_le_bytes());
@@ -267,7 +267,7 @@ fn shards_of_other_widths_are_refused_or_read_by_their_header() {
     fs::write(dir.path().join("m.idx"), index(4, &[100, 200])).unwrap();
     assert_eq!(read("m.bin").unwrap(), ids);
     fs::write(dir.path().join("m.idx"), index(4, &[100])).unwrap();
-    assert!(read("m.bin").unwrap_err().contains("one of them is torn"));
+    assert!(read("m.bin").unwrap_err().contains("one of the two is truncated"));
     fs::write(dir.path().join("m.idx"), index(7, &[300])).unwrap();
     assert!(read("m.bin").unwrap_err().contains("elements of type 7"));
     let mut array = b"\x93NUMPY\x01\0\x46\0".to_vec();
@@ -277,9 +277,9 @@ fn shards_of_other_widths_are_refused_or_read_by_their_header() {
     assert_eq!(read("train.npy").unwrap(), ids);
     fs::write(dir.path().join("text.bin"), "Just words, in a file that has another name than it should.")
         .unwrap();
-    assert!(read("text.bin").unwrap_err().contains("the file holds text"));
+    assert!(read("text.bin").unwrap_err().contains("the file contains text"));
     fs::write(dir.path().join("pytorch_model.bin"), b"PK\x03\x04 and more of it").unwrap();
-    assert!(read("pytorch_model.bin").unwrap_err().contains("a file of PyTorch"));
+    assert!(read("pytorch_model.bin").unwrap_err().contains("a PyTorch file"));
 }
 
 #[test]

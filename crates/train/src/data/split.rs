@@ -24,19 +24,19 @@ pub fn split(corpus: Corpus, fraction: f64, context: usize) -> Result<Splits> {
         Some(val) => (corpus.train, Some(val)),
         None if fraction == 0.0 => (corpus.train, None),
         None => {
-            // As nanoGPT cuts: int(n * 0.9) for a fraction of 0.1.
+            // Cuts like nanoGPT: int(n * 0.9) for a fraction of 0.1.
             let cut = (all as f64 * (1.0 - fraction)) as usize;
             (corpus.train.slice(0..cut), Some(corpus.train.slice(cut..all)))
         }
     };
     check_length("the training part", train.len(), context, ", lower --val-split")?;
     if let Some(val) = &val {
-        check_length("the validation part", val.len(), context, ", raise --val-split (0 turns it off)")?;
+        check_length("the validation part", val.len(), context, ", raise --val-split (0 disables it)")?;
     }
     Ok(Splits { train, val })
 }
 
-/// `Format` if `len` tokens are fewer than a window needs.
+/// Returns `Format` if `len` tokens are fewer than a window needs.
 fn check_length(what: &str, len: usize, context: usize, also: &str) -> Result<()> {
     let need = context + 1;
     if len >= need {

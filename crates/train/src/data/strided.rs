@@ -14,11 +14,11 @@ pub struct Scored {
 }
 
 impl Scored {
-    /// Number of scored targets.
+    /// Returns the number of scored targets.
     pub fn targets(&self) -> usize {
         self.counted.iter().map(Range::len).sum()
     }
-    /// Ids of the scored targets, row after row.
+    /// Returns the ids of the scored targets, row after row.
     pub fn ids(&self) -> impl Iterator<Item = u32> + '_ {
         let rows = self.batch.y.chunks(self.batch.context.max(1)).zip(&self.counted);
         rows.flat_map(|(row, counted)| row[counted.clone()].iter().copied())
@@ -26,7 +26,7 @@ impl Scored {
 }
 
 impl From<Batch> for Scored {
-    /// A batch with all targets scored.
+    /// Returns a batch with all targets scored.
     fn from(batch: Batch) -> Self {
         let counted = vec![0..batch.context; batch.rows];
         Self { batch, counted }
@@ -35,10 +35,10 @@ impl From<Batch> for Scored {
 
 /// The windows of a text: every token except the first is scored once, in the first window that contains it.
 ///
-/// Windows begin every `stride` tokens and span `context` of them, inputs and targets together. The first window predicts all of its tokens but
-/// the first; each later one predicts the tokens after the window before it, at most the last `stride`. Those have at least
-/// `context - stride` tokens of context. The last window ends with the text. These are the windows of the perplexity guide of Hugging Face
-/// `transformers` (fixed-length models). Windows side by side (`stride` = `context`) predict nothing for their first tokens.
+/// Windows begin every `stride` tokens and span `context` tokens, inputs and targets together. The first window predicts all of its tokens except the
+/// first. Each later one predicts the tokens after the window before it, at most the last `stride`; these have at least `context - stride` tokens of
+/// context. The last window ends with the text. These are the windows of the perplexity guide of Hugging Face `transformers` (fixed-length models).
+/// Adjacent windows (`stride` = `context`) do not predict their first tokens.
 #[derive(Clone, Debug)]
 pub struct Strided {
     tokens: Tokens,
@@ -49,7 +49,7 @@ pub struct Strided {
 }
 
 impl Strided {
-    /// Windows of `context` tokens (or of the whole text if it is shorter), `batch` per batch.
+    /// Creates windows of `context` tokens (or of the whole text if it is shorter), `batch` per batch.
     ///
     /// # Errors
     /// `Format` if a number is 0, the stride is above the context, or the text has fewer than two tokens.
@@ -63,28 +63,26 @@ impl Strided {
             )));
         }
         if context < 2 {
-            return Err(Error::format(
-                "--context 1: a window of one token predicts nothing; it takes at least 2",
-            ));
+            return Err(Error::format("--context 1: a window of one token predicts nothing; use at least 2"));
         }
         if tokens.len() < 2 {
-            return Err(Error::format("there is nothing to predict: the data has fewer than 2 tokens"));
+            return Err(Error::format("nothing to predict: the data has fewer than 2 tokens"));
         }
         let context = context.min(tokens.len());
         Ok(Self { tokens, vocab, context, stride: stride.min(context), batch })
     }
 
-    /// Length of a window in tokens.
+    /// Returns the length of a window in tokens.
     pub fn context(&self) -> usize {
         self.context
     }
 
-    /// Distance between the beginnings of two windows.
+    /// Returns the distance between the beginnings of two windows.
     pub fn stride(&self) -> usize {
         self.stride
     }
 
-    /// Number of targets; each is scored once.
+    /// Returns the number of targets; each is scored once.
     pub fn targets(&self) -> usize {
         // The first token of a window is predicted by the one before it, if they overlap.
         let apart = if self.stride == self.context { self.windows() } else { 1 };
@@ -93,26 +91,26 @@ impl Strided {
         self.tokens.len() - apart - alone
     }
 
-    /// Number of windows.
+    /// Returns the number of windows.
     pub fn windows(&self) -> usize {
         let behind = self.tokens.len() - self.context;
-        // Windows side by side: a last one of one token predicts nothing.
+        // With adjacent windows, a last window of one token predicts nothing.
         let behind =
             if self.stride == self.context && behind % self.stride == 1 { behind - 1 } else { behind };
         1 + behind.div_ceil(self.stride)
     }
 
-    /// Number of batches.
+    /// Returns the number of batches.
     pub fn len(&self) -> usize {
         self.windows().div_ceil(self.batch)
     }
 
-    /// Always false: there is at least one window.
+    /// Always returns false, because there is at least one window.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// All batches in order. An incomplete last window is padded at its end with a token that is not scored.
+    /// Returns all batches in order. An incomplete last window is padded at its end with a token that is not scored.
     pub fn batches(&self) -> impl Iterator<Item = Result<Scored>> + '_ {
         let all = self.windows();
         (0..all).step_by(self.batch).map(move |first| self.of(first..(first + self.batch).min(all)))
@@ -150,7 +148,7 @@ mod tests {
         Strided::new(Tokens::from((0..len).collect::<Vec<_>>()), 1000, context, stride, batch).unwrap()
     }
 
-    /// Scored targets in order, each with the length of its context.
+    /// Returns the scored targets in order, each with the length of its context.
     fn seen(all: &Strided) -> Vec<(u32, usize)> {
         let mut out = Vec::new();
         for scored in all.batches() {
@@ -170,7 +168,7 @@ mod tests {
         out
     }
 
-    /// Targets and the number of tokens before each, as the guide's loop has them.
+    /// Returns targets and the number of tokens before each, as in the guide's loop.
     fn guide(len: usize, context: usize, stride: usize) -> Vec<(u32, usize)> {
         let (mut out, mut before) = (Vec::new(), 0);
         for begin in (0..len).step_by(stride) {

@@ -14,7 +14,7 @@ use std::{
 /// Bytes read at once.
 const BLOCK: usize = 256 << 10;
 
-/// Bytes of text in which the first record must end.
+/// Maximum bytes of text in which the first record must end.
 const LONGEST: usize = 8 << 20;
 
 /// A text file: path, encoding and checksum.
@@ -31,7 +31,7 @@ pub struct TextFile {
 /// Why a file is not read as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotText {
-    /// Empty file.
+    /// Binary: it contains a zero byte, and is not valid in any encoding that allows one.
     Empty,
     /// Binary: it contains a zero byte, and is not valid in any encoding that allows one.
     Binary(String),
@@ -42,7 +42,7 @@ pub enum NotText {
 }
 
 impl NotText {
-    /// Description for messages.
+    /// Returns a description for messages.
     pub fn what(&self) -> String {
         match self {
             Self::Empty => "the file is empty".into(),
@@ -53,7 +53,7 @@ impl NotText {
 }
 
 impl TextFile {
-    /// Scans the file; inner `Err` if it is not text in UTF-8, in the encoding of its byte order mark, or in `named`.
+    /// Scans the file; returns an inner `Err` if it is not text in UTF-8, in the encoding of its byte order mark, or in `named`.
     pub(super) fn open(
         found: &Found,
         named: Option<TextEncoding>,
@@ -90,17 +90,17 @@ impl TextFile {
         Ok(Err(wrong.in_words(path, first, &head)?))
     }
 
-    /// Path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its encoding.
+    /// Returns its encoding.
     pub fn encoding(&self) -> TextEncoding {
         self.encoding
     }
 
-    /// The format of its records, judged by the beginning of the text; `None` for plain text.
+    /// Returns the format of its records, judged by the beginning of the text; `None` for plain text.
     ///
     /// # Errors
     /// `Io`; `Format` if the file changed.
@@ -117,7 +117,7 @@ impl TextFile {
         }
     }
 
-    /// A reader of the text from the beginning, without byte order mark.
+    /// Returns a reader of the text from the beginning, without the byte order mark.
     pub(super) fn read(&self) -> Result<TextReader<'_>> {
         let file = File::open(&self.path).map_err(|e| Error::io("opening", &self.path, &e))?;
         Ok(TextReader {
@@ -175,7 +175,7 @@ struct Seen {
 }
 
 enum Wrong {
-    /// The text has a character U+0000 in the block that begins at this byte.
+    /// The block that begins at this byte contains a character U+0000.
     Nul(u64),
     Malformed(Malformed),
 }
@@ -213,8 +213,8 @@ impl Wrong {
         let io = |e: std::io::Error| Error::io("reading", path, &e);
         match self {
             Self::Nul(block) if looks_like_utf16(head) => Ok(NotText::Foreign(format!(
-                "not {}: byte 0x00 in the block at offset {block}; it looks like UTF-16 without a byte order mark, say \
-                 --encoding utf-16le or utf-16be",
+                "not {}: byte 0x00 in the block at offset {block}; it looks like UTF-16 without a byte order mark; use --encoding utf-16le or \
+                 utf-16be",
                 tried.name()
             ))),
             Self::Nul(block) => {
@@ -241,7 +241,7 @@ impl Wrong {
                     ))
                 } else {
                     NotText::Foreign(format!(
-                        "{what}; --encoding names another (latin1, cp1251, utf-16le, shift_jis, …)"
+                        "{what}; use --encoding to name another (latin1, cp1251, utf-16le, shift_jis, …)"
                     ))
                 })
             }
@@ -249,7 +249,7 @@ impl Wrong {
     }
 }
 
-/// Whether a file contains a zero byte; text has none in any encoding but UTF-16.
+/// Returns whether a file contains a zero byte; text has none in any encoding except UTF-16.
 fn has_nul(path: &Path) -> Result<bool> {
     let io = |e: std::io::Error| Error::io("reading", path, &e);
     let mut file = File::open(path).map_err(io)?;
@@ -265,7 +265,7 @@ fn has_nul(path: &Path) -> Result<bool> {
     }
 }
 
-/// Heuristic for UTF-16: most text has many characters below 256, so that every other byte is 0 and few of the others.
+/// Guesses whether text is UTF-16: most text has many characters below 256, so every other byte is often 0, and the other bytes rarely are.
 fn looks_like_utf16(head: &[u8]) -> bool {
     let zeros = |from: usize| head[from.min(head.len())..].iter().step_by(2).filter(|b| **b == 0).count();
     let (even, odd) = (zeros(0), zeros(1));

@@ -1,8 +1,8 @@
 //! Cache of encoded text on disk, under `<cache>/tokens`.
 //!
-//! The file name is the hash of everything that determines the ids: the bytes of the text files in order, their encodings, the tokenizer.
-//! Files are written under a temporary name, synced and renamed. A header of fixed size holds number and checksum of the ids, so that
-//! truncated and damaged files are detected before use.
+//! The file name is the hash of everything that determines the ids: the bytes of the text files in order, their encodings, the tokenizer. Files are
+//! written under a temporary name, synced and renamed. A header of fixed size contains the number and the checksum of the ids, so that truncated and
+//! damaged files are detected before use.
 
 use super::{Tokens, id_file::IdFile, id_file::read_at, progress::Watcher};
 use netcl_device::{Error, Result, Settings};
@@ -47,7 +47,7 @@ pub struct TokenEntry {
 }
 
 impl TokenCache {
-    /// The cache in the folder of the settings; `None` if caching is disabled.
+    /// Returns the cache in the folder of the settings; `None` if caching is disabled.
     pub fn of(settings: &Settings) -> Option<Self> {
         if settings.no_binary_cache {
             return None;
@@ -55,12 +55,12 @@ impl TokenCache {
         settings.cache_dir.as_ref().map(|dir| Self { folder: dir.join("tokens") })
     }
 
-    /// Folder of the files.
+    /// Returns the folder of the files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// All complete files, ordered by source.
+    /// Returns all complete files, ordered by source.
     pub fn list(&self) -> Vec<TokenEntry> {
         let files = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let mut all: Vec<_> = files.filter_map(|file| header(&File::open(file.path()).ok()?).ok()).collect();
@@ -88,7 +88,7 @@ impl TokenCache {
         }
     }
 
-    /// The ids stored under `key`, if any. A truncated or damaged file is removed, with a warning.
+    /// Returns the ids stored under `key`, if any. Removes a truncated or damaged file, with a warning.
     pub(super) fn open(&self, key: &str, watch: &mut Watcher<'_>) -> Result<Option<Tokens>> {
         let path = self.path(key);
         let Ok(file) = File::open(&path) else { return Ok(None) };
@@ -98,7 +98,7 @@ impl TokenCache {
                 Ok(Some(Tokens::of_file(ids, entry.tokens as usize)))
             }
             Err(wrong) => {
-                tracing::warn!("token cache: {} {wrong}; the text is tokenized again", path.display());
+                tracing::warn!("token cache: {} {wrong}; tokenizing the text again", path.display());
                 // If it cannot be removed, it will be replaced.
                 let _ = fs::remove_file(&path);
                 Ok(None)
@@ -153,15 +153,15 @@ impl TokenCache {
 /// Reads the header of a file and compares it with the file's length.
 fn header(file: &File) -> Result<TokenEntry, String> {
     let mut bytes = vec![0; HEADER_BYTES as usize];
-    read_at(file, 0, &mut bytes).map_err(|_| "is torn: it ends within its header")?;
+    read_at(file, 0, &mut bytes).map_err(|_| "is truncated: it ends within its header")?;
     let text = bytes.split(|b| *b == b'\n').next().unwrap_or_default();
-    let entry: TokenEntry = serde_json::from_slice(text).map_err(|_| "is damaged: its header is none")?;
+    let entry: TokenEntry = serde_json::from_slice(text).map_err(|_| "is damaged: its header is invalid")?;
     if entry.format != FORMAT || !matches!(entry.width, 2 | 4) {
         return Err(format!("has format {}, expected {FORMAT}", entry.format));
     }
     let (is, was) = (file.metadata().map_or(0, |meta| meta.len()), entry.bytes);
     if is != was || entry.tokens.checked_mul(entry.width as u64) != was.checked_sub(HEADER_BYTES) {
-        return Err(format!("is torn: {is} bytes, {was} were written"));
+        return Err(format!("is truncated: it has {is} bytes, but {was} were written"));
     }
     Ok(entry)
 }
@@ -172,7 +172,7 @@ fn verified(file: &File, key: &str, watch: &mut Watcher<'_>) -> Result<Result<To
         Err(wrong) => return Ok(Err(wrong)),
     };
     if entry.key != key {
-        return Ok(Err("is that of other text: its name was changed".into()));
+        return Ok(Err("belongs to another text: the file was renamed".into()));
     }
     let (mut hasher, mut block) = (blake3::Hasher::new(), vec![0; BLOCK]);
     watch.state.total = entry.bytes;
@@ -188,11 +188,7 @@ fn verified(file: &File, key: &str, watch: &mut Watcher<'_>) -> Result<Result<To
         watch.read(count as u64)?;
     }
     let whole = hasher.finalize().to_hex().as_str() == entry.sum;
-    Ok(if whole {
-        Ok(entry)
-    } else {
-        Err("is damaged: its checksum is not the one it was written with".into())
-    })
+    Ok(if whole { Ok(entry) } else { Err("is damaged: its checksum is wrong".into()) })
 }
 
 /// Writer of a cache file. If dropped before it is finished, the file is removed.
@@ -234,7 +230,7 @@ impl TokenWriter {
         let mut header = serde_json::to_vec(&self.entry)?;
         header.push(b'\n');
         if header.len() as u64 > HEADER_BYTES {
-            return Err(io::Error::other("the header does not fit its place"));
+            return Err(io::Error::other("the header is too large"));
         }
         // Without ids the file would be shorter than the header.
         self.file.set_len(self.entry.bytes)?;
@@ -257,7 +253,7 @@ impl Drop for TokenWriter {
     }
 }
 
-/// Cache key of these parts.
+/// Returns the cache key of these parts.
 pub(super) fn key(parts: &[&[u8]]) -> String {
     let mut hash = blake3::Hasher::new();
     hash.update(&FORMAT.to_le_bytes());

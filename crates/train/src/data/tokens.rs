@@ -28,7 +28,7 @@ enum Store {
 }
 
 impl From<Vec<u32>> for Tokens {
-    /// Ids in memory, stored in two bytes each if all of them fit.
+    /// Stores ids in memory, in two bytes each if all of them fit.
     fn from(ids: Vec<u32>) -> Self {
         let small: Option<Vec<u16>> = ids.iter().map(|&id| u16::try_from(id).ok()).collect();
         let len = ids.len();
@@ -38,18 +38,18 @@ impl From<Vec<u32>> for Tokens {
 }
 
 impl Tokens {
-    /// Ids of two bytes.
+    /// Stores ids of two bytes.
     pub(super) fn small(ids: Vec<u16>) -> Self {
         let len = ids.len();
         Self { parts: vec![Part { start: 0, from: 0, len, store: Store::Small(ids.into()) }], len }
     }
 
-    /// The first `len` ids of a file.
+    /// Returns the first `len` ids of a file.
     pub(super) fn of_file(file: IdFile, len: usize) -> Self {
         Self { parts: vec![Part { start: 0, from: 0, len, store: Store::File(Arc::new(file)) }], len }
     }
 
-    /// The files of the sequence, once for each part.
+    /// Returns the files of the sequence, once per part.
     pub(super) fn files(&self) -> impl Iterator<Item = &IdFile> {
         self.parts.iter().filter_map(|part| match &part.store {
             Store::File(file) => Some(&**file),
@@ -57,12 +57,12 @@ impl Tokens {
         })
     }
 
-    /// Number of ids.
+    /// Returns the number of ids.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True when there is no id.
+    /// Returns whether the sequence is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -76,7 +76,7 @@ impl Tokens {
         }
     }
 
-    /// The ids of `range`, clamped to the sequence, without a copy.
+    /// Returns the ids of `range`, clamped to the sequence, without a copy.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         let mut out = Self::default();
@@ -98,10 +98,14 @@ impl Tokens {
     /// Fills `out` with the ids from `at` on. `Internal` if the range exceeds the sequence, `Format` if a file was truncated.
     pub fn read(&self, at: usize, out: &mut [u32]) -> Result<()> {
         if at.checked_add(out.len()).is_none_or(|end| end > self.len) {
-            return Err(Error::internal(format!("{} tokens from {at} on asked, of {}", out.len(), self.len)));
+            return Err(Error::internal(format!(
+                "requested {} tokens from {at} on, of {}",
+                out.len(),
+                self.len
+            )));
         }
         let mut filled = 0;
-        // Parts are sorted by start: the first one that ends behind `at`.
+        // Parts are sorted by start: this finds the first one that ends after `at`.
         let first = self.parts.partition_point(|part| part.start + part.len <= at);
         for part in &self.parts[first..] {
             if filled == out.len() {
@@ -115,14 +119,14 @@ impl Tokens {
         Ok(())
     }
 
-    /// All ids in memory.
+    /// Returns all ids in memory.
     pub fn to_vec(&self) -> Result<Vec<u32>> {
         let mut out = vec![0; self.len];
         self.read(0, &mut out)?;
         Ok(out)
     }
 
-    /// The largest id; `None` for an empty sequence. Reads all ids.
+    /// Returns the largest id; `None` for an empty sequence. Reads all ids.
     pub fn max_id(&self) -> Result<Option<u32>> {
         let mut largest = None;
         for block in self.blocks() {
@@ -131,7 +135,7 @@ impl Tokens {
         Ok(largest)
     }
 
-    /// `Format` with the first id that is not below `vocab`, if any. Reads all ids.
+    /// Returns `Format` with the first id that is not below `vocab`, if any. Reads all ids.
     pub fn check_vocab(&self, vocab: usize) -> Result<()> {
         for block in self.blocks() {
             let (at, ids) = block?;
@@ -142,7 +146,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// The error for an id at position `at` that is outside `vocab`.
+    /// Returns the error for an id at position `at` that is outside `vocab`.
     pub(super) fn unknown(&self, at: usize, id: u32, vocab: usize) -> Error {
         let part = &self.parts[self.parts.partition_point(|part| part.start + part.len <= at)];
         let (what, at) = match &part.store {
@@ -156,7 +160,7 @@ impl Tokens {
         ))
     }
 
-    /// Calls a function with position and ids of blocks that fit the processor's cache.
+    /// Returns positions and ids of blocks that fit in the CPU's cache.
     fn blocks(&self) -> impl Iterator<Item = Result<(usize, Vec<u32>)>> + '_ {
         const BLOCK: usize = 1 << 16;
         self.parts.iter().flat_map(|part| {

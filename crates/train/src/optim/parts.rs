@@ -1,4 +1,4 @@
-//! An optimizer that updates parts of parameters, while others update the rest: moments and master weights exist for these parts alone.
+//! An optimizer that updates parts of parameters, while others update the rest: it has moments and master weights for these parts only.
 
 use super::{Entry, Optimizer, ParamGroup, Rule};
 use netcl_tensor::ops::optimizer::{LossScale, Update};
@@ -13,15 +13,15 @@ pub struct Part {
     pub param: Tensor,
     /// Its elements, in row-major order.
     pub range: Range<usize>,
-    /// They as a tensor, whose gradient the optimizer takes.
+    /// The elements as a tensor, whose gradient the optimizer uses.
     pub view: Tensor,
 }
 
 impl Part {
-    /// The elements `range` of a parameter.
+    /// Returns the elements `range` of a parameter.
     ///
     /// # Errors
-    /// `Shape` for elements that it has not.
+    /// `Shape` for elements out of range.
     pub fn new(param: &Tensor, range: Range<usize>) -> Result<Self> {
         let name = param.name().unwrap_or_default();
         let flat = param.detach().reshape([param.count()])?;
@@ -35,20 +35,20 @@ impl Part {
 pub struct StatePart {
     /// Name of the whole tensor in checkpoints.
     pub name: String,
-    /// Its shape.
+    /// Shape of the whole tensor.
     pub shape: Vec<usize>,
-    /// The first of its elements that is here.
+    /// Index of the first element here.
     pub first: usize,
     /// The elements, f32.
     pub tensor: Tensor,
 }
 
 impl Optimizer {
-    /// As [`Optimizer::for_storage`], of `parts` of the groups' parameters. A step is [`Optimizer::measure`], the exchange of
-    /// [`Optimizer::squares`] with those who update the other parts, [`Optimizer::set_squares`], and [`Optimizer::apply_measured`].
+    /// Creates an optimizer like [`Optimizer::for_storage`], for `parts` of the groups' parameters. A step consists of [`Optimizer::measure`], the
+    /// exchange of [`Optimizer::squares`] with the optimizers of the other parts, [`Optimizer::set_squares`], and [`Optimizer::apply_measured`].
     ///
     /// # Errors
-    /// As [`Optimizer::new`]; `Shape` for a part of a parameter that is in no group, and without parts.
+    /// Those of [`Optimizer::new`]; `Shape` for a part of a parameter that is in no group, and without parts.
     pub fn of_parts(
         rule: Arc<dyn Rule>,
         groups: Vec<ParamGroup>,
@@ -69,7 +69,7 @@ impl Optimizer {
         Ok(Self { update, params, parts: Some(parts), max_norm: None, scaling: scale.is_some() })
     }
 
-    /// The parts that are updated; `None` where that is everything.
+    /// Returns the parts that are updated; `None` if everything is updated.
     pub fn parts(&self) -> Option<&[Part]> {
         self.parts.as_deref()
     }
@@ -77,11 +77,11 @@ impl Optimizer {
     /// Sums the squares of the gradients of its parts.
     ///
     /// # Errors
-    /// As [`Optimizer::apply`].
+    /// Those of [`Optimizer::apply`].
     pub fn measure(&mut self) -> Result<()> {
         self.update.measure()
     }
-    /// Waits for that sum.
+    /// Waits for that sum and returns it.
     ///
     /// # Errors
     /// Those of the device.
@@ -95,20 +95,20 @@ impl Optimizer {
     pub fn set_squares(&mut self, sum: f64) -> Result<()> {
         self.update.set_squares(sum)
     }
-    /// As [`Optimizer::apply`], by the norm that was set.
+    /// Updates like [`Optimizer::apply`], with the norm that was set.
     ///
     /// # Errors
-    /// As [`Optimizer::apply`].
+    /// Those of [`Optimizer::apply`].
     pub fn apply_measured(&mut self) -> Result<()> {
         self.update.apply_measured()
     }
 
-    /// Bytes of moments and master weights that are here.
+    /// Returns the bytes of moments and master weights that are here.
     pub fn state_bytes(&self) -> usize {
         self.update.state_bytes()
     }
 
-    /// Moments and master weights of the parts that are here.
+    /// Returns moments and master weights of the parts that are here.
     ///
     /// # Errors
     /// Those of views.

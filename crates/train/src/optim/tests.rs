@@ -6,7 +6,7 @@ use netcl_tensor::{DType, ErrorKind};
 const ADAMW: AdamW = AdamW { betas: [0.9, 0.95], eps: 1e-8 };
 const SGD: Sgd = Sgd { momentum: 0.9, dampening: 0.0, nesterov: false };
 
-/// A matrix, a bias of an odd size, and a parameter that did not fit into their arena.
+/// Returns a matrix, a bias of an odd size, and a parameter that did not fit into their arena.
 fn params(dtype: DType) -> Params {
     let normal = Init::Normal(1.0);
     let two =
@@ -17,7 +17,7 @@ fn params(dtype: DType) -> Params {
     params
 }
 
-/// The loss is half the square of every weight, so gradients are the weights.
+/// Trains with half the square of every weight as loss, so gradients are the weights.
 fn train(params: &Params, optimizer: &mut Optimizer, steps: usize) {
     for _ in 0..steps {
         optimizer.zero_grad();
@@ -114,19 +114,19 @@ fn weights_that_were_overwritten_are_taken_over() {
     assert!(all.list().iter().all(|p| p.to_vec().unwrap().iter().all(|x| (99.0..101.0).contains(x))));
 }
 
-/// Master weights of what is written between steps follow it without a word, and no other digit changes.
+/// Master weights follow parameters that are written between steps, and no other digit changes.
 #[test]
 fn a_parameter_that_is_written_between_steps_keeps_what_was_written() {
     for dtype in [DType::F16, DType::Bf16] {
         let (all, same) = (params(dtype), params(dtype));
-        // Without clipping, whose norm one parameter would change for all.
+        // Without clipping, because a changed parameter would change the norm of all.
         let plain = |p: &Params| Optimizer::new(Arc::new(ADAMW), ParamGroup::gpt(p.list(), 0.1)).unwrap();
         let (mut optimizer, mut other) = (plain(&all), plain(&same));
         train(&all, &mut optimizer, 2);
         train(&same, &mut other, 2);
         let written = &all.list()[1];
         written.set_f32(&[8.0; 7]).unwrap();
-        // Its own rounded values: nothing of it changes.
+        // Its own rounded values, so nothing changes.
         let kept = &all.list()[2];
         kept.set_f32(&kept.to_vec().unwrap()).unwrap();
         train(&all, &mut optimizer, 1);
@@ -148,7 +148,7 @@ fn master_weights_keep_the_digits_of_a_wider_file() {
     let all = params(DType::Bf16);
     let plain = Arc::new(Sgd { momentum: 0.0, dampening: 0.0, nesterov: false });
     let mut optimizer = Optimizer::new(plain, vec![ParamGroup::new(all.list(), 0.0)]).unwrap();
-    // Between 1 and its neighbour in bf16, 1 + 2^-7: no step of 2^-9 leaves 1, one of them leaves 1 + 2^-9.
+    // Between 1 and the next bf16 number, 1 + 2^-7: steps of 2^-9 leave the parameter at 1; one step leaves the master weight at 1 + 2^-9.
     let wide = 1.0 + 2f32.powi(-9);
     let tensor = |p: &Tensor| TensorData {
         name: p.name().unwrap().into(),
@@ -192,7 +192,7 @@ fn mistakes_are_named() {
     fails(|s| drop(s.remove(1)), "c_fc.weight.exp_avg is missing");
     fails(|s| s[1].shape = vec![7, 5], "c_fc.weight.exp_avg F32[7, 5], expected F32[5, 7]");
     fails(|s| s[1].bytes.truncate(8), "c_fc.weight.exp_avg F32[5, 7] with 8 bytes");
-    fails(|s| s[0].bytes = (-1i64).to_le_bytes().into(), "step is no count of steps");
+    fails(|s| s[0].bytes = (-1i64).to_le_bytes().into(), "step is not a number of steps");
     fails(
         |s| s.push(TensorData { name: "lm_head.exp_avg".into(), ..s[1].clone() }),
         "lm_head.exp_avg belongs to no",
@@ -202,10 +202,10 @@ fn mistakes_are_named() {
     assert!(e.message().contains("has no name"), "{e}");
     let twice = [all.list()[0].clone(), all.list()[0].clone()];
     let e = Optimizer::new(Arc::new(SGD), vec![ParamGroup::new(&twice, 0.0)]).err().unwrap();
-    assert!(e.message().contains("two parameters are called c_fc.weight"), "{e}");
+    assert!(e.message().contains("two parameters are named c_fc.weight"), "{e}");
 }
 
-/// Two optimizers that each update a half of every parameter and exchange sums of squares are one optimizer: the same bits, and both skip the
+/// Two optimizers that each update half of every parameter and exchange sums of squares equal one optimizer: the bits are the same, and both skip the
 /// step in which a gradient of one half is infinite.
 #[test]
 fn halves_that_exchange_their_norm_have_the_bits_of_the_whole() {

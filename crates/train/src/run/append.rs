@@ -21,7 +21,7 @@ pub(super) struct Appender {
 }
 
 impl Appender {
-    /// Appends to `file`, which is open for writing.
+    /// Creates an appender for `file`, which is open for writing.
     pub fn new(path: &Path, file: File) -> Result<Self> {
         let len = file.metadata().map_err(|e| Error::io("reading", path, &e))?.len();
         Ok(Self { path: path.into(), file, len, pending: Vec::new() })
@@ -43,7 +43,7 @@ impl Appender {
         if self.pending.is_empty() {
             return Ok(());
         }
-        // One write call, so that a killed process leaves complete records.
+        // A single write call, so that a killed process leaves complete records.
         match self.file.write_all(&self.pending) {
             Ok(()) => {
                 self.len += self.pending.len() as u64;

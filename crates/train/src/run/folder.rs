@@ -1,4 +1,4 @@
-//! Creation, locking and resumption of a run folder.
+//! Creates, locks and resumes a run folder.
 
 use super::lock::Lock;
 use super::metrics::Record;
@@ -26,12 +26,12 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Path of the folder.
+    /// Returns path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Created files and folders in the order of removal, for a process that exits without dropping it.
+    /// Returns the created files and folders in the order of removal, for a process that exits without dropping it.
     pub fn leaves(&self) -> Vec<PathBuf> {
         let lock = self.lock.iter().map(|lock| lock.path().to_owned());
         lock.chain(self.made.iter().rev().cloned()).collect()
@@ -46,19 +46,19 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.lock = None;
-        // A folder that is not empty any more is kept.
+        // A folder that is no longer empty is kept.
         let _ = self.made.iter().rev().try_for_each(fs::remove_dir);
     }
 }
 
-/// The settings of a run, as its folder keeps them.
+/// The settings of a run, as stored in its folder.
 pub trait RunSettings {
-    /// The content of `config.toml`.
+    /// Returns the content of `config.toml`.
     ///
     /// # Errors
-    /// Of writing TOML.
+    /// Those of writing TOML.
     fn to_toml(&self) -> Result<String>;
-    /// Newest checkpoints that are kept.
+    /// Returns the number of newest checkpoints to keep.
     fn keep(&self) -> usize;
 }
 
@@ -91,7 +91,7 @@ enum Log<M> {
         metrics: MetricsLog<M>,
         events: EventWriter,
     },
-    /// A resumed run does not change its folder before its first step is done, so that an early failure leaves it unchanged.
+    /// A resumed run does not change its folder until its first step is done, so that an early failure leaves it unchanged.
     Waiting {
         config: String,
         step: u64,
@@ -101,7 +101,7 @@ enum Log<M> {
 }
 
 impl RunFolder {
-    /// The first of `base/name-1`, `base/name-2`, … that does not exist.
+    /// Returns the first of `base/name-1`, `base/name-2`, … that does not exist.
     pub fn fresh(base: &Path, name: &str) -> PathBuf {
         let numbered = (1u64..).map(|n| base.join(format!("{name}-{n}")));
         numbered.into_iter().find(|path| !path.exists()).unwrap_or_else(|| base.join(name))
@@ -122,7 +122,7 @@ impl RunFolder {
         for folder in missing.into_iter().rev() {
             match fs::create_dir(folder) {
                 Ok(()) => claim.made.push(folder.into()),
-                // Created by another process meanwhile.
+                // Another process created it meanwhile.
                 Err(_) if folder.is_dir() => {}
                 Err(e) => return Err(Error::io("creating", folder, &e)),
             }
@@ -131,17 +131,17 @@ impl RunFolder {
         match OWN.iter().find(|name| path.join(name).symlink_metadata().is_ok()) {
             None => Ok(claim),
             Some(_) if is_run(path) => Err(Error::format(format!(
-                "{} holds a run already; go on with it by --resume, or name another folder with --out",
+                "{} already holds a run; continue it with --resume, or name another folder with --out",
                 path.display()
             ))),
             Some(name) => Err(Error::format(format!(
-                "{} has a {name} that is no run's, and would be overwritten; name another folder with --out",
+                "{} has a {name} that belongs to no run and would be overwritten; name another folder with --out",
                 path.display()
             ))),
         }
     }
 
-    /// [`claim`](Self::claim) for the first free folder of `base/name-1`, `base/name-2`, …; safe with several processes.
+    /// Calls [`claim`](Self::claim) for the first free folder of `base/name-1`, `base/name-2`, …; safe with several processes.
     pub fn claim_fresh(base: &Path, name: &str) -> Result<Claim> {
         loop {
             let path = Self::fresh(base, name);
@@ -159,7 +159,10 @@ impl RunFolder {
     /// `Format` if it is not a run folder; `Io` if another process has locked it (with that process).
     pub fn reopen(path: &Path) -> Result<Claim> {
         if !path.join(CONFIG).exists() && !path.join(SETTINGS_COPY).exists() {
-            return Err(Error::format(format!("{} is no run folder: it has no {CONFIG}", path.display())));
+            return Err(Error::format(format!(
+                "{} is not a run folder: {CONFIG} is missing",
+                path.display()
+            )));
         }
         Ok(Claim { path: path.into(), lock: Some(Lock::take(path)?), made: Vec::new() })
     }
@@ -192,22 +195,22 @@ impl<M: Record> RunFolder<M> {
         Ok((Self { path, log, _lock: lock }, done))
     }
 
-    /// The folder of a run of several ranks, which another rank has claimed and writes.
+    /// Returns the folder of a run of several ranks, which another rank has claimed and writes.
     pub fn follow(path: &Path) -> Self {
         Self { path: path.into(), log: Log::Elsewhere, _lock: None }
     }
 
-    /// Whether another rank writes it.
+    /// Returns whether another rank writes it.
     pub fn follows(&self) -> bool {
         matches!(self.log, Log::Elsewhere)
     }
 
-    /// Path of the folder.
+    /// Returns path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The checkpoint store.
+    /// Returns the checkpoint store.
     pub fn checkpoints(&self, keep: usize) -> Store {
         Store::new(self.path.join("checkpoints"), keep)
     }
@@ -228,8 +231,8 @@ impl<M: Record> RunFolder<M> {
         vec![("metrics", log.flush()), ("TensorBoard events", events.flush())]
     }
 
-    /// Prepares the folder of a resumed run: sets later checkpoints aside, removes later records, and writes the settings last. To be called after
-    /// the first step, where nothing was recorded before; any other time it changes nothing.
+    /// Prepares the folder of a resumed run: sets later checkpoints aside, removes later records, and writes the settings last. Call it after the
+    /// first step, if nothing was recorded before; at any other time it changes nothing.
     ///
     /// # Errors
     /// `Io`.
@@ -252,7 +255,7 @@ impl<M: Record> RunFolder<M> {
     }
 }
 
-/// Writes `config.toml` and its copy where they have another content.
+/// Writes `config.toml` and its copy if their content differs.
 fn keep_settings(folder: &Path, text: &str) -> Result<()> {
     for name in [CONFIG, SETTINGS_COPY] {
         let path = folder.join(name);
@@ -264,7 +267,7 @@ fn keep_settings(folder: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether `path` is a run folder, that is, contains the settings of a run.
+/// Returns whether `path` is a run folder, that is, contains the settings of a run.
 fn is_run(path: &Path) -> bool {
     path.join(METRICS).exists()
         || crate::config::Overlay::read(&path.join(CONFIG)).is_ok_and(|o| o.preset.is_some())
@@ -297,7 +300,7 @@ mod tests {
         }
         drop(run);
         let message = RunFolder::claim(&path).unwrap_err().to_string();
-        assert!(message.contains("holds a run already") && message.contains("--resume"), "{message}");
+        assert!(message.contains("already holds a run") && message.contains("--resume"), "{message}");
         let (mut run, done) = RunFolder::resume(RunFolder::reopen(&path).unwrap(), &config, 2, None).unwrap();
         assert_eq!(done.len(), 2);
         push(&mut run, 3);
@@ -349,12 +352,12 @@ mod tests {
             fs::create_dir(&path).unwrap();
             fs::write(path.join(name), "title = 'mine'\n").unwrap();
             let message = RunFolder::claim(&path).unwrap_err().to_string();
-            let part = if name == METRICS { "holds a run already" } else { name };
+            let part = if name == METRICS { "already holds a run" } else { name };
             assert!(message.contains(part) && message.contains("--out"), "{message}");
             let left: Vec<_> = fs::read_dir(&path).unwrap().map(|e| e.unwrap().file_name()).collect();
             assert_eq!(left, [name]);
         }
-        // Other files are allowed, and a run that never started leaves nothing.
+        // Other files are allowed, and a run that did not start leaves nothing.
         let path = dir.path().join("notes/deep/er");
         drop(RunFolder::claim(&path).unwrap());
         assert!(!dir.path().join("notes").exists());

@@ -34,7 +34,7 @@ impl Lock {
                 Err(TryLockError::WouldBlock) => return Err(in_use(folder, &said(&mut file))),
                 Err(TryLockError::Error(e)) => {
                     tracing::warn!(
-                        "{} cannot be locked ({e}): take care that no other process trains there",
+                        "{} cannot be locked ({e}): make sure that no other process trains there",
                         folder.display()
                     );
                     return Ok(Self { path, file: None });
@@ -49,12 +49,12 @@ impl Lock {
         }
     }
 
-    /// Path of the lock file.
+    /// Returns path of the lock file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The error with the process that has locked `folder`, if any.
+    /// Returns the error with the process that has locked `folder`, if any.
     pub fn holder(folder: &Path) -> Option<Error> {
         let mut file = File::open(folder.join(FILE)).ok()?;
         matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
@@ -81,7 +81,7 @@ fn in_use(folder: &Path, holder: &str) -> Error {
     )
 }
 
-/// Whether `path` still refers to the open `file`.
+/// Returns whether `path` still refers to the open `file`.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -89,13 +89,13 @@ fn is_at(file: &File, path: &Path) -> bool {
     (open.dev(), open.ino()) == (named.dev(), named.ino())
 }
 
-/// On other systems an open file cannot be removed, so this is always the case.
+/// Returns true: on other systems an open file cannot be removed.
 #[cfg(not(unix))]
 fn is_at(_: &File, _: &Path) -> bool {
     true
 }
 
-/// Text that the holder wrote.
+/// Returns the text that the holder wrote.
 fn said(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.take(1000).read_to_string(&mut text);
@@ -105,7 +105,7 @@ fn said(file: &mut File) -> String {
     }
 }
 
-/// Description of this process.
+/// Returns a description of this process.
 fn whose() -> String {
     let host =
         ["/proc/sys/kernel/hostname", "/etc/hostname"].iter().find_map(|path| fs::read_to_string(path).ok());
@@ -114,7 +114,7 @@ fn whose() -> String {
     format!("process {}{host} since {}\n", std::process::id(), utc(now))
 }
 
-/// Seconds since 1970 as a date and time (Hinnant, "chrono-compatible low-level date algorithms").
+/// Formats seconds since 1970 as a date and time (Hinnant, "chrono-compatible low-level date algorithms").
 fn utc(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, day) = (days / 146_097, days % 146_097);

@@ -11,15 +11,15 @@ use std::{
     path::Path,
 };
 
-/// What a run records: a line of `metrics.jsonl`, and an event of TensorBoard.
+/// A record of a run: a line of `metrics.jsonl`, and an event of TensorBoard.
 pub trait Record: Serialize + DeserializeOwned {
-    /// Optimizer steps done; later records have more.
+    /// Returns the optimizer steps done; later records have more.
     fn step(&self) -> u64;
-    /// Seconds since 1970.
+    /// Returns the time in seconds since 1970.
     fn time(&self) -> f64;
-    /// Numbers by their tags in TensorBoard; none where nothing was measured.
+    /// Returns the numbers by their TensorBoard tags; `None` for numbers that were not measured.
     fn scalars(&self) -> Vec<(&'static str, Option<f64>)>;
-    /// A generated text.
+    /// Returns a generated text.
     fn sample(&self) -> Option<&str> {
         None
     }
@@ -120,8 +120,8 @@ impl<M: Record> MetricsLog<M> {
         Ok(Self(Appender::new(path, file)?, PhantomData))
     }
 
-    /// Continues the log after `step`: later records are removed, so that no step appears twice. A missing log is created. Also returns the
-    /// remaining records.
+    /// Continues the log after `step`: removes later records, so that no step appears twice. Creates a missing log. Also returns the remaining
+    /// records.
     pub fn resume(path: &Path, step: u64) -> Result<(Self, Vec<M>)> {
         if !path.exists() {
             return Ok((Self::create(path)?, Vec::new()));
@@ -141,8 +141,8 @@ impl<M: Record> MetricsLog<M> {
 
     /// Appends a record.
     pub fn push(&mut self, metrics: &M) -> Result<()> {
-        let mut line =
-            serde_json::to_vec(metrics).map_err(|e| Error::internal(format!("metrics as JSON: {e}")))?;
+        let mut line = serde_json::to_vec(metrics)
+            .map_err(|e| Error::internal(format!("cannot convert metrics to JSON: {e}")))?;
         line.push(b'\n');
         self.0.push(&line)
     }
@@ -153,18 +153,18 @@ impl<M: Record> MetricsLog<M> {
     }
 }
 
-/// Every record of a `metrics.jsonl`.
+/// Reads every record of a `metrics.jsonl`.
 pub fn read_metrics<M: Record>(path: &Path) -> Result<Vec<M>> {
     Ok(kept(&read(path)?, u64::MAX).map(|(_, metrics)| metrics).collect())
 }
 
-/// Content of the file; invalid bytes left by a crash are ignored.
+/// Returns the content of the file; ignores invalid bytes left by a crash.
 fn read(path: &Path) -> Result<String> {
     let bytes = netcl_device::files::read_whole(path).map_err(|e| Error::io("reading", path, &e))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Complete records up to step `last`, in increasing order of steps.
+/// Returns complete records up to step `last`, in increasing order of steps.
 fn kept<M: Record>(text: &str, last: u64) -> impl Iterator<Item = (&str, M)> {
     let mut before = None;
     text.lines().filter_map(move |line| {
@@ -220,7 +220,7 @@ mod tests {
         let path = dir.path().join("metrics.jsonl");
         let mut log = MetricsLog::create(&path).unwrap();
         log.push(&step(1)).unwrap();
-        // /dev/full replaces a full disk.
+        // /dev/full simulates a full disk.
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let room = std::mem::replace(&mut log.0, Appender::new(Path::new("/dev/full"), full).unwrap());
         let message = log.push(&step(2)).unwrap_err().to_string();

@@ -1,6 +1,6 @@
-//! The run folder: files that a training run writes besides its checkpoints.
+//! The run folder: files that a training run writes in addition to its checkpoints.
 //!
-//! `config.toml` has the settings to repeat the run, `metrics.jsonl` and TensorBoard events record every step, `report.html` summarises it.
+//! `config.toml` has the settings to repeat the run, `metrics.jsonl` and TensorBoard events record every step, and `report.html` summarizes it.
 
 mod append;
 mod folder;

@@ -1,8 +1,8 @@
 //! Training speed in tokens per second.
 //!
-//! The time between the results of two steps is not a useful measure: while the host compiles kernels or captures a step, the device completes
-//! one or two others, and the host then reads their results at nearly the same time. Therefore speeds are averages over a window of many
-//! steps: tokens in the window over its duration.
+//! The time between the results of two steps is not a useful measure. While the host compiles kernels or captures a step, the device completes one or
+//! two others. The host then reads their results at nearly the same time. Therefore speeds are averages over a window of many steps: tokens in the
+//! window over its duration.
 
 use super::StepMetrics;
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ struct Mark {
 }
 
 impl Mark {
-    /// Tokens per second from here to `to`; NaN if no time passed.
+    /// Returns the tokens per second from here to `to`; NaN if no time passed.
     fn speed_to(self, to: Self) -> f64 {
         let (tokens, seconds) = (to.tokens.saturating_sub(self.tokens), to.elapsed - self.elapsed);
         if seconds > 0.0 { tokens as f64 / seconds } else { f64::NAN }
@@ -36,7 +36,7 @@ pub struct SpeedWindow {
 }
 
 impl SpeedWindow {
-    /// Starts after `elapsed` seconds and `tokens` of earlier sessions.
+    /// Creates a window after `elapsed` seconds and `tokens` of earlier sessions.
     pub fn new(elapsed: f64, tokens: u64) -> Self {
         let start = Mark { elapsed, tokens };
         Self { start, marks: VecDeque::from([start]) }
@@ -54,27 +54,27 @@ impl SpeedWindow {
         self.marks.front().map_or(f64::NAN, |from| from.speed_to(now))
     }
 
-    /// The average speed since the start.
+    /// Returns the average speed since the start.
     pub fn overall(&self) -> f64 {
         self.marks.back().map_or(f64::NAN, |last| self.start.speed_to(*last))
     }
 }
 
-/// Start of a run's records: zero, or its first recorded step if earlier records were lost.
+/// Returns the start of a run's records: zero, or its first recorded step if earlier records were lost.
 fn beginning(metrics: &[StepMetrics]) -> Mark {
     let first = metrics.first().filter(|m| m.step > 1);
     first.map_or_else(Mark::default, |m| Mark { elapsed: m.elapsed, tokens: m.tokens })
 }
 
-/// Average speed of a whole run.
+/// Returns the average speed of a whole run.
 pub(super) fn overall(metrics: &[StepMetrics]) -> Option<f64> {
     let last = metrics.last()?;
     let speed = beginning(metrics).speed_to(Mark { elapsed: last.elapsed, tokens: last.tokens });
     speed.is_finite().then_some(speed)
 }
 
-/// The speed at each step over the window that ends with it, computed from recorded tokens and times (older versions recorded the speed of
-/// each single step).
+/// Returns the speed at each step over the window that ends with it, computed from recorded tokens and times. Older versions recorded the speed of
+/// each single step.
 pub(super) fn course(metrics: &[StepMetrics]) -> Vec<f64> {
     let Mark { elapsed, tokens } = beginning(metrics);
     let mut window = SpeedWindow::new(elapsed, tokens);
@@ -85,8 +85,8 @@ pub(super) fn course(metrics: &[StepMetrics]) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// Steps of 0.1 s and 1000 tokens. The host hears of every second one late, at once with the one after; at step 5 it is away
-    /// for two seconds in which the device is, too.
+    /// Returns steps of 0.1 s and 1000 tokens. The host receives every second one late, together with the next one. At step 5 host and device pause
+    /// for two seconds.
     fn bunched(steps: u64) -> Vec<StepMetrics> {
         let metrics = |step: u64| {
             let done = step as f64 * 0.1 + if step >= 5 { 2.0 } else { 0.0 };
@@ -118,7 +118,7 @@ mod tests {
         let mut window = SpeedWindow::new(100.0, 5000);
         assert!(window.overall().is_nan());
         assert_eq!(window.step(110.0, 6000), 100.0);
-        // Slow at first, fast after it.
+        // Slow steps, followed by fast ones.
         let speeds: Vec<f64> = (1..=1000u32)
             .map(|n| window.step(110.0 + f64::from(n) * 0.01, 6000 + 10 * u64::from(n)))
             .collect();

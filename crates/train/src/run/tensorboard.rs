@@ -8,7 +8,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Part of the file name by which TensorBoard recognises event files.
+/// Part of the file name by which TensorBoard recognizes event files.
 const MARK: &str = "events.out.tfevents.";
 
 /// An open event file.
@@ -65,7 +65,7 @@ fn event_files(dir: &Path) -> Result<Vec<PathBuf>> {
         .collect())
 }
 
-/// `Event { wall_time = 1, step = 2, summary = 5 }`.
+/// Encodes `Event { wall_time = 1, step = 2, summary = 5 }`.
 fn event(metrics: &impl Record) -> Vec<u8> {
     let mut summary = Vec::new();
     for (tag, value) in metrics.scalars() {
@@ -83,7 +83,7 @@ fn event(metrics: &impl Record) -> Vec<u8> {
     event
 }
 
-/// `Summary.Value { tag = 1, simple_value = 2 }`.
+/// Encodes `Summary.Value { tag = 1, simple_value = 2 }`.
 fn scalar(tag: &str, value: f32) -> Vec<u8> {
     let mut out = Vec::new();
     proto::bytes(&mut out, 1, tag.as_bytes());
@@ -91,7 +91,7 @@ fn scalar(tag: &str, value: f32) -> Vec<u8> {
     out
 }
 
-/// `Summary.Value { tag = 1, tensor = 8, metadata = 9 }` for the text plug-in. It renders Markdown, so the text is indented as a code block.
+/// Encodes `Summary.Value { tag = 1, tensor = 8, metadata = 9 }` for the text plug-in. It renders Markdown, so the text is indented as a code block.
 fn text(tag: &str, text: &str) -> Vec<u8> {
     let indented: String = text.lines().map(|line| format!("    {line}\n")).collect();
     let mut plugin = Vec::new();
@@ -110,18 +110,18 @@ fn text(tag: &str, text: &str) -> Vec<u8> {
     out
 }
 
-/// TFRecord: length, CRC of the length, data, CRC of the data.
+/// Encodes a TFRecord: length, CRC of the length, data, CRC of the data.
 fn record(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
     [&length[..], &masked_crc(&length).to_le_bytes(), data, &masked_crc(data).to_le_bytes()].concat()
 }
 
-/// Masked CRC-32C (rotated, plus a constant), as TFRecord requires.
+/// Returns the masked CRC-32C (rotated, plus a constant), as TFRecord requires.
 fn masked_crc(data: &[u8]) -> u32 {
     crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// Reflected CRC with Castagnoli's polynomial, bytewise by a table that the compiler fills.
+/// Returns the reflected CRC with Castagnoli's polynomial, bytewise with a table that the compiler fills.
 fn crc32c(data: &[u8]) -> u32 {
     const TABLE: [u32; 256] = {
         let mut table = [0; 256];
@@ -175,12 +175,12 @@ mod tests {
 
     #[test]
     fn the_sum_is_castagnolis() {
-        // The check value of the CRC catalogue, and RFC 3720 B.4.
+        // The check value of the CRC catalog, and RFC 3720 B.4.
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
     }
 
-    /// The fields of a message: number, and the bytes or the number's bits.
+    /// Decodes the fields of a message: number, and the bytes or the number's bits.
     fn fields(mut data: &[u8]) -> Vec<(u64, Vec<u8>)> {
         fn varint(data: &mut &[u8]) -> u64 {
             let (mut value, mut shift) = (0, 0);

@@ -26,9 +26,9 @@ const HOST: (u32, u32, &str) = (1, 0, "host");
 const COMPUTE: (u32, u32, &str) = (2, 0, "compute queue");
 const COPY: (u32, u32, &str) = (2, 1, "copy queue");
 
-/// The trace as JSON text, with times in microseconds with three decimals. `about` is metadata of the trace.
+/// Returns the trace as JSON text, with times in microseconds with three decimals. `about` is metadata of the trace.
 ///
-/// Events of a track come in the order of their starts. Their category is `host`, `kernel` or `transfer`.
+/// Events of a track are ordered by start time. Their category is `host`, `kernel` or `transfer`.
 pub fn trace_json(timeline: &Timeline, host: &[HostSpan], about: &Value) -> String {
     let mut lines = vec![
         json!({ "ph": "M", "name": "process_name", "pid": HOST.0, "args": { "name": "host" } }).to_string(),
@@ -105,7 +105,7 @@ impl<'a> Event<'a> {
         let micros = |ns: u64| format!("{}.{:03}", ns / 1000, ns % 1000);
         let (pid, tid, _) = self.track;
         let mut out = String::new();
-        // Names are quoted by the JSON library; times keep their three decimals.
+        // The JSON library quotes names; times keep their three decimals.
         let _ = write!(
             out,
             "{{\"ph\":\"X\",\"cat\":\"{}\",\"name\":{},\"pid\":{pid},\"tid\":{tid},\"ts\":{},\"dur\":{},\"args\":{}}}",

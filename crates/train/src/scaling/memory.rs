@@ -1,25 +1,25 @@
-//! Ways to divide a run, and the memory of a device in each.
+//! Ways to divide a run, and the memory per device of each.
 
 use super::Planned;
 use crate::config::TrainConfig;
 use crate::train::{MemoryPlan, divided_layers, plan_of_stage, stage_flops};
 use std::fmt;
 
-/// How work and state are divided among devices.
+/// A division of work and state among devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
-    /// Every device has the whole model and rows of the batch.
+    /// Every device has the whole model, and rows of the batch.
     Data,
-    /// The same with the optimizer's state divided (ZeRO-1).
+    /// Data parallelism with partitioned optimizer state (ZeRO-1).
     Optimizer,
-    /// The same with gradients divided as well (ZeRO-2).
+    /// ZeRO-1 with partitioned gradients (ZeRO-2).
     Gradients,
-    /// The layers in so many stages, micro-batches one after the other through them (1F1B).
+    /// Layers in this many stages, through which micro-batches pass one after another (1F1B).
     Pipeline(usize),
 }
 
 impl Strategy {
-    /// All for a number of devices and layers, the simplest first.
+    /// Returns all strategies for a number of devices and layers, the simplest first.
     pub fn all(devices: usize, layers: usize) -> impl Iterator<Item = Self> {
         let sharded = [Self::Optimizer, Self::Gradients].into_iter().filter(move |_| devices > 1);
         let stages = (1..usize::BITS).map(|i| 1usize << i);
@@ -28,7 +28,7 @@ impl Strategy {
         std::iter::once(Self::Data).filter(move |_| devices > 0).chain(sharded).chain(stages)
     }
 
-    /// Stages of the pipeline; 1 without one.
+    /// Returns the number of pipeline stages; 1 without a pipeline.
     pub fn stages(self) -> usize {
         match self {
             Self::Pipeline(stages) => stages.max(1),
@@ -48,21 +48,21 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// Devices of a machine, whose memory they share, at most.
+/// Maximum number of devices per machine, which share its memory.
 const MACHINE: usize = 8;
 
 impl Planned<'_> {
-    /// The estimate of a device that does everything, with micro-batches of `rows`.
+    /// Returns the estimate for a single device, with micro-batches of `rows`.
     pub(super) fn whole(&self, rows: usize, accum: usize) -> MemoryPlan {
         let grad_accum = u32::try_from(accum).unwrap_or(u32::MAX);
         let config = TrainConfig { batch: rows, grad_accum, ..self.config.clone() };
         MemoryPlan::of(&config, self.model, &self.capabilities())
     }
 
-    /// Bytes of memory of a device.
+    /// Returns the bytes of memory per device.
     pub(super) fn memory(&self, devices: usize, strategy: Strategy, (rows, accum): (usize, usize)) -> f64 {
         let plan = self.whole(rows, accum);
-        // Of more devices gradients are exchanged by messages.
+        // With more devices, gradients are exchanged by messages.
         let share_memory = devices <= MACHINE;
         let plan = match strategy {
             Strategy::Data => plan.among(devices, 0, share_memory),
@@ -73,7 +73,7 @@ impl Planned<'_> {
         plan.device() as f64
     }
 
-    /// Bytes of memory of the stage that takes the most.
+    /// Returns the bytes of memory of the stage that needs the most.
     fn largest_stage(&self, stages: usize, (rows, accum): (usize, usize)) -> f64 {
         let Ok(spans) = divided_layers(self.model, &vec![1.0; stages]) else { return f64::INFINITY };
         let grad_accum = u32::try_from(accum).unwrap_or(u32::MAX);
@@ -83,7 +83,7 @@ impl Planned<'_> {
         spans.iter().enumerate().map(of).max().unwrap_or(u64::MAX) as f64
     }
 
-    /// The part of the operations of a step that the slowest of so many stages has.
+    /// Returns the share of a step's operations in the slowest of this many stages.
     pub(super) fn slowest_stage(&self, stages: usize) -> f64 {
         let Ok(spans) = divided_layers(self.model, &vec![1.0; stages]) else { return 1.0 };
         let all: Vec<f64> = spans.iter().map(|span| stage_flops(self.model, span)).collect();

@@ -30,7 +30,7 @@ fn a_free_link_scales_but_for_the_update() {
     close(four.parts[0], one.parts[0] / 4.0);
     close(four.parts[1], 0.0);
     close(four.parts[2], one.parts[2]);
-    // A sharded update scales as well.
+    // A sharded update also scales.
     let sharded = plan.plan(4, Strategy::Optimizer).unwrap();
     close(sharded.efficiency, 1.0);
 }
@@ -46,7 +46,7 @@ fn without_overlap_the_exchange_is_the_sum_of_its_stages() {
     close(two.parts[1], 2.0 * bytes / 2e9 + link.all_reduce(bytes, 2) + bytes / 4e9);
 }
 
-/// GPT-2 124M with a vocabulary of bytes, whose table is small: gradients are in one buffer of 1 MiB and others of 25 MiB.
+/// Returns GPT-2 124M with a vocabulary of bytes, whose table is small: gradients are in one buffer of 1 MiB and others of 25 MiB.
 fn bytes() -> (TrainConfig, DecoderConfig, f64) {
     let (config, _) = gpt2();
     let model = config.decoder(256).unwrap();
@@ -57,7 +57,7 @@ fn bytes() -> (TrainConfig, DecoderConfig, f64) {
 const FIRST: f64 = (1 << 20) as f64;
 const LARGEST: f64 = (25 << 20) as f64;
 
-/// The last of the buffers that `left` bytes of gradients are exchanged in: behind the first, half of what is left.
+/// Returns the size of the last buffer for `left` bytes of gradients: after the first buffer, each has half of the rest.
 fn last_buffer(mut left: f64) -> f64 {
     let (mut next, mut last) = (FIRST, 0.0);
     while left > 0.0 {
@@ -68,8 +68,8 @@ fn last_buffer(mut left: f64) -> f64 {
     last
 }
 
-/// Closed cases of the overlap: a link that is fast enough leaves the last buffer exposed, one that is far too slow all but the first part of
-/// the backward.
+/// Cases of the overlap with closed solutions: a link that is fast enough exposes only the last buffer; a link that is far too slow exposes
+/// everything except the first part of the backward.
 #[test]
 fn with_overlap_the_slower_of_backward_and_link_counts() {
     let (config, model, bytes) = bytes();
@@ -92,15 +92,15 @@ fn a_link_at_half_the_needed_speed_slows_by_what_is_left() {
     let run = (config, model);
     let alone = planned(&run, FREE).plan(2, Strategy::Data).unwrap();
     let backward = alone.parts[0] / alone.accum as f64 * 2.0 / 3.0;
-    // Between two ranks each sends the whole vector once: this link takes two backwards. It begins with the first buffer.
+    // Between two ranks, each sends the whole vector once: this link needs the time of two backward passes. It starts with the first buffer.
     let link = Link { delay: Duration::ZERO, bytes_per_s: bytes / (2.0 * backward) };
     let two = planned(&run, link).plan(2, Strategy::Data).unwrap();
-    // The second buffer is sent when it is there, later than the first one is through.
+    // The second buffer is sent when it is computed, which is after the first one was sent.
     let expected = backward * (1.0 + ((1 << 20) as f64 + LARGEST) / bytes - 2.0 * (1 << 20) as f64 / bytes);
     assert!((two.parts[1] / expected - 1.0).abs() < 1e-6, "{two:?} {expected}");
 }
 
-/// A large tied table is exchanged beside the backward but for the rows of the tokens.
+/// A large tied table is exchanged during the backward, except for the rows of the tokens.
 #[test]
 fn of_a_tied_table_the_rows_of_the_tokens_are_exposed() {
     let (config, model) = gpt2();
@@ -112,7 +112,7 @@ fn of_a_tied_table_the_rows_of_the_tokens_are_exposed() {
     let run = (config, model);
     let slow = Planned { compute: Compute::Flops(1e9), ..planned(&run, link) };
     let two = slow.plan(2, Strategy::Data).unwrap();
-    // Of 32 tokens of all ranks some are the same.
+    // Some of the 32 tokens of all ranks are equal.
     let rows = (two.parts[1] * link.bytes_per_s - last) / width;
     assert!(rows > 10.0 && rows < 32.0, "{rows} rows");
 }
@@ -136,7 +136,7 @@ fn pipelines_have_bubbles() {
     // 512 rows in micro-batches of 16: 32 of them, and three slots to fill and to drain.
     assert_eq!((four.rows, four.accum), (16, 32));
     let alone = plan.plan(1, Strategy::Data).unwrap();
-    // The head takes as long as 4.9 layers with their attention, so the last of the stages is the slowest, with one layer of twelve.
+    // The head takes the time of 4.9 layers including attention, so the last stage is the slowest, with one of twelve layers.
     let model = &run.1;
     let last = crate::train::stage_flops(model, &(11..12)) / model.flops(1, model.context);
     close(four.parts[0], alone.parts[0] * last * 35.0 / 32.0);
@@ -150,7 +150,7 @@ fn a_stage_takes_less_memory_the_more_there_are() {
     let run = (config, model);
     let memory = |stages: usize| planned(&run, FREE).plan(stages, Strategy::Pipeline(stages)).unwrap().memory;
     let alone = planned(&run, FREE).plan(1, Strategy::Data).unwrap().memory;
-    // More than half: the head leaves more layers to the first stage, which keeps the activations of all others' micro-batches.
+    // More than half: the head leaves more layers to the first stage, which keeps the activations of all micro-batches in flight.
     assert!(memory(2) < 0.7 * alone && memory(4) < 0.7 * memory(2), "{} {} {alone}", memory(2), memory(4));
 }
 
@@ -160,7 +160,7 @@ fn what_does_not_fit_is_divided() {
     let model = config.decoder(50_304).unwrap();
     let run = (config, model);
     let link = Link { delay: Duration::from_micros(5), bytes_per_s: 25e9 };
-    // 16 bytes a parameter are 25 GB: more than this device has.
+    // 16 bytes per parameter are 25 GB, which is more than this device has.
     let machine = Machine { memory: 24e9, ..MACHINE };
     let plan = Planned { machine, ..planned(&run, link) };
     let data = plan.plan(8, Strategy::Data).unwrap();
@@ -194,9 +194,9 @@ fn state_that_is_divided_takes_its_part_of_the_memory() {
     let of = |strategy| plan.plan(2, strategy).unwrap();
     let (data, optimizer, gradients) = (of(Strategy::Data), of(Strategy::Optimizer), of(Strategy::Gradients));
     let count = run.1.parameters() as f64;
-    // bf16: 12 bytes of master weights and averages, 2 of gradients; as many gradients of the other rank, or half of them.
+    // In bf16: 12 bytes of master weights and averages, 2 of gradients, and gradients of the other rank of the same size, or half of it.
     assert!((data.memory - optimizer.memory - 7.0 * count).abs() < 4.0);
-    // With several passes a step sums are in f32, which takes what half of the gradients saves; buffers on their way are 16th parts.
+    // With several passes per step, sums are in f32, which uses what halving the gradients saves; buffers in flight are 16th parts.
     let buffers = 3.0 * 1.5 * 2.0 * count / 16.0;
     assert!(
         (optimizer.memory - gradients.memory - (count - buffers)).abs() < 1e4,

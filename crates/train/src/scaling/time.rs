@@ -4,7 +4,7 @@ use super::{Compute, Planned, Strategy};
 use crate::train::{BUCKET, FIRST_BUCKET, is_apart};
 
 impl Planned<'_> {
-    /// Seconds of one device for forward and backward of a micro-batch of `rows`, and for an update of the whole model.
+    /// Returns the seconds of one device for forward and backward of a micro-batch of `rows`, and for an update of the whole model.
     fn compute(&self, rows: usize) -> [f64; 2] {
         let tokens = |rows: usize| (rows * self.model.context) as f64;
         let update = self.update();
@@ -14,7 +14,7 @@ impl Planned<'_> {
                 [self.model.flops(rows * self.model.context, self.model.context) / speed, update]
             }
             Compute::TokensPerS(speed) => {
-                // The speed is that of steps as the configuration has them, with their update.
+                // The speed is that of whole steps with the configured batch, including the update.
                 let step = tokens(c.batch) * f64::from(c.grad_accum) / speed;
                 let passes = (step - update).max(0.0) / f64::from(c.grad_accum);
                 [passes * rows as f64 / c.batch.max(1) as f64, update]
@@ -25,13 +25,13 @@ impl Planned<'_> {
         }
     }
 
-    /// Seconds of an update by the bytes that it moves: weights and optimizer's state are read and written, gradients read.
+    /// Returns the seconds of an update from the bytes that it moves: weights and optimizer's state are read and written, gradients read.
     pub fn update(&self) -> f64 {
         let plan = self.whole(1, 1);
         (2 * plan.parameters + plan.gradients + 2 * plan.optimizer) as f64 / self.machine.memory_bandwidth
     }
 
-    /// Seconds of a step: forward and backward, exposed exchange, update.
+    /// Returns the seconds of a step: forward and backward, exposed exchange, update.
     pub(super) fn parts(
         &self,
         devices: usize,
@@ -42,7 +42,7 @@ impl Planned<'_> {
         let bytes = self.whole(1, 1).gradients as f64;
         let weights = self.whole(1, 1).parameters as f64;
         let n = devices;
-        // Two thirds of the last micro-batch's time are its backward.
+        // The backward takes two thirds of the last micro-batch's time.
         let backward = passes * 2.0 / 3.0;
         match strategy {
             Strategy::Data => {
@@ -50,7 +50,7 @@ impl Planned<'_> {
                 [passes * accum as f64, exchange, update]
             }
             Strategy::Optimizer | Strategy::Gradients => {
-                // Sums of which each rank keeps its share, and the new weights from all, in the order in which the next forward uses them.
+                // Each rank keeps its share of the sums, and the new weights come from all ranks, in the order in which the next forward uses them.
                 let gather = |bytes: f64| self.link.all_gather(bytes, n);
                 let exchange = self.exchange(bytes, backward, n, gather);
                 let weights = self.gather(weights, passes / 3.0, n, gather);
@@ -60,7 +60,7 @@ impl Planned<'_> {
                 let (p, slowest) = (stages as f64, self.slowest_stage(stages));
                 let slots = (accum + stages - 1) as f64;
                 let state = (rows * self.model.context * self.model.width * self.config.dtype.size()) as f64;
-                // Of each micro-batch a state forward and its gradient backward, through the relay.
+                // For each micro-batch, a state goes forward and its gradient backward, through the relay.
                 let send = 2.0 * (self.link.message(state) + 2.0 * state / self.machine.relay);
                 let replicas = n / stages.max(1);
                 let sum = |bytes: f64| self.link.all_reduce(bytes, replicas);
@@ -70,8 +70,8 @@ impl Planned<'_> {
         }
     }
 
-    /// Seconds that the exchange of `bytes` of gradients among `ranks` goes on after a backward of `backward` seconds has ended; `operation`
-    /// is the time of the collective operation of a buffer.
+    /// Returns the seconds that the exchange of `bytes` of gradients among `ranks` continues after a backward of `backward` seconds. `operation` is
+    /// the time of the collective operation of a buffer.
     fn exchange(&self, bytes: f64, backward: f64, ranks: usize, operation: impl Fn(f64) -> f64) -> f64 {
         let relay = |bytes: f64| bytes / self.machine.relay;
         let network = |bytes: f64| {
@@ -94,13 +94,14 @@ impl Planned<'_> {
         (free[2] - backward).max(0.0)
     }
 
-    /// Seconds that a forward of `forward` seconds waits for `bytes` of weights of which each of `ranks` devices has its part: all at first for the
-    /// embedding, and for the others as far as they come later than they are used. `operation` is the time of the collective operation of a buffer.
+    /// Returns the seconds that a forward of `forward` seconds waits for `bytes` of weights, of which each of `ranks` devices has its part. It waits
+    /// for the whole embedding, and for other weights if they arrive later than they are needed. `operation` is the time of the collective operation
+    /// of a buffer.
     fn gather(&self, bytes: f64, forward: f64, ranks: usize, operation: impl Fn(f64) -> f64) -> f64 {
         if ranks < 2 {
             return 0.0;
         }
-        // Down what others lack, up what this one does.
+        // Each device sends its own part down to the host, and receives the parts of others.
         let others = (ranks - 1) as f64 / ranks as f64;
         let down = |bytes: f64| bytes / ranks as f64 / self.machine.relay;
         let up = |bytes: f64| bytes * others / self.machine.relay;
@@ -120,7 +121,7 @@ impl Planned<'_> {
         exposed
     }
 
-    /// The parts of `bytes` of weights that a forward uses one after the other: the embedding, then as large as buffers of gradients are.
+    /// Returns the sizes of the parts of `bytes` of weights in the order of a forward: the embedding, then parts as large as gradient buffers.
     fn weights(&self, bytes: f64) -> Vec<f64> {
         let table = (self.model.vocab * self.model.width * self.config.dtype.size()) as f64;
         let mut sizes = vec![table.min(bytes)];
@@ -132,8 +133,8 @@ impl Planned<'_> {
         sizes
     }
 
-    /// The buffers in which `bytes` of gradients are exchanged, and at which part of the backward each is there. Those of the head come first. A
-    /// tied table that is large comes with the head, and at the end once more with the rows of its tokens.
+    /// Returns the buffers in which `bytes` of gradients are exchanged, with the fraction of the backward at which each is ready. Those of the head
+    /// come first. A large tied table comes with the head, and the rows of its tokens once more at the end.
     fn buffers(&self, bytes: f64) -> Vec<(f64, f64)> {
         let size = self.config.dtype.size() as f64;
         let table = (self.model.vocab * self.model.width) as f64 * size;
@@ -146,7 +147,7 @@ impl Planned<'_> {
         }
         let mut bucket = FIRST_BUCKET as f64;
         while left > 0.0 {
-            // More than a million buffers of one size are as good as one stream.
+            // More than a million buffers of one size behave like one stream.
             bucket = bucket.max(bytes / 1e6).min(left);
             sizes.push(bucket);
             left -= bucket;
@@ -169,7 +170,7 @@ impl Planned<'_> {
     }
 }
 
-/// Different tokens of a vocabulary among so many drawn by Zipf's law, as those of texts about are: the frequency of the `i`-th is
+/// Returns the expected number of different tokens among `tokens` drawn by Zipf's law, which approximates texts: the frequency of the `i`-th token is
 /// proportional to `1 / i`.
 fn distinct(vocab: usize, tokens: usize) -> f64 {
     let harmonic: f64 = (1..=vocab).map(|i| 1.0 / i as f64).sum();

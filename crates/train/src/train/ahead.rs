@@ -1,4 +1,4 @@
-//! Compilation of the first step's kernels ahead of it, in several processes if the settings allow.
+//! Compiles the first step's kernels before it runs, in several processes if the settings allow.
 
 use super::next_token::NextToken;
 use super::rule::optimizer;
@@ -15,8 +15,8 @@ use netcl_tensor::ops::embedding::{add_rows, embedding};
 use netcl_tensor::random::counter;
 use netcl_tensor::{DType, Result, Tensor, no_grad};
 
-/// Compiles the kernels that the first step of a run launches, of one of several `ranks` if so, as far as a dry run finds them; others are
-/// compiled at their first launch.
+/// Compiles the kernels that the first step of a run launches (as one of several `ranks` if so) and that a dry run finds; others are compiled at
+/// their first launch.
 ///
 /// # Errors
 /// `Io` if `watch` asks to stop.
@@ -32,7 +32,7 @@ pub(super) fn compile(
     match build(device, |twin| step(twin, config, model, ranks), &mut |done, all| watcher.compiled(done, all))
     {
         Ok(ahead) => tracing::debug!("compiled ahead in {:.1?}: {ahead:?}", began.elapsed()),
-        Err(e) => tracing::debug!("kernels are compiled as they come: {e}"),
+        Err(e) => tracing::debug!("kernels are compiled at their first launch: {e}"),
     }
     watcher.tell()
 }
@@ -48,7 +48,7 @@ fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig, ranks: boo
     let inputs = uploads
         .send(&Batch { x: ids.clone(), y: ids, rows: config.batch, context: config.context }, captured)?;
     let draws = counter(device, 0)?;
-    // A rank's loss counts by its share of the rows.
+    // A rank's loss is weighted by its share of the rows.
     let share = if ranks { 0.5 } else { 1.0 };
     let part = Part { micros: config.grad_accum, share, rows_before: 0, apart: None, statistics: None };
     let task = NextToken { model: &model, config, draws: &draws };
@@ -77,7 +77,7 @@ fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig, ranks: boo
         table.grad().map_or(Ok(()), |gradient| add_rows(&gradient, &rows, &sums))?;
     }
     optimizer.apply()?;
-    // Loss and norm are read, as in a run.
+    // Loss and norm are read as in a run.
     optimizer.count();
     optimizer.report()?.read().map(drop)
 }

@@ -1,4 +1,4 @@
-//! What ranks know of each other's speed and memory, and how they divide the rows of batches by it: of texts and of images alike.
+//! The ranks' knowledge of each other's speed and memory, and the division of batch rows by it, for texts and images.
 
 use super::shares::{Division, Made, Shares};
 use super::told::{RankStage, RankTimes, Told, Unit};
@@ -9,27 +9,27 @@ use netcl_tensor::{Device, Error, ErrorKind, Result, Tensor};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Steps after which unlike devices have the same weights again, at the latest.
+/// Maximum number of steps after which unlike devices get the same weights again.
 const SAME_EVERY: u64 = 1000;
 
-/// What a rank of a run knows of all of them.
+/// A rank's knowledge of all ranks of a run.
 pub(crate) struct Balance {
     group: Group,
-    /// Ranks that follow each other and have the same rows: the stages of a pipeline, else 1.
+    /// Number of consecutive ranks with the same rows: the stages of a pipeline, otherwise 1.
     stages: usize,
     /// Rows of each replica of the model.
     division: Division,
     /// The devices of all ranks.
     devices: Vec<String>,
-    /// Whether ranks have devices or drivers of several kinds.
+    /// Whether the ranks have several kinds of devices or drivers.
     unlike: bool,
-    /// What ranks have told each other.
+    /// Values that the ranks have exchanged.
     pub(super) told: Told,
     pub(super) watchdog: Watchdog,
 }
 
 impl Balance {
-    /// Of `batch` rows, equally among the ranks of `group`, of which `stages` that follow each other have the same ones.
+    /// Divides `batch` rows equally among the ranks of `group`; each group of `stages` consecutive ranks has the same rows.
     pub fn new(group: &Group, batch: usize, stages: usize) -> Self {
         Self {
             group: group.clone(),
@@ -42,8 +42,9 @@ impl Balance {
         }
     }
 
-    /// Learns which devices the ranks have; where they are of several kinds, and layers are not divided, rows are divided by speed unless
-    /// [`Balance::divide`] says otherwise later. `of_stages` are the stages of a pipeline, `row` what a row of a batch counts. All ranks call it.
+    /// Learns which devices the ranks have. If they are of several kinds, and layers are not divided, rows are divided by speed unless
+    /// [`Balance::divide`] changes it later. `of_stages` are the stages of a pipeline, and `row` gives the number of units per row of a batch. All
+    /// ranks call it.
     ///
     /// # Errors
     /// Those of the group.
@@ -77,23 +78,23 @@ impl Balance {
         Ok(())
     }
 
-    /// The devices, for people: `0 nvidia:0, 1 nvidia:1`.
+    /// Returns the devices as text: `0 nvidia:0, 1 nvidia:1`.
     pub fn devices(&self) -> String {
         let all: Vec<String> = self.devices.iter().enumerate().map(|(i, id)| format!("{i} {id}")).collect();
         all.join(", ")
     }
 
-    /// Whether ranks have devices or drivers of several kinds, whose updates may round differently.
+    /// Returns whether the ranks have several kinds of devices or drivers, whose updates may round differently.
     pub fn is_unlike(&self) -> bool {
         self.unlike
     }
 
-    /// Whether unlike devices take the same weights after so many steps, wherever the next checkpoint is.
+    /// Returns whether unlike devices must get the same weights after this step, independent of checkpoints.
     pub fn same_is_due(&self, step: u64) -> bool {
         self.unlike && step.is_multiple_of(SAME_EVERY)
     }
 
-    /// Gives the ranks `among`, where some are unlike, the values that the first of them has.
+    /// Gives all ranks of `among` the first one's values, if some devices are unlike.
     ///
     /// # Errors
     /// Those of the group and the device.
@@ -104,22 +105,22 @@ impl Balance {
         tensors.try_for_each(|x| among.broadcast_tensor(&x, 0))
     }
 
-    /// Rows of a batch.
+    /// Returns the rows of a batch.
     pub fn batch(&self) -> usize {
         self.division.batch()
     }
 
-    /// This rank's rows of a batch.
+    /// Returns this rank's rows of a batch.
     pub fn rows(&self) -> Range<usize> {
         self.rows_of(self.group.rank() / self.stages.max(1))
     }
 
-    /// The rows of a replica, which without a pipeline is a rank.
+    /// Returns the rows of a replica, which without a pipeline is a rank.
     pub fn rows_of(&self, replica: usize) -> Range<usize> {
         self.division.rows(replica)
     }
 
-    /// Rows of each replica, for people.
+    /// Returns the rows of each replica as text.
     #[cfg(test)]
     pub fn words(&self) -> String {
         self.division.words()
@@ -128,21 +129,21 @@ impl Balance {
     /// Divides the batch. All ranks call it, before the first step.
     ///
     /// # Errors
-    /// As [`Shares::check`].
+    /// Those of [`Shares::check`].
     pub fn divide(&mut self, shares: &Shares) -> Result<()> {
         self.division.divide(shares)
     }
 
-    /// Tells of how many rows this rank has memory for, as far as plans of memory say.
+    /// Records the number of rows for which this rank has memory, according to memory plans.
     pub fn has_room_for(&self, rows: usize) {
         self.division.has_room_for(rows);
     }
 
-    /// What all ranks have made; `None` where one has no memory for its rows and others have more than theirs: rows are divided anew, and all
-    /// ranks begin again. All ranks call it.
+    /// Returns the results of all ranks. Returns `None` if one has too little memory for its rows and others have more than theirs need: rows are
+    /// divided again, and all ranks start over. All ranks call it.
     ///
     /// # Errors
-    /// What failed, with the rank's number, as [`Group::all_succeed`].
+    /// The failure with the rank's number, as in [`Group::all_succeed`].
     pub fn make_room<T>(&mut self, made: Result<T>) -> Result<Option<T>> {
         let out_of_memory = made.as_ref().err().map(|e| e.kind() == ErrorKind::Memory);
         let (failed, short) =
@@ -153,14 +154,14 @@ impl Balance {
         if !self.division.make_room(&ranks, self.stages) {
             return self.group.all_succeed(made).map(Some);
         }
-        self.divided_anew("what its memory has room for", "");
+        self.divided_anew("available memory", "");
         Ok(None)
     }
 
-    /// The same for a step that each rank has prepared but not begun: `prepared` says for which there was no memory.
+    /// Does the same for a step that each rank has prepared but not started; `prepared` reports a lack of memory.
     ///
     /// # Errors
-    /// As [`Balance::make_room`].
+    /// Those of [`Balance::make_room`].
     pub fn make_room_for_step(&mut self, prepared: Result<()>) -> Result<Option<()>> {
         if prepared.as_ref().is_err_and(|e| e.kind() == ErrorKind::Memory) {
             self.division.has_no_room_for(self.rows().len());
@@ -168,26 +169,26 @@ impl Balance {
         self.make_room(prepared)
     }
 
-    /// Divides the batch anew where ranks wait for slower ones; whether this rank's rows are others now. All ranks come to the same result,
-    /// from what they have told each other.
+    /// Divides the batch again if ranks wait for slower ones; returns whether this rank's rows changed. All ranks get the same result from the
+    /// exchanged values.
     pub fn rebalance(&mut self) -> bool {
         if !self.division.rebalance(&self.told.times) {
             return false;
         }
-        self.divided_anew("their speed", "; the next step compiles kernels for them");
+        self.divided_anew("speed", "; the next step compiles kernels for these sizes");
         true
     }
 
     fn divided_anew(&mut self, by: &str, more: &str) {
         if self.group.leads() {
-            tracing::info!("rows of a batch for each rank, by {by}: {}{more}", self.division.words());
+            tracing::info!("rows of a batch per rank, by {by}: {}{more}", self.division.words());
         }
         self.told.restart();
         self.watchdog.restart(self.group.watch());
     }
 
-    /// Tells the others this rank's part of the loss of a step, how long it waited for them, and what it was asked for (to stop, to save); gives the
-    /// whole loss. All ranks call it.
+    /// Exchanges this rank's part of a step's loss, the time it waited for others, and its requests (to stop, to save); returns the whole loss. All
+    /// ranks call it.
     ///
     /// # Errors
     /// Those of the group.
@@ -196,33 +197,33 @@ impl Balance {
         self.told.exchange(&self.group, loss, (rows, waited), asked)
     }
 
-    /// Whether a rank was asked to stop, and to save, in the last step.
+    /// Returns whether a rank was asked to stop, and to save, in the last step.
     pub fn asked(&self) -> [bool; 2] {
         self.told.asked
     }
 
-    /// How the time of each rank went.
+    /// Returns the times of each rank.
     pub fn times(&self) -> &[RankTimes] {
         &self.told.times
     }
 
-    /// Sets how long ranks wait for each other, after a step.
+    /// Updates the time that ranks wait for each other, after a step.
     pub fn stepped(&mut self) {
         self.watchdog.exchanged(self.group.watch(), Instant::now());
     }
 
-    /// The same before ranks evaluate, sample or save.
+    /// Does the same before ranks evaluate, sample or save.
     pub fn pausing(&mut self, what: Pause) {
         self.told.pausing();
         self.watchdog.pausing(self.group.watch(), what);
     }
 
-    /// This rank for people: `rank 1 (nvidia:1)`.
+    /// Returns this rank's name for messages: `rank 1 (nvidia:1)`.
     pub fn name(&self) -> String {
         self.group.watch().name(self.group.rank())
     }
 
-    /// Whose part of the loss was not finite, for people.
+    /// Returns the names of the ranks whose part of the loss was not finite.
     pub fn whose(&self) -> String {
         let ranks = &self.told.not_finite;
         if ranks.len() == self.group.size() {
@@ -231,14 +232,15 @@ impl Balance {
         ranks.iter().map(|rank| self.group.watch().name(*rank)).collect::<Vec<_>>().join(", ")
     }
 
-    /// An error of a rank without memory for `part`, its part of a batch, says what else it has, and what to change; other errors stay as they are.
+    /// Adds this rank's memory use and the advice `change` to an error due to lack of memory for `part`, its part of a batch; returns other errors
+    /// unchanged.
     pub fn less_memory(&self, device: &Device, error: Error, (part, change): (&str, &str)) -> Error {
         if error.kind() != ErrorKind::Memory {
             return error;
         }
         let live = human(device.memory().live as u64);
         Error::memory(format!(
-            "{}. This rank has {live} in use, and {part}: {change}; the run goes on from its last checkpoint",
+            "{}. This rank has {live} in use, and {part}: {change}; the run can resume from its last checkpoint",
             error.message()
         ))
     }

@@ -1,5 +1,5 @@
-//! Companion files of a model that training does not change: sampling settings, special tokens, chat templates, older tokenizer formats, the
-//! pooling of `sentence-transformers`. A run that starts from a model copies them into each checkpoint.
+//! Companion files of a model that training does not change: sampling settings, special tokens, chat templates, older tokenizer formats, the pooling
+//! of `sentence-transformers`. A run that starts from a model copies them into each checkpoint.
 
 use netcl_model::decoder::{ModelFolder, sidecars};
 use netcl_model::tokenizer::Tokenizer;
@@ -32,7 +32,7 @@ pub(super) struct Companions {
     pub(super) files: Vec<(String, Vec<u8>)>,
 }
 
-/// Those of the named files that are in a folder, with their content. Most of them are optional.
+/// Returns the named files that exist in a folder, with their content. Most of them are optional.
 fn read(folder: &Path, names: impl IntoIterator<Item: AsRef<str>>) -> Result<Vec<(String, Vec<u8>)>> {
     let mut files = Vec::new();
     for name in names {
@@ -48,13 +48,13 @@ fn read(folder: &Path, names: impl IntoIterator<Item: AsRef<str>>) -> Result<Vec
     Ok(files)
 }
 
-/// The files of `sentence-transformers`.
+/// Returns the files of `sentence-transformers`.
 fn pooling(folder: &ModelFolder) -> Result<Vec<(String, Vec<u8>)>> {
     read(&folder.path, sidecars(&folder.path)?)
 }
 
 impl Companions {
-    /// Those of the model folder that training starts from, or of a resumed checkpoint.
+    /// Reads the companions of the model folder that training starts from, or of a resumed checkpoint.
     pub(super) fn of_folder(folder: &ModelFolder) -> Result<Self> {
         let token = |name: &&str| Some((name.to_string(), folder.json.get(name)?.clone()));
         let tokens = TOKENS.iter().filter_map(token).collect();
@@ -63,14 +63,14 @@ impl Companions {
         Ok(Self { tokens, files })
     }
 
-    /// Those of the model that training starts from. With another tokenizer than its own only the pooling is kept: the other files and the ids
-    /// of its tokens say nothing about that one.
+    /// Reads the companions of the model that training starts from. With another tokenizer only the pooling is kept, because the other files and the
+    /// token ids do not apply to it.
     pub(super) fn of_start(folder: &ModelFolder, tokenizer: Option<&Tokenizer>) -> Result<Self> {
         let own = match folder.path.join(netcl_model::tokenizer::FILE).exists() {
             true => Tokenizer::from_dir(&folder.path)?.files()?,
             false => Vec::new(),
         };
-        // Without a tokenizer data are tokens already, and those are the model's.
+        // Without a tokenizer the data consists of tokens, which are the model's.
         let same = match tokenizer {
             None => true,
             Some(tokenizer) => {
@@ -91,7 +91,7 @@ impl Companions {
         Ok(other)
     }
 
-    /// Those of a new model: none.
+    /// Returns the companions of a new model, which has none.
     pub(super) fn of_tokenizer(tokenizer: Option<&Tokenizer>) -> Self {
         let eos = tokenizer.and_then(Tokenizer::eos);
         let tokens = ["bos_token_id", "eos_token_id"].map(|name| (name.to_owned(), json!(eos)));

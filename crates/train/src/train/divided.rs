@@ -1,8 +1,8 @@
-//! Gradients of which each rank keeps its part alone (ZeRO-2). A backward pass gives each gradient away as soon as it is there; those that follow
-//! each other are copied into one of a few buffers, whose sums over the ranks go to the part of each rank, and which are used again.
+//! Partitioned gradients: each rank keeps only its part (ZeRO-2). A backward pass hands over each gradient as soon as it is computed. Consecutive
+//! gradients are copied into one of a few buffers; the sums of a buffer over the ranks go to each rank's part, and the buffer is used again.
 //!
-//! A captured pass holds the copies. Where they begin and end it writes to marks, small tensors of their own, so that what its replay does beside
-//! the device's queue can be begun there ([`Stepper::run_between`](super::stepper::Stepper::run_between)).
+//! A captured pass contains the copies. Before and after them it writes to marks, small separate tensors. At the marks, a replay can start work that
+//! runs concurrently with the device's queue ([`Stepper::run_between`](super::stepper::Stepper::run_between)).
 
 use super::reducer::Reducer;
 use super::zero::{Cell, Shards, cell};
@@ -16,10 +16,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Buffers that gradients go through: one is filled while others are exchanged.
+/// Number of buffers for gradients: one is filled while others are exchanged.
 const SLOTS: usize = 3;
 
-/// Bytes of the buffers that gradients of so many elements, of `width` bytes, go through.
+/// Returns the bytes of the buffers for this many gradient elements of `width` bytes.
 pub(super) fn slots(elements: u64, width: u64) -> u64 {
     let elements = usize::try_from(elements).unwrap_or(usize::MAX);
     let width = usize::try_from(width).unwrap_or(4);
@@ -27,7 +27,7 @@ pub(super) fn slots(elements: u64, width: u64) -> u64 {
     (one.saturating_mul(width) as u64).saturating_mul(SLOTS as u64)
 }
 
-/// A buffer for gradients on their way, and what the other ranks have of this one's part of them.
+/// A buffer for gradients in flight, and room for the other ranks' gradients of this rank's part.
 struct Slot {
     whole: Tensor,
     rooms: Vec<Tensor>,
@@ -37,15 +37,15 @@ struct Slot {
 struct UnderWay {
     slot: usize,
     cell: usize,
-    /// Whether the sums replace what this rank's part holds.
+    /// Whether the sums replace the content of this rank's part.
     first: bool,
     done: Receiver<Result<Collected>>,
 }
 
-/// The gradients of a rank.
+/// The partitioned gradients of a rank.
 pub(super) struct Divided {
     state: Arc<Mutex<State>>,
-    /// What is written before the copies of a cell, and after them.
+    /// Tensors written before and after the copies of each cell.
     marks: Vec<Tensor>,
 }
 
@@ -54,39 +54,39 @@ struct State {
     rank: usize,
     cells: Arc<Vec<Cell>>,
     bounds: Vec<Arc<Vec<usize>>>,
-    /// How often each parameter is used in a forward pass.
+    /// Number of uses of each parameter in a forward pass.
     uses: HashMap<String, usize>,
-    /// Whether uses are counted, and gradients forgotten.
+    /// Whether uses are counted, and gradients dropped.
     counting: bool,
     slots: Vec<Slot>,
-    /// This rank's part of the sums, and where that of each cell begins.
+    /// This rank's part of the sums, and the start of each cell's part.
     shard: Option<Tensor>,
     places: Vec<usize>,
     marks: Vec<Tensor>,
     reducer: Option<Arc<Reducer>>,
     under_way: VecDeque<UnderWay>,
     pass: Pass,
-    /// The cells in the order in which a pass is done with them.
+    /// The cells in the order in which a pass completes them.
     order: Vec<usize>,
     /// Whether the pass is the first one of a step.
     first: bool,
 }
 
-/// What of a pass was seen.
+/// Progress of a pass.
 #[derive(Default)]
 struct Pass {
     /// Uses of each parameter so far, and the sum of their gradients.
     seen: HashMap<String, (usize, Option<Tensor>)>,
-    /// Gradients of each cell that wait for the others.
+    /// Gradients of each cell that wait for the cell's other gradients.
     waiting: Vec<Vec<(usize, Tensor)>>,
-    /// Cells that are copied.
+    /// Number of copied cells.
     packed: usize,
-    /// Marks whose work the pass has done itself, because it runs as it is called.
+    /// Number of marks whose work the pass has done itself, because it runs eagerly.
     done: usize,
 }
 
 impl Divided {
-    /// The gradients before the first pass, which counts the uses of parameters.
+    /// Creates the gradients before the first pass, which counts the uses of parameters.
     ///
     /// # Errors
     /// `Memory`.
@@ -118,7 +118,7 @@ impl Divided {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the gradients of a backward pass.
+    /// Returns a sink for the gradients of a backward pass.
     pub fn taker(&self) -> Taker {
         let state = self.state.clone();
         Arc::new(move |leaf, grad| {
@@ -127,7 +127,7 @@ impl Divided {
         })
     }
 
-    /// The uses of parameters are counted: makes the buffers. Sums of several passes are kept in f32.
+    /// Allocates the buffers, after the uses of parameters were counted. Sums of several passes are kept in f32.
     ///
     /// # Errors
     /// `Memory`; `Unsupported` for a parameter that no gradient has reached.
@@ -135,24 +135,24 @@ impl Divided {
         self.state().start(reducer, several)
     }
 
-    /// A step begins.
+    /// Starts a step.
     pub fn begin(&self) {
         self.state().first = true;
     }
 
-    /// A forward and backward pass begins, which may only be recorded.
+    /// Starts a forward and backward pass, which may only be recorded.
     pub fn restart(&self) {
         let mut state = self.state();
         let waiting = state.cells.iter().map(|_| Vec::new()).collect();
         state.pass = Pass { waiting, ..Pass::default() };
     }
 
-    /// What a pass writes before and after the copies of each cell.
+    /// Returns the tensors that a pass writes before and after the copies of each cell.
     pub fn marks(&self) -> Vec<&Tensor> {
         self.marks.iter().collect()
     }
 
-    /// Mark `i` of a pass is written.
+    /// Handles mark `i` of a pass, which was written.
     ///
     /// # Errors
     /// Those of the exchange and the device.
@@ -164,13 +164,13 @@ impl Divided {
         state.reached(i)
     }
 
-    /// A pass was enqueued.
+    /// Records that a pass was enqueued.
     pub fn passed(&self) {
         let mut state = self.state();
         (state.first, state.pass) = (false, Pass::default());
     }
 
-    /// What the device's queue does from here on comes after all sums.
+    /// Makes all later commands of the device's queue run after all sums.
     ///
     /// # Errors
     /// Those of the exchange and the device.
@@ -178,7 +178,7 @@ impl Divided {
         self.state().finish_until(|_| false)
     }
 
-    /// Makes this rank's sums the gradients of what it updates.
+    /// Makes this rank's sums the gradients of the parameters that it updates.
     ///
     /// # Errors
     /// Those of views; `Internal` before [`Divided::start`].
@@ -202,7 +202,7 @@ impl State {
         if let Some(param) = params().find(|param| !self.uses.contains_key(param.name().unwrap_or_default()))
         {
             return Err(Error::unsupported(format!(
-                "--zero: no gradient reaches {}; leave it out with --freeze",
+                "--zero: no gradient reaches {}; exclude it with --freeze",
                 param.name().unwrap_or_default()
             )));
         }
@@ -230,7 +230,7 @@ impl State {
         Ok(())
     }
 
-    /// A gradient reaches a parameter.
+    /// Takes a gradient that reaches a parameter.
     fn take(&mut self, leaf: &Tensor, grad: Tensor) -> Result<()> {
         let name = leaf.name().unwrap_or_default().to_owned();
         if self.counting {
@@ -266,7 +266,7 @@ impl State {
         Ok(())
     }
 
-    /// Copies the gradients of a cell to where they are exchanged from.
+    /// Copies the gradients of a cell to the buffer that is exchanged.
     fn pack(&mut self, i: usize, cell: &Cell, ready: Vec<(usize, Tensor)>) -> Result<()> {
         let number = self.pass.packed;
         self.pass.packed += 1;
@@ -291,7 +291,7 @@ impl State {
         device.outside_capture(|| self.reached(i))
     }
 
-    /// What is done where the queue has come to a mark: before copies, waits until their slot is free; after them, begins the exchange.
+    /// Handles a mark that the queue has reached: before copies, waits until their slot is free; after them, starts the exchange.
     fn reached(&mut self, i: usize) -> Result<()> {
         let number = i / 2;
         let slot = number % SLOTS;
@@ -303,14 +303,14 @@ impl State {
         let Slot { whole, rooms } = &self.slots[slot];
         let x = whole.slice(0, 0..self.cells[cell].count)?;
         let ready: Event = self.device.mark()?;
-        // Drivers hand over launches in batches; nobody waits for one that was not.
+        // Drivers submit launches in batches; waiting for one that was not submitted would block.
         self.device.flush()?;
         let done = reducer.collect(x, self.bounds[cell].clone(), rooms.clone(), ready)?;
         self.under_way.push_back(UnderWay { slot, cell, first: self.first, done });
         Ok(())
     }
 
-    /// Adds up what has come, the oldest first, until `enough` of the rest.
+    /// Adds up finished exchanges, the oldest first, until `enough` of the rest.
     fn finish_until(&mut self, enough: impl Fn(&VecDeque<UnderWay>) -> bool) -> Result<()> {
         while !self.under_way.is_empty() && !enough(&self.under_way) {
             let Some(UnderWay { slot, cell, first, done }) = self.under_way.pop_front() else { break };

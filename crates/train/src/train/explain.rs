@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 /// Number of groups listed of each kind; the others are summed.
 const SHOWN: usize = 8;
 
-/// Purpose of a buffer, in the order in which they are listed.
+/// Purpose of a buffer, in the order of listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// Activations: computed by the forward pass and used by the backward pass.
@@ -41,7 +41,7 @@ impl Kind {
     fn title(self) -> &'static str {
         match self {
             Self::Activation => "activations: results of the forward pass that the backward pass needs",
-            Self::ParameterGradient => "gradients of the parameters, which wait for the update",
+            Self::ParameterGradient => "gradients of the parameters, kept until the update",
             Self::Gradient => "gradients of activations and workspace of the kernels",
             Self::Update => "workspace of the update",
         }
@@ -49,13 +49,13 @@ impl Kind {
 }
 
 impl Texts {
-    /// Text with the memory of parameters, moments, and the buffers of a step as the memory plan placed them; `None` before a step was captured.
+    /// Describes the memory of parameters, moments, and the buffers of a step at their planned addresses; `None` before a step was captured.
     pub(super) fn explain_memory(&self, training: &Training<StepMetrics>) -> Option<String> {
         let micros = training.passes.sums.is_some().then_some(self.config.grad_accum);
         let text = |plan| explained(plan, self.model.params(), &*rule(&self.config), micros);
         if let Some(plan) = self.slots.plan() {
             let at_a_time = format!(
-                "  a stage of a pipeline has {} at a time, each with such buffers\n",
+                "  a pipeline stage holds {} at a time, each with such buffers\n",
                 netcl_tensor::counted(self.slots.len() as u64, "batch")
             );
             return Some(text(plan) + &at_a_time);
@@ -63,26 +63,26 @@ impl Texts {
         Some(text(training.passes.stepper.plan()?) + &self.savings())
     }
 
-    /// Why [`explain_memory`](Self::explain_memory) says nothing, `None` where it does: settings of the run, what a capture failed with, or a run that
-    /// ended before.
+    /// Returns why [`explain_memory`](Self::explain_memory) returns nothing: settings of the run, the failure of a capture, or an early end of the
+    /// run. `None` if it does return a text.
     pub(super) fn why_memory_is_not_explained(&self, training: &Training<StepMetrics>) -> Option<String> {
         let why = training.passes.stepper.why_no_plan().filter(|_| self.slots.plan().is_none())?;
         let flag =
-            "with --detect-anomaly no step is captured, and it is the captured step whose memory is planned";
+            "with --detect-anomaly no step is captured, and only the memory of a captured step is planned";
         Some(if training.passes.detect_anomaly { flag.into() } else { why })
     }
 
-    /// Hint how much memory recomputation would save.
+    /// Returns a hint about the memory that recomputation would save.
     fn savings(&self) -> String {
         let (c, m) = (&self.config, self.model.config());
         let kept = Kept::of(m, c.dropout > 0.0);
         let rows = c.batch * c.context * self.model.params().dtype().size();
-        let mut out = String::from("  against keeping everything, --recompute saves about\n");
+        let mut out = String::from("  compared with keeping everything, --recompute saves about\n");
         for (name, bytes) in [
             ("gelu: the results of the MLPs' activations", rows * kept.activations),
             ("norm: the results of the norms of a layer", rows * kept.norms),
             (
-                "block: everything within a layer but its input",
+                "block: everything within a layer except its input",
                 rows * (kept.all() / m.layers.max(1)).saturating_sub(m.width) * m.layers.saturating_sub(1),
             ),
         ] {
@@ -93,8 +93,8 @@ impl Texts {
     }
 }
 
-/// Text with the memory of parameters, moments, and the buffers of a step as `plan` placed them; of a step of so many batches if their gradients
-/// are added up.
+/// Describes the memory of parameters, moments, and the buffers of a step as `plan` placed them; `micros` is the number of batches per step if their
+/// gradients are accumulated.
 pub(crate) fn explained(plan: &Plan, params: &Params, rule: &dyn Rule, micros: Option<u32>) -> String {
     let stats = params.device().memory();
     let tagged = |tag: &str| stats.by_tag.iter().find(|(t, _)| *t == tag).map_or(0, |(_, n)| *n);
@@ -107,7 +107,7 @@ pub(crate) fn explained(plan: &Plan, params: &Params, rule: &dyn Rule, micros: O
     line(
         tagged("optimizer"),
         &format!(
-            "what {} keeps for each: {}f32 weights where storage is narrower",
+            "state of {}: {}f32 weights if storage is narrower",
             rule.kind().title,
             rule.state().iter().map(|name| format!("{name}, ")).collect::<String>()
         ),
@@ -115,28 +115,24 @@ pub(crate) fn explained(plan: &Plan, params: &Params, rule: &dyn Rule, micros: O
     if let Some(micros) = micros {
         line(
             tagged("gradients"),
-            &format!("gradients of the parameters, added up over the {micros} batches of a step"),
+            &format!("gradients of the parameters, accumulated over the {micros} batches of a step"),
         );
     }
-    line(tagged("inputs"), "batches on their way");
+    line(tagged("inputs"), "input batches");
     let of = if micros.is_some() { "batch" } else { "step" };
     line(
         plan.bytes,
-        &format!("buffers of a {of}, all in one place planned before, because most live only for a while:"),
+        &format!("buffers of a {of}, in one planned allocation, because most are in use only briefly:"),
     );
     let (_, at) = plan.peak;
     let name = plan.names.get(at).copied().unwrap_or("");
-    let peak = format!(
-        "are in use at once at the most, before command {} of {} ({name}):",
-        at + 1,
-        plan.names.len()
-    );
+    let peak = format!("peak in use at once, before command {} of {} ({name}):", at + 1, plan.names.len());
     line(plan.peak.0, &peak);
     out.push_str(&at_peak(plan, at));
     out
 }
 
-/// The buffers in use at one command, grouped by purpose, operation and layer.
+/// Lists the buffers in use at one command, grouped by purpose, operation and layer.
 fn at_peak(plan: &Plan, at: usize) -> String {
     let mut groups: BTreeMap<Kind, BTreeMap<&str, (usize, Vec<u32>)>> = BTreeMap::new();
     for range in plan.assignments.iter().map(|u| &u.range) {
@@ -168,7 +164,7 @@ fn at_peak(plan: &Plan, at: usize) -> String {
     out
 }
 
-/// ` (layers 1 to 6)`.
+/// Formats ` (layers 1 to 6)`.
 fn of_layers(layers: &[u32]) -> String {
     match (layers.iter().min(), layers.iter().max()) {
         (Some(a), Some(b)) if a == b => format!(" (layer {a})"),

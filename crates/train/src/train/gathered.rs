@@ -1,4 +1,4 @@
-//! The state of a run whose tensors are divided among ranks, collected on the host of rank 0: what checkpoints are written from.
+//! Collects the state of a run whose tensors are partitioned among ranks on the host of rank 0, which writes checkpoints.
 
 use netcl_dist::Group;
 use netcl_model::checkpoint::{Bytes, FileDtype, Planned, TensorData};
@@ -13,19 +13,19 @@ pub(super) struct Piece<'a> {
     bytes: Bytes<'a>,
 }
 
-/// What ranks tell each other of a piece before its bytes.
+/// The description of a piece that ranks exchange before its bytes.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 struct Header {
     name: String,
     dtype: FileDtype,
-    /// Of the whole tensor.
+    /// Shape of the whole tensor.
     shape: Vec<usize>,
     /// Elements in row-major order.
     elements: Range<usize>,
 }
 
 impl Header {
-    /// Bytes of so many elements.
+    /// Returns the bytes of this many elements.
     fn bytes(&self, elements: usize) -> Result<usize> {
         let bits = elements.checked_mul(self.dtype.bitsize());
         bits.filter(|bits| bits.is_multiple_of(8)).map(|bits| bits / 8).ok_or_else(|| {
@@ -35,7 +35,7 @@ impl Header {
 }
 
 impl<'a> Piece<'a> {
-    /// The elements `elements`, in row-major order, of a tensor of this name, type and shape.
+    /// Creates the piece `elements`, in row-major order, of a tensor of this name, type and shape.
     pub fn new(
         name: String,
         dtype: FileDtype,
@@ -48,27 +48,28 @@ impl<'a> Piece<'a> {
 }
 
 impl<'a> From<Planned<'a>> for Piece<'a> {
-    /// A whole tensor.
+    /// Converts a whole tensor.
     fn from(t: Planned<'a>) -> Self {
         let elements = 0..t.shape.iter().product();
         Self::new(t.name, t.dtype, t.shape, elements, t.bytes)
     }
 }
 
-/// Collects whole tensors from what every rank has of them; rank 0 gets them, in the order of names. All ranks call it; one piece at a time
-/// is in the memory of the others' hosts.
+/// Collects whole tensors from the pieces of all ranks; rank 0 gets them, ordered by name. All ranks call it. The other hosts hold one piece in
+/// memory at a time.
 ///
 /// # Errors
-/// `Internal`, at every rank, where pieces overlap, do not cover a tensor or do not agree about it; those of the device and the group.
+/// `Internal`, on every rank, if pieces overlap, do not cover a tensor or contradict each other; those of the device and the group.
 pub(super) fn gather(group: &Group, own: &[Piece<'_>]) -> Result<Option<Vec<TensorData>>> {
     let headers: Vec<&Header> = own.iter().map(|piece| &piece.what).collect();
-    let text = serde_json::to_vec(&headers).map_err(|e| Error::internal(format!("state of a rank: {e}")))?;
+    let text = serde_json::to_vec(&headers)
+        .map_err(|e| Error::internal(format!("cannot serialize a rank's state: {e}")))?;
     let all: Vec<Vec<Header>> = group
         .all_gather_bytes(&text)?
         .iter()
         .map(|text| serde_json::from_slice(text))
         .collect::<std::result::Result<_, _>>()
-        .map_err(|e| Error::internal(format!("state of a rank: {e}")))?;
+        .map_err(|e| Error::internal(format!("cannot parse a rank's state: {e}")))?;
     check(&all)?;
     if !group.leads() {
         for piece in own {
@@ -94,7 +95,7 @@ pub(super) fn gather(group: &Group, own: &[Piece<'_>]) -> Result<Option<Vec<Tens
     Ok(Some(whole.into_values().collect()))
 }
 
-/// A tensor whose bytes are still to come.
+/// Creates a tensor whose bytes are still to come.
 fn empty(header: &Header) -> Result<TensorData> {
     let bytes = vec![0; header.bytes(header.shape.iter().product())?];
     Ok(TensorData { name: header.name.clone(), dtype: header.dtype, shape: header.shape.clone(), bytes })
@@ -159,7 +160,7 @@ mod tests {
 
     type Given = (&'static str, Range<usize>);
 
-    /// What rank 0 gets, or the error of each rank, where rank `r` gives `pieces(r)`: name, elements of 10 bytes.
+    /// Returns rank 0's tensors, or the error of each rank, if rank `r` provides `pieces(r)`: name, elements of 10 bytes.
     fn gathered(ranks: usize, pieces: fn(usize) -> Vec<Given>) -> Vec<Result<Option<Vec<TensorData>>>> {
         std::thread::scope(|scope| {
             let work = |group: Group| {

@@ -1,4 +1,4 @@
-//! Training data of a run as its configuration describes it: opens files, loads or trains the tokenizer, splits off the validation part.
+//! Training data of a run according to its configuration: opens files, loads or trains the tokenizer, splits off the validation part.
 
 use crate::config::{TrainConfig, padded_vocab};
 use crate::data::{
@@ -21,7 +21,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Prompt of samples: a line break, or the first token of the data if there is no tokenizer or it has no token for one.
+    /// Returns the prompt of samples: a line break, or the first token of the data if the tokenizer is missing or lacks a token for one.
     pub(super) fn prompt(&self) -> Result<Vec<u32>> {
         let line = self.tokenizer.as_ref().and_then(|t| t.encode("\n").ok()).filter(|ids| !ids.is_empty());
         if let Some(ids) = line {
@@ -32,7 +32,7 @@ impl Inputs {
         Ok(first)
     }
 
-    /// The first words of the data, a prompt that the tokenizer can encode for certain; `None` without a tokenizer.
+    /// Returns the first words of the data, a prompt that the tokenizer can certainly encode; `None` without a tokenizer.
     pub(super) fn opening(&self) -> Option<String> {
         let tokenizer = self.tokenizer.as_ref()?;
         let mut ids = vec![0u32; OPENING.min(self.splits.train.len())];
@@ -49,12 +49,11 @@ impl Inputs {
 /// Number of tokens that [`Inputs::opening`] reads.
 const OPENING: usize = 64;
 
-/// Opens the data of a run. `tokenizer` is that of a resumed checkpoint and takes precedence over the configuration; `cache` holds the tokens
-/// of text encoded by earlier runs.
+/// Opens the data of a run. `tokenizer` is that of a resumed checkpoint and takes precedence over the configuration; `cache` holds the tokens of text
+/// encoded by earlier runs.
 ///
 /// # Errors
-/// Errors of [`Source::open_with`], of the tokenizer and of [`split`]; `Format` if a token is outside the vocabulary; `Io` if `watch` asks to
-/// stop.
+/// Errors of [`Source::open_with`], of the tokenizer and of [`split`]; `Format` if a token is outside the vocabulary; `Io` if `watch` asks to stop.
 pub fn open_inputs(
     config: &TrainConfig,
     tokenizer: Option<Tokenizer>,
@@ -70,7 +69,7 @@ pub fn open_inputs(
         (None, "char") => Some(source.char_tokenizer(watch)?),
         (None, file) => match Tokenizer::from_file(Path::new(file)) {
             Ok(tokenizer) => Some(tokenizer),
-            // Shards hold tokens already: without the tokenizer only samples are missing.
+            // Shards contain tokens, so without the tokenizer only samples are missing.
             Err(e) if shards => {
                 tracing::warn!("no samples will be shown: {e}");
                 None
@@ -95,7 +94,7 @@ pub fn open_inputs(
     }
     if tokenizer.as_ref().is_some_and(|t| t.vocab_size() > vocab) {
         return Err(Error::format(format!(
-            "the tokenizer has {} tokens, more than the vocabulary of {vocab}: leave --vocab (`vocab` in a file) out or raise it",
+            "the tokenizer has {} tokens, more than the vocabulary of {vocab}: omit or raise --vocab (`vocab` in a file)",
             tokenizer.as_ref().map_or(0, Tokenizer::vocab_size)
         )));
     }

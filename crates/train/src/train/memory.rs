@@ -23,7 +23,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Sum over all blocks of `model`, with dropout masks if `dropout` is on.
+    /// Returns the sum over all blocks of `model`, with dropout masks if `dropout` is on.
     pub(super) fn of(model: &DecoderConfig, dropout: bool) -> Self {
         let all =
             |of: fn(Self) -> usize| model.over_layers(|i| of(Self::of_block(model, model.kind(i), dropout)));
@@ -33,7 +33,7 @@ impl Kept {
             rest: all(|kept| kept.rest),
         }
     }
-    /// The block with the most activations.
+    /// Returns the index of the block with the most activations.
     fn largest(model: &DecoderConfig, dropout: bool) -> usize {
         let kinds = model.kinds.iter().map(|kind| Self::of_block(model, *kind, dropout).all());
         kinds.max().unwrap_or_else(|| Self::of_block(model, LayerKind::default(), dropout).all())
@@ -63,13 +63,13 @@ impl Kept {
             rest: add(&[mixer, c, c, parts, mlp, masks]),
         }
     }
-    /// Sum of all parts.
+    /// Returns the sum of all parts.
     pub(super) fn all(self) -> usize {
         self.norms.saturating_add(self.activations).saturating_add(self.rest)
     }
 }
 
-/// Gradients that are in use at the same time in the backward pass of a block, in elements per token.
+/// Returns the gradients that are in use at the same time in the backward pass of a block, in elements per token.
 fn backward(model: &DecoderConfig) -> usize {
     let maps = if model.mlp.gated { 3 } else { 2 };
     let dense = model.mlp.hidden.saturating_mul(maps).saturating_add(model.width);
@@ -79,7 +79,7 @@ fn backward(model: &DecoderConfig) -> usize {
     moe.top_k.saturating_mul(pair).saturating_add(model.width).max(dense)
 }
 
-/// Percentage of the estimated activations that a run needs at least. The rest depends on the kernels chosen for the device.
+/// Percentage of the estimated activations that a run certainly needs. The rest depends on the kernels chosen for the device.
 const CERTAIN: u64 = 75;
 
 /// Memory of a training run in bytes, by purpose. Numbers saturate at `u64::MAX`.
@@ -106,15 +106,15 @@ pub struct MemoryPlan {
     /// Whether gradients are in use while the next micro-batch runs. Otherwise gradients are allocated as activations are freed, and both
     /// together need only the larger of the two.
     pub gradients_wait: bool,
-    /// Gradients of other ranks that come to this one's device, to be summed there.
+    /// Gradients of other ranks that are copied to this rank's device to be summed there.
     pub exchange: u64,
     /// Number of ranks.
     pub ranks: usize,
-    /// What they divide: the stage of ZeRO.
+    /// Stage of ZeRO, that is, which state the ranks divide.
     pub zero: u8,
 }
 
-/// Saturating product.
+/// Returns a saturating product.
 fn product(factors: &[usize]) -> u64 {
     factors.iter().fold(1u64, |all, &n| all.saturating_mul(n as u64))
 }
@@ -123,13 +123,13 @@ fn sum(parts: &[u64]) -> u64 {
     parts.iter().fold(0u64, |all, &n| all.saturating_add(n))
 }
 
-/// A size for messages; marks a saturated one.
+/// Formats a size for messages; marks a saturated one.
 fn size(bytes: u64) -> String {
     if bytes == u64::MAX { "more than 16 EiB".into() } else { human(bytes) }
 }
 
 impl MemoryPlan {
-    /// The estimate for `config` and `model` on a device with these `capabilities`.
+    /// Estimates `config` and `model` on a device with these `capabilities`.
     pub fn of(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capabilities) -> Self {
         let dtype = config.dtype;
         let count = model.parameters() as u64;
@@ -155,7 +155,8 @@ impl MemoryPlan {
         }
     }
 
-    /// The same for one of several ranks, which divide by `zero`; whether they exchange gradients through memory that they share.
+    /// Adapts the estimate to one of several ranks, which partition state according to `zero`; `share_memory` is whether they exchange gradients
+    /// through shared memory.
     #[must_use]
     pub fn among(self, ranks: usize, zero: u8, share_memory: bool) -> Self {
         if ranks < 2 {
@@ -167,14 +168,14 @@ impl MemoryPlan {
         let others = |bytes: u64| bytes.saturating_mul(n - 1);
         let exchange = match zero {
             _ if !share_memory => 0,
-            // Each sums everything, or a share of a piece at a time.
+            // Each rank sums everything, or a share of a piece at a time.
             0 if ranks < relay.shares_from => others(self.gradients),
             0 => others(relay.piece as u64),
             _ => others(part(self.gradients)),
         };
         let optimizer = if zero > 0 { part(self.optimizer) } else { self.optimizer };
         if zero > 1 {
-            // The part of the sums, in f32 if they are of several passes, and the buffers that gradients go through.
+            // The part of the sums, in f32 if they are of several passes, and the buffers for gradients.
             let sums =
                 if self.gradients_wait { part(self.trained.saturating_mul(4)) } else { part(self.gradients) };
             let width = (self.gradients / self.trained.max(1)).max(1);
@@ -183,16 +184,16 @@ impl MemoryPlan {
             let gradients = sums.saturating_add(slots);
             return Self { optimizer, exchange, gradients, ranks, zero, gradients_wait: true, ..self };
         }
-        // Gradients are all there before they are exchanged.
+        // All gradients are computed before they are exchanged.
         Self { optimizer, exchange, ranks, zero, gradients_wait: true, ..self }
     }
 
-    /// Total device memory.
+    /// Returns the total device memory.
     pub fn device(&self) -> u64 {
         self.with_activations(self.activations)
     }
 
-    /// Lower bound of [`device`](Self::device): three quarters of the estimated activations are counted.
+    /// Returns a lower bound of [`device`](Self::device): three quarters of the estimated activations are counted.
     pub fn least(&self) -> u64 {
         self.with_activations(self.activations / 100 * CERTAIN)
     }
@@ -205,7 +206,7 @@ impl MemoryPlan {
         sum(&[self.parameters, self.optimizer, self.exchange, self.inputs, step])
     }
 
-    /// Each part with its name, for listings.
+    /// Returns each part with its name, for listings.
     pub fn rows(&self) -> Vec<(&'static str, u64)> {
         let others = (self.exchange > 0).then_some(("gradients of other ranks", self.exchange));
         let all = [
@@ -228,7 +229,7 @@ impl MemoryPlan {
         self.fits(device.capabilities(), available_memory())
     }
 
-    /// The same with `host` bytes of available host memory, if known.
+    /// Does the same with `host` bytes of available host memory, if known.
     fn fits(&self, capabilities: &Capabilities, host: Option<u64>) -> Result<()> {
         let (needed, available, place) = match self.lacking(capabilities, host) {
             Some(lacking) => lacking,
@@ -245,7 +246,7 @@ impl MemoryPlan {
                 return Ok(());
             }
         };
-        // What is certain to be needed: no part may be larger than the whole.
+        // The part that is certainly needed: no part may be larger than the whole.
         let certain = Self { activations: self.activations / 100 * CERTAIN, ..*self };
         let parts: Vec<_> =
             certain.rows().iter().map(|(name, bytes)| format!("{name} {}", size(*bytes))).collect();
@@ -259,39 +260,39 @@ impl MemoryPlan {
         )))
     }
 
-    /// Whether [`check`](Self::check) has no objection, and the device has room for all of the estimate.
+    /// Returns whether [`check`](Self::check) succeeds, and the device has room for the whole estimate.
     pub fn has_room(&self, device: &Device) -> bool {
         let capabilities = device.capabilities();
         self.device() <= capabilities.global_mem && self.lacking(capabilities, available_memory()).is_none()
     }
 
-    /// Bytes that are needed at least, those that there are, and where, if that is too little.
+    /// Returns the bytes that are needed at least, the available bytes, and their location, if memory is too small.
     fn lacking<'a>(&self, capabilities: &'a Capabilities, host: Option<u64>) -> Option<(u64, u64, &'a str)> {
         let least = self.least();
         if least > capabilities.global_mem {
             return Some((least, capabilities.global_mem, capabilities.id.as_str()));
         }
-        // Processors and simulated devices use host memory.
+        // CPUs and simulated devices use host memory.
         let on_host = capabilities.is_cpu() || capabilities.simulated;
         let from_host = if on_host { least.saturating_add(self.host) } else { self.host };
         let host = host.filter(|host| from_host > *host)?;
         Some((from_host, host, "this host"))
     }
 
-    /// The options that reduce the memory most: those of what takes the most come first, those of the other where it does not fit either.
+    /// Returns the options that reduce memory the most: those of the largest part first, then those of the other part if it does not fit either.
     fn advice(&self, available: u64) -> String {
-        const BATCH: &str = "lower --batch or --context (--grad-accum makes up for smaller batches), or take --recompute block";
+        const BATCH: &str = "lower --batch or --context (--grad-accum compensates for smaller batches), or use --recompute block";
         let weights = sum(&[self.parameters, self.gradients, self.optimizer, self.exchange]);
         let rest = sum(&[self.activations / 100 * CERTAIN, self.inputs, self.host]);
         let of_size = match (self.ranks > 1, self.zero) {
             (true, 0) => {
-                "take --zero 1, which divides the optimizer's state among the ranks, or lower --layers, --width or the vocabulary, or take --dtype bf16"
+                "use --zero 1, which divides the optimizer's state among the ranks, or lower --layers, --width or the vocabulary, or use --dtype bf16"
             }
             (true, 1) => {
-                "take --zero 2, which divides gradients among the ranks as well, or lower --layers, --width or the vocabulary, or take --dtype bf16"
+                "use --zero 2, which also divides gradients among the ranks, or lower --layers, --width or the vocabulary, or use --dtype bf16"
             }
             _ => {
-                "lower --layers, --width or the vocabulary, take --dtype bf16, or divide the layers among devices with --pipeline"
+                "lower --layers, --width or the vocabulary, use --dtype bf16, or divide the layers among devices with --pipeline"
             }
         };
         let both = weights > available && rest > available;
@@ -308,7 +309,7 @@ impl MemoryPlan {
     }
 }
 
-/// Bytes of the activations that blocks keep from the forward to the backward pass of a batch.
+/// Returns the bytes of the activations that blocks keep from the forward to the backward pass of a batch.
 pub(super) fn kept_bytes(config: &TrainConfig, model: &DecoderConfig) -> u64 {
     let rows = config.batch.saturating_mul(config.context);
     let kept = Kept::of(model, config.dropout > 0.0);
@@ -318,17 +319,17 @@ pub(super) fn kept_bytes(config: &TrainConfig, model: &DecoderConfig) -> u64 {
         Recompute::Norm => kept.rest,
         Recompute::Block => model.width.saturating_mul(model.layers),
     };
-    // Mean and deviation of two norms, and what mixers keep besides, all f32.
+    // Mean and deviation of two norms, and other statistics that mixers keep, all f32.
     let numbers = |i: usize| model.mixer_costs(model.kind(i)).statistics.saturating_add(4);
     let statistics = product(&[rows, 4, model.over_layers(numbers)]);
     product(&[rows, all, config.dtype.size()]).saturating_add(statistics)
 }
 
-/// Activations kept for the backward pass, the logits of a chunk of rows, and gradients of activations.
+/// Returns activations kept for the backward pass, the logits of a chunk of rows, and gradients of activations.
 fn activations(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capabilities) -> u64 {
     let dtype = config.dtype;
     let rows = config.batch.saturating_mul(config.context);
-    // Bytes of a number of elements per token.
+    // Returns the bytes of a number of elements per token.
     let bytes = |elements: usize| product(&[rows, elements, dtype.size()]);
     let dropout = config.dropout > 0.0;
     let again = if config.recompute == Recompute::Block { Kept::largest(model, dropout) } else { 0 };
@@ -381,7 +382,7 @@ mod tests {
             let error = plan(change).fits(&capabilities, Some(1 << 33)).unwrap_err();
             assert_eq!(error.kind(), netcl_device::ErrorKind::Memory);
             for part in [part, "training takes at least", "1.0 GiB available", "nothing was allocated"] {
-                assert!(error.message().contains(part), "{error} has not: {part}");
+                assert!(error.message().contains(part), "{error} lacks: {part}");
             }
         }
         let vocab = TrainConfig::preset("demo").unwrap();
@@ -389,7 +390,7 @@ mod tests {
         assert!(vocab.fits(&capabilities, None).unwrap_err().message().contains("vocabulary"));
     }
 
-    /// A part of 1.2 TiB was announced of a whole of 938 GiB, and the batch, which caused it, was not named.
+    /// Formerly the message listed a part of 1.2 TiB of a whole of 938 GiB, and did not name the batch, which was the cause.
     #[test]
     fn no_part_of_the_announced_memory_is_larger_than_the_whole_and_the_batch_is_named() {
         let config = TrainConfig { batch: 512, ..TrainConfig::preset("gpt2-1558m").unwrap() };

@@ -1,4 +1,4 @@
-//! The memory estimate compared with the memory in use during training.
+//! Compares the memory estimate with the memory in use during training.
 
 use super::*;
 use crate::config::GraphMode;
@@ -6,7 +6,7 @@ use crate::train::{Silent, Trainer};
 use netcl_tensor::DType;
 use netcl_tensor::suite::test_device;
 
-/// The estimate of a run and the peak of the memory in use during its steps, in bytes.
+/// Returns the estimate of a run and the peak of the memory in use during its steps, in bytes.
 fn measured(change: impl FnOnce(&mut TrainConfig)) -> (MemoryPlan, u64) {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("text.txt");
@@ -69,7 +69,7 @@ fn runs_take_what_the_plan_says_in_f32_and_in_16_bits() {
 fn the_hosts_copy_of_a_checkpoint_is_as_large_as_planned() {
     for dtype in [DType::F32, DType::Bf16] {
         let mut config = TrainConfig::preset("demo-tiny").unwrap();
-        // Without biases zeros stand for them in the file.
+        // Without biases, the file contains zeros in their place.
         (config.dtype, config.bias) = (dtype, true);
         let device = test_device().unwrap();
         let shape = config.decoder(64).unwrap();

@@ -1,7 +1,7 @@
-//! Damaged and hostile files: whatever a byte or a field becomes, the answer is an error or a model that runs. No panic, no abort,
-//! no hang, and no more memory than the plan allows.
+//! Damaged and hostile files: for any changed byte or field, the result is an error or a working model. No panic, no abort, no hang, and no more
+//! memory than planned.
 //!
-//! `NETCL_MUTATIONS` is how many are tried.
+//! `NETCL_MUTATIONS` is the number of attempts.
 
 use super::{Observer, Trainer};
 use crate::config::{Overlay, TrainConfig};
@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const DEFAULT: u64 = 100;
-/// Kernels are compiled once; a case is far below a second then.
+/// Kernels are compiled once; after that a case takes far less than a second.
 const SECONDS: u64 = 60;
-/// More than what the process had for the whole files. The models take kilobytes.
+/// Allowed memory in addition to that used for intact files. The models take kilobytes.
 const MORE_MEMORY: u64 = 256 << 20;
 
 fn count() -> u64 {
@@ -43,7 +43,7 @@ impl Draw {
         all[self.below(all.len())].clone()
     }
 
-    /// Bytes flipped, cut, doubled or put in.
+    /// Flips, cuts, duplicates or inserts bytes.
     fn bytes(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..=self.below(3) {
             let at = self.below(bytes.len());
@@ -63,7 +63,7 @@ impl Draw {
         }
     }
 
-    /// A value somewhere in `json` becomes another, or a key another or none.
+    /// Replaces a value somewhere in `json`, or renames or removes a key.
     fn json(&mut self, json: &mut Value) {
         let deeper = self.below(4) > 0;
         match json {
@@ -120,7 +120,7 @@ impl Draw {
         ])
     }
 
-    /// A file of `kind` with something wrong in it.
+    /// Writes a file of `kind` with a defect.
     fn file(&mut self, path: &Path) {
         let mut bytes = fs::read(path).unwrap();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
@@ -138,7 +138,7 @@ impl Draw {
             };
             bytes = [&claimed.to_le_bytes()[..], &header, &bytes[8 + length..]].concat();
         } else if name.ends_with(".toml") {
-            // A line's value becomes another.
+            // Replaces the value of a line.
             let text = String::from_utf8(bytes).unwrap();
             let lines: Vec<&str> = text.lines().collect();
             let at = self.below(lines.len());
@@ -169,7 +169,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Bytes of this process: the line of `/proc/self/status` with that name.
+/// Returns bytes of this process: the line of `/proc/self/status` with that name.
 fn memory(line: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let found = status.lines().find_map(|l| l.strip_prefix(line));
@@ -203,7 +203,7 @@ fn config(data: &Path) -> TrainConfig {
     TrainConfig::resolve(None, &overlay).unwrap()
 }
 
-/// A run of 4 of 8 steps, and a model folder of several files.
+/// Creates a run of 4 of 8 steps, and a model folder of several files.
 fn whole(device: &Device, dir: &Path) -> (PathBuf, PathBuf) {
     struct Half(u32);
     impl Observer for Half {
@@ -221,7 +221,7 @@ fn whole(device: &Device, dir: &Path) -> (PathBuf, PathBuf) {
     (run, model)
 }
 
-/// Loads a model and lets it write: right, or an error.
+/// Loads a model and generates text: it works, or returns an error.
 fn load(device: &Device, dir: &Path) -> bool {
     let Ok((model, tokenizer, _)) = model_from_dir(device, dir, None) else { return false };
     let prompt = tokenizer.and_then(|t| t.encode("a").ok()).filter(|ids| !ids.is_empty()).unwrap_or(vec![0]);
@@ -229,12 +229,12 @@ fn load(device: &Device, dir: &Path) -> bool {
     generation.up_to(2).all(|id| id.is_ok())
 }
 
-/// Goes on with a run: right, or an error.
+/// Resumes a run: it works, or returns an error.
 fn resume(device: &Device, dir: &Path) -> bool {
     let Ok(config) = TrainConfig::resolve(Some(&dir.join("config.toml")), &Overlay::default()) else {
         return false;
     };
-    // What a file may ask for and a test has no time for.
+    // Settings that are valid but take too long for a test.
     let long = config.batch.saturating_mul(config.grad_accum as usize) > 64;
     match Trainer::resume(device, config, dir) {
         Ok(mut trainer) if !long => trainer.run(&mut Few(0)).is_ok(),
@@ -242,7 +242,7 @@ fn resume(device: &Device, dir: &Path) -> bool {
     }
 }
 
-/// Sums and seals the files of a checkpoint again, as a program could that means harm.
+/// Recomputes the checksums of a checkpoint, as a malicious program could.
 fn seal(dir: &Path) {
     let path = dir.join(STATE_FILE);
     let Ok(mut state) = serde_json::from_slice::<Value>(&fs::read(&path).unwrap()) else { return };
@@ -300,6 +300,6 @@ fn mutated_files_are_refused_or_run() {
     }
     let more = memory("VmHWM:").saturating_sub(before);
     eprintln!("{total} mutations: {taken} ran, {} refused, {} MiB more", total - taken, more >> 20);
-    assert!(more < MORE_MEMORY, "{} MiB more than for whole files", more >> 20);
+    assert!(more < MORE_MEMORY, "{} MiB more than for intact files", more >> 20);
     assert!(taken < total && taken > 0);
 }

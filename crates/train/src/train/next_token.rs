@@ -13,7 +13,7 @@ use netcl_tensor::{Result, Tensor};
 pub(super) struct NextToken<'a> {
     pub model: &'a dyn Model,
     pub config: &'a TrainConfig,
-    /// Counter of the draws before the dropout of a pass.
+    /// Counter of random draws before the dropout of a pass.
     pub draws: &'a Tensor,
 }
 

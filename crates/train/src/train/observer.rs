@@ -1,4 +1,4 @@
-//! Observer of a run: receives its events and can stop it. The command line draws a progress bar, tests collect events.
+//! Observer of a run: receives its events and can stop it. The command line draws a progress bar; tests collect events.
 
 use crate::evaluate::Score;
 use crate::run::StepMetrics;
@@ -18,11 +18,11 @@ pub struct RunInfo {
     pub tokens: [usize; 2],
     /// Device id and name.
     pub device: String,
-    /// Number of ranks, each with a device; 1 without others.
+    /// Number of ranks, each with a device; 1 for a single rank.
     pub ranks: usize,
-    /// Measured FLOP/s of a large matrix product, of all devices together.
+    /// Measured FLOP/s of a large matrix product on all devices together.
     pub peak_flops: f64,
-    /// Steps done before this session (resumed run).
+    /// Steps done before this session, in a resumed run.
     pub from_step: u64,
     /// Total number of steps.
     pub steps: u64,
@@ -54,36 +54,36 @@ pub struct Profile {
     pub timeline: Timeline,
     /// Whether the steps were replayed from a graph.
     pub replayed: bool,
-    /// Where the trace is.
+    /// Path of the trace.
     pub file: PathBuf,
 }
 
-/// Receives the events of a run. All methods but one have a default that does nothing.
+/// Receives the events of a run. All methods except one have a default that does nothing.
 pub trait Observer {
-    /// The run starts.
+    /// Reports that the run starts.
     fn started(&mut self, _info: &RunInfo) {}
-    /// A step is done and its results are known.
+    /// Reports a step whose results are known.
     fn step(&mut self, _metrics: &StepMetrics) {}
-    /// Validation result after `step`; `best` if its loss is the lowest so far.
+    /// Reports a validation result after `step`; `best` if its loss is the lowest so far.
     fn evaluated(&mut self, _step: u64, _score: &Score, _best: bool) {}
-    /// A sample generated after `step`.
+    /// Reports a sample generated after `step`.
     fn sample(&mut self, _step: u64, _text: &str) {}
-    /// A checkpoint is being written. Called after steps, and periodically while training waits for the write.
+    /// Reports that a checkpoint is being written. Called after steps, and periodically while training waits for the write.
     fn saving(&mut self, _saving: &Saving) {}
-    /// A checkpoint was written. It holds the state of `step`, which may be some steps back.
+    /// Reports that a checkpoint was written. It has the state of `step`, which may be some steps back.
     fn saved(&mut self, _step: u64, _path: &Path) {}
-    /// Explanation of the memory of a step; called once, when it is known.
+    /// Reports the memory of a step; called once, when it is known.
     fn memory_explained(&mut self, _text: &str) {}
-    /// The profiled steps are done; called once.
+    /// Reports that the profiled steps are done; called once.
     fn profiled(&mut self, _profile: &Profile) {}
-    /// Whether to write a checkpoint after this step and continue.
+    /// Returns whether to write a checkpoint after this step and continue.
     fn should_save(&mut self) -> bool {
         false
     }
-    /// Whether to write a checkpoint and stop after this step.
+    /// Returns whether to write a checkpoint and stop after this step.
     fn should_stop(&mut self) -> bool;
-    /// Whether to stop within the current step. Called between micro-batches: the micro-batches done so far are discarded, and the checkpoint of
-    /// the previous step is written, from which the run can be resumed bit-identically. By default a run stops between steps only.
+    /// Returns whether to stop within the current step. Called between micro-batches: the micro-batches done so far are discarded, and the checkpoint
+    /// of the previous step is written, from which the run can be resumed bit-identically. By default a run stops only between steps.
     fn should_stop_within_step(&mut self) -> bool {
         false
     }

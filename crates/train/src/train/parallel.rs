@@ -1,9 +1,9 @@
-//! Data-parallel training: every rank has the whole model and computes its rows of each batch; gradients are summed before the update, each
-//! buffer of them as soon as the backward pass is done with it.
+//! Data-parallel training: every rank has the whole model and computes its rows of each batch. Gradients are summed before the update, each buffer as
+//! soon as the backward pass has completed it.
 //!
-//! The batch of the configuration is that of all ranks, so a run is the same for any number of them, but for the order of sums. A rank's
-//! loss counts by its share of the rows, so shares may differ. Ranks make the same update from the same sums; they need not exchange
-//! weights after the first step.
+//! The batch of the configuration is that of all ranks, so a run is the same for any number of them, except for the order of sums. A rank's loss is
+//! weighted by its share of the rows, so shares may differ. Ranks make the same update from the same sums; they need not exchange weights after the
+//! first step.
 
 use super::balance::Balance;
 use super::reducer::{Arrived, Reducer, RowsOfAll};
@@ -30,17 +30,17 @@ use std::time::Instant;
 /// A rank's part of a run.
 pub(crate) struct Parallel {
     group: Group,
-    /// The ranks that have the same parameters: of a pipeline those with the same stage, else all.
+    /// The ranks that have the same parameters: in a pipeline those with the same stage, otherwise all.
     replicas: Group,
     /// This rank's stage, if the layers are divided.
     pipe: Option<Pipe>,
-    /// Rows of each replica of the model, and what ranks have told each other.
+    /// Rows of each replica of the model, and the values that ranks have exchanged.
     pub(crate) balance: Balance,
-    /// Made with the first reduction, because it needs the device.
+    /// Created with the first reduction, because it needs the device.
     reducer: Option<Arc<Reducer>>,
-    /// The rows of a tied table that this rank's tokens of a step reach.
+    /// The rows of a tied table that this rank's tokens of a step use.
     pub(super) rows: Option<Rows>,
-    /// Those of all ranks, to come.
+    /// The pending rows of all ranks.
     rows_of_all: Option<RowsOfAll>,
     /// Whether all ranks are on one machine.
     pub(crate) one_machine: bool,
@@ -49,16 +49,16 @@ pub(crate) struct Parallel {
 }
 
 impl Parallel {
-    /// The part of this rank of `group` in batches of `config`.
+    /// Creates this rank's part of `group` in batches of `config`.
     ///
     /// # Errors
-    /// `Format` for fewer rows than replicas of the model, or ranks that are no whole number of pipelines.
+    /// `Format` for fewer rows than replicas of the model, or ranks that are not a whole number of pipelines.
     pub fn new(group: &Group, config: &TrainConfig) -> Result<Self> {
         let (ranks, stages, batch) = (group.size(), config.pipeline.max(1), config.batch);
         if !ranks.is_multiple_of(stages) {
             return Err(Error::format(format!(
-                "--pipeline {stages} for {}: it takes a device for each stage, so {stages} or a multiple of that. A run that was begun with \
-                 another number of stages goes on with any: --pipeline 1 is without",
+                "--pipeline {stages} for {}: expected one device per stage, so {stages} or a multiple. A run that started with another number of \
+                 stages resumes with any; --pipeline 1 disables the pipeline",
                 netcl_tensor::counted(ranks as u64, "rank")
             )));
         }
@@ -66,13 +66,13 @@ impl Parallel {
         if batch < size {
             let of = if stages > 1 { "pipelines" } else { "ranks" };
             return Err(Error::format(format!(
-                "--batch {batch} for {size} {of}: the batch is that of all of them, so it must be at least {size}"
+                "--batch {batch} for {size} {of}: all of them share the batch, so it must be at least {size}"
             )));
         }
         Ok(Self::with(group, Balance::new(group, batch, stages)))
     }
 
-    /// The part of this rank of `group` in a run whose rows are divided by `balance`.
+    /// Creates this rank's part of `group` in a run whose rows are divided by `balance`.
     pub fn with(group: &Group, balance: Balance) -> Self {
         Self {
             group: group.clone(),
@@ -87,10 +87,10 @@ impl Parallel {
         }
     }
 
-    /// Divides the layers among the ranks, if `config` says so. All ranks call it, before models are made.
+    /// Divides the layers among the ranks, if `config` says so. All ranks call it, before models are created.
     ///
     /// # Errors
-    /// `Format` where ranks have other numbers of stages; those of the group and the device.
+    /// `Format` if ranks have different numbers of stages; those of the group and the device.
     pub fn divide_layers(&mut self, config: &TrainConfig, device: &Device) -> Result<()> {
         self.group.agree(&[("--pipeline", config.pipeline.to_string())])?;
         if config.pipeline < 2 {
@@ -102,8 +102,8 @@ impl Parallel {
         let (stages, micros) = (config.pipeline, config.grad_accum as usize);
         if micros < stages && self.group.leads() {
             tracing::warn!(
-                "--pipeline {stages} with --grad-accum {micros}: a step has fewer micro-batches than stages, so devices wait {:.0} % of the \
-                 time; {} or more fill the pipeline",
+                "--pipeline {stages} with --grad-accum {micros}: a step has fewer micro-batches than stages, so devices wait {:.0} % of the time; \
+                 {} or more fill the pipeline",
                 100.0 * (stages - 1) as f64 / (micros + stages - 1) as f64,
                 4 * stages
             );
@@ -111,17 +111,17 @@ impl Parallel {
         Ok(())
     }
 
-    /// This rank's stage, if the layers are divided.
+    /// Returns this rank's stage, if the layers are divided.
     pub fn pipe(&self) -> Option<&Pipe> {
         self.pipe.as_ref()
     }
 
-    /// The same, to exchange rows.
+    /// Returns the same, to exchange rows.
     pub fn pipe_mut(&mut self) -> Option<&mut Pipe> {
         self.pipe.as_mut()
     }
 
-    /// Gives the last stage's copy of a tied embedding the values of the first one's.
+    /// Copies the first stage's values to the last stage's copy of a tied embedding.
     ///
     /// # Errors
     /// Those of the group and the device.
@@ -133,8 +133,7 @@ impl Parallel {
         }
     }
 
-    /// Where devices or drivers of several kinds update the same parameters, and may round differently, gives all ranks with the same ones the
-    /// values that the first of them has.
+    /// Gives all ranks with the same parameters the first one's values, if several kinds of devices or drivers update them and may round differently.
     ///
     /// # Errors
     /// Those of the group and the device.
@@ -142,22 +141,22 @@ impl Parallel {
         self.balance.take_first(&self.replicas, tensors)
     }
 
-    /// All ranks of the run.
+    /// Returns all ranks of the run.
     pub fn group(&self) -> &Group {
         &self.group
     }
 
-    /// Number of this rank's replica of the model.
+    /// Returns the number of this rank's replica of the model.
     fn replica(&self) -> usize {
         self.replicas.rank()
     }
 
-    /// The settings of this rank's part of a step.
+    /// Returns the settings of this rank's part of a step.
     pub fn local(&self, config: &TrainConfig) -> TrainConfig {
         TrainConfig { batch: self.rows().len(), ..config.clone() }
     }
 
-    /// This rank's rows of a batch.
+    /// Returns this rank's rows of a batch.
     pub fn rows(&self) -> Range<usize> {
         self.balance.rows()
     }
@@ -169,13 +168,13 @@ impl Parallel {
     pub fn divide(&mut self, shares: &Shares) -> Result<()> {
         if *shares == Shares::BySpeed && self.pipe.is_some() {
             return Err(Error::unsupported(
-                "--shares speed with --pipeline: the layers are divided by speed, and rows equally; or give a number for each pipeline",
+                "--shares speed with --pipeline: the layers are divided by speed, and rows equally; or give one number per pipeline",
             ));
         }
         self.balance.divide(shares)
     }
 
-    /// This rank's share of the mean over a batch.
+    /// Returns this rank's share of the mean over a batch.
     pub fn share(&self) -> f32 {
         self.rows().len() as f32 / self.balance.batch() as f32
     }
@@ -191,7 +190,7 @@ impl Parallel {
         step: u64,
         (model, weights): (&DecoderConfig, &[Tensor]),
     ) -> Result<()> {
-        // Each rank has a device of its own, and only the first has a folder.
+        // Each rank has a different device, and only the first has a folder.
         let same = TrainConfig { device: String::new(), ..config.clone() }.to_toml()?;
         agree(&self.group, same, ("the data", String::from_utf8_lossy(data).into_owned()), step)?;
         let stages = self.pipe.as_ref().map_or_else(|| Ok(Vec::new()), |pipe| pipe.all_stages(model))?;
@@ -202,27 +201,27 @@ impl Parallel {
         weights.iter().try_for_each(|weight| self.replicas.broadcast_tensor(weight, 0))
     }
 
-    /// The devices, for people: `2 ranks (0 nvidia:0, 1 nvidia:1)`.
+    /// Returns the devices as text: `2 ranks (0 nvidia:0, 1 nvidia:1)`.
     pub fn devices(&self) -> String {
         let stages =
             self.pipe.as_ref().map_or_else(String::new, |p| format!(", a pipeline of {}", p.stages()));
         format!("{} ranks ({}){stages}", self.group.size(), self.balance.devices())
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn size(&self) -> usize {
         self.group.size()
     }
 
-    /// Makes an error of one rank everyone's.
+    /// Returns an error on every rank if one rank fails.
     ///
     /// # Errors
-    /// What failed, with the rank's number; those of the group.
+    /// The failure with the rank's number; those of the group.
     pub fn all_succeed<T>(&self, own: Result<T>) -> Result<T> {
         self.group.all_succeed(own)
     }
 
-    /// The sum of all ranks' values; 0 if one of them is.
+    /// Returns the sum of all ranks' values; 0 if one of them is 0.
     ///
     /// # Errors
     /// Those of the group.
@@ -231,7 +230,7 @@ impl Parallel {
         Ok(if all.contains(&0.0) { 0.0 } else { all.iter().sum() })
     }
 
-    /// Begins the reduction of a buffer of gradients, which are there once `ready` has come, beside what the device does.
+    /// Starts the reduction of a gradient buffer, which is complete once `ready` has come, concurrently with the device's work.
     ///
     /// # Errors
     /// Those of the group and the device, when the first reduction is prepared.
@@ -239,17 +238,17 @@ impl Parallel {
         self.reducer(bucket.device())?.sum(bucket.clone(), ready)
     }
 
-    /// Begins to ask which rows of the tied table `table` any rank's tokens of this step reach.
+    /// Starts to collect which rows of the tied table `table` any rank's tokens of this step use.
     ///
     /// # Errors
-    /// As [`Parallel::begin_reduction`].
+    /// Those of [`Parallel::begin_reduction`].
     pub fn begin_rows(&mut self, table: &Tensor) -> Result<()> {
         let Some(own) = self.rows.as_ref().map(|rows| rows.bits().to_vec()) else { return Ok(()) };
         self.rows_of_all = Some(self.reducer(table.device())?.rows(own)?);
         Ok(())
     }
 
-    /// Begins the reduction of the rows that were asked for of the gradient `later`; returns their numbers, and where their sums will be.
+    /// Starts the reduction of the collected rows of the gradient `later`; returns their numbers, and where their sums will be.
     fn begin_reduction_of_rows(&mut self, later: &Tensor) -> Result<Option<[Tensor; 2]>> {
         let Some(answer) = self.rows_of_all.take() else { return Ok(None) };
         let numbers = answer.wait()?;
@@ -264,19 +263,19 @@ impl Parallel {
         Ok(Some([numbers, sums]))
     }
 
-    /// The same where this rank needs the sums of its part alone; `bounds` are those of all ranks' parts.
+    /// Does the same if this rank needs only the sums of its part; `bounds` are those of all ranks' parts.
     ///
     /// # Errors
-    /// As [`Parallel::begin_reduction`].
+    /// Those of [`Parallel::begin_reduction`].
     pub fn begin_scatter(&mut self, bucket: &Tensor, bounds: &Arc<Vec<usize>>, ready: Event) -> Result<()> {
         self.reducer(bucket.device())?.scatter(bucket.clone(), bounds.clone(), ready)
     }
 
-    /// Begins to give all ranks the parameters that this one has updated, which are there once `ready` has come, and to get those of the others.
-    /// Until all have arrived nothing else may be exchanged but by the same thread.
+    /// Starts to send all ranks the parameters that this one has updated, which are complete once `ready` has come, and to receive those of the
+    /// others. Until all have arrived, only the same thread may exchange anything else.
     ///
     /// # Errors
-    /// As [`Parallel::begin_reduction`].
+    /// Those of [`Parallel::begin_reduction`].
     pub fn begin_gather(
         &mut self,
         device: &Device,
@@ -286,7 +285,7 @@ impl Parallel {
         self.reducer(device)?.gather(parts.clone(), ready)
     }
 
-    /// The sum of all ranks' values, in the order of ranks: the same bits at each.
+    /// Returns the sum of all ranks' values, in the order of ranks, with the same bits on each.
     ///
     /// # Errors
     /// Those of the group.
@@ -294,14 +293,14 @@ impl Parallel {
         Ok(self.group.all_gather(&[own])?.iter().sum())
     }
 
-    /// Number of ranks, and this one.
+    /// Returns the number of ranks, and this rank's number.
     pub fn place(&self) -> (usize, usize) {
         (self.group.size(), self.group.rank())
     }
 
-    /// Waits until the device's queue can go on behind the reductions that were begun; `loss` is then the sum of all ranks', and known is whether
-    /// one of them was asked to stop or to save. Of `apart`, a tied table and its embedding's gradient, the rows that were asked for are summed
-    /// and added to the table's gradient.
+    /// Waits until the device's queue can continue after the started reductions. `loss` is then the sum of all ranks' losses, and it is known whether
+    /// one of them was asked to stop or to save. `apart` are a tied table and its embedding's gradient; their collected rows are summed and added to
+    /// the table's gradient.
     ///
     /// # Errors
     /// Those of the group and the device.
@@ -318,14 +317,14 @@ impl Parallel {
             Some((table, later)) => self.begin_reduction_of_rows(later)?.zip(table.grad()),
             None => None,
         };
-        // From here on this rank waits for what the others and the link still have to do.
+        // From here on this rank waits for the work of the others and of the link.
         device.wait(&passed)?;
         let begun = Instant::now();
         let own = self.reducer(device)?.finish(loss.clone(), passed)?;
         if let Some(([numbers, sums], gradient)) = rows {
             add_rows(&gradient, &numbers, &sums)?;
         }
-        // Of a pipeline also what stages have waited for each other; its bubble is that.
+        // In a pipeline, also the time that stages have waited for each other; this is its bubble.
         let of_stages = self.pipe.as_mut().map_or_else(Default::default, Pipe::take_waited);
         let within = self.statistics.as_ref().map_or_else(Default::default, |own| own.take_waited());
         let waited = of_stages + within + begun.elapsed();
@@ -333,10 +332,10 @@ impl Parallel {
         loss.set_f32(&[sum])
     }
 
-    /// The thread that exchanges beside the device's queue.
+    /// Returns the thread that exchanges concurrently with the device's queue.
     ///
     /// # Errors
-    /// As [`Parallel::begin_reduction`].
+    /// Those of [`Parallel::begin_reduction`].
     pub fn reducer(&mut self, device: &Device) -> Result<&Arc<Reducer>> {
         match &mut self.reducer {
             Some(reducer) => Ok(reducer),
@@ -344,17 +343,17 @@ impl Parallel {
         }
     }
 
-    /// This rank's share of the validation batches; the windows are those of a run with one rank.
+    /// Returns this rank's share of the validation batches; the windows are those of a run with one rank.
     pub fn part_of<'a>(&self, eval: &'a Eval) -> impl Iterator<Item = Result<crate::data::Batch>> + 'a {
         eval.batches().skip(self.replica()).step_by(self.replicas.size())
     }
 
-    /// Rows of a validation batch.
+    /// Returns the rows of a validation batch.
     pub fn eval_rows(&self) -> usize {
         (self.balance.batch() / self.replicas.size()).max(1)
     }
 
-    /// The score of all ranks' parts.
+    /// Returns the score of all ranks' parts.
     ///
     /// # Errors
     /// Those of the group.
@@ -376,18 +375,18 @@ pub(crate) fn agree(group: &Group, settings: String, data: (&str, String), step:
         ("the version of netcl", env!("CARGO_PKG_VERSION").into()),
         ("the configuration", settings),
         data,
-        ("the step to go on from", step.to_string()),
+        ("the step to resume from", step.to_string()),
     ])
 }
 
-/// The speed of the devices of each stage, that of the slowest replica; 1 for all where the devices are of one kind.
+/// Returns the speed of the devices of each stage, that of the slowest replica; 1 for all if the devices are of one kind.
 fn stage_speeds(group: &Group, config: &TrainConfig, device: &Device) -> Result<Vec<f64>> {
     let stages = config.pipeline;
     let kinds = group.all_gather_bytes(device.capabilities().name.as_bytes())?;
     if kinds.iter().all(|kind| *kind == kinds[0]) {
         return Ok(vec![1.0; stages]);
     }
-    // Not finer than an eighth: measurements differ from run to run, and the division should not.
+    // Rounded to eighths: measurements differ from run to run, and the division should not.
     let measured = group.all_succeed(peak::measure(device, config.dtype))?;
     let all = group.all_gather(&[measured.max(1.0)])?;
     let fastest = all.iter().copied().fold(1.0, f64::max);
@@ -403,7 +402,7 @@ mod tests {
     use netcl_dist::local;
     use std::time::Duration;
 
-    /// Rows that one has no memory for go to the others; what failed for another reason, or has no room at all, is an error of all.
+    /// Rows that do not fit into one rank's memory go to the others. Another failure, or no room at all, is an error on all ranks.
     #[test]
     fn rows_go_where_memory_is() {
         let short = || Error::memory("3 rows fit");
@@ -439,7 +438,7 @@ mod tests {
         }
     }
 
-    /// Files of the same name may have other contents on another machine.
+    /// Files of the same name may have different contents on another machine.
     #[test]
     fn ranks_that_read_other_data_are_told_apart() {
         let ranks = local(2, Duration::from_secs(60));

@@ -1,10 +1,10 @@
-//! Measured peak of the device: FLOP/s of a large matrix product, the reference for the utilisation of a training run.
+//! Measures the device's peak: FLOP/s of a large matrix product, the reference for the utilization of a training run.
 
 use netcl_tensor::ops::matmul::matmul;
 use netcl_tensor::{DType, Device, Result, Tensor};
 use std::time::Instant;
 
-/// FLOP/s of the fastest of a few square matrix products. Takes a fraction of a second; the simulated GPU measures a small one.
+/// Returns the FLOP/s of the fastest of a few square matrix products. Takes a fraction of a second; the simulated GPU measures a small one.
 pub fn measure(device: &Device, dtype: DType) -> Result<f64> {
     let n = match device.capabilities() {
         c if c.simulated => 64,

@@ -1,4 +1,4 @@
-//! A profile of some steps of a run, of any kind of model: times of kernels, transfers and host activities, and their trace.
+//! Profiles some steps of a run with any kind of model: times of kernels, transfers and host activities, and their trace.
 
 use super::observer::Profile;
 use crate::run::{HostSpan, trace_json, write_trace};
@@ -8,7 +8,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Which steps are profiled.
+/// Settings of a profile.
 #[derive(Clone, Debug)]
 pub struct ProfileSettings {
     /// Path of the trace; default `trace.json` in the run folder.
@@ -28,7 +28,7 @@ impl Default for ProfileSettings {
 /// A requested or running profile.
 pub(crate) struct Profiling {
     settings: ProfileSettings,
-    /// The first step, if it has begun.
+    /// The first step, if it has started.
     running: Option<u64>,
     host: Vec<HostSpan>,
 }
@@ -56,13 +56,13 @@ impl Profiling {
         Ok(())
     }
 
-    /// Whether `step` is the last that is profiled.
+    /// Returns whether `step` is the last profiled step.
     pub fn ends_with(&self, step: u64) -> bool {
         self.running.is_some_and(|first| step + 1 >= first.saturating_add(self.settings.steps))
     }
 
-    /// Ends it after `step`; the profile, and whether its trace was written, into the run's folder `dir` if it has no path. `None`, with a warning,
-    /// if it has not begun.
+    /// Ends the profile after `step`; returns it, and whether its trace was written (into the run's folder `dir` if it lacks a path). Returns `None`,
+    /// with a warning, if it has not started.
     pub fn end(
         self,
         device: &Device,
@@ -71,7 +71,7 @@ impl Profiling {
     ) -> Result<Option<(Profile, Result<()>)>> {
         let Some(first) = self.running else {
             let planned = self.settings.first;
-            tracing::warn!("no profile: the run ended before step {planned}, the first that is profiled");
+            tracing::warn!("no profile: the run ended before step {planned}, the first step to profile");
             return Ok(None);
         };
         let timeline = device.stop_timeline()?;

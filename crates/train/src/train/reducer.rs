@@ -1,4 +1,4 @@
-//! The thread that reduces a rank's gradients while its device goes on with the backward pass.
+//! The thread that reduces a rank's gradients while its device continues with the backward pass.
 
 use super::rows::union;
 use netcl_device::driver::Event;
@@ -49,66 +49,66 @@ enum Job {
 
 /// Parameters that came from the other ranks.
 pub(crate) struct Arrived {
-    /// Bytes at the begin of every rank's part that were exchanged; `usize::MAX` after the last ones.
+    /// Bytes exchanged so far from the beginning of every rank's part; `usize::MAX` after the last ones.
     pub bytes: usize,
-    /// When the last of them are on the device; `None` where this rank got none.
+    /// Event when the last of them are on the device; `None` if this rank received none.
     pub there: Option<Event>,
 }
 
-/// The thread, and what it is given to do.
+/// The thread, and the channel to it.
 pub(crate) struct Reducer {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Reducer {
-    /// Starts it. All ranks call this, with a device each.
+    /// Starts the thread. All ranks call this, each with its device.
     ///
     /// # Errors
-    /// Those of the group and the device; `Device` where the system has no more threads.
+    /// Those of the group and the device; `Device` if the system cannot start a thread.
     pub fn start(group: &Group, device: &Device) -> Result<Self> {
         let relay = Relay::new(group, device, RelaySettings::default())?;
         let (jobs, todo) = channel();
         let group = group.clone();
         let thread =
             std::thread::Builder::new().name("reducer".into()).spawn(move || work(&group, relay, &todo));
-        let thread =
-            thread.map_err(|e| Error::device(format!("no thread for the reduction of gradients: {e}")))?;
+        let thread = thread
+            .map_err(|e| Error::device(format!("cannot start the thread that reduces gradients: {e}")))?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Replaces `x` by the sum over all ranks, once `ready` has come. An error comes with [`Reducer::finish`].
+    /// Replaces `x` by the sum over all ranks, once `ready` has come. [`Reducer::finish`] returns an error.
     ///
     /// # Errors
-    /// `Internal` where the thread has ended.
+    /// `Internal` if the thread has ended.
     pub fn sum(&self, x: Tensor, ready: Event) -> Result<()> {
         self.give(Job::Sum { x, ready })
     }
 
-    /// Asks which rows at least one rank needs, from this rank's [`Rows::bits`](super::rows::Rows::bits); the answer comes once the other ranks
-    /// have asked.
+    /// Requests which rows at least one rank needs, from this rank's [`Rows::bits`](super::rows::Rows::bits); the answer comes once the other ranks
+    /// have made their requests.
     ///
     /// # Errors
-    /// `Internal` where the thread has ended.
+    /// `Internal` if the thread has ended.
     pub fn rows(&self, own: Vec<u8>) -> Result<RowsOfAll> {
         let (reply, answer) = channel();
         self.give(Job::Rows { own, reply })?;
         Ok(RowsOfAll(answer))
     }
 
-    /// Replaces this rank's part of `x` by the sum over all ranks, as [`Relay::reduce_scatter`] does, once `ready` has come. An error comes with
-    /// [`Reducer::finish`].
+    /// Replaces this rank's part of `x` by the sum over all ranks, like [`Relay::reduce_scatter`], once `ready` has come. [`Reducer::finish`] returns
+    /// an error.
     ///
     /// # Errors
-    /// As [`Reducer::sum`].
+    /// Those of [`Reducer::sum`].
     pub fn scatter(&self, x: Tensor, bounds: Arc<Vec<usize>>, ready: Event) -> Result<()> {
         self.give(Job::Scatter { x, bounds, ready })
     }
 
-    /// Gets what all ranks have of this rank's part of `x`, as [`Relay::collect_parts`] does, once `ready` has come.
+    /// Receives all ranks' values of this rank's part of `x`, like [`Relay::collect_parts`], once `ready` has come.
     ///
     /// # Errors
-    /// As [`Reducer::sum`].
+    /// Those of [`Reducer::sum`].
     pub fn collect(
         &self,
         x: Tensor,
@@ -121,41 +121,42 @@ impl Reducer {
         Ok(answer)
     }
 
-    /// Gives all ranks this one's part, as [`Relay::all_gather`] does, once `ready` has come. What arrives is told piece by piece,
-    /// to the end or an error.
+    /// Sends this rank's part to all ranks, like [`Relay::all_gather`], once `ready` has come. Arrivals are reported piece by piece, to the end or an
+    /// error.
     ///
     /// # Errors
-    /// As [`Reducer::sum`].
+    /// Those of [`Reducer::sum`].
     pub fn gather(&self, parts: Arc<Vec<Vec<Span>>>, ready: Event) -> Result<Receiver<Result<Arrived>>> {
         let (reply, arriving) = channel();
         self.give(Job::Gather { parts, ready, reply })?;
         Ok(arriving)
     }
 
-    /// The device sums what was begun so far while what is begun from here on is on its way: see [`Relay::join_so_far`]. An error comes with
-    /// [`Reducer::finish`].
+    /// Makes the device sum the exchanges started so far while later ones are in flight: see [`Relay::join_so_far`]. [`Reducer::finish`] returns an
+    /// error.
     ///
     /// # Errors
-    /// As [`Reducer::sum`].
+    /// Those of [`Reducer::sum`].
     pub fn join_so_far(&self) -> Result<()> {
         self.give(Job::JoinSoFar)
     }
 
-    /// Replaces `x`, which is complete where the device's queue is, by the sum over all ranks for what comes next in that queue; waits for the ranks.
-    /// No other sum may be under way: what comes next would wait for it. Returns how long that took from when the device had come to it.
+    /// Replaces `x`, which is complete at this point of the device's queue, by the sum over all ranks, for later commands of that queue; waits for
+    /// the ranks. No other sum may be in flight, because later commands would wait for it. Returns the time it took after the device reached this
+    /// point.
     ///
     /// # Errors
-    /// As [`Relay::all_reduce_in_order`].
+    /// Those of [`Relay::all_reduce_in_order`].
     pub fn exchange(&self, x: Tensor) -> Result<Duration> {
         let (reply, answer) = channel();
         self.give(Job::Exchange { x, reply })?;
         answer.recv().unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Waits for the sums; what the device's queue does from here on comes after them. Returns `loss`, which is there once `ready` has come.
+    /// Waits for the sums; later commands of the device's queue run after them. Returns `loss`, which is available once `ready` has come.
     ///
     /// # Errors
-    /// The first one of the sums since the last call.
+    /// The first error of the sums since the last call.
     pub fn finish(&self, loss: Tensor, ready: Event) -> Result<f32> {
         let (reply, answer) = channel();
         self.give(Job::Finish { loss, ready, reply })?;
@@ -167,11 +168,11 @@ impl Reducer {
     }
 }
 
-/// An answer to [`Reducer::rows`] to come.
+/// A pending answer to [`Reducer::rows`].
 pub(crate) struct RowsOfAll(Receiver<Result<Vec<u32>>>);
 
 impl RowsOfAll {
-    /// Waits for it.
+    /// Waits for the answer.
     ///
     /// # Errors
     /// Those of the group.
@@ -184,7 +185,7 @@ impl Drop for Reducer {
     fn drop(&mut self) {
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
-            // A panic was an error of the step it belonged to.
+            // A panic was reported as an error of its step.
             let _ = thread.join();
         }
     }
@@ -224,7 +225,7 @@ fn work(group: &Group, mut relay: Relay, jobs: &Receiver<Job>) {
                     Some(e) => Err(e),
                     None => relay.beside(&ready, || loss.item()).and_then(|loss| relay.join().map(|()| loss)),
                 };
-                // Whoever does not wait any more has an error of its own.
+                // A receiver that no longer waits has another error.
                 let _ = reply.send(done);
             }
         }

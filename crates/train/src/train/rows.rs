@@ -1,26 +1,26 @@
-//! The rows of a tied embedding that a step's tokens reach.
+//! The rows of a tied embedding that a step's tokens use.
 //!
-//! The table of a tied model has two gradients: that of the output head, which the backward pass begins with, and that of the embedding, which it
-//! ends with and which has no other rows than those of the batch's tokens. Ranks reduce the first like any gradient, beside the backward
-//! pass, and of the second, for which they all have to wait, only the rows that a rank of them needs.
+//! The table of a tied model has two gradients: that of the output head, with which the backward pass begins, and that of the embedding, with which
+//! it ends. The second one has only the rows of the batch's tokens. Ranks reduce the first like any gradient, during the backward pass. All ranks
+//! have to wait for the second, so they reduce only the rows that some rank needs.
 
-/// The tokens of a step, a bit for each row of the table.
+/// The tokens of a step, one bit per row of the table.
 pub(super) struct Rows {
     bits: Vec<u8>,
 }
 
 impl Rows {
-    /// No tokens of a vocabulary of this size.
+    /// Creates an empty set of tokens of a vocabulary of this size.
     pub fn new(vocab: usize) -> Self {
         Self { bits: vec![0; vocab.div_ceil(8)] }
     }
 
-    /// Forgets all tokens.
+    /// Removes all tokens.
     pub fn clear(&mut self) {
         self.bits.fill(0);
     }
 
-    /// Adds tokens; ids outside of the vocabulary, which have no gradient, are left out.
+    /// Adds tokens; ignores ids outside of the vocabulary, which do not get a gradient.
     pub fn add(&mut self, ids: &[u32]) {
         for id in ids {
             if let Some(byte) = self.bits.get_mut(*id as usize / 8) {
@@ -29,13 +29,13 @@ impl Rows {
         }
     }
 
-    /// What ranks tell each other.
+    /// Returns the bits that ranks exchange.
     pub fn bits(&self) -> &[u8] {
         &self.bits
     }
 }
 
-/// The rows that at least one of the ranks needs, in order.
+/// Returns the rows that at least one of the ranks needs, in order.
 pub(super) fn union(ranks: &[Vec<u8>]) -> Vec<u32> {
     let bytes = ranks.iter().map(Vec::len).max().unwrap_or(0);
     let any = |at: usize| ranks.iter().fold(0, |any, bits| any | bits.get(at).copied().unwrap_or(0));

@@ -6,7 +6,7 @@ use netcl_model::params::Params;
 use netcl_tensor::Result;
 use std::sync::Arc;
 
-/// How parameters follow their gradients in a run with these settings. Memory plans, ZeRO and the update ask it.
+/// Returns the update rule of a run with these settings, for memory plans, ZeRO and the update.
 pub(super) fn rule(config: &TrainConfig) -> Arc<dyn Rule> {
     let kind = config.optimizer.kind();
     let value = |hyper: &Hyper| match hyper.name {
@@ -19,8 +19,8 @@ pub(super) fn rule(config: &TrainConfig) -> Arc<dyn Rule> {
     (kind.make)(&kind.hyper.iter().map(value).collect::<Vec<_>>())
 }
 
-/// The optimizer as usual for GPTs: weight decay for matrices only, gradient clipping, and loss scaling for f16.
-/// With `parts`, it updates one rank's parts of the parameters.
+/// Creates the usual optimizer for GPTs: weight decay for matrices only, gradient clipping, and loss scaling for f16. With `parts`, it updates one
+/// rank's parts of the parameters.
 pub(super) fn optimizer(
     params: &Params,
     config: &TrainConfig,

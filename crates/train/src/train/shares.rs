@@ -1,5 +1,5 @@
-//! How the rows of a batch are divided among ranks, or replicas of a pipeline: equally, by given weights, by the speed that is measured, and
-//! within what each has memory for.
+//! Division of batch rows among ranks, or replicas of a pipeline: equally, by given weights, or by measured speed, within the limits of each one's
+//! memory.
 
 use super::told::RankTimes;
 use netcl_dist::shard;
@@ -7,20 +7,19 @@ use netcl_tensor::{Error, Result};
 use std::cell::Cell;
 use std::ops::Range;
 
-/// How a batch is divided among ranks.
+/// A way to divide batches among ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shares {
-    /// As many rows for each.
+    /// Equal numbers of rows.
     Equal,
-    /// By their speed, measured in the first steps and corrected later. Which sums a rank makes depends on times then, so the bits of two runs
-    /// differ.
+    /// By speed, measured in the first steps and corrected later. The sums of a rank then depend on times, so the bits of two runs differ.
     BySpeed,
     /// In these proportions.
     Weights(Vec<f64>),
 }
 
 impl Shares {
-    /// Checks that they are shares for so many ranks, or pipelines of ranks.
+    /// Checks that the shares are valid for this number of ranks, or pipelines of ranks.
     ///
     /// # Errors
     /// `Format` for another number of weights than ranks, or ones that are not positive.
@@ -30,51 +29,51 @@ impl Shares {
             return Ok(());
         }
         Err(Error::format(format!(
-            "--shares has {} numbers for {ranks} ranks (pipelines, with --pipeline); expected a positive number for each",
+            "--shares has {} numbers for {ranks} ranks (pipelines, with --pipeline); expected one positive number each",
             weights.len()
         )))
     }
 }
 
-/// Steps that count between two divisions by speed.
+/// Number of counted steps between two divisions by speed.
 const MEASURED: u64 = 8;
-/// What a new division has to save of a step's time.
+/// Minimum saving of a new division, as a fraction of a step's time.
 const WORTH: f64 = 0.05;
 
-/// Attempts to begin with rows divided by memory, and to make a step.
+/// Maximum number of attempts to start with rows divided by memory, and to run a step.
 const MOST_DIVISIONS: usize = 8;
 
-/// What a rank says when it has made its part of a run, or could not.
+/// A rank's report after it prepared its part of a run, or failed to.
 pub(super) struct Made {
-    /// Whether that failed for another reason than memory.
+    /// Whether it failed for another reason than memory.
     pub failed: bool,
-    /// Whether there was no memory for it.
+    /// Whether memory was insufficient.
     pub short: bool,
-    /// Rows that there is memory for.
+    /// Number of rows that fit in memory.
     pub room: usize,
 }
 
-/// The rows of a batch that each replica has.
+/// The rows of a batch per replica.
 pub(super) struct Division {
     batch: usize,
     parts: Vec<usize>,
-    /// Rows that each has memory for, where that was found to matter.
+    /// Maximum rows that fit in each one's memory, if that was found to matter.
     most: Vec<usize>,
-    /// Rows that this rank has memory for, by the plan of its last attempt to begin, and attempts so far.
+    /// Rows that fit in this rank's memory according to the plan of its last attempt to start, and the number of attempts.
     room: Cell<usize>,
     attempts: usize,
-    /// Whether somebody said how many rows each has.
+    /// Whether the user specified the rows.
     given: bool,
     /// Whether rows are divided by speed.
     pub by_speed: bool,
-    /// Of each rank when speeds were last looked at: rows and seconds that count.
+    /// Per rank at the last check of speeds: rows and seconds that were counted.
     since: Vec<(u64, f64)>,
-    /// Steps that had counted when speeds were last looked at.
+    /// Number of counted steps at the last check of speeds.
     looked: u64,
 }
 
 impl Division {
-    /// Of `batch` rows, equally among so many.
+    /// Divides `batch` rows equally among `replicas`.
     pub fn new(batch: usize, replicas: usize) -> Self {
         Self {
             batch,
@@ -89,18 +88,18 @@ impl Division {
         }
     }
 
-    /// Rows of a batch.
+    /// Returns the rows of a batch.
     pub fn batch(&self) -> usize {
         self.batch
     }
 
-    /// The rows of a replica.
+    /// Returns the rows of a replica.
     pub fn rows(&self, replica: usize) -> Range<usize> {
         let begin = self.parts.iter().take(replica).sum();
         begin..begin + self.parts.get(replica).copied().unwrap_or(0)
     }
 
-    /// Rows of all, for people.
+    /// Returns all rows as text.
     pub fn words(&self) -> String {
         self.parts.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
     }
@@ -108,7 +107,7 @@ impl Division {
     /// Divides the batch.
     ///
     /// # Errors
-    /// As [`Shares::check`].
+    /// Those of [`Shares::check`].
     pub fn divide(&mut self, shares: &Shares) -> Result<()> {
         shares.check(self.parts.len())?;
         self.by_speed = *shares == Shares::BySpeed;
@@ -128,23 +127,23 @@ impl Division {
         }
     }
 
-    /// Tells of how many rows this rank has memory for, as far as plans of memory say.
+    /// Records the number of rows for which this rank has memory, according to memory plans.
     pub fn has_room_for(&self, rows: usize) {
         self.room.set(rows);
     }
 
-    /// Tells that there was no memory for `rows`, whatever plans say: fewer by a quarter are tried next.
+    /// Records that memory was insufficient for `rows`, regardless of plans: a quarter fewer rows are tried next.
     pub fn has_no_room_for(&self, rows: usize) {
         self.room.set(self.room.get().min(rows.saturating_sub((rows / 4).max(1))));
     }
 
-    /// How many rows this rank has memory for.
+    /// Returns the number of rows for which this rank has memory.
     pub fn room(&self) -> usize {
         self.room.get().min(self.batch)
     }
 
-    /// Divides the rows anew where one of the ranks, of which `stages` that follow each other are a replica, has no memory for its own and others
-    /// have more than theirs; whether it did.
+    /// Divides the rows again if a rank has too little memory for its own and others have more than theirs need; `stages` consecutive ranks form a
+    /// replica. Returns whether it did.
     pub fn make_room(&mut self, ranks: &[Made], stages: usize) -> bool {
         let (failed, short) = (ranks.iter().any(|rank| rank.failed), ranks.iter().any(|rank| rank.short));
         // Stages of a pipeline have the same rows.
@@ -152,7 +151,7 @@ impl Division {
         let most: Vec<usize> = ranks.chunks(stages.max(1)).map(least).collect();
         let smaller = most.iter().zip(&self.parts).any(|(most, rows)| most < rows);
         let enough = most.iter().sum::<usize>() >= self.batch && !most.contains(&0);
-        // Memory of the host comes and goes.
+        // Available host memory fluctuates.
         self.attempts += 1;
         if failed || !short || !smaller || !enough || self.given || self.attempts > MOST_DIVISIONS {
             return false;
@@ -162,7 +161,7 @@ impl Division {
         true
     }
 
-    /// Divides the batch anew where ranks wait for slower ones; whether it did. The same `times` give the same rows.
+    /// Divides the batch again if ranks wait for slower ones; returns whether it did. The same `times` give the same rows.
     pub fn rebalance(&mut self, times: &[RankTimes]) -> bool {
         let steps = times.first().map_or(0, |t| t.steps);
         if !self.by_speed || steps < self.looked + MEASURED {
@@ -171,7 +170,7 @@ impl Division {
         self.looked = steps;
         let now: Vec<(u64, f64)> = times.iter().map(|t| (t.rows, t.computing)).collect();
         let before = if self.since.is_empty() { vec![(0, 0.0); now.len()] } else { self.since.clone() };
-        // Rows a second since the last division.
+        // Rows per second since the last division.
         let speed =
             now.iter().zip(&before).map(|(now, then)| (now.0 - then.0) as f64 / (now.1 - then.1).max(1e-9));
         let speed: Vec<f64> = speed.collect();

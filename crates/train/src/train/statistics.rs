@@ -1,7 +1,7 @@
-//! What ranks add up within a pass: the statistics of batch normalisation over all images (`--sync-batch-norm`).
+//! Sums over ranks within a pass: the statistics of batch normalization over all images (`--sync-batch-norm`).
 //!
-//! Tensors lie in buffers of their own from the first pass on, the same in every pass. So a captured pass writes to them and reads them, and its
-//! replay stops behind each write while the ranks sum what is there.
+//! The tensors are in separate buffers from the first pass on, the same in every pass. A captured pass writes and reads them, and its replay stops
+//! after each write while the ranks sum the values.
 
 use super::reducer::Reducer;
 use super::stepper::Stepper;
@@ -11,7 +11,7 @@ use netcl_tensor::{DType, Device, Shape, Tensor};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// This rank's end.
+/// This rank's side.
 pub(crate) struct Statistics {
     reducer: Arc<Reducer>,
     device: Device,
@@ -21,7 +21,7 @@ pub(crate) struct Statistics {
     calls: Mutex<Calls>,
 }
 
-/// Ranks that have these parts of the images, f32 (ranks, 1, 1).
+/// Returns the ranks' shares of the images as f32 (ranks, 1, 1).
 fn column(device: &Device, shares: &[f64]) -> Result<Tensor> {
     let rounded: Vec<f32> = shares.iter().map(|share| *share as f32).collect();
     Tensor::from_f32(device, [shares.len(), 1, 1], &rounded, DType::F32)
@@ -29,18 +29,18 @@ fn column(device: &Device, shares: &[f64]) -> Result<Tensor> {
 
 #[derive(Default)]
 struct Calls {
-    /// Those of this pass so far.
+    /// Number of calls in this pass so far.
     made: usize,
-    /// What each of a pass's calls sums.
+    /// The buffer that each call of a pass sums.
     buffers: Vec<Tensor>,
-    /// Whether this pass is made without the other ranks.
+    /// Whether this pass runs without the other ranks.
     alone: bool,
-    /// How long this rank has waited for others.
+    /// Time that this rank has waited for others.
     waited: Duration,
 }
 
 impl Statistics {
-    /// For ranks that have these parts of the images.
+    /// Creates it for ranks with these shares of the images.
     ///
     /// # Errors
     /// Those of the device.
@@ -55,7 +55,7 @@ impl Statistics {
         })
     }
 
-    /// The same buffers for ranks that have other parts of the images from now on.
+    /// Returns the same buffers for ranks whose shares have changed.
     ///
     /// # Errors
     /// Those of the device.
@@ -65,7 +65,7 @@ impl Statistics {
         Ok(new)
     }
 
-    /// Makes a pass without the other ranks: it takes the memory, and computes what is of no use.
+    /// Runs a pass without the other ranks: it allocates the memory, and its results are not used.
     pub fn alone<T>(&self, pass: impl FnOnce() -> T) -> T {
         self.calls().alone = true;
         let made = pass();
@@ -73,7 +73,7 @@ impl Statistics {
         made
     }
 
-    /// How long this rank has waited for others since the last call.
+    /// Returns the time that this rank has waited for others since the last call.
     pub fn take_waited(&self) -> Duration {
         std::mem::take(&mut self.calls().waited)
     }
@@ -82,23 +82,23 @@ impl Statistics {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A pass begins, forward and backward.
+    /// Starts a pass, forward and backward.
     pub fn begin(&self) {
         self.calls().made = 0;
     }
 
-    /// Where a captured pass is done with writing each buffer: numbers of the commands behind.
+    /// Returns the points at which a captured pass has written each buffer: numbers of the following commands.
     ///
     /// # Errors
-    /// `Internal` where the pass leaves one alone.
+    /// `Internal` if the pass does not write one.
     pub fn stops(&self, stepper: &Stepper) -> Result<Vec<usize>> {
         let behind = |x: &Tensor| stepper.last_write(x).map(|at| at + 1);
         let all: Option<Vec<usize>> = self.calls().buffers.iter().map(behind).collect();
         all.filter(|all| all.is_sorted())
-            .ok_or_else(|| Error::internal("a captured pass makes its statistics in another order"))
+            .ok_or_else(|| Error::internal("a captured pass computes its statistics in another order"))
     }
 
-    /// Sums what a captured pass has written for call `i`.
+    /// Sums the values that a captured pass has written for call `i`.
     ///
     /// # Errors
     /// Those of the ranks and the device.
@@ -113,7 +113,7 @@ impl Statistics {
         Ok(())
     }
 
-    /// The buffer of the next call.
+    /// Returns the buffer of the next call.
     fn next(&self, shape: &Shape) -> Result<Tensor> {
         let mut calls = self.calls();
         let at = calls.made;
@@ -126,7 +126,7 @@ impl Statistics {
                 calls.buffers.push(buffer.clone());
                 Ok(buffer)
             }
-            _ => Err(Error::unsupported("capture: a pass has other statistics than the one before")),
+            _ => Err(Error::unsupported("capture: a pass has different statistics than the one before")),
         }
     }
 }

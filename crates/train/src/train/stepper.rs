@@ -7,13 +7,13 @@ use netcl_tensor::{Device, ErrorKind, Result, Tensor, unfused};
 
 /// Executes steps and captures one as a graph after all its kernels were launched once.
 ///
-/// A step is a closure that enqueues all work from the inputs to the update and returns the loss, or a repeated part of it (forward and
-/// backward of a micro-batch, or the update). Values that change from step to step must be in device memory that was allocated before, and
-/// the caller must have written them.
+/// A step is a closure that enqueues all work from the inputs to the update and returns the loss. It can also be a repeated part of a step: forward
+/// and backward of a micro-batch, or the update. Values that change from step to step must be in device memory that was allocated before, and the
+/// caller must have written them.
 ///
 /// If a step fails, captured or not, gradients are restored to what they were before it.
 ///
-/// The stepper is a state machine. [`Stepper::run`] executes a step and advances it, the other two prepare the first step:
+/// The stepper is a state machine. [`Stepper::run`] executes a step and advances it; the other two prepare the first step:
 ///
 /// | state | [`run`](Stepper::run) | [`dry_run`](Stepper::dry_run) | [`prepare`](Stepper::prepare) |
 /// | --- | --- | --- | --- |
@@ -23,14 +23,14 @@ use netcl_tensor::{Device, ErrorKind, Result, Tensor, unfused};
 /// | captured | replays the step | | |
 /// | eager | launches the step | | |
 ///
-/// Where a step cannot be captured, and wherever a step that is launched fails, the next state is eager. With [`GraphMode::Off`] it is the first one.
+/// If a step cannot be captured, or a launched step fails, the next state is eager. With [`GraphMode::Off`] the first state is eager.
 pub struct Stepper {
     device: Device,
     mode: GraphMode,
     state: State,
     /// Whether buffer addresses are planned.
     plans: bool,
-    /// Why steps are not captured, where that was tried.
+    /// Why steps are not captured, if capturing was tried.
     given_up: Option<String>,
 }
 
@@ -55,18 +55,18 @@ struct Captured {
 }
 
 impl Stepper {
-    /// A stepper for `device`.
+    /// Creates a stepper for `device`.
     pub fn new(device: &Device, mode: GraphMode) -> Self {
         let state = if mode == GraphMode::Off { State::Eager } else { State::Cold };
         Self { device: device.clone(), mode, state, plans: true, given_up: None }
     }
 
-    /// The same for a step that allocates hardly any buffers: memory is not planned, and the step is captured one step earlier.
+    /// Does the same for a step that allocates hardly any buffers: memory is not planned, and the step is captured one step earlier.
     pub fn without_plan(device: &Device, mode: GraphMode) -> Self {
         Self { plans: false, ..Self::new(device, mode) }
     }
 
-    /// The graph mode it was created with.
+    /// Returns the graph mode it was created with.
     pub fn mode(&self) -> GraphMode {
         self.mode
     }
@@ -80,47 +80,47 @@ impl Stepper {
         self.give_up(why).map(drop)
     }
 
-    /// Whether steps are replayed from a graph.
+    /// Returns whether steps are replayed from a graph.
     pub fn is_captured(&self) -> bool {
         matches!(self.state, State::Captured(_))
     }
 
-    /// Whether the step's inputs must keep their addresses.
+    /// Returns whether steps are not captured, so that inputs need not keep their addresses.
     pub fn is_eager(&self) -> bool {
         matches!(self.state, State::Eager)
     }
 
-    /// The memory plan of the captured step.
+    /// Returns the memory plan of the captured step.
     pub fn plan(&self) -> Option<&Plan> {
         if let State::Captured(captured) = &self.state { captured.plan.as_ref() } else { None }
     }
 
-    /// The first command of a replay that touches the memory of `x`, a tensor from before the step; `None` where none does, or steps are not
-    /// replayed. See [`Graph::first_use`].
+    /// Returns the first command of a replay that accesses the memory of `x`, a tensor from before the step; `None` if there is none, or steps are
+    /// not replayed. See [`Graph::first_use`].
     pub fn first_use(&self, x: &Tensor) -> Option<usize> {
         if let State::Captured(captured) = &self.state { captured.graph.first_use(x) } else { None }
     }
 
-    /// The last command of a replay that writes the tensor `x` from before the step; `None` where none does, or steps are not replayed.
+    /// Returns the last command of a replay that writes the tensor `x` from before the step; `None` without one, or if steps are not replayed.
     pub fn last_write(&self, x: &Tensor) -> Option<usize> {
         if let State::Captured(captured) = &self.state { captured.graph.last_write(x) } else { None }
     }
 
-    /// Whether the next step is captured, as [`Stepper::prepare`] does before it.
+    /// Returns whether the next step is captured; [`Stepper::prepare`] captures it earlier.
     pub fn is_planned(&self) -> bool {
         matches!(self.state, State::Planned(_))
     }
 
-    /// Why there is no [`plan`](Self::plan); `None` where there is one.
+    /// Returns why there is no [`plan`](Self::plan); `None` if there is one.
     pub fn why_no_plan(&self) -> Option<String> {
         Some(match &self.state {
             State::Captured(Captured { plan: Some(_), .. }) => return None,
             State::Captured(_) if self.device.settings().exact_memory => {
-                "each buffer has memory of its own, as checks of accesses need it (NETCL_EXACT_MEMORY)".into()
+                "each buffer has separate memory, as checks of accesses require (NETCL_EXACT_MEMORY)".into()
             }
             State::Captured(_) => "the memory of the captured step was not planned".into(),
             State::Eager if self.mode == GraphMode::Off => {
-                "with --graph off no step is captured, and it is the captured step whose memory is planned"
+                "with --graph off no step is captured, and only the memory of a captured step is planned"
                     .into()
             }
             State::Eager => match &self.given_up {
@@ -128,21 +128,21 @@ impl Stepper {
                 None => "no step could be captured".into(),
             },
             State::Cold | State::Warm | State::Planned(_) => {
-                "no step was captured: the first ones run as they are called".into()
+                "no step was captured: the first steps run eagerly".into()
             }
         })
     }
 
-    /// Number of launches and of other commands in a replay.
+    /// Returns the number of launches and of other commands in a replay.
     pub fn commands(&self) -> Option<(usize, usize)> {
         if let State::Captured(captured) = &self.state { Some(captured.graph.commands()) } else { None }
     }
 
-    /// Plans the memory of `step` with a dry run before the first one, so that no step exceeds the plan. `warm` allocates what outlives a step.
-    /// If planning is not possible, the first steps run without a plan.
+    /// Plans the memory of `step` with a dry run before the first one, so that no step exceeds the plan. `warm` allocates what outlives a step. If
+    /// planning is not possible, the first steps run without a plan.
     ///
     /// # Errors
-    /// `Memory` where `warm` finds none, or the step wants a larger buffer than the device has.
+    /// `Memory` if `warm` cannot allocate, or the step needs a larger buffer than the device supports.
     pub fn dry_run(
         &mut self,
         warm: impl FnOnce() -> Result<()>,
@@ -159,16 +159,16 @@ impl Stepper {
         }
         match traced.and_then(|trace| Plan::new(&self.device, &trace)) {
             Ok(plan) => self.state = State::Planned(plan),
-            Err(e) => tracing::debug!("the first step runs as it comes: {e}"),
+            Err(e) => tracing::debug!("the first step runs without a plan: {e}"),
         }
         Ok(())
     }
 
-    /// Captures the step that [`Stepper::dry_run`] has planned and enqueues nothing, so that ranks which have to agree about it know whether there is
-    /// memory for it. Where there is none, the next step is the first one again; where nothing was planned, this does nothing.
+    /// Captures the step that [`Stepper::dry_run`] has planned, and enqueues nothing. Ranks that must agree on it thus learn whether memory suffices.
+    /// If it does not, the next step is the first one again; without a plan, this does nothing.
     ///
     /// # Errors
-    /// `Memory`; of other errors the next step tells.
+    /// `Memory`; the next step reports other errors.
     pub fn prepare(&mut self, step: impl FnMut() -> Result<Tensor>) -> Result<()> {
         let state = std::mem::replace(&mut self.state, State::Eager);
         let State::Planned(plan) = state else {
@@ -193,7 +193,7 @@ impl Stepper {
         }
     }
 
-    /// Whether a [`Stepper::dry_run`] is useful: no step has run yet.
+    /// Returns whether a [`Stepper::dry_run`] is useful: no step has run yet.
     pub fn is_cold(&self) -> bool {
         matches!(self.state, State::Cold)
     }
@@ -209,12 +209,12 @@ impl Stepper {
         )
     }
 
-    /// The same between calls. `between.done(i)` comes as soon as all that writes `parts[i]` is enqueued, in their order: within the step if it is
-    /// replayed, else after it. `between.before(i)` comes before command `uses[i]` of a replay (see [`Stepper::first_use`]); a step that is not
-    /// replayed makes all these calls before it begins. See [`Between`].
+    /// Does the same between calls. `between.done(i)` comes as soon as all writes to `parts[i]` are enqueued, in their order: within the step if it
+    /// is replayed, otherwise after it. `between.before(i)` comes before command `uses[i]` of a replay (see [`Stepper::first_use`]); a step that is
+    /// not replayed makes all these calls before it begins. See [`Between`].
     ///
     /// # Errors
-    /// As [`Stepper::run`]; those of the calls.
+    /// Those of [`Stepper::run`]; those of the calls.
     pub fn run_between(
         &mut self,
         mut step: impl FnMut() -> Result<Tensor>,
@@ -235,7 +235,7 @@ impl Stepper {
         out
     }
 
-    /// Executes a step and goes to the next state.
+    /// Executes a step and advances to the next state.
     fn advance(
         &mut self,
         step: &mut impl FnMut() -> Result<Tensor>,
@@ -265,9 +265,9 @@ impl Stepper {
         Ok(loss)
     }
 
-    /// The step as a graph: of a planned state with its plan.
+    /// Returns the step as a graph; in the planned state, with its plan.
     fn capture(&self, state: State, step: &mut impl FnMut() -> Result<Tensor>) -> Result<Captured> {
-        // Steps that run as they are called and those that are replayed have the same bits, so that runs can be resumed anywhere.
+        // Eager and replayed steps have the same bits, so that runs can be resumed anywhere.
         let plan = if let State::Planned(plan) = state { Some(plan) } else { None };
         let (graph, loss) = unfused(|| match &plan {
             Some(plan) => Graph::planned(&self.device, plan, &mut *step),
@@ -278,14 +278,14 @@ impl Stepper {
         Ok(Captured { graph, loss, plan })
     }
 
-    /// Replays a step. The graph is kept also if that fails, because its buffers may be in use.
+    /// Replays a step. The graph is kept even if that fails, because its buffers may be in use.
     fn replay(&mut self, captured: Captured, between: &mut Between<'_>) -> Result<Tensor> {
         let (outcome, loss) = (captured.graph.replay_between(between), captured.loss.clone());
         self.state = State::Captured(captured);
         outcome.map(|()| loss)
     }
 
-    /// The state where steps cannot be captured; an error with [`GraphMode::On`].
+    /// Returns the state if steps cannot be captured; an error with [`GraphMode::On`].
     fn give_up(&mut self, why: netcl_tensor::Error) -> Result<State> {
         if self.mode == GraphMode::On {
             return Err(why.context("--graph on"));

@@ -5,9 +5,9 @@ use netcl_model::params::ALIGN;
 use netcl_tensor::ops::map::map_into;
 use netcl_tensor::{DType, Device, Result, Tensor};
 
-/// Bytes that gradients of one buffer have, where one alone has not more: what PyTorch's `DistributedDataParallel` has for its first bucket and for the
-/// others (Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020). The first one is small, so that its
-/// reduction begins early.
+/// Maximum bytes of a gradient buffer, unless it has a single larger gradient: PyTorch's `DistributedDataParallel` uses the same sizes for its first
+/// bucket and for the others (Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020). The first one is small, so
+/// that its reduction starts early.
 pub(crate) const FIRST_BUCKET: usize = 1 << 20;
 /// See [`FIRST_BUCKET`].
 pub(crate) const BUCKET: usize = 25 << 20;
@@ -16,29 +16,29 @@ pub(crate) const BUCKET: usize = 25 << 20;
 pub(crate) struct Sums {
     /// Parameters and their gradient accumulators.
     gradients: Vec<(Tensor, Tensor)>,
-    /// The buffers that hold the accumulators, each those of parameters that follow each other, the last parameters first: about the order
-    /// in which a backward pass is done with them.
+    /// The buffers of the accumulators, each for consecutive parameters, with the last parameters first: this is approximately the order in which a
+    /// backward pass completes them.
     buckets: Vec<Tensor>,
     /// The tied table with an accumulator for its embedding's gradient, which comes at the end of a pass; the head's is in the first bucket.
     apart: Option<(Tensor, Tensor)>,
-    /// Names of the parameters in each buffer, and where their gradients begin.
+    /// Names of the parameters in each buffer, and the start of their gradients.
     places: Vec<Vec<(String, usize)>>,
     loss: Tensor,
-    /// Whether a step has several micro-batches. The gradients of one replace those of the last step, which saves clearing them.
+    /// Whether a step has several micro-batches. With a single one, gradients replace those of the last step, which saves clearing them.
     several: bool,
 }
 
-/// Gradients of one type that lie in one buffer.
+/// Gradients of one type in one buffer.
 pub(super) struct Bucket {
     pub dtype: DType,
-    /// The parameters, in their order, and where their gradients begin, in elements.
+    /// The parameters, in their order, and the start of their gradients, in elements.
     pub params: Vec<(Tensor, usize)>,
     pub count: usize,
 }
 
 impl Sums {
-    /// Accumulators for the parameters that have a gradient now, of the gradients' types. `tied` is the table whose head's gradient is to be
-    /// complete before the embedding's, if it is large enough for that.
+    /// Creates accumulators for the parameters that have a gradient now, with the gradients' types. If the table `tied` is large enough, its head's
+    /// gradient is completed before the embedding's.
     pub fn like<'a>(
         device: &Device,
         params: impl Iterator<Item = &'a Tensor>,
@@ -81,8 +81,8 @@ impl Sums {
 
     /// Resets the accumulators and makes the backward pass add to them.
     ///
-    /// They are set to -0, because -0 + x has the bits of x for every x, -0 included: the first micro-batch can add like the others and
-    /// needs no graph of its own.
+    /// They are set to -0, because -0 + x has the bits of x for every x, including -0: the first micro-batch can add like the others and needs no
+    /// separate graph.
     pub fn begin(&self) -> Result<()> {
         if self.several {
             self.all().try_for_each(clear)?;
@@ -91,27 +91,27 @@ impl Sums {
         clear(&self.loss)
     }
 
-    /// All memory of accumulated gradients.
+    /// Returns all memory of accumulated gradients.
     fn all(&self) -> impl Iterator<Item = &Tensor> {
         self.buckets.iter().chain(self.apart.iter().map(|(_, later)| later))
     }
 
-    /// The tied table, and the accumulator of its embedding's gradient.
+    /// Returns the tied table, and the accumulator of its embedding's gradient.
     pub fn apart(&self) -> Option<(&Tensor, &Tensor)> {
         self.apart.as_ref().map(|(table, later)| (table, later))
     }
 
-    /// Whether a step has several micro-batches, which are added up; the gradients of one replace those of the last step.
+    /// Returns whether a step accumulates several micro-batches. With a single one, gradients replace those of the last step.
     pub fn are_added(&self) -> bool {
         self.several
     }
 
-    /// The buffers that hold the accumulated gradients, about in the order in which a backward pass is done with them.
+    /// Returns the buffers of the accumulated gradients, approximately in the order in which a backward pass completes them.
     pub fn buckets(&self) -> &[Tensor] {
         &self.buckets
     }
 
-    /// Names of the parameters whose gradients each buffer holds, and where they begin.
+    /// Returns the names of the parameters in each buffer, and the start of their gradients.
     pub fn places(&self) -> &[Vec<(String, usize)>] {
         &self.places
     }
@@ -122,7 +122,7 @@ impl Sums {
         Ok(self.loss.clone())
     }
 
-    /// The sum of the losses.
+    /// Returns the sum of the losses.
     pub fn loss(&self) -> Tensor {
         self.loss.clone()
     }
@@ -133,18 +133,18 @@ impl Sums {
     }
 }
 
-/// Takes what a step of so many ranks, on one machine or not, needs beside its plan, and gives it back: the other ranks' gradients, and some small
-/// buffers.
+/// Allocates and frees what a step of this many ranks, on one machine or not, needs in addition to its plan: the other ranks' gradients, and some
+/// small buffers.
 ///
 /// # Errors
-/// `Memory` where there is none for that.
+/// `Memory` if they do not fit.
 pub(crate) fn exchange_fits(
     device: &Device,
     sums: Option<&Sums>,
     (ranks, one_machine): (usize, bool),
 ) -> Result<()> {
     let buckets = sums.map_or(&[][..], Sums::buckets);
-    // More ranks have less of each other's at a time.
+    // With more ranks, each holds less of the others' data at a time.
     let others = if one_machine { ranks.saturating_sub(1).min(4) } else { 0 };
     let rooms = buckets.iter().flat_map(|bucket| std::iter::repeat_n(bucket, others));
     let rooms = rooms.map(|bucket| Tensor::empty(device, [bucket.count()], bucket.dtype()));
@@ -152,24 +152,24 @@ pub(crate) fn exchange_fits(
     rooms.chain(small).collect::<Result<Vec<_>>>().map(drop)
 }
 
-/// Whether the two gradients of a tied table of so many elements are apart. One that fits in the first bucket is reduced in less time than it
-/// takes to agree about rows.
+/// Returns whether the two gradients of a tied table of this many elements are separate. A table that fits in the first bucket is reduced in less
+/// time than agreeing on rows takes.
 pub(crate) fn is_apart(count: usize, dtype: DType) -> bool {
     count.saturating_mul(dtype.size()) >= FIRST_BUCKET
 }
 
-/// The buffers for gradients of these parameters and types, the last parameters first. No buffer but the first has more than half of the gradients
-/// that are left when it begins, as long as one has more than [`FIRST_BUCKET`]: what a pass ends with is exchanged when there is nothing left to
-/// hide it behind, so the last buffers are small.
+/// Divides the gradients of these parameters and types into buffers, the last parameters first. Every buffer except the first has at most half of the
+/// remaining gradients, as long as that is more than [`FIRST_BUCKET`]. The last buffers are small, because their exchange cannot overlap with the
+/// pass.
 pub(super) fn divide<'a>(params: impl Iterator<Item = (&'a Tensor, DType)>, separate: bool) -> Vec<Bucket> {
     let mut buckets: Vec<Bucket> = Vec::new();
     let params: Vec<(&Tensor, DType)> = params.collect();
     let size = |(param, dtype): &(&Tensor, DType)| param.count() * dtype.size();
     let mut left: usize = params.iter().map(size).sum();
-    // Bytes that each buffer may have.
+    // Maximum bytes of each buffer.
     let mut most: Vec<usize> = Vec::new();
     for (param, dtype) in params {
-        // Only the last one: a pass is done with the gradients of a buffer at about the same time.
+        // Only the last one: a pass completes the gradients of a buffer at about the same time.
         let last = buckets.iter().rposition(|bucket| bucket.dtype == dtype);
         let has_room =
             |i: &usize| !separate && (buckets[*i].count + param.count()) * dtype.size() <= most[*i];
@@ -184,7 +184,7 @@ pub(super) fn divide<'a>(params: impl Iterator<Item = (&'a Tensor, DType)>, sepa
         bucket.params.push((param.clone(), 0));
         bucket.count += param.count().next_multiple_of(ALIGN);
     }
-    // Within a buffer gradients lie as their parameters do, so that neighbours are neighbours in both.
+    // Within a buffer, gradients have the order of their parameters, so that neighbors are neighbors in both.
     for bucket in &mut buckets {
         bucket.params.reverse();
         bucket.params.iter_mut().fold(0, |at, (param, begin)| {
@@ -223,7 +223,7 @@ mod tests {
                 .map(|b| (b.params.iter().map(|(p, _)| p.count()).collect(), b.count))
                 .collect::<Vec<_>>()
         };
-        // Of what is left when a buffer begins it has half at most, but for one gradient that is longer.
+        // A buffer has at most half of the remaining gradients, except for a single longer gradient.
         let expected = vec![
             (vec![5, 100_000], 100_096 + 256),
             (vec![300_000, 200_000], 500_224),

@@ -1,4 +1,4 @@
-//! What ranks tell each other at each step: loss, requests of observers, and how their time went.
+//! Values that ranks exchange at each step: loss, requests of observers, and times.
 
 use netcl_dist::Group;
 use netcl_tensor::Result;
@@ -6,12 +6,12 @@ use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Steps before times count: the first ones compile and capture.
+/// Steps before times count, because the first ones compile and capture.
 const WARM: u64 = 4;
-/// A signal reaches ranks at different steps; requests so soon after a checkpoint that was asked for are of the same signal.
+/// A signal reaches ranks at different steps; requests within this time after a requested checkpoint belong to the same signal.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
-/// Of a pipeline, what of the model a rank has.
+/// A rank's part of the model in a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankStage {
     /// Number of the stage, from 0.
@@ -33,13 +33,13 @@ impl fmt::Display for RankStage {
     }
 }
 
-/// What speeds of ranks count.
+/// Unit of the speeds of ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unit {
-    /// Of texts.
+    /// For texts.
     #[default]
     Tokens,
-    /// Of classifiers.
+    /// For classifiers.
     Images,
 }
 
@@ -52,18 +52,18 @@ impl fmt::Display for Unit {
     }
 }
 
-/// How the time of a rank went, over the steps that count.
+/// Times of a rank, over the counted steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankTimes {
     /// Its device.
     pub device: String,
-    /// Its part of the layers, where they are divided.
+    /// Its layers, if they are divided.
     pub stage: Option<RankStage>,
-    /// Steps that count: not the first ones, and none with an evaluation, a sample or a checkpoint.
+    /// Number of counted steps: not the first ones, and none with an evaluation, a sample or a checkpoint.
     pub steps: u64,
-    /// Sum of its rows of the steps' batches.
+    /// Sum of its rows over the steps' batches.
     pub rows: u64,
-    /// What speeds count, and how many of these a row of a batch has, over all micro-batches.
+    /// Unit of speeds, and the number of units per row of a batch, over all micro-batches.
     pub unit: Unit,
     /// See [`unit`](Self::unit).
     pub row_units: u64,
@@ -71,17 +71,17 @@ pub struct RankTimes {
     pub all_rows: u64,
     /// Seconds in which its device computes, or its host prepares that.
     pub computing: f64,
-    /// Seconds after its backward pass until the sums of all ranks' gradients are there: exchange that nothing hides, and waiting for slower
-    /// ranks; of a pipeline also waiting for other stages, which is its bubble.
+    /// Seconds from the end of its backward pass until the sums of all ranks' gradients arrive: exchange without overlap, and waiting for slower
+    /// ranks. In a pipeline also the waiting for other stages, which is its bubble.
     pub waiting: f64,
 }
 
 impl RankTimes {
-    /// For people: `50.0 % of the batch, 1234 tokens/s while it computes, 3.1 % of its time in exchange and waiting`.
+    /// Returns a summary as text: `50.0 % of the batch, 1234 tokens/s while it computes, 3.1 % of its time in exchange and waiting`.
     pub fn line(&self) -> String {
         let stage = self.stage.as_ref().map_or_else(String::new, |stage| format!("{stage}; "));
         if self.steps == 0 {
-            return format!("{stage}too few steps to be measured");
+            return format!("{stage}too few steps to measure");
         }
         format!(
             "{stage}{:.1} % of the batch, {:.0} {}/s while it computes, {:.1} % of its time in exchange and waiting",
@@ -92,43 +92,43 @@ impl RankTimes {
         )
     }
 
-    /// Its part of the batch, 0 to 1.
+    /// Returns its share of the batch, 0 to 1.
     pub fn share(&self) -> f64 {
         self.rows as f64 / self.all_rows as f64
     }
 
-    /// Tokens or images a second while it computes.
+    /// Returns the tokens or images per second while it computes.
     pub fn speed(&self) -> f64 {
         (self.rows * self.row_units) as f64 / self.computing
     }
 
-    /// The part of its time that it spent in collective operations, 0 to 1.
+    /// Returns the share of its time in collective operations, 0 to 1.
     pub fn waiting_share(&self) -> f64 {
         self.waiting / (self.computing + self.waiting)
     }
 }
 
-/// What this rank learned from the others.
+/// This rank's knowledge from the exchange with the others.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     /// Whether a rank was asked to stop, and to save, in the last step.
     pub asked: [bool; 2],
-    /// The ranks whose part of the loss was the first that is not finite.
+    /// The ranks whose part of the loss was not finite first.
     pub not_finite: Vec<usize>,
-    /// Of each rank.
+    /// Times per rank.
     pub times: Vec<RankTimes>,
-    /// Stages of the pipeline: so many ranks have the same rows. 0 and 1 without one.
+    /// Stages of the pipeline: this many consecutive ranks have the same rows. 0 and 1 without a pipeline.
     pub stages: u64,
     exchanged: u64,
-    /// When the last step was told, and how long that took.
+    /// Time and duration of the last exchange.
     last: Option<(Instant, Duration)>,
     paused: bool,
     saved: Option<Instant>,
 }
 
 impl Told {
-    /// Tells the others this rank's part of the loss, its rows, how long it waited for sums of gradients after its backward pass, and what it
-    /// was asked for; gives the whole loss.
+    /// Exchanges this rank's part of the loss, its rows, the time it waited for sums of gradients after its backward pass, and its requests; returns
+    /// the whole loss.
     ///
     /// # Errors
     /// Those of the group.
@@ -184,12 +184,12 @@ impl Told {
         }
     }
 
-    /// The next steps compile and capture again.
+    /// Prepares for next steps that compile and capture again.
     pub fn restart(&mut self) {
         self.exchanged = 0;
     }
 
-    /// Between the last step and the next one ranks do something else.
+    /// Records that ranks do something else between the last step and the next one.
     pub fn pausing(&mut self) {
         self.paused = true;
     }

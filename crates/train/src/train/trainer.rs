@@ -30,17 +30,17 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Whether all steps of the run are done.
+    /// Returns whether all steps of the run are done.
     pub fn is_finished(&self) -> bool {
         self.run.training.progress.is_finished()
     }
 
-    /// Metrics of the last recorded step.
+    /// Returns the metrics of the last recorded step.
     pub fn last_metrics(&self) -> Option<&StepMetrics> {
         self.run.training.report.history.last()
     }
 
-    /// Lowest validation loss so far, and its step.
+    /// Returns the lowest validation loss so far, and its step.
     pub fn best(&self) -> Option<(f64, u64)> {
         self.run.training.progress.best
     }
@@ -62,85 +62,85 @@ impl Trainer {
         self.run.training.report.profile(settings)
     }
 
-    /// Ends the run if a rank gives no sign of life for so long while steps go; without it after twenty times what a step takes, and at least
-    /// 20 seconds.
+    /// Sets the time after which the run is aborted if a rank is silent; the default is 20 times a step's time, at least 20 seconds.
     pub fn watchdog(&mut self, bound: Option<Duration>) {
         if let Some(parallel) = &mut self.run.training.ranks.parallel {
             parallel.balance.watchdog.given = bound;
         }
     }
 
-    /// Whether the run ended with an error that every rank has, such as a loss that is not finite.
+    /// Returns whether the run ended with an error that every rank has, such as a loss that is not finite.
     pub fn failed_together(&self) -> bool {
         self.run.training.ranks.failed_together
     }
 
-    /// How the time of each rank went; empty for a run of one.
+    /// Returns the times of each rank; empty for a single rank.
     pub fn ranks(&self) -> &[RankTimes] {
         self.run.training.ranks.times()
     }
 
-    /// How the state of the run is divided among ranks; `None` where each has all of it.
+    /// Returns how the state of the run is divided among ranks; `None` if each has all of it.
     pub fn sharding(&self) -> Option<Sharding> {
         self.run.task.sharding(&self.run.training)
     }
 
-    /// Bytes of moments and master weights on this rank's device.
+    /// Returns the bytes of moments and master weights on this rank's device.
     pub fn optimizer_bytes(&self) -> usize {
         self.run.training.optimizer.state_bytes()
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &dyn Model {
         &*self.run.task.model
     }
 
-    /// Steps done.
+    /// Returns the steps done.
     pub fn step(&self) -> u64 {
         self.run.training.progress.step
     }
 
-    /// Tokens per second in this session: tokens trained on over training time. NaN before the first step.
+    /// Returns the tokens per second in this session: tokens trained on over training time. NaN before the first step.
     pub fn tokens_per_s(&self) -> f64 {
         self.run.task.clock.speed.overall()
     }
 
-    /// The run folder.
+    /// Returns the run folder.
     pub fn folder(&self) -> &Path {
         self.run.training.report.folder.path()
     }
 
-    /// The run's configuration.
+    /// Returns the run's configuration.
     pub fn config(&self) -> &TrainConfig {
         &self.run.task.config
     }
 
-    /// The first words of the data, a prompt that the tokenizer can encode; `None` without a tokenizer.
+    /// Returns the first words of the data, a prompt that the tokenizer can encode; `None` without a tokenizer.
     pub fn opening(&self) -> Option<&str> {
         self.run.task.opening.as_deref()
     }
 
-    /// Text with the memory of parameters, moments, and the buffers of a step as the memory plan placed them; `None` before a step was captured.
+    /// Returns a text with the memory of parameters, moments, and the buffers of a step at their planned addresses; `None` before a step was
+    /// captured.
     pub fn explain_memory(&self) -> Option<String> {
         self.run.task.explain_memory(&self.run.training)
     }
 
-    /// Why [`explain_memory`](Self::explain_memory) says nothing, `None` where it does: settings of the run, what a capture failed with, or a run that
-    /// ended before.
+    /// Returns why [`explain_memory`](Self::explain_memory) returns nothing: settings of the run, the failure of a capture, or an early end of the
+    /// run. `None` if it does return a text.
     pub fn why_memory_is_not_explained(&self) -> Option<String> {
         self.run.task.why_memory_is_not_explained(&self.run.training)
     }
 
-    /// Whether steps run as they are called until the end of the run: its settings say so, or capturing one has failed.
+    /// Returns whether steps run eagerly until the end of the run, because of its settings or a failed capture.
     pub fn is_eager(&self) -> bool {
         self.run.training.passes.stepper.is_eager()
     }
 
-    /// How batches are divided among ranks; without it equally among devices of one kind, else by their speed. All ranks call it, before
-    /// [`Trainer::run`].
+    /// Sets the division of batches among ranks. By default, devices of one kind get equal parts, and others get parts by speed. All ranks call it,
+    /// before [`Trainer::run`].
     ///
     /// # Errors
-    /// `Format` as [`Shares::check`]; `Memory`, at every rank, where one has no room for its rows.
+    /// `Format` as in [`Shares::check`]; `Memory`, on every rank, if one lacks room for its rows.
     pub fn shares(&mut self, shares: &Shares) -> Result<()> {
         let Run { task, training } = &mut self.run;
         let Some(parallel) = &mut training.ranks.parallel else { return Ok(()) };
@@ -182,7 +182,7 @@ impl Trainer {
         }
     }
 
-    /// The checkpoint of the step just done.
+    /// Returns the checkpoint of the step just done.
     #[cfg(test)]
     pub(super) fn checkpoint(&self) -> Result<netcl_model::checkpoint::Plan<'static>> {
         self.run.checkpoint()

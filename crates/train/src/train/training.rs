@@ -8,7 +8,7 @@
 //!                └ Reporting     run folder, records, checkpoints being written, profile
 //! ```
 //!
-//! [`run`] is the loop and [`step`] a step of it. A task sees [`Training`]; the parts know nothing of tasks but [`Task`].
+//! [`run`] is the loop, and [`step`] is one of its steps. A task has access to [`Training`]; the parts know only the trait [`Task`].
 
 mod accumulation;
 mod passes;
@@ -62,14 +62,14 @@ pub(crate) struct Run<T: Task> {
 /// Weights and optimizer state of a whole model, on the host.
 pub(crate) type Gathered = (Vec<TensorData>, Vec<TensorData>);
 
-/// The place of a batch in a run.
+/// The position of a batch in a run.
 #[derive(Clone, Copy)]
 pub(crate) struct At {
     /// Steps before it.
     pub step: u64,
     /// Micro-batches of its step before it.
     pub micro: u32,
-    /// Whether it goes where a captured pass reads it.
+    /// Whether it goes to the buffer that a captured pass reads.
     pub fixed: bool,
 }
 
@@ -78,26 +78,26 @@ pub(crate) trait Objective {
     /// A batch on the device, as a pass reads it.
     type Inputs;
 
-    /// Micro-batches of a step.
+    /// Returns the number of micro-batches per step.
     fn micros(&self) -> u32;
-    /// The parameters, and their device.
+    /// Returns the parameters, and their device.
     fn params(&self) -> &Params;
-    /// The mean loss of a pass over `inputs`, a scalar. Other ranks have the first `rows_before` rows of the batch.
+    /// Returns the mean loss of a pass over `inputs`, a scalar. Other ranks have the first `rows_before` rows of the batch.
     fn loss(&self, inputs: &Self::Inputs, rows_before: usize) -> Result<Tensor>;
-    /// Inputs of one row, in memory of their own, for a pass that allocates what outlives a step.
+    /// Returns inputs of one row, in separate memory, for a pass that allocates what outlives a step.
     fn one_row(&self, inputs: &Self::Inputs) -> Result<Self::Inputs>;
-    /// State that forward passes change, such as running statistics.
+    /// Returns state that forward passes change, such as running statistics.
     fn buffers(&self) -> Vec<Tensor> {
         Vec::new()
     }
-    /// The embedding table that is the output head's as well.
+    /// Returns the embedding table that is also the output head.
     fn tied(&self) -> Option<Tensor> {
         None
     }
 }
 
-/// The subject of a run. A task supplies batches, the loss of a pass, metrics of a step, evaluation and samples. Accumulation, capture,
-/// sharding, several devices, checkpoints, resumption, profiles and the run folder belong to [`Run`] and exist once.
+/// The subject of a run. A task supplies batches, the loss of a pass, metrics of a step, evaluation and samples. Accumulation, capture, sharding,
+/// several devices, checkpoints, resumption, profiles and the run folder belong to [`Run`] and exist once.
 ///
 /// | task | batch | loss | between steps |
 /// | --- | --- | --- | --- |
@@ -108,18 +108,18 @@ pub(crate) trait Objective {
 ///
 /// Preference pairs: [`Batch`](Self::Batch) has both answers as rows of one batch, so that a rank keeps pairs together (as classifiers keep mixed
 /// images together, by [`share`](Self::share)). [`ahead`](Self::ahead) also computes the log probabilities of the frozen reference once for each
-/// pair, and [`send`](Self::send) uploads them with the tokens: a captured pass reads them at fixed addresses. [`loss`](Objective::loss) is a scalar as
-/// any other. [`Record`](Self::Record) also has margin and accuracy.
+/// pair, and [`send`](Self::send) uploads them with the tokens: a captured pass reads them at fixed addresses. [`loss`](Objective::loss) is a scalar
+/// like any other. [`Record`](Self::Record) also has margin and accuracy.
 ///
-/// Rollouts: [`source`](Self::source) holds prompts, and [`take`](Self::take) asks the engine of `netcl-llm` for a group of answers of the weights as
-/// they are after the last update. So `ahead` makes prompts ahead and nothing that depends on weights. Advantages and the log probabilities of the
+/// Rollouts: [`source`](Self::source) holds prompts, and [`take`](Self::take) requests a group of answers from the engine of `netcl-llm`, with the
+/// weights after the last update. So `ahead` prepares only prompts, and nothing that depends on weights. Advantages and the log probabilities of the
 /// sampling policy are uploaded by `send`. Ranks sample their own prompts. [`review`](Self::review) evaluates on held-out prompts.
 pub(crate) trait Task: Objective + Sized {
     /// A batch on the host.
     type Batch;
     /// The source of batches, from a step on.
     type Source;
-    /// Batches that are made ahead.
+    /// Batches computed ahead.
     type Feed;
     /// Results of a step, until they are recorded.
     type Metrics;
@@ -132,16 +132,16 @@ pub(crate) trait Task: Objective + Sized {
     const PLANS_AHEAD: bool;
     /// Steps whose kernels are timed for the report.
     const PROFILED: Range<u64>;
-    /// Whether an error that one rank alone has begins with that rank's name.
+    /// Whether the error of a single rank starts with that rank's name.
     const NAMES_RANK: bool;
-    /// Whether ranks derive their patience from the time of steps. Without that they keep the initial one.
+    /// Whether ranks derive their patience from the time of steps. Otherwise they keep the initial one.
     const WATCHED: bool;
 
-    /// The source of this rank's batches from the next step on.
+    /// Returns the source of this rank's batches from the next step on.
     fn source(&self, training: &Training<Self::Record>) -> Self::Source;
-    /// Runs `work` with batches that threads make ahead.
+    /// Runs `work` with batches that threads compute ahead.
     fn ahead<O>(source: Self::Source, work: impl FnOnce(&mut Self::Feed) -> Result<O>) -> Result<O>;
-    /// The next batch.
+    /// Returns the next batch.
     fn take(feed: &mut Self::Feed) -> Result<Self::Batch>;
     /// Enqueues the upload of a batch; returns the inputs of a pass, and the position after the batch.
     fn send(
@@ -151,19 +151,19 @@ pub(crate) trait Task: Objective + Sized {
         at: At,
         ranks: &mut Ranks,
     ) -> Result<(Self::Inputs, Position)>;
-    /// All commands that read the last batch are enqueued.
+    /// Called when all commands that read the last batch are enqueued.
     fn sent(_feed: &mut Self::Feed) -> Result<()> {
         Ok(())
     }
-    /// This rank has other rows of each batch from the next step on.
+    /// Called when this rank has other rows of each batch from the next step on.
     fn rows_changed(&mut self, parallel: &mut Parallel) -> Result<()>;
-    /// The share that this rank's rows have of the mean over a batch.
+    /// Returns the share of this rank's rows in the mean over a batch.
     fn share(&self, parallel: &Parallel) -> f32 {
         parallel.share()
     }
-    /// This rank's part of a batch for people, and how a rank without memory for it gets less.
+    /// Returns this rank's part of a batch as text, and advice for reducing it if memory is insufficient.
     fn part(&self, parallel: &Parallel) -> (String, &'static str);
-    /// A step of a rank that has a stage of the model: its loss, and the position after its batches. `asked` polls the observer.
+    /// Runs a step of a rank with a stage of the model; returns its loss, and the position after its batches. `asked` polls the observer.
     fn step_of_stage(
         &mut self,
         _training: &mut Training<Self::Record>,
@@ -173,41 +173,41 @@ pub(crate) trait Task: Objective + Sized {
         Err(Error::unsupported("--pipeline: the layers of this task cannot be divided"))
     }
 
-    /// The run starts in this process.
+    /// Called when the run starts in this process.
     fn started(&mut self, training: &mut Training<Self::Record>, watch: &mut Self::Watch<'_>) -> Result<()>;
-    /// Results of a step whose loss is finite.
+    /// Returns the results of a step whose loss is finite.
     fn measure(
         &mut self,
         training: &mut Training<Self::Record>,
         done: &Done<'_>,
         watch: &mut Self::Watch<'_>,
     ) -> Result<Self::Metrics>;
-    /// The error of a step whose loss is not finite. `place` is the device, or the ranks whose part of the loss it is.
+    /// Returns the error of a step whose loss is not finite. `place` is the device, or the ranks whose part of the loss is not finite.
     fn diverged(
         &mut self,
         training: &mut Training<Self::Record>,
         done: &Done<'_>,
         place: &str,
     ) -> Result<Error>;
-    /// Records the results of a step, and tells the observer.
+    /// Records the results of a step, and notifies the observer.
     fn publish(
         &mut self,
         training: &mut Training<Self::Record>,
         metrics: Self::Metrics,
         watch: &mut Self::Watch<'_>,
     ) -> Result<()>;
-    /// Text with the memory of a step, once one was planned.
+    /// Returns a text with the memory of a step, once one was planned.
     fn explain(&self, training: &Training<Self::Record>) -> Option<String>;
-    /// Whether steps are replayed.
+    /// Returns whether steps are replayed.
     fn is_captured(&self, training: &Training<Self::Record>) -> bool {
         training.passes.stepper.is_captured()
     }
 
-    /// What is due after the step enqueued last: evaluation, sample, checkpoint.
+    /// Returns what is due after the step enqueued last: evaluation, sample, checkpoint.
     fn due(&self, progress: &Loop) -> [bool; 3];
-    /// Ranks have exchanged their requests; `asked` is the result.
+    /// Called when ranks have exchanged their requests; `asked` is the result.
     fn heard(_watch: &mut Self::Watch<'_>, _asked: Asked) {}
-    /// Evaluates and samples as due after the step just done, and publishes its `metrics`. Whether the result is the best so far.
+    /// Evaluates and samples as due after the step just done, and publishes its `metrics`. Returns whether the result is the best so far.
     fn review(
         &mut self,
         training: &mut Training<Self::Record>,
@@ -215,7 +215,7 @@ pub(crate) trait Task: Objective + Sized {
         asked: Asked,
         watch: &mut Self::Watch<'_>,
     ) -> Result<bool>;
-    /// After evaluation, sample and checkpoint. Whether the run ends here.
+    /// Called after evaluation, sample and checkpoint. Returns whether the run ends here.
     fn paused(
         &mut self,
         training: &mut Training<Self::Record>,
@@ -223,15 +223,15 @@ pub(crate) trait Task: Objective + Sized {
         watch: &mut Self::Watch<'_>,
     ) -> Result<bool>;
 
-    /// Weights, as checkpoints have them; still on the device.
+    /// Returns the weights as in checkpoints; they are still on the device.
     fn planned(&self) -> Vec<Planned<'static>>;
-    /// Tensors that all ranks have alike, besides the optimizer's state.
+    /// Returns tensors that are equal on all ranks, in addition to the optimizer's state.
     fn alike(&self) -> Vec<Tensor>;
-    /// Further files of a checkpoint.
+    /// Returns the additional files of a checkpoint.
     fn files(&self) -> Result<Vec<(String, Vec<u8>)>>;
     /// Adds the task's own state to that of a checkpoint.
     fn note(&self, _state: &mut State) {}
-    /// Weights and optimizer state of all stages of a pipeline, at rank 0.
+    /// Collects the weights and optimizer state of all stages of a pipeline on rank 0.
     fn gathered(&self, _training: &Training<Self::Record>) -> Result<Option<Gathered>> {
         Ok(None)
     }

@@ -1,5 +1,4 @@
-//! Upload of batches: a ring of device buffers that the copy queue fills while the device computes, and the fixed buffer that a captured
-//! step reads.
+//! Uploads batches: a ring of device buffers that the copy queue fills while the device computes, and the fixed buffer that a captured step reads.
 
 use crate::data::Batch;
 use netcl_device::driver::Event;
@@ -23,7 +22,7 @@ struct Slot {
     used: Option<Event>,
 }
 
-/// The ring.
+/// The ring of upload buffers.
 pub(super) struct Uploads {
     slots: Vec<Slot>,
     next: usize,
@@ -33,14 +32,14 @@ pub(super) struct Uploads {
 }
 
 impl Uploads {
-    /// Device memory in bytes that [`Uploads::new`] allocates for the same arguments; saturating.
+    /// Returns the device memory in bytes that [`Uploads::new`] allocates for the same arguments; saturating.
     pub fn planned(rows: usize, context: usize) -> u64 {
         let ids = (rows as u64).saturating_mul(context as u64);
         let slot = ids.saturating_mul(2).saturating_add(ALIGN as u64).saturating_mul(4);
         slot.saturating_mul(SLOTS as u64 + 1)
     }
 
-    /// Buffers for steps of `micros` batches of `rows` sequences of `context` tokens. The memory does not depend on `micros`.
+    /// Allocates buffers for steps of `micros` batches of `rows` sequences of `context` tokens. The memory does not depend on `micros`.
     pub fn new(device: &Device, rows: usize, context: usize, micros: usize) -> Result<Self> {
         let _tag = device.tag("inputs");
         let second = (rows * context).next_multiple_of(ALIGN);
@@ -56,8 +55,8 @@ impl Uploads {
         Ok(Self { slots, next: 0, fixed, several: micros > 1 })
     }
 
-    /// Enqueues the upload of a batch; commands enqueued later see it. `fixed`: into the fixed buffer. Waits until the last batch but one is
-    /// no longer used, which bounds the number of enqueued steps.
+    /// Enqueues the upload of a batch; commands enqueued later see it. `fixed` selects the fixed buffer. Waits until the last batch but one is no
+    /// longer used, which bounds the number of enqueued steps.
     pub fn send(&mut self, batch: &Batch, fixed: bool) -> Result<Inputs> {
         let slot = &mut self.slots[self.next];
         if let Some(used) = slot.used.take() {
@@ -76,11 +75,11 @@ impl Uploads {
         Ok(self.fixed.inputs.clone())
     }
 
-    /// To be called when all commands that read the last batch are enqueued; flushes the queue.
+    /// Flushes the queue. Call it when all commands that read the last batch are enqueued.
     pub fn sent(&mut self) -> Result<()> {
         let slot = &mut self.slots[self.next];
         self.next = (self.next + 1) % SLOTS;
-        // With one batch per step, the training loop already reads the results of a step before it enqueues the next but one.
+        // With one batch per step, the training loop reads the results of a step before it enqueues the next but one.
         if self.several {
             let device = slot.both.device();
             slot.used = Some(device.mark()?);

@@ -1,30 +1,30 @@
-//! How long ranks wait for each other: long until steps go, then a multiple of what steps have taken.
+//! The time that ranks wait for each other: long until steps run, then a multiple of recent step times.
 
 use netcl_dist::Watch;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// What ranks wait before steps go and at what they do for the first time: compiling kernels takes minutes on some drivers, and ranks do
-/// not do it at the same time.
+/// Wait before steps run and for operations done for the first time: compiling kernels takes minutes on some drivers, and ranks do not do it at the
+/// same time.
 pub const LONG: Duration = Duration::from_secs(900);
-/// Steps before their times are taken for those of others: the first ones compile and capture.
+/// Number of steps whose times are ignored, because the first ones compile and capture.
 const WARM: usize = 4;
-/// Steps whose times are known.
+/// Number of steps whose times are kept.
 const KNOWN: usize = 32;
-/// How many times as long as the longest of them a step may take.
+/// Maximum time of a step, as a multiple of the longest recent one.
 const STEPS: u32 = 20;
-/// How many times as long as the longest of its kind a pause may take.
+/// Maximum time of a pause, as a multiple of the longest one of its kind.
 const PAUSES: u32 = 4;
-/// The shortest wait: files, and other programs on the machine, make a step take seconds now and then.
+/// The shortest wait: files, and other programs on the machine, occasionally make a step take seconds.
 const SHORT: Duration = Duration::from_secs(20);
 
-/// What happens between two steps: evaluation, sample, checkpoint.
+/// The work between two steps: evaluation, sample, checkpoint.
 pub(super) type Pause = [bool; 3];
 
 /// Sets the patience of a rank from the times between exchanges of gradients.
 #[derive(Debug, Default)]
 pub(super) struct Watchdog {
-    /// The bound of a step where it was given.
+    /// The bound of a step, if it was given.
     pub given: Option<Duration>,
     last: Option<Instant>,
     exchanged: usize,
@@ -34,7 +34,7 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Ranks have exchanged the gradients of a step, after no pause or the last one told of.
+    /// Records that ranks have exchanged the gradients of a step, after no pause or the last one reported.
     pub fn exchanged(&mut self, watch: &Watch, now: Instant) {
         let took = self.last.replace(now).map(|last| now.duration_since(last));
         self.exchanged += 1;
@@ -52,23 +52,23 @@ impl Watchdog {
         watch.set_patience(self.of_step());
     }
 
-    /// The next steps compile and capture again: they have the long bound of the first ones.
+    /// Restores the long bound of the first steps, because the next steps compile and capture again.
     pub fn restart(&mut self, watch: &Watch) {
         (self.exchanged, self.last) = (0, None);
         self.steps.clear();
         watch.set_patience(self.of_step());
     }
 
-    /// Ranks pause after this step.
+    /// Records that ranks pause after this step.
     pub fn pausing(&mut self, watch: &Watch, pause: Pause) {
         self.pausing = Some(pause);
         let bound = self.pauses.get(&pause).map(|longest| longest.saturating_mul(PAUSES));
-        // What is longer than a step even where nothing is known of it yet.
+        // A pause of a kind that was never measured has the long bound.
         let bound = bound.map_or(LONG, |bound| bound.saturating_add(self.of_step()).min(LONG));
         watch.set_patience(bound.max(self.of_step()));
     }
 
-    /// The bound of a step without a pause.
+    /// Returns the bound of a step without a pause.
     fn of_step(&self) -> Duration {
         if self.exchanged <= WARM {
             return LONG.max(self.given.unwrap_or(LONG));
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(after(&[600.0; 6], None).1.patience(), LONG);
         let mut long = vec![40.0];
         long.extend([2.0; KNOWN]);
-        assert_eq!(after(&long, None).1.patience(), Duration::from_secs(40), "what is long ago is forgotten");
+        assert_eq!(after(&long, None).1.patience(), Duration::from_secs(40), "old times are forgotten");
         let given = Some(Duration::from_secs(5));
         assert_eq!(after(&[1.0; 6], given).1.patience(), Duration::from_secs(5));
         assert_eq!(after(&[1.0; 2], given).1.patience(), LONG);
@@ -120,10 +120,10 @@ mod tests {
     fn pauses_have_times_of_their_own() {
         let (mut dog, watch, mut now) = after(&[0.1; 8], None);
         dog.pausing(&watch, [true, false, false]);
-        assert_eq!(watch.patience(), LONG, "nothing is known of an evaluation yet");
+        assert_eq!(watch.patience(), LONG, "no evaluation was measured yet");
         now += Duration::from_secs(10);
         dog.exchanged(&watch, now);
-        assert_eq!(watch.patience(), SHORT, "a pause is no step");
+        assert_eq!(watch.patience(), SHORT, "a pause is not a step");
         dog.pausing(&watch, [true, false, false]);
         assert_eq!(watch.patience(), Duration::from_secs(60));
         dog.exchanged(&watch, now);

@@ -1,8 +1,8 @@
-//! State of the optimizer, and gradients, divided among ranks (ZeRO stages 1 and 2: Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory
+//! State of the optimizer, and gradients, partitioned among ranks (ZeRO stages 1 and 2: Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory
 //! Optimizations Toward Training Trillion Parameter Models", 2020).
 //!
-//! Of every buffer of gradients each rank has a part of about the same number of elements. It gets the sums of that part, updates the
-//! parameters there, and gives them to all others.
+//! Each rank has a part of every gradient buffer, with about the same number of elements. It receives the sums of that part, updates the parameters
+//! there, and sends them to all others.
 
 use super::sums::{Sums, divide};
 use crate::optim::{Part, Rule};
@@ -13,17 +13,17 @@ use netcl_tensor::{DType, Error, Result, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of a buffer that gradients go through where none stays: so many, or a part of all gradients, and at least as many as are worth an
-/// exchange of their own.
+/// A buffer for gradients that are not kept has a `PARTS`th of all gradients, within these bounds in bytes. Fewer than `LEAST` do not justify a
+/// separate exchange.
 const MOST: usize = 25 << 20;
 const LEAST: usize = 64 << 10;
 const PARTS: usize = 16;
 
-/// Elements of a parameter whose gradients lie together.
+/// Elements of a parameter whose gradients are adjacent.
 pub(super) struct Piece {
     pub param: Tensor,
     pub range: Range<usize>,
-    /// Where the first of their gradients lies, in elements.
+    /// Position of the first of their gradients, in elements.
     pub at: usize,
 }
 
@@ -31,41 +31,42 @@ pub(super) struct Piece {
 pub(super) struct Cell {
     /// In the order of the parameters.
     pub params: Vec<Piece>,
-    /// Elements, with those between parameters.
+    /// Number of elements, including those between parameters.
     pub count: usize,
 }
 
-/// Elements of a buffer that gradients of so many elements of `width` bytes go through, where none stays.
+/// Returns the elements of a buffer for gradients that are not kept, for this many elements of `width` bytes in total.
 pub(super) fn cell(elements: usize, width: usize) -> usize {
     let bytes = (elements / PARTS).saturating_mul(width).clamp(LEAST, MOST);
     (bytes / width / ALIGN).max(1) * ALIGN
 }
 
-/// How the trained parameters are divided.
+/// The partition of the trained parameters.
 pub(super) struct Shards {
     rank: usize,
     cells: Arc<Vec<Cell>>,
-    /// Of each cell: where the ranks' parts begin and end, in elements.
+    /// Start and end of the ranks' parts of each cell, in elements.
     bounds: Vec<Arc<Vec<usize>>>,
-    /// This rank's parts, and where their gradients lie: the number of the cell and the first element in it.
+    /// This rank's parts, and the position of their gradients: the number of the cell and the first element in it.
     own: Vec<(Part, usize, usize)>,
-    /// The parameters of each rank, in the memory of this rank's device: those of the last cell first, which the next step uses first.
+    /// The parameters of each rank, in the memory of this rank's device: those of the last cell first, because the next step uses them first.
     spans: Arc<Vec<Vec<Span>>>,
-    /// Of each cell: so many bytes at the begin of all ranks' spans bring its parameters.
+    /// Bytes from the beginning of all ranks' spans that contain the parameters of each cell.
     needs: Vec<usize>,
 }
 
 impl Shards {
-    /// The part of `rank` of `size`; at stage 1 of the buffers in which gradients stay, at stage 2 of those that they go through.
+    /// Creates the part of `rank` of `size`. At stage 1 it partitions the buffers in which gradients stay, at stage 2 the buffers that they pass
+    /// through.
     ///
     /// # Errors
-    /// `Format` where a rank would have nothing; `Unsupported` at stage 2 for parameters of several types and for an optimizer that needs
-    /// whole matrices; those of views.
+    /// `Format` if a rank would have nothing; `Unsupported` at stage 2 for parameters of several types and for an optimizer that needs whole
+    /// matrices; those of views.
     pub fn new(trained: &[Tensor], (size, rank): (usize, usize), stage: u8, rule: &dyn Rule) -> Result<Self> {
         let whole = rule.needs_whole_matrices();
         if whole && stage > 1 {
             return Err(Error::unsupported(format!(
-                "--zero {stage}: {} needs whole matrices, and gradients of parts do not stay together; take --zero 1",
+                "--zero {stage}: {} needs whole matrices, but gradients of parts do not stay together; use --zero 1",
                 rule.kind().title
             )));
         }
@@ -100,8 +101,8 @@ impl Shards {
         Ok(Self { rank, cells: Arc::new(cells), bounds, own, spans: Arc::new(spans), needs })
     }
 
-    /// Where a step first uses parameters of each cell, by [`Stepper::first_use`](super::stepper::Stepper::first_use), in rising order, and how
-    /// many bytes at the begin of all ranks' [`Shards::spans`] it needs there.
+    /// Returns the commands where a step first uses parameters of each cell, from [`Stepper::first_use`](super::stepper::Stepper::first_use), in
+    /// ascending order. Also returns the bytes from the beginning of all ranks' [`Shards::spans`] that each needs.
     pub fn uses(&self, first_use: impl Fn(&Tensor) -> Option<usize>) -> (Vec<usize>, Vec<usize>) {
         let first = |cell: &Cell| cell.params.iter().filter_map(|piece| first_use(&piece.param)).min();
         let cells = self.cells.iter().zip(&self.needs);
@@ -111,41 +112,41 @@ impl Shards {
         uses.into_iter().unzip()
     }
 
-    /// The rank whose part it is.
+    /// Returns the rank whose part it is.
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// What this rank updates.
+    /// Returns the parts that this rank updates.
     pub fn parts(&self) -> Vec<Part> {
         self.own.iter().map(|(part, ..)| part.clone()).collect()
     }
 
-    /// Gradients that are exchanged together.
+    /// Returns the gradients that are exchanged together.
     pub fn cells(&self) -> &Arc<Vec<Cell>> {
         &self.cells
     }
 
-    /// Where the parts of cell `i` begin and end.
+    /// Returns the boundaries of the parts of cell `i`.
     pub fn bounds(&self, i: usize) -> &Arc<Vec<usize>> {
         &self.bounds[i]
     }
 
-    /// The parameters of each rank.
+    /// Returns the parameters of each rank.
     pub fn spans(&self) -> &Arc<Vec<Vec<Span>>> {
         &self.spans
     }
 
-    /// Makes this rank's parts of accumulated gradients those of what it updates.
+    /// Makes this rank's parts of accumulated gradients those of the parts that it updates.
     ///
     /// # Errors
-    /// `Unsupported` for other buffers than were planned: a parameter has no gradient, or one of another type.
+    /// `Unsupported` for other buffers than planned: a parameter lacks a gradient, or has one of another type.
     pub fn attach(&self, sums: &Sums) -> Result<()> {
         let place = |piece: &Piece| (piece.param.name().unwrap_or_default().to_owned(), piece.at);
         let places = self.cells.iter().map(|cell| cell.params.iter().map(place).collect::<Vec<_>>());
         if !places.eq(sums.places().iter().cloned()) {
             return Err(Error::unsupported(
-                "--zero: a trained parameter has no gradient, or one of another type than its own; leave it out with --freeze",
+                "--zero: a trained parameter lacks a gradient, or has one of another type than its own; exclude it with --freeze",
             ));
         }
         self.own.iter().try_for_each(|(part, bucket, at)| {
@@ -155,13 +156,13 @@ impl Shards {
         })
     }
 
-    /// This rank's parts, and where their gradients lie: the number of the cell and the first element in it.
+    /// Returns this rank's parts, and the position of their gradients: the number of the cell and the first element in it.
     pub fn own(&self) -> &[(Part, usize, usize)] {
         &self.own
     }
 }
 
-/// The buffers in which gradients stay.
+/// Returns the buffers in which gradients stay.
 fn staying(trained: &[Tensor]) -> Vec<Cell> {
     let separate = trained.first().is_some_and(|param| param.device().settings().exact_memory);
     let buckets = divide(trained.iter().rev().map(|param| (param, param.dtype())), separate);
@@ -173,12 +174,12 @@ fn staying(trained: &[Tensor]) -> Vec<Cell> {
     buckets.into_iter().map(cell).collect()
 }
 
-/// Cells of equal size, the last parameters first: a large parameter lies in several.
+/// Returns cells of equal size, the last parameters first; a large parameter spans several cells.
 fn through(trained: &[Tensor]) -> Result<Vec<Cell>> {
     let dtype = trained.first().map_or(DType::F32, Tensor::dtype);
     if let Some(other) = trained.iter().find(|param| param.dtype() != dtype) {
         return Err(Error::unsupported(format!(
-            "--zero 2: parameters are of the types {dtype} and {}; take --zero 1",
+            "--zero 2: parameters are of the types {dtype} and {}; use --zero 1",
             other.dtype()
         )));
     }
@@ -203,7 +204,8 @@ fn through(trained: &[Tensor]) -> Result<Vec<Cell>> {
     Ok(ends.map(one).collect())
 }
 
-/// Bounds of the ranks' parts of a cell, at vectors of parameters or between `whole` parameters; `held` counts the elements of each rank so far, which keeps them even.
+/// Returns the bounds of the ranks' parts of a cell, at vectors of parameters or between `whole` parameters; `held` counts the elements of each rank
+/// so far, which balances them.
 fn cut(cell: &Cell, held: &mut [usize], whole: bool) -> Vec<usize> {
     let count: usize = cell.params.iter().map(|piece| piece.range.len()).sum();
     let all = held.iter().sum::<usize>() + count;
@@ -220,7 +222,7 @@ fn cut(cell: &Cell, held: &mut [usize], whole: bool) -> Vec<usize> {
     bounds
 }
 
-/// The number of elements nearest to `count` at which a vector of a parameter ends, or a `whole` parameter.
+/// Returns the number of elements nearest to `count` at which a vector of a parameter, or a `whole` parameter, ends.
 fn near(cell: &Cell, count: usize, whole: bool) -> usize {
     let mut before = 0;
     for piece in &cell.params {
@@ -235,7 +237,8 @@ fn near(cell: &Cell, count: usize, whole: bool) -> usize {
     before
 }
 
-/// Where the element lies of which so many are before it: at the begin of its parameter's place, if it is the first one of that.
+/// Returns the position of the element that has `count` elements before it: at the beginning of its parameter's place, if it is the parameter's first
+/// one.
 fn place(cell: &Cell, count: usize) -> usize {
     let mut before = 0;
     for piece in &cell.params {
@@ -247,7 +250,7 @@ fn place(cell: &Cell, count: usize) -> usize {
     cell.count
 }
 
-/// The elements of parameters that lie in a range of a cell: of each the first one's place, and which they are.
+/// Returns the parameter elements in a range of a cell: for each parameter the position of its first one, and their range.
 fn within(cell: &Cell, range: Range<usize>) -> impl Iterator<Item = (&Tensor, usize, Range<usize>)> {
     cell.params.iter().filter_map(move |Piece { param, range: all, at }| {
         let (from, to) = (range.start.max(*at), range.end.min(at + all.len()));
@@ -261,7 +264,7 @@ fn span(param: &Tensor, range: &Range<usize>) -> Span {
     Span { buffer: buffer.whole().clone(), start, bytes: range.len() * size }
 }
 
-/// Adds a span; one that goes on where the last one ends makes that longer.
+/// Adds a span, or extends the last one if the span continues it.
 fn join(spans: &mut Vec<Span>, span: Span) {
     match spans.last_mut() {
         Some(last) if last.buffer.same(&span.buffer) && last.start + last.bytes == span.start => {
@@ -278,7 +281,7 @@ mod tests {
     use netcl_model::params::{Init, Params};
     use netcl_tensor::suite::test_device;
 
-    /// The bytes that a use of a cell waits for have its parameters, of every rank; the first cell to be used waits for the fewest.
+    /// Checks that the bytes that a use of a cell waits for contain its parameters, of every rank. The first used cell waits for the fewest.
     fn brought_in_time(shards: &Shards) {
         let (uses, needs) =
             shards.uses(|param| param.name().map(|name| name.trim_start_matches('w').parse().unwrap()));
@@ -301,7 +304,7 @@ mod tests {
         }
     }
 
-    /// Every element belongs to one rank, parts begin at whole vectors, and no rank has more than another by more than some vectors.
+    /// Every element belongs to one rank, parts begin at whole vectors, and the ranks' numbers of elements differ by at most a few vectors.
     #[test]
     fn parameters_are_divided_evenly() {
         let device = test_device().unwrap();
@@ -338,7 +341,7 @@ mod tests {
 
     const ADAMW: AdamW = AdamW { betas: [0.9, 0.95], eps: 1e-8 };
 
-    /// As AdamW, of whole matrices.
+    /// Like AdamW, for whole matrices.
     #[derive(Debug)]
     struct Whole;
 

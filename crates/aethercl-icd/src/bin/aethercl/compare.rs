@@ -30,7 +30,7 @@ pub struct Compare {
 impl Compare {
     /// Returns the table, and the exit status of the first run that failed.
     pub fn run(&self) -> Result<(String, Option<ExitStatus>), Failure> {
-        let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
+        let folder = tempfile::tempdir().map_err(|e| format!("cannot create a temporary folder: {e}"))?;
         // Value of `AETHERCL_PROFILES`, and column heading.
         let mut devices: Vec<(String, String)> = Vec::new();
         for name in self.profile.split(',').map(str::trim).filter(|n| !n.is_empty()) {

@@ -45,7 +45,7 @@ struct Run {
     /// Also write the report as JSON to this file; - for standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Also write a self-contained HTML page: timeline, kernels and their limits, figures by source line, memory over time.
+    /// Also write an HTML page: timeline, kernels and their limits, counts per source line, memory use.
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
     /// Number of kernels to show.
@@ -98,7 +98,7 @@ impl Run {
         }
         match &summary {
             Some(summary) => self.show(summary)?,
-            None => say("aethercl: the program used no simulated GPU, or was ended before it could tell\n"),
+            None => say("aethercl: the program did not use a simulated GPU, or did not exit normally\n"),
         }
         Ok(code(status, summary.as_ref()))
     }
@@ -109,7 +109,7 @@ impl Run {
             let json = serde_json::to_string(data).map_err(|e| e.to_string())?;
             let page = report::page(&json);
             std::fs::write(path, page).map_err(|e| format!("{}: {e}", path.display()))?;
-            say(&format!("the page is in {}\n", path.display()));
+            say(&format!("wrote the page to {}\n", path.display()));
         }
         let Some(path) = &self.json else { return Ok(()) };
         let mut text = serde_json::to_string_pretty(summary).map_err(|e| e.to_string())?;

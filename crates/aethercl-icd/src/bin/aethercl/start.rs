@@ -39,7 +39,7 @@ pub fn start(program: &[String], how: How<'_>) -> Result<(ExitStatus, Option<Sum
     let How { check, profiles, timeout, silent, detail } = how;
     aethercl::Checks::parse(check).map_err(|e| format!("--check: {e}"))?;
     let library = library()?;
-    let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
+    let folder = tempfile::tempdir().map_err(|e| format!("cannot create a temporary folder: {e}"))?;
     let vendors = folder.path().join("vendors");
     let inside = |e: std::io::Error| format!("{}: {e}", folder.path().display());
     std::fs::create_dir(&vendors).map_err(inside)?;
@@ -90,10 +90,10 @@ fn library() -> Result<PathBuf, String> {
         return if path.is_file() {
             std::path::absolute(&path).map_err(|e| e.to_string())
         } else {
-            Err(format!("AETHERCL_LIBRARY: {} is no file", path.display()))
+            Err(format!("AETHERCL_LIBRARY: {} is not a file", path.display()))
         };
     }
-    let own = std::env::current_exe().map_err(|e| format!("where this program is: {e}"))?;
+    let own = std::env::current_exe().map_err(|e| format!("cannot find the path of this program: {e}"))?;
     let beside = own.parent().unwrap_or(Path::new("."));
     let mut looked = String::new();
     for folder in [beside.to_path_buf(), beside.join("../lib")] {
@@ -105,5 +105,5 @@ fn library() -> Result<PathBuf, String> {
         }
         let _ = write!(looked, " {}", folder.display());
     }
-    Err(format!("there is no libaethercl.so in{looked}; AETHERCL_LIBRARY names it"))
+    Err(format!("no libaethercl.so in{looked}; set AETHERCL_LIBRARY to its path"))
 }

@@ -48,7 +48,7 @@ impl Full {
             }
             Full::Registers(File::Word) => format!("{MAX_REGISTERS} registers of 32 bits"),
             Full::Registers(File::Long) => format!("{MAX_REGISTERS} registers of 64 bits"),
-            Full::Masks => format!("{MAX_REGISTERS} branches inside each other in which work-items part"),
+            Full::Masks => format!("{MAX_REGISTERS} nested branches in which work-items diverge"),
             Full::Bytes(space) => format!("{MAX_BYTES} bytes of {space} variables"),
         }
     }
@@ -87,13 +87,13 @@ impl Lower<'_> {
         let half = self.work() / 2;
         let Some(frame) = self.frames.iter().skip(1).rfind(|f| self.work() - f.start >= half) else {
             let message = format!(
-                "kernel `{kernel}` takes more than {budget}: split it, or keep constants in a __constant array"
+                "kernel `{kernel}` needs more than {budget}: split it, or keep constants in a __constant array"
             );
             return (self.e.span, message);
         };
         let message = format!(
-            "kernel `{kernel}` takes more than {budget}, most of them in this call of `{}`: calls are inlined, \
-             so that a function counts as often as it is called; call it from fewer places, or in a loop",
+            "kernel `{kernel}` needs more than {budget}, most of them in this call of `{}`: calls are inlined, so a function counts once per call; \
+             call it from fewer places, or in a loop",
             self.program.function(frame.function).name
         );
         (frame.call, message)
@@ -108,7 +108,10 @@ impl Lower<'_> {
     pub(super) fn bytes_of(&mut self, ty: Type, name: &str, span: Span) -> u32 {
         let bytes = self.program.types.size(ty);
         if bytes > MAX_BYTES {
-            self.unsupported(span, format!("`{name}` has {bytes} bytes; a variable can have {MAX_BYTES}"));
+            self.unsupported(
+                span,
+                format!("`{name}` has {bytes} bytes; a variable can have at most {MAX_BYTES}"),
+            );
             return 0;
         }
         // Not above `MAX_BYTES`.
@@ -151,7 +154,7 @@ impl Lower<'_> {
             return true;
         }
         let message = format!(
-            "a value of {count} elements is copied whole; {MAX_LEAVES} are possible: copy it in a loop"
+            "a value of {count} elements is copied as a whole; at most {MAX_LEAVES} are possible: copy it in a loop"
         );
         self.unsupported(self.e.span, message);
         false
@@ -161,7 +164,7 @@ impl Lower<'_> {
     pub(super) fn printed(&mut self, call: &Expr, values: usize) -> u8 {
         u8::try_from(values).unwrap_or_else(|_| {
             let message = format!(
-                "a printf of {values} values, counting elements of vectors; {MAX_PRINTED} are possible"
+                "a printf of {values} values, counting elements of vectors; at most {MAX_PRINTED} are possible"
             );
             self.unsupported(call.span, message);
             0

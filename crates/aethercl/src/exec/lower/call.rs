@@ -14,7 +14,7 @@ impl Lower<'_> {
         let program = self.program;
         let function = program.function(id);
         if self.frames.len() > MAX_DEPTH {
-            self.unsupported(e.span, format!("calls of `{}` are nested too deep", function.name));
+            self.unsupported(e.span, format!("calls of `{}` are nested too deeply", function.name));
             return self.no_value(function.ret);
         }
         if self.error.is_some() {

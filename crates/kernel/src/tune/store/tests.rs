@@ -69,7 +69,7 @@ fn own_results_go_before_shipped_ones_and_those_before_related_ones() {
     open().put(record(512, None)).unwrap();
     assert_eq!(choice(&open(), "t"), Some((512, Origin::Tuned)));
     let all: Vec<Origin> = open().all().into_iter().map(|(origin, _)| origin).collect();
-    assert_eq!(all, [Origin::Tuned], "one line a kernel and class of shapes");
+    assert_eq!(all, [Origin::Tuned], "one line per kernel and class of shapes");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn an_export_adds_this_device_without_measurements_and_keeps_the_others() {
     let second = Store::open(&settings, &two);
     second.put(record(256, Some("t"))).unwrap();
     assert_eq!(second.export(&file).unwrap(), [1, 0]);
-    assert_eq!(store.export(&file).unwrap(), [1, 1], "a second time in its place");
+    assert_eq!(store.export(&file).unwrap(), [1, 1], "a second export replaces the first");
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(!text.contains("measurements"), "{text}");
     let elsewhere = Settings::default();

@@ -46,7 +46,7 @@ fn group_items(line: &str) -> Option<usize> {
 fn complaint(log: &str) -> Option<String> {
     let line =
         log.lines().find(|line| line.contains("(C75") || line.contains("instructions are serialized"))?;
-    Some(format!("the assembler serialised matrix instructions: {line}"))
+    Some(format!("the assembler serialized matrix instructions: {line}"))
 }
 
 #[cfg(test)]

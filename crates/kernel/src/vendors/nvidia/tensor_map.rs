@@ -194,7 +194,7 @@ pub fn tensor_maps(device: &Device, maps: &[impl Copy + Into<Described>]) -> Res
         return Ok(found.clone());
     }
     if let Some(bad) = maps.iter().find(|map| !map.fits()) {
-        return Err(netcl_device::Error::unsupported(format!("no tensor map describes {bad:?}")));
+        return Err(netcl_device::Error::unsupported(format!("no tensor map can describe {bad:?}")));
     }
     if device.is_dry_run() {
         // The maps are never read, and their addresses are invalid.

@@ -1,11 +1,11 @@
-//! What attention and its gradients should be, in f64 on the host: some rows, and sums that two results have in common.
+//! Reference values of attention and its gradients, in f64 on the host: some rows, and sums that two results share.
 //!
 //! With P the probabilities, dP = dy vᵀ and S the scores: y = P v, dv = Pᵀ dy, dS = P (dP - dy·y), dq = dS k / √D, dk = dSᵀ q / √D.
 
 use super::Shape;
 use netcl::prelude::*;
 
-/// One sequence of the batch, as it lies in memory.
+/// One sequence of the batch, in its memory layout.
 pub struct Sequence {
     pub shape: Shape,
     pub causal: bool,
@@ -16,7 +16,7 @@ pub struct Sequence {
     pub dy: Vec<f32>,
 }
 
-/// What a device made of it.
+/// The results of a device.
 pub struct Results {
     /// (T, H D)
     pub y: Vec<f32>,
@@ -24,23 +24,23 @@ pub struct Results {
     pub dqkv: Option<Vec<f32>>,
 }
 
-/// What is wrong.
+/// The error, if there is one.
 type Verdict = Result<(), String>;
 
-/// A value, and what kernels may be off it.
+/// A value, and the allowed error of kernels.
 #[derive(Clone, Copy, Default)]
 struct Estimate {
     value: f64,
-    /// Squares of what kernels may round to the storage type on the way.
+    /// Sum of squares of the values that kernels may round to the storage type on the way.
     rounded: f64,
-    /// Sizes of what f32 sums were made of.
+    /// Sum of the sizes of terms in f32 sums.
     summed: f64,
 }
 
-/// Roundings are independent, so their errors add as squares do. This is in distances from a value to the next: one rounding is off by
-/// half of one at most and by a fifth as standard deviation, so up to 36 never come to it, and more than that not by chance.
+/// Roundings are independent, so their errors add like squares. The unit is the distance from a value to the next. One rounding is off by at most
+/// half a unit, with a standard deviation of a fifth. Up to 36 roundings never exceed this bound, and more do not by chance.
 const ROUNDINGS: f64 = 3.0;
-/// What a sum in f32 may be off by, of its terms' sizes.
+/// Maximum error of a sum in f32, relative to its terms' sizes.
 const SUMS: f64 = 8.0 * f32::EPSILON as f64;
 
 impl Estimate {
@@ -50,7 +50,7 @@ impl Estimate {
     }
 }
 
-/// The size of a value that is rounded. Below its least normal number a type rounds as it does there.
+/// Returns the size of a rounded value. Below its smallest normal number a type rounds as at that number.
 fn normal(value: f64, dtype: DType) -> f64 {
     let least = if dtype == DType::F16 { 1.0 / 16384.0 } else { f64::from(f32::MIN_POSITIVE) };
     value.abs().max(least)
@@ -59,7 +59,7 @@ fn normal(value: f64, dtype: DType) -> f64 {
 fn compare(got: &[f32], expected: &[Estimate], dtype: DType) -> Verdict {
     for (j, (got, expected)) in got.iter().zip(expected).enumerate() {
         let (got, bound) = (f64::from(*got), expected.bound(dtype));
-        // Not `>`: NaN is wrong.
+        // Not `>`, because NaN is wrong.
         let near = (got - expected.value).abs() <= bound;
         if !near {
             let value = expected.value;
@@ -69,7 +69,7 @@ fn compare(got: &[f32], expected: &[Estimate], dtype: DType) -> Verdict {
     Ok(())
 }
 
-/// Four sums that can go on at once.
+/// Returns a dot product, from four independent sums that can run in parallel.
 fn dot(a: &[f32], b: &[f32]) -> f64 {
     let (mut lanes, mut rest) = ([0.0; 4], 0.0);
     let (a4, b4) = (a.chunks_exact(4), b.chunks_exact(4));
@@ -88,11 +88,11 @@ fn length(x: &[f32]) -> f64 {
     dot(x, x).sqrt()
 }
 
-/// One query's probabilities.
+/// The probabilities of one query.
 struct Query {
-    /// Of each key it sees.
+    /// Probability of each visible key.
     p: Vec<f64>,
-    /// How large the terms of a score are together, at most.
+    /// Maximum size of the terms of a score together.
     most: f64,
 }
 
@@ -103,16 +103,16 @@ impl Sequence {
     fn group(&self) -> usize {
         self.shape.heads / self.shape.kv_heads
     }
-    /// Row `t` of part `head` of a tensor with so many of them.
+    /// Returns row `t` of part `head` of a tensor with `heads` parts.
     fn row<'a>(&self, x: &'a [f32], heads: usize, t: usize, head: usize) -> &'a [f32] {
         let at = (t * heads + head) * self.shape.size;
         x.get(at..at + self.shape.size).unwrap_or_default()
     }
-    /// Row `t` of query head `head` in a tensor like the result.
+    /// Returns row `t` of query head `head` in a tensor laid out like the result.
     fn result<'a>(&self, y: &'a [f32], t: usize, head: usize) -> &'a [f32] {
         self.row(y, self.shape.heads, t, head)
     }
-    /// The same in a tensor like `qkv`.
+    /// Does the same in a tensor laid out like `qkv`.
     fn query<'a>(&self, x: &'a [f32], t: usize, head: usize) -> &'a [f32] {
         self.row(x, self.shape.heads + 2 * self.shape.kv_heads, t, head)
     }
@@ -123,7 +123,7 @@ impl Sequence {
         self.query(x, t, self.shape.heads + self.shape.kv_heads + kv_head)
     }
 
-    /// `longest` is the length of the longest key.
+    /// Computes the probabilities of a query; `longest` is the length of the longest key.
     fn look(&self, head: usize, t: usize, longest: f64) -> Query {
         let (scale, query) = (self.scale(), self.query(&self.qkv, t, head));
         let seen = if self.causal { t + 1 } else { self.shape.tokens };
@@ -140,7 +140,7 @@ impl Sequence {
         (0..self.shape.tokens).map(|t| length(self.key(&self.qkv, t, kv_head))).fold(0.0, f64::max)
     }
 
-    /// A row of the result.
+    /// Returns a row of the result.
     fn forward(&self, head: usize, look: &Query) -> Vec<Estimate> {
         let mut row = vec![Estimate::default(); self.shape.size];
         for (s, p) in look.p.iter().enumerate() {
@@ -155,7 +155,7 @@ impl Sequence {
         row
     }
 
-    /// The gradient of the score of query `t` with key `s`, and how large the terms are that it is made of. `delta` is dy·y.
+    /// Returns the gradient of the score of query `t` with key `s`, and the size of its terms. `delta` is dy·y.
     fn score_gradient(&self, look: &Query, [head, t, s]: [usize; 3], delta: f64, y: &[f32]) -> [f64; 2] {
         let (dy, v) = (self.result(&self.dy, t, head), self.value(&self.qkv, s, head / self.group()));
         let p = look.p.get(s).copied().unwrap_or(0.0);
@@ -163,7 +163,7 @@ impl Sequence {
         [ds, p * length(dy) * (length(v) + length(y)) + ds.abs() * (2.0 + look.most)]
     }
 
-    /// A row of the queries' gradient; `y` is that row of the device's result.
+    /// Returns a row of the queries' gradient; `y` is that row of the device's result.
     fn query_gradient(&self, head: usize, t: usize, look: &Query, y: &[f32]) -> Vec<Estimate> {
         let delta = dot(self.result(&self.dy, t, head), y);
         let mut row = vec![Estimate::default(); self.shape.size];
@@ -185,7 +185,7 @@ impl Sequence {
         }
     }
 
-    /// These rows of the gradients of a key head and its values, where the device's result is `y`.
+    /// Returns these rows of the gradients of a key head and its values, for the device's result `y`.
     fn key_gradients(&self, kv_head: usize, keys: &[usize], y: &[f32]) -> Vec<[Vec<Estimate>; 2]> {
         let none = || vec![Estimate::default(); self.shape.size];
         let mut rows: Vec<_> = keys.iter().map(|_| [none(), none()]).collect();
@@ -233,7 +233,7 @@ impl Product {
 }
 
 impl Results {
-    /// All of the below: these rows of heads and queries, and so many of a key head.
+    /// Makes all checks below: for these rows of heads and queries, and this many rows of a key head.
     pub fn verify(&self, sequence: &Sequence, rows: &[[usize; 2]], keys: usize) -> Verdict {
         self.finite(sequence)?;
         self.rows(sequence, rows)?;
@@ -241,7 +241,7 @@ impl Results {
         self.keys(sequence, keys)
     }
 
-    /// Looks for NaNs and infinities, and for results of nothing but zeros.
+    /// Checks for NaNs and infinities, and for results that are all zeros.
     fn finite(&self, sequence: &Sequence) -> Verdict {
         let Shape { heads, kv_heads, tokens, size, .. } = sequence.shape;
         let look = |name: &str, x: &mut dyn Iterator<Item = &f32>, zeros: bool| {
@@ -252,7 +252,7 @@ impl Results {
                 }
                 nothing &= *value == 0.0;
             }
-            if nothing && !zeros { Err(format!("{name} is zeros alone")) } else { Ok(()) }
+            if nothing && !zeros { Err(format!("{name} is all zeros")) } else { Ok(()) }
         };
         look("the result", &mut self.y.iter(), false)?;
         let Some(dqkv) = &self.dqkv else { return Ok(()) };
@@ -265,7 +265,7 @@ impl Results {
             let part = part.start * size..part.end * size;
             let rows = dqkv.chunks_exact((heads + 2 * kv_heads) * size);
             let mut values = rows.flat_map(|row| row.get(part.clone()).unwrap_or_default());
-            // One token has all of the probability whatever its score.
+            // A single token has probability 1, whatever its score.
             let zeros = tokens == 1 && name != "values";
             look(&format!("the gradient of the {name}"), &mut values, zeros)?;
         }
@@ -289,7 +289,7 @@ impl Results {
         Ok(())
     }
 
-    /// Compares so many rows of the gradients of the last key head and its values, the first and the last among them.
+    /// Compares `count` rows of the gradients of the last key head and its values, including the first and the last.
     fn keys(&self, sequence: &Sequence, count: usize) -> Verdict {
         let Some(dqkv) = self.dqkv.as_ref().filter(|_| count > 0) else { return Ok(()) };
         let Shape { kv_heads, tokens, .. } = sequence.shape;
@@ -307,8 +307,8 @@ impl Results {
         Ok(())
     }
 
-    /// Compares sums over all of a key head and its query heads: those of dq·q and dk·k are both that of dS·S, and those of dv·v
-    /// and dy·y both that of P·dP. Rounded are, besides the tensors, P and dS, of which each passes the same on as its product.
+    /// Compares sums over a key head and its query heads: those of dq·q and dk·k both equal that of dS·S, and those of dv·v and dy·y both equal that
+    /// of P·dP. In addition to the tensors, P and dS are rounded; each enters both of its products with the same rounded values.
     fn sums(&self, sequence: &Sequence) -> Verdict {
         let Some(dqkv) = &self.dqkv else { return Ok(()) };
         let Sequence { shape, dtype, qkv, dy, .. } = sequence;
@@ -322,7 +322,7 @@ impl Results {
                     results.add(sequence.result(&self.y, t, head), sequence.result(dy, t, head), *dtype);
                 }
             }
-            // Scores' gradients are differences of what the other two sums are made of.
+            // The gradients of scores are differences of the terms of the other two sums.
             let sizes = values.sizes + results.sizes;
             let pairs =
                 [(["dk·k", "dq·q"], [keys, queries], sizes), (["dv·v", "dy·y"], [values, results], 0.0)];

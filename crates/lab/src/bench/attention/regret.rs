@@ -1,4 +1,4 @@
-//! `netcl bench attention --regret N`: attentions drawn at random, and their gradients.
+//! `netcl bench attention --regret N`: random attentions and their gradients.
 
 use super::{Case, Shape};
 use crate::bench::Bench;
@@ -10,10 +10,11 @@ const MOST_BATCH: f64 = 16.0;
 const MOST_KV_HEADS: f64 = 16.0;
 /// Largest head size.
 const MOST_SIZE: u64 = 256;
-/// Elements of queries, keys, values and results together.
+/// Maximum elements of queries, keys, values and results together.
 const MOST_ELEMENTS: u64 = 1 << 28;
 
-/// Sizes of attention number n, and whether it is causal: heads of 64 or 128, of any multiple of 8, or of any size from 8 on; grouped or not.
+/// Returns the sizes of attention number n, and whether it is causal: heads of 64 or 128, of any multiple of 8, or of any size from 8 on; grouped or
+/// not.
 fn shape(seed: u64, n: u64) -> (Shape, bool) {
     let [batch, kv_heads, group, tokens, size, causal] = [0, 1, 2, 3, 4, 5].map(|i| drawn(seed, n, i));
     let high = |bits: u64, count: u64| (bits >> 33) % count;
@@ -34,13 +35,13 @@ fn shape(seed: u64, n: u64) -> (Shape, bool) {
     (shape, high(causal, 2) == 0)
 }
 
-/// Attentions drawn at random, the same for the same seed, and whether they are causal. None has more operations than keep a sample short
-/// on the device.
+/// Draws random attentions, the same for the same seed, and whether they are causal. Their operations are limited so that a sample is short on the
+/// device.
 pub fn draw(device: &Device, count: usize, seed: u64) -> Vec<(Shape, bool)> {
     drawn_up_to(if device.capabilities().is_cpu() { 1 << 29 } else { 1 << 40 }, count, seed)
 }
 
-/// Those with so many operations at most.
+/// Draws attentions with at most `most` operations.
 pub fn drawn_up_to(most: u64, count: usize, seed: u64) -> Vec<(Shape, bool)> {
     let fits = |(shape, causal): &(Shape, bool)| {
         shape.flops(*causal, false) <= most && shape.elements(false) <= MOST_ELEMENTS
@@ -76,7 +77,7 @@ mod tests {
             ("ungrouped", share(&|s, _| s.heads == s.kv_heads)),
             ("64 or 128", share(&|s, _| s.size == 64 || s.size == 128)),
             ("odd multiples of 8", share(&|s, _| s.size % 16 == 8)),
-            ("no multiples of 8", share(&|s, _| s.size % 8 != 0)),
+            ("not multiples of 8", share(&|s, _| s.size % 8 != 0)),
             ("wide", share(&|s, _| s.size > 128)),
             ("short", share(&|s, _| s.tokens < 64)),
             ("long", share(&|s, _| s.tokens > 1000)),

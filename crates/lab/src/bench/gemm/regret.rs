@@ -1,4 +1,4 @@
-//! `netcl bench gemm --regret N`: products drawn at random.
+//! `netcl bench gemm --regret N`: random products.
 
 use super::Operands;
 use crate::bench::Bench;
@@ -8,13 +8,13 @@ use netcl::prelude::*;
 const LARGEST: f64 = 8192.0;
 const LAYOUTS: [&str; 4] = ["NN", "NT", "TN", "TT"];
 
-/// Products drawn at random, the same for the same seed: `[m, n, k]` and layout. None has more multiply-adds than keep a sample short on
-/// the device.
+/// Draws random products, the same for the same seed: `[m, n, k]` and layout. Their multiply-adds are limited so that a sample is short on the
+/// device.
 pub fn draw(device: &Device, count: usize, seed: u64) -> Vec<([usize; 3], &'static str)> {
     drawn_up_to(if device.capabilities().is_cpu() { 2e9 } else { 4e11 }, count, seed)
 }
 
-/// Those with so many multiply-adds at most.
+/// Draws products with at most `most` multiply-adds.
 pub fn drawn_up_to(most: f64, count: usize, seed: u64) -> Vec<([usize; 3], &'static str)> {
     let product = |n: u64| {
         let size = [0, 1, 2].map(|i| axis(drawn(seed, n, i), LARGEST));

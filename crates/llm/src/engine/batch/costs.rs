@@ -125,11 +125,11 @@ mod tests {
         let mut costs = Costs::default();
         let turns = |costs: &Costs| costs.is_faster_one_by_one(2, AGAIN - 1);
         measured(&mut costs, 1, 1, 1.0);
-        assert!(!turns(&costs), "nothing is known of two texts");
+        assert!(!turns(&costs), "two texts were never measured");
         measured(&mut costs, 2, 2, 2.05);
-        assert!(!turns(&costs), "next to nothing is saved");
+        assert!(!turns(&costs), "almost nothing is saved");
         measured(&mut costs, 2, 2, 4.0);
-        assert!(turns(&costs) && !costs.is_faster_one_by_one(2, AGAIN), "all together now and then");
+        assert!(turns(&costs) && !costs.is_faster_one_by_one(2, AGAIN), "all together from time to time");
         // A turn takes longer than the step of a single sequence.
         measured(&mut costs, 1, 2, 1.2);
         assert!(turns(&costs));
@@ -138,6 +138,6 @@ mod tests {
         let rows = costs.list(|texts| (texts == 1).then_some(3));
         let what: Vec<_> = rows.iter().map(|row| (row.texts, row.in_turns, row.launches)).collect();
         assert_eq!(what, [(1, false, Some(3)), (2, false, None), (2, true, Some(3))]);
-        assert_eq!(rows[0].seconds, 1.0, "turns are no steps of a single text");
+        assert_eq!(rows[0].seconds, 1.0, "turns are not steps of a single text");
     }
 }

@@ -46,7 +46,7 @@ impl<'a> Drafts<'a> {
             let own = decoder.config().vocab;
             if own != vocab {
                 return Err(Error::format(format!(
-                    "the draft model has a vocabulary of {own} tokens, the model one of {vocab}: its tokens are others"
+                    "the draft model has a vocabulary of {own} tokens, the model one of {vocab}: their tokens differ"
                 )));
             }
             let device = decoder.last_device();

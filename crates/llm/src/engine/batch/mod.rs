@@ -237,7 +237,7 @@ impl<'a> Engine<'a> {
         job.request.max = job.request.max.or(self.usual);
         let (vocab, n) = (self.decoder.config().vocab, job.prompt.len());
         if n == 0 {
-            return Err(Error::format("the prompt is empty: give at least one token to continue"));
+            return Err(Error::format("the prompt is empty: expected at least one token to continue"));
         }
         if let Some(id) = job.prompt.iter().find(|id| **id as usize >= vocab) {
             return Err(Error::format(format!(
@@ -246,18 +246,18 @@ impl<'a> Engine<'a> {
         }
         if n > self.longest() {
             return Err(Error::format(format!(
-                "the prompt has {n} tokens, a text here at most {} (context {}, cache {}): nothing was cut, shorten it",
+                "the prompt has {n} tokens, but a text here has at most {} (context {}, cache {}); nothing was cut: shorten it",
                 self.longest(),
                 self.decoder.config().context,
                 counted(self.pages.count() * self.pages.size(), "token")
             )));
         }
         if job.request.slide {
-            return Err(Error::unsupported("texts that go on beyond the context cannot be batched"));
+            return Err(Error::unsupported("texts that continue beyond the context cannot be batched"));
         }
         if self.is_full() {
             return Err(Error::memory(format!(
-                "the queue is full: {} waiting beside {}; try again later",
+                "the queue is full: {} waiting in addition to {}; try again later",
                 counted(self.waiting.len(), "request"),
                 counted(self.active.len(), "text")
             )));
@@ -282,7 +282,7 @@ impl<'a> Engine<'a> {
         let room = self.options.queue.saturating_sub(self.waiting.len());
         if n > room {
             return Err(Error::memory(format!(
-                "the queue has room for {}, and {n} choices are wanted; try again later",
+                "the queue has room for {}, but {n} choices were requested; try again later",
                 counted(room, "request")
             )));
         }

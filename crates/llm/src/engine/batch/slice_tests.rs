@@ -44,7 +44,7 @@ fn many_long_texts_do_not_delay_the_next_request() {
             step(&mut engine, &mut heard);
         }
         assert_eq!(heard.of(next), alone(&decoder, &own));
-        assert!(all(&heard) - before < 2 * most, "its end came late");
+        assert!(all(&heard) - before < 2 * most, "its end was late");
     }
 }
 

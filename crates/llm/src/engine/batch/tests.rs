@@ -89,7 +89,7 @@ impl Heard {
         for event in events {
             match event {
                 Event::Token { id, token, .. } => {
-                    assert!(!self.done.contains_key(&id), "a token behind the end");
+                    assert!(!self.done.contains_key(&id), "a token after the end");
                     self.tokens.entry(id).or_default().push(token);
                 }
                 Event::Text { .. } => panic!("text without a tokenizer"),
@@ -317,7 +317,9 @@ fn what_does_not_fit_is_refused_or_ends() {
     let said = |engine: &mut Engine<'_>, job: Job| engine.add(job).unwrap_err().to_string();
     let long = said(&mut engine, job(0, 17, 1));
     assert!(
-        long.contains("the prompt has 17 tokens, a text here at most 16 (context 48, cache 16 tokens)"),
+        long.contains(
+            "the prompt has 17 tokens, but a text here has at most 16 (context 48, cache 16 tokens)"
+        ),
         "{long}"
     );
     assert!(said(&mut engine, job(0, 0, 1)).contains("the prompt is empty"));
@@ -343,7 +345,10 @@ fn what_does_not_fit_is_refused_or_ends() {
     }
     assert!(engine.is_full());
     let full = engine.add(job(2, 3, 2)).unwrap_err();
-    assert!(full.message().contains("the queue is full: 2 requests waiting beside 0 texts"), "{full}");
+    assert!(
+        full.message().contains("the queue is full: 2 requests waiting in addition to 0 texts"),
+        "{full}"
+    );
     assert_eq!(engine.load().waiting, 2);
     run(&mut engine);
     let Err(e) = Engine::new(&decoder, None, vec![], EngineOptions { page: 0, ..OPTIONS }, Speculation::Off)
@@ -380,7 +385,7 @@ fn a_cache_in_8_bits_continues_texts() {
     let ids: Vec<RequestId> = jobs().into_iter().map(|job| engine.add(job).unwrap()).collect();
     let heard = run(&mut engine);
     let same = ids.iter().zip(jobs()).filter(|(id, job)| heard.of(**id) == alone(&decoder, job));
-    assert!(same.count() >= 4, "texts in 8 bits are others");
+    assert!(same.count() >= 4, "texts in 8 bits differ");
     assert!(ids.iter().zip(jobs()).all(|(id, job)| heard.of(*id).len() == job.request.max.unwrap()));
 }
 

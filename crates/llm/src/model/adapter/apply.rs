@@ -121,11 +121,11 @@ impl Adapters {
         scale: f32,
         adapter: &Adapter,
     ) -> Result<()> {
-        let place = known.get(name).ok_or_else(|| Error::internal(format!("no place for {name}")))?;
+        let place = known.get(name).ok_or_else(|| Error::internal(format!("no slot for {name}")))?;
         if let Some(whole) = &entry.whole {
             let found = self.changed.entry(name.to_owned()).or_default();
             if found.whole.is_some() {
-                return Err(Error::format(format!("{} was replaced by another adapter already", whole.name)));
+                return Err(Error::format(format!("{} was already replaced by another adapter", whole.name)));
             }
             expect(whole, &place.dims)?;
             found.whole = Some(whole.values.clone());
@@ -133,7 +133,7 @@ impl Adapters {
         let factor = scale * entry.factor as f32;
         if let (Some(a), Some(b)) = (&entry.a, &entry.b) {
             let [first, last] = place.dims[..] else {
-                return Err(Error::format(format!("{} is for a matrix, and {name} is none", a.name)));
+                return Err(Error::format(format!("{} is for a matrix, but {name} is not one", a.name)));
             };
             let [rows, columns] = if place.transposed { [last, first] } else { [first, last] };
             let low_rank = low_rank(entry, [a, b], [rows, columns], factor, &adapter.naming)?;
@@ -415,7 +415,7 @@ fn to_gguf(tensor: &Placed, values: &[f32]) -> Vec<f32> {
 
 fn no_place(part: Option<&Part>, name: &str, model: &str) -> Error {
     let (name, shape) = part.map_or((name, &[][..]), |part| (part.name.as_str(), &part.shape[..]));
-    Error::format(format!("{name} {shape:?}: no place for that in this {model} model"))
+    Error::format(format!("{name} {shape:?}: this {model} model has no slot for it"))
 }
 
 fn first_part(entry: &Entry) -> Option<&Part> {
@@ -454,7 +454,7 @@ fn of_gguf(
     let architecture = Architecture::of_family(base.family)?;
     if architecture.name != name {
         return Err(Error::unsupported(format!(
-            "general.architecture is {name:?}, and the model's is {:?}: the adapter is one for other models",
+            "general.architecture is {name:?}, but the model's is {:?}: the adapter is for another model",
             architecture.name
         )));
     }

@@ -34,7 +34,7 @@ pub(super) fn open(path: &Path) -> Result<Adapter> {
         let known = ["adapter.type", ALPHA].contains(&name) || INERT.contains(&name);
         if name.starts_with("adapter.") && !known {
             return Err(Error::unsupported(format!(
-                "{}: {name} is a key that netcl does not know and so might compute without",
+                "{}: netcl does not know the key {name}, so its results might be wrong",
                 path.display()
             )));
         }

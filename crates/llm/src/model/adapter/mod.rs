@@ -160,14 +160,14 @@ impl Adapter {
     fn checked(self) -> Result<Self> {
         let place = |e: Error| e.context(self.path.display());
         if self.entries.is_empty() {
-            return Err(place(Error::format("an adapter of no tensor")));
+            return Err(place(Error::format("an adapter without tensors")));
         }
         for (name, entry) in &self.entries {
             match (&entry.a, &entry.b) {
                 (Some(one), None) | (None, Some(one)) => {
                     let other = if entry.a.is_some() { "B" } else { "A" };
                     return Err(place(Error::format(format!(
-                        "{} {:?} has no {other} beside it for {name}",
+                        "{} {:?} has no matching {other} for {name}",
                         one.name, one.shape
                     ))));
                 }
@@ -179,13 +179,13 @@ impl Adapter {
             for part in [&entry.a, &entry.b, &entry.shift, &entry.whole].into_iter().flatten() {
                 if part.values.iter().any(|v| !v.is_finite()) {
                     return Err(place(Error::format(format!(
-                        "{} has values that are no numbers",
+                        "{} has values that are not numbers",
                         part.name
                     ))));
                 }
             }
             if !entry.factor.is_finite() {
-                return Err(place(Error::format(format!("{name}: alpha / r is no number"))));
+                return Err(place(Error::format(format!("{name}: alpha / r is not a number"))));
             }
         }
         Ok(self)

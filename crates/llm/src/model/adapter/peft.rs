@@ -97,7 +97,7 @@ impl Config {
             let name = field.as_str();
             if OFF.contains(&name) && !is_off(value) {
                 return Err(Error::unsupported(format!(
-                    "{field} is {}: netcl computes plain LoRA, for which it is off",
+                    "{field} is {}: netcl only supports plain LoRA, for which it is off",
                     shown(value)
                 )));
             }
@@ -113,7 +113,7 @@ impl Config {
             ];
             if !OFF.contains(&name) && !READ.contains(&name) && !INERT.contains(&name) && !is_off(value) {
                 return Err(Error::unsupported(format!(
-                    "{field} is a field that netcl does not know and so might compute without"
+                    "netcl does not know the field {field}, so its results might be wrong"
                 )));
             }
         }
@@ -165,7 +165,7 @@ fn patterns(map: &Map<String, Value>, field: &str) -> Result<Vec<(Regex, f64)>> 
             let n = n.ok_or_else(|| wrong(&format!("no number for {key:?}")))?;
             let pattern = Regex::new(&format!(r"^(?:.*\.)?(?:{key})$"));
             let pattern =
-                pattern.map_err(|_| wrong(&format!("{key:?} is a pattern that netcl does not know")))?;
+                pattern.map_err(|_| wrong(&format!("{key:?} is a pattern that netcl does not support")))?;
             Ok((pattern, n))
         })
         .collect()
@@ -230,8 +230,7 @@ fn entries(tensors: Vec<TensorData>, config: &Config) -> Result<BTreeMap<String,
             (format!("{module}.weight"), Entry { shift: Some(part), ..found })
         } else if inner.contains(".lora_") {
             return Err(Error::unsupported(format!(
-                "{name} {:?} is a tensor of an adapter that netcl does not compute; it knows lora_A, lora_B, lora_embedding_A and \
-                 lora_embedding_B",
+                "{name} {:?} is an unsupported tensor of an adapter; supported are lora_A, lora_B, lora_embedding_A and lora_embedding_B",
                 part.shape
             )));
         } else {

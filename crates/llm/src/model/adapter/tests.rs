@@ -120,7 +120,7 @@ fn beside_blocks_is_as_merged() {
             let plain = opened(&path, &[], &device, false).unwrap();
             let expected = logits(&merged, [batch, tokens], &ids);
             let quantised = beside.decoder().params().block_bytes();
-            assert!(quantised > 0 || name == "gemma2", "{name} {mix}: nothing is quantised");
+            assert!(quantised > 0 || name == "gemma2", "{name} {mix}: nothing is quantized");
             assert_eq!(merged.decoder().params().block_bytes(), 0);
             let error = off(&logits(&beside, [batch, tokens], &ids), &expected);
             assert!(error <= 1e-5, "{name} {mix}: {error}");
@@ -324,7 +324,7 @@ fn adapters_add_and_have_factors() {
     assert!(off(&both, &of(&[(&other, 1.0), (&root.1, 1.0)]).unwrap()) < 1e-5);
     // A head that both replace.
     let error = message(of(&[(&adapter, 1.0), (&adapter, 1.0)]));
-    assert!(error.contains("lm_head.base_layer.weight was replaced by another adapter"), "{error}");
+    assert!(error.contains("lm_head.base_layer.weight was already replaced by another adapter"), "{error}");
 }
 
 fn without_replaced(adapter: &Path) -> (tempfile::TempDir, PathBuf) {
@@ -375,16 +375,16 @@ fn tensors_that_do_not_fit_are_named() {
     };
     refused(
         &|folder| change_tensors(folder, |all| all.retain(|t| !t.name.contains("q_proj.lora_B"))),
-        &[q, "lora_A.weight [5, 32] has no B"],
+        &[q, "lora_A.weight [5, 32] has no matching B"],
     );
     refused(
         &|folder| change_tensors(folder, |all| all.retain(|t| !t.name.contains("q_proj.lora_A"))),
         &["has no A"],
     );
-    refused(&rename("q_proj", "z_proj"), &["layers.1.self_attn.z_proj", "no place for that", "llama"]);
-    refused(&rename("layers.1", "layers.7"), &["layers.7.", "no place"]);
+    refused(&rename("q_proj", "z_proj"), &["layers.1.self_attn.z_proj", "has no slot for it", "llama"]);
+    refused(&rename("layers.1", "layers.7"), &["layers.7.", "has no slot for it"]);
     refused(&rename("base_model.", ""), &["begin with base_model.model."]);
-    refused(&rename("lora_A", "lora_C"), &["lora_C", "does not compute"]);
+    refused(&rename("lora_A", "lora_C"), &["lora_C", "an unsupported tensor"]);
     refused(&rename("q_proj", "k_proj"), &["k_proj.lora_B.weight has shape [32, 5], expected [16, 5]"]);
     refused(&|folder| std::fs::write(folder.join(peft::CONFIG), "{").unwrap(), &["adapter_config.json"]);
     refused(
@@ -397,13 +397,13 @@ fn tensors_that_do_not_fit_are_named() {
                 all[0].bytes[..4].copy_from_slice(&f32::NAN.to_le_bytes());
             })
         },
-        &["values that are no numbers"],
+        &["values that are not numbers"],
     );
     refused(
         &|folder| change_tensors(folder, |all| all.iter_mut().for_each(|t| t.dtype = FileDtype::I32)),
         &["I32"],
     );
-    refused(&|folder| change_tensors(folder, Vec::clear), &["an adapter of no tensor"]);
+    refused(&|folder| change_tensors(folder, Vec::clear), &["an adapter without tensors"]);
 }
 
 #[test]
@@ -417,8 +417,11 @@ fn fields_that_are_wrong_are_named() {
     refused(&field("use_dora", json!(true)), &["use_dora is true"]);
     refused(&field("target_parameters", json!(["mlp.experts"])), &["target_parameters"]);
     refused(&field("init_lora_weights", json!("pissa_niter_4")), &["init_lora_weights is \"pissa_niter_4\""]);
-    refused(&field("use_quantum", json!(1)), &["use_quantum is a field that netcl does not know"]);
-    refused(&field("rank_pattern", json!({ "(": 3 })), &["rank_pattern", "pattern that netcl does not know"]);
+    refused(&field("use_quantum", json!(1)), &["netcl does not know the field use_quantum"]);
+    refused(
+        &field("rank_pattern", json!({ "(": 3 })),
+        &["rank_pattern", "pattern that netcl does not support"],
+    );
     refused(&field("rank_pattern", json!({ "q_proj": 2.5 })), &["rank_pattern", "no number for \"q_proj\""]);
 }
 
@@ -459,12 +462,12 @@ fn gguf_adapters_that_do_not_fit_are_named() {
         (with("adapter.type", None), "adapter.type is missing"),
         (
             with("general.architecture", text("qwen2")),
-            "general.architecture is \"qwen2\", and the model's is \"llama\"",
+            "general.architecture is \"qwen2\", but the model's is \"llama\"",
         ),
         (with("adapter.lora.alpha", None), "adapter.lora.alpha"),
         (
             with("adapter.alora.invocation_tokens", Some(Meta::U32(1))),
-            "adapter.alora.invocation_tokens is a key",
+            "netcl does not know the key adapter.alora.invocation_tokens",
         ),
     ] {
         assert!(error.contains(part) && error.contains("b.gguf"), "{part}: {error}");

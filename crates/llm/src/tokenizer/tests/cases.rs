@@ -86,7 +86,7 @@ fn a_whole_book() {
         assert!(tokenizer.decode(&ids).unwrap() == text);
         match sha256(&ids) {
             Some(hash) => assert_eq!(hash, case["sha256_of_u32le"].as_str().unwrap(), "{name}"),
-            None => println!("skipped: there is no program sha256sum"),
+            None => println!("skipped: sha256sum is not installed"),
         }
     }
 }

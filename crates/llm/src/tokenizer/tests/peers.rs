@@ -197,7 +197,7 @@ fn python(package: &str, script: &str, input: &Value) -> Option<Vec<Vec<u32>>> {
     let python = std::env::var("NETCL_PYTHON").unwrap_or_else(|_| "python3".into());
     let has = Command::new(&python).args(["-c", &format!("import {package}")]).stderr(Stdio::null()).status();
     if !has.is_ok_and(|status| status.success()) {
-        println!("skipped: {python} has no {package}; name one that has in NETCL_PYTHON");
+        println!("skipped: {python} lacks {package}; set NETCL_PYTHON to a Python that has it");
         return None;
     }
     let mut child = Command::new(&python)

@@ -31,7 +31,9 @@ impl std::str::FromStr for CacheType {
     type Err = Error;
     fn from_str(name: &str) -> Result<Self> {
         let found = Self::NAMES.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
-        found.ok_or_else(|| Error::unsupported(format!("no cache type {name:?}; there are weights and q8_0")))
+        found.ok_or_else(|| {
+            Error::unsupported(format!("unknown cache type {name:?}; the types are weights and q8_0"))
+        })
     }
 }
 

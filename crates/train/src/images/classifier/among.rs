@@ -1,9 +1,9 @@
-//! Training of a classifier on several devices: every rank has the whole network and computes its images of each batch. Gradients are summed
-//! while the backward pass goes on, and all ranks make the same update.
+//! Training of a classifier on several devices. Every rank has the whole network and computes its images of each batch. Gradients are summed during
+//! the backward pass, and all ranks make the same update.
 //!
-//! Batch normalisation takes the images of its rank, as PyTorch's `DistributedDataParallel` has it, so a run depends on the number of ranks there;
-//! running statistics are those of rank 0. With [`sync_batch_norm`](ClassifierConfig::sync_batch_norm) it takes those of all ranks, as
-//! `SyncBatchNorm` does. So, and without batch normalisation, a run is that of one device but for the order of sums.
+//! Batch normalization uses the images of its rank, like PyTorch's `DistributedDataParallel`, so the result depends on the number of ranks; running
+//! statistics are those of rank 0. With [`sync_batch_norm`](ClassifierConfig::sync_batch_norm) it uses the images of all ranks, like `SyncBatchNorm`.
+//! In that case, and without batch normalization, a run equals that of one device except for the order of sums.
 
 use super::outcome::Next;
 use super::{Classifier, ClassifierConfig};
@@ -18,19 +18,19 @@ use std::sync::Arc;
 /// A batch that is divided among ranks.
 #[derive(Clone, Copy)]
 pub(super) struct Whole {
-    /// Its images.
+    /// Number of images.
     images: usize,
-    /// Whether two images that lie opposite are mixed, and stay together.
+    /// Whether images are mixed in pairs (`i` with `n - 1 - i`), which must stay together.
     paired: bool,
 }
 
 impl Whole {
-    /// The batch of a run on this number of images.
+    /// Returns the batch of a run on this number of images.
     pub fn of(config: &ClassifierConfig, images: usize) -> Self {
         Self { images: config.batch.min(images).max(1), paired: config.mixup > 0.0 }
     }
 
-    /// Its images.
+    /// Returns the number of images.
     pub fn images(self) -> usize {
         self.images
     }
@@ -43,24 +43,24 @@ impl Whole {
         let least = if self.paired { 2 * ranks } else { ranks };
         if self.images < least {
             let of = if self.paired {
-                "two for each, because the preset mixes images in pairs"
+                "two images, because the preset mixes images in pairs"
             } else {
-                "one for each"
+                "one image"
             };
             return Err(Error::format(format!(
-                "a batch of {} for {ranks} ranks: it is divided among them, and has to have {of}; raise --batch to {least} or more",
+                "a batch of {} for {ranks} ranks is too small: each rank needs {of}; raise --batch to {least} or more",
                 counted(self.images, "image")
             )));
         }
         Ok(())
     }
 
-    /// What of it is divided: images, or pairs of them.
+    /// Returns the number of units to divide: images, or pairs of them.
     fn rows(self) -> usize {
         if self.paired { self.images.div_ceil(2) } else { self.images }
     }
 
-    /// The places of the images of these rows. Images that are mixed with that at the same place from the end stay with it.
+    /// Returns the places of the images of these rows. Images that are mixed in pairs stay together.
     pub fn places(self, rows: Range<usize>) -> Vec<usize> {
         if !self.paired {
             return rows.collect();
@@ -69,17 +69,17 @@ impl Whole {
         rows.clone().chain(back).collect()
     }
 
-    /// The share that these rows have of the mean over the batch.
+    /// Returns the share of these rows in the mean over the batch.
     pub fn share(self, rows: Range<usize>) -> f64 {
         self.places(rows).len() as f64 / self.images as f64
     }
 }
 
-/// This rank in a run of batches of `config` from `images` images. Without a `division`, devices of one kind get equal parts, and others
-/// get parts by their speed. All ranks call it.
+/// Prepares this rank for a run with batches of `config` from `images` images. Without a `division`, devices of one kind get equal parts, and others
+/// get parts by speed. All ranks call it.
 ///
 /// # Errors
-/// `Format` for batches of fewer images than ranks, and as [`Shares::check`]; those of the group and the device.
+/// `Format` for batches of fewer images than ranks, and for the cases of [`Shares::check`]; errors of the group and the device.
 pub(super) fn start(
     (group, device): (&Group, &Device),
     (config, images): (&ClassifierConfig, usize),
@@ -101,12 +101,12 @@ pub(super) fn start(
     Ok(parallel)
 }
 
-/// Every rank's share of the mean over a batch.
+/// Returns every rank's share of the mean over a batch.
 pub(super) fn shares(whole: Whole, parallel: &Parallel) -> Vec<f64> {
     (0..parallel.size()).map(|rank| whole.share(parallel.balance.rows_of(rank))).collect()
 }
 
-/// The strongest request of any rank.
+/// Returns the strongest request of any rank.
 pub(super) fn ask(group: &Group, own: Next) -> Result<Next> {
     let all = group.all_gather(&[code(own)])?;
     Ok(next(all.into_iter().max().unwrap_or(0)))
@@ -118,7 +118,7 @@ pub(super) fn share_statistics(group: &Group, classifier: &Classifier) -> Result
     all.iter().try_for_each(|(_, tensor)| group.broadcast_tensor(tensor, 0))
 }
 
-/// The sums over all ranks of losses, and of what was taken for what.
+/// Returns the sums over all ranks of losses and of confusion matrices.
 pub(super) fn total(group: &Group, loss: f64, confusion: &[Vec<u64>]) -> Result<(f64, Vec<Vec<u64>>)> {
     let losses = group.all_gather(&[loss])?;
     let flat: Vec<u64> = confusion.concat();
@@ -150,7 +150,8 @@ mod tests {
     use super::*;
     use netcl_dist::divide;
 
-    /// Every place is one rank's, and of pairs a rank has both, in an order in which they lie opposite; shares are those of the images.
+    /// Every place belongs to one rank, both images of a pair belong to the same rank and are opposite each other, and shares are proportional to
+    /// images.
     #[test]
     fn places_of_a_batch_are_divided() {
         let weights: [&[f64]; 6] = [

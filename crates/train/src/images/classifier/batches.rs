@@ -1,4 +1,4 @@
-//! Batches of images: normalised, moved and mirrored while training, in the order of the device's memory.
+//! Batches of images: normalized, moved and mirrored while training, in the device's memory order.
 
 use super::super::data::Images;
 use super::ClassifierConfig;
@@ -8,43 +8,43 @@ use netcl_tensor::ops::map::map;
 use netcl_tensor::ops::rearrange::flip;
 use netcl_tensor::{DType, Device, Error, Result, Tensor};
 
-/// Kinds of draws.
+/// Kinds of random draws.
 const ORDER: u64 = 0;
 const DOWN: u64 = 1;
 const ACROSS: u64 = 2;
 const MIRROR: u64 = 3;
 const MIX: u64 = 4;
 
-/// Values that a thread computes at least.
+/// Minimum number of values per thread.
 const PER_THREAD: usize = 1 << 18;
 
-/// How images become numbers: less the mean of their channel, by its deviation.
+/// The normalization of images: subtract the channel's mean and divide by its deviation.
 #[derive(Clone, Debug)]
 pub struct Scaling {
-    /// Factor and summand of a channel's bytes.
+    /// Factor and summand for a channel's bytes.
     channels: Vec<[f32; 2]>,
 }
 
-/// How far an image is moved down and to the right, and whether it is mirrored. What comes in from outside is black.
+/// Shift of an image down and to the right, and whether it is mirrored. Pixels from outside the image are black.
 pub(super) type Placed = (isize, isize, bool);
 
 impl Scaling {
-    /// By mean and deviation of each channel, of values from 0 to 1.
+    /// Creates it from the mean and deviation of each channel, for values from 0 to 1.
     pub fn new(statistics: &[[f32; 2]]) -> Self {
         let of = |[mean, deviation]: &[f32; 2]| [1.0 / 255.0 / deviation, -mean / deviation];
         Self { channels: statistics.iter().map(of).collect() }
     }
 
-    /// Bytes of `dtype` for each byte of each channel.
+    /// Returns the bytes of `dtype` for each byte of each channel.
     fn table<const N: usize>(&self, store: impl Fn(f32) -> [u8; N]) -> Vec<[[u8; N]; 256]> {
         let of = |[scale, shift]: &[f32; 2]| std::array::from_fn(|byte| store(byte as f32 * scale + shift));
         self.channels.iter().map(of).collect()
     }
 
-    /// Images as bytes of a float type `(N, H, W, C)`, each image `i` as `place(i)` says, computed on up to `threads` threads.
+    /// Encodes images as bytes of a float type `(N, H, W, C)`, with image `i` placed as `place(i)` says, on up to `threads` threads.
     ///
     /// # Errors
-    /// `DType` for a type that is no float.
+    /// `DType` for a type that is not a float.
     pub(super) fn encoded(
         &self,
         dtype: DType,
@@ -63,11 +63,11 @@ impl Scaling {
         })
     }
 
-    /// Images on the device as `(N, C, H, W)`, of which channels are neighbours in memory. `place` says of image `i` of the batch how far it is
-    /// moved down and to the right, and whether it is mirrored; what comes in from outside is black.
+    /// Uploads images as `(N, C, H, W)`, with channels adjacent in memory. `place(i)` returns the shift of image `i` down and to the right, and
+    /// whether it is mirrored; pixels from outside are black.
     ///
     /// # Errors
-    /// `DType` for a type that is no float; of the device.
+    /// `DType` for a type that is not a float; errors of the device.
     pub fn upload(
         &self,
         device: &Device,
@@ -127,7 +127,7 @@ fn fill<const N: usize>(
     out.into_flattened()
 }
 
-/// The order of an epoch: a permutation by the seed and its number (Fisher and Yates).
+/// Returns the order of an epoch: a permutation determined by the seed and the epoch (Fisher and Yates).
 pub(super) fn order(seed: u64, epoch: u64, count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     for i in (1..count).rev() {
@@ -136,33 +136,33 @@ pub(super) fn order(seed: u64, epoch: u64, count: usize) -> Vec<usize> {
     order
 }
 
-/// What is done to image `i` in an epoch.
+/// Returns the placement of image `i` in an epoch.
 pub(super) fn place(config: &ClassifierConfig, epoch: u64, i: usize) -> Placed {
     let draw = |kind, limit| below(config.seed, [kind, epoch, i as u64], limit);
     let moved = |kind| draw(kind, 2 * config.shift as u64 + 1) as isize - config.shift.cast_signed();
     (moved(DOWN), moved(ACROSS), config.mirror && draw(MIRROR, 2) == 1)
 }
 
-/// How much of an image is left where those of step `step` are mixed in pairs (Zhang et al. 2017): a number of the distribution Beta(a, a) with
-/// a = `mixup`, drawn by the seed. `None` where nothing is mixed.
+/// Returns an image's own share if the images of step `step` are mixed in pairs (Zhang et al. 2017): a sample of Beta(a, a) with a = `mixup`, drawn
+/// from the seed. `None` without mixing.
 pub(super) fn mixed(config: &ClassifierConfig, step: u64) -> Option<f32> {
     const FINE: u64 = 1 << 32;
     let draw = |i: u64| {
         let uniform = (below(config.seed, [MIX, step, i], FINE) as f64 + 0.5) / FINE as f64;
         uniform.powf(1.0 / config.mixup)
     };
-    // Of pairs of powers those whose sum is below 1 give it (Johnk 1964), for a up to 1 at least every second.
+    // Pairs of powers whose sum is below 1 give a sample (Johnk 1964); for a up to 1, at least every second pair is accepted.
     let pairs = (0..64).map(|i| (draw(2 * i), draw(2 * i + 1)));
     let share =
         |(a, b): (f64, f64)| if a + b > 0.0 && a + b <= 1.0 { Some((a / (a + b)) as f32) } else { None };
     (config.mixup > 0.0).then(|| pairs.into_iter().find_map(share).unwrap_or(1.0))
 }
 
-/// Every image of a batch `(N, C, H, W)` mixed with that at the same place from the end, of which `1 - share` is taken; `share` is an f32 scalar on
-/// the device. No gradient.
+/// Mixes every image of a batch `(N, C, H, W)` with the image at the same distance from the end, with weights `share` and `1 - share`; `share` is an
+/// f32 scalar on the device. No gradient.
 pub(super) fn mix(x: &Tensor, share: &Tensor) -> Result<Tensor> {
     let [n, c, h, w] = x.dims4()?;
-    // Channels are neighbours, and stay so.
+    // Channels are adjacent in memory and stay so.
     let rows = x.permute(&[0, 2, 3, 1])?.reshape([n, x.count() / n.max(1)])?;
     let mixed = map(
         "x0 * x2 + x1 * (1.0f - x2)",
@@ -174,7 +174,7 @@ pub(super) fn mix(x: &Tensor, share: &Tensor) -> Result<Tensor> {
     mixed.reshape([n, h, w, c])?.permute(&[0, 3, 1, 2])
 }
 
-/// Images `picked` of a set on the device, as they are, and their labels.
+/// Uploads the images `picked` of a set without changes, and their labels.
 pub(super) fn plain(
     scaling: &Scaling,
     (device, dtype): (&Device, DType),
@@ -187,40 +187,40 @@ pub(super) fn plain(
     Ok((x, Tensor::from_u32(device, [labels.len()], &labels)?))
 }
 
-/// What a step trains on, in host memory.
+/// The data of a training step, in host memory.
 #[derive(Debug, PartialEq)]
 pub(super) struct Batch {
-    /// Number of its epoch, and its own within that.
+    /// Number of its epoch, and its number within the epoch.
     pub at: (u64, u64),
     /// `(N, H, W, C)` in the storage type.
     pub images: Vec<u8>,
     pub labels: Vec<u32>,
-    /// Of each image's other one, where images are mixed, and how much of an image's own is left.
+    /// Label of each image's partner if images are mixed, and an image's own share.
     pub mixed: Option<(Vec<u32>, f32)>,
 }
 
-/// Every batch of a training, epoch after epoch.
+/// All batches of a training run, epoch after epoch.
 #[derive(Clone)]
 pub(super) struct Batches<'a> {
     pub config: &'a ClassifierConfig,
     pub scaling: &'a Scaling,
     pub images: &'a Images,
-    /// Threads that share a batch out.
+    /// Number of threads that compute a batch together.
     pub threads: usize,
-    /// The places in a batch that are made; `None` for all.
+    /// Places of a batch to compute; `None` for all.
     pub rows: Option<Vec<usize>>,
 }
 
 impl<'a> Batches<'a> {
-    /// Images of a step.
+    /// Returns the number of images per step.
     pub fn each(&self) -> usize {
         self.config.batch.min(self.images.len()).max(1)
     }
-    /// Whole batches of an epoch.
+    /// Returns the number of whole batches in an epoch.
     pub fn of_epoch(&self) -> u64 {
         self.config.steps_of_epoch(self.images.len())
     }
-    /// Those from step `done` on, made as they are asked for.
+    /// Returns the batches from step `done` on, computed on demand.
     pub fn from(self, done: u64) -> impl Iterator<Item = Result<Batch>> + use<'a> {
         let (first, within) = (done / self.of_epoch().max(1), done % self.of_epoch().max(1));
         let epochs = first..self.config.epochs;
@@ -306,7 +306,7 @@ mod tests {
         assert!(first.into_iter().eq(0..100));
     }
 
-    /// However many threads share it out, and from whichever thread it comes, a batch is the same.
+    /// A batch is the same for any number of threads, and whichever thread it comes from.
     #[test]
     fn batches_made_ahead_on_threads_are_those_made_at_once() {
         let size = [3, 64, 64];

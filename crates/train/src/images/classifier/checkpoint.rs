@@ -1,4 +1,4 @@
-//! Content of a classifier's checkpoints: weights with running statistics, the optimizer's state, description and images.
+//! The content of a classifier's checkpoints: weights with running statistics, the optimizer's state, description and images.
 
 use super::record::ImageRecord;
 use super::task::Images;
@@ -10,28 +10,28 @@ use serde_json::Value;
 
 /// The record of the images.
 const IMAGES_FILE: &str = "images.json";
-/// Further state: bits of the sum of the epoch's losses so far, and seconds of training.
+/// Additional state: bits of the sum of the epoch's losses so far, and seconds of training.
 const LOSSES: &str = "epoch_losses";
 const ELAPSED: &str = "elapsed";
 
 impl Images<'_> {
-    /// Further files of a checkpoint.
+    /// Returns the additional files of a checkpoint.
     pub(super) fn checkpoint_files(&self) -> Result<Vec<(String, Vec<u8>)>> {
         let record = serde_json::to_vec_pretty(&self.record)
             .map_err(|e| Error::internal(format!("{IMAGES_FILE}: {e}")))?;
         Ok(vec![(DESCRIPTION.to_owned(), self.classifier.about.to_json()?), (IMAGES_FILE.to_owned(), record)])
     }
 
-    /// Adds the place within an epoch, and the time, to a checkpoint's state.
+    /// Adds the position within an epoch, and the time, to a checkpoint's state.
     pub(super) fn note_place(&self, state: &mut State) {
         state.extra.insert(LOSSES.into(), self.losses.to_bits().into());
         state.extra.insert(ELAPSED.into(), self.elapsed().into());
     }
 
-    /// Restores weights, running statistics and moments from a checkpoint of the run, whose description and images are this task's.
+    /// Restores weights, running statistics and moments from a checkpoint of the run, whose description and images must match this task's.
     ///
     /// # Errors
-    /// `Format` with what belongs to another run or another network; nothing of use is left of classifier and optimizer then.
+    /// `Format` with the part that belongs to another run or another network; classifier and optimizer are then unusable.
     pub(super) fn restore(&mut self, training: &mut Training<Epoch>, checkpoint: &Checkpoint) -> Result<()> {
         let wrong = |name: &str, e: &dyn std::fmt::Display| Error::format(format!("{name}: {e}"));
         let about: Description =

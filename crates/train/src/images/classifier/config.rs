@@ -14,19 +14,19 @@ use std::path::{Path, absolute};
 pub const PRESETS: [&str; 5] =
     ["mnist-cnn", "mnist-lenet", "cifar10-resnet18", "cifar10-mobilenet", "images-resnet18"];
 
-/// What a run of training does; `config.toml` in its folder.
+/// The settings of a training run; `config.toml` in its folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClassifierConfig {
     /// The network, one of [`models::MODELS`].
     pub network: String,
-    /// Where the settings came from.
+    /// Name of the preset that the settings came from.
     pub preset: String,
     /// The folder of images.
     pub data: String,
     /// Passes over the images.
     pub epochs: u64,
-    /// Images a step.
+    /// Images per step.
     pub batch: usize,
     /// Highest learning rate of AdamW, reached after a twentieth of the steps and followed by a cosine to `min_lr`.
     pub lr: f64,
@@ -34,28 +34,29 @@ pub struct ClassifierConfig {
     pub min_lr: f64,
     /// Decoupled weight decay of matrices and kernels.
     pub weight_decay: f64,
-    /// Averages of the gradient and of its square.
+    /// AdamW's β₁ and β₂.
     pub betas: [f64; 2],
-    /// Share of a class's probability that is spread over all.
+    /// Share of a class's probability that is spread over all classes.
     pub label_smoothing: f64,
-    /// Parameter a of the distribution Beta(a, a) that says how much of each other image is mixed into one while training, up to 1; 0 for none.
+    /// Parameter a of the distribution Beta(a, a), from which the mixing share of pairs of images is drawn during training, up to 1; 0 disables
+    /// mixing.
     #[serde(default)]
     pub mixup: f64,
-    /// Whether batch normalisation takes the images of all ranks, of several that train together, and not each rank's own.
+    /// Whether batch normalization uses the images of all ranks instead of each rank's own images.
     #[serde(default)]
     pub sync_batch_norm: bool,
-    /// Images are moved by up to so many pixels while training, anew every time.
+    /// Maximum shift of images in pixels during training, drawn for each use.
     pub shift: usize,
-    /// Whether images are mirrored at random while training.
+    /// Whether images are mirrored at random during training.
     pub mirror: bool,
-    /// Seed of weights, order and what is done to images.
+    /// Seed of weights, order and changes of images.
     pub seed: u64,
-    /// Part of the images kept for the test where nothing is called one.
+    /// Fraction of the images used for testing if the data lacks a test set.
     pub test_part: f64,
-    /// Steps between checkpoints within an epoch, 0 for none; there is one after every epoch.
+    /// Steps between checkpoints within an epoch, 0 for none; every epoch ends with a checkpoint.
     #[serde(default = "checkpoint_every")]
     pub checkpoint_every: u64,
-    /// Newest checkpoints that are kept; the best one is kept, too.
+    /// Number of newest checkpoints to keep; the best one is kept as well.
     #[serde(default = "keep")]
     pub keep: usize,
     /// Storage type of weights and activations; sums and master weights are f32.
@@ -68,24 +69,25 @@ pub struct ClassifierConfig {
     pub device: String,
 }
 
-/// Storage type of files without one.
+/// Returns the storage type for files without one.
 fn f32() -> DType {
     DType::F32
 }
 
-/// Steps between checkpoints where a file says nothing.
+/// Returns the steps between checkpoints for files without the setting.
 fn checkpoint_every() -> u64 {
     500
 }
 
-/// Checkpoints kept where a file says nothing.
+/// Returns the number of checkpoints to keep for files without the setting.
 fn keep() -> usize {
     2
 }
 
 impl RunSettings for ClassifierConfig {
     fn to_toml(&self) -> Result<String> {
-        toml::to_string(self).map_err(|e| Error::internal(format!("settings as TOML: {e}")))
+        toml::to_string(self)
+            .map_err(|e| Error::internal(format!("cannot convert the settings to TOML: {e}")))
     }
     fn keep(&self) -> usize {
         self.keep
@@ -93,20 +95,20 @@ impl RunSettings for ClassifierConfig {
 }
 
 impl ClassifierConfig {
-    /// The settings of the run in `dir`; `None` where its `config.toml` is not that of a classifier.
+    /// Returns the settings of the run in `dir`; `None` if its `config.toml` is not that of a classifier.
     ///
     /// # Errors
-    /// `Format` for one that is, with what is wrong in it; `Io`.
+    /// `Format` for an invalid file of a classifier; `Io`.
     pub fn of_run(dir: &Path) -> Result<Option<Self>> {
         let own = Self::read(&dir.join("config.toml"));
         if matches!(own, Ok(Some(_))) {
             return own;
         }
-        // A damaged file, or none: the copy, if that is of images.
+        // If the file is damaged or missing, its copy is used, if that is of images.
         match Self::read(&dir.join(SETTINGS_COPY)) {
             Ok(Some(copy)) => {
                 tracing::warn!(
-                    "{}: config.toml is damaged; the settings are those of {SETTINGS_COPY}",
+                    "{}: config.toml is damaged; using the settings of {SETTINGS_COPY}",
                     dir.display()
                 );
                 Ok(Some(copy))
@@ -121,7 +123,7 @@ impl ClassifierConfig {
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => return Ok(None),
             Err(e) => return Err(Error::io("reading", path, &e)),
         };
-        // Of texts, or no TOML at all, which who reads those settings says better.
+        // The settings of a language model, or not TOML at all; the reader of those settings reports it better.
         let preset =
             text.parse::<toml::Table>().ok().and_then(|t| Some(t.get("preset")?.as_str()?.to_owned()));
         if !preset.is_some_and(|preset| PRESETS.contains(&preset.as_str())) {
@@ -131,28 +133,31 @@ impl ClassifierConfig {
         config.map(Some).map_err(|e| Error::format(format!("{}: {}", path.display(), e.message())))
     }
 
-    /// The same settings with the folder of images as an absolute path, so that the run can be resumed from anywhere.
+    /// Returns the same settings with the folder of images as an absolute path, so that the run can be resumed from anywhere.
     ///
     /// # Errors
     /// `Io` if the working directory cannot be determined; `Format` for a path that is not UTF-8.
     pub fn with_absolute_paths(mut self) -> Result<Self> {
         if self.data.is_empty() {
-            // Images that come from no folder.
+            // The images do not come from a folder.
             return Ok(self);
         }
         let path = Path::new(&self.data);
         let whole = absolute(path).map_err(|e| Error::io("finding", path, &e))?;
         let text = whole.to_str().map(Into::into);
         self.data = text.ok_or_else(|| {
-            Error::format(format!("{}: the path is not UTF-8, as config.toml is", whole.display()))
+            Error::format(format!(
+                "{}: the path is not valid UTF-8, which config.toml requires",
+                whole.display()
+            ))
         })?;
         Ok(self)
     }
 
-    /// The preset of this name.
+    /// Returns the preset of this name.
     ///
     /// # Errors
-    /// `Format` with the names there are.
+    /// `Format` with the existing names.
     pub fn preset(name: &str) -> Result<Self> {
         let mnist = Self {
             network: "mnist-cnn".into(),
@@ -195,18 +200,18 @@ impl ClassifierConfig {
             "cifar10-mobilenet" => Ok(Self { network: "mobilenet-v2-small".into(), mixup: 0.2, ..cifar }),
             "images-resnet18" => Ok(Self { network: "resnet18".into(), batch: 32, ..cifar }),
             _ => Err(Error::format(format!(
-                "there is no preset `{name}` for images; there are {}",
+                "unknown preset `{name}` for images; the presets are {}",
                 PRESETS.join(", ")
             ))),
         }
     }
 
-    /// Whole batches among so many images, which are an epoch's steps.
+    /// Returns the number of whole batches for this number of images, which is the steps of an epoch.
     pub fn steps_of_epoch(&self, images: usize) -> u64 {
         (images / self.batch.min(images).max(1)) as u64
     }
 
-    /// These settings, overridden by what is given: of settings that language models have too, and of those that classifiers alone have.
+    /// Returns these settings, overridden by the given ones: settings that language models share, and those that only classifiers have.
     ///
     /// # Errors
     /// `Format` for more than one folder of data, or a number that no file can hold.
@@ -214,7 +219,8 @@ impl ClassifierConfig {
         if let Some(message) = too_large(shared) {
             return Err(Error::format(message));
         }
-        let wrong = |e: toml::ser::Error| Error::internal(format!("settings as a table: {e}"));
+        let wrong =
+            |e: toml::ser::Error| Error::internal(format!("cannot convert the settings to a table: {e}"));
         let mut given = toml::Table::try_from(shared).map_err(wrong)?;
         if let Some(data) = &shared.data {
             let [data] = data.as_slice() else {
@@ -225,17 +231,19 @@ impl ClassifierConfig {
         let mut all = toml::Table::try_from(self).map_err(wrong)?;
         all.extend(given.into_iter().map(|(key, value)| (own_key(&key).to_owned(), value)));
         all.extend(own);
-        all.try_into().map_err(|e| Error::internal(format!("settings from a table: {e}")))
+        all.try_into().map_err(|e| Error::internal(format!("cannot read the settings from a table: {e}")))
     }
 
+    /// Validates the settings.
+    ///
     /// # Errors
-    /// `Format` with what is out of range.
+    /// `Format` with the setting that is out of range.
     pub fn validate(&self) -> Result<()> {
         if let Some(message) = too_large(self) {
             return Err(Error::format(message));
         }
-        let table =
-            toml::Table::try_from(self).map_err(|e| Error::internal(format!("settings as a table: {e}")))?;
+        let table = toml::Table::try_from(self)
+            .map_err(|e| Error::internal(format!("cannot convert the settings to a table: {e}")))?;
         let refusal = |row: &Setting| {
             let value = table.get(own_key(row.name)).filter(|_| row.images.is_some())?;
             row.check.refusal(&row.flag(), &numbers(value), value.as_str())
@@ -250,7 +258,7 @@ impl ClassifierConfig {
                 Some(format!("mixup {}, expected 0 to 1", self.mixup))
             } else if !models::MODELS.contains(&self.network.as_str()) {
                 let all = models::MODELS.join(", ");
-                Some(format!("there is no network `{}`; there are {all}", self.network))
+                Some(format!("unknown network `{}`; the networks are {all}", self.network))
             } else {
                 None
             }
@@ -259,12 +267,12 @@ impl ClassifierConfig {
     }
 }
 
-/// The key of a classifier's `config.toml` for a setting.
+/// Returns the key of a setting in a classifier's `config.toml`.
 pub(super) fn own_key(name: &str) -> &str {
     if name == "val_split" { "test_part" } else { name }
 }
 
-/// The numbers of a value.
+/// Returns the numbers of a value.
 fn numbers(value: &toml::Value) -> Vec<f64> {
     match value {
         toml::Value::Integer(n) => vec![*n as f64],

@@ -1,14 +1,15 @@
-//! A classifier as a graph of operations, which runs without what trained it.
+//! A classifier as a graph of operations, which runs without the training code.
 
 use super::Classifier;
 use netcl_tensor::opgraph::OpGraph;
 use netcl_tensor::{DType, Result, Tensor};
 
 impl Classifier {
-    /// From pictures `image` (rows, C, H, W), f32 from 0 to 1, to the probability of each class (rows, classes), for any number of rows.
+    /// Records the graph for any number of rows. Its input is `image` (rows, C, H, W), f32 from 0 to 1, and its output the probability of each class
+    /// (rows, classes).
     ///
     /// # Errors
-    /// `Unsupported` with an operation that a graph cannot hold; of the device.
+    /// `Unsupported` with an operation that a graph cannot contain; errors of the device.
     pub fn graph(&self) -> Result<OpGraph> {
         let [channels, height, width] = self.about.size;
         let column = |name: &str, i: usize| {

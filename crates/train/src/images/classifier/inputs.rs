@@ -1,5 +1,5 @@
-//! Batches on the device: a ring of buffers that the copy queue fills while the device computes, and the place where a captured step looks for
-//! its batch.
+//! Batches on the device: a ring of buffers that the copy queue fills while the device computes, and the buffer from which a captured step reads its
+//! batch.
 
 use super::batches::Batch;
 use netcl_device::Buffer;
@@ -8,19 +8,19 @@ use netcl_tensor::{DType, Device, Result, Tensor};
 /// Buffers of the ring: for the batch in use, the next one in the queue, and the one being uploaded.
 const SLOTS: usize = 3;
 
-/// What a step reads.
+/// The inputs of a step.
 #[derive(Clone)]
 pub(super) struct Inputs {
-    /// `(N, C, H, W)`, of which channels are neighbours in memory.
+    /// `(N, C, H, W)`, with channels adjacent in memory.
     pub images: Tensor,
     /// `(N)`.
     pub labels: Tensor,
-    /// Labels `(N)` of the images that are mixed in, and the share, an f32 scalar, that is left of each.
+    /// Labels `(N)` of the partner images, and each image's own share, an f32 scalar.
     pub mixed: Option<(Tensor, Tensor)>,
 }
 
 impl Inputs {
-    /// Zeros of this shape.
+    /// Creates zeros of this shape.
     pub fn new(device: &Device, dtype: DType, [n, c, h, w]: [usize; 4], mixed: bool) -> Result<Self> {
         let zeros = vec![0u32; n];
         let labels = || Tensor::from_u32(device, [n], &zeros);
@@ -35,23 +35,23 @@ impl Inputs {
     }
 }
 
-/// The ring.
+/// The ring of input buffers.
 pub(super) struct Ring {
     device: Device,
-    /// Those of the ring, and behind them the place where a captured step looks for its batch.
+    /// The buffers of the ring, followed by the one from which a captured step reads its batch.
     slots: Vec<Inputs>,
     next: usize,
 }
 
 impl Ring {
-    /// Buffers for batches of images `(N, C, H, W)`, which are mixed or not.
+    /// Allocates buffers for batches of images `(N, C, H, W)`, which are mixed or not.
     pub fn new(device: &Device, dtype: DType, images: [usize; 4], mixed: bool) -> Result<Self> {
         let mut ring = Self { device: device.clone(), slots: Vec::new(), next: 0 };
         ring.resize(dtype, images, mixed)?;
         Ok(ring)
     }
 
-    /// The same for batches of another size from now on: the old buffers, which nothing uses any more, make room first.
+    /// Switches to batches of another size. The old buffers, which are no longer in use, are freed first.
     pub fn resize(&mut self, dtype: DType, images: [usize; 4], mixed: bool) -> Result<()> {
         let _tag = self.device.tag("inputs");
         self.slots.clear();
@@ -60,8 +60,8 @@ impl Ring {
         self.device.finish()
     }
 
-    /// Enqueues the upload of a batch; commands enqueued later see it. `fixed`: into the place where a captured step looks for it. The caller has
-    /// waited for the step before the last.
+    /// Enqueues the upload of a batch; commands enqueued later see it. `fixed` selects the buffer that a captured step reads. The caller has waited
+    /// for the step before the last.
     pub fn send(&mut self, batch: &Batch, fixed: bool) -> Result<Inputs> {
         let slot = &self.slots[self.next];
         self.next = (self.next + 1) % SLOTS;

@@ -6,7 +6,7 @@ use super::{Classifier, ClassifierConfig};
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl_tensor::{Result, Tensor};
 
-/// The mean cross entropy of a batch's images, of mixed ones that of both labels by their shares; a scalar.
+/// Returns the mean cross entropy of a batch's images, a scalar; for mixed images, that of both labels weighted by their shares.
 ///
 /// # Errors
 /// Those of the operations.

@@ -1,4 +1,4 @@
-//! Classifiers of images: their training, and the folder of a run that one is read from.
+//! Image classifiers: their training, and the run folder from which one is loaded.
 
 mod among;
 mod batches;
@@ -44,7 +44,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
-/// What a network was trained for; `classifier.json` in the run's folder.
+/// The purpose of a trained network; `classifier.json` in the run's folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// The network, one of [`models::MODELS`].
@@ -53,14 +53,14 @@ pub struct Description {
     pub size: [usize; 3],
     /// Names of its classes.
     pub classes: Vec<String>,
-    /// Mean and deviation of each channel of the images that it learnt from, of values from 0 to 1.
+    /// Mean and deviation of each channel of the training images, for values from 0 to 1.
     pub statistics: Vec<[f32; 2]>,
 }
 
 const DESCRIPTION: &str = "classifier.json";
 
 impl Description {
-    /// Of the network that `config` trains on `images`.
+    /// Describes the network that `config` trains on `images`.
     pub fn of(config: &ClassifierConfig, images: &data::Dataset) -> Self {
         Self {
             network: config.network.clone(),
@@ -71,13 +71,14 @@ impl Description {
     }
 
     fn to_json(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec_pretty(self).map_err(|e| Error::internal(format!("a description as JSON: {e}")))
+        serde_json::to_vec_pretty(self)
+            .map_err(|e| Error::internal(format!("cannot convert a description to JSON: {e}")))
     }
 }
 
-/// A network with what it was trained for.
+/// A network with its description.
 pub struct Classifier {
-    /// What it was trained for.
+    /// The description.
     pub about: Description,
     params: Params,
     network: Network,
@@ -85,7 +86,7 @@ pub struct Classifier {
     device: Device,
 }
 
-/// A class and how likely it is.
+/// A class and its probability.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
     /// The class's name.
@@ -95,10 +96,10 @@ pub struct Prediction {
 }
 
 impl Classifier {
-    /// With first values drawn from `seed`, stored as `dtype`.
+    /// Creates a network with initial values drawn from `seed`, stored as `dtype`.
     ///
     /// # Errors
-    /// `Shape` for images that are too small; of the device.
+    /// `Shape` for images that are too small; errors of the device.
     pub fn new(device: &Device, about: Description, dtype: DType, seed: u64) -> Result<Self> {
         let described = models::of(&about.network, about.size, about.classes.len())?;
         let (params, network) =
@@ -107,21 +108,22 @@ impl Classifier {
         Ok(Self { about, params, network, scaling, device: device.clone() })
     }
 
-    /// The one that a run's folder holds.
+    /// Opens the classifier in a run's folder.
     ///
     /// # Errors
-    /// `Format` where the folder has no classifier, or a tensor is missing or of another shape; `Io`.
+    /// `Format` if the folder lacks a classifier, or a tensor is missing or of another shape; `Io`.
     pub fn open(device: &Device, dir: &Path) -> Result<Self> {
         let path = dir.join(DESCRIPTION);
         if !path.exists() {
             return Err(Error::format(format!(
-                "{} holds no classifier of images: it has no {DESCRIPTION}; train one with --preset mnist-cnn, say",
+                "{} contains no image classifier: {DESCRIPTION} is missing; train one, for example with --preset mnist-cnn",
                 dir.display()
             )));
         }
         let text = netcl_device::files::read_whole(&path).map_err(|e| Error::io("reading", &path, &e))?;
-        let about: Description = serde_json::from_slice(&text)
-            .map_err(|e| Error::format(format!("{}: no description of a classifier: {e}", path.display())))?;
+        let about: Description = serde_json::from_slice(&text).map_err(|e| {
+            Error::format(format!("{}: not a description of a classifier: {e}", path.display()))
+        })?;
         if about.statistics.len() != about.size[0] || about.classes.is_empty() {
             return Err(Error::format(format!(
                 "{}: {} statistics for {} channels and {} classes",
@@ -136,7 +138,7 @@ impl Classifier {
         let wanted = Params::elements_of(device, DType::F32, |params| described.build(params, ""))?;
         let held = files.tensors().into_iter().map(|t| t.shape.iter().product::<usize>());
         let held = held.fold(0, usize::saturating_add);
-        // Before memory is taken for what the files do not have.
+        // Checked before memory is allocated for tensors that the files do not contain.
         if wanted > held {
             return Err(Error::format(format!(
                 "{}: {} for images of {:?} and {} classes has {wanted} parameters, but the weight files have {held}",
@@ -151,19 +153,19 @@ impl Classifier {
         Ok(classifier)
     }
 
-    /// Numbers that training changes.
+    /// Returns the number of trained values.
     pub fn parameters(&self) -> usize {
         self.params.count()
     }
 
-    /// Parameters and running statistics by name.
+    /// Returns parameters and running statistics by name.
     pub fn state(&self) -> Vec<(String, Tensor)> {
         let named = |t: &Tensor| (t.name().unwrap_or_default().to_owned(), t.clone());
         self.params.list().iter().map(named).chain(self.network.buffers()).collect()
     }
 
-    /// Takes parameters and running statistics from files with the names of [`state`](Self::state); `num_batches_tracked`, which PyTorch keeps
-    /// beside them, is skipped.
+    /// Loads parameters and running statistics from files with the names of [`state`](Self::state); PyTorch's additional `num_batches_tracked` is
+    /// skipped.
     ///
     /// # Errors
     /// `Format` with the tensor that is missing, unknown or of another shape; nothing is changed then.
@@ -171,7 +173,7 @@ impl Classifier {
         self.load_tensors(&files.tensors())
     }
 
-    /// The same from tensors in memory.
+    /// Loads the same from tensors in memory.
     fn load_tensors(&self, given: &[TensorView<'_>]) -> Result<()> {
         let state = self.state();
         let mut found = Vec::new();
@@ -185,7 +187,7 @@ impl Classifier {
                         tensor.shape()
                     )));
                 }
-                None => return Err(Error::format(format!("{name} is missing among the weights"))),
+                None => return Err(Error::format(format!("the weights lack {name}"))),
             }
         }
         let known =
@@ -199,7 +201,8 @@ impl Classifier {
         found.iter().try_for_each(|(tensor, data)| tensor.set_f32(data))
     }
 
-    /// Parameters and running statistics as f32, which every storage type is a part of; copied from the device when their bytes are asked for.
+    /// Returns parameters and running statistics as f32, which represents every storage type exactly; copied from the device when their bytes are
+    /// requested.
     fn planned(&self) -> Vec<Planned<'static>> {
         let plan = |(name, tensor): (String, Tensor)| {
             let (dtype, shape) = (FileDtype::F32, tensor.dims().to_vec());
@@ -209,7 +212,7 @@ impl Classifier {
         self.state().into_iter().map(plan).collect()
     }
 
-    /// Writes weights, as f32, and description into a folder.
+    /// Writes weights, as f32, and the description into a folder.
     ///
     /// # Errors
     /// `Io`.
@@ -222,10 +225,10 @@ impl Classifier {
         files::replace(&path, &self.about.to_json()?).map_err(|e| Error::io("writing", &path, &e))
     }
 
-    /// The classes of an image of bytes `(C, H, W)`, the likeliest first.
+    /// Classifies an image of bytes `(C, H, W)`; returns classes with the most likely one first.
     ///
     /// # Errors
-    /// `Shape` for another number of bytes; of the device.
+    /// `Shape` for another number of bytes; errors of the device.
     pub fn classify(&self, image: &[u8]) -> Result<Vec<Prediction>> {
         if image.len() != self.about.size.iter().product::<usize>() {
             return Err(Error::shape(format!(
@@ -245,10 +248,10 @@ impl Classifier {
         Ok(all)
     }
 
-    /// The classes of a picture, which is brought to the size of the images that were learnt from.
+    /// Classifies an image file, which is resized to the size of the training images.
     ///
     /// # Errors
-    /// `Io` or `Format` with the file; of the device.
+    /// `Io` or `Format` with the file; errors of the device.
     pub fn classify_file(&self, path: &Path) -> Result<Vec<Prediction>> {
         self.classify(&data::picture(path, self.about.size)?)
     }

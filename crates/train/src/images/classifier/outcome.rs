@@ -1,10 +1,10 @@
-//! What training comes to.
+//! The results of training.
 
 use crate::run::Record;
 use crate::train::RankTimes;
 use serde::{Deserialize, Serialize};
 
-/// What an epoch came to; a line of `metrics.jsonl`.
+/// The results of an epoch; a line of `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Epoch {
     /// Epochs done, from 1 on.
@@ -14,15 +14,15 @@ pub struct Epoch {
     /// Seconds since 1970.
     #[serde(default)]
     pub time: f64,
-    /// Seconds of training so far over all sessions, tests included.
+    /// Seconds of training so far over all sessions, including tests.
     pub elapsed: f64,
     /// Mean loss of the epoch's steps.
     pub loss: f64,
     /// Mean loss of the test images.
     pub test_loss: f64,
-    /// Share of the test images whose likeliest class is theirs.
+    /// Share of the test images whose most likely class is correct.
     pub accuracy: f64,
-    /// Images a second of training, without the test.
+    /// Images per second of training, without the test.
     pub images_per_s: f64,
     /// Learning rate of the last step.
     pub lr: f64,
@@ -49,28 +49,28 @@ impl Record for Epoch {
 /// How training ended.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Every epoch, those of earlier sessions included.
+    /// Every epoch, including those of earlier sessions.
     pub epochs: Vec<Epoch>,
     /// Optimizer steps done.
     pub step: u64,
-    /// Whether it was asked to stop before the last.
+    /// Whether it was stopped before the last step.
     pub stopped: bool,
     /// Whether nothing was left to do when it was resumed.
     pub already: bool,
-    /// Numbers of test images of class `i` that were taken for class `j`, at `[i][j]`.
+    /// Confusion matrix: number of test images of class `i` classified as class `j`, at `[i][j]`.
     pub confusion: Vec<Vec<u64>>,
-    /// How the time of each rank went; empty for a run of one device.
+    /// Times of each rank; empty for a run of one device.
     pub ranks: Vec<RankTimes>,
 }
 
-/// What comes after a step or an epoch.
+/// The action after a step or an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Next {
-    /// The next one.
+    /// Continue.
     #[default]
     GoOn,
-    /// A checkpoint, and the next one.
+    /// Write a checkpoint and continue.
     Save,
-    /// A checkpoint and the end.
+    /// Write a checkpoint and stop.
     Stop,
 }

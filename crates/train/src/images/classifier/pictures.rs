@@ -1,28 +1,28 @@
-//! Pictures in a report: test images with what they were taken for, and the kernels of the first convolution.
+//! Images in a report: test images with their predicted classes, and the kernels of the first convolution.
 
 use super::super::data::Images;
 use super::Classifier;
 use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
 use netcl_device::{Error, Result};
 
-/// Test images that are shown of each kind: those recognised, and those taken for another class.
+/// Maximum number of test images shown of each kind: correct and wrong ones.
 const SHOWN: usize = 12;
-/// Kernels that are shown.
+/// Maximum number of kernels shown.
 const KERNELS: usize = 64;
 
-/// A picture as a PNG, with a line below it.
+/// An image as a PNG, with a caption.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Picture {
     /// The file's bytes.
     pub png: Vec<u8>,
-    /// What it is.
+    /// Caption.
     pub text: String,
-    /// Whether the class was recognised; true where there is none.
+    /// Whether the class was predicted correctly; true without a class.
     pub right: bool,
 }
 
 impl Picture {
-    /// From bytes `(C, H, W)`. One channel, or the first three.
+    /// Creates a picture from bytes `(C, H, W)` with one channel, or from the first three.
     fn new([channels, height, width]: [usize; 3], bytes: &[u8], text: String, right: bool) -> Result<Self> {
         let (used, color) =
             if channels < 3 { (1, ExtendedColorType::L8) } else { (3, ExtendedColorType::Rgb8) };
@@ -32,16 +32,16 @@ impl Picture {
         let size = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         PngEncoder::new(&mut png)
             .write_image(&pixels, size(width), size(height), color)
-            .map_err(|e| Error::internal(format!("a picture as PNG: {e}")))?;
+            .map_err(|e| Error::internal(format!("cannot encode an image as PNG: {e}")))?;
         Ok(Self { png, text, right })
     }
-    /// As an address that a page can hold.
+    /// Returns it as an address to embed in a page.
     pub(super) fn address(&self) -> String {
         format!("data:image/png;base64,{}", base64(&self.png))
     }
 }
 
-/// RFC 4648, with padding.
+/// Encodes by RFC 4648, with padding.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -56,10 +56,10 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 impl Classifier {
-    /// The first test images that are recognised and the first that are not, of at most `looked_at`.
+    /// Returns the first correctly and the first wrongly classified test images, of at most `looked_at`.
     ///
     /// # Errors
-    /// As [`Classifier::classify`].
+    /// Those of [`Classifier::classify`].
     pub fn examples(&self, images: &Images, looked_at: usize) -> Result<Vec<Picture>> {
         let mut found = [Vec::new(), Vec::new()];
         for i in 0..images.len().min(looked_at) {
@@ -82,10 +82,11 @@ impl Classifier {
         Ok(found.concat())
     }
 
-    /// The kernels of the first convolution, each from its smallest to its largest weight; none where the network begins with another layer.
+    /// Returns the kernels of the first convolution, each scaled from its smallest to its largest weight; empty if the network starts with another
+    /// layer.
     ///
     /// # Errors
-    /// Of the device.
+    /// Those of the device.
     pub fn kernels(&self) -> Result<Vec<Picture>> {
         let Some(first) = self.params.list().first() else { return Ok(Vec::new()) };
         let [outputs, channels, height, width] = *first.dims() else { return Ok(Vec::new()) };

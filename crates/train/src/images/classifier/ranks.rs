@@ -1,4 +1,4 @@
-//! A rank of several that train a classifier, from its start to its end.
+//! One of several ranks that train a classifier, from start to end.
 
 use super::super::data::Dataset;
 use super::among::start;
@@ -18,22 +18,23 @@ use std::path::Path;
 /// Why a rank's training ended.
 #[derive(Debug)]
 pub struct Failed {
-    /// What happened.
+    /// The error.
     pub error: Error,
     /// Whether every rank has this error.
     pub shared: bool,
 }
 
-/// A rank of several: the group, its device, and how batches are divided among them; where nobody says, equally among devices of one kind, else by
-/// their speed.
+/// One of several ranks: the group, its device, and the division of batches. Without a division, devices of one kind get equal parts, and others get
+/// parts by speed.
 pub type Rank<'a> = (&'a Group, &'a Device, Option<&'a Shares>);
 
-/// Trains as one of the ranks of a group, each with a device of its own: as [`train`](super::train) does, in the folder that rank 0 has claimed and
-/// all of them name, or as [`resume`](super::resume) does. Rank 0 alone writes. `watch` is called at every rank; what one asks for, all do.
+/// Trains as one of the ranks of a group, each with its own device. Like [`train`](super::train), it uses the folder that rank 0 has claimed and all
+/// ranks name; or it continues like [`resume`](super::resume). Only rank 0 writes. `watch` is called on every rank; all ranks execute the request of
+/// one.
 ///
 /// # Errors
-/// As [`train`](super::train) and [`resume`](super::resume); `Format` where the ranks do not agree about the run, have fewer images than
-/// ranks, or other shares than [`Shares::check`] takes; `Memory`, at every rank, where they have no room for a step together.
+/// Those of [`train`](super::train) and [`resume`](super::resume); `Format` if the ranks do not agree about the run, have fewer images than ranks, or
+/// invalid shares ([`Shares::check`]); `Memory`, on every rank, if together they lack memory for a step.
 pub fn train_among(
     rank: Rank<'_>,
     config: &ClassifierConfig,
@@ -51,7 +52,7 @@ pub fn train_among(
     outcome.map_err(|error| Failed { error, shared: together })
 }
 
-/// A rank that is ready to train, at every rank or none.
+/// Prepares a rank for training, on every rank or on none.
 fn begun<'a>(
     (group, device, division): Rank<'a>,
     config: &'a ClassifierConfig,
@@ -71,7 +72,7 @@ fn begun<'a>(
     agree(group, settings(config)?, ("the images", record), run.training.progress.step)?;
     run.training.ranks.parallel = Some(parallel);
     run.task.alike().iter().try_for_each(|tensor| group.broadcast_tensor(tensor, 0))?;
-    // Of other ranks it is the folder that a run follows.
+    // Other ranks only follow the folder of the run.
     let opened = match (claim, restored) {
         (None, _) => Ok(()),
         (Some(claim), None) => {
@@ -83,12 +84,12 @@ fn begun<'a>(
     Ok(run)
 }
 
-/// The settings that all ranks share. Devices differ, and the same images may be in different folders.
+/// Returns the settings that all ranks share. Devices differ, and the same images may be in different folders.
 fn settings(config: &ClassifierConfig) -> Result<String> {
     let same = ClassifierConfig { device: String::new(), data: String::new(), ..config.clone() };
     serde_json::to_string(&same).map_err(as_json)
 }
 
 fn as_json(e: serde_json::Error) -> Error {
-    Error::internal(format!("settings as JSON: {e}"))
+    Error::internal(format!("cannot convert the settings to JSON: {e}"))
 }

@@ -1,4 +1,4 @@
-//! The record of the images that a run learns from.
+//! The record of a run's training images.
 
 use super::super::data::{Dataset, Images};
 use netcl_device::{Error, Result};
@@ -39,17 +39,20 @@ impl ImageRecord {
 
     fn said(&self) -> String {
         let [c, h, w] = self.size;
-        format!("{} and {} for the test, {c} x {h} x {w}, {} classes", self.train, self.test, self.classes)
+        format!(
+            "{} training and {} test images, {c} x {h} x {w}, {} classes",
+            self.train, self.test, self.classes
+        )
     }
 
-    /// `Format` where the run in a checkpoint learns from other images.
+    /// Checks the record in a checkpoint. Returns `Format` if the run learns from other images.
     pub fn check(&self, written: &Self, data: &str) -> Result<()> {
         if self == written {
             return Ok(());
         }
         let how = if self.said() == written.said() { "their content differs".into() } else { self.said() };
         Err(Error::format(format!(
-            "the images of {data} are not those that the run learns from ({}): {how}. Bring them back, name where they are with --data, or start \
+            "the images of {data} differ from those that the run learns from ({}): {how}. Restore them, name their folder with --data, or start \
              another run with --out",
             written.said()
         )))

@@ -14,14 +14,14 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// What came of the epochs.
+/// Returns a summary of the epochs.
 pub(super) fn headline(epochs: &[Epoch]) -> String {
     epochs.last().map_or("no epoch was finished".to_owned(), |e| {
         format!("accuracy {:.2} % after {} epochs, {:.0} s", 100.0 * e.accuracy, e.epoch, e.elapsed)
     })
 }
 
-/// The page. `examples` are test images, `kernels` those of the first convolution.
+/// Returns the page. `examples` are test images, `kernels` those of the first convolution.
 pub(super) fn html(
     title: &str,
     config: &ClassifierConfig,
@@ -62,8 +62,8 @@ pub(super) fn html(
     body += &ranks(outcome);
     body += &confusion(about, outcome);
     let (right, wrong): (Vec<&Picture>, Vec<&Picture>) = examples.iter().partition(|p| p.right);
-    body += &gallery("Test images that were recognised", &right);
-    body += &gallery("Test images taken for another class", &wrong);
+    body += &gallery("Correctly classified test images", &right);
+    body += &gallery("Wrongly classified test images", &wrong);
     body += &gallery("Kernels of the first convolution", &kernels.iter().collect::<Vec<_>>());
     body += &settings(config);
     format!(
@@ -72,7 +72,7 @@ pub(super) fn html(
     )
 }
 
-/// How the time of each rank went; nothing for a run of one device.
+/// Returns the times of each rank; empty for a run of one device.
 fn ranks(outcome: &Outcome) -> String {
     if outcome.ranks.is_empty() {
         return String::new();
@@ -84,12 +84,12 @@ fn ranks(outcome: &Outcome) -> String {
     body + "</table>"
 }
 
-/// Numbers of test images by their class and what they were taken for; nothing where there was no test.
+/// Returns the confusion matrix of the test images; empty without a test.
 fn confusion(about: &Description, outcome: &Outcome) -> String {
     if outcome.confusion.is_empty() {
         return String::new();
     }
-    let mut body = "<h2>What was taken for what</h2><table><tr><th>is".to_owned();
+    let mut body = "<h2>Confusion matrix</h2><table><tr><th>is".to_owned();
     for class in &about.classes {
         let _ = write!(body, "<th>{}", escape(class));
     }
@@ -104,7 +104,7 @@ fn confusion(about: &Description, outcome: &Outcome) -> String {
     body + "</table>"
 }
 
-/// Pictures side by side, with their lines.
+/// Returns pictures in a row, with their captions.
 fn gallery(title: &str, pictures: &[&Picture]) -> String {
     if pictures.is_empty() {
         return String::new();
@@ -121,7 +121,7 @@ fn gallery(title: &str, pictures: &[&Picture]) -> String {
     body + "</div>"
 }
 
-/// What the run was asked to do.
+/// Returns the settings of the run.
 fn settings(config: &ClassifierConfig) -> String {
     let mut body = String::new();
     let _ = write!(
@@ -142,7 +142,7 @@ fn settings(config: &ClassifierConfig) -> String {
     body
 }
 
-/// Lines over epochs, from the smallest to the largest of their values.
+/// Draws lines over epochs, scaled from their smallest to their largest value.
 fn chart(title: &str, lines: &[Vec<f64>]) -> String {
     let finite = || lines.iter().flatten().copied().filter(|v| v.is_finite());
     let (low, high) = (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));

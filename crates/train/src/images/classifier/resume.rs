@@ -1,4 +1,4 @@
-//! What a resumed run of a classifier may change, by the table of settings.
+//! Changes that a resumed run of a classifier may make, according to the table of settings.
 
 use super::config::own_key;
 use super::{ClassifierConfig, SETTINGS};
@@ -6,7 +6,7 @@ use crate::config::{self, Change, Changes, Differences, Task, rate_change};
 use crate::schedule::{LearningRate, Schedule};
 use netcl_device::{Error, Result};
 
-/// All keys of a classifier's `config.toml`, in the order of reports. Images may lie elsewhere, but have to be the same.
+/// Returns all keys of a classifier's `config.toml`, in the order of reports. Images may be in another folder, but must be the same.
 pub fn resume_rules() -> Vec<(&'static str, Change)> {
     let all = SETTINGS.iter().chain(config::SETTINGS);
     let mut rules: Vec<_> =
@@ -16,32 +16,33 @@ pub fn resume_rules() -> Vec<(&'static str, Change)> {
 }
 
 impl ClassifierConfig {
-    /// The learning rates of a run whose epochs have so many steps: a warm-up of a twentieth of all steps, then a cosine.
+    /// Returns the learning rates of a run with this number of steps per epoch: a warm-up of a twentieth of all steps, then a cosine.
     pub(super) fn learning_rate(&self, of_epoch: u64) -> LearningRate {
         let decay = of_epoch.saturating_mul(self.epochs);
         let (lr, min_lr, warmup) = (self.lr, self.min_lr, decay / 20);
         LearningRate { schedule: Schedule::Cosine, lr, min_lr, warmup, decay }
     }
 
-    /// The changes that `asked` makes to this run after `step` steps, of which `of_epoch` are an epoch.
+    /// Returns the changes that `asked` makes to this run after `step` steps; an epoch has `of_epoch` steps.
     ///
     /// # Errors
     /// `Format` with each setting that must not change, its stored and its given value.
     pub(super) fn changes(&self, asked: &Self, step: u64, of_epoch: u64) -> Result<Changes> {
         let table = |config: &Self| {
-            toml::Table::try_from(config).map_err(|e| Error::internal(format!("settings as a table: {e}")))
+            toml::Table::try_from(config)
+                .map_err(|e| Error::internal(format!("cannot convert the settings to a table: {e}")))
         };
         let found = Differences::between(&table(self)?, &table(asked)?, &resume_rules(), |_| false);
         if !found.refused.is_empty() {
             return Err(Error::format(format!(
-                "a resumed run keeps its network, batch, split and seed: {}. Leave that out, or start another run with --out",
+                "a resumed run keeps its network, batch, split and seed: {}. Omit that, or start another run with --out",
                 found.refused.join("; ")
             )));
         }
         let (old, new) = (self.learning_rate(of_epoch), asked.learning_rate(of_epoch));
         if new.decay < step {
             return Err(Error::format(format!(
-                "--epochs {} is fewer than the {} that are done; all of a run's epochs count, those before it was resumed, too",
+                "--epochs {} is below the {} epochs that are done; --epochs includes the epochs before the run was resumed",
                 asked.epochs,
                 step.div_ceil(of_epoch.max(1))
             )));
@@ -73,16 +74,16 @@ mod tests {
         let asked = ClassifierConfig { batch: 32, seed: 1, ..stored.clone() };
         let message = stored.changes(&asked, 5, 10).unwrap_err().to_string();
         for part in ["--batch 32, the run has 64", "--seed 1, the run has 1337", "--out"] {
-            assert!(message.contains(part), "{message} has not: {part}");
+            assert!(message.contains(part), "{message} lacks: {part}");
         }
         let asked = ClassifierConfig { epochs: 20, keep: 3, ..stored.clone() };
         let changes = stored.changes(&asked, 50, 10).unwrap();
-        assert_eq!(changes.notes, ["epochs is 20, it was 10", "keep is 3, it was 2"]);
+        assert_eq!(changes.notes, ["epochs is 20; it was 10", "keep is 3; it was 2"]);
         let rate = changes.rate.unwrap();
         assert!(rate.contains("at step 51 is") && rate.contains("ends at step 200 instead of 100"), "{rate}");
         let fewer = ClassifierConfig { epochs: 4, ..stored.clone() };
         let message = stored.changes(&fewer, 41, 10).unwrap_err().to_string();
-        assert!(message.contains("--epochs 4 is fewer than the 5 that are done"), "{message}");
+        assert!(message.contains("--epochs 4 is below the 5 epochs that are done"), "{message}");
         assert_eq!(stored.changes(&stored, 50, 10).unwrap(), Changes::default());
     }
 }

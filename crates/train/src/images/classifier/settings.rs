@@ -1,4 +1,4 @@
-//! Settings that classifiers alone have; those they share with language models are in the [table](crate::config::SETTINGS).
+//! Settings that only classifiers have; those they share with language models are in the [table](crate::config::SETTINGS).
 
 use crate::config::Change::{Fixed, Free, Rate};
 use crate::config::Check::{AtLeastOne, Fraction};
@@ -15,7 +15,7 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "shift",
         kind: Kind::Whole(u64::MAX),
-        help: "Pixels that images are moved by at most, at random",
+        help: "Maximum random shift of images, in pixels",
         ..Setting::of_images(Data, Free).without_flag().unset("by preset")
     },
     Setting {
@@ -27,25 +27,25 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "mixup",
         kind: Kind::Real,
-        help: "Parameter a of the distribution Beta(a, a) by which images are mixed in pairs; 0: none",
+        help: "Parameter a of mixup, which mixes pairs of images with shares drawn from Beta(a, a); 0: none",
         ..Setting::of_images(Data, Free).without_flag().unset("by preset")
     },
     Setting {
         name: "label_smoothing",
         kind: Kind::Real,
-        help: "Share of a class's probability that is spread over all classes",
+        help: "Label smoothing: share of a class's probability that is spread over all classes",
         ..Setting::of_images(Optimizer, Free).without_flag().check(Fraction).unset("by preset")
     },
     Setting {
         name: "epochs",
         kind: Kind::Whole(u64::MAX),
-        help: "Passes over the images, for presets of images",
+        help: "Epochs: passes over the images, for presets of images",
         ..Setting::of_images(Run, Rate).check(AtLeastOne).unset("by preset")
     },
     Setting {
         name: "sync_batch_norm",
         kind: Kind::Bool,
-        help: "Normalize batches over the images of all devices, as PyTorch's SyncBatchNorm does; slower, with the results of one device",
+        help: "Normalize over the images of all devices (SyncBatchNorm), as on one device; slower",
         ..Setting::of_images(Device, Free).switch().unset("each device normalizes its own images")
     },
 ];

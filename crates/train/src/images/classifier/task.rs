@@ -1,4 +1,4 @@
-//! Training on images: shuffled batches, the loss of the class, a test after every epoch.
+//! Training on images: shuffled batches, the classification loss, a test after every epoch.
 
 use super::super::data::{Dataset, Images as ImageSet};
 use super::among::{Whole, ask, shares};
@@ -27,9 +27,9 @@ use std::sync::Arc;
 use std::sync::mpsc::IntoIter;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Batches made ahead on the host.
+/// Number of batches computed ahead on the host.
 const PREFETCH: usize = 3;
-/// Host threads that make a batch for a separate device. A device that is the host's processor keeps all cores but one.
+/// Host threads that compute a batch for a separate device. A device that is the host's CPU keeps all cores except one.
 const THREADS: usize = 8;
 
 /// A network in training, and its images.
@@ -41,16 +41,16 @@ pub(super) struct Images<'a> {
     ring: Ring,
     /// Steps of an epoch.
     pub of_epoch: u64,
-    /// A batch, which ranks divide.
+    /// Batch size, and how ranks divide a batch.
     pub whole: Whole,
-    /// Sum of the losses of the steps of the epoch that is not done.
+    /// Sum of the losses of the current epoch's steps.
     pub losses: f64,
     /// The confusion matrix of the last test.
     pub confusion: Vec<Vec<u64>>,
     began: Instant,
     /// Seconds of earlier sessions.
     pub before: f64,
-    /// Steps of this epoch that this session has done, and since when.
+    /// Steps of this epoch in this session, and its start time.
     session: (u64, Instant),
 }
 
@@ -65,10 +65,10 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Images<'a> {
-    /// A run of the whole of each batch, or as one of several ranks; its folder is not opened.
+    /// Prepares a run with whole batches, or as one of several ranks; does not open its folder.
     ///
     /// # Errors
-    /// `Format` for settings out of range, or without an image to test with; of the device.
+    /// `Format` for settings out of range, or without a test image; errors of the device.
     pub fn run(
         device: &Device,
         config: &'a ClassifierConfig,
@@ -79,7 +79,7 @@ impl<'a> Images<'a> {
         config.validate()?;
         if data.test.is_empty() {
             return Err(Error::format(format!(
-                "{} images are too few to keep {} of them for a test; set --val-split",
+                "{} images are too few to use {} of them for a test; set --val-split",
                 data.train.len(),
                 config.test_part
             )));
@@ -124,23 +124,23 @@ impl<'a> Images<'a> {
         Ok(Run { task, training })
     }
 
-    /// Seconds of training over all sessions.
+    /// Returns seconds of training over all sessions.
     pub fn elapsed(&self) -> f64 {
         self.before + self.began.elapsed().as_secs_f64()
     }
 
-    /// Images a second of the steps that are done in this epoch.
+    /// Returns the images per second of this epoch's steps.
     fn speed(&self) -> f64 {
         let (steps, began) = self.session;
         (steps * self.whole.images() as u64) as f64 / began.elapsed().as_secs_f64().max(1e-9)
     }
 
-    /// Tells that training begins.
+    /// Reports that training starts.
     pub fn tell_start(&self, training: &Training<Epoch>, watch: &mut Watcher<'_>) {
         watch.tell(Progress::Started { from_step: training.progress.step, steps: training.progress.steps });
     }
 
-    /// Tests after an epoch, records it, and keeps its weights; whether it is the best so far.
+    /// Tests after an epoch, records the result, and keeps the weights; returns whether they are the best so far.
     fn tested(&mut self, training: &mut Training<Epoch>) -> Result<bool> {
         let images_per_s = self.speed();
         let begun = Instant::now();
@@ -198,7 +198,7 @@ impl<'a> Task for Images<'a> {
     type Batch = Batch;
     type Source = Source<'a>;
     type Feed = IntoIter<Result<Batch>>;
-    /// Results of a step are added to those of its epoch.
+    /// The results of a step are added to those of its epoch.
     type Metrics = ();
     type Record = Epoch;
     type Watch<'w> = Watcher<'w>;
@@ -304,7 +304,7 @@ impl<'a> Task for Images<'a> {
     }
 
     fn heard(watch: &mut Watcher<'_>, asked: Asked) {
-        // A signal that reached ranks at different steps has been heeded.
+        // A signal that reached the ranks at different steps has been handled.
         if !asked.stop && !asked.save {
             watch.next = Next::GoOn;
         }
@@ -328,7 +328,7 @@ impl<'a> Task for Images<'a> {
     ) -> Result<bool> {
         let Training { progress, ranks, report, .. } = training;
         if !progress.every(self.of_epoch) {
-            // Alone, what was asked for when the last step was finished counts as well.
+            // On a single rank, a request made when the last step finished also counts.
             let stop = if ranks.is_alone() { watch.next == Next::Stop } else { asked.stop };
             // Later requests of a rank reach the others with the next step.
             if !stop && watch.next == Next::Save && (ranks.is_alone() || asked.save) {

@@ -1,4 +1,4 @@
-//! The test of a classifier while it is trained.
+//! The test of a classifier during training.
 
 use super::among::{share_statistics, total};
 use super::batches::plain;
@@ -9,7 +9,7 @@ use netcl_tensor::no_grad;
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 
 impl Images<'_> {
-    /// Mean loss and confusion matrix of the test images. Ranks take batches in turn.
+    /// Returns the mean loss and the confusion matrix of the test images. Ranks take batches in turn.
     pub(super) fn test(&self, ranks: &Ranks) -> Result<(f64, Vec<Vec<u64>>)> {
         let Some(parallel) = &ranks.parallel else { return self.test_part((0, 1)) };
         let group = parallel.group();
@@ -18,7 +18,7 @@ impl Images<'_> {
         total(group, loss, &confusion)
     }
 
-    /// The contribution of a rank's batches.
+    /// Returns the contribution of a rank's batches.
     pub(super) fn test_part(&self, (rank, ranks): (usize, usize)) -> Result<(f64, Vec<Vec<u64>>)> {
         let (images, classes) = (&self.data.test, self.data.classes.len());
         let at = (&self.classifier.device, self.config.dtype);

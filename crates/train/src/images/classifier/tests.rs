@@ -1,4 +1,4 @@
-//! Training on images drawn here: captured steps and others, storage types, images mixed in pairs, runs that go on.
+//! Training on drawn images: captured and eager steps, storage types, mixup, resumed runs.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 use super::super::data::{Dataset, Images};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 const SIDE: usize = 8;
 
-/// Bright upper halves, and bright left halves.
+/// Draws images with bright upper halves, and images with bright left halves.
 fn drawn(count: usize) -> Images {
     let bright = |i: usize, at: usize| if i.is_multiple_of(2) { at / SIDE < 4 } else { at % SIDE < 4 };
     let pixel = |i: usize, at: usize| 40 * u8::from(bright(i, at)) + ((i * 37 + at * 11) % 60) as u8;
@@ -19,7 +19,7 @@ fn drawn(count: usize) -> Images {
     Images { size: [1, SIDE, SIDE], pixels, labels: (0..count as u32).map(|i| i % 2).collect() }
 }
 
-/// What training came to, its steps, and the bytes of the weights.
+/// Returns the outcome of training, its steps, and the bytes of the weights.
 fn trained(change: &dyn Fn(&mut ClassifierConfig)) -> (Outcome, Vec<(u64, f32)>, Vec<u8>) {
     let device = netcl_tensor::suite::test_device().unwrap();
     let mut config = ClassifierConfig::preset("mnist-cnn").unwrap();
@@ -49,7 +49,7 @@ fn captured_steps_have_the_bits_of_others() {
             trained(&|config| (config.dtype, config.mixup, config.graph) = (dtype, mixup, graph))
         };
         let (eager, captured) = (with(GraphMode::Off), with(GraphMode::On));
-        // Six whole batches an epoch, each told of once, in order, when it is done.
+        // Six whole batches per epoch, each reported once, in order, when it is done.
         assert!(eager.1.iter().map(|(step, _)| *step).eq(1..=12), "{:?}", eager.1);
         assert_eq!(eager.1, captured.1, "losses in {dtype}");
         assert!(eager.2 == captured.2, "weights in {dtype}");
@@ -84,7 +84,7 @@ fn divergence_is_an_error_that_says_what_to_do() {
     assert!(error.kind() == ErrorKind::Launch && error.message().contains("Lower --lr"), "{error}");
 }
 
-/// A run of 18 steps, six an epoch, with checkpoints in between.
+/// Returns a run of 18 steps, six per epoch, with checkpoints in between.
 fn long(dtype: DType) -> (ClassifierConfig, Dataset) {
     let mut config = ClassifierConfig::preset("mnist-cnn").unwrap();
     (config.epochs, config.batch, config.shift, config.checkpoint_every) = (3, 10, 1, 4);
@@ -95,7 +95,7 @@ fn long(dtype: DType) -> (ClassifierConfig, Dataset) {
     )
 }
 
-/// Copies a run's folder. What is being written gets its name meanwhile, so a copy that misses something begins again.
+/// Copies a run's folder. Files may be renamed meanwhile, so a copy that misses a file is started again.
 fn copy(from: &Path, to: &Path) {
     while let Err(e) = try_copy(from, to) {
         assert_eq!(e.kind(), std::io::ErrorKind::NotFound, "{e}");
@@ -119,7 +119,7 @@ fn try_copy(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What is left at the end: weights, the optimizer's state, and of each epoch what does not depend on time.
+/// Returns the final state: weights, the optimizer's state, and the results of each epoch that do not depend on time.
 fn left(dir: &Path) -> (Vec<u8>, Vec<u8>, Vec<String>) {
     let last = dir.join("checkpoints/last");
     let read = |path: PathBuf| std::fs::read(path).unwrap();
@@ -136,7 +136,7 @@ fn left(dir: &Path) -> (Vec<u8>, Vec<u8>, Vec<String>) {
     )
 }
 
-/// The folder as it lies there at any step is what a killed process leaves.
+/// A killed process leaves the folder as it is at that step.
 #[test]
 fn a_run_that_is_killed_goes_on_to_the_bit() {
     let device = netcl_tensor::suite::test_device().unwrap();
@@ -185,7 +185,7 @@ fn a_run_that_is_killed_goes_on_to_the_bit() {
     }
 }
 
-/// Runs until step `at` and asks for `next` there; the steps that were told of, and those of checkpoints.
+/// Runs until step `at` and requests `next` there; returns the reported steps and the checkpoints' steps.
 fn until(at: u64, next: Next) -> (tempfile::TempDir, Outcome, Vec<u64>) {
     let device = netcl_tensor::suite::test_device().unwrap();
     let (mut config, images) = long(DType::F32);
@@ -209,7 +209,7 @@ fn until(at: u64, next: Next) -> (tempfile::TempDir, Outcome, Vec<u64>) {
 fn a_run_saves_and_stops_where_it_is_asked_to() {
     let device = netcl_tensor::suite::test_device().unwrap();
     let (config, images) = long(DType::F32);
-    // The next step is under way already. At the end of an epoch the test comes before.
+    // The next step has already started. At the end of an epoch, the test comes first.
     let (whole, outcome, saved) = until(8, Next::Save);
     assert_eq!((outcome.stopped, saved), (false, vec![6, 9, 12, 18]));
     let whole = whole.path().join("run");
@@ -250,7 +250,10 @@ fn what_belongs_to_another_run_is_refused_by_name() {
     assert!(said.contains("their content differs") && said.contains("step-00000009"), "{said}");
     other.train = drawn(80);
     let said = refused(&config, &other);
-    assert!(said.contains("(64 and 20 for the test, 1 x 8 x 8, 2 classes): 80 and 20"), "{said}");
+    assert!(
+        said.contains("(64 training and 20 test images, 1 x 8 x 8, 2 classes): 80 training and 20"),
+        "{said}"
+    );
     let newest = run.join("checkpoints/step-00000009");
     let damage = |name: &str| {
         let mut bytes = std::fs::read(newest.join(name)).unwrap();
@@ -259,7 +262,7 @@ fn what_belongs_to_another_run_is_refused_by_name() {
         std::fs::write(newest.join(name), bytes).unwrap();
     };
     damage("optimizer.safetensors");
-    // The one of the first epoch is whole.
+    // The checkpoint of the first epoch is intact.
     let mut from = 0;
     let mut watch = |progress: Progress<'_>| {
         if let Progress::Started { from_step, .. } = progress {
@@ -278,10 +281,10 @@ fn what_belongs_to_another_run_is_refused_by_name() {
     let error = resume(&device, &config, &images, &run, &Diagnostics::default(), &mut |_| Next::GoOn)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("no checkpoint is whole") && error.contains("state.json"), "{error}");
+    assert!(error.contains("no checkpoint is intact") && error.contains("state.json"), "{error}");
 }
 
-/// What a run says of its memory and profile, and its weights.
+/// Returns the reports of memory and profile, and the weights.
 fn looked_at(diagnostics: &Diagnostics, graph: GraphMode, dir: &Path) -> (Vec<String>, Vec<u8>) {
     let device = netcl_tensor::suite::test_device().unwrap();
     let (config, images) = long(DType::F32);
@@ -310,23 +313,23 @@ fn steps_are_profiled_and_memory_is_explained_without_other_bits() {
     let plain = looked_at(&Diagnostics::default(), GraphMode::Off, &dir.path().join("plain"));
     assert!(plain.0.is_empty(), "{:?}", plain.0);
     let file = dir.path().join("here.json");
-    // Over the end of an epoch, and to the end of the run.
+    // Across the end of an epoch, and to the end of the run.
     for (first, steps, name, what) in [(4, 5, Some(&file), "(4, 8)"), (17, 10, None, "(17, 18)")] {
         let profile = Some(ProfileSettings { file: name.cloned(), first, steps });
         let folder = dir.path().join(first.to_string());
         let (said, weights) =
             looked_at(&Diagnostics { profile, ..Diagnostics::default() }, GraphMode::On, &folder);
-        assert!(weights == plain.1, "steps that are profiled have the bits of others");
+        assert!(weights == plain.1, "profiled steps have the same bits as others");
         let [memory, profile] = said.as_slice() else { panic!("{said:?}") };
-        for part in ["parameters in f32", "batches on their way", "activations: results", "conv2d"] {
-            assert!(memory.contains(part), "{memory} has not: {part}");
+        for part in ["parameters in f32", "input batches", "activations: results", "conv2d"] {
+            assert!(memory.contains(part), "{memory} lacks: {part}");
         }
         assert_eq!(*profile, format!("profile: {what} true true"));
         let written = name.cloned().unwrap_or_else(|| folder.join("trace.json"));
         let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(written).unwrap()).unwrap();
         let names = trace.to_string();
         for part in ["data", "upload", "enqueue", "read loss", "evaluation"] {
-            assert!(names.contains(&format!("\"{part}\"")), "no {part} in the trace");
+            assert!(names.contains(&format!("\"{part}\"")), "the trace lacks {part}");
         }
     }
 }
@@ -341,7 +344,7 @@ fn the_operation_that_made_the_first_nan_is_named() {
     let diagnostics = Diagnostics { detect_anomaly: true, ..Diagnostics::default() };
     let error = train(&device, &config, &images, claim, &diagnostics, &mut |_| Next::GoOn).unwrap_err();
     for part in ["anomaly", "forward of", "input 0"] {
-        assert!(error.message().contains(part), "{error} has not: {part}");
+        assert!(error.message().contains(part), "{error} lacks: {part}");
     }
     let (checked, plain) = (dir.path().join("checked"), dir.path().join("plain"));
     assert!(

@@ -1,4 +1,4 @@
-//! Training of a classifier: AdamW over shuffled batches, a test after every epoch, checkpoints from which it goes on.
+//! Training of a classifier: AdamW over shuffled batches, a test after every epoch, and resumption from checkpoints.
 
 use super::super::data::Dataset;
 use super::outcome::Outcome;
@@ -14,14 +14,14 @@ use netcl_model::checkpoint::Checkpoint;
 use netcl_tensor::Device;
 use std::path::Path;
 
-/// Test images that examples for the report are sought among.
+/// Number of test images searched for examples in the report.
 const LOOKED_AT: usize = 300;
 
-/// Trains the network of `config` on `images` and keeps it, `config.toml`, `metrics.jsonl`, checkpoints and `report.html` in the claimed folder.
-/// `watch` is called after every step and epoch and says what comes next. The weights that are kept are those of the last epoch.
+/// Trains the network of `config` on `images`. Writes `config.toml`, `metrics.jsonl`, checkpoints, weights and `report.html` into the claimed folder.
+/// `watch` is called after every step and epoch and returns the next action. The weights written are those of the last epoch.
 ///
 /// # Errors
-/// `Format` for settings out of range, or without an image to test with; of the device; `Io`.
+/// `Format` for settings out of range, or without a test image; errors of the device; `Io`.
 pub fn train(
     device: &Device,
     config: &ClassifierConfig,
@@ -36,13 +36,13 @@ pub fn train(
     go(&mut run, &mut Watcher::new(watch))?.outcome(run)
 }
 
-/// Goes on with the run in `dir` from its newest intact checkpoint, or from the beginning if it has none: the same bits as a run that was never
-/// stopped. Damaged checkpoints are skipped with a warning. Everything is restored and checked first; the folder is changed only after the first step,
-/// so that a run which cannot be resumed stays unchanged.
+/// Resumes the run in `dir` from its newest intact checkpoint, or from the beginning if it has none. The result has the same bits as an uninterrupted
+/// run. Damaged checkpoints are skipped with a warning. Everything is restored and checked first; the folder is changed only after the first step, so
+/// that a run which cannot be resumed stays unchanged.
 ///
 /// # Errors
-/// `Format` if `dir` is no run of a classifier, all checkpoints are damaged or of other images, or `config` changes a setting that must not change
-/// ([`resume_rules`](super::resume_rules)); `Io` if another process has locked the folder; as [`train`].
+/// `Format` if `dir` is not a run of a classifier, or all checkpoints are damaged or of other images; `Format` if `config` changes a setting that
+/// must not change ([`resume_rules`](super::resume_rules)); `Io` if another process has locked the folder; those of [`train`].
 pub fn resume(
     device: &Device,
     config: &ClassifierConfig,
@@ -59,13 +59,13 @@ pub fn resume(
     go(&mut run, &mut Watcher::new(watch))?.outcome(run)
 }
 
-/// Restores `run` from the newest intact checkpoint of the run in `dir`; what the settings change.
+/// Restores `run` from the newest intact checkpoint of the run in `dir`; returns the changes of the settings.
 ///
 /// # Errors
-/// As [`resume`].
+/// Those of [`resume`].
 pub(super) fn reopened(run: &mut Run<Images<'_>>, dir: &Path) -> Result<Changes> {
     let stored = ClassifierConfig::of_run(dir)?.ok_or_else(|| {
-        Error::format(format!("{}: config.toml has none of the presets of images", dir.display()))
+        Error::format(format!("{}: config.toml does not have a preset for images", dir.display()))
     })?;
     let Run { task, training } = run;
     let latest = newest(dir, task.config.keep)?;
@@ -78,10 +78,10 @@ pub(super) fn reopened(run: &mut Run<Images<'_>>, dir: &Path) -> Result<Changes>
     Ok(changes)
 }
 
-/// Opens the claimed folder of a restored run, and says what changes with its next step.
+/// Opens the claimed folder of a restored run, and reports what changes with its next step.
 ///
 /// # Errors
-/// As [`resume`].
+/// Those of [`resume`].
 pub(super) fn opened(run: &mut Run<Images<'_>>, claim: Claim, changes: &Changes) -> Result<()> {
     let Run { task, training } = run;
     let (step, best) = (training.progress.step, training.progress.best.map(|(_, step)| step));
@@ -97,10 +97,10 @@ pub(super) struct Ended {
     already: bool,
 }
 
-/// Trains to the end, or until `watch` ends it.
+/// Trains to the end, or until `watch` stops it.
 ///
 /// # Errors
-/// As [`train`].
+/// Those of [`train`].
 pub(super) fn go(run: &mut Run<Images<'_>>, watch: &mut Watcher<'_>) -> Result<Ended> {
     let already = run.training.progress.is_finished();
     let stopped = if already {
@@ -114,7 +114,7 @@ pub(super) fn go(run: &mut Run<Images<'_>>, watch: &mut Watcher<'_>) -> Result<E
 }
 
 impl Ended {
-    /// The outcome. Writes `report.html`; after a run that was finished before, only where it is missing.
+    /// Returns the outcome. Writes `report.html`; if the run was finished before, only if the page is missing.
     ///
     /// # Errors
     /// Those of the device; `Io`.
@@ -128,7 +128,7 @@ impl Ended {
         let old = std::fs::read_to_string(dir.join("report.html")).unwrap_or_default();
         let writes = leads && !(already && old.contains(&report::headline(epochs)));
         if writes && task.confusion.is_empty() && !epochs.is_empty() && progress.every(task.of_epoch) {
-            // Of ranks this one alone is here.
+            // Only this rank is still present.
             task.confusion = task.test_part((0, 1))?.1;
         }
         let pictures = |images: &Images<'_>| {

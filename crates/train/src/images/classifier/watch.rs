@@ -4,7 +4,7 @@ use super::outcome::{Epoch, Next};
 use crate::train::{Observer, Profile};
 use std::path::Path;
 
-/// How far training is.
+/// Progress of training.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'a> {
     /// Training begins.
@@ -14,7 +14,7 @@ pub enum Progress<'a> {
         /// Steps of the run.
         steps: u64,
     },
-    /// A step of `steps` is done, of an epoch that is counted from 1.
+    /// A step is done; epochs are counted from 1.
     Step {
         /// Steps done.
         step: u64,
@@ -24,31 +24,31 @@ pub enum Progress<'a> {
         epoch: u64,
         /// Its loss.
         loss: f32,
-        /// Images a second of the steps that are done in this epoch.
+        /// Images per second of this epoch's steps.
         images_per_s: f64,
     },
     /// An epoch is done and tested.
     Epoch(&'a Epoch),
-    /// A checkpoint of a step, which may be some steps back, was written into this folder.
+    /// The checkpoint of a step, which may be some steps back, was written to this folder.
     Saved {
         /// The step.
         step: u64,
         /// The folder.
         path: &'a Path,
     },
-    /// Where the memory of a step goes; once, when one was captured.
+    /// The memory use of a step; reported once, after a step was captured.
     MemoryExplained(&'a str),
-    /// The steps that [`Diagnostics`] ask for were profiled; once.
+    /// The steps that [`Diagnostics`] requests were profiled; reported once.
     Profiled(&'a Profile),
 }
 
-/// Receives the progress of training and returns a request, which counts after [`Progress::Step`] and [`Progress::Epoch`] only.
+/// Receives the progress of training and returns a request, which has an effect only after [`Progress::Step`] and [`Progress::Epoch`].
 pub(super) type Watch<'w> = dyn FnMut(Progress<'_>) -> Next + 'w;
 
-/// The same as the observer of a run.
+/// The watch as the observer of a run.
 pub(super) struct Watcher<'w> {
     watch: &'w mut Watch<'w>,
-    /// The request that is still to be executed.
+    /// The pending request.
     pub next: Next,
 }
 
@@ -57,12 +57,12 @@ impl<'w> Watcher<'w> {
         Self { watch, next: Next::default() }
     }
 
-    /// Tells of a step or an epoch, and takes what is asked for.
+    /// Reports a step or an epoch, and stores the request.
     pub fn heed(&mut self, progress: Progress<'_>) {
         self.next = self.next.max((self.watch)(progress));
     }
 
-    /// Tells of anything else.
+    /// Reports other progress.
     pub fn tell(&mut self, progress: Progress<'_>) {
         (self.watch)(progress);
     }

@@ -5,11 +5,11 @@ use netcl_device::{Error, Result};
 use std::path::Path;
 
 const SIZE: [usize; 3] = [3, 32, 32];
-/// Bytes of a file at most.
+/// Maximum bytes of a file.
 const MOST: u64 = 16 << 30;
 const PIXELS: usize = 3 * 32 * 32;
 
-/// The images of a folder's binaries. `None` without any.
+/// Reads the images of a folder's binaries; `None` without binaries.
 pub(super) fn read(dir: &Path) -> Result<Option<Dataset>> {
     let mut all = Dataset::default();
     for path in files(dir)? {
@@ -34,7 +34,7 @@ fn records(path: &Path, labels: usize) -> Result<Images> {
     let record = labels + PIXELS;
     if !bytes.len().is_multiple_of(record) || bytes.is_empty() {
         return Err(Error::format(format!(
-            "{}: {} bytes, expected a multiple of {record}, a label or two and 3 x 32 x 32 bytes",
+            "{}: {} bytes, expected a multiple of {record}: a label or two and 3 x 32 x 32 bytes",
             path.display(),
             bytes.len()
         )));
@@ -47,7 +47,7 @@ fn records(path: &Path, labels: usize) -> Result<Images> {
     Ok(images)
 }
 
-/// The names that a file beside the images gives the classes, or numbers.
+/// Returns the class names from a file next to the images, or numbers.
 fn names(dir: &Path, classes: usize) -> Vec<String> {
     let numbered = || (0..classes).map(|class| class.to_string()).collect();
     let texts = ["batches.meta.txt", "fine_label_names.txt"]

@@ -1,4 +1,4 @@
-//! Folders of PNG and JPEG pictures, one for each class.
+//! Folders of PNG and JPEG images, one per class.
 
 use super::{Dataset, files, name};
 use image::imageops::FilterType;
@@ -7,17 +7,17 @@ use netcl_device::files::require_file;
 use netcl_device::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// A picture as bytes `(C, H, W)` of this size, which its own is brought to; one channel is its brightness.
+/// Reads an image as bytes `(C, H, W)`, resized to this size; a single channel is the brightness.
 ///
 /// # Errors
-/// `Io` or `Format` with the file; `Unsupported` for another number of channels than one or three.
+/// `Io` or `Format` with the file; `Unsupported` if the number of channels is not one or three.
 pub fn picture(path: &Path, size: [usize; 3]) -> Result<Vec<u8>> {
     bytes(open(path)?, size)
 }
 
-/// Rows and columns of a picture at most.
+/// Maximum rows or columns of an image.
 const MOST_SIDE: u32 = 16_384;
-/// Bytes that decoding a picture may take.
+/// Maximum bytes for decoding an image.
 const MOST_BYTES: u64 = 512 << 20;
 
 fn open(path: &Path) -> Result<DynamicImage> {
@@ -29,7 +29,7 @@ fn open(path: &Path) -> Result<DynamicImage> {
     limits.max_alloc = Some(MOST_BYTES);
     reader.limits(limits);
     let decoded = reader.decode();
-    decoded.map_err(|e| Error::format(format!("{}: no picture that can be read: {e}", path.display())))
+    decoded.map_err(|e| Error::format(format!("{}: not a readable image: {e}", path.display())))
 }
 
 fn bytes(picture: DynamicImage, [channels, height, width]: [usize; 3]) -> Result<Vec<u8>> {
@@ -44,7 +44,7 @@ fn bytes(picture: DynamicImage, [channels, height, width]: [usize; 3]) -> Result
             let rows = picture.into_rgb8().into_raw();
             Ok((0..3).flat_map(|c| rows.iter().skip(c).step_by(3).copied().collect::<Vec<_>>()).collect())
         }
-        _ => Err(Error::unsupported(format!("pictures have one channel or three, not {channels}"))),
+        _ => Err(Error::unsupported(format!("images must have one channel or three, not {channels}"))),
     }
 }
 
@@ -53,7 +53,7 @@ fn is_picture(path: &Path) -> bool {
     ["png", "jpg", "jpeg"].contains(&extension.as_str())
 }
 
-/// Folders of pictures in `dir`, by name.
+/// Returns the image folders in `dir`, by name.
 fn classes(dir: &Path) -> Result<Vec<(String, Vec<PathBuf>)>> {
     let mut all = Vec::new();
     for path in files(dir)?.into_iter().filter(|path| path.is_dir()) {
@@ -65,7 +65,7 @@ fn classes(dir: &Path) -> Result<Vec<(String, Vec<PathBuf>)>> {
     Ok(all)
 }
 
-/// The pictures of a folder's folders. `None` without any.
+/// Reads the images of a folder's subfolders; `None` without images.
 pub(super) fn read(dir: &Path, test_part: f64) -> Result<Option<Dataset>> {
     let (inner, outer) = (dir.join("train"), dir.join("test"));
     let divided = inner.is_dir() && outer.is_dir() && !classes(&inner)?.is_empty();
@@ -88,7 +88,7 @@ pub(super) fn read(dir: &Path, test_part: f64) -> Result<Option<Dataset>> {
     for (name, pictures) in if divided { classes(&outer)? } else { Vec::new() } {
         let Some(class) = all.classes.iter().position(|known| *known == name) else {
             return Err(Error::format(format!(
-                "{}: class {name} is not among those of {}",
+                "{}: class {name} is not one of those of {}",
                 outer.display(),
                 inner.display()
             )));

@@ -1,4 +1,4 @@
-//! IDX files, as MNIST has them: a magic number, big-endian sizes, then bytes.
+//! IDX files, the format of MNIST: a magic number, big-endian sizes, then bytes.
 
 use super::{Dataset, Images, files, name};
 use flate2::read::GzDecoder;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const IMAGES: &str = "-images-idx3-ubyte";
 const LABELS: &str = "-labels-idx1-ubyte";
 
-/// The images of a folder's IDX files; those of which the name begins with `t10k` or `test` are for tests. `None` without any.
+/// Reads the images of a folder's IDX files; files whose names start with `t10k` or `test` are for tests. `None` without files.
 pub(super) fn read(dir: &Path) -> Result<Option<Dataset>> {
     let mut all = Dataset::default();
     let paths = files(dir)?;
@@ -22,13 +22,13 @@ pub(super) fn read(dir: &Path) -> Result<Option<Dataset>> {
     let labels = of(LABELS);
     let mut seen = None;
     for (stem, path) in of(IMAGES) {
-        // The same file may be there with and without compression.
+        // The same file may exist with and without compression.
         if seen.as_ref() == Some(&stem) {
             continue;
         }
         let Some((_, labelled)) = labels.iter().find(|(other, _)| *other == stem) else {
             return Err(Error::format(format!(
-                "{}: there is no {stem}{LABELS} beside it, which has its labels",
+                "{}: the file with its labels, {stem}{LABELS}, is missing",
                 path.display()
             )));
         };
@@ -49,7 +49,7 @@ fn together(images: &Path, labels: &Path) -> Result<Images> {
     let ([labelled], bytes) = contents::<1>(labels)?;
     if count != labelled {
         return Err(Error::format(format!(
-            "{} has {count} images and {} {labelled} labels, expected as many",
+            "{} has {count} images but {} has {labelled} labels; expected equal numbers",
             images.display(),
             labels.display()
         )));
@@ -57,12 +57,12 @@ fn together(images: &Path, labels: &Path) -> Result<Images> {
     Ok(Images { size: [1, height, width], pixels, labels: bytes.into_iter().map(u32::from).collect() })
 }
 
-/// Bytes of a file's images or labels at most.
+/// Maximum bytes of a file's images or labels.
 const MOST: u64 = 8 << 30;
-/// Bytes that a compressed one stands for at most: deflate writes no more for it.
+/// Maximum ratio of uncompressed to compressed size: deflate cannot exceed it.
 const RATIO: u64 = 1032;
 
-/// Sizes and bytes of a file of `N` axes. No more is read than its head says.
+/// Reads sizes and bytes of a file of `N` axes. Reads no more than its header announces.
 fn contents<const N: usize>(path: &Path) -> Result<([usize; N], Vec<u8>)> {
     let io = |e| Error::io("reading", path, &e);
     require_file(path).map_err(io)?;
@@ -75,25 +75,25 @@ fn contents<const N: usize>(path: &Path) -> Result<([usize; N], Vec<u8>)> {
     }
 }
 
-/// The same of bytes of which there are `length` at most.
+/// Does the same for at most `length` bytes.
 fn read_axes<const N: usize>(
     path: &Path,
     mut bytes: impl Read,
     length: u64,
 ) -> Result<([usize; N], Vec<u8>)> {
     let io = |e| Error::io("reading", path, &e);
-    let wrong = |what: String| Error::format(format!("{}: not a whole IDX file: {what}", path.display()));
+    let wrong = |what: String| Error::format(format!("{}: not a complete IDX file: {what}", path.display()));
     let mut word = || {
         let mut word = [0; 4];
         bytes.read_exact(&mut word).map(|()| u32::from_be_bytes(word)).map_err(|e| match e.kind() {
-            ErrorKind::UnexpectedEof => wrong("its head is cut off".into()),
+            ErrorKind::UnexpectedEof => wrong("its header is cut off".into()),
             _ => io(e),
         })
     };
     let (magic, expected) = (word()?, 0x800 + N as u32);
     if magic != expected {
         return Err(wrong(format!(
-            "it begins with {magic:#010x}, expected {expected:#010x}, bytes in {N} axes"
+            "it starts with {magic:#010x}, expected {expected:#010x}, bytes in {N} axes"
         )));
     }
     let mut sizes = [0; N];
@@ -104,14 +104,14 @@ fn read_axes<const N: usize>(
     let Some(count) = count.filter(|count| *count <= MOST && *count <= length) else {
         let held = length.saturating_sub(4 * (1 + N as u64));
         return Err(wrong(format!(
-            "sizes {sizes:?}, but {held} bytes follow them, and at most {MOST} are read"
+            "the sizes are {sizes:?}, but {held} bytes follow, and at most {MOST} are read"
         )));
     };
     let mut held = Vec::new();
     bytes.take(count + 1).read_to_end(&mut held).map_err(io)?;
     if held.len() as u64 != count {
-        let more = if held.len() as u64 > count { "more than those" } else { "fewer" };
-        return Err(wrong(format!("sizes {sizes:?}, but {} bytes follow them, {more}", held.len())));
+        let more = if held.len() as u64 > count { "more than expected" } else { "fewer" };
+        return Err(wrong(format!("the sizes are {sizes:?}, but {} bytes follow, {more}", held.len())));
     }
     Ok((sizes, held))
 }

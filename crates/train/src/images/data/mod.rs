@@ -1,4 +1,4 @@
-//! Labelled images: IDX files (MNIST), CIFAR binaries, folders of pictures by class.
+//! Labeled images: IDX files (MNIST), CIFAR binaries, folders of images per class.
 
 mod cifar;
 mod folder;
@@ -9,7 +9,7 @@ pub use folder::picture;
 use netcl_device::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// Labelled images of one size, in host memory.
+/// Labeled images of one size, in host memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Images {
     /// Channels, height, width.
@@ -21,23 +21,23 @@ pub struct Images {
 }
 
 impl Images {
-    /// Number of images.
+    /// Returns the number of images.
     pub fn len(&self) -> usize {
         self.labels.len()
     }
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
-    /// Bytes of an image.
+    /// Returns the bytes of an image.
     pub fn stride(&self) -> usize {
         self.size.iter().product()
     }
-    /// The bytes of image `i`.
+    /// Returns the bytes of image `i`.
     pub fn image(&self, i: usize) -> &[u8] {
         &self.pixels[i * self.stride()..(i + 1) * self.stride()]
     }
-    /// The first `count` images, and the others.
+    /// Divides the set into the first `count` images and the rest.
     fn divided(mut self, count: usize) -> (Self, Self) {
         let rest = self.pixels.split_off(count * self.stride());
         let labels = self.labels.split_off(count);
@@ -51,7 +51,7 @@ impl Images {
         }
         if self.size != other.size {
             return Err(Error::format(format!(
-                "{}: images of {:?}, the others are of {:?} (channels, height, width)",
+                "{}: images of {:?}, but the others are of {:?} (channels, height, width)",
                 from.display(),
                 other.size,
                 self.size
@@ -61,7 +61,7 @@ impl Images {
         self.labels.extend(other.labels);
         Ok(())
     }
-    /// Mean and standard deviation of each channel, of values from 0 to 1.
+    /// Returns the mean and standard deviation of each channel, for values from 0 to 1.
     pub fn statistics(&self) -> Vec<[f32; 2]> {
         let [channels, height, width] = self.size;
         let each = height * width;
@@ -87,24 +87,24 @@ impl Images {
 pub struct Dataset {
     /// Names of the classes.
     pub classes: Vec<String>,
-    /// What is learnt from.
+    /// Training images.
     pub train: Images,
-    /// What is not.
+    /// Test images.
     pub test: Images,
 }
 
 impl Dataset {
-    /// Reads the images in `dir`, whatever their format: IDX files (`*-images-idx3-ubyte` and `*-labels-idx1-ubyte`, also with `.gz`), CIFAR
-    /// binaries (`data_batch_*.bin`, `test_batch.bin`; `train.bin`, `test.bin`), or a folder of PNG and JPEG pictures for each class, which may
-    /// lie in `train` and `test`. Where nothing is called a test, the last of the images are: `test_part` of them, of IDX and CIFAR files in
-    /// their order, of folders in each class.
+    /// Reads the images in `dir`, in one of these formats: IDX files (`*-images-idx3-ubyte` and `*-labels-idx1-ubyte`, also with `.gz`), CIFAR
+    /// binaries (`data_batch_*.bin`, `test_batch.bin`; `train.bin`, `test.bin`), or a folder of PNG and JPEG images per class, optionally within
+    /// `train` and `test`. Without a test set by name, the last images are the test set: the fraction `test_part` of IDX and CIFAR files in their
+    /// order, or of each class's folder.
     ///
     /// # Errors
-    /// `Io` or `Format` with the file; `Format` where there are no images.
+    /// `Io` or `Format` with the file; `Format` if images are missing.
     pub fn read(dir: &Path, test_part: f64) -> Result<Self> {
         if !dir.is_dir() {
             return Err(Error::format(format!(
-                "{} is no folder of images; expected IDX files, CIFAR binaries, or a folder of pictures for each class",
+                "{} is not a folder of images; expected IDX files, CIFAR binaries, or a folder of images per class",
                 dir.display()
             )));
         }
@@ -112,7 +112,7 @@ impl Dataset {
         let mut found = found.into_iter().flatten();
         let Some(mut all) = found.next() else {
             return Err(Error::format(format!(
-                "{} has no images: no *-images-idx3-ubyte, no *_batch*.bin, no folders of PNG or JPEG pictures",
+                "{} has no images: no *-images-idx3-ubyte, no *_batch*.bin, no folders of PNG or JPEG images",
                 dir.display()
             )));
         };
@@ -128,20 +128,21 @@ impl Dataset {
             [&all.train, &all.test].into_iter().flat_map(|i| &i.labels).find(|l| **l as usize >= classes);
         match wrong {
             _ if all.train.is_empty() => {
-                Err(Error::format(format!("{} has no image to learn from", dir.display())))
+                Err(Error::format(format!("{} has no training image", dir.display())))
             }
             _ if all.train.stride() == 0 => {
                 Err(Error::format(format!("{}: images without pixels", dir.display())))
             }
-            Some(label) => {
-                Err(Error::format(format!("{}: label {label}, expected less than {classes}", dir.display())))
-            }
+            Some(label) => Err(Error::format(format!(
+                "{}: label {label}, expected a label below {classes}",
+                dir.display()
+            ))),
             None => Ok(all),
         }
     }
 }
 
-/// The files of a folder, by name.
+/// Returns the files of a folder, by name.
 fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     let io = |e| Error::io("reading", dir, &e);
     let mut all: Vec<PathBuf> = Vec::new();
@@ -152,7 +153,7 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// The last part of a path.
+/// Returns the last part of a path.
 fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

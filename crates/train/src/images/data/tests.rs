@@ -22,12 +22,12 @@ fn idx_files_are_read_plain_and_compressed() {
     write(dir.path(), "t10k-images-idx3-ubyte.gz", &gz.finish().unwrap());
     let labels: Vec<u8> = (0..10).map(|i| i % 3).collect();
     write(dir.path(), "t10k-labels-idx1-ubyte", &idx(&[10], &labels));
-    // One set alone is divided in its order.
+    // A single set is divided in its order.
     let all = Dataset::read(dir.path(), 0.2).unwrap();
     assert_eq!((all.train.len(), all.test.len(), all.train.size), (8, 2, [1, 2, 3]));
     assert_eq!((all.test.image(1), all.test.labels.as_slice()), (&pixels[54..], &[2, 0][..]));
     assert_eq!(all.classes, ["0", "1", "2"]);
-    // With another one it is the test.
+    // A second set is the test set.
     write(dir.path(), "train-images-idx3-ubyte", &idx(&[1, 2, 3], &pixels[..6]));
     write(dir.path(), "train-labels-idx1-ubyte", &idx(&[1], &[1]));
     let all = Dataset::read(dir.path(), 0.2).unwrap();
@@ -38,11 +38,11 @@ fn idx_files_are_read_plain_and_compressed() {
 fn files_that_are_damaged_are_named() {
     let whole = idx(&[2, 2, 3], &[7; 12]);
     let cases: [(&[u8], &[u8], &str); 5] = [
-        (&whole[..9], &idx(&[2], &[0, 1]), "its head is cut off"),
-        (&whole[..20], &idx(&[2], &[0, 1]), "but 4 bytes follow them"),
+        (&whole[..9], &idx(&[2], &[0, 1]), "its header is cut off"),
+        (&whole[..20], &idx(&[2], &[0, 1]), "but 4 bytes follow"),
         (&whole, &idx(&[3], &[0, 1, 2]), "2 images"),
         (&idx(&[2], &[0, 1]), &idx(&[2], &[0, 1]), "expected 0x00000803"),
-        (&idx(&[u32::MAX, u32::MAX, u32::MAX], &[]), &idx(&[2], &[0, 1]), "0 bytes follow them"),
+        (&idx(&[u32::MAX, u32::MAX, u32::MAX], &[]), &idx(&[2], &[0, 1]), "0 bytes follow"),
     ];
     for (images, labels, expected) in cases {
         let dir = tempfile::tempdir().unwrap();
@@ -109,8 +109,8 @@ fn a_compressed_file_of_any_length_is_read_as_far_as_its_head_says() {
     write(dir.path(), "train-images-idx3-ubyte.gz", &gz.finish().unwrap());
     write(dir.path(), "train-labels-idx1-ubyte", &idx(&[1], &[1]));
     let error = Dataset::read(dir.path(), 0.1).unwrap_err();
-    assert!(error.message().contains("7 bytes follow them"), "{error}");
-    // More than a file of this length can stand for.
+    assert!(error.message().contains("7 bytes follow"), "{error}");
+    // More than a file of this length can contain.
     let mut gz = GzEncoder::new(Vec::new(), Compression::best());
     gz.write_all(&idx(&[1 << 20, 1 << 6, 1 << 6], &[])).unwrap();
     write(dir.path(), "train-images-idx3-ubyte.gz", &gz.finish().unwrap());
@@ -124,7 +124,7 @@ fn a_picture_that_says_it_is_vast_is_refused() {
     let path = dir.path().join("vast.png");
     GrayImage::from_pixel(3, 3, image::Luma([9])).save(&path).unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
-    // The sizes of IHDR, and its checksum.
+    // The sizes in IHDR, and its checksum.
     for at in [16, 20] {
         bytes[at..at + 4].copy_from_slice(&20_000u32.to_be_bytes());
     }

@@ -14,7 +14,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// Divisor of values up to `max`, and the unit to append to the title.
+    /// Returns the divisor of values up to `max`, and the unit to append to the title.
     pub fn scale(self, max: f64) -> (f64, String) {
         match self {
             Self::Bytes => {
@@ -25,7 +25,7 @@ impl Unit {
             Self::Plain if max >= 1e6 => (1e6, "millions".into()),
             Self::Plain if max >= 1e4 => (1e3, "thousands".into()),
             Self::Power if max > 0.0 && max < 0.1 => {
-                // With a margin, so that 9.9e-4 is shown as 0.99 thousandths and the axis ends at 1.
+                // The margin makes 9.9e-4 appear as 0.99 thousandths, and the axis ends at 1.
                 let power = (max.log10() + 0.02).floor() as i32;
                 (10f64.powi(power), format!("×10{}", superscript(power)))
             }
@@ -55,7 +55,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Covers `lo..=hi` with about `want` steps of 1, 2 or 5 times a power of ten. An empty range is widened. `snap` moves the ends to
+    /// Creates an axis for `lo..=hi` with about `want` steps of 1, 2 or 5 times a power of ten. An empty range is widened. `snap` moves the ends to
     /// ticks.
     pub fn new(lo: f64, hi: f64, want: usize, snap: bool) -> Self {
         let (mut lo, mut hi) = if lo.is_finite() && hi.is_finite() { (lo, hi) } else { (0.0, 1.0) };
@@ -79,14 +79,14 @@ impl Axis {
         Self { lo, hi, step }
     }
 
-    /// Values of the ticks.
+    /// Returns the values of the ticks.
     pub fn ticks(&self) -> Vec<f64> {
         let first = (self.lo / self.step - 1e-9).ceil() as i64;
         let last = (self.hi / self.step + 1e-9).floor() as i64;
         (first..=last).map(|tick| tick as f64 * self.step).collect()
     }
 
-    /// The label of a tick, with as many decimals as the step needs.
+    /// Returns the label of a tick, with as many decimals as the step needs.
     pub fn label(&self, tick: f64) -> String {
         let decimals = (-(self.step.log10() + 1e-9).floor()).max(0.0) as usize;
         let text = format!("{tick:.decimals$}");
@@ -94,7 +94,7 @@ impl Axis {
         if tick.abs() < self.step / 2.0 { text.trim_start_matches('-').to_owned() } else { text }
     }
 
-    /// Relative position of `value`: 0 at `lo`, 1 at `hi`.
+    /// Returns the relative position of `value`: 0 at `lo`, 1 at `hi`.
     pub fn at(&self, value: f64) -> f64 {
         (value - self.lo) / (self.hi - self.lo)
     }

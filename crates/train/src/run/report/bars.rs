@@ -1,5 +1,5 @@
-//! Bar chart of the device time of each kernel, made of HTML boxes instead of SVG, so that it adapts to the page width: on a narrow screen a
-//! kernel's name is above its bar.
+//! Bar chart of the device time per kernel. It uses HTML boxes instead of SVG, so that it adapts to the page width: on a narrow screen a kernel's
+//! name is above its bar.
 
 use super::{
     KernelTime,
@@ -9,7 +9,7 @@ use super::{
 /// Number of kernels with their own bar.
 const MOST: usize = 14;
 
-/// A bar for each of the longest kernels, and one for all others together.
+/// Returns a bar for each of the longest kernels, and one for all others together.
 pub(super) fn html(kernels: &[KernelTime]) -> String {
     let mut sorted: Vec<_> = kernels.iter().filter(|kernel| kernel.seconds.is_finite()).cloned().collect();
     sorted.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then_with(|| a.name.cmp(&b.name)));
@@ -25,7 +25,7 @@ pub(super) fn html(kernels: &[KernelTime]) -> String {
     let longest = sorted.iter().map(|kernel| kernel.seconds).fold(f64::MIN_POSITIVE, f64::max);
     let launches: u64 = kernels.iter().map(|kernel| kernel.launches).sum();
     let mut html = format!(
-        "<p class=\"remark\">{} in {} launches of the few steps that were measured</p><div class=\"bars\">\n",
+        "<p class=\"remark\">{} in {} launches of the profiled steps</p><div class=\"bars\">\n",
         duration(total),
         integer(launches)
     );

@@ -45,19 +45,19 @@ impl Frame {
 }
 
 impl Chart {
-    /// A chart of full page width, whose y axis need not include 0.
+    /// Creates a chart of full page width, whose y axis need not include 0.
     pub fn wide(title: &'static str, unit: Unit) -> Self {
         let (size, class) = ((1080.0, 360.0), "full broad");
         Self { title, unit, size, class, columns: 700, starting_at_zero: false, series: Vec::new() }
     }
 
-    /// A chart of half the width.
+    /// Creates a chart of half the width.
     pub fn half(title: &'static str, unit: Unit) -> Self {
         let (size, class) = ((530.0, 250.0), "half broad");
         Self { title, unit, size, class, columns: 700, starting_at_zero: true, series: Vec::new() }
     }
 
-    /// A chart for narrow screens.
+    /// Creates a chart for narrow screens.
     pub fn narrow(title: &'static str, unit: Unit) -> Self {
         let (size, class) = ((380.0, 240.0), "full narrow");
         Self { title, unit, size, class, columns: 250, starting_at_zero: false, series: Vec::new() }
@@ -68,7 +68,7 @@ impl Chart {
         Self { starting_at_zero: true, ..self }
     }
 
-    /// The chart as SVG.
+    /// Returns the chart as SVG.
     pub fn svg(&self) -> String {
         let (width, height) = self.size;
         let (lo, max) = self.extent();
@@ -97,7 +97,7 @@ impl Chart {
         );
         if first.is_finite() {
             svg += &grid(&frame, &labels);
-            // Clipped because of values above the upper end. The id of the clip path must be unique on the page.
+            // Clipped because values may exceed the upper end. The id of the clip path must be unique on the page.
             let id = format!("{}-{width}", self.title.replace(' ', "-").to_lowercase());
             svg += &format!(
                 "<clipPath id=\"{id}\"><rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/></clipPath>\
@@ -119,15 +119,15 @@ impl Chart {
         svg + "</svg>\n"
     }
 
-    /// Lowest and highest value.
+    /// Returns the lowest and the highest value.
     fn extent(&self) -> (f64, f64) {
         let values = self.series.iter().flat_map(Series::finite).map(|(_, y)| y);
         let (lo, hi) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), y| (a.min(y), b.max(y)));
         if lo <= hi { (lo, hi) } else { (0.0, 1.0) }
     }
 
-    /// Upper end of the y axis: outliers (a hundredth of the values, many times higher than all others) are cut off, so that the rest stays
-    /// readable. Determined by the first line; a second one is its average.
+    /// Returns the upper end of the y axis. Outliers (a hundredth of the values, many times higher than all others) are cut off, so that the rest
+    /// stays readable. It follows from the first line; a second one is its average.
     fn cap(&self, max: f64) -> f64 {
         let mut values: Vec<_> =
             self.series.iter().take(1).flat_map(Series::finite).map(|(_, y)| y).collect();
@@ -136,7 +136,7 @@ impl Chart {
         if high > 0.0 && max > 8.0 * high { 1.5 * high } else { max }
     }
 
-    /// Legend: beside the title if there is room, otherwise in rows below it.
+    /// Draws the legend: next to the title if there is room, otherwise in rows below it.
     fn legend(&self, width: f64) -> (String, f64) {
         let named: Vec<_> = self
             .series
@@ -162,7 +162,7 @@ impl Chart {
     }
 }
 
-/// Grid lines and labels of the axes.
+/// Draws grid lines and labels of the axes.
 fn grid(frame: &Frame, labels: &[(f64, String)]) -> String {
     let mut svg = String::new();
     for (tick, label) in labels {
@@ -171,7 +171,7 @@ fn grid(frame: &Frame, labels: &[(f64, String)]) -> String {
         svg += &text("label", frame.left - 8.0, y + 4.0, "end", label);
     }
     svg += &format!("<path class=\"axis\" d=\"M{:.1} {:.1}H{:.1}\"/>", frame.left, frame.bottom, frame.right);
-    // Steps are integers: no ticks between them.
+    // Steps are integers, so ticks between them are left out.
     for tick in frame.x.ticks().into_iter().filter(|tick| tick.fract() == 0.0) {
         let x = frame.x(tick);
         svg += &format!("<path class=\"axis\" d=\"M{x:.1} {:.1}v5\"/>", frame.bottom);
@@ -195,7 +195,7 @@ fn drawn(series: &Series, scale: f64, columns: usize, frame: &Frame) -> String {
         for (i, (x, y)) in run.iter().enumerate() {
             let (x, y) = (frame.x(*x), frame.y(y / scale));
             path += &format!("{}{x:.1} {y:.1}", if i == 0 { 'M' } else { 'L' });
-            // A point between two gaps is a line of length 0: drawn as a dot.
+            // A point between two gaps is a line of length 0 and is drawn as a dot.
             if series.dots || run.len() == 1 {
                 dots += &format!("M{x:.1} {y:.1}h0");
             }

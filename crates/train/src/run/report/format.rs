@@ -1,6 +1,6 @@
 //! Formatting of numbers, and escaping of text for HTML.
 
-/// `text` with HTML's special characters escaped.
+/// Returns `text` with HTML's special characters escaped.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -19,7 +19,7 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub(super) fn integer(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::new();
@@ -32,7 +32,7 @@ pub(super) fn integer(value: u64) -> String {
     out
 }
 
-/// Three digits and an SI letter: `31.1k`.
+/// Formats three digits and an SI letter: `31.1k`.
 pub(super) fn short(value: f64) -> String {
     let (scale, letter) = match value.abs() {
         v if v >= 1e12 => (1e12, "T"),
@@ -44,20 +44,20 @@ pub(super) fn short(value: f64) -> String {
     format!("{}{letter}", three_digits(value / scale))
 }
 
-/// `1.5 GiB`.
+/// Formats bytes: `1.5 GiB`.
 pub(super) fn bytes(value: f64) -> String {
     let (scale, unit) = byte_scale(value);
     format!("{} {unit}", three_digits(value / scale))
 }
 
-/// The unit in which `value` bytes have one to four digits.
+/// Returns the unit in which `value` bytes have one to four digits.
 pub(super) fn byte_scale(value: f64) -> (f64, &'static str) {
     let units = [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     let found = units.into_iter().find(|(scale, _)| value >= *scale as f64);
     found.map_or((1.0, "B"), |(scale, unit)| (scale as f64, unit))
 }
 
-/// `2 min 51 s`, `36 ms`, `0.4 ms`.
+/// Formats a duration: `2 min 51 s`, `36 ms`, `0.4 ms`.
 pub(super) fn duration(seconds: f64) -> String {
     if seconds > 0.0 && seconds < 0.1 {
         return format!("{} ms", three_digits(seconds * 1e3));
@@ -72,7 +72,7 @@ pub(super) fn duration(seconds: f64) -> String {
     }
 }
 
-/// A number below 1000 with three significant digits, without trailing zeros.
+/// Formats a number below 1000 with three significant digits, without trailing zeros.
 pub(super) fn three_digits(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 100.0 => 0,

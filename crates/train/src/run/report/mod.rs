@@ -1,4 +1,4 @@
-//! `report.html`: summary of a run in one self-contained file without scripts; charts are inline SVG.
+//! `report.html`: a summary of a run in one self-contained file without scripts; charts are inline SVG.
 
 mod axis;
 mod bars;
@@ -19,7 +19,7 @@ pub struct Report<'a> {
     pub title: &'a str,
     /// A sentence on how the run ended.
     pub status: &'a str,
-    /// Whether the loss of a step has the balance loss of experts, which the validation loss has not.
+    /// Whether a step's loss includes the balance loss of experts, which the validation loss does not include.
     pub balanced: bool,
     /// Metrics of all steps.
     pub metrics: &'a [StepMetrics],
@@ -44,7 +44,7 @@ pub struct KernelTime {
 const MAX_SAMPLES: usize = 12;
 
 impl Report<'_> {
-    /// The page as HTML.
+    /// Returns the page as HTML.
     pub fn html(&self) -> String {
         let mut body = page::header(self.title, self.status);
         body += &page::tiles(&self.tiles());
@@ -58,7 +58,7 @@ impl Report<'_> {
         page::page(self.title, &body)
     }
 
-    /// Key figures: name, value, remark.
+    /// Returns the key figures: name, value, remark.
     fn tiles(&self) -> Vec<[String; 3]> {
         let Some(last) = self.metrics.last() else { return Vec::new() };
         let mut tiles = Vec::new();
@@ -75,12 +75,12 @@ impl Report<'_> {
         let tokens = format!("{} tokens", format::short(last.tokens as f64));
         tiles.push(["Steps".into(), format::integer(last.step), tokens]);
         if let Some(speed) = speed::overall(self.metrics) {
-            // The utilisation of a step is scaled from its speed to the average speed of the run.
+            // The utilization of a step is scaled from its speed to the average speed of the run.
             let share = last.peak_share.filter(|_| last.tokens_per_s > 0.0);
             let share = share.map(|share| share / last.tokens_per_s * speed * 100.0);
             let share = share.map(|share| format!(", {} % of peak", format::three_digits(share)));
             let remark = format!("whole run{}", share.unwrap_or_default());
-            tiles.push(["Tokens a second".into(), format::short(speed), remark]);
+            tiles.push(["Tokens per second".into(), format::short(speed), remark]);
         }
         tiles.push(["Device memory".into(), format::bytes(last.memory as f64), "highest".into()]);
         tiles.push(["Time".into(), format::duration(last.elapsed), "of training".into()]);
@@ -108,7 +108,7 @@ impl Report<'_> {
             chart.series = series.to_vec();
             chart.svg()
         };
-        // Each chart is drawn twice, for wide and for narrow screens, of which one is shown: a scaled-down chart would have unreadable labels.
+        // Each chart is drawn for wide and for narrow screens, and only one drawing is shown: a scaled-down chart would have unreadable labels.
         let half = |title, unit, series: Vec<Series>| {
             drawn(Chart::half(title, unit), &series)
                 + &drawn(Chart::narrow(title, unit).starting_at_zero(), &series)
@@ -121,7 +121,7 @@ impl Report<'_> {
             drawn(Chart::narrow("Loss", Unit::Plain), &lines),
             half("Learning rate", Unit::Power, vec![Series::line("", line(|m| m.lr))]),
             half("Gradient norm", Unit::Plain, trend(line(|m| m.grad_norm), unnamed)),
-            half("Tokens a second", Unit::Plain, vec![Series::line("", speeds.collect())]),
+            half("Tokens per second", Unit::Plain, vec![Series::line("", speeds.collect())]),
             half("Device memory", Unit::Bytes, vec![Series::line("", line(|m| m.memory as f64))]),
         ]
         .concat()
@@ -139,7 +139,7 @@ impl Report<'_> {
     }
 }
 
-/// A noisy series: drawn unchanged if short, otherwise as a faint line behind its moving average. The names are for these three cases.
+/// Returns the lines of a noisy series: unchanged if short, otherwise a faint line with its moving average. The names are for these three cases.
 fn trend(points: Vec<Point>, [name, each, smoothed]: [&'static str; 3]) -> Vec<Series> {
     match smooth(&points) {
         Some(course) => vec![Series::faint(each, points), Series::line(smoothed, course)],

@@ -17,26 +17,26 @@ pub(super) struct Series {
 }
 
 impl Series {
-    /// The main line of a chart.
+    /// Creates the main line of a chart.
     pub fn line(name: &'static str, points: Vec<Point>) -> Self {
         Self { name, class: "first", points, dots: false }
     }
-    /// A faint line in the same colour, behind the main line.
+    /// Creates a faint line in the same color, below the main line.
     pub fn faint(name: &'static str, points: Vec<Point>) -> Self {
         Self { name, class: "first faint", points, dots: false }
     }
-    /// The second line of a chart.
+    /// Creates the second line of a chart.
     pub fn second(name: &'static str, points: Vec<Point>) -> Self {
         let dots = points.len() <= 60;
         Self { name, class: "second", points, dots }
     }
 
-    /// The finite values.
+    /// Returns the finite values.
     pub fn finite(&self) -> impl Iterator<Item = Point> + '_ {
         self.points.iter().copied().filter(|(_, y)| y.is_finite())
     }
 
-    /// Segments without gaps, thinned to the extremes of each column, so that peaks of a single step stay visible.
+    /// Returns the segments without gaps, thinned to the extremes of each column, so that peaks of a single step stay visible.
     pub fn runs(&self, columns: usize) -> Vec<Vec<Point>> {
         let column = self.points.len().div_ceil(columns).max(1);
         let runs = self.points.split(|(_, y)| !y.is_finite()).filter(|run| !run.is_empty());
@@ -54,7 +54,7 @@ fn thin(run: &[Point], column: usize) -> Vec<Point> {
         both.dedup();
         thinned.extend(both);
     }
-    // First and last point are kept: start and result.
+    // The first and the last point are kept.
     let ends = [run.first(), run.last()];
     if let [Some(first), Some(last)] = ends {
         if thinned.first() != Some(first) {
@@ -67,7 +67,7 @@ fn thin(run: &[Point], column: usize) -> Vec<Point> {
     thinned
 }
 
-/// Moving average over a thirtieth of the points; gaps are kept. `None` if there are too few points to smooth.
+/// Returns the moving average over a thirtieth of the points; gaps are kept. `None` if there are too few points to smooth.
 pub(super) fn smooth(points: &[Point]) -> Option<Vec<Point>> {
     if points.len() < 100 {
         return None;

@@ -1,7 +1,7 @@
 use super::axis::Axis;
 use super::*;
 
-/// A run of `n` steps that looks like one.
+/// Returns metrics of `n` steps that resemble a run's.
 fn run(n: u64) -> Vec<StepMetrics> {
     let noise = |i: u64| ((i.wrapping_mul(2_654_435_761) >> 7) % 1000) as f64 / 1000.0 - 0.5;
     let step = |i: u64| {
@@ -50,14 +50,14 @@ fn rows(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
 }
 
-/// Writes the page to the folder that `NETCL_REPORT_DIR` names, for looking at it.
+/// Writes the page to the folder that `NETCL_REPORT_DIR` names, for inspection.
 fn keep(name: &str, html: &str) {
     if let Some(dir) = std::env::var_os("NETCL_REPORT_DIR") {
         std::fs::write(std::path::Path::new(&dir).join(name), html).unwrap();
     }
 }
 
-/// Every tag that is opened is closed, in order, and no number is broken.
+/// Checks that every opened tag is closed, in order, and no number is malformed.
 fn check(html: &str) {
     let mut open: Vec<&str> = Vec::new();
     let body = html.split_once("<body>").unwrap().1.split_once("</body>").unwrap().0;
@@ -72,7 +72,7 @@ fn check(html: &str) {
     assert!(open.is_empty(), "{open:?}");
     assert!(
         !html.contains("NaN\"") && !html.contains("inf ") && !html.contains("NaN "),
-        "a number is broken"
+        "a number is malformed"
     );
     assert!(!html.contains("<script") && !html.contains("http"));
 }
@@ -121,7 +121,7 @@ fn a_run_is_shown_whole() {
 
 #[test]
 fn the_speed_of_the_page_is_tokens_over_time() {
-    // What the host heard of steps: two at once, so that every second one seems to take no time.
+    // Steps as the host receives them: two at once, so that every second one seems to take no time.
     let mut metrics = run(400);
     for m in &mut metrics {
         m.tokens = m.step * 1000;
@@ -131,10 +131,11 @@ fn the_speed_of_the_page_is_tokens_over_time() {
     }
     let html = full(&metrics, &[]);
     keep("speed.html", &html);
-    let tile = html.split("<span>Tokens a second</span>").nth(1).unwrap().split("</div>").next().unwrap();
-    // 400,000 tokens in 40.2 s; the last step's share of the peak goes with the last step's speed.
+    let tile = html.split("<span>Tokens per second</span>").nth(1).unwrap().split("</div>").next().unwrap();
+    // 400,000 tokens in 40.2 s; the last step's share of the peak is scaled with its speed.
     assert!(tile.contains("<b>9.95k</b>") && tile.contains("whole run, 39.8 % of peak"), "{tile}");
-    let chart = html.split("aria-label=\"Tokens a second\"").nth(1).unwrap().split("</svg>").next().unwrap();
+    let chart =
+        html.split("aria-label=\"Tokens per second\"").nth(1).unwrap().split("</svg>").next().unwrap();
     assert!(chart.contains("thousands") && !chart.contains("millions"), "{chart}");
     assert!(!chart.contains("highest, not shown"), "no spikes");
 }
@@ -209,7 +210,7 @@ fn numbers_are_for_people() {
     assert_eq!(format::escape("<a href='x'>&\u{7}"), "&lt;a href=&#39;x&#39;&gt;&amp;\u{fffd}");
 }
 
-/// The widest a page may be on a phone of 420 pixels, with its margins off.
+/// The maximum width of a page on a phone of 420 pixels, without its margins.
 const PHONE: f64 = 380.0;
 
 #[test]
@@ -218,13 +219,13 @@ fn the_page_fits_a_screen_of_420_pixels() {
     long[700].loss = 1e4;
     let html = full(&long, &kernels(24));
     keep("narrow.html", &html);
-    // Nothing has a width that it insists on.
+    // No element has a fixed minimum width.
     for rule in html.split("min-width: ").skip(1).chain(html.split("minmax(").skip(1)) {
         let pixels = rule.split("px").next().unwrap().parse::<f64>();
         assert!(pixels.is_err() || pixels.is_ok_and(|p| p <= PHONE), "{}", &rule[..20]);
     }
-    assert!(!html.contains("overflow-x"), "nothing has to be moved to be seen");
-    // Of each chart the narrow screen has a drawing of its own, as wide as that screen, in which each letter has its place.
+    assert!(!html.contains("overflow-x"), "the page does not scroll horizontally");
+    // Each chart has a drawing for narrow screens that is as wide as the screen and has room for each letter.
     let narrow: Vec<&str> = html.split("<svg class=\"").skip(1).filter(|d| d.contains(" narrow\"")).collect();
     assert_eq!((narrow.len(), html.matches(" broad\"").count()), (5, 5));
     for drawing in narrow {
@@ -245,12 +246,12 @@ fn the_page_fits_a_screen_of_420_pixels() {
             assert!(from >= 0.0 && to <= PHONE, "{from} to {to}: {text}");
         }
     }
-    // Bars are boxes that share the width there is.
+    // Bars are boxes that share the available width.
     assert_eq!(html.matches("class=\"kernel\"").count(), 15);
     assert!(html.contains("<i style=\"width:100.0%\">"));
 }
 
-/// The two losses of one chart are of different sums where experts are balanced.
+/// If experts are balanced, the two losses of a chart are sums of different terms.
 #[test]
 fn a_training_loss_with_the_balance_loss_is_named_so() {
     let metrics = [StepMetrics { step: 1, loss: 2.0, val_loss: Some(1.9), ..StepMetrics::default() }];

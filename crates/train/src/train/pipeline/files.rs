@@ -1,12 +1,12 @@
-//! What a stage has of the optimizer's state of a whole model, which is as that of a run without a pipeline.
+//! A stage's part of the optimizer's state of a whole model. The state equals that of a run without a pipeline.
 
 use netcl_model::checkpoint::{Planned, TensorData};
 use netcl_model::decoder::Decoder;
 use netcl_model::model::Model as _;
 use std::collections::BTreeSet;
 
-/// Of the state of a whole model what `decoder`, a stage of it, needs: that of its parameters and what belongs to no parameter. The copy of a
-/// tied embedding has the embedding's.
+/// Returns the part of a whole model's state that `decoder`, a stage, needs: that of its parameters, and the state that belongs to no parameter. The
+/// copy of a tied embedding uses the embedding's.
 pub fn own_state(decoder: &Decoder, state: &[TensorData]) -> Vec<TensorData> {
     let here: BTreeSet<&str> = decoder.params().list().iter().filter_map(|p| p.name()).collect();
     let all: BTreeSet<String> = decoder.config().shapes().map(|shape| shape.name).collect();
@@ -25,8 +25,8 @@ pub fn own_state(decoder: &Decoder, state: &[TensorData]) -> Vec<TensorData> {
     state.iter().filter_map(of).collect()
 }
 
-/// What a stage adds to the state of the whole model: that of the first rank has what belongs to no parameter, and no other the copy of a tied
-/// embedding.
+/// Returns a stage's contribution to the state of the whole model. The first rank contributes the state that belongs to no parameter; the copy of a
+/// tied embedding contributes nothing.
 pub fn whole_state(decoder: &Decoder, state: Vec<Planned<'static>>, is_first: bool) -> Vec<Planned<'static>> {
     let copy = decoder.copied_table().and_then(|(copy, _)| copy.name().map(|name| format!("{name}.")));
     let here: BTreeSet<&str> = decoder.params().list().iter().filter_map(|p| p.name()).collect();

@@ -1,14 +1,14 @@
-//! Which layers a stage has: such that the slowest stage is as fast as can be.
+//! Divides layers among stages so that the slowest stage is as fast as possible.
 
 use netcl_model::decoder::DecoderConfig;
 use netcl_tensor::{Error, Result};
 use std::ops::Range;
 
-/// Layers that are divided at most: the search takes the square of their number.
+/// Maximum number of layers to divide: the search takes the square of their number.
 const MOST: usize = 4096;
 
-/// Floating-point operations per token of one training step of a stage with these layers, in sequences of the whole context; the head belongs
-/// to the last one. An embedding is a lookup and counts nothing.
+/// Returns the floating-point operations per token of one training step of a stage with these layers, in sequences of the whole context; the head
+/// belongs to the last one. An embedding is a lookup and counts as zero.
 pub fn stage_flops(config: &DecoderConfig, layers: &Range<usize>) -> f64 {
     let head = if layers.end == config.layers { head_flops(config) } else { 0.0 };
     layers.clone().map(|i| config.layer_flops(i, config.context)).sum::<f64>() + head
@@ -18,9 +18,9 @@ fn head_flops(config: &DecoderConfig) -> f64 {
     6.0 * config.vocab as f64 * config.width as f64
 }
 
-/// The layers of each stage, by the floating-point operations of layers and head and the `speeds` of the stages' devices, in order: of all ways
-/// the one whose slowest stage takes the least time, with more layers in later stages where that makes no difference, since earlier ones keep
-/// the activations of more micro-batches.
+/// Returns the layers of each stage, from the floating-point operations of layers and head and the `speeds` of the stages' devices, in order. It
+/// minimizes the time of the slowest stage. If several divisions are equal, later stages get more layers, because earlier ones keep the activations
+/// of more micro-batches.
 ///
 /// # Errors
 /// `Format` for more stages than layers, or a speed that is not positive.
@@ -28,12 +28,12 @@ pub fn divided(config: &DecoderConfig, speeds: &[f64]) -> Result<Vec<Range<usize
     let (layers, stages) = (config.layers, speeds.len());
     if stages == 0 || stages > layers || !speeds.iter().all(|speed| *speed > 0.0 && speed.is_finite()) {
         return Err(Error::format(format!(
-            "--pipeline {stages} for a model of {layers} layers: a stage has one layer at least, so there are at most {layers} stages"
+            "--pipeline {stages} for a model of {layers} layers: a stage needs at least one layer; use at most {layers} stages"
         )));
     }
     if layers > MOST {
         return Err(Error::unsupported(format!(
-            "--pipeline for {layers} layers; {MOST} at most can be divided"
+            "--pipeline for {layers} layers; at most {MOST} can be divided"
         )));
     }
     let mut sums = vec![0.0];
@@ -45,15 +45,15 @@ pub fn divided(config: &DecoderConfig, speeds: &[f64]) -> Result<Vec<Range<usize
         let head = if to == layers { head } else { 0.0 };
         (sums[to] - sums[from] + head) / speeds[stage]
     };
-    // best[to]: of the first stages with the layers before `to`, the time of the slowest, and where the last of them begins.
+    // best[to]: for the first stages with the layers before `to`, the time of the slowest, and the start of the last of them.
     let mut best: Vec<Vec<(f64, usize)>> = vec![(0..=layers).map(|to| (time(0, 0, to), 0)).collect()];
     for stage in 1..stages {
         let before = &best[stage - 1];
         let of = |to: usize| {
             let ways = (stage..to).map(|from| (before[from].0.max(time(stage, from, to)), from));
-            // The first of equal ways: the last stage of them has the most layers.
+            // The first of equal divisions: its last stage has the most layers.
             ways.fold((f64::INFINITY, stage), |least, way| {
-                // Sums of floats in another order are no better way.
+                // Differences due to the order of float sums do not count.
                 if way.0 < least.0 * (1.0 - 1e-9) { way } else { least }
             })
         };
@@ -82,7 +82,7 @@ mod tests {
         spans.iter().zip(speeds).map(|(s, speed)| stage_flops(config, s) / speed).fold(0.0, f64::max)
     }
 
-    /// Every way to divide so many layers among stages.
+    /// Returns every way to divide this many layers among stages.
     fn ways(layers: Range<usize>, stages: usize) -> Vec<Vec<Range<usize>>> {
         if stages == 1 {
             return vec![vec![layers]];
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_head_counts_as_layers() {
-        // A head of 50304 tokens takes as long as 4.9 layers of GPT-2 with their attention over 1024 tokens: 8 and 8.9 of them.
+        // A head of 50304 tokens takes the time of 4.9 layers of GPT-2 with their attention over 1024 tokens: 8 and 8.9 of them.
         assert_eq!(divided(&model(12, 50_304), &[1.0; 2]).unwrap(), [0..8, 8..12]);
         assert_eq!(divided(&model(12, 64), &[1.0; 3]).unwrap(), [0..4, 4..8, 8..12]);
     }

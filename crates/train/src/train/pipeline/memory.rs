@@ -7,8 +7,8 @@ use netcl_device::Capabilities;
 use netcl_model::decoder::{DecoderConfig, Freeze};
 use std::ops::Range;
 
-/// The estimate for the device of `stage` of `stages`, which has these layers: its weights, gradients and optimizer's state, and the
-/// activations of as many micro-batches as it has at a time.
+/// Estimates the device of `stage` of `stages` with these layers: its weights, gradients and optimizer's state, and the activations of the
+/// micro-batches in flight at a time.
 pub fn plan_of_stage(
     config: &TrainConfig,
     model: &DecoderConfig,
@@ -16,7 +16,7 @@ pub fn plan_of_stage(
     (layers, stage, stages): (&Range<usize>, usize, usize),
 ) -> MemoryPlan {
     let last = layers.end == model.layers;
-    // The layers as a model of their own; only the last stage has logits.
+    // The layers as a separate model; only the last stage has logits.
     let own = DecoderConfig {
         layers: layers.len(),
         kinds: if model.kinds.is_empty() {
@@ -39,7 +39,7 @@ pub fn plan_of_stage(
     let size = config.dtype.size() as u64;
     let state = rule(config).bytes(config.dtype) as u64;
     let whole = MemoryPlan::of(config, model, capabilities);
-    // Captured passes have their buffers to themselves; those that run as they are called share what lives within a pass.
+    // Captured passes have separate buffers; eager passes share the buffers that are in use only within a pass.
     let another = if config.graph == GraphMode::Off { kept } else { plan.activations };
     MemoryPlan {
         count: all,
@@ -78,14 +78,14 @@ mod tests {
         assert_eq!(sum(|p| p.parameters), whole.parameters);
         assert_eq!(sum(|p| p.optimizer), whole.optimizer);
         assert_eq!(sum(|p| p.gradients), whole.gradients);
-        // Of equal layers the first stage keeps four micro-batches, the third two.
+        // With equal layers, the first stage keeps four micro-batches, the third two.
         let kept = kept_bytes(&config, &DecoderConfig { layers: 3, ..model.clone() });
         assert_eq!(plan(0).activations - plan(2).activations, 2 * kept);
-        // One micro-batch fills no pipeline.
+        // One micro-batch does not fill a pipeline.
         let one = TrainConfig { grad_accum: 1, ..config.clone() };
         let single = plan_of_stage(&one, &model, &capabilities, (&spans[0], 0, 4));
         assert_eq!(plan(0).activations - single.activations, 3 * kept);
-        // Each captured one has all of its buffers.
+        // Each captured pass has all of its buffers.
         let captured = TrainConfig { graph: GraphMode::Auto, ..config.clone() };
         let captured = plan_of_stage(&captured, &model, &capabilities, (&spans[0], 0, 4));
         assert_eq!(captured.activations, 4 * single.activations);

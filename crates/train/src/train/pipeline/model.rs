@@ -10,20 +10,20 @@ use netcl_model::model::{Continuation, Model};
 use netcl_model::params::Params;
 use netcl_tensor::{DType, Error, Result, Shape, Tensor};
 
-/// This rank's stage of it.
+/// This rank's stage of the model.
 pub struct Piped<'a> {
     decoder: &'a Decoder,
     along: &'a Group,
 }
 
 impl<'a> Piped<'a> {
-    /// The stage of `model` in `pipe`.
+    /// Creates the stage of `model` in `pipe`.
     ///
     /// # Errors
-    /// `Internal` for a model that is no decoder.
+    /// `Internal` for a model that is not a decoder.
     pub fn new(model: &'a dyn Model, pipe: &'a Pipe) -> Result<Self> {
-        let decoder =
-            decoder_of(model).ok_or_else(|| Error::internal("a pipeline of a model that is no decoder"))?;
+        let decoder = decoder_of(model)
+            .ok_or_else(|| Error::internal("a pipeline of a model that is not a decoder"))?;
         Ok(Self { decoder, along: pipe.along() })
     }
 
@@ -46,7 +46,7 @@ impl Model for Piped<'_> {
     fn forward(&self, _: &Tensor, _: Mode<'_>) -> Result<Tensor> {
         Err(Error::unsupported("logits of a model whose layers are on several ranks"))
     }
-    /// The loss at the last stage, 0 at the others.
+    /// Returns the loss on the last stage, 0 on the others.
     fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let (decoder, device) = (self.decoder, self.params().device());
         let x = match self.is_first() {
@@ -71,7 +71,7 @@ impl Model for Piped<'_> {
     fn load_state(&self, tensors: &[TensorView<'_>]) -> Result<()> {
         self.decoder.load_state(tensors)
     }
-    /// At the first stage, while the others [`follow`](super::follow).
+    /// Starts a text on the first stage, while the others [`follow`](super::follow).
     fn continuation(&self) -> Result<Box<dyn Continuation + '_>> {
         Ok(Box::new(Served::new(self.decoder, self.along)))
     }

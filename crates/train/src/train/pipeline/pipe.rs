@@ -1,4 +1,4 @@
-//! A rank's place in a pipeline, and what it exchanges with the stages beside it.
+//! A rank's position in a pipeline, and its exchange with the adjacent stages.
 
 use super::layers::divided;
 use super::schedule::{Exchange, Task};
@@ -13,33 +13,33 @@ use std::time::{Duration, Instant};
 pub struct Pipe {
     /// The stages of this replica, in order.
     along: Group,
-    /// The first and the last stage; of other stages those between them.
+    /// The first and the last stage; for other stages, the stages between them.
     ends: Group,
-    /// What sums the gradients of the two copies of a tied embedding; made when it is first needed.
+    /// Sums the gradients of the two copies of a tied embedding; created on first use.
     relay: Option<Relay>,
-    /// What carries rows and their gradients; made when they are first needed.
+    /// Carries rows and their gradients; created on first use.
     mail: Option<Mailbox>,
     /// Number of this rank's replica.
     replica: usize,
-    /// Of the devices of each stage, relative to each other.
+    /// Relative speeds of the devices of each stage.
     speeds: Vec<f64>,
     /// Time of this step in which this stage waited for others.
     waited: Duration,
 }
 
-/// The form of what stages exchange.
+/// Format of the data that stages exchange.
 #[derive(Clone)]
 pub struct Rows {
-    /// Where it is needed.
+    /// Device that receives it.
     pub device: Device,
     /// (B, T, C).
     pub shape: Shape,
-    /// Its type.
+    /// Storage type.
     pub dtype: DType,
 }
 
 impl Rows {
-    /// As a tensor.
+    /// Returns the bytes as a tensor.
     fn tensor(&self, bytes: &[u8]) -> Result<Tensor> {
         Tensor::from_bytes(&self.device, self.shape.clone(), bytes, self.dtype)
     }
@@ -50,7 +50,8 @@ impl Rows {
 }
 
 impl Pipe {
-    /// This rank's place in pipelines of as many stages as there are `speeds`, and the ranks that have the same stage of other replicas. All ranks of `group` call it.
+    /// Splits `group` into pipelines with as many stages as there are `speeds`; returns this rank's position, and the ranks that have the same stage
+    /// of other replicas. All ranks of `group` call it.
     ///
     /// # Errors
     /// Those of the group.
@@ -64,32 +65,32 @@ impl Pipe {
         Ok((Self { along, ends, relay: None, mail: None, replica, speeds, waited: Duration::ZERO }, across))
     }
 
-    /// Number of stages.
+    /// Returns the number of stages.
     pub fn stages(&self) -> usize {
         self.along.size()
     }
 
-    /// Which one this is, from 0.
+    /// Returns the number of this stage, from 0.
     pub fn stage(&self) -> usize {
         self.along.rank()
     }
 
-    /// Number of this rank's replica of the model, from 0.
+    /// Returns the number of this rank's replica of the model, from 0.
     pub fn replica(&self) -> usize {
         self.replica
     }
 
-    /// Whether the loss is computed here.
+    /// Returns whether the loss is computed here.
     pub fn is_last(&self) -> bool {
         self.stage() + 1 == self.stages()
     }
 
-    /// The stages of this replica.
+    /// Returns the stages of this replica.
     pub fn along(&self) -> &Group {
         &self.along
     }
 
-    /// The layers of every stage.
+    /// Returns the layers of every stage.
     ///
     /// # Errors
     /// `Format` for more stages than layers.
@@ -97,27 +98,27 @@ impl Pipe {
         divided(model, &self.speeds)
     }
 
-    /// The layers of this stage.
+    /// Returns the layers of this stage.
     ///
     /// # Errors
-    /// As [`Pipe::layers`].
+    /// Those of [`Pipe::layers`].
     pub fn own_layers(&self, model: &DecoderConfig) -> Result<Range<usize>> {
         Ok(self.layers(model)?.swap_remove(self.stage()))
     }
 
-    /// All stages; that of a rank is the one of its number by theirs.
+    /// Returns all stages; a rank's stage has its number modulo the number of stages.
     ///
     /// # Errors
-    /// As [`Pipe::layers`].
+    /// Those of [`Pipe::layers`].
     pub fn all_stages(&self, model: &DecoderConfig) -> Result<Vec<RankStage>> {
         let (all, stages) = (self.layers(model)?, self.stages());
         Ok(all.into_iter().enumerate().map(|(stage, layers)| RankStage { stage, stages, layers }).collect())
     }
 
-    /// Hands over `result` of the pass `done`, if a stage beside this one takes it, and puts what `next` takes from one into `room`.
+    /// Sends `result` of the pass `done`, if an adjacent stage needs it, and receives the input of `next` into `room`.
     ///
     /// # Errors
-    /// Those of the group and the device; `Internal` without room for what comes.
+    /// Those of the group and the device; `Internal` without room for the input.
     pub fn pass(
         &mut self,
         (done, result): (Option<Task>, Option<&Tensor>),
@@ -127,17 +128,17 @@ impl Pipe {
         let Exchange { to, from } = Exchange::between(done, next, (self.stage(), self.stages()));
         let mail = match &mut self.mail {
             Some(mail) => mail,
-            // A stage has at most as many micro-batches on their way to the one behind it as there are stages, and a gradient comes back for each.
+            // At most as many micro-batches are in flight to the next stage as there are stages, and a gradient comes back for each.
             none => {
                 none.insert(Mailbox::new(&self.along, &rows.device, rows.bytes(), self.along.size() + 1)?)
             }
         };
         let to = to.filter(|_| result.is_some());
         if let Some((to, result)) = to.zip(result) {
-            // Waits for what the device computes; from here on this rank waits for others.
+            // Waits for the device's results; from here on this rank waits for others.
             mail.put(to, result)?;
         }
-        let no_room = || Error::internal("a pass without room for what it takes");
+        let no_room = || Error::internal("a pass without room for its input");
         let from = from.map(|from| room.map(|room| (from, room)).ok_or_else(no_room)).transpose()?;
         let begun = Instant::now();
         match (to, from) {
@@ -152,7 +153,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// How long this stage has waited for others since the last call.
+    /// Returns the time that this stage has waited for others since the last call.
     pub fn take_waited(&mut self) -> Duration {
         std::mem::take(&mut self.waited)
     }
@@ -173,7 +174,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// The values of the first stage's embedding for the copy at the last stage.
+    /// Copies the first stage's embedding values to the last stage's copy.
     ///
     /// # Errors
     /// Those of the group and the device.
@@ -181,7 +182,7 @@ impl Pipe {
         self.ends.broadcast_tensor(table, 0)
     }
 
-    /// The sum of all stages' values, in the order of stages.
+    /// Returns the sum of all stages' values, in the order of stages.
     ///
     /// # Errors
     /// Those of the group.
@@ -190,7 +191,7 @@ impl Pipe {
     }
 }
 
-/// Rows from the stage before `along`'s own.
+/// Receives rows from the stage before this one in `along`.
 ///
 /// # Errors
 /// Those of the group and the device.
@@ -200,7 +201,7 @@ pub(super) fn rows_from_before(along: &Group, rows: &Rows) -> Result<Tensor> {
     rows.tensor(&room)
 }
 
-/// Rows for the stage behind.
+/// Sends rows to the next stage.
 ///
 /// # Errors
 /// Those of the group and the device.

@@ -1,5 +1,5 @@
-//! Texts from a model whose stages are on several ranks: the first stage asks for the logits behind a text, and the others follow. There is
-//! no key/value cache: the whole text goes through the stages for each token.
+//! Generates texts with a model whose stages are on several ranks: the first stage requests the logits after a text, and the others follow. There is
+//! no KV cache: the whole text goes through the stages for each token.
 
 use super::pipe::{Pipe, Rows, rows_for_next, rows_from_before};
 use netcl_dist::Group;
@@ -8,19 +8,19 @@ use netcl_model::layers::Mode;
 use netcl_model::model::{Continuation, Model};
 use netcl_tensor::{Result, Tensor, no_grad};
 
-/// The first stage's end of a text.
+/// The first stage's side of a text.
 pub struct Served<'a> {
     decoder: &'a Decoder,
     along: &'a Group,
 }
 
 impl<'a> Served<'a> {
-    /// With this stage of `along`.
+    /// Creates it with this stage of `along`.
     pub fn new(decoder: &'a Decoder, along: &'a Group) -> Self {
         Self { decoder, along }
     }
 
-    /// Tells the other stages that no text comes any more.
+    /// Reports to the other stages that no more text follows.
     ///
     /// # Errors
     /// Those of the group.
@@ -46,7 +46,7 @@ impl Continuation for Served<'_> {
     }
 }
 
-/// Computes what the first stage asks this one for, until it ends.
+/// Computes what the first stage requests from this one, until it ends.
 ///
 /// # Errors
 /// Those of the group and the device.

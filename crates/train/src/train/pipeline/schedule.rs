@@ -1,16 +1,16 @@
-//! In which order a stage runs forward and backward passes of micro-batches.
+//! The order in which a stage runs forward and backward passes of micro-batches.
 
 /// A pass of a micro-batch through the layers of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Forward, from the stage before.
+    /// Forward pass, with input from the previous stage.
     Forward(usize),
-    /// Backward, from the stage behind.
+    /// Backward pass, with a gradient from the next stage.
     Backward(usize),
 }
 
 impl Task {
-    /// Number of the micro-batch in its step.
+    /// Returns the number of the micro-batch in its step.
     pub fn micro(self) -> usize {
         match self {
             Self::Forward(micro) | Self::Backward(micro) => micro,
@@ -18,9 +18,9 @@ impl Task {
     }
 }
 
-/// The passes of `stage` of `stages` for a step of `micros` micro-batches, one forward and one backward in turn (1F1B): as many forward passes
-/// first as there are stages behind, then each forward is followed by the oldest backward, and the remaining backward passes come last. At
-/// most `stages - stage` micro-batches have activations at a time.
+/// Returns the passes of `stage` of `stages` for a step of `micros` micro-batches, one forward and one backward in turn (1F1B). First come as many
+/// forward passes as there are later stages; then each forward is followed by the oldest backward; the remaining backward passes come last. At most
+/// `stages - stage` micro-batches have activations at a time.
 pub fn tasks(stage: usize, stages: usize, micros: usize) -> Vec<Task> {
     let ahead = stages.saturating_sub(stage + 1).min(micros);
     let first = (0..ahead).map(Task::Forward);
@@ -29,17 +29,17 @@ pub fn tasks(stage: usize, stages: usize, micros: usize) -> Vec<Task> {
     first.chain(pairs).chain(last).collect()
 }
 
-/// What a stage does with its neighbours between two passes: it hands over the result of `done` and waits for what `next` takes.
+/// A stage's exchange with its neighbors between two passes: it sends the result of `done` and waits for the input of `next`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exchange {
-    /// The stage that gets the result.
+    /// The stage that receives the result.
     pub to: Option<usize>,
-    /// The stage that what comes next is from.
+    /// The stage that sends the next input.
     pub from: Option<usize>,
 }
 
 impl Exchange {
-    /// Between the passes `done` and `next` of a stage.
+    /// Returns the exchange between the passes `done` and `next` of a stage.
     pub fn between(done: Option<Task>, next: Option<Task>, (stage, stages): (usize, usize)) -> Self {
         let (before, behind) = (stage.checked_sub(1), Some(stage + 1).filter(|behind| *behind < stages));
         let to = done.and_then(|done| match done {
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(tasks(0, 3, 1), [F(0), B(0)]);
     }
 
-    /// What a stage waits for: an exchange with one neighbour is one operation, with two it is a message and then another one.
+    /// Lists what a stage waits for: an exchange with one neighbor is one operation; an exchange with two is one message followed by another.
     fn waits(stage: usize, stages: usize, micros: usize) -> Vec<Vec<Exchange>> {
         let tasks: Vec<Option<Task>> = tasks(stage, stages, micros).into_iter().map(Some).collect();
         let done = std::iter::once(None).chain(tasks.iter().copied());
@@ -114,15 +114,15 @@ mod tests {
         .collect()
     }
 
-    /// Messages that end only when both sides are there, which is the strictest that a transport may be: no stage waits for ever, and each
-    /// gets what it expects. In slots of equal passes a step takes `micros + stages - 1` of each kind.
+    /// Messages end only when both sides are present, the strictest behavior of a transport. No stage waits forever, and each receives what it
+    /// expects. In slots of equal passes, a step takes `micros + stages - 1` slots of each kind.
     #[test]
     fn stages_do_not_wait_for_each_other_in_a_circle() {
         for (stages, micros) in all() {
             let mut left: Vec<Vec<Exchange>> = (0..stages)
                 .map(|stage| waits(stage, stages, micros).into_iter().flatten().rev().collect())
                 .collect();
-            // Which of a stage's two messages have gone.
+            // Which of a stage's two messages are done.
             let mut gone = vec![(false, false); stages];
             while left.iter().any(|left| !left.is_empty()) {
                 let mut moved = false;
@@ -142,12 +142,12 @@ mod tests {
                         (gone[stage], moved) = ((false, false), true);
                     }
                 }
-                assert!(moved, "{stages} stages of {micros} micro-batches stand still: {left:?}");
+                assert!(moved, "{stages} stages of {micros} micro-batches are blocked: {left:?}");
             }
         }
     }
 
-    /// The bubble: a step of passes that take as long takes `micros + stages - 1` forward and backward passes.
+    /// The bubble: a step of passes of equal duration takes `micros + stages - 1` forward and backward passes.
     #[test]
     fn a_step_has_the_bubble_of_one_f_one_b() {
         for (stages, micros) in all() {

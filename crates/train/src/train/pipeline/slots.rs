@@ -1,8 +1,8 @@
-//! What a stage has of the micro-batches between their forward and their backward pass, and the graphs of both.
+//! A stage's micro-batches between their forward and their backward pass, and the graphs of both.
 //!
-//! A micro-batch has a slot from one to the other. Each slot has inputs at fixed addresses and a graph of its own, because a slot's activations
-//! wait while others compute: forward and backward are captured together, so that one plan places what lives from one to the other, and each
-//! half is replayed when its turn comes.
+//! A micro-batch keeps a slot from its forward to its backward pass. Each slot has inputs at fixed addresses and its own graph, because a slot's
+//! activations wait while others compute. Forward and backward are captured together, so that one plan places the buffers that live from one to the
+//! other; each half is replayed separately.
 
 use super::pipe::Rows;
 use crate::data::Batch;
@@ -11,32 +11,32 @@ use netcl_tensor::graph::{Graph, Plan, Trace};
 use netcl_tensor::random::{counter, set_counter};
 use netcl_tensor::{Device, Result, Tensor, unfused};
 
-/// The place of a micro-batch.
+/// The slot of a micro-batch.
 pub struct Slot {
     /// Token ids (B, T), in the first stage.
     pub ids: Option<Tensor>,
-    /// Targets (B, T), in the last one.
+    /// Targets (B, T), in the last stage.
     pub targets: Option<Tensor>,
-    /// Rows of the stage before (B, T, C), in the others than the first; a leaf whose gradient goes back there.
+    /// Rows of the previous stage (B, T, C), in all stages except the first; a leaf whose gradient goes back there.
     pub input: Option<Tensor>,
-    /// The gradient of what the forward pass makes, from the stage behind; all slots share it. None in the last stage.
+    /// The gradient of the forward pass's result, from the next stage; all slots share it. `None` in the last stage.
     pub dy: Option<Tensor>,
     /// The number of draws before the dropout of this micro-batch, if there is dropout.
     pub draws: Option<Tensor>,
     passes: Option<Captured>,
 }
 
-/// Both passes of a micro-batch, captured.
+/// Both captured passes of a micro-batch.
 struct Captured {
     graph: Graph,
     made: Passes,
 }
 
-/// What both passes of a micro-batch have made, one behind the other.
+/// The results of both passes of a micro-batch, which ran one after the other.
 pub struct Passes {
-    /// For the stage behind, or the loss.
+    /// Rows for the next stage, or the loss.
     pub output: Tensor,
-    /// For the stage before.
+    /// Gradient for the previous stage.
     pub gradient: Option<Tensor>,
     /// Commands of the forward pass.
     pub forward: usize,
@@ -62,14 +62,17 @@ impl Slot {
         Ok(Self {
             ids: inputs.first.then(ids).transpose()?,
             targets: inputs.last.then(ids).transpose()?,
-            input: (!inputs.first).then(input).transpose()?.map(|x| x.parameter("rows of the stage before")),
+            input: (!inputs.first)
+                .then(input)
+                .transpose()?
+                .map(|x| x.parameter("rows of the previous stage")),
             dy: dy.cloned(),
             draws: inputs.dropout.then(|| counter(device, 0)).transpose()?,
             passes: None,
         })
     }
 
-    /// Gives the slot the tokens of a micro-batch and its place in the streams of random numbers.
+    /// Fills the slot with the tokens of a micro-batch and its position in the streams of random numbers.
     ///
     /// # Errors
     /// Those of the device.
@@ -80,7 +83,7 @@ impl Slot {
         self.draws.as_ref().map_or(Ok(()), |draws| set_counter(draws, Mode::draws(pass)))
     }
 
-    /// Replays the forward pass, if it is captured; what it makes.
+    /// Replays the forward pass, if it is captured; returns its result.
     ///
     /// # Errors
     /// Those of the device.
@@ -90,7 +93,7 @@ impl Slot {
         Ok(Some(made.output.clone()))
     }
 
-    /// Replays the backward pass, if it is captured; the gradient for the stage before.
+    /// Replays the backward pass, if it is captured; returns the gradient for the previous stage.
     ///
     /// # Errors
     /// Those of the device.
@@ -106,12 +109,12 @@ impl Slot {
 pub struct Slots {
     all: Vec<Slot>,
     plan: Option<Plan>,
-    /// Whether capturing them was put off to the second step.
+    /// Whether capturing was postponed to the second step.
     put_off: bool,
 }
 
 impl Slots {
-    /// As many slots as a stage has micro-batches at a time.
+    /// Creates as many slots as the stage holds micro-batches at a time.
     ///
     /// # Errors
     /// Those of the device.
@@ -122,36 +125,35 @@ impl Slots {
         Ok(Self { all, plan: None, put_off: false })
     }
 
-    /// Whether there are none yet.
+    /// Returns whether no slots exist yet.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// How many there are.
+    /// Returns the number of slots.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// That of a micro-batch.
+    /// Returns the slot of a micro-batch.
     pub fn of(&self, micro: usize) -> Option<&Slot> {
         self.all.get(micro % self.all.len().max(1))
     }
 
-    /// Whether passes are replayed.
+    /// Returns whether passes are replayed.
     pub fn are_captured(&self) -> bool {
         self.all.first().is_some_and(|slot| slot.passes.is_some())
     }
 
-    /// Where the buffers of a slot lie.
+    /// Returns the memory plan of a slot's buffers.
     pub fn plan(&self) -> Option<&Plan> {
         self.plan.as_ref()
     }
 
-    /// Captures `passes`, forward and backward one behind the other, for every slot. The first step runs as it is called where its memory cannot
-    /// be planned before.
+    /// Captures `passes`, forward and backward one after the other, for every slot. If the memory cannot be planned, the first step runs eagerly.
     ///
     /// # Errors
-    /// Those of the capture; the slots then run as they are called.
+    /// Those of the capture; the slots then run eagerly.
     pub fn capture(&mut self, device: &Device, passes: impl Fn(&Slot) -> Result<Passes>) -> Result<()> {
         if self.are_captured() || self.all.is_empty() {
             return Ok(());
@@ -167,11 +169,11 @@ impl Slots {
             return Ok(());
         }
         self.plan = plan.unwrap_or_else(|e| {
-            tracing::debug!("the memory of passes is not planned: {e}");
+            tracing::debug!("cannot plan the memory of passes: {e}");
             None
         });
         for slot in &mut self.all {
-            // Passes that run as they are called and those that are replayed have the same bits.
+            // Eager and replayed passes have the same bits.
             let captured = unfused(|| match &self.plan {
                 Some(plan) => Graph::planned(device, plan, || passes(slot)),
                 None => Graph::capture(device, || passes(slot)),

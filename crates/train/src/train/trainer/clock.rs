@@ -3,7 +3,7 @@
 use crate::run::SpeedWindow;
 use std::time::Instant;
 
-/// Time and tokens of a run; evaluations, samples and checkpoints do not count.
+/// Time and tokens of a run, without evaluations, samples and checkpoints.
 pub(crate) struct TokenClock {
     /// Seconds of training so far.
     pub elapsed: f64,
@@ -19,13 +19,13 @@ impl TokenClock {
         Self { elapsed, trained, last_done: Instant::now(), speed: SpeedWindow::new(elapsed, 0) }
     }
 
-    /// Training begins in this process.
+    /// Starts the clock for training in this process.
     pub fn start(&mut self) {
         self.speed = SpeedWindow::new(self.elapsed, self.trained);
         self.go_on();
     }
 
-    /// Training goes on after something else.
+    /// Restarts the clock when training continues after other work.
     pub fn go_on(&mut self) {
         self.last_done = Instant::now();
     }

@@ -1,4 +1,4 @@
-//! Content of a run's checkpoints, and continuation from one.
+//! The content of a run's checkpoints, and resumption from one.
 
 use super::texts::Texts;
 use crate::run::StepMetrics;
@@ -10,7 +10,7 @@ use netcl_model::decoder::{FileFacts, decoder_of};
 use netcl_tensor::{Error, Result};
 
 impl Texts {
-    /// The model's `config.json`.
+    /// Returns the model's `config.json`.
     pub(super) fn config_json(&self) -> Result<Vec<u8>> {
         let facts = FileFacts {
             dtype: Some(self.model.params().dtype()),
@@ -21,7 +21,7 @@ impl Texts {
             .map_err(|e| Error::internal(format!("config.json: {e}")))
     }
 
-    /// Weights and optimizer state of all stages of a pipeline, at the first rank.
+    /// Collects the weights and optimizer state of all stages of a pipeline on the first rank.
     pub(super) fn gathered_stages(&self, training: &Training<StepMetrics>) -> Result<Option<Gathered>> {
         let Some(parallel) = &training.ranks.parallel else { return Ok(None) };
         let Some((pipe, decoder)) = parallel.pipe().zip(decoder_of(&*self.model)) else { return Ok(None) };
@@ -55,7 +55,7 @@ impl Texts {
         }
         training.progress.restore(state);
         if training.report.history.last().is_none_or(|m| m.step != state.step) {
-            // The metrics are lost: assume that all steps had the present batch size.
+            // The metrics are lost; this assumes that all steps had the present batch size.
             self.clock.trained = state.step.saturating_mul(self.config.tokens_a_step());
         }
         Ok(())

@@ -18,7 +18,7 @@ use std::time::Instant;
 const SAMPLE_TOKENS: usize = 200;
 
 impl Texts {
-    /// Evaluates the model, adds the result to the metrics of the step and tells the observer; whether it is the best so far.
+    /// Evaluates the model, adds the result to the metrics of the step and notifies the observer; returns whether it is the best so far.
     pub(super) fn evaluated(
         &self,
         training: &mut Training<StepMetrics>,
@@ -59,13 +59,13 @@ impl Texts {
         parallel.total(&own).map(Some)
     }
 
-    /// Whether this rank has a part in samples: the first one, and of a pipeline the stages behind it.
+    /// Returns whether this rank takes part in samples: the first one, and in a pipeline the later stages.
     pub(super) fn samples(&self, training: &Training<StepMetrics>) -> bool {
         let pipe = training.ranks.parallel.as_ref().and_then(Parallel::pipe);
         !training.report.folder.follows() || pipe.is_some_and(|pipe| pipe.replica() == 0)
     }
 
-    /// A text sampled from the model; empty without a tokenizer, and at the stages of a pipeline behind the first.
+    /// Samples a text from the model; returns an empty one without a tokenizer, and on later stages of a pipeline.
     pub(super) fn sample(&self, training: &Training<StepMetrics>) -> Result<Option<String>> {
         let Some(tokenizer) = &self.tokenizer else { return Ok(None) };
         let Some(pipe) = training.ranks.parallel.as_ref().and_then(Parallel::pipe) else {

@@ -1,4 +1,4 @@
-//! Creation of a run, alone or as one of several ranks, and continuation from a checkpoint.
+//! Creates a run, alone or as one of several ranks, and resumes one from a checkpoint.
 
 use super::Trainer;
 use super::clock::TokenClock;
@@ -55,8 +55,8 @@ impl Parts {
         if parallel.is_none() && config.pipeline > 1 {
             let stages = config.pipeline;
             return Err(Error::format(format!(
-                "--pipeline {stages} on one device: name a device for each stage with --devices, or start {stages} processes with mpirun; \
-                 --pipeline 1 trains the whole model on one"
+                "--pipeline {stages} on one device: name one device per stage with --devices, or start {stages} processes with mpirun; --pipeline 1 \
+                 trains the whole model on one device"
             )));
         }
         // The model of the checkpoint, the one to start from, or a new one with the vocabulary of the data.
@@ -69,7 +69,7 @@ impl Parts {
             Some(folder) => Ok(folder.config.clone()),
             None => config.decoder(vocab),
         };
-        // Checked once before the data is read, which may take long, and once with the vocabulary that results from it.
+        // Checked before the data is read, which may take long, and again with the resulting vocabulary.
         let plan = |model: &DecoderConfig| check_memory(device, config, model, parallel);
         let vocab = folder.as_ref().map(|folder| folder.config.vocab).or(config.vocab);
         plan(&shape(vocab.unwrap_or(1))?)?;
@@ -112,7 +112,7 @@ impl Parts {
     }
 }
 
-/// The model on this rank's device, of a pipeline its stage: that of `init`, or a new one, with zeros for weights without a seed.
+/// Creates the model on this rank's device, in a pipeline its stage: that of `init`, or a new one, with zeros for weights without a seed.
 fn model_of(
     device: &Device,
     config: &TrainConfig,
@@ -131,13 +131,13 @@ fn model_of(
     let model = model.map_err(|e| if init.is_some() { e.context("--init") } else { e })?;
     if pipe.is_some() && model.params().trained().is_empty() {
         return Err(Error::unsupported(
-            "--freeze leaves a stage of --pipeline nothing to train: freeze less, or take fewer stages",
+            "--freeze leaves a stage of --pipeline without parameters to train: freeze fewer, or use fewer stages",
         ));
     }
     Ok(Box::new(model))
 }
 
-/// Checks that there is memory for a run, of several ranks for this one's rows; they learn of how many rows there would be.
+/// Checks that memory suffices for a run, with several ranks for this one's rows; records the number of rows that would fit.
 fn check_memory(
     device: &Device,
     config: &TrainConfig,
@@ -147,7 +147,7 @@ fn check_memory(
     let Some(parallel) = parallel else { return plan_of(config, model, device, None)?.check(device) };
     let plan =
         |batch: usize| plan_of(&TrainConfig { batch, ..config.clone() }, model, device, Some(parallel));
-    // The more rows, the more memory.
+    // Memory grows with the rows.
     let (mut fits, mut lacks) = (0, config.batch.saturating_add(1));
     while lacks - fits > 1 {
         let rows = fits + (lacks - fits) / 2;
@@ -158,14 +158,14 @@ fn check_memory(
     plan(parallel.rows().len())?.check(device)
 }
 
-/// The model of the newest checkpoint of a run, if there is one that can be read.
+/// Returns the model of the newest checkpoint of a run, if one can be read.
 fn model_of_run(out: &Path, config: &TrainConfig) -> Option<DecoderConfig> {
     let store = netcl_model::checkpoint::Store::new(out.join("checkpoints"), config.keep);
     let latest = store.latest().ok().flatten()?;
     Some(ModelFolder::open(&latest.path).ok()?.config)
 }
 
-/// The memory that a run with this part of the batch takes on its device: of a pipeline that of its stage.
+/// Returns the memory of a run with this part of the batch on its device; in a pipeline, of its stage.
 pub(super) fn plan_of(
     local: &TrainConfig,
     model: &DecoderConfig,
@@ -184,14 +184,14 @@ pub(super) fn plan_of(
     Ok(MemoryPlan { gradients: plan.gradients.saturating_add(twice), ..plan })
 }
 
-/// Bytes of a tied table whose embedding's gradient has an accumulator of its own.
+/// Returns the bytes of a tied table whose embedding's gradient has a separate accumulator.
 fn table_apart(model: &DecoderConfig, dtype: DType) -> u64 {
     let count = model.vocab.saturating_mul(model.width);
     let apart = model.tied && is_apart(count, dtype);
     if apart { (count as u64).saturating_mul(dtype.size() as u64) } else { 0 }
 }
 
-/// How state is divided, if it is.
+/// Returns how state is divided, if it is.
 fn shards(model: &dyn Model, config: &TrainConfig, parallel: Option<&Parallel>) -> Result<Option<Shards>> {
     let parallel = parallel.filter(|p| config.zero > 0 && p.size() > 1);
     let shards =
@@ -199,23 +199,23 @@ fn shards(model: &dyn Model, config: &TrainConfig, parallel: Option<&Parallel>) 
     parallel.map(shards).transpose()
 }
 
-/// The checkpoint's tokenizer, if it has one.
+/// Returns the checkpoint's tokenizer, if it has one.
 fn kept_tokenizer(from: Option<&(Checkpoint, PathBuf)>) -> Result<Option<Tokenizer>> {
     let path = from.map(|(_, path)| path).filter(|path| path.join(netcl_model::tokenizer::FILE).exists());
     path.map(|path| Tokenizer::from_dir(path)).transpose()
 }
 
-/// The layers of this rank's stage, on its device.
+/// Returns the layers of this rank's stage, on its device.
 fn stage_span(pipe: &Pipe, model: &DecoderConfig, device: &Device) -> Result<Span> {
     if model.mlp.moe.is_some_and(|moe| moe.balance) {
         return Err(Error::unsupported(
-            "--pipeline for a mixture of experts with a balance loss, which is one of the routers of all layers together",
+            "--pipeline does not support a mixture of experts with a balance loss, which combines the routers of all layers",
         ));
     }
     Ok(Span { device: device.clone(), layers: pipe.own_layers(model)? })
 }
 
-/// What is trained and evaluated on: of several ranks this one's part.
+/// Returns the training and evaluation batches; with several ranks, this one's part.
 fn batches(
     splits: Splits,
     vocab: usize,
@@ -232,12 +232,12 @@ fn batches(
 }
 
 impl Trainer {
-    /// A new run in the folder `out`, which must not contain a run.
+    /// Creates a run in the folder `out`, which must not contain a run.
     pub fn create(device: &Device, config: TrainConfig, out: &Path) -> Result<Self> {
         Self::create_in(device, config, RunFolder::claim(out)?, &mut |_| true)
     }
 
-    /// A new run in a claimed folder. If it cannot start, the folder is removed. `watch` receives the progress of reading the data and can stop
+    /// Creates a run in a claimed folder. If it cannot start, the folder is removed. `watch` receives the progress of reading the data and can stop
     /// it.
     pub fn create_in(
         device: &Device,
@@ -252,12 +252,12 @@ impl Trainer {
         Self::assemble(device, config, parts, (folder, Vec::new()))
     }
 
-    /// This rank of a run of all ranks of `group`, each with a device of its own. `config` is that of the whole run: its batch is divided
-    /// among the ranks. Rank 0 gives the folder it has claimed, whose `path` all of them name; it alone writes there. `resume` goes on with
-    /// the run in it, which every rank has to be able to read.
+    /// Creates this rank of a run of all ranks of `group`, each with its own device. `config` is that of the whole run: its batch is divided among
+    /// the ranks. Rank 0 passes the folder it has claimed, whose `path` all of them name; only rank 0 writes there. `resume` continues the run in it,
+    /// which every rank must be able to read.
     ///
     /// # Errors
-    /// As [`Trainer::create_in`] and [`Trainer::resume`], at every rank what failed at one; `Format` where the ranks do not agree about the run.
+    /// Those of [`Trainer::create_in`] and [`Trainer::resume`]: on every rank the failure of one; `Format` if the ranks do not agree about the run.
     pub fn create_among(
         group: &Group,
         device: &Device,
@@ -294,7 +294,7 @@ impl Trainer {
             let weights = (parts.model.config(), parts.model.params().list());
             parallel.begin(&config, &parts.record.to_json()?, 0, weights)?;
             parallel.copy_tied(&*parts.model)?;
-            // Nothing is written before all ranks have begun.
+            // Nothing is written before all ranks have started.
             let folder = match claim {
                 Some(claim) => RunFolder::create(claim, &config),
                 None => Ok(RunFolder::follow(path)),
@@ -317,7 +317,7 @@ impl Trainer {
         Self::resume_watched(device, config, out, &mut |_| true)
     }
 
-    /// The same; `watch` receives the progress of reading the data and can stop it.
+    /// Does the same; `watch` receives the progress of reading the data and can stop it.
     pub fn resume_watched(
         device: &Device,
         config: TrainConfig,
@@ -328,7 +328,7 @@ impl Trainer {
         Self::reopened(device, config, (Some(claim), out), watch, None)
     }
 
-    /// A run that goes on, written by this process if it has the claim.
+    /// Opens a resumed run, which this process writes if it has the claim.
     fn reopened(
         device: &Device,
         config: TrainConfig,
@@ -361,7 +361,7 @@ impl Trainer {
         if changes.data {
             // Losses on different validation data are not comparable.
             trainer.run.training.progress.best = None;
-            changes.notes.push("the validation data changes with it: the best loss is counted anew".into());
+            changes.notes.push("the validation data changes with it: the best loss starts anew".into());
         }
         tell_changes(&changes, &trainer.run.training.progress);
         Ok(trainer)

@@ -1,4 +1,4 @@
-//! A step of a rank that has a stage of the model: micro-batches go through the stages one after the other (1F1B).
+//! A step of a rank with a stage of the model: micro-batches go through the stages one after the other (1F1B).
 
 use super::texts::Texts;
 use crate::data::{Position, Prefetch};
@@ -14,15 +14,15 @@ use netcl_tensor::{DType, Device, Error, Lazy, Result, Tensor, detect_anomaly};
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// A stage of the model, and the run that it is a part of.
+/// A stage of the model, and the run that it belongs to.
 struct Stage<'a> {
     texts: &'a Texts,
     training: &'a mut Training<StepMetrics>,
 }
 
 impl Texts {
-    /// The forward and backward passes of this rank's stage, the sums of gradients among replicas, and the update. Returns the loss of the step and
-    /// the next position in the data.
+    /// Runs the forward and backward passes of this rank's stage, the sums of gradients among replicas, and the update. Returns the loss of the step
+    /// and the next position in the data.
     ///
     /// # Errors
     /// Those of the data, the ranks and the device.
@@ -46,7 +46,7 @@ impl Texts {
 }
 
 impl Stage<'_> {
-    /// All passes of a step, behind cleared sums.
+    /// Clears the sums and runs all passes of a step.
     fn pass(&mut self, slots: &mut Slots, batches: &mut Prefetch) -> Result<(Tensor, Position)> {
         if self.training.passes.sums.is_none() {
             self.start_sums()?;
@@ -58,13 +58,13 @@ impl Stage<'_> {
         self.run_passes(slots, batches)
     }
 
-    /// The passes of all micro-batches of a step. Returns the loss, which is 0 but in the last stage, and the next position in the data.
+    /// Runs the passes of all micro-batches of a step. Returns the loss, which is 0 except in the last stage, and the next position in the data.
     fn run_passes(&mut self, slots: &Slots, batches: &mut Prefetch) -> Result<(Tensor, Position)> {
         let (stage, stages) = self.pipe(|pipe| (pipe.stage(), pipe.stages()))?;
         let (rows, mut after) = (self.rows()?, self.training.progress.position);
         let micros = u64::from(self.texts.config.grad_accum);
         let order = tasks(stage, stages, self.texts.config.grad_accum as usize);
-        // Outputs of forward passes that run as they are called, the oldest first.
+        // Outputs of eager forward passes, the oldest first.
         let mut live: VecDeque<Tensor> = VecDeque::new();
         self.exchange((None, None), (order.first().copied(), slots), &rows)?;
         for (i, task) in order.iter().copied().enumerate() {
@@ -106,7 +106,7 @@ impl Stage<'_> {
         Ok((loss, after))
     }
 
-    /// Captures the passes of this stage, unless that was done or is not to be.
+    /// Captures the passes of this stage, if that is still to be done.
     fn capture_passes(&mut self, slots: &mut Slots) -> Result<()> {
         if slots.is_empty() {
             *slots = self.new_slots()?;
@@ -136,7 +136,7 @@ impl Stage<'_> {
         self.training.ranks.parallel.as_ref().and_then(Parallel::pipe).map(of).ok_or_else(no_pipe)
     }
 
-    /// The form of what this rank exchanges with the stages beside it.
+    /// Returns the format of the data that this rank exchanges with adjacent stages.
     fn rows(&self) -> Result<Rows> {
         let rows = self
             .training
@@ -165,7 +165,7 @@ impl Stage<'_> {
         pipe.pass(done, (next, room), rows)
     }
 
-    /// The forward pass of a micro-batch, from the rows of the stage before or, in the first stage, from its tokens.
+    /// Runs the forward pass of a micro-batch, from the rows of the previous stage or, in the first stage, from its tokens.
     fn forward_pass(&self, slot: &Slot) -> Result<Tensor> {
         let decoder = self.stage()?;
         let _tag = decoder.params().device().tag("activations");
@@ -175,7 +175,7 @@ impl Stage<'_> {
             dropout: self.texts.config.dropout as f32,
             seed: self.texts.config.seed,
             pass: 0,
-            // Of its own, because the backward pass comes after the forward passes of other micro-batches.
+            // A separate counter, because the backward pass comes after the forward passes of other micro-batches.
             counter: slot.draws.as_ref(),
             recompute: self.texts.config.recompute,
             rows_before,
@@ -195,8 +195,8 @@ impl Stage<'_> {
         })
     }
 
-    /// The backward pass of a micro-batch, from the gradient of its rows or, in the last stage, from its loss. Returns the gradient for the
-    /// stage before.
+    /// Runs the backward pass of a micro-batch, from the gradient of its rows or, in the last stage, from its loss. Returns the gradient for the
+    /// previous stage.
     fn backward_pass(&self, slot: &Slot, output: &Tensor) -> Result<Option<Tensor>> {
         let collect = Collect::into_sums(self.training.passes.sums.as_ref());
         detect_anomaly(self.training.passes.detect_anomaly, || {
@@ -214,7 +214,7 @@ impl Stage<'_> {
         gradient.transpose()
     }
 
-    /// Sums gradients and losses of all replicas; `loss` becomes that of the step, at every rank.
+    /// Sums gradients and losses of all replicas; `loss` becomes that of the step, on every rank.
     fn reduce(&mut self, loss: &Tensor, asked: &mut dyn FnMut() -> [bool; 2]) -> Result<()> {
         let begun = Instant::now();
         let asked = asked();
@@ -231,7 +231,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// The update from the gradients of all stages: both copies of a tied embedding have the same one, which counts once in the norm of all.
+    /// Updates from the gradients of all stages: both copies of a tied embedding have the same gradient, which counts once in the norm of all.
     fn update(&mut self) -> Result<()> {
         let begun = Instant::now();
         let Training { optimizer, ranks, .. } = &mut *self.training;
@@ -277,11 +277,11 @@ impl Stage<'_> {
     }
 }
 
-/// Tokens 0 of one sequence.
+/// Returns tokens 0 of one sequence.
 fn zeros(device: &Device, context: usize) -> Result<Tensor> {
     Tensor::from_u32(device, [1, context], &vec![0; context])
 }
 
 fn no_pipe() -> Error {
-    Error::internal("a step of a pipeline of a rank without a stage")
+    Error::internal("a step of a pipeline on a rank without a stage")
 }

@@ -8,11 +8,11 @@ use netcl_device::human;
 use netcl_tensor::Result;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Steps after which the speed is settled.
+/// Number of steps after which the speed is stable.
 const SETTLED: u64 = 20;
 
 impl Texts {
-    /// Metrics of a step, without validation loss and sample.
+    /// Returns the metrics of a step, without validation loss and sample.
     pub(super) fn metrics(
         &mut self,
         training: &mut Training<StepMetrics>,
@@ -37,7 +37,7 @@ impl Texts {
         })
     }
 
-    /// The share of the device's peak. `None` if the peak was measured too low, as happens on a busy machine.
+    /// Returns the share of the device's peak; `None` if the measured peak is too low, which happens on a busy machine.
     fn peak_share(&self, training: &mut Training<StepMetrics>, flops: f64) -> Option<f64> {
         let share = share_of_peak(flops, self.peak_flops);
         if share.is_none()
@@ -46,8 +46,8 @@ impl Texts {
             && training.report.is_first("a share of the peak")
         {
             tracing::info!(
-                "training is faster than the matrix product that stands for the device's peak: the machine was busy when that was measured, \
-                 and no share of the peak is shown"
+                "training is faster than the matrix product that measured the device's peak: the machine was busy then, so no share of the peak is \
+                 shown"
             );
         }
         share
@@ -63,7 +63,7 @@ impl Texts {
         training.report.spare("report.html", written);
     }
 
-    /// How the state of the run is divided among ranks; `None` where each has all of it.
+    /// Returns how the state of the run is divided among ranks; `None` if each has all of it.
     pub(super) fn sharding(&self, training: &Training<StepMetrics>) -> Option<Sharding> {
         let (parallel, _) = training.ranks.parallel.as_ref().zip(training.ranks.zero.as_ref())?;
         let state = training.optimizer.state_bytes();
@@ -124,8 +124,8 @@ impl Texts {
     }
 }
 
-/// The share that `flops` are of the device's `peak`, operations a second. `None` where the peak is unknown, or below what training itself
-/// reached: it was measured on a busy machine.
+/// Returns `flops` as a share of the device's `peak` operations per second. `None` if the peak is unknown, or was measured on a busy machine and is
+/// below what training reached.
 fn share_of_peak(flops: f64, peak: f64) -> Option<f64> {
     (peak > 0.0).then(|| flops / peak).filter(|share| *share <= 1.0)
 }

@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 
-/// A language model in training, its data, and what is known of both.
+/// A language model in training, its data, and related information.
 pub(crate) struct Texts {
     pub config: TrainConfig,
     pub model: Box<dyn Model>,
@@ -50,7 +50,7 @@ pub(crate) struct Texts {
     pub peak_flops: f64,
 }
 
-/// Batches that are made ahead, and their way to the device.
+/// Batches computed ahead, and their uploads.
 pub(crate) struct Feed {
     batches: Prefetch,
     uploads: Uploads,
@@ -70,7 +70,7 @@ impl Texts {
         NextToken { model: &*self.model, config: &self.config, draws: &self.draws }
     }
 
-    /// Measures the peak of the device, of ranks that of all together.
+    /// Measures the peak of the device; with several ranks, of all together.
     fn measure_peak(&mut self, training: &mut Training<StepMetrics>) -> Result<()> {
         let peak = peak::measure(&training.device, self.model.params().dtype());
         self.peak_flops = training.report.spare("the share of the device's peak", peak).unwrap_or(0.0);
@@ -80,7 +80,7 @@ impl Texts {
         Ok(())
     }
 
-    /// What is known when a run starts.
+    /// Returns the information for the start of a run.
     fn info(&self, training: &Training<StepMetrics>) -> RunInfo {
         let capabilities = training.device.capabilities();
         let parallel = training.ranks.parallel.as_ref();
@@ -101,7 +101,7 @@ impl Texts {
         }
     }
 
-    /// Number of parameters of the whole model.
+    /// Returns number of parameters of the whole model.
     pub fn parameters(&self, ranks: &Ranks) -> usize {
         if ranks.is_piped() { self.model.config().parameters() } else { self.model.params().count() }
     }
@@ -244,13 +244,12 @@ impl Task for Texts {
         let init = self.config.init.as_deref().filter(|_| done.step == 1);
         if let Some((dir, tensor)) = init.and_then(|dir| Some((dir, broken_weights(Path::new(dir))?))) {
             return Ok(Error::format(format!(
-                "--init {dir}: {tensor}; a model with such weights cannot be trained. They are damaged, or the training that wrote them \
-                 diverged: start from an earlier checkpoint"
+                "--init {dir}: {tensor}; a model with such weights cannot be trained. They are damaged, or the training that wrote them diverged: \
+                 start from an earlier checkpoint"
             )));
         }
         Ok(Error::launch(format!(
-            "{}, lengthen --warmup, or clip with --clip; --detect-anomaly names the op that made it. The checkpoints before this step are \
-             intact",
+            "{}, increase --warmup, or clip with --clip; --detect-anomaly finds the op that caused it. The checkpoints before this step are intact",
             divergence(done, place)
         )))
     }
@@ -293,7 +292,7 @@ impl Task for Texts {
         if samples && self.config.sample_every > 0 && !asked.stop && self.samples(training) {
             let begun = Instant::now();
             let sample = self.sample(training);
-            // Stages that sample together have to stay together.
+            // Stages that sample together must stay together.
             metrics.sample = match training.ranks.is_piped() {
                 true => sample?,
                 false => training.report.spare("samples", sample).flatten(),
@@ -303,7 +302,7 @@ impl Task for Texts {
                 watch.sample(training.progress.step, text);
             }
         }
-        // Before the checkpoint: a run resumed from it does not repeat this step.
+        // Before the checkpoint, so that a run resumed from it does not repeat this step.
         self.publish(training, metrics, watch)?;
         Ok(best)
     }

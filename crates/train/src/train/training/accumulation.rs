@@ -14,13 +14,13 @@ use crate::train::sums::{Sums, exchange_fits};
 use netcl_tensor::graph::Between;
 use netcl_tensor::{Device, Error, Result, Tensor, detect_anomaly};
 
-/// How passes and updates run.
+/// Execution of passes and updates.
 pub(crate) struct Accumulation {
     /// Executes steps of one batch, or forward and backward of a micro-batch.
     pub stepper: Stepper,
     /// Executes the update after several micro-batches.
     pub update: Stepper,
-    /// Accumulators of gradients, if passes share them: of several micro-batches, or ranks.
+    /// Accumulators of gradients, if passes share them: with several micro-batches, or ranks.
     pub sums: Option<Sums>,
     /// Losses of the last steps.
     losses: Losses,
@@ -36,7 +36,7 @@ pub(super) struct Work<'a, T> {
 }
 
 impl Accumulation {
-    /// Before the first step.
+    /// Creates the state before the first step.
     ///
     /// # Errors
     /// Those of the device.
@@ -50,7 +50,7 @@ impl Accumulation {
         })
     }
 
-    /// Checks every result from now on, or not any more.
+    /// Starts or stops checking every result.
     pub fn set_detect_anomaly(&mut self, device: &Device, on: bool) {
         self.detect_anomaly = on;
         if on {
@@ -63,12 +63,12 @@ impl Accumulation {
         }
     }
 
-    /// The next passes have other rows.
+    /// Prepares for passes with other rows.
     pub fn rows_changed(&mut self, device: &Device) {
         self.stepper = Stepper::new(device, self.stepper.mode());
     }
 
-    /// A step begins: accumulators are reset.
+    /// Starts a step by resetting the accumulators.
     ///
     /// # Errors
     /// Those of the device.
@@ -78,7 +78,7 @@ impl Accumulation {
         ranks.begin(sums)
     }
 
-    /// A step with one batch: forward, backward and update; its loss.
+    /// Runs a step with one batch: forward, backward and update; returns its loss.
     ///
     /// # Errors
     /// Those of the step.
@@ -97,11 +97,11 @@ impl Accumulation {
         })
     }
 
-    /// Whether every rank has memory for a pass of its rows; where one has not, rows are divided anew, if others have room for them. Passes that
-    /// are captured have it. All ranks call it, while nothing is exchanged.
+    /// Returns whether every rank has memory for a pass of its rows. If one does not, rows are divided again, if others have room for them. Captured
+    /// passes already have their memory. All ranks call it, while nothing is exchanged.
     ///
     /// # Errors
-    /// `Memory` at every rank, where rows cannot be divided.
+    /// `Memory` on every rank, if rows cannot be divided.
     pub(super) fn has_memory<T: Task>(&mut self, work: Work<'_, T>, inputs: &T::Inputs) -> Result<bool> {
         let Work { task, optimizer, ranks } = work;
         if ranks.is_alone() || ranks.zero.is_some() || !self.stepper.is_cold() {
@@ -131,7 +131,7 @@ impl Accumulation {
         Ok(room?.is_some())
     }
 
-    /// Forward and backward of a micro-batch behind parameters that are `arriving`; of the last one of a step, gradients go to the other ranks
+    /// Runs forward and backward of a micro-batch after parameters that are `arriving`; the last one of a step sends gradients to the other ranks
     /// meanwhile.
     ///
     /// # Errors
@@ -188,7 +188,7 @@ impl Accumulation {
         }
     }
 
-    /// The update from the accumulated gradients, or those in memory of their own.
+    /// Updates from the accumulated gradients, or from those in separate memory.
     ///
     /// # Errors
     /// Those of the update.
@@ -239,7 +239,7 @@ impl Accumulation {
         Ok(())
     }
 
-    /// Copies the loss of a replay, which the next replay overwrites, so that the host can read it while that runs.
+    /// Copies the loss of a replay, which the next replay overwrites, so that the host can read it during that replay.
     ///
     /// # Errors
     /// Those of the device.
@@ -251,7 +251,7 @@ impl Accumulation {
     }
 }
 
-/// A pass that stops where ranks exchange statistics; where that is shows once it is captured. `done(i)` begins the reduction of `parts[i]`.
+/// Runs a pass that stops where ranks exchange statistics; these points are known once it is captured. `done(i)` starts the reduction of `parts[i]`.
 fn with_statistics(
     stepper: &mut Stepper,
     statistics: &Statistics,
@@ -263,29 +263,29 @@ fn with_statistics(
         stepper.prepare(&mut *step)?;
     }
     if stepper.is_planned() || parts.iter().any(|x| x.device().settings().exact_memory) {
-        stepper.stay_eager(Error::unsupported("capture: batch normalisation over all ranks"))?;
+        stepper.stay_eager(Error::unsupported("capture: batch normalization over all ranks"))?;
     }
     let uses = if stepper.is_captured() { statistics.stops(stepper)? } else { Vec::new() };
     let before = &mut |i: usize| statistics.exchange(i);
     let (uses, nothing) = (&uses[..], &mut |_: usize| Ok(()));
     let loss = stepper.run_between(step, &mut Between { uses, before, parts: &[], done: nothing })?;
-    // Behind the last statistics: all ranks exchange everything in the same order.
+    // After the last statistics: all ranks exchange everything in the same order.
     (0..parts.len()).try_for_each(done)?;
     Ok(loss)
 }
 
-/// An error of a rank without memory for its rows says what else it has, and what to change.
+/// Adds this rank's memory use and advice to an error due to lack of memory for its rows.
 pub(super) fn less_memory(task: &impl Task, parallel: &Parallel, error: Error) -> Error {
     let (part, change) = task.part(parallel);
     parallel.balance.less_memory(task.params().device(), error, (&part, change))
 }
 
-/// The gradients that ranks reduce while a backward pass goes on, in the order in which it is done with them.
+/// Returns the gradients that ranks reduce during a backward pass, in the order in which it completes them.
 fn reduced<'a>(sums: Option<&'a Sums>, parallel: Option<&Parallel>) -> Vec<&'a Tensor> {
     sums.filter(|_| parallel.is_some()).map_or_else(Vec::new, |sums| sums.buckets().iter().collect())
 }
 
-/// Begins the reduction of gradients that nothing writes any more.
+/// Starts the reduction of gradients that no command writes any more.
 fn begin_reduction(
     parallel: Option<&mut Parallel>,
     (bucket, i): (&Tensor, usize),
@@ -294,7 +294,7 @@ fn begin_reduction(
     let Some(parallel) = parallel else { return Ok(()) };
     let device = bucket.device();
     let ready = device.mark()?;
-    // Drivers hand over launches in batches; nobody waits for one that was not.
+    // Drivers submit launches in batches; waiting for one that was not submitted would block.
     device.flush()?;
     match zero {
         Some(zero) => parallel.begin_scatter(bucket, zero.bounds(i), ready),
@@ -302,7 +302,7 @@ fn begin_reduction(
     }
 }
 
-/// This rank's part of a batch.
+/// Returns this rank's part of a batch.
 fn part_of<'a>(task: &impl Task, parallel: Option<&'a Parallel>) -> Part<'a> {
     let (share, rows_before) = parallel.map_or((1.0, 0), |p| (task.share(p), p.rows().start));
     let statistics = parallel.and_then(|parallel| parallel.statistics.as_ref());

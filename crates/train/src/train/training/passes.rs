@@ -1,4 +1,4 @@
-//! Forward and backward pass of a batch.
+//! The forward and backward pass of a batch.
 
 use super::Objective;
 use crate::optim::Optimizer;
@@ -15,31 +15,31 @@ use std::sync::Arc;
 pub(in crate::train) struct Part<'a> {
     /// Micro-batches of the step.
     pub micros: u32,
-    /// Its rows' share of the rows of a batch.
+    /// Share of its rows in the rows of a batch.
     pub share: f32,
     /// Rows of the batch before its own.
     pub rows_before: usize,
-    /// The tied table, and the accumulator for its embedding's gradient, where that is not added to the head's.
+    /// The tied table, and the accumulator for its embedding's gradient, if that is not added to the head's.
     pub apart: Option<(&'a Tensor, &'a Tensor)>,
     /// Sums over ranks within the pass.
     pub statistics: Option<&'a Arc<Statistics>>,
 }
 
-/// Where gradients go.
+/// Destination of gradients.
 #[derive(Clone, Copy)]
 pub(in crate::train) enum Collect<'a> {
-    /// New memory, or sums with what was collected.
+    /// New memory, or sums with gradients collected before.
     New,
-    /// They are added to the existing gradients, in their memory.
+    /// Added to the existing gradients, in their memory.
     Add,
-    /// They replace the existing gradients, in their memory.
+    /// Replace the existing gradients, in their memory.
     Replace,
-    /// Each is given away as soon as it is computed.
+    /// Each is handed over as soon as it is computed.
     Give(&'a Divided),
 }
 
 impl Collect<'_> {
-    /// Into the accumulators, if there are some.
+    /// Collects into the accumulators, if there are some.
     pub fn into_sums(sums: Option<&Sums>) -> Self {
         match sums {
             Some(sums) if sums.are_added() => Self::Add,
@@ -49,8 +49,8 @@ impl Collect<'_> {
     }
 }
 
-/// Forward and backward pass of a batch. Gradients are added to those of earlier batches; returns the batch's contribution to the mean loss of
-/// the step.
+/// Runs the forward and backward pass of a batch. Gradients are added to those of earlier batches; returns the batch's contribution to the mean loss
+/// of the step.
 pub(in crate::train) fn gradients<T: Objective>(
     task: &T,
     optimizer: &Optimizer,
@@ -86,7 +86,7 @@ pub(in crate::train) fn gradients<T: Objective>(
     }
 }
 
-/// Runs `backward`, whose gradients go where `collect` says.
+/// Runs `backward`, whose gradients go to the destination `collect`.
 pub(in crate::train) fn collected(
     optimizer: &Optimizer,
     collect: Collect<'_>,
@@ -107,7 +107,7 @@ pub(in crate::train) fn collected(
     }
 }
 
-/// Runs forward and backward of one row, to allocate what outlives a step; its gradients are discarded, and what it changes is restored.
+/// Runs forward and backward of one row, to allocate what outlives a step. Its gradients are discarded, and state that it changes is restored.
 pub(in crate::train) fn warm<T: Objective>(
     task: &T,
     optimizer: &Optimizer,

@@ -1,11 +1,11 @@
-//! How far a run is.
+//! Progress of a run.
 
 use crate::data::Position;
 use crate::schedule::LearningRate;
 use netcl_model::checkpoint::{Rng, STATE_FILE, State};
 use netcl_tensor::{Error, Result};
 
-/// Progress of a run, as checkpoints keep it.
+/// Progress of a run, as stored in checkpoints.
 pub(crate) struct Loop {
     /// The learning rate of each step.
     pub rate: LearningRate,
@@ -16,37 +16,37 @@ pub(crate) struct Loop {
     pub step: u64,
     /// Step of the newest checkpoint, written or being written.
     pub saved_step: u64,
-    /// Where the next step begins in the data.
+    /// Position in the data where the next step begins.
     pub position: Position,
     /// Loss of the last evaluation.
     pub val_loss: Option<f64>,
-    /// The lowest one so far, and its step.
+    /// The lowest loss so far, and its step.
     pub best: Option<(f64, u64)>,
 }
 
 impl Loop {
-    /// A run of `steps` that has not begun.
+    /// Creates the progress of a run of `steps` that has not started.
     pub fn new(rate: LearningRate, steps: u64, seed: u64) -> Self {
         let position = Position { seed, ..Position::default() };
         Self { rate, steps, seed, step: 0, saved_step: 0, position, val_loss: None, best: None }
     }
 
-    /// Whether all steps are done.
+    /// Returns whether all steps are done.
     pub fn is_finished(&self) -> bool {
         self.step >= self.steps
     }
 
-    /// Whether the step enqueued last is the last one.
+    /// Returns whether the step enqueued last is the last one.
     pub fn is_last(&self) -> bool {
         self.step == self.steps
     }
 
-    /// Whether the step enqueued last is one of every `n`; 0 is never.
+    /// Returns whether the step enqueued last is a multiple of `n`; 0 means never.
     pub fn every(&self, n: u64) -> bool {
         n > 0 && self.step.is_multiple_of(n)
     }
 
-    /// Takes the loss of an evaluation; whether it is the best so far.
+    /// Records the loss of an evaluation; returns whether it is the best so far.
     pub fn evaluated(&mut self, loss: f64) -> bool {
         self.val_loss = Some(loss);
         let best = self.best.is_none_or(|(lowest, _)| loss < lowest);
@@ -56,7 +56,7 @@ impl Loop {
         best
     }
 
-    /// State of a checkpoint; all random numbers are functions of the seed and the pass, of which a step has `micros`.
+    /// Returns the state for a checkpoint; all random numbers are functions of the seed and the pass, and a step has `micros` passes.
     pub fn state(&self, micros: u32) -> State {
         let mut state = State::default();
         state.step = self.step;
@@ -68,10 +68,10 @@ impl Loop {
         state
     }
 
-    /// Checks that a checkpoint's state is one of this run.
+    /// Checks that a checkpoint's state belongs to this run.
     ///
     /// # Errors
-    /// `Format`: its checksum is valid, but another program could have written the file.
+    /// `Format`: the checksum is valid, but another program could have written the file.
     pub fn check(&self, state: &State) -> Result<()> {
         let expected = Position { seed: self.seed, step: state.step, micro: 0 };
         if state.step > self.steps || state.position != expected {
@@ -83,7 +83,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Goes on from a state that [`Loop::check`] takes.
+    /// Continues from a state that [`Loop::check`] accepts.
     pub fn restore(&mut self, state: &State) {
         self.step = state.step;
         self.saved_step = state.step;

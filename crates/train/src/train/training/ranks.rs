@@ -1,4 +1,4 @@
-//! The other ranks of a run, and what is divided among them.
+//! The other ranks of a run, and the state divided among them.
 
 use super::sharded::{Arriving, Zero};
 use crate::optim::Optimizer;
@@ -19,42 +19,42 @@ pub(crate) struct Asked {
     pub save: bool,
 }
 
-/// The ranks of a run; nothing but `None` for a run of one.
+/// The ranks of a run; all fields are `None` for a single rank.
 #[derive(Default)]
 pub(crate) struct Ranks {
-    /// This rank's part of a run of several.
+    /// This rank's part of a run of several ranks.
     pub parallel: Option<Parallel>,
     /// This rank's part of divided state.
     pub zero: Option<Zero>,
-    /// Whether the run failed in the same way at every rank.
+    /// Whether the run failed in the same way on every rank.
     pub failed_together: bool,
 }
 
 impl Ranks {
-    /// Whether this rank is the only one.
+    /// Returns whether this rank is the only one.
     pub fn is_alone(&self) -> bool {
         self.parallel.is_none()
     }
 
-    /// Whether the layers are divided among ranks.
+    /// Returns whether the layers are divided among ranks.
     pub fn is_piped(&self) -> bool {
         self.parallel.as_ref().is_some_and(|parallel| parallel.pipe().is_some())
     }
 
-    /// How the time of each rank went; empty for a run of one.
+    /// Returns the times of each rank; empty for a single rank.
     pub fn times(&self) -> &[RankTimes] {
         self.parallel.as_ref().map_or(&[], |parallel| parallel.balance.times())
     }
 
-    /// Ranks evaluate, sample or save next.
+    /// Records that ranks evaluate, sample or save next.
     pub fn pausing(&mut self, what: [bool; 3]) {
         if let Some(parallel) = &mut self.parallel {
             parallel.balance.pausing(what);
         }
     }
 
-    /// After a step of several ranks: divides batches again where that pays, and sets the patience of ranks that are `watched`. Returns whether this
-    /// rank's rows changed.
+    /// Called after a step of several ranks: divides batches again if that pays off, and sets the patience of ranks that are `watched`. Returns
+    /// whether this rank's rows changed.
     pub fn rebalance(&mut self, watched: bool) -> bool {
         let Some(parallel) = &mut self.parallel else { return false };
         if watched {
@@ -63,7 +63,7 @@ impl Ranks {
         parallel.balance.rebalance()
     }
 
-    /// Where a step failed, for people.
+    /// Returns the location of a failed step as text.
     pub fn place(&self, device: &Device) -> String {
         match &self.parallel {
             Some(parallel) => parallel.balance.whose(),
@@ -71,28 +71,28 @@ impl Ranks {
         }
     }
 
-    /// The accumulators are those that this rank updates from.
+    /// Makes this rank update from the accumulators.
     ///
     /// # Errors
-    /// As [`Zero::begin`].
+    /// Those of [`Zero::begin`].
     pub fn begin(&self, sums: &Sums) -> Result<()> {
         self.zero.as_ref().map_or(Ok(()), |zero| zero.begin(sums))
     }
 
-    /// Parameters on their way, for a replay that waits for them where it uses them.
+    /// Returns parameters in flight, for a replay that waits for them where it uses them.
     pub fn take_arriving(&mut self, stepper: &Stepper) -> Option<Arriving> {
         let zero = self.zero.as_mut().filter(|_| stepper.is_captured())?;
         zero.take_arriving(stepper)
     }
 
-    /// Gives back what [`Ranks::take_arriving`] gave.
+    /// Returns the parameters taken with [`Ranks::take_arriving`].
     pub fn return_arriving(&mut self, arriving: Option<Arriving>) {
         if let Some((zero, arriving)) = self.zero.as_mut().zip(arriving) {
             zero.return_arriving(arriving);
         }
     }
 
-    /// Makes what the device does next come after the updates of all ranks; whether there was something to wait for.
+    /// Makes later work of the device run after the updates of all ranks; returns whether there was something to wait for.
     ///
     /// # Errors
     /// Those of the exchange and the device.
@@ -100,7 +100,7 @@ impl Ranks {
         self.zero.as_mut().map_or(Ok(false), Zero::settle)
     }
 
-    /// Updates this rank's part of the parameters from the sums of its gradients, and begins to exchange parts with the others; `update` executes that.
+    /// Updates this rank's part of the parameters from the sums of its gradients, and starts to exchange parts with the others; `update` executes it.
     ///
     /// # Errors
     /// Those of the ranks and the device.
@@ -111,12 +111,12 @@ impl Ranks {
         loss: &Tensor,
     ) -> Result<()> {
         let (Some(zero), Some(parallel)) = (&mut self.zero, &mut self.parallel) else {
-            return Err(Error::internal("an update of a part by a rank without one"));
+            return Err(Error::internal("an update of a part on a rank without one"));
         };
         zero.update(parallel, optimizer, update, loss)
     }
 
-    /// The state of an optimizer that is divided, at rank 0, from all ranks' parts; `None` at the others. All ranks call it.
+    /// Collects the state of a partitioned optimizer on rank 0 from all ranks' parts; returns `None` on the others. All ranks call it.
     ///
     /// # Errors
     /// Those of the ranks and the device.

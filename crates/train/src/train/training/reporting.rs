@@ -16,11 +16,11 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Outputs of a run and their destinations.
 pub(crate) struct Reporting<R> {
     pub folder: RunFolder<R>,
-    /// All records, those of earlier sessions included.
+    /// All records, including those of earlier sessions.
     pub history: Vec<R>,
     /// Times of kernels, for the report.
     pub kernels: Vec<KernelTime>,
-    /// Newest checkpoints that are kept.
+    /// Number of newest checkpoints to keep.
     keep: usize,
     /// Optional outputs that failed and were reported.
     spared: BTreeSet<&'static str>,
@@ -28,7 +28,7 @@ pub(crate) struct Reporting<R> {
     writing: Writing,
 }
 
-/// A checkpoint on its way to a file.
+/// A checkpoint to be written.
 pub(super) enum Content {
     /// It is on the host.
     There(Checkpoint),
@@ -37,7 +37,7 @@ pub(super) enum Content {
 }
 
 impl<R: Record> Reporting<R> {
-    /// In `folder`, after what it has recorded.
+    /// Creates the outputs in `folder`, after the records it already has.
     pub fn new(folder: RunFolder<R>, history: Vec<R>, keep: usize) -> Self {
         Self {
             folder,
@@ -50,12 +50,12 @@ impl<R: Record> Reporting<R> {
         }
     }
 
-    /// Takes the opened folder, and what it has recorded.
+    /// Uses the opened folder, and its records.
     pub fn open(&mut self, folder: RunFolder<R>, history: Vec<R>) {
         (self.folder, self.history) = (folder, history);
     }
 
-    /// Whether this is the first time that `what` is missing.
+    /// Returns whether this is the first time that `what` is missing.
     pub fn is_first(&mut self, what: &'static str) -> bool {
         self.spared.insert(what)
     }
@@ -64,7 +64,7 @@ impl<R: Record> Reporting<R> {
     pub fn spare<T>(&mut self, what: &'static str, made: Result<T>) -> Option<T> {
         made.inspect_err(|e| {
             if self.is_first(what) {
-                tracing::warn!("training goes on without {what}: {e}");
+                tracing::warn!("training continues without {what}: {e}");
             }
         })
         .ok()
@@ -73,7 +73,7 @@ impl<R: Record> Reporting<R> {
     /// Records a step in the run folder.
     ///
     /// # Errors
-    /// As [`RunFolder::push`].
+    /// Those of [`RunFolder::push`].
     pub fn record(&mut self, metrics: R) -> Result<()> {
         for (what, done) in self.folder.push(&metrics)? {
             self.spare(what, done);
@@ -98,7 +98,7 @@ impl<R: Record> Reporting<R> {
         Ok(())
     }
 
-    /// Whether a profile was requested and has not ended.
+    /// Returns whether a profile was requested and has not ended.
     pub fn is_profiled(&self) -> bool {
         self.profiling.is_some()
     }
@@ -187,7 +187,7 @@ impl<R: Record> Reporting<R> {
         let begun = Instant::now();
         while let Some((step, written, total)) = self.writing.progress().filter(|_| !self.writing.is_done()) {
             observer.saving(&Saving { step, written, total, waiting: true });
-            // Short intervals at first: small checkpoints take a few milliseconds.
+            // Short intervals at first, because small checkpoints take a few milliseconds.
             std::thread::sleep(LOOK.min(begun.elapsed() / 4 + Duration::from_micros(200)));
         }
         if let Some((step, path)) = self.writing.end()? {

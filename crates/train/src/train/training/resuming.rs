@@ -6,14 +6,14 @@ use netcl_model::checkpoint::{Latest, Store};
 use netcl_tensor::Result;
 use std::path::Path;
 
-/// The newest intact checkpoint of the run in `dir`, which keeps `keep` of them. Damaged ones are skipped with a warning.
+/// Returns the newest intact checkpoint of the run in `dir`, which keeps `keep` of them. Damaged ones are skipped with a warning.
 ///
 /// # Errors
 /// `Format` if all checkpoints are damaged; `Io`.
 pub(crate) fn newest(dir: &Path, keep: usize) -> Result<Option<Latest>> {
     let latest = Store::new(dir.join("checkpoints"), keep).latest()?;
     for warning in latest.iter().flat_map(|l| &l.warnings) {
-        tracing::warn!("a damaged checkpoint is passed over: {warning}");
+        tracing::warn!("skipping a damaged checkpoint: {warning}");
     }
     Ok(latest)
 }

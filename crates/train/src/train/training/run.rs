@@ -16,13 +16,13 @@ pub enum Outcome {
     Stopped,
 }
 
-/// How far the batches went that were made ahead.
+/// Reason why the batches computed ahead ended.
 enum Went {
-    /// To the end of the run.
+    /// The run is at its end.
     ToTheEnd,
-    /// Until the observer stopped it.
+    /// The observer stopped it.
     Stopped,
-    /// Until this rank had other rows.
+    /// This rank has other rows now.
     Divided,
 }
 
@@ -30,9 +30,9 @@ enum Went {
 struct Session {
     /// Steps before it.
     begun: u64,
-    /// Whether it was said where memory goes.
+    /// Whether the memory use was reported.
     explained: bool,
-    /// Whether a profile was requested, which the report takes the times of kernels from.
+    /// Whether a profile was requested; the report then uses its times of kernels.
     profiled: bool,
 }
 
@@ -52,7 +52,7 @@ impl<T: Task> Run<T> {
         self.train_all(watch).map_err(|e| self.named(e))
     }
 
-    /// An error that only this rank has, with its name.
+    /// Adds this rank's name to an error that only it has.
     fn named(&self, error: Error) -> Error {
         let Ranks { parallel, failed_together, .. } = &self.training.ranks;
         match parallel {
@@ -85,7 +85,7 @@ impl<T: Task> Run<T> {
         Ok(outcome)
     }
 
-    /// Trains on batches that are made ahead, as they are divided now.
+    /// Trains on batches that are computed ahead, with the current division.
     fn steps(
         &mut self,
         feed: &mut T::Feed,
@@ -122,7 +122,7 @@ impl<T: Task> Run<T> {
         Ok(Went::ToTheEnd)
     }
 
-    /// Work between two steps: explanation, profile, and evaluation, sample and checkpoint where due. Returns whether the run stops.
+    /// Does the work between two steps: explanation, profile, and evaluation, sample and checkpoint if due. Returns whether the run stops.
     fn after_step(
         &mut self,
         pending: &mut Option<Pending>,
@@ -152,7 +152,7 @@ impl<T: Task> Run<T> {
         Ok(stop)
     }
 
-    /// Starts what times kernels, if the next step is the first of those.
+    /// Starts timing kernels, if the next step is the first timed one.
     fn begin_profile(&mut self, session: &Session) -> Result<()> {
         let Training { device, progress, report, .. } = &mut self.training;
         let done = progress.step - session.begun;
@@ -169,16 +169,16 @@ impl<T: Task> Run<T> {
         report.end_profile(device, about, ended, watch)
     }
 
-    /// Takes the rows that this rank has now, from the next step on.
+    /// Switches to the rows that this rank has now, from the next step on.
     fn rows_changed(&mut self) -> Result<()> {
         let Training { device, passes, ranks, .. } = &mut self.training;
         let Some(parallel) = &mut ranks.parallel else { return Ok(()) };
-        // First the memory of the old step, which may be what there was too little of.
+        // The memory of the old step is freed first, because memory may have been insufficient.
         passes.rows_changed(device);
         self.task.rows_changed(parallel)
     }
 
-    /// Requests of the observer, or of any rank's, in this step.
+    /// Returns the requests of this observer, or of any rank's, in this step.
     fn asked(&self, watch: &mut T::Watch<'_>) -> Asked {
         let [stop, save] = match &self.training.ranks.parallel {
             Some(parallel) => parallel.balance.asked(),
@@ -187,7 +187,7 @@ impl<T: Task> Run<T> {
         Asked { stop, save }
     }
 
-    /// Tells the task what ranks have asked for.
+    /// Reports the ranks' requests to the task.
     pub(super) fn heard(&self, watch: &mut T::Watch<'_>) {
         if let Some(parallel) = &self.training.ranks.parallel {
             let [stop, save] = parallel.balance.asked();
@@ -205,7 +205,7 @@ impl<T: Task> Run<T> {
         if progress.step > progress.saved_step { self.save(false, watch) } else { Ok(()) }
     }
 
-    /// After a step: evaluates, samples, notifies the observer and saves, as due. Whether the run stops.
+    /// Evaluates, samples, notifies the observer and saves after a step, as due. Returns whether the run stops.
     fn pause(&mut self, metrics: T::Metrics, asked: Asked, watch: &mut T::Watch<'_>) -> Result<bool> {
         self.settle_parameters()?;
         let Training { progress, ranks, .. } = &mut self.training;
@@ -222,7 +222,7 @@ impl<T: Task> Run<T> {
         self.task.paused(&mut self.training, asked, watch)
     }
 
-    /// Before parameters are used: waits until what the device does next comes after the updates of all ranks.
+    /// Waits, before parameters are used, until later work of the device runs after the updates of all ranks.
     pub(super) fn settle_parameters(&mut self) -> Result<()> {
         let begun = Instant::now();
         if self.training.ranks.settle_parameters()? {

@@ -1,20 +1,20 @@
-//! The same weights at ranks with unlike devices. All make the update from the same sums, but compilers contract and divide differently, so what
-//! the update rounds may differ in the last bit, and what has differed stays so.
+//! Equal weights on ranks with unlike devices. All make the update from the same sums, but compilers contract and divide differently. So the results
+//! may differ in the last bit, and differences remain.
 
 use super::{Run, Task};
 use netcl_tensor::Result;
 use std::time::Instant;
 
 impl<T: Task> Run<T> {
-    /// The same now and then, after a step.
+    /// Gives all ranks the same weights from time to time, after a step.
     pub(super) fn same_weights_in_time(&mut self) -> Result<()> {
         let step = self.training.progress.step;
         let due = self.training.ranks.parallel.as_ref().is_some_and(|p| p.balance.same_is_due(step));
         if due { self.same_weights() } else { Ok(()) }
     }
 
-    /// Gives all ranks the weights and the optimizer's state of the first one, which are those of its checkpoint: a run that goes on from there is
-    /// this one. Where state is divided, each parameter is updated by one rank anyway. All ranks call it, after the same step.
+    /// Gives all ranks the weights and the optimizer's state of the first one. These are the values of its checkpoint, so a run resumed from there
+    /// equals this one. If state is divided, each parameter is updated by one rank anyway. All ranks call it, after the same step.
     pub(super) fn same_weights(&mut self) -> Result<()> {
         let ranks = &self.training.ranks;
         let Some(parallel) =

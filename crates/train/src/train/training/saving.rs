@@ -22,11 +22,11 @@ impl<T: Task> Run<T> {
         }
         let plan = self.checkpoint()?;
         let content = if let Some((model, optimizer)) = whole {
-            // It is on the host already.
+            // The content is already on the host.
             let Plan { state, files, .. } = plan;
             Content::There(Checkpoint { state, model, optimizer, files, ..Checkpoint::default() })
         } else if let Some(optimizer) = state {
-            // The host has all of it already.
+            // The host already has all of it.
             let optimizer_files = self.training.ranks.parallel.as_ref().map_or(0, |parallel| parallel.size());
             Content::There(Checkpoint { optimizer, optimizer_files, ..plan.take()? })
         } else {
@@ -35,7 +35,7 @@ impl<T: Task> Run<T> {
         self.training.report.save(content, best, watch)
     }
 
-    /// The checkpoint of the step just done; its tensors are still on the device.
+    /// Returns the checkpoint of the step just done; its tensors are still on the device.
     ///
     /// # Errors
     /// Those of the device.
@@ -43,7 +43,7 @@ impl<T: Task> Run<T> {
         let Self { task, training } = self;
         let mut state = training.progress.state(task.micros());
         task.note(&mut state);
-        // What is divided among ranks comes from all of them.
+        // State that is divided among ranks comes from all of them.
         let optimizer = match training.ranks.zero {
             Some(_) => Vec::new(),
             None => training.optimizer.planned_state()?,

@@ -1,4 +1,4 @@
-//! The update of a rank that has a part of the optimizer's state, and what is known of it.
+//! The update of a rank with a part of the optimizer's state, and related information.
 
 use crate::config::GraphMode;
 use crate::optim::Optimizer;
@@ -18,49 +18,49 @@ use std::sync::mpsc::Receiver;
 pub struct Sharding {
     /// The stage of ZeRO: 1 divides the optimizer's state, 2 gradients as well.
     pub stage: u8,
-    /// Bytes of the optimizer's state that this rank has.
+    /// Bytes of the optimizer's state on this rank.
     pub state: usize,
     /// Number of ranks.
     pub ranks: usize,
 }
 
 impl Sharding {
-    /// For people: `ZeRO-1: 12.3 MiB of optimizer state at each of 2 ranks`.
+    /// Returns a summary as text: `ZeRO-1: 12.3 MiB of optimizer state on each of 2 ranks`.
     pub fn line(&self) -> String {
         let Self { stage, state, ranks } = self;
-        format!("ZeRO-{stage}: {} of optimizer state at each of {ranks} ranks", human(*state as u64))
+        format!("ZeRO-{stage}: {} of optimizer state on each of {ranks} ranks", human(*state as u64))
     }
 }
 
 /// A rank's part of a run whose state is divided.
 pub(crate) struct Zero {
     shards: Shards,
-    /// Gradients, where they are divided as well.
+    /// Gradients, if they are divided as well.
     divided: Option<Divided>,
     /// Executes the sums of squares.
     measure: Stepper,
-    /// Parameters of the others on their way.
+    /// Parameters of other ranks in flight.
     arriving: Option<Arriving>,
-    /// Where the captured pass first uses parameters, and the bytes that it needs there: [`Shards::uses`].
+    /// Commands at which the captured pass first uses parameters, and the bytes that it needs there: [`Shards::uses`].
     uses: Option<Arc<(Vec<usize>, Vec<usize>)>>,
 }
 
-/// Parameters of other ranks on their way to this one's device.
+/// Parameters of other ranks in flight to this rank's device.
 pub(crate) struct Arriving {
     told: Receiver<Result<Arrived>>,
     device: Device,
     uses: Arc<(Vec<usize>, Vec<usize>)>,
-    /// Bytes at the begin of every rank's part behind which the device's queue already is.
+    /// Bytes from the beginning of every rank's part that the device's queue has already waited for.
     bytes: usize,
 }
 
 impl Arriving {
-    /// Commands before which [`Arriving::need`] is to be called.
+    /// Returns the commands before which [`Arriving::need`] must be called.
     pub fn uses(&self) -> &[usize] {
         &self.uses.0
     }
 
-    /// What the device does next comes after the parameters that command `uses()[i]` uses.
+    /// Makes later work of the device run after the arrival of the parameters that command `uses()[i]` uses.
     ///
     /// # Errors
     /// Those of the exchange and the device.
@@ -74,14 +74,14 @@ impl Arriving {
             let told = match self.told.try_recv() {
                 Ok(told) => told,
                 Err(_) => {
-                    // What was enqueued so far runs while the host waits.
+                    // Commands enqueued so far run while the host waits.
                     self.device.flush()?;
                     self.told.recv().unwrap_or_else(|_| Err(ended()))
                 }
             };
             let Arrived { bytes, there } = told?;
             self.bytes = bytes;
-            // They come one after the other.
+            // They arrive one after the other.
             last = there.or(last);
         }
         last.map_or(Ok(()), |there| self.device.wait_for(&there))
@@ -89,7 +89,7 @@ impl Arriving {
 }
 
 impl Zero {
-    /// A part that has not begun, of a run of this stage of ZeRO.
+    /// Creates a part at the start of a run with this stage of ZeRO.
     ///
     /// # Errors
     /// Those of the device.
@@ -103,7 +103,7 @@ impl Zero {
         Ok(Self { shards, divided, measure, arriving: None, uses: None })
     }
 
-    /// Parameters on their way, for a pass that waits for them where it uses them; `None` where none are.
+    /// Returns parameters in flight, for a pass that waits for them where it uses them; `None` without such parameters.
     pub fn take_arriving(&mut self, stepper: &Stepper) -> Option<Arriving> {
         let arriving = self.arriving.take()?;
         let uses =
@@ -111,20 +111,20 @@ impl Zero {
         Some(Arriving { uses: uses.clone(), ..arriving })
     }
 
-    /// Gives back what [`Zero::take_arriving`] gave.
+    /// Returns the parameters taken with [`Zero::take_arriving`].
     pub fn return_arriving(&mut self, arriving: Arriving) {
         self.arriving = Some(arriving);
     }
 
-    /// Gradients that are divided.
+    /// Returns the gradients that are divided.
     pub(super) fn divided(&self) -> Option<&Divided> {
         self.divided.as_ref()
     }
 
-    /// As [`Sums::begin`] for what this rank updates.
+    /// Does the same as [`Sums::begin`] for this rank's part.
     ///
     /// # Errors
-    /// As [`Shards::attach`].
+    /// Those of [`Shards::attach`].
     pub fn begin(&self, sums: &Sums) -> Result<()> {
         match &self.divided {
             Some(divided) => {
@@ -135,12 +135,12 @@ impl Zero {
         }
     }
 
-    /// Where the ranks' parts of a buffer of gradients begin and end.
+    /// Returns the boundaries of the ranks' parts of a gradient buffer.
     pub fn bounds(&self, bucket: usize) -> &Arc<Vec<usize>> {
         self.shards.bounds(bucket)
     }
 
-    /// Updates this rank's part of the parameters from the sums of its gradients, and begins to exchange parts with the others.
+    /// Updates this rank's part of the parameters from the sums of its gradients, and starts to exchange parts with the others.
     ///
     /// # Errors
     /// Those of the ranks and the device.
@@ -165,7 +165,7 @@ impl Zero {
         Ok(())
     }
 
-    /// Makes what the device does next come after the updates of all ranks; whether there was something to wait for.
+    /// Makes later work of the device run after the updates of all ranks; returns whether there was something to wait for.
     ///
     /// # Errors
     /// Those of the exchange and the device.

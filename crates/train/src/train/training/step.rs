@@ -29,7 +29,7 @@ pub(crate) struct Done<'a> {
 }
 
 impl Done<'_> {
-    /// The norm of the gradients, before they were clipped.
+    /// Returns the norm of the gradients, before clipping.
     ///
     /// # Errors
     /// Those of the device.
@@ -38,17 +38,17 @@ impl Done<'_> {
     }
 }
 
-/// How enqueuing a step went.
+/// The outcome of enqueuing a step.
 pub(super) enum Enqueued {
     /// It is enqueued.
     Step(Pending),
     /// The observer stopped the run within it.
     Stopped,
-    /// A rank had no memory for its rows; rows were divided anew, and the step is to be made again.
+    /// A rank had too little memory for its rows; rows were divided again, and the step must be repeated.
     Again,
 }
 
-/// How the passes and the update of a step went.
+/// The outcome of the passes and the update of a step.
 enum Made {
     /// They are enqueued: the loss, and the next position in the data.
     Done(Tensor, Position),
@@ -59,7 +59,8 @@ enum Made {
 }
 
 impl<T: Task> Run<T> {
-    /// Enqueues the next step. If that takes long, the results of the previous step `before` are read meanwhile. A step that is stopped has no effect.
+    /// Enqueues the next step. If that takes long, the results of the previous step `before` are read meanwhile. A step that is stopped has no
+    /// effect.
     ///
     /// # Errors
     /// Those of the step, and of reading the one before.
@@ -102,7 +103,7 @@ impl<T: Task> Run<T> {
         Ok(Enqueued::Step(Pending { step, lr, loss, report, done }))
     }
 
-    /// A step with one batch on one device: forward, backward and update.
+    /// Enqueues a step with one batch on one device: forward, backward and update.
     fn enqueue_whole(&mut self, feed: &mut T::Feed) -> Result<Made> {
         let (inputs, after) = self.batch(feed, 0)?;
         let begun = Instant::now();
@@ -113,7 +114,7 @@ impl<T: Task> Run<T> {
         Ok(Made::Done(loss, after))
     }
 
-    /// A step of several micro-batches or ranks: forward and backward of each micro-batch, then the update.
+    /// Enqueues a step of several micro-batches or ranks: forward and backward of each micro-batch, then the update.
     fn enqueue_micros(
         &mut self,
         feed: &mut T::Feed,
@@ -137,7 +138,7 @@ impl<T: Task> Run<T> {
                 return Ok(Made::Again);
             }
             let loss = self.enqueue_pass(&inputs, micro + 1 == micros)?;
-            // All that could be missing was used by the pass; what comes next may be exchanged by this thread.
+            // The pass has used all parameters that could be in flight; this thread may now exchange what follows.
             self.settle_parameters()?;
             total = Some(match total {
                 Some(sum) if self.training.passes.sums.is_none() => sum.add(&loss)?,
@@ -164,14 +165,14 @@ impl<T: Task> Run<T> {
         Ok(Made::Done(loss, after))
     }
 
-    /// A step of a rank that has a stage of the model.
+    /// Enqueues a step of a rank with a stage of the model.
     fn enqueue_stage(
         &mut self,
         feed: &mut T::Feed,
         before: &mut Option<Pending>,
         watch: &mut T::Watch<'_>,
     ) -> Result<Made> {
-        // A loss that is not finite ends all ranks, none of which may wait for another one then.
+        // A loss that is not finite ends all ranks, so none may wait for another one then.
         if let Some(before) = before.take() {
             self.finish_step(&before, watch)?;
         }
@@ -181,7 +182,7 @@ impl<T: Task> Run<T> {
         Ok(Made::Done(loss, after))
     }
 
-    /// Forward and backward of a micro-batch.
+    /// Enqueues forward and backward of a micro-batch.
     fn enqueue_pass(&mut self, inputs: &T::Inputs, last: bool) -> Result<Tensor> {
         // A replay waits for the parameters of other ranks where it uses them.
         let Training { passes, ranks, .. } = &mut self.training;
@@ -195,7 +196,7 @@ impl<T: Task> Run<T> {
         loss
     }
 
-    /// Waits for the sums of all ranks' gradients; `loss` becomes the sum of all ranks'.
+    /// Waits for the sums of all ranks' gradients; `loss` becomes the sum of all ranks' losses.
     fn reduce(&mut self, loss: &Tensor, watch: &mut T::Watch<'_>) -> Result<()> {
         let Training { ranks, passes, .. } = &mut self.training;
         let Some(parallel) = &mut ranks.parallel else { return Ok(()) };
@@ -248,10 +249,10 @@ impl<T: Task> Run<T> {
         self.task.measure(&mut self.training, &done, watch)
     }
 
-    /// The same; also records the results and notifies the observer.
+    /// Does the same; also records the results and notifies the observer.
     ///
     /// # Errors
-    /// As [`Run::finish_step_quietly`], and of preparing a resumed run's folder.
+    /// Those of [`Run::finish_step_quietly`], and of preparing a resumed run's folder.
     pub(super) fn finish_step(&mut self, pending: &Pending, watch: &mut T::Watch<'_>) -> Result<()> {
         let metrics = self.finish_step_quietly(pending, watch)?;
         self.task.publish(&mut self.training, metrics, watch)
@@ -263,7 +264,7 @@ impl<T: Task> Run<T> {
     }
 }
 
-/// The beginning of an error for a step whose loss is not finite.
+/// Returns the beginning of an error for a step whose loss is not finite.
 pub(crate) fn divergence(done: &Done<'_>, place: &str) -> String {
     format!(
         "the loss of step {} on {place} is {}: training diverged. Lower --lr (now {:.1e})",

@@ -1,4 +1,4 @@
-//! A small task of preference pairs: the loop gives it accumulation, capture, ranks, checkpoints and resumption.
+//! A small task of preference pairs: the loop provides accumulation, capture, ranks, checkpoints and resumption.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 use super::*;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const FEATURES: usize = 8;
-/// Pairs of a micro-batch, over all ranks.
+/// Pairs per micro-batch, over all ranks.
 const PAIRS: usize = 4;
 const SEED: u64 = 5;
 
@@ -33,14 +33,14 @@ struct Pairs {
     losses: Vec<u32>,
 }
 
-/// Positions of batches, one after the other.
+/// Positions of consecutive batches.
 struct Feed {
     at: Position,
     micros: u32,
 }
 
 impl Pairs {
-    /// Features of one answer; the preferred one has a larger first feature.
+    /// Returns the features of one answer; the preferred one has a larger first feature.
     fn features(at: Position, row: usize, chosen: bool) -> Vec<f32> {
         let place = |i: usize| [at.step, u64::from(at.micro), (row * FEATURES + i) as u64];
         let noise = |i: usize| below(SEED + u64::from(chosen), place(i), 1000) as f32 / 1000.0 - 0.5;
@@ -197,7 +197,7 @@ impl Task for Pairs {
     }
 }
 
-/// A run of ten steps in `dir`, new or from its newest checkpoint.
+/// Returns a run of ten steps in `dir`, new or from its newest checkpoint.
 fn run(dir: &Path, (micros, graph): (u32, GraphMode), rank: Option<&Group>) -> Run<Pairs> {
     let device = test_device().unwrap();
     let make = |params: &mut Params| params.make("weight", [FEATURES, 1], Init::Normal(0.1));
@@ -223,7 +223,7 @@ fn run(dir: &Path, (micros, graph): (u32, GraphMode), rank: Option<&Group>) -> R
         progress.restore(&checkpoint.state);
     }
     std::fs::create_dir_all(dir).unwrap();
-    // A folder that is followed is not written: the first rank's records are not what is tested.
+    // A rank that follows does not write the folder; the first rank's records are not tested.
     let follows = rank.is_some_and(|rank| !rank.leads());
     let folder = if follows { RunFolder::follow(dir) } else { folder(dir) };
     let training = Training {
@@ -238,7 +238,7 @@ fn run(dir: &Path, (micros, graph): (u32, GraphMode), rank: Option<&Group>) -> R
     Run { task: Pairs { params, weight, micros, inputs, rows, losses: Vec::new() }, training }
 }
 
-/// The folder of a run, opened again where there is one.
+/// Returns the folder of a run, opened again if it exists.
 fn folder(dir: &Path) -> RunFolder<StepMetrics> {
     let config = crate::config::TrainConfig::preset("demo").unwrap();
     match RunFolder::<StepMetrics>::reopen(dir) {
@@ -249,7 +249,7 @@ fn folder(dir: &Path) -> RunFolder<StepMetrics> {
     }
 }
 
-/// Losses of its steps and the weights that it ends with.
+/// Returns the losses of a run's steps and its final weights.
 fn trained(mut run: Run<Pairs>, observer: &mut dyn Observer) -> (Vec<u32>, Vec<f32>) {
     run.train(observer).unwrap();
     (run.task.losses, run.task.weight.to_vec().unwrap())

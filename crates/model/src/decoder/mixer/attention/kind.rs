@@ -31,11 +31,11 @@ impl MixerKind for Kind {
     fn check(&self, config: &DecoderConfig) -> Result<()> {
         let AttentionConfig { heads, kv_heads, size, .. } = config.attention;
         if size > MAX_HEAD {
-            return Err(Error::shape(format!("heads are {size} wide, {MAX_HEAD} at most is supported")));
+            return Err(Error::shape(format!("heads have size {size}, but at most {MAX_HEAD} is supported")));
         }
         if !heads.is_multiple_of(kv_heads) {
             return Err(Error::shape(format!(
-                "{heads} query heads are no multiple of {kv_heads} key and value heads"
+                "{heads} query heads are not a multiple of {kv_heads} key and value heads"
             )));
         }
         Ok(())
@@ -46,7 +46,7 @@ impl MixerKind for Kind {
         let (size, dims) = (config.attention.size, config.rotary.get(set).map_or(0, |rotary| rotary.dims));
         if dims == 0 || dims % 2 == 1 || dims > size {
             return Err(Error::shape(format!(
-                "layer {i} turns {dims} elements of heads of {size}, expected an even number up to {size}"
+                "layer {i} rotates {dims} elements of heads of {size}, expected an even number up to {size}"
             )));
         }
         Ok(())
