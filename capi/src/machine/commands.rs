@@ -42,7 +42,7 @@ pub unsafe extern "C" fn aethercl_open(
 ) -> NetclStatus {
     edge("aethercl_open", || {
         pointers::check_out("machine", machine)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let name = unsafe { pointers::text_or_none("profile", profile) }?;
         // SAFETY: likewise.
         let given = unsafe { pointers::slice("options", options, usize::from(!options.is_null())) }?;
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn aethercl_allocate(
 ) -> NetclStatus {
     edge("aethercl_allocate", || {
         pointers::check_out("address", address)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let tag = unsafe { pointers::text_or_none("tag", tag) }?.unwrap_or("buffer");
         let at = MACHINES.get(machine)?.with(|gpu| gpu.allocate(bytes, tag))?;
         // SAFETY: likewise.
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn aethercl_memory(
             ("capacity", capacity, vram.capacity()),
         ] {
             if !to.is_null() {
-                // SAFETY: as this function's caller vouches.
+                // SAFETY: guaranteed by this function's caller.
                 unsafe { pointers::put(what, to, value) }?;
             }
         }
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn aethercl_queue_open(machine: *mut aethercl_machine, que
         if queue.is_null() {
             return Ok(());
         }
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("queue", queue, number as u32) }
     })
 }
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn aethercl_write(
     edge("aethercl_write", || {
         let machine = MACHINES.get(machine)?;
         machine.check_range(address, bytes)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let data = unsafe { pointers::slice("source", source.cast::<u8>(), bytes) }?.to_vec();
         let made = machine.with(|gpu| gpu.write(queue as usize, address, data, None))?;
         // SAFETY: likewise.
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn aethercl_read(
 ) -> NetclStatus {
     edge("aethercl_read", || {
         let machine = MACHINES.get(machine)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let made =
             unsafe { read_back(&machine, queue as usize, (address, bytes), destination, (callback, user)) }?;
         // SAFETY: likewise.
@@ -264,7 +264,7 @@ pub unsafe extern "C" fn aethercl_copy(
     edge("aethercl_copy", || {
         let packet = Packet::Copy { to, from, bytes };
         let made = MACHINES.get(machine)?.with(|gpu| gpu.submit(queue as usize, packet, None))?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { tell(fence, made) }
     })
 }
@@ -289,7 +289,7 @@ pub unsafe extern "C" fn aethercl_fill(
                 "{bytes} bytes with a pattern of {pattern_bytes}; it has 1, 2, 4, 8 or 16, and fits a whole number of times"
             )));
         }
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let given = unsafe { pointers::slice("pattern", pattern.cast::<u8>(), pattern_bytes) }?;
         let mut padded = [0; 16];
         padded[..pattern_bytes].copy_from_slice(given);
@@ -314,7 +314,7 @@ pub unsafe extern "C" fn aethercl_wait_for(
     edge("aethercl_wait_for", || {
         let packet = Packet::Wait { queue: other.queue, value: other.value };
         let made = MACHINES.get(machine)?.with(|gpu| gpu.submit(queue as usize, packet, None))?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { tell(fence, made) }
     })
 }
@@ -362,7 +362,7 @@ pub unsafe extern "C" fn aethercl_wait(
         }
         let found =
             aethercl_times { queued_ns: done.queued_ns, start_ns: done.start_ns, end_ns: done.end_ns };
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("times", times, found) }
     })
 }

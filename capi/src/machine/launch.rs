@@ -51,7 +51,7 @@ pub unsafe extern "C" fn aethercl_build(
 ) -> NetclStatus {
     edge("aethercl_build", || {
         pointers::check_out("program", program)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let (text, options) =
             unsafe { (pointers::text("text", text)?, pointers::text_or_none("options", options)?) };
         let built = build(text, options.unwrap_or(""))?;
@@ -82,7 +82,7 @@ fn bindings(arguments: &[aethercl_argument]) -> Result<Vec<Binding>> {
             AETHERCL_BUFFER_READ => Ok(buffer(Access::Read)),
             // The largest type has 16 elements of 8 bytes, a struct more; nobody passes as much by value.
             AETHERCL_VALUE if bytes <= 4096 => {
-                // SAFETY: as the caller of the launch vouches.
+                // SAFETY: guaranteed by the caller of the launch.
                 let data = unsafe { pointers::slice("data of a value", given.data.cast::<u8>(), bytes) }?;
                 Ok(Binding::Scalar(data.to_vec()))
             }
@@ -112,7 +112,7 @@ unsafe fn given(
     (global, local): (*const u64, *const u64),
 ) -> Result<Given> {
     let (machine, program) = (MACHINES.get(machine)?, PROGRAMS.get(program)?);
-    // SAFETY: as the caller vouches.
+    // SAFETY: guaranteed by the caller.
     let (kernel, arguments) =
         unsafe { (pointers::text("kernel", kernel)?, pointers::slice("arguments", arguments, count)?) };
     // SAFETY: likewise.
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn aethercl_launch(
     fence: *mut aethercl_fence,
 ) -> NetclStatus {
     edge("aethercl_launch", || {
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let Given { machine, work } =
             unsafe { given(machine, program, kernel, (arguments, count), (global, local)) }?;
         let keeper = machine.keeper();
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn aethercl_describe(
 ) -> NetclStatus {
     edge("aethercl_describe", || {
         pointers::check_out("descriptor", descriptor)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let Given { machine, work } =
             unsafe { given(machine, program, kernel, (arguments, count), (global, local)) }?;
         let at = machine.with(|gpu| Ok(gpu.describe(work)))?;

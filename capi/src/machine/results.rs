@@ -37,7 +37,7 @@ pub unsafe extern "C" fn aethercl_finding_count(
     edge("aethercl_finding_count", || {
         let machine = MACHINES.get(machine)?;
         let there = lock(&machine.mail.left).findings.len();
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("count", count, there) }
     })
 }
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn aethercl_finding_at(
             count: found.finding.count,
             text: found.text.as_ptr(),
         };
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("finding", finding, out) }
     })
 }
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn aethercl_counters_last(
             ns: estimate.as_ref().map_or(0, |estimate| estimate.ns),
             bound: bound.as_ptr(),
         };
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("counters", counters, out) }
     })
 }
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn aethercl_printed(
     edge("aethercl_printed", || {
         let machine = MACHINES.get(machine)?;
         let mut left = lock(&machine.mail.left);
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("length", length, left.printed.len()) }?;
         if text.is_null() {
             return Ok(());
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn aethercl_timeline(
     path: *const c_char,
 ) -> NetclStatus {
     edge("aethercl_timeline", || {
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let path = unsafe { pointers::text("path", path) }?;
         let machine = MACHINES.get(machine)?;
         let json = machine.gpu().timeline().map(aethercl::machine::Timeline::json);

@@ -245,6 +245,6 @@ pub unsafe fn tell(out: *mut aethercl_fence, fence: Fence) -> Result<()> {
     if out.is_null() {
         return Ok(());
     }
-    // SAFETY: as the caller vouches.
+    // SAFETY: guaranteed by the caller.
     unsafe { pointers::put("fence", out, fence.into()) }
 }

@@ -20,7 +20,7 @@ pub unsafe extern "C" fn aethercl_register_read(
     edge("aethercl_register_read", || {
         pointers::check_out("value", value)?;
         let found = MACHINES.get(machine)?.with(|gpu| Ok(gpu.read_register(offset)))?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("value", value, found) }
     })
 }
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn aethercl_mmio_map(
             }
         };
         machine.poll();
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::put("window", window, found) }
     })
 }
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn aethercl_pin(
         if source.is_null() {
             data.resize(bytes, 0);
         } else {
-            // SAFETY: as this function's caller vouches.
+            // SAFETY: guaranteed by this function's caller.
             data.extend_from_slice(unsafe { pointers::slice("source", source.cast::<u8>(), bytes) }?);
         }
         let at = machine.with(|gpu| Ok(gpu.pin(data)))?;
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn aethercl_unpin(
         let wanted = data
             .get(..bytes)
             .ok_or_else(|| Failure::argument(format!("{bytes} bytes of pinned memory of {there}")))?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { pointers::slice_mut("destination", destination.cast::<u8>(), bytes) }?
             .copy_from_slice(wanted);
         Ok(())

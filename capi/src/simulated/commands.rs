@@ -52,7 +52,7 @@ pub struct netcl_simulated_command {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn submit_command(gpu_index: c_int, command: *const netcl_simulated_command) -> c_int {
     flag("submit_command", || {
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let given = unsafe { pointers::slice("command", command, 1) }?;
         say(|| format!("submit_command: GPU {gpu_index}, operation {}", given[0].operation));
         submit(&*machine()?, &given[0])
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn simulated_matrix_multiply(
     shape_b: *const c_int,
 ) -> c_ulonglong {
     value("simulated_matrix_multiply", 0, || {
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let (of_a, of_b) =
             unsafe { (pointers::slice("shape_a", shape_a, 2)?, pointers::slice("shape_b", shape_b, 2)?) };
         let ([m, k], [rows, n]) = (axes(of_a)?, axes(of_b)?);

@@ -57,7 +57,7 @@ pub unsafe extern "C" fn simulated_kernel_write(
     edge("simulated_kernel_write", || {
         let machine = machine()?;
         machine.check_range(address, size)?;
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         let data = unsafe { pointers::slice("source", source.cast::<u8>(), size) }?.to_vec();
         say(|| format!("simulated_kernel_write: GPU {gpu_index}, {size} bytes to {address:#x}"));
         let fence = machine.with(|gpu| gpu.write(QUEUE, address, data, None))?;
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn simulated_kernel_read(
     flag("simulated_kernel_read", || {
         let machine = machine()?;
         say(|| format!("simulated_kernel_read: GPU {gpu_index}, {size} bytes from {address:#x}"));
-        // SAFETY: as this function's caller vouches; the command is done before this returns.
+        // SAFETY: guaranteed by this function's caller; the command is done before this returns.
         let fence = unsafe {
             read_back(&machine, QUEUE, (address, size), destination, (None, std::ptr::null_mut()))
         }?;
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn netcl_simulated_read_async(
                 "netcl_simulated_read_async: GPU {gpu_index}, {size} bytes from {address:#x}, with a callback"
             )
         });
-        // SAFETY: as this function's caller vouches.
+        // SAFETY: guaranteed by this function's caller.
         unsafe { read_back(&machine, QUEUE, (address, size), destination, (callback, user)) }?;
         run_beside(machine);
         Ok(())
