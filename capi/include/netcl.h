@@ -1,9 +1,9 @@
 // libnetcl: tensors and language models, for programs in C and in every language that calls C.
 // netcl_driver.h has the driver's functions, aethercl.h the simulated GPU. Both include this file.
 //
-// docs/c.md is the guide. Handles are checked: a freed, foreign or random one is an error, never a crash. A call that
-// fails returns an error code, and netcl_last_error() says why. Every function may be called from any thread.
-// Made from the sources by `make capi`; a test fails where it is out of date.
+// docs/c.md is the guide. Handles are checked: a freed, foreign or random handle is an error, never a crash. If a call
+// fails, it returns an error code, and netcl_last_error() returns the reason. Every function may be called from any thread.
+// Generated from the sources by `make capi`. A test fails if this file is out of date.
 
 #ifndef NETCL_H
 #define NETCL_H

@@ -1,28 +1,28 @@
 // libnetcl: the driver. Buffers are handles, and each operation is one function. The simulated GPU has addresses.
 //
-// docs/c.md is the guide. Handles are checked: a freed, foreign or random one is an error, never a crash. A call that
-// fails returns an error code, and netcl_last_error() says why. Every function may be called from any thread.
-// Made from the sources by `make capi`; a test fails where it is out of date.
+// docs/c.md is the guide. Handles are checked: a freed, foreign or random handle is an error, never a crash. If a call
+// fails, it returns an error code, and netcl_last_error() returns the reason. Every function may be called from any thread.
+// Generated from the sources by `make capi`. A test fails if this file is out of date.
 
 #ifndef NETCL_DRIVER_H
 #define NETCL_DRIVER_H
 
 #include "netcl.h"
 
-// `c` (m, n) = `a` (m, k) · `b` (k, n) of elements of `element` bytes: 4 for float, 8 for double.
+// Computes `c` (m, n) = `a` (m, k) · `b` (k, n). `element` is the element size in bytes: 4 for float, 8 for double.
 #define NETCL_SIMULATED_MATRIX_MULTIPLY 1
 
-// `bytes` bytes from `a` to `c`.
+// Copies `bytes` bytes from `a` to `c`.
 #define NETCL_SIMULATED_COPY 2
 
-// `bytes` bytes at `c` become the byte `element`.
+// Sets `bytes` bytes at `c` to the byte `element`.
 #define NETCL_SIMULATED_FILL 3
 
-// What the simulated GPU is to do. Fields that the operation does not name are not looked at.
+// A command for the simulated GPU. Only the fields that belong to the operation are read.
 typedef struct {
   // `NETCL_SIMULATED_MATRIX_MULTIPLY`, `NETCL_SIMULATED_COPY` or `NETCL_SIMULATED_FILL`.
   int operation;
-  // Bytes of an element, or the byte of a fill.
+  // Size of an element in bytes, or the byte of a fill.
   int element;
   // Address of the first input.
   unsigned long long a;
@@ -36,14 +36,14 @@ typedef struct {
   unsigned long long n;
   // Columns of `a` and rows of `b`.
   unsigned long long k;
-  // Bytes of a copy or fill.
+  // Size of a copy or fill in bytes.
   unsigned long long bytes;
 } netcl_simulated_command;
 
-// Called when a read-back is done: `status` says how it went.
+// Callback for a completed read-back. `status` is its result.
 typedef void (*netcl_simulated_read_callback)(netcl_status status, void *user);
 
-// Takes a line of the trace.
+// Callback that receives a line of the trace.
 typedef void (*netcl_simulated_trace_callback)(const char *line, void *user);
 
 #ifdef __cplusplus
@@ -536,15 +536,15 @@ int execute_adam_update_on_gpu(int gpu_index,
                                float eps,
                                float weight_decay);
 
-// Writes a command into the simulated GPU's ring, rings, and waits until its fence is there. Answers 1, or 0.
+// Enqueues a command, rings the doorbell, and waits until the command is complete. Returns 1, or 0 on failure.
 //
 // Expects:
 // `command` points to a command.
 int submit_command(int gpu_index, const netcl_simulated_command *command);
 
-// The product of two matrices on the simulated GPU. `shape_a` and `shape_b` have rows and columns; `size_a` and `size_b` are bytes, from which follows
-// whether the elements are float or double. Answers the address of the result on the device, which `simulated_kernel_read` reads and
-// `simulated_kernel_free` gives back, or 0.
+// Multiplies two matrices on the simulated GPU. `shape_a` and `shape_b` contain rows and columns. `size_a` and `size_b` are sizes in
+// bytes; they determine whether the elements are float or double. Returns the device address of the result, or 0 on failure. Read the
+// result with `simulated_kernel_read` and free it with `simulated_kernel_free`.
 //
 // Expects:
 // `shape_a` and `shape_b` point to two numbers each.
@@ -556,16 +556,16 @@ unsigned long long simulated_matrix_multiply(int gpu_index,
                                              const int *shape_a,
                                              const int *shape_b);
 
-// `size` bytes of the simulated GPU's memory. Answers their address on the device, or 0.
+// Allocates `size` bytes of the simulated GPU's memory. Returns the device address, or 0 on failure.
 unsigned long long simulated_kernel_allocate(int gpu_index, size_t size);
 
-// Gives memory of `simulated_kernel_allocate` back. `size` is not needed. An address that is none is only noted in `netcl_last_error()`.
+// Frees memory from `simulated_kernel_allocate`. `size` is ignored. An invalid address only sets `netcl_last_error()`.
 void simulated_kernel_free(int gpu_index,
                            unsigned long long address,
                            size_t size);
 
-// Copies `size` bytes at `source` to an address of the simulated GPU: pinned, read by its copy engine, and done on return. What is wrong is only
-// noted in `netcl_last_error()`.
+// Copies `size` bytes from `source` to an address of the simulated GPU. The copy engine reads the source from pinned memory, and the copy
+// is complete on return. A failure only sets `netcl_last_error()`.
 //
 // Expects:
 // `source` points to `size` bytes.
@@ -574,14 +574,15 @@ void simulated_kernel_write(int gpu_index,
                             size_t size,
                             const void *source);
 
-// Copies `size` bytes of the simulated GPU to `destination`, and waits for that. Answers 1, or 0.
+// Copies `size` bytes from the simulated GPU to `destination`, and waits for the copy. Returns 1, or 0 on failure.
 //
 // Expects:
 // `destination` has room for `size` bytes.
 int simulated_kernel_read(int gpu_index, unsigned long long address, size_t size, void *destination);
 
-// Begins to copy `size` bytes of the simulated GPU to `destination`, and returns. Once they are there, `callback` is called with how that went and
-// with `user`, from a thread of its own. It may call this library. Answers 1 where it was begun, else 0, and then `callback` is not called.
+// Starts copying `size` bytes from the simulated GPU to `destination`, and returns. When the copy is complete, `callback` is called with
+// its status and `user` on another thread. The callback may call this library. Returns 1 if the copy was started. Otherwise returns 0, and
+// `callback` is not called.
 //
 // Expects:
 // `destination` has room for `size` bytes until `callback` is called.
@@ -592,33 +593,35 @@ int netcl_simulated_read_async(int gpu_index,
                                netcl_simulated_read_callback callback,
                                void *user);
 
-// Waits until every read-back of `netcl_simulated_read_async` is done and its callback has returned. Not from a callback.
+// Waits until all read-backs of `netcl_simulated_read_async` are complete and their callbacks have returned. Must not be called from a
+// callback.
 void netcl_simulated_finish(int gpu_index);
 
-// Takes the simulated GPU away, with all its memory; the next call has a new one.
+// Removes the simulated GPU and all its memory. The next call creates a new one.
 void netcl_simulated_shutdown(void);
 
-// Tells in words what the simulated GPU does: level 0 nothing, 1 a line a command, 2 each step from the ring to the interrupt, 3 also registers
-// and compute units. Each line goes to `sink` with `user`, or to standard error where `sink` is NULL. `sink` may not call this library.
+// Sets the detail of the trace: level 0 none, 1 one line per command, 2 each step from the ring to the interrupt, 3 also registers and
+// compute units. Each line is passed to `sink` with `user`, or written to standard error if `sink` is NULL. `sink` must not call this
+// library.
 //
 // Expects:
-// `sink` takes a text and `user` from any thread.
+// `sink` can be called with a string and `user` from any thread.
 netcl_status netcl_simulated_set_log(int level,
                                      netcl_simulated_trace_callback sink,
                                      void *user);
 
-// Compute units of the GPU that `initialize_gpu` opened under this index, or 16 where none is open.
+// Returns the number of compute units of the GPU that `initialize_gpu` opened for this index, or 16 if none is open.
 unsigned int simulated_get_compute_unit_count(int gpu_index);
 
-// Writes a command into the simulated GPU's ring, rings, and waits until its fence is there. Answers 1, or 0.
+// Enqueues a command, rings the doorbell, and waits until the command is complete. Returns 1, or 0 on failure.
 //
 // Expects:
 // `command` points to a command.
 int submit_command(int gpu_index, const netcl_simulated_command *command);
 
-// The product of two matrices on the simulated GPU. `shape_a` and `shape_b` have rows and columns; `size_a` and `size_b` are bytes, from which follows
-// whether the elements are float or double. Answers the address of the result on the device, which `simulated_kernel_read` reads and
-// `simulated_kernel_free` gives back, or 0.
+// Multiplies two matrices on the simulated GPU. `shape_a` and `shape_b` contain rows and columns. `size_a` and `size_b` are sizes in
+// bytes; they determine whether the elements are float or double. Returns the device address of the result, or 0 on failure. Read the
+// result with `simulated_kernel_read` and free it with `simulated_kernel_free`.
 //
 // Expects:
 // `shape_a` and `shape_b` point to two numbers each.
@@ -630,16 +633,16 @@ unsigned long long simulated_matrix_multiply(int gpu_index,
                                              const int *shape_a,
                                              const int *shape_b);
 
-// `size` bytes of the simulated GPU's memory. Answers their address on the device, or 0.
+// Allocates `size` bytes of the simulated GPU's memory. Returns the device address, or 0 on failure.
 unsigned long long simulated_kernel_allocate(int gpu_index, size_t size);
 
-// Gives memory of `simulated_kernel_allocate` back. `size` is not needed. An address that is none is only noted in `netcl_last_error()`.
+// Frees memory from `simulated_kernel_allocate`. `size` is ignored. An invalid address only sets `netcl_last_error()`.
 void simulated_kernel_free(int gpu_index,
                            unsigned long long address,
                            size_t size);
 
-// Copies `size` bytes at `source` to an address of the simulated GPU: pinned, read by its copy engine, and done on return. What is wrong is only
-// noted in `netcl_last_error()`.
+// Copies `size` bytes from `source` to an address of the simulated GPU. The copy engine reads the source from pinned memory, and the copy
+// is complete on return. A failure only sets `netcl_last_error()`.
 //
 // Expects:
 // `source` points to `size` bytes.
@@ -648,14 +651,15 @@ void simulated_kernel_write(int gpu_index,
                             size_t size,
                             const void *source);
 
-// Copies `size` bytes of the simulated GPU to `destination`, and waits for that. Answers 1, or 0.
+// Copies `size` bytes from the simulated GPU to `destination`, and waits for the copy. Returns 1, or 0 on failure.
 //
 // Expects:
 // `destination` has room for `size` bytes.
 int simulated_kernel_read(int gpu_index, unsigned long long address, size_t size, void *destination);
 
-// Begins to copy `size` bytes of the simulated GPU to `destination`, and returns. Once they are there, `callback` is called with how that went and
-// with `user`, from a thread of its own. It may call this library. Answers 1 where it was begun, else 0, and then `callback` is not called.
+// Starts copying `size` bytes from the simulated GPU to `destination`, and returns. When the copy is complete, `callback` is called with
+// its status and `user` on another thread. The callback may call this library. Returns 1 if the copy was started. Otherwise returns 0, and
+// `callback` is not called.
 //
 // Expects:
 // `destination` has room for `size` bytes until `callback` is called.
@@ -666,22 +670,24 @@ int netcl_simulated_read_async(int gpu_index,
                                netcl_simulated_read_callback callback,
                                void *user);
 
-// Waits until every read-back of `netcl_simulated_read_async` is done and its callback has returned. Not from a callback.
+// Waits until all read-backs of `netcl_simulated_read_async` are complete and their callbacks have returned. Must not be called from a
+// callback.
 void netcl_simulated_finish(int gpu_index);
 
-// Takes the simulated GPU away, with all its memory; the next call has a new one.
+// Removes the simulated GPU and all its memory. The next call creates a new one.
 void netcl_simulated_shutdown(void);
 
-// Tells in words what the simulated GPU does: level 0 nothing, 1 a line a command, 2 each step from the ring to the interrupt, 3 also registers
-// and compute units. Each line goes to `sink` with `user`, or to standard error where `sink` is NULL. `sink` may not call this library.
+// Sets the detail of the trace: level 0 none, 1 one line per command, 2 each step from the ring to the interrupt, 3 also registers and
+// compute units. Each line is passed to `sink` with `user`, or written to standard error if `sink` is NULL. `sink` must not call this
+// library.
 //
 // Expects:
-// `sink` takes a text and `user` from any thread.
+// `sink` can be called with a string and `user` from any thread.
 netcl_status netcl_simulated_set_log(int level,
                                      netcl_simulated_trace_callback sink,
                                      void *user);
 
-// Compute units of the GPU that `initialize_gpu` opened under this index, or 16 where none is open.
+// Returns the number of compute units of the GPU that `initialize_gpu` opened for this index, or 16 if none is open.
 unsigned int simulated_get_compute_unit_count(int gpu_index);
 
 #ifdef __cplusplus

@@ -228,7 +228,8 @@ pub extern "C" fn execute_embedding_backward_gpu(
         let sums = views.floats("d_w", d_w, &[v, d])?;
         if dy.count() > 0 && sums.count() > 0 {
             let [found, _] = Embedding.backward([&sums, &ids], &(), &dy)?;
-            let found = found.ok_or_else(|| Failure::new(NetclStatus::Internal, "backward did not produce a gradient"))?;
+            let found = found
+                .ok_or_else(|| Failure::new(NetclStatus::Internal, "backward did not produce a gradient"))?;
             store(&sums.add(&found)?, &sums)?;
         }
         Ok(views.device().finish()?)

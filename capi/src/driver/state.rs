@@ -78,9 +78,8 @@ pub fn shutdown() {
 
 /// Converts sizes of axes; negative sizes are errors.
 pub fn sizes(given: &[c_int]) -> Result<Vec<usize>> {
-    let size = |n: &c_int| {
-        usize::try_from(*n).map_err(|_| Failure::argument(format!("size {n} is negative")))
-    };
+    let size =
+        |n: &c_int| usize::try_from(*n).map_err(|_| Failure::argument(format!("size {n} is negative")));
     given.iter().map(size).collect()
 }
 

@@ -114,7 +114,8 @@ pub unsafe extern "C" fn netcl_tensor_parameter(
     edge("netcl_tensor_parameter", || {
         let tensor = TENSORS.get(tensor)?;
         if !tensor.dtype().is_float() {
-            let message = format!("a tensor of {} cannot have a gradient; use a floating-point type", tensor.dtype());
+            let message =
+                format!("a tensor of {} cannot have a gradient; use a floating-point type", tensor.dtype());
             return Err(Failure::new(NetclStatus::Dtype, message));
         }
         // SAFETY: guaranteed by this function's caller.
@@ -145,7 +146,10 @@ pub unsafe extern "C" fn netcl_tensor_shape(
             return Ok(());
         }
         if room < dims.len() {
-            return Err(Failure::argument(format!("shape has room for {room} sizes, the tensor has {}", dims.len())));
+            return Err(Failure::argument(format!(
+                "shape has room for {room} sizes, the tensor has {}",
+                dims.len()
+            )));
         }
         // SAFETY: likewise.
         unsafe { pointers::slice_mut("shape", shape, dims.len()) }?.copy_from_slice(dims);
