@@ -114,13 +114,13 @@ def test_errors_are_those_of_the_operations_and_of_the_block():
             z = x * 3
             raise KeyError("own")
     assert z.tolist() == [3, 3, 3]
-    with pytest.raises(ValueError, match="gives way"):
+    with pytest.raises(ValueError, match="generator or coroutine"):
 
         @nc.fuse
         def yields():
             yield x + 1
 
-    with pytest.raises(ValueError, match="gives way"):
+    with pytest.raises(ValueError, match="generator or coroutine"):
 
         @nc.fuse
         async def waits():

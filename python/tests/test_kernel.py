@@ -219,7 +219,7 @@ def test_results_shapes_and_numbers():
         (lambda: copy()(nc.tensor([1])), TypeError, "x is int32, expected float32 for float"),
         (lambda: copy()(nc.ones(1)), ValueError, "n is missing"),
         (lambda: copy()(nc.ones(1), n=1, m=2), ValueError, "no parameter m"),
-        (lambda: copy()(nc.ones(1), n=1.5), ValueError, "1.5 is no uint"),
+        (lambda: copy()(nc.ones(1), n=1.5), ValueError, "1.5 is not a valid uint"),
         (lambda: copy()(nc.ones(1, requires_grad=True), n=1), NotImplementedError, "the kernel has none"),
         (lambda: copy("y[0] = nothing;")(nc.ones(1), n=1), nc.errors.BuildError, "nothing"),
     ],

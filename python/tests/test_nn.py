@@ -59,7 +59,7 @@ def test_states_go_from_one_module_to_another():
     state = one.state_dict()
     del state["scale"]
     state["more"] = nc.zeros(1)
-    with pytest.raises(nc.errors.FormatError, match=r"missing are \['scale'\], unknown are \['more'\]"):
+    with pytest.raises(nc.errors.FormatError, match=r"missing names \['scale'\], unknown names \['more'\]"):
         other.load_state_dict(state)
     assert other.load_state_dict(state, strict=False) == (["scale"], ["more"])
     with pytest.raises(nc.errors.FormatError, match="a.weight has shape"):

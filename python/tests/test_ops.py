@@ -44,7 +44,7 @@ def test_attributes_by_place_and_by_name():
 def test_a_wrong_call_says_what_is_wrong():
     x = nc.ones(2, 2)
     for call, kind, words in [
-        (lambda: ops.softmax(x, axes=0), TypeError, "no argument \"axes\", there are x, axis"),
+        (lambda: ops.softmax(x, axes=0), TypeError, "no argument \"axes\", expected one of x, axis"),
         (lambda: ops.softmax(x, 0, axis=0), TypeError, "axis is given twice"),
         (lambda: ops.softmax(x, 0, 1), TypeError, "3 arguments, at most 2"),
         (lambda: ops.softmax(3), TypeError, "x is int, expected a netcl.Tensor"),
