@@ -63,9 +63,7 @@ impl<'py> FromPyObject<'_, 'py> for Sizes {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let Ints(numbers) = object.extract()?;
         let sizes: Option<Vec<usize>> = numbers.iter().map(|n| usize::try_from(*n).ok()).collect();
-        sizes
-            .map(Self)
-            .ok_or_else(|| PyTypeError::new_err(format!("shape {numbers:?} has a negative size")))
+        sizes.map(Self).ok_or_else(|| PyTypeError::new_err(format!("shape {numbers:?} has a negative size")))
     }
 }
 

@@ -47,7 +47,9 @@ fn config(family: &str, sizes: &str) -> Result<DecoderConfig> {
     match bias {
         None => Ok(config),
         Some(bias) if family == "gpt2" => Ok(config.with_biases(bias)),
-        Some(_) => Err(Error::format(format!("decoder: `bias` is only supported for gpt2; the biases of {family} are fixed"))),
+        Some(_) => Err(Error::format(format!(
+            "decoder: `bias` is only supported for gpt2; the biases of {family} are fixed"
+        ))),
     }
 }
 

@@ -150,7 +150,9 @@ fn next<T>(receiver: &Receiver<Result<T>>) -> Option<Result<T>> {
     match receiver.recv_timeout(SIGNALS) {
         Ok(done) => Some(done),
         Err(RecvTimeoutError::Timeout) => None,
-        Err(RecvTimeoutError::Disconnected) => Some(Err(Error::internal("a waiting thread ended without a result"))),
+        Err(RecvTimeoutError::Disconnected) => {
+            Some(Err(Error::internal("a waiting thread ended without a result")))
+        }
     }
 }
 

@@ -22,7 +22,9 @@ fn evaluate(
         let refs: Vec<&Tensor> = inputs.iter().collect();
         let Some(first) = refs.first() else { return Err(Error::shape("evaluate: no tensors")) };
         if refs.iter().any(|x| !x.device().same(first.device())) {
-            return Err(Error::device("evaluate: tensors are on different devices; move one with .to(device)"));
+            return Err(Error::device(
+                "evaluate: tensors are on different devices; move one with .to(device)",
+            ));
         }
         let start = Shape::default();
         let shape = refs.iter().try_fold(start, |shape, x| shape.broadcast(x.shape(), "broadcast"))?;

@@ -30,10 +30,7 @@ pub fn from_stored(py: Python<'_>, tensors: Vec<Stored<'_>>) -> PyResult<Vec<Ten
     let one = |(name, dtype, shape, bytes): Stored<'_>| {
         let found = DTYPES.into_iter().find(|known| known.to_string() == dtype);
         let dtype = found.ok_or_else(|| {
-            raised(
-                py,
-                &Error::dtype(format!("{name}: cannot store {dtype} in a safetensors file")),
-            )
+            raised(py, &Error::dtype(format!("{name}: cannot store {dtype} in a safetensors file")))
         })?;
         Ok(TensorData { name, dtype, shape, bytes: bytes.as_bytes().to_vec() })
     };

@@ -256,7 +256,8 @@ fn combined(parts: &[Part], x: &Tensor, axis: usize) -> Result<Tensor> {
         let wide = shape.broadcast(&dims, "index")?;
         let spread = |from: &netcl::prelude::Shape, values: &[usize]| -> Result<Vec<usize>> {
             let layout = netcl::tensor::Layout::contiguous(from.clone()).expand(&wide);
-            let layout = layout.ok_or_else(|| Error::internal("index: index arrays that were checked do not broadcast"))?;
+            let layout = layout
+                .ok_or_else(|| Error::internal("index: index arrays that were checked do not broadcast"))?;
             let at = |i: usize| netcl::tensor::array::unravel(i, &wide);
             let place = |i| at(i).iter().zip(&layout.strides).map(|(a, s)| a * s).sum::<usize>();
             Ok((0..wide.count()).map(|i| values[place(i)]).collect())
@@ -311,9 +312,7 @@ fn taken(x: &Tensor, parts: Vec<Part>) -> Result<Tensor> {
     while let Some((part, rest)) = open.split_first() {
         let several = open.iter().take_while(|part| arrays(part)).count();
         if several > 0 && open[several..].iter().any(arrays) {
-            return Err(Error::unsupported(
-                "index: integer arrays must be on adjacent axes",
-            ));
+            return Err(Error::unsupported("index: integer arrays must be on adjacent axes"));
         }
         open = rest;
         match part {
@@ -340,7 +339,9 @@ fn taken(x: &Tensor, parts: Vec<Part>) -> Result<Tensor> {
             Part::Numbers(..) | Part::Tensor(_) | Part::Mask(..) => {
                 let at = parts.len() - rest.len() - 1;
                 if parts[at..at + several].iter().any(|part| takes(part) != 1) {
-                    return Err(Error::unsupported("index: a mask of several axes cannot be combined with other index arrays"));
+                    return Err(Error::unsupported(
+                        "index: a mask of several axes cannot be combined with other index arrays",
+                    ));
                 }
                 let numbers = combined(&parts[at..at + several], &y, axis)?;
                 let mut dims = y.dims().to_vec();

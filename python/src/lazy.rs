@@ -30,7 +30,11 @@ fn enter_lazy(py: Python<'_>, explain: bool) -> PyResult<usize> {
 fn exit_lazy(py: Python<'_>, depth: usize) -> PyResult<String> {
     run(py, move || {
         let scope = SCOPES.with_borrow_mut(|scopes| if scopes.len() == depth { scopes.pop() } else { None });
-        let order = || Error::unsupported("a fused block must end in the thread where it began, and in reverse order of beginning");
+        let order = || {
+            Error::unsupported(
+                "a fused block must end in the thread where it began, and in reverse order of beginning",
+            )
+        };
         ManuallyDrop::into_inner(scope.ok_or_else(order)?).explained()
     })
 }

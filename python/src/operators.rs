@@ -73,9 +73,9 @@ fn promoted(a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)> {
     match (weight(from), weight(to)) {
         (a_weight, b_weight) if a_weight < b_weight => Ok((a.to_dtype(to)?, b.clone())),
         (a_weight, b_weight) if a_weight > b_weight => Ok((a.clone(), b.to_dtype(from)?)),
-        _ => Err(Error::dtype(format!(
-            "{from} and {to} have no type in common; convert one with .to(dtype)"
-        ))),
+        _ => {
+            Err(Error::dtype(format!("{from} and {to} have no type in common; convert one with .to(dtype)")))
+        }
     }
 }
 

@@ -75,8 +75,11 @@ fn exit_scope(py: Python<'_>, depth: usize) -> PyResult<usize> {
         true => scopes.pop(),
         false => None,
     });
-    let frame = frame
-        .ok_or_else(|| PyRuntimeError::new_err("a scope must end in the thread where it began, and in reverse order of beginning"))?;
+    let frame = frame.ok_or_else(|| {
+        PyRuntimeError::new_err(
+            "a scope must end in the thread where it began, and in reverse order of beginning",
+        )
+    })?;
     // Deferred operations of a lazy scope may read the memory that is freed here.
     let settled = run(py, Lazy::settle);
     let freed = py.detach(|| {

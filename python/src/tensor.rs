@@ -175,7 +175,10 @@ impl PyTensor {
         let (x, part) = (self.inner.clone(), part.inner.clone());
         run(py, move || {
             if axis >= x.shape().rank() {
-                return Err(Error::shape(format!("write: axis {axis} is out of range for a tensor of shape {}", x.shape())));
+                return Err(Error::shape(format!(
+                    "write: axis {axis} is out of range for a tensor of shape {}",
+                    x.shape()
+                )));
             }
             x.write_slice(axis, start, &part)
         })

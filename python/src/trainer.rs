@@ -208,8 +208,7 @@ impl PyTraining {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         run(py, || {
             let place = self.trainer.try_lock();
-            let mut place =
-                place.map_err(|_| Error::format("the trainer is busy and cannot be closed"))?;
+            let mut place = place.map_err(|_| Error::format("the trainer is busy and cannot be closed"))?;
             drop(place.take());
             Ok(())
         })

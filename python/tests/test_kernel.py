@@ -1,4 +1,4 @@
-"""Functions and kernels of one's own, with their gradients."""
+"""Custom functions and kernels, with their gradients."""
 
 import gc
 import weakref

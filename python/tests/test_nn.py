@@ -1,4 +1,4 @@
-"""Modules, optimizers, data and files, beside formulas in NumPy."""
+"""Modules, optimizers, data and files, compared with formulas in NumPy."""
 
 import copy
 import os
@@ -36,7 +36,7 @@ def test_parameters_are_found_by_name():
     net.a.bias = None
     assert [n for n, _ in net.named_parameters()] == ["a.weight", "b.1.weight"]
     net.b[1].weight = net.a.weight
-    assert [n for n, _ in net.named_parameters()] == ["a.weight"], "a tied parameter is one"
+    assert [n for n, _ in net.named_parameters()] == ["a.weight"], "a tied parameter appears once"
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         net.nothing
 

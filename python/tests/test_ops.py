@@ -1,4 +1,4 @@
-"""Every operation of the registry, as function and as method."""
+"""Every operation of the registry, as a function and as a method."""
 
 import inspect
 
@@ -22,7 +22,7 @@ def test_every_operation_is_here_with_its_documentation():
 
 
 def test_every_operation_has_an_opinfo_or_says_why_not():
-    """test_opinfo.py compares those that have one, where PyTorch is installed."""
+    """test_opinfo.py compares the operations with an OpInfo, if PyTorch is installed."""
     assert set(opinfo_map.MAPPED) | set(opinfo_map.UNMAPPED) == set(ops.__all__)
     assert not set(opinfo_map.MAPPED) & set(opinfo_map.UNMAPPED)
 

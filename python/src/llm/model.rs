@@ -143,7 +143,9 @@ impl PyModel {
             }))
         })?;
         wait(py, move || {
-            receiver.recv().unwrap_or_else(|_| Err(Error::internal("the model's thread ended without a result")))
+            receiver
+                .recv()
+                .unwrap_or_else(|_| Err(Error::internal("the model's thread ended without a result")))
         })
     }
 }
@@ -182,8 +184,8 @@ impl PyModel {
             serve(opening, listener, todo, |model| drop(found.send(facts(model))));
         };
         let thread = std::thread::Builder::new().name("netcl-model".into()).spawn(work);
-        let thread =
-            thread.map_err(|e| raised(py, &Error::internal(format!("cannot start a thread for the model: {e}"))))?;
+        let thread = thread
+            .map_err(|e| raised(py, &Error::internal(format!("cannot start a thread for the model: {e}"))))?;
         let receiver = Mutex::new(receiver);
         while let Some(told) = hear(py, &receiver, &stop)? {
             if let (Told::Loading(name, device, done, total), Some(progress)) = (told, &progress) {
@@ -192,7 +194,8 @@ impl PyModel {
             }
         }
         let facts = known.try_recv();
-        let facts = facts.map_err(|_| raised(py, &Error::internal("the model's thread ended while loading")))?;
+        let facts =
+            facts.map_err(|_| raised(py, &Error::internal("the model's thread ended while loading")))?;
         Ok(Self { tasks: Mutex::new(Some(tasks)), thread: Mutex::new(Some(thread)), facts })
     }
     /// The file, or the folder that contains `config.json`.

@@ -134,7 +134,8 @@ fn schema(value: &Bound<'_, PyAny>) -> PyResult<serde_json::Value> {
         Ok(text) => text.to_string(),
         Err(_) => value.py().import("json")?.call_method1("dumps", (value,))?.extract()?,
     };
-    serde_json::from_str(&text).map_err(|e| PyTypeError::new_err(format!("the JSON schema is not valid JSON: {e}")))
+    serde_json::from_str(&text)
+        .map_err(|e| PyTypeError::new_err(format!("the JSON schema is not valid JSON: {e}")))
 }
 
 impl Asked {
