@@ -103,7 +103,9 @@ fn product(machine: &Machine, command: &netcl_simulated_command) -> Result<Kerne
         _ => return Err(Failure::argument(format!("elements have {element} bytes, expected 4 or 8"))),
     };
     if m == 0 || n == 0 || k == 0 {
-        return Err(Failure::argument(format!("cannot multiply ({m}, {k}) and ({k}, {n})")));
+        return Err(Failure::argument(format!(
+            "cannot multiply ({m}, {k}) and ({k}, {n}): every size must be at least 1"
+        )));
     }
     let size = |rows: u64, columns: u64| {
         rows.checked_mul(columns).and_then(|n| n.checked_mul(element as u64)).filter(|n| *n <= 1 << 40)
