@@ -23,7 +23,7 @@ KNOWN = [
         ("input=Tensor[size=(1,)", "gradient"),
         "a row of one element: its gradient, 0, becomes a rounding error times 1 / sqrt(eps) = 316",
     ),
-    ("pad", ("input=Tensor[size=(0, 3, 3)", "nothing this tensor was made from needs a gradient"), "a tensor without elements has an empty gradient"),
+    ("pad", ("input=Tensor[size=(0, 3, 3)", "this tensor does not depend on anything that needs a gradient"), "a tensor without elements has an empty gradient"),
 ]
 
 
