@@ -1,4 +1,5 @@
-//! Graphs are saved and run again with the same bits, elsewhere within rounding; what they cannot hold and damaged files are refused by name.
+//! Graphs can be saved and run again: with the same bits on the same device, elsewhere within rounding. Unsupported functions and damaged files are
+//! rejected with a precise error.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test
 
@@ -191,7 +192,7 @@ fn what_a_graph_cannot_hold_is_refused_by_name() {
             any(&|x| if x.dims()[0] < 6 { x.exp() } else { x.tanh() }),
             "with 5 rows operation 0 (exp) is called where it is tanh with 7",
         ),
-        (any(&|x| netcl_tensor::fuse(&[x], |t| t[0].exp()?.add(&t[0]))), "cannot hold fuse"),
+        (any(&|x| netcl_tensor::fuse(&[x], |t| t[0].exp()?.add(&t[0]))), "cannot contain fuse"),
         (
             any(&|x| {
                 x.assign(&x.exp()?)?;
