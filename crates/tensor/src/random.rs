@@ -77,9 +77,7 @@ impl Generator {
     /// `Format` when the probability is not in `0..=1`.
     pub fn mask(&mut self, probability: f32, draws: u64) -> Result<DropMask> {
         if !(0.0..=1.0).contains(&probability) {
-            return Err(Error::format(format!(
-                "dropout: probability is {probability}, expected 0 to 1"
-            )));
+            return Err(Error::format(format!("dropout: probability is {probability}, expected 0 to 1")));
         }
         Ok(DropMask { probability, seed: self.seed, offset: self.reserve(draws), counter: None })
     }
@@ -261,7 +259,9 @@ fn overwrite(entry: &'static str, y: &Tensor, range: &[f32], from: &mut Generato
         return Err(Error::dtype(format!("{entry}: the tensor is {}, expected f32, f16 or bf16", y.dtype())));
     }
     if !y.is_dense() {
-        return Err(Error::shape(format!("{entry}: {y:?} is a view with gaps; fill the whole tensor instead")));
+        return Err(Error::shape(format!(
+            "{entry}: {y:?} is a view with gaps; fill the whole tensor instead"
+        )));
     }
     if y.count() == 0 {
         return Ok(());

@@ -68,7 +68,9 @@ impl Shape {
             return Ok(at.cast_unsigned());
         }
         let axes = if rank == 1 { "axis" } else { "axes" };
-        Err(Error::shape(format!("{op}: axis {axis} is out of range for a tensor of shape {self}, which has {rank} {axes}")))
+        Err(Error::shape(format!(
+            "{op}: axis {axis} is out of range for a tensor of shape {self}, which has {rank} {axes}"
+        )))
     }
     /// Returns the shape that both broadcast to by NumPy's rules.
     ///

@@ -337,7 +337,9 @@ impl Tensor {
             )));
         }
         if !self.requires_grad() {
-            return Err(Error::unsupported("backward: this tensor does not depend on anything that needs a gradient"));
+            return Err(Error::unsupported(
+                "backward: this tensor does not depend on anything that needs a gradient",
+            ));
         }
         settle()?;
         eagerly(|| no_grad(|| walk(&[(self, dy)])))

@@ -128,7 +128,10 @@ pub fn reference(inputs: &[&Array], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> 
     let shapes: Vec<&Shape> = inputs.iter().map(|x| &x.shape).collect();
     let (nodes, root) = built(&shapes, f)?;
     let inputs: Vec<Array> = inputs.iter().map(|x| (*x).clone()).collect();
-    nodes.interpret(&[root], &inputs).pop().ok_or_else(|| Error::internal("fuse: the interpreter gave no result"))
+    nodes
+        .interpret(&[root], &inputs)
+        .pop()
+        .ok_or_else(|| Error::internal("fuse: the interpreter gave no result"))
 }
 
 /// Computes several results of one tree, off the tape and stored as `dtypes`. Operations that are defined as trees use this.

@@ -59,7 +59,9 @@ impl Trace {
         // Gradients of a dry run do not have memory.
         drop((out, gradients));
         if recording.is_kept() {
-            return Err(Error::unsupported("capture: the first step keeps buffers for later steps; run it once before"));
+            return Err(Error::unsupported(
+                "capture: the first step keeps buffers for later steps; run it once before",
+            ));
         }
         Ok(trace)
     }

@@ -139,7 +139,10 @@ impl Graph {
     /// As [`Graph::replay`]; `Shape` if the commands do not exist.
     pub fn replay_part(&self, part: std::ops::Range<usize>) -> Result<()> {
         let steps = self.steps.get(part.clone()).ok_or_else(|| {
-            Error::shape(format!("graph: commands {part:?} are out of range for a step of {}", self.steps.len()))
+            Error::shape(format!(
+                "graph: commands {part:?} are out of range for a step of {}",
+                self.steps.len()
+            ))
         })?;
         let _alone = self.device.start_replay()?;
         self.enqueue(steps)

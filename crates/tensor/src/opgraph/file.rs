@@ -85,10 +85,13 @@ fn header(map: &[u8]) -> Result<(Spec, Found)> {
     let (length, tensors) = SafeTensors::read_metadata(map).map_err(|e| whole(&e))?;
     let Some(metadata) = tensors.metadata().as_ref().filter(|m| m.get("format").is_some_and(|f| f == FORMAT))
     else {
-        return Err(Error::format("not a graph of operations: the metadata do not have the format netcl-graph"));
+        return Err(Error::format(
+            "not a graph of operations: the metadata do not have the format netcl-graph",
+        ));
     };
-    let told =
-        |name: &str| metadata.get(name).ok_or_else(|| Error::format(format!("the metadata do not have {name}")));
+    let told = |name: &str| {
+        metadata.get(name).ok_or_else(|| Error::format(format!("the metadata do not have {name}")))
+    };
     let schema = told("schema")?;
     let schema = match schema.parse::<u64>() {
         Ok(known @ WORDS..=SCHEMA) => known,
@@ -114,7 +117,10 @@ fn header(map: &[u8]) -> Result<(Spec, Found)> {
     let mut found = Found::new();
     for (i, info) in spec.weights.iter().enumerate() {
         let Some(entry) = tensors.info(&info.name) else {
-            return Err(Error::format(format!("weights[{i}]: the file does not contain a tensor {:?}", info.name)));
+            return Err(Error::format(format!(
+                "weights[{i}]: the file does not contain a tensor {:?}",
+                info.name
+            )));
         };
         let (from, to) = entry.data_offsets;
         let (dtype, _) = file_dtype(info.dtype, schema);

@@ -10,8 +10,9 @@ use crate::{Error, Result};
 /// `Unsupported` if they differ in something that is not a multiple of the rows.
 pub(super) fn merge(a: &Spec, b: &Spec) -> Result<Spec> {
     let merger = Merger { rows: (a.rows, b.rows) };
-    let refused =
-        |what: String| Error::unsupported(format!("{what}: a graph for any number of rows cannot contain it"));
+    let refused = |what: String| {
+        Error::unsupported(format!("{what}: a graph for any number of rows cannot contain it"))
+    };
     for (at, node) in a.nodes.iter().enumerate() {
         let other = b.nodes.get(at).map_or("nothing", |n| n.op.as_str());
         if other != node.op {
@@ -24,7 +25,10 @@ pub(super) fn merge(a: &Spec, b: &Spec) -> Result<Spec> {
         }
     }
     if a.nodes.len() != b.nodes.len() || a.outputs != b.outputs || a.weights.len() != b.weights.len() {
-        return Err(refused(format!("the computation with {} rows differs from that with {}", a.rows, b.rows)));
+        return Err(refused(format!(
+            "the computation with {} rows differs from that with {}",
+            a.rows, b.rows
+        )));
     }
     for (one, other) in a.weights.iter().zip(&b.weights) {
         if (&one.name, &one.dims, one.dtype) != (&other.name, &other.dims, other.dtype) {
@@ -83,7 +87,9 @@ impl Merger {
         }
         for (i, (name, setting)) in out.attributes.iter_mut().enumerate() {
             let other = b.attributes.get(i).filter(|(known, _)| known == name);
-            let Some((_, other)) = other else { return Err(format!("attribute {name} is not always present")) };
+            let Some((_, other)) = other else {
+                return Err(format!("attribute {name} is not always present"));
+            };
             *setting = self.setting(setting, other).map_err(|e| format!("attribute {name} is {e}"))?;
         }
         Ok(out)

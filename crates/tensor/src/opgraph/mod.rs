@@ -114,7 +114,8 @@ impl OpGraph {
     /// As [`for_any_rows`](Self::for_any_rows).
     pub fn from_layers(x: &Tensor, layers: &[Layer<'_>]) -> Result<Self> {
         Self::for_any_rows(&[("x", x)], |x| {
-            let first = x.first().cloned().ok_or_else(|| Error::internal("a graph of layers has no input"))?;
+            let first =
+                x.first().cloned().ok_or_else(|| Error::internal("a graph of layers has no input"))?;
             let y =
                 layers.iter().try_fold(first, |x, (name, layer)| observe::in_layer(name, || layer(&x)))?;
             Ok(vec![y])

@@ -51,11 +51,7 @@ fn agrees(form: &Form, y: &Tensor, rows: usize) -> Result<()> {
     if form.dims(rows)? == y.dims() && form.dtype == y.dtype() {
         return Ok(());
     }
-    Err(Error::format(format!(
-        "the result is {} {:?}, expected {form} for {rows} rows",
-        y.dtype(),
-        y.dims()
-    )))
+    Err(Error::format(format!("the result is {} {:?}, expected {form} for {rows} rows", y.dtype(), y.dims())))
 }
 
 /// A graph for one number of rows, ready for replay.

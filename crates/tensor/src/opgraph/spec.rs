@@ -266,10 +266,15 @@ impl Spec {
             }
             let most = if call.many { usize::MAX } else { call.results.len() };
             if let Some(made) = node.results.iter().find(|made| made.of >= most) {
-                return wrong(format!("{called}: result {} is out of range, expected at most {most} results", made.of));
+                return wrong(format!(
+                    "{called}: result {} is out of range, expected at most {most} results",
+                    made.of
+                ));
             }
             if !self.any_rows && node.results.iter().any(|made| made.form.has_rows()) {
-                return wrong(format!("{called}: a result grows with rows, but the inputs have a fixed number of rows"));
+                return wrong(format!(
+                    "{called}: a result grows with rows, but the inputs have a fixed number of rows"
+                ));
             }
             known += node.results.len();
         }

@@ -152,7 +152,9 @@ impl Blocks {
         if !format.on_devices() {
             let all =
                 FORMATS.iter().filter(|f| f.on_devices()).map(|f| f.name).collect::<Vec<_>>().join(", ");
-            return Err(Error::unsupported(format!("{format} is not supported on devices; supported are {all}")));
+            return Err(Error::unsupported(format!(
+                "{format} is not supported on devices; supported are {all}"
+            )));
         }
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         let fits = |row: &usize| {

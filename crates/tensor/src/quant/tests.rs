@@ -74,7 +74,7 @@ fn the_table_is_one() {
         assert_eq!(Format::named(&format.name.to_lowercase()).unwrap(), format);
     }
     assert_eq!(Format::of(4), None);
-    assert!(Format::named("Q9_K").unwrap_err().message().contains("there are F32, F16, Q4_0"));
+    assert!(Format::named("Q9_K").unwrap_err().message().contains("expected one of F32, F16, Q4_0"));
     assert_eq!((Q4_K.size(512), Q4_K.size(100), Q4_K.bits()), (Some(288), None, 4.5));
 }
 

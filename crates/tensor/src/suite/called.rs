@@ -30,7 +30,11 @@ pub fn check<O: MultiOp<N, M>, const N: usize, const M: usize>(
         match (expected, grad) {
             (Some(expected), Some(grad)) => same_bits("a gradient of the call by name", expected, grad)?,
             (None, None) => {}
-            _ => return Err(Error::internal(format!("{name}: called by name, different inputs have gradients"))),
+            _ => {
+                return Err(Error::internal(format!(
+                    "{name}: called by name, different inputs have gradients"
+                )));
+            }
         }
     }
     Ok(())
@@ -42,10 +46,11 @@ fn same_results(name: &str, op: &[Tensor], call: &[Tensor]) -> Result<()> {
     for y in fewer {
         let same = |other: &Tensor| match (y.shape(), y.dtype()) == (other.shape(), other.dtype()) {
             true => same_bits("the call by name", y, other),
-            false => Err(Error::internal(format!("{name}: called by name, the result is {other:?}, expected {y:?}"))),
+            false => Err(Error::internal(format!(
+                "{name}: called by name, the result is {other:?}, expected {y:?}"
+            ))),
         };
-        let mut last =
-            Err(Error::internal(format!("{name}: called by name, the result {y:?} is missing")));
+        let mut last = Err(Error::internal(format!("{name}: called by name, the result {y:?} is missing")));
         let found = left.any(|other| {
             last = same(other);
             last.is_ok()

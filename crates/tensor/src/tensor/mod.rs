@@ -266,7 +266,9 @@ impl Tensor {
     /// Returns the elements of a contiguous u32 tensor. Waits only for `event`, not for later commands.
     pub fn u32_after(&self, event: &netcl_device::driver::Event) -> Result<Vec<u32>> {
         if self.dtype() != DType::U32 || !self.is_contiguous() {
-            return Err(Error::shape(format!("cannot read {self:?} during later work: expected contiguous u32")));
+            return Err(Error::shape(format!(
+                "cannot read {self:?} during later work: expected contiguous u32"
+            )));
         }
         let mut out = vec![0u32; self.count()];
         let bytes = bytemuck::cast_slice_mut(&mut out);
