@@ -1,4 +1,4 @@
-//! Evaluation of a text against exact numbers and against the logits of every window.
+//! Compares the evaluation of a text with exact numbers, and with the logits of every window.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
 use netcl::model::decoder::Decoder;
@@ -12,7 +12,7 @@ use netcl::train::evaluate::{Score, evaluate};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Data beside the repository; `None`, with a line that says so, where it is absent.
+/// Returns a path in the folder next to the repository. If it is absent, prints this and returns `None`.
 fn shared(path: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data").join(path);
     if !path.exists() {
@@ -40,7 +40,7 @@ fn the_loss_of_a_text_is_the_exact_one() {
     assert_eq!(ids, [1], "<s>");
     ids.extend(tokenizer.encode(&text).unwrap());
     assert_eq!(ids.len() as u64, expected["n_ids"].as_u64().unwrap());
-    // Side by side; the last, partial window is left out there.
+    // Windows are adjacent; the reference omits the last, partial window.
     let predicted = expected["n_predicted"].as_u64().unwrap();
     ids.truncate(predicted as usize + 1);
     let model = Decoder::open(&quickly_built().unwrap(), &dir, None).unwrap();
@@ -53,7 +53,7 @@ fn the_loss_of_a_text_is_the_exact_one() {
     assert!((score.loss() - loss).abs() <= 1e-4 && (score.perplexity() - perplexity).abs() <= 4e-4);
 }
 
-/// The sum of -ln p of every target from logits of its window alone, and the number of targets.
+/// Returns the sum of -ln p of all targets, from the logits of each window alone, and the number of targets.
 fn by_hand(model: &Decoder, ids: &[u32], context: usize, stride: usize) -> (f64, u64) {
     let (device, v) = (model.params().device(), model.config().vocab);
     let (mut sum, mut count, mut done) = (0.0, 0, 0);
@@ -82,7 +82,7 @@ fn by_hand(model: &Decoder, ids: &[u32], context: usize, stride: usize) -> (f64,
 #[test]
 fn strided_scores_are_those_of_each_windows_logits() {
     let device = quickly_built().unwrap();
-    // Positions that are learned, turned; capped logits of all rows at once; a balance loss that is no part of it.
+    // Learned positions and rotary positions; capped logits of all rows at once; a balance loss, which is not included.
     for name in ["gpt2", "llama", "gemma2", "mixtral_balanced"] {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/decoder").join(name);
         let model = Decoder::open(&device, &dir, None).unwrap();
@@ -104,7 +104,7 @@ fn strided_scores_are_those_of_each_windows_logits() {
                 );
             }
         }
-        // More before a token is more to predict it from, and the same where all of the text is one window.
+        // More context predicts tokens better. The result is equal if the whole text is one window.
         let whole = Strided::new(Tokens::from(ids), v as usize, 100, 50, 2).unwrap();
         assert_eq!((whole.context(), whole.windows()), (45, 1));
     }
@@ -127,7 +127,7 @@ fn an_evaluation_can_be_ended_early() {
     assert!(error.message().contains("no more"));
 }
 
-/// Bytes of a text from its tokens are those of the text.
+/// The bytes of tokens add up to the bytes of their text.
 #[test]
 fn tokens_tell_the_bytes_of_their_text() {
     let text = "First Citizen:\r\nBefore  we\n\n\tproceed — ünï 日本 👍🏽 don't, 42 ▁.";
@@ -138,12 +138,12 @@ fn tokens_tell_the_bytes_of_their_text() {
     assert_eq!(sum(&Tokenizer::char_from_text([text]).unwrap(), text), bytes);
     let bpe = Tokenizer::train_bpe([text.repeat(50).as_str()], 400).unwrap();
     assert_eq!((sum(&bpe, text), bpe.adds_space(), bpe.beginning()), (bytes, false, vec![]));
-    // The end of a text is none of it.
+    // The end-of-text token does not count.
     assert_eq!(sum(&bpe, &format!("{text}<|endoftext|>{text}")), bytes.map(|n| 2 * n));
     for dir in ["tokenizers/gpt2", "models/stories260K/hf"] {
         let Some(dir) = shared(dir) else { continue };
         let tokenizer = Tokenizer::from_dir(&dir).unwrap();
-        // `▁` is a space there.
+        // `▁` is a space in these vocabularies.
         let plain = text.replace('▁', "_");
         let space = u64::from(tokenizer.adds_space());
         assert_eq!(sum(&tokenizer, &plain), Some(plain.len() as u64 + space), "{}", dir.display());

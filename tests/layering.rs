@@ -1,4 +1,4 @@
-//! The house rules that a compiler does not know: which crate may use which, where `unsafe` may stand, how long files are.
+//! Project rules that a compiler does not check: allowed dependencies between crates, the places of `unsafe`, and the lengths of files.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 #[path = "layering/circles.rs"]
@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A crate may use what stands to its left and nothing else. The shells at the end use nothing of each other, except that
-/// the command line starts the server and has the laboratory's commands.
+/// A crate may only use crates to its left. The shells at the end do not use each other, except that the command line starts the server and
+/// includes the laboratory's commands.
 const LINE: [&str; 9] = [
     "aethercl",
     "netcl-device",
@@ -26,7 +26,7 @@ const LINE: [&str; 9] = [
 const SHELLS: [&str; 6] =
     ["netcl-server", "netcl-lab", "netcl-cli", "netcl-python", "netcl-capi", "aethercl-icd"];
 
-/// Folders and files where `unsafe` may stand: what calls OpenCL, maps files, speaks MPI, or is called from C and Python.
+/// Folders and files in which `unsafe` is allowed: code that calls OpenCL, maps files, uses MPI, or is called from C and Python.
 const UNSAFE: [&str; 7] = [
     "crates/device/src/opencl/",
     "crates/device/src/host.rs",
@@ -73,14 +73,14 @@ fn crates_use_only_what_stands_to_their_left() {
         for dependency in package["dependencies"].as_array().unwrap() {
             let used = dependency["name"].as_str().unwrap();
             if names.contains(&used) && !may_use(name, used) {
-                wrong.push(format!("{name} uses {used}, which does not stand to its left"));
+                wrong.push(format!("{name} uses {used}, which is not to its left"));
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What a library user gets with `default-features = false`.
+/// Checks what a library user gets with `default-features = false`.
 #[test]
 fn the_simulated_gpu_can_be_left_out() {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
@@ -104,7 +104,7 @@ fn the_rule_itself() {
     assert!(!may_use("stranger", "netcl"));
 }
 
-/// Files that git tracks, or would if they were added, with these endings.
+/// Returns the files with these endings that git tracks, or would track.
 fn files(endings: &[&str]) -> Vec<PathBuf> {
     let git = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -123,7 +123,7 @@ fn files(endings: &[&str]) -> Vec<PathBuf> {
     all.into_iter().filter(|p| ends(p) && root().join(p).is_file()).collect()
 }
 
-/// For a copy without git: everything below a folder but build products.
+/// For a copy without git: returns everything below a folder except build products.
 fn walk(folder: &str) -> Vec<PathBuf> {
     let (mut open, mut out) = (vec![PathBuf::from(folder)], Vec::new());
     while let Some(folder) = open.pop() {
@@ -160,7 +160,7 @@ fn unsafe_stands_only_where_it_must() {
     assert!(wrong.is_empty(), "unsafe outside of {UNSAFE:?}:\n{}", wrong.join("\n"));
 }
 
-/// The documents list the places of `unsafe` and of global state that the sources have.
+/// Checks that the documents list the sources' places of `unsafe` and of global state.
 #[test]
 fn the_documents_name_every_place_of_unsafe_and_of_global_state() {
     let (architecture, contributing) =
@@ -202,7 +202,7 @@ fn the_documents_name_every_place_of_unsafe_and_of_global_state() {
     let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
     assert_eq!(
         listed, found,
-        "ARCHITECTURE.md, Global state: left what it lists, right what the sources have"
+        "ARCHITECTURE.md, Global state: the document's list (left) differs from the sources (right)"
     );
 }
 
@@ -237,7 +237,7 @@ fn files_are_short() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A build error names file and line of texts that `cl_file!` takes; joined texts need the last line's end.
+/// A build error names file and line of sources that `cl_file!` includes. Concatenated sources must end with a line end.
 #[test]
 fn kernel_texts_name_their_files() {
     for path in files(&["rs"]) {

@@ -1,4 +1,4 @@
-//! Twenty tests that show the whole surface in a few seconds. Read them first.
+//! Twenty tests that cover the whole public interface in a few seconds. Read them first.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 

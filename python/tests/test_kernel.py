@@ -111,7 +111,7 @@ def test_what_a_function_kept_is_freed():
 
 
 SOFTMAX = """
-// One work-group a row: its maximum, the sum of exponentials, and the quotients.
+// One work-group per row: maximum, sum of exponentials, and quotients.
 __kernel void softmax(__global const T *x, __global T *y, __local float *part, const uint n) {
   const uint row = get_group_id(0), i = get_local_id(0), size = get_local_size(0);
   float top = -INFINITY;

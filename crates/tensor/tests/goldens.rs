@@ -341,7 +341,7 @@ fn interpolation() {
     );
 }
 
-/// Training by the batch's statistics, the running ones that it moves on, and inference with those.
+/// Tests training with batch statistics, which updates running statistics, and inference with those.
 #[test]
 fn batch_norm_with_running_statistics() {
     // A mean of 100 standard deviations has an f32 error of 1e-5 of one.

@@ -365,7 +365,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Vectors, then what is left.
+    /// Emits a loop over vectors, then the remaining elements.
     fn element_loop(&mut self, end: &str) {
         let outputs = self.job.outputs.clone();
         let _ = writeln!(self.out, "for (; i + VW <= {end}; i += step) {{\nconst int lanes = VW;");

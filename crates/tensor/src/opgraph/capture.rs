@@ -3,7 +3,6 @@
 //! The function runs. Every operation is recorded as a call by name, and the device's commands are observed. A function is rejected if it
 //! could give another result elsewhere: a kernel outside of operations that reads data derived from the inputs, a result that is read on
 //! the host, memory that is overwritten, or an operation that gives another result when called by its name.
-//! read on the host, memory that is overwritten, an operation that gives something else when it is called by its name.
 
 use super::spec::{Form, Input, KernelUse, Made, Node, Setting, Spec, WeightInfo};
 use crate::graph::Trace;
@@ -91,8 +90,8 @@ fn check_commands(recording: &Recording, called: &[Called], inputs: usize) -> Re
         let touches = command.touched().iter().any(|t| t.allocation.is_some_and(|i| depend.contains(&i)));
         if runs && !own && touches {
             return Err(Error::unsupported(format!(
-                "the kernel {} runs outside of an operation that can be called by name, on data that depends on the inputs: a graph of operations cannot \
-                 contain it",
+                "the kernel {} runs outside of an operation that can be called by name, on data that depends on the inputs: \
+                 a graph of operations cannot contain it",
                 command.name()
             )));
         }
@@ -137,7 +136,8 @@ impl Noting {
         }
         if self.depend.contains(&x.storage().number()) {
             return Err(Error::unsupported(format!(
-                "{} has a view of shape {} as an input that no operation created: a graph of operations cannot contain it; use slice, reshape or permute",
+                "{} has a view of shape {} as an input that no operation created: a graph of operations cannot contain it; \
+                 use slice, reshape or permute",
                 called.name,
                 x.shape()
             )));

@@ -1,11 +1,11 @@
 //! Graphs of operations: the computation of a function, as a value that can be displayed, saved and run elsewhere.
 //!
 //! ```text
-//! OpGraph::of(inputs, f)          runs f and notes its operations by name, with their attributes, shapes and weights
-//! OpGraph::for_any_rows(…)        the same for any number of rows, the first axis of the inputs
+//! OpGraph::of(inputs, f)          runs f and records its operations by name, with attributes, shapes and weights
+//! OpGraph::for_any_rows(…)        like OpGraph::of, for any number of rows, the first axis of the inputs
 //! graph.save(path)                one safetensors file; OpGraph::load(path, device) reads it, on any device
 //! graph.run(&[&x])                kernels are chosen on this device, captured once, and replayed
-//! println!("{graph}")             to_dot, to_svg, memory and json show it otherwise
+//! println!("{graph}")             shows the graph; so do to_dot, to_svg, memory and json
 //! ```
 //!
 //! A [`Graph`](crate::graph::Graph) records commands of one device; an `OpGraph` records operations, which every device supports.

@@ -2,7 +2,7 @@
 //!
 //! A row is K elements, K a multiple of 256, in groups u of 32:
 //!
-//! | plane | formats | bytes of a group | what they are |
+//! | plane | formats | bytes of a group | contents |
 //! |---|---|---:|---|
 //! | codes | all but Q8_0 | 16 | byte i: the low four bits of elements i (low) and 16 + i (high) |
 //! | | Q8_0 | 16, 16 | elements 0 to 15 of all groups, then elements 16 to 31 of all |
@@ -10,7 +10,7 @@
 //! | fifth and sixth bits | Q6_K | 8 | bits 2w of byte j: element 4w + j; of byte 4 + j: element 16 + 4w + j |
 //! | scales | Q4_0, Q5_0, Q8_0 | 2 | f16 |
 //! | | Q4_1, Q5_1 | 4 | f16 scale and minimum |
-//! | | Q6_K | 2, then 2 of 8 groups | bytes of both halves; f16 behind those of all groups |
+//! | | Q6_K | 2, then 2 of 8 groups | bytes of both halves; the f16 scales follow the bytes of all groups |
 //! | | Q4_K, Q5_K | 16 of 8 groups | as in the file: two f16 and twelve bytes of six bits |
 //!
 //! Nothing is lost: the file's bytes can be restored ([`rows`]). Rows start at multiples of 16 bytes.
