@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A Python for the tests, in target/serve-python: clients of `netcl serve`, pytest and NumPy for the Python package; prints its path:
+# Creates a Python environment for the tests in target/serve-python and prints its path. It has clients of `netcl serve`, pytest and NumPy:
 #
-#     tools/serve_python.sh [all]     # without `all` of the clients the official `openai` alone; some seconds
+#     tools/serve_python.sh [all]     # by default, only the official client `openai`; takes some seconds
 #
-# Where pip reaches nothing, as offline, or takes longer than the tests may wait for it, it says so and exits 1.
+# If pip cannot download, for example offline, or exceeds the tests' time limit, it says so and exits 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=$(realpath -m "${CARGO_TARGET_DIR:-target}")/serve-python
