@@ -274,7 +274,9 @@ fn the_cost_of_a_capture_grows_no_faster_than_its_launches() {
     let device = test_device().unwrap();
     let x = Tensor::zeros(&device, [100], DType::F32).unwrap();
     x.add_scalar(1.0).unwrap();
-    let Some(_) = processor_seconds() else { return println!("skipped: no times of threads here") };
+    let Some(_) = processor_seconds() else {
+        return println!("skipped: the system does not report CPU times of threads");
+    };
     let seconds = |launches: usize| {
         let step = || {
             let mut y = x.clone();

@@ -80,7 +80,7 @@ fn every_variable_is_documented_and_nothing_else() {
     let missing: Vec<_> = used.difference(&documented).collect();
     let stale: Vec<_> = documented.difference(&used).collect();
     assert!(missing.is_empty(), "docs/env-vars.md lacks {missing:?}");
-    assert!(stale.is_empty(), "docs/env-vars.md tells of {stale:?}, which nothing reads");
+    assert!(stale.is_empty(), "docs/env-vars.md lists {stale:?}, which the code does not read");
 }
 
 /// Returns the documents of the repository: in the root and below docs.

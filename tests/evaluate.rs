@@ -48,7 +48,7 @@ fn the_loss_of_a_text_is_the_exact_one() {
     let windows = Strided::new(Tokens::from(ids), 512, 257, 256, 8).unwrap();
     let score = score(&model, &windows, Some(&tokenizer));
     let [loss, perplexity] = ["nll_nats_per_token", "perplexity"].map(|key| expected[key].as_f64().unwrap());
-    println!("loss {} (exact {loss}), {} bits a byte", score.loss(), score.bits_per_byte().unwrap());
+    println!("loss {} (exact {loss}), {} bits per byte", score.loss(), score.bits_per_byte().unwrap());
     assert_eq!((score.tokens, score.windows), (predicted, predicted / 256));
     assert!((score.loss() - loss).abs() <= 1e-4 && (score.perplexity() - perplexity).abs() <= 4e-4);
 }

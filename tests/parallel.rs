@@ -54,7 +54,7 @@ fn close(found: &Path, expected: &Path) {
     let (found, expected) = (weights(found), weights(expected));
     assert_eq!(found.len(), expected.len());
     let all = found.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 1e-4);
-    assert!(all, "weights differ by more than 1e-4, or are no numbers");
+    assert!(all, "weights differ by more than 1e-4, or are NaN");
 }
 
 /// Batches of 5 rows give ranks different shares. Dropout masks are those of the whole batch.

@@ -105,7 +105,7 @@ impl netcl::train::Observer for AtCheckpoints {
         let last: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
         // The checkpoint is written in parallel with the following steps.
         let last = last["step"].as_u64().unwrap();
-        assert!(last >= step, "a run that goes on from here would never record step {step}, only {last}");
+        assert!(last >= step, "a run resumed from here would never record step {step}, only {last}");
         self.1 += 1;
     }
     fn should_stop(&mut self) -> bool {

@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 suite=${ARRAY_API_TESTS:-}
-[ -d "$suite/array_api_tests" ] || { echo "array_api: skipped, ARRAY_API_TESTS names no checkout of data-apis/array-api-tests"; exit 0; }
+[ -d "$suite/array_api_tests" ] || { echo "array_api: skipped; set ARRAY_API_TESTS to a checkout of data-apis/array-api-tests"; exit 0; }
 python=$(command -v "${NETCL_PYTHON:-python3}")
 case $python in /*) ;; *) python=$PWD/$python ;; esac
 work=target/array_api

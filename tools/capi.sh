@@ -76,6 +76,6 @@ if "$python" -c 'import numpy' 2> /dev/null; then
     for test in driver tensors; do "$python" "capi/tests/$test.py" "$prefix/lib/libnetcl.so" "$on"; done
   done
 else
-  echo "driver.py, tensors.py: skipped, $python has no NumPy (NETCL_PYTHON names one)"
+  echo "driver.py, tensors.py: skipped, $python does not have NumPy; set NETCL_PYTHON"
 fi
 echo "libnetcl: $prefix"

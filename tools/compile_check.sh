@@ -47,7 +47,7 @@ compile_one() {
 export -f compile_one
 
 CLANG=$(find_clang) || {
-  echo "compile_check: no clang that knows amdgcn. Debian and Ubuntu: apt-get install clang-15 (or any from 14 to 19)" >&2; exit 2; }
+  echo "compile_check: no clang that supports amdgcn was found. Debian and Ubuntu: apt-get install clang-15 (or any from 14 to 19)" >&2; exit 2; }
 export CLANG FLAGS=$flags
 known=
 for t in $cpus; do
@@ -56,7 +56,7 @@ for t in $cpus; do
 done
 if echo | "$CLANG" -x cl -target spir64-unknown-unknown -emit-llvm -c -o /dev/null - 2>/dev/null
 then known="$known spir64"; else echo "compile_check: $CLANG does not know spir64, left out" >&2; fi
-[ -n "$known" ] || { echo "compile_check: $CLANG knows none of the targets" >&2; exit 2; }
+[ -n "$known" ] || { echo "compile_check: $CLANG does not support any of the targets" >&2; exit 2; }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -70,7 +70,7 @@ if [ $# -eq 0 ]; then
   done
   cat "$work/dump.log"
   if ! ls "$sources"/*/*.cl >/dev/null 2>&1; then
-    echo "compile_check: 'netcl kernels --dump' wrote no source; assembling crates/**/*.cl" >&2
+    echo "compile_check: 'netcl kernels --dump' did not write sources; assembling crates/**/*.cl" >&2
     assemble "$sources"
   fi
 fi

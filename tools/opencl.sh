@@ -18,7 +18,7 @@ works() {
 }
 
 works "$@" && exit 0
-echo "No OpenCL device here." >&2
+echo "No OpenCL device was found." >&2
 packages="pocl-opencl-icd ocl-icd-libopencl1"
 if command -v apt-get >/dev/null; then
   as_root=
@@ -34,6 +34,6 @@ else
   exit 1
 fi
 works "$@" && exit 0
-echo "Still no OpenCL device. This is what netcl sees:" >&2
+echo "Still no OpenCL device. netcl reports:" >&2
 [ $# -gt 0 ] && "$1" doctor --quick >&2
 exit 1

@@ -326,7 +326,7 @@ def train(r):
     layers, heads, width, t, b, vocab = (r.get(k, d) for k, d in (
         ("layers", 4), ("heads", 4), ("width", 128), ("context", 64), ("batch", 12), ("vocab", 65)))
     if width % heads:
-        raise Bad(f"train: {heads} heads do not divide a width of {width}")
+        raise Bad(f"train: width {width} is not divisible by {heads} heads")
     if r.kind == "f16":
         raise Bad("train: f16 needs loss scaling, which is not measured here")
     model = (family(r.get("config", None)) if r.get("config", None) else Gpt(vocab, t, layers, heads, width)).to(r.device)
@@ -615,7 +615,7 @@ class Peer:
     def measure(self, fields):
         r = Request(fields)
         if r.device.type == "cuda" and not torch.cuda.is_available():
-            raise Bad("this PyTorch sees no CUDA device")
+            raise Bad("this PyTorch does not find a CUDA device")
         torch.set_num_threads(int(fields.get("threads", 0)) or len(os.sched_getaffinity(0)))
         torch.set_float32_matmul_precision("high" if r.kind == "tf32" else "highest")
         with only(r):

@@ -57,6 +57,6 @@ wait "$server"
 server=
 
 if [ -z "${CHROMIUM:-}" ]; then
-  "$python" -m playwright install chromium >"$work/log" 2>&1 || { tail -n 5 "$work/log"; echo "tools/serve_check.sh: no browser; CHROMIUM names one" >&2; exit 1; }
+  "$python" -m playwright install chromium >"$work/log" 2>&1 || { tail -n 5 "$work/log"; echo "tools/serve_check.sh: no browser was found; set CHROMIUM" >&2; exit 1; }
 fi
 "$python" tools/serve_page_check.py --netcl "$netcl" --model "$model" ${CHROMIUM:+--chromium "$CHROMIUM"} ${SCREENSHOTS:+--screenshots "$SCREENSHOTS"} ${AXE:+--axe "$AXE"}

@@ -120,7 +120,7 @@ def tools(client, model):
         value = json.loads(call.arguments)
         assert call.name == "person" and value["name"] in ("ada", "bob") and 0 <= value["n"] <= 9 and len(value) == 2
         assert "".join(d.function.arguments or "" for d in deltas) == call.arguments and len(deltas) > 2
-    assert whole > 0, "no call was complete"
+    assert whole > 0, "none of the calls was complete"
     other = {"type": "function", "function": {"name": "other", "parameters": SCHEMA}}
     allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "person"}}]}
     choice = {"type": "allowed_tools", "allowed_tools": allowed}

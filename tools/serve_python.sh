@@ -12,7 +12,7 @@ packages=(openai pytest numpy)
 has() { "$venv/bin/python" - "$@" <<<'import importlib.util, sys; sys.exit(any(importlib.util.find_spec(p) is None for p in sys.argv[1:]))'; }
 if ! { [ -x "$venv/bin/python" ] && has "${packages[@]}"; } 2>/dev/null; then
   { [ -x "$venv/bin/pip" ] || timeout 20 python3 -m venv "$venv"; } >&2 ||
-    { echo "tools/serve_python.sh: python3 makes no virtual environment here" >&2; exit 1; }
+    { echo "tools/serve_python.sh: python3 cannot create a virtual environment" >&2; exit 1; }
   timeout "$([ "${1:-}" != all ] && echo 60 || echo 600)" "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 1 --timeout 10 "${packages[@]}" >&2 ||
     { echo "tools/serve_python.sh: pip does not install ${packages[*]} here" >&2; exit 1; }
 fi

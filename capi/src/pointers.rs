@@ -13,7 +13,7 @@ fn check<T>(what: &str, at: *const T, count: usize) -> Result<()> {
     }
     match count.checked_mul(size_of::<T>()) {
         Some(bytes) if bytes <= isize::MAX.cast_unsigned() => Ok(()),
-        _ => Err(Failure::argument(format!("{what}: {count} elements are more than memory can hold"))),
+        _ => Err(Failure::argument(format!("{what}: {count} elements exceed the address space"))),
     }
 }
 

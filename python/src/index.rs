@@ -267,7 +267,9 @@ fn combined(parts: &[Part], x: &Tensor, axis: usize) -> Result<Tensor> {
         shape = wide;
     }
     let words = flat.iter().map(|n| u32::try_from(*n)).collect::<std::result::Result<Vec<_>, _>>();
-    let words = words.map_err(|_| Error::unsupported("index: more elements than 2^32"))?;
+    let words = words.map_err(|_| {
+        Error::unsupported("index: a mask or index array selects from more than 2^32 elements")
+    })?;
     Tensor::from_u32(x.device(), shape, &words)
 }
 
@@ -302,7 +304,7 @@ fn taken(x: &Tensor, parts: Vec<Part>) -> Result<Tensor> {
     let used: usize = parts.iter().map(takes).sum();
     let rank = x.shape().rank();
     if used > rank {
-        return Err(Error::format(format!("index: {used} indices for a tensor of shape {}", x.shape())));
+        return Err(Error::format(format!("index: got {used} indices for a tensor of shape {}", x.shape())));
     }
     if parts.iter().filter(|part| matches!(part, Part::Rest)).count() > 1 {
         return Err(Error::format("index: more than one ellipsis"));
@@ -374,7 +376,7 @@ fn viewed(x: &Tensor, parts: &[Part]) -> Result<(Tensor, Vec<isize>)> {
     let used: usize = parts.iter().map(takes).sum();
     let rank = x.shape().rank();
     if used > rank {
-        return Err(Error::format(format!("index: {used} indices for a tensor of shape {}", x.shape())));
+        return Err(Error::format(format!("index: got {used} indices for a tensor of shape {}", x.shape())));
     }
     if parts.iter().filter(|part| matches!(part, Part::Rest)).count() > 1 {
         return Err(Error::format("index: more than one ellipsis"));

@@ -132,7 +132,7 @@ fn chosen() -> Vec<&'static Reader> {
     let names: Vec<&str> = wanted.split(',').filter(|name| !name.is_empty()).collect();
     let all: Vec<_> = every().filter(|r| names.is_empty() || names.contains(&r.name)).collect();
     let known = every().map(|r| r.name).collect::<Vec<_>>().join(", ");
-    assert!(all.len() >= names.len().max(1), "NETCL_FUZZ_READERS: there are {known}");
+    assert!(all.len() >= names.len().max(1), "NETCL_FUZZ_READERS: readers are {known}");
     all
 }
 
@@ -212,7 +212,7 @@ fn damaged_files_for_a_while() {
             told_at = Instant::now();
             told(&all);
         }
-        assert!(wrong.len() <= 200, "more than 200 cases went wrong");
+        assert!(wrong.len() <= 200, "more than 200 cases failed");
     }
     told(&all);
     assert!(wrong.is_empty(), "{} cases went wrong:\n{}", wrong.len(), wrong.join("\n"));

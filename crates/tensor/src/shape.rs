@@ -87,7 +87,7 @@ impl Shape {
                 (a, 1) => a,
                 (a, b) => {
                     return Err(Error::shape(format!(
-                        "{op}: shapes {self} and {other} do not broadcast: {a} against {b} on axis {i} of the result"
+                        "{op}: shapes {self} and {other} do not broadcast: sizes {a} and {b} on axis {i} of the result"
                     )));
                 }
             });
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(s(&[]).broadcast(&s(&[2, 0]), "add").unwrap(), s(&[2, 0]));
         let e = s(&[2, 3]).broadcast(&s(&[4, 3]), "mul").unwrap_err();
         assert!(
-            e.message().starts_with("mul: shapes [2, 3] and [4, 3] do not broadcast: 2 against 4"),
+            e.message().starts_with("mul: shapes [2, 3] and [4, 3] do not broadcast: sizes 2 and 4"),
             "{e}"
         );
     }

@@ -384,7 +384,7 @@ fn walk(from: &[(&Tensor, &Tensor)]) -> Result<()> {
             let Some(grad) = grad.filter(|_| input.requires_grad()) else { continue };
             if grad.shape() != input.shape() {
                 return Err(Error::internal(format!(
-                    "backward of {}: a gradient of shape {} for an input of shape {}",
+                    "backward of {}: a gradient has shape {}, expected {}, the shape of its input",
                     node.op,
                     grad.shape(),
                     input.shape()

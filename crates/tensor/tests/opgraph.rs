@@ -190,7 +190,7 @@ fn what_a_graph_cannot_hold_is_refused_by_name() {
         ),
         (
             any(&|x| if x.dims()[0] < 6 { x.exp() } else { x.tanh() }),
-            "with 5 rows operation 0 (exp) is called where it is tanh with 7",
+            "with 5 rows operation 0 (exp) is called, but tanh with 7 rows",
         ),
         (any(&|x| netcl_tensor::fuse(&[x], |t| t[0].exp()?.add(&t[0]))), "cannot contain fuse"),
         (

@@ -326,6 +326,6 @@ impl PyModel {
         drop(self.tasks.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
-        wait(py, move || thread.join().map_err(|_| Error::internal("the thread of the model failed")))
+        wait(py, move || thread.join().map_err(|_| Error::internal("the model's thread failed")))
     }
 }

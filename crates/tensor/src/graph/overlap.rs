@@ -117,7 +117,7 @@ mod tests {
         };
         // The depth of the tree, plus the ranges in use at the same time.
         let (few, many) = (visited(100), visited(1600));
-        assert!(many <= few + 2 * 4, "{few} nodes a range of 100 micro-batches, {many} of 1600");
+        assert!(many <= few + 2 * 4, "{few} nodes visited for 100 micro-batches, {many} for 1600");
     }
 
     #[test]

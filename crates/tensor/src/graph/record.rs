@@ -118,7 +118,7 @@ pub(super) fn recorded<T>(
 ) -> Result<Recorded<T>> {
     if matches!(mode, Mode::Capture(_)) && device.debug().needs_each() {
         return Err(Error::unsupported(
-            "capture: NETCL_DEBUG checks each launch, which replays of a captured step do not",
+            "capture: NETCL_DEBUG checks each launch, which replays of a captured step do not support",
         ));
     }
     // Ops deferred before the step are not part of it; ops that it defers are.

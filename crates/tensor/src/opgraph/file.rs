@@ -97,7 +97,7 @@ fn header(map: &[u8]) -> Result<(Spec, Found)> {
         Ok(known @ WORDS..=SCHEMA) => known,
         Ok(newer) if newer > SCHEMA => {
             return Err(Error::format(format!(
-                "schema {newer} is newer than {SCHEMA}, the newest that this netcl reads: read it with the netcl that wrote it, or a later one"
+                "schema {newer} is newer than {SCHEMA}, the newest that this version of netcl reads; use the version that wrote the file, or a later one"
             )));
         }
         _ => {

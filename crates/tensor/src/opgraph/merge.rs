@@ -17,7 +17,7 @@ pub(super) fn merge(a: &Spec, b: &Spec) -> Result<Spec> {
         let other = b.nodes.get(at).map_or("nothing", |n| n.op.as_str());
         if other != node.op {
             return Err(refused(format!(
-                "with {} rows {} is called where it is {other} with {}",
+                "with {} rows {} is called, but {other} with {} rows",
                 a.rows,
                 a.called(at),
                 b.rows

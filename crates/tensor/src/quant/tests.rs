@@ -181,7 +181,7 @@ fn extreme_values_stay_finite_and_near() {
             // The largest number in NVFP4 is 2688.
             if (1e-3..=4e4).contains(&x) && (x < 2e3 || *format != &NVFP4) {
                 let worst = y.iter().zip(&values).map(|(y, x)| (y - x).abs()).fold(0.0, f32::max);
-                assert!(worst <= 0.35 * x, "{format}: {worst} beside {x}");
+                assert!(worst <= 0.35 * x, "{format}: error {worst} for magnitude {x}");
             }
         }
     }

@@ -106,7 +106,7 @@ pub(super) fn sum(tensor: &Tensor, before: &Tensor, grad: &Tensor) -> Result<Ten
     let fits = before.is_contiguous() && before.shape() == grad.shape() && before.dtype() == grad.dtype();
     if REPLACED.with_borrow(Option::is_some) && !fits {
         return Err(Error::internal(format!(
-            "a gradient {} {} replaces one of {} {}",
+            "a gradient of {} {} cannot replace one of {} {}",
             grad.dtype(),
             grad.shape(),
             before.dtype(),

@@ -38,9 +38,8 @@ impl Tensor {
     pub fn empty(device: &Device, shape: impl Into<Shape>, dtype: DType) -> Result<Self> {
         let shape = shape.into();
         let bytes = shape.count().checked_mul(dtype.size());
-        let bytes = bytes.ok_or_else(|| {
-            Error::memory(format!("a tensor of shape {shape} is larger than memory can be"))
-        })?;
+        let bytes = bytes
+            .ok_or_else(|| Error::memory(format!("a tensor of shape {shape} exceeds the address space")))?;
         Ok(Self::from_parts(device.allocate(bytes)?, Layout::contiguous(shape), dtype, None))
     }
     /// Creates an uninitialized tensor with the same shape, type and device.

@@ -120,7 +120,7 @@ fn elements(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     f.add(&z.f(&[2, 4])),
-                    "add: shapes [2, 3] and [2, 4] do not broadcast: 3 against 4 on axis 1 of the result",
+                    "add: shapes [2, 3] and [2, 4] do not broadcast: sizes 3 and 4 on axis 1 of the result",
                 ),
                 Type(
                     f.mul(&half),
@@ -134,7 +134,7 @@ fn elements(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     z.int(&[2]).where_cond(&z.f(&[3]), &z.f(&[3])),
-                    "where_cond: shapes [3] and [2] do not broadcast: 3 against 2 on axis 0 of the result",
+                    "where_cond: shapes [3] and [2] do not broadcast: sizes 3 and 2 on axis 0 of the result",
                 ),
                 Type(
                     u.where_cond(&f, &half),

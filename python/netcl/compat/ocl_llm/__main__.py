@@ -83,7 +83,7 @@ def train(args: argparse.Namespace) -> float:
     ids = np.asarray(tokenizer.encode(text), dtype=np.int32)
     split = len(ids) - max(int(len(ids) * args.val_split), args.max_len + 1)
     if split <= args.max_len:
-        raise SystemExit(f"{args.data_file} has {len(ids)} characters, too few for windows of {args.max_len}")
+        raise SystemExit(f"{args.data_file} has {len(ids)} characters; windows of {args.max_len} need more")
     shape = {name: getattr(args, name) for name in ("max_len", "embed_dim", "num_heads", "d_ff", "num_layers")}
     manual_seed(args.seed)
     model = SimpleModel(words["config"] if words else {"vocab_size": len(tokenizer.get_vocab()), **shape})

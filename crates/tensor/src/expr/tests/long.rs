@@ -70,7 +70,7 @@ fn dependent_reductions_of_long_rows_agree_with_the_interpreter() {
 
 /// Runs many seeds.
 #[test]
-#[ignore = "minutes: building kernels takes the time"]
+#[ignore = "takes minutes to build kernels"]
 fn two_hundred_trees_of_dependent_reductions_agree_with_the_interpreter() {
     for seed in 100..300 {
         check(&drawn(seed, 16_384..300_000), &test_device().unwrap(), seed);

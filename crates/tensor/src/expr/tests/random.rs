@@ -407,7 +407,7 @@ fn random_trees_agree_with_the_interpreter() {
 
 /// Runs the full test on the device in `NETCL_TEST_DEVICE`; `make trees` runs it.
 #[test]
-#[ignore = "tens of minutes: building kernels takes the time"]
+#[ignore = "takes tens of minutes to build kernels"]
 fn five_thousand_random_trees_agree_with_the_interpreter() {
     agree(5000, &devices()[..1]);
 }
