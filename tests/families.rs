@@ -159,7 +159,7 @@ fn transformers_computes_the_same_from_what_a_run_leaves() {
     let python = std::env::var("NETCL_PYTHON").unwrap_or_else(|_| "python3".into());
     let probe = Command::new(&python).args(["-c", "import torch, transformers, tokenizers"]).output();
     if !probe.is_ok_and(|out| out.status.success()) {
-        println!("skipped: {python} has no transformers; name one that has in NETCL_PYTHON");
+        println!("skipped: {python} cannot import transformers; set NETCL_PYTHON to a Python that can");
         return;
     }
     let runs: Vec<PathBuf> =

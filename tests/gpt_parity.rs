@@ -181,7 +181,7 @@ fn transformers_opens_what_is_saved_here() {
     let out = match out {
         Ok(out) if out.status.code() != Some(3) => out,
         _ => {
-            println!("skipped: {python} has no transformers; name one that has in NETCL_PYTHON");
+            println!("skipped: {python} cannot import transformers; set NETCL_PYTHON to a Python that can");
             return;
         }
     };

@@ -656,7 +656,7 @@ class Peer:
         try:
             fields = json.loads(line)
             if not isinstance(fields, dict) or "op" not in fields:
-                raise Bad("a request is an object with an op")
+                raise Bad("expected a JSON object with the field op")
             if fields["op"] == "hello":
                 return self.hello()
             if fields["op"] == "evaluate":

@@ -215,7 +215,7 @@ def units(page, device, pictures):
     x = named + ((run["start_ns"] + run["end_ns"]) / 2 - begin) / whole * (box["width"] - named)
     page.mouse.click(box["x"] + x, box["y"] + 20 + 26 * row + 20 + 8)
     assert said.inner_text().startswith(f"unit 0, {c['name']}: "), said.inner_text()
-    # The colours are there: a unit that is busy is painted, one that never is, is not.
+    # A busy unit is painted in color. A unit that is never busy is not painted.
     painted = """([x, y]) => { const c = document.getElementById("commands"), d = devicePixelRatio; return [...c.getContext("2d").getImageData(Math.round(x * d), Math.round(y * d), 1, 1).data]; }"""
     assert page.evaluate(painted, [x, 20 + 26 * row + 20 + 4])[3] == 255
     # The same as a table.
@@ -300,7 +300,7 @@ def own_page(page, data, pictures):
     assert kernels["matmul"]["all"]["local_passes"] > kernels["matmul"]["all"]["local_requests"]
     assert page.locator("#kernel svg[role=img]").get_attribute("aria-label").startswith("matmul:")
 
-    # What a program says is text.
+    # The output of a program is shown as text.
     assert page.locator("#broken").count() == 0 and "</script><b id=" in page.locator("#code").inner_text()
 
     # Its own theme wins over the system's.

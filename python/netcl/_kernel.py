@@ -152,7 +152,7 @@ class Kernel:
         values: Dict[str, Any] = {**tensors, **numbers}
         like = next(iter(tensors.values()), None)
         if like is None:
-            raise FormatError(f"kernel {self.entry}: the kernel has no input, which would determine the device; add one")
+            raise FormatError(f"kernel {self.entry}: a kernel runs on the device of its inputs, so it needs at least one tensor as input")
         made = {}
         for p in self.outputs:
             wanted = self.out.get(p.name) if isinstance(self.out, dict) else self.out

@@ -75,7 +75,7 @@ def examine(info, call, sample, gradients, name):
     if not seen or not pairs.leaves:
         return
     if name in opinfo_map.NO_GRADIENT:
-        assert not any(a.requires_grad for a, _ in seen), f"{name} has a gradient by now"
+        assert not any(a.requires_grad for a, _ in seen), f"{name} has a gradient; remove it from NO_GRADIENT"
         return
     generator = torch.Generator().manual_seed(1)
     weights = [torch.randn(b.shape, generator=generator, dtype=torch.float32) for _, b in seen]

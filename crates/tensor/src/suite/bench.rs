@@ -121,13 +121,14 @@ fn place(device: &Device, input: &Input, seed: u64, float: DType) -> Result<Tens
     Tensor::from_f32(device, input.shape(), &data, dtype)
 }
 
-/// Accesses of a pass to memory from before it.
+/// Counts the accesses of a pass to memory that existed before the pass.
 struct Watched {
     launches: u64,
     /// Bytes that it reads.
     read: u64,
 }
 
+/// Runs `f` and counts its launches and the bytes that it reads.
 fn watched<R>(device: &Device, f: impl FnOnce() -> Result<R>) -> Result<(R, Watched)> {
     let before = device.launches();
     let session = device.record(Mode::Watch)?;

@@ -53,7 +53,7 @@ impl Node {
     }
 }
 
-/// What a node keeps until the backward passes it.
+/// State that a node keeps until the backward has used it.
 pub(crate) struct Body {
     pub inputs: Vec<Tensor>,
     pub backward: Backward,
